@@ -1,0 +1,49 @@
+"""Exceptions of the workbench itself; a failing candidate is a value (`records.Failure`), never one of these.
+
+    WorkbenchError              anything a person can be told in one line
+      UserError                 the person's input cannot be used: says what, where and what to do
+        ProblemError            a problem file, cell or expression is not usable
+        ProgramError            a muCUTLASS program was rejected (carries the rejections)
+        StaleDecision           an accept or reject names a version that is no longer what was shown
+      Unavailable               a plug-in cannot run here; the text says why and how to get it
+      Stopped                   the person stopped the work; everything finished so far is kept
+      WorkerLost                the warm worker server died or answered nonsense
+"""
+
+from __future__ import annotations
+
+
+class WorkbenchError(Exception):
+    """Root of the tree; `str(error)` is one clear line."""
+
+
+class UserError(WorkbenchError):
+    """The person's input cannot be used."""
+
+
+class ProblemError(UserError):
+    """A problem file, cell or expression is not usable."""
+
+
+class ProgramError(UserError):
+    """A muCUTLASS program was rejected; `rejections` lists field, value, reason and legal values."""
+
+    def __init__(self, message: str, rejections: tuple[object, ...] = ()) -> None:
+        super().__init__(message)
+        self.rejections = rejections
+
+
+class StaleDecision(UserError):
+    """A decision names a version or source that is no longer the one shown."""
+
+
+class Unavailable(WorkbenchError):
+    """A plug-in cannot run here."""
+
+
+class Stopped(WorkbenchError):
+    """The person stopped the work."""
+
+
+class WorkerLost(WorkbenchError):
+    """The warm worker server died or answered nonsense."""

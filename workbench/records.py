@@ -1,0 +1,383 @@
+"""Every noun that flows through the workbench: frozen, keyword-only, JSON-able records (see wire.py).
+
+Units are in the names: `_s` seconds, `_bytes` bytes, `_flops` floating-point operations. Shapes and strides are in
+elements. A number is `counted` (exact, by the emulator or from tensor sizes), `modelled` (computed from counted ones
+and a device's rates) or `measured` (by a clock on a GPU); the three never share a field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Provenance = Literal["counted", "modelled", "measured"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16"]
+Mode = Literal["train", "eval"]
+Stage = Literal["source", "import", "compile", "launch", "run", "check", "time", "integrity", "limits"]
+Scalar = bool | int | float | str | None
+Settings = tuple[tuple[str, Scalar], ...]
+
+record = dataclass(frozen=True, slots=True, kw_only=True)
+
+
+# ---- what to compute ------------------------------------------------------------------------------------------------
+
+
+@record
+class Problem:
+    """A PyTorch computation in KernelBench's form: `Model`, `get_inputs()`, `get_init_inputs()` in `source`."""
+
+    name: str
+    source: str
+    origin: str = "cell"  # a path, "cell", "expression" or "shipped"
+    settings: Settings = ()  # module-level names that the person overrides (`--set name=value`)
+    precision: Precision = "fp32"  # what floating inputs and parameters are cast to; tf32 = fp32 storage, TF32 maths
+    mode: Mode = "train"  # KernelBench never calls .eval()
+
+
+@record
+class TensorSpec:
+    """Shape and strides in elements; dtype as torch spells it without the prefix ("float32", "bfloat16", "int64")."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...]
+
+
+@record
+class Operation:
+    """One ATen call of the traced reference: `aten.addmm.default`; an operand is a value name or a literal's repr."""
+
+    name: str  # of the value it produces
+    target: str
+    operands: tuple[str, ...]
+    keywords: tuple[tuple[str, str], ...] = ()
+    result: tuple[TensorSpec, ...] = ()
+
+
+@record
+class Case:
+    """One set of shapes to check at: `full` (the file's own), `shrunk` (fits the emulator's budget) or `odd`."""
+
+    name: str
+    settings: Settings
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+
+
+@record
+class Work:
+    """What the reference must at least do at one case: FLOPs, and bytes with each input read once, each output written once."""
+
+    case: str
+    flops: int
+    least_bytes: int
+    dtype: str  # the dtype whose peak rate bounds the FLOPs ("float32", "tfloat32", "float16", "bfloat16")
+    tensor_cores: bool  # whether the FLOPs are matrix products, so that tensor-core rates apply
+    provenance: Provenance = "counted"
+
+
+@record
+class Degeneracy:
+    """A task that a trivial output passes: kind is "zero", "constant", "replay" or "random" (fails against itself)."""
+
+    kind: str
+    message: str
+
+
+@record
+class Facts:
+    """What a trusted worker found out about a problem without any candidate."""
+
+    problem_hash: str
+    kind: str  # elementwise, reduction, softmax, norm, matmul, loss, other
+    init_source: str  # body of Model.__init__, dedented, so that ModelNew can own the same parameters
+    forward_arguments: tuple[str, ...]
+    graph: tuple[Operation, ...]  # traced at the shrunk case
+    parameters: tuple[TensorSpec, ...]
+    cases: tuple[Case, ...]
+    work: tuple[Work, ...]
+    degeneracies: tuple[Degeneracy, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+# ---- what was proposed ----------------------------------------------------------------------------------------------
+
+
+@record
+class Candidate:
+    """A Python file that defines `ModelNew`; `program` is the muCUTLASS text that it came from, if any."""
+
+    source: str
+    program: str | None = None
+
+
+@record
+class Proposal:
+    """A candidate with its reason; gain is the predicted speed-up over the parent (1.0 = none), always modelled."""
+
+    candidate: Candidate
+    title: str
+    reason: str
+    by: str
+    parent: int | None = None  # version number
+    instruction: str = ""
+    predicted_gain: float | None = None
+    prompt: str | None = None
+    reply: str | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cost_usd: float | None = None
+
+
+# ---- what happened --------------------------------------------------------------------------------------------------
+
+
+@record
+class Failure:
+    """Why a candidate did not pass. `line` is 1-based in the candidate's own file; `kind` is a short slug."""
+
+    stage: Stage
+    kind: str
+    message: str  # one line
+    line: int | None = None
+    hint: str = ""
+    detail: str = ""  # the long form: compiler log, traceback, who waits for what
+
+
+@record
+class Finding:
+    """Something the emulator (or a profiler) noticed: severity "error" fails the candidate, "advice" does not."""
+
+    kind: str  # out_of_bounds, misaligned, uninitialised, bank_conflict, uncoalesced, ...
+    severity: Literal["error", "advice"]
+    message: str
+    line: int | None = None
+    kernel: str = ""
+    block: tuple[int, int, int] | None = None
+    thread: tuple[int, int, int] | None = None
+    address: int | None = None
+    count: int = 1
+
+
+@record
+class KernelBuild:
+    """What the compiler made of one kernel; sizes in bytes, registers per thread."""
+
+    kernel: str
+    arch: str
+    registers: int | None = None
+    spill_bytes: int | None = None
+    static_shared_bytes: int = 0
+    compile_s: float | None = None
+    mix: tuple[tuple[str, int], ...] = ()  # SASS (or PTX) instructions by class, static count
+    ptx: str = ""
+    sass: str = ""
+
+
+@record
+class LineCounts:
+    """Counted on one source line of the candidate, summed over all lanes of all CTAs that were executed."""
+
+    line: int
+    instructions: int = 0  # thread-instructions
+    flops: int = 0
+    global_read_bytes: int = 0
+    global_write_bytes: int = 0
+    global_requests: int = 0  # warp-level requests
+    global_sectors: int = 0  # 32-byte sectors
+    global_ideal_sectors: int = 0
+    shared_requests: int = 0
+    shared_wavefronts: int = 0
+    shared_ideal_wavefronts: int = 0
+
+
+@record
+class Launch:
+    """One kernel launch on the emulator: geometry, counters in all, by source line and by instruction class."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    dynamic_shared_bytes: int = 0
+    total: LineCounts
+    lines: tuple[LineCounts, ...] = ()
+    classes: tuple[tuple[str, int], ...] = ()  # thread-instructions by class: fp32, int, load, store, mma, barrier, ...
+    findings: tuple[Finding, ...] = ()
+    printed: str = ""
+
+
+@record
+class Check:
+    """One comparison with the reference: errors are |candidate - reference| / tolerance, so above 1 is wrong."""
+
+    case: str
+    trial: int
+    timed: bool  # whether this is the output of a timed call
+    passed: bool
+    output: int = 0
+    elements: int = 0
+    bad_elements: int = 0
+    max_error: float = 0.0  # in tolerances
+    p50_error: float = 0.0
+    p99_error: float = 0.0
+    max_absolute: float = 0.0
+    max_relative: float = 0.0
+    worst_index: tuple[int, ...] = ()
+    worst_got: float | None = None
+    worst_expected: float | None = None
+    message: str = ""
+
+
+@record
+class Timing:
+    """Seconds per call at one case. `measured` on a GPU with events to a device-wide sync; never from the emulator."""
+
+    case: str
+    device: str
+    samples_s: tuple[float, ...]
+    median_s: float
+    low_s: float  # bootstrap 95 % interval of the median
+    high_s: float
+    wall_ratio: float | None = None  # host clock over events; far above 1 means work hidden from the events
+    cold_l2: bool = True
+    provenance: Provenance = "measured"
+
+
+@record
+class Job:
+    """What an executor runs: a candidate against a problem at some cases."""
+
+    problem: Problem
+    facts: Facts
+    candidate: Candidate
+    arch: str = "sm_80"
+    device: str = "H200"  # whose limits and rates are used
+    cases: tuple[str, ...] = ("shrunk", "odd")
+    trials: int = 2
+    timed_calls: int = 0  # 0 = do not time
+    want_sass: bool = False
+    wall_limit_s: float = 60.0
+    memory_limit_bytes: int = 4 << 30
+
+
+@record
+class Outcome:
+    """What came back from an executor. `failure` None means that it ran to the end, not that it is right."""
+
+    executor: str
+    arch: str
+    device: str
+    failure: Failure | None = None
+    builds: tuple[KernelBuild, ...] = ()
+    launches: tuple[Launch, ...] = ()  # of the first trial of the first case
+    checks: tuple[Check, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    timing: Timing | None = None
+    unmapped_parameters: tuple[str, ...] = ()
+    output_text: str = ""  # what the candidate printed, cut to a limit
+    protections: tuple[str, ...] = ()  # sandbox layers that were active
+    phases: tuple[tuple[str, float], ...] = ()  # seconds by phase: import, compile, emulate, check, ...
+    versions: tuple[tuple[str, str], ...] = ()  # torch, cutlass dsl, driver, ...
+
+
+@record
+class Bound:
+    """Speed of light at one case (muCUTLASS, section 2.3 of its paper): max(FLOPs / peak, bytes / bandwidth)."""
+
+    case: str
+    device: str
+    flops: int
+    least_bytes: int
+    peak_flops: float  # per second
+    bandwidth: float  # bytes per second
+    compute_s: float
+    memory_s: float
+    bound_s: float
+    limited_by: Literal["compute", "memory"]
+    intensity: float  # FLOPs per byte
+    ridge: float  # FLOPs per byte
+    rates: str  # where the peak rates come from
+    provenance: Provenance = "modelled"
+
+
+@record
+class Verdict:
+    """The judgement of one outcome, in the words that a person is shown."""
+
+    correct: bool
+    failure: Failure | None = None
+    worst_error: float | None = None  # in tolerances
+    time_s: float | None = None
+    time_provenance: Provenance | None = None  # "measured" on a GPU, "modelled" from the emulator's counters
+    bound: Bound | None = None
+    fraction_of_bound: float | None = None  # bound / time; 1 is the speed of light
+    speedup: float | None = None  # over the parent version
+    distinguishable: bool | None = None  # whether that speed-up is larger than the noise
+    suspect: tuple[str, ...] = ()  # integrity doubts, each a sentence
+
+
+@record
+class Trial:
+    """One candidate evaluated once."""
+
+    outcome: Outcome
+    verdict: Verdict
+    at: str  # ISO time, UTC
+
+
+@record
+class Decision:
+    """What the person (or a policy) said about a version."""
+
+    kind: Literal["accept", "reject", "undo"]
+    version: int
+    source_hash: str
+    by: str = "person"
+    reason: str = ""
+    hunks: tuple[int, ...] | None = None  # None = all
+    at: str = ""
+
+
+@record
+class Version:
+    """One step of a session, as the store tells it: proposal, trials so far, the standing decision."""
+
+    number: int
+    parent: int | None
+    proposal: Proposal
+    source_hash: str
+    path: str  # the immutable file
+    trials: tuple[Trial, ...] = ()
+    decision: Decision | None = None
+    at: str = ""
+
+
+# ---- what is asked and told -----------------------------------------------------------------------------------------
+
+
+@record
+class Ask:
+    """What a proposer is given: the problem, everything tried so far, the version to improve and the person's words."""
+
+    problem: Problem
+    facts: Facts
+    history: tuple[Version, ...] = ()
+    baseline: Version | None = None  # the accepted version to start from; None = write the first
+    instruction: str = ""
+    constraints: tuple[str, ...] = ()
+    arch: str = "sm_80"
+    device: str = "H200"
+
+
+@record
+class Event:
+    """Something to show while work goes on. `fraction` is 0..1 where progress is known."""
+
+    kind: Literal["proposing", "token", "proposed", "running", "judged", "decided", "note", "stopped", "failed"]
+    message: str = ""
+    version: int | None = None
+    fraction: float | None = None
+    data: tuple[tuple[str, Scalar], ...] = field(default=())
