@@ -1,0 +1,145 @@
+"""Counting: instructions, FLOPs, bytes, sectors, wavefronts, per instruction while running, per source line at the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from workbench.emulator.launch import GridRequest
+from workbench.emulator.ptx import Instruction
+from workbench.records import Finding, Launch, LineCounts
+
+SECTOR, BANKS, WORD = 32, 32, 4
+FLOP_OPS = {"add": 1, "sub": 1, "mul": 1, "fma": 2, "mad": 2, "div": 1, "sqrt": 1, "rcp": 1, "rsqrt": 1, "ex2": 1, "lg2": 1, "sin": 1, "cos": 1, "tanh": 1, "min": 1, "max": 1}
+FLOAT = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
+
+
+def classify(ins: Instruction) -> str:
+    """The class an instruction is counted under."""
+    op = ins.opcode
+    if op in ("ld", "ldu", "st", "atom", "red"):
+        space = next((m for m in ins.mods if m in ("global", "shared", "local", "param")), "global")
+        return f"{'atomic' if op in ('atom', 'red') else 'load' if op[0] == 'l' else 'store'} {space}"
+    groups = {"mma": "tensor core", "ldmatrix": "load shared", "stmatrix": "store shared", "cp": "async copy", "bar": "barrier", "barrier": "barrier",
+              "bra": "branch", "ret": "branch", "exit": "branch", "shfl": "warp", "vote": "warp", "redux": "warp", "match": "warp", "cvt": "conversion", "mov": "move", "cvta": "move"}  # fmt: skip
+    if op in groups:
+        return groups[op]
+    if op in ("ex2", "lg2", "rcp", "rsqrt", "sin", "cos", "tanh", "sqrt"):
+        return "special function"
+    return next((m for m in ins.mods if m in FLOAT), "int") if op in FLOP_OPS else "int"
+
+
+class Counting:
+    """Counters of one launch; cheap per instruction, summed by line at the end."""
+
+    def __init__(self, instructions: list[Instruction], *, enabled: bool) -> None:
+        self.instructions = instructions
+        self.enabled = enabled
+        self.lanes = np.zeros(len(instructions), dtype=np.int64)
+        self.position = {id(ins): n for n, ins in enumerate(instructions)}
+        self.memory: dict[int, Any] = {}
+        self.extra_flops = np.zeros(len(instructions), dtype=np.int64)
+
+    def executed(self, n: int, lanes: int) -> None:
+        """`lanes` threads executed instruction `n`."""
+        self.lanes[n] += lanes
+
+    def memory_access(self, ins: Instruction, space: str, warps: Any, where: Any, size: int, write: bool) -> None:
+        """One access of each lane: bytes, requests, sectors or wavefronts against ideal."""
+        n = self.position[id(ins)]
+        row = self.memory.setdefault(n, np.zeros(6, dtype=np.int64))  # bytes, requests, units, ideal, is_write, is_shared
+        row[4], row[5] = int(write), int(space == "shared")
+        requests = int(np.count_nonzero(warps[1:] != warps[:-1])) + 1 if len(warps) else 0
+        row[0] += len(where) * size
+        row[1] += requests
+        if space == "shared":
+            units, ideal = wavefronts(warps, where, size)
+        else:
+            units, ideal = sectors(warps, where, size)
+        row[2] += units
+        row[3] += ideal
+
+    def launch(self, name: str, request: GridRequest, printed: str) -> Launch:
+        """The record: totals, per line, per class, and advice."""
+        lines: dict[int, LineCounts] = {}
+        classes: dict[str, int] = {}
+        for n, ins in enumerate(self.instructions):
+            count = int(self.lanes[n])
+            if not count:
+                continue
+            kind = classify(ins)
+            classes[kind] = classes.get(kind, 0) + count
+            old = lines.get(ins.line or 0, LineCounts(line=ins.line or 0))
+            lines[ins.line or 0] = _add(old, self._one(n, ins, count))
+        total = LineCounts(line=0)
+        for row in lines.values():
+            total = _add(total, row)
+        ordered = tuple(lines[key] for key in sorted(lines))
+        return Launch(kernel=name, grid=request.grid, block=request.block, cluster=request.cluster, dynamic_shared_bytes=request.dynamic_shared_bytes, total=total, lines=ordered,
+                      classes=tuple(sorted(classes.items(), key=lambda item: -item[1])), findings=advice(name, ordered), printed=printed)  # fmt: skip
+
+    def _one(self, n: int, ins: Instruction, count: int) -> LineCounts:
+        flops = int(self.extra_flops[n])
+        if ins.opcode in FLOP_OPS and any(m in FLOAT for m in ins.mods):
+            flops += count * FLOP_OPS[ins.opcode] * (2 if any(m.endswith("x2") for m in ins.mods) else 1)
+        row = LineCounts(line=ins.line or 0, instructions=count, flops=flops)
+        memory = self.memory.get(n)
+        if memory is None:
+            return row
+        size, requests, units, ideal, write, shared = (int(v) for v in memory)
+        if shared:
+            return replace(row, shared_requests=requests, shared_wavefronts=units, shared_ideal_wavefronts=ideal)
+        return replace(row, global_read_bytes=0 if write else size, global_write_bytes=size if write else 0, global_requests=requests, global_sectors=units, global_ideal_sectors=ideal)
+
+
+def _add(a: LineCounts, b: LineCounts) -> LineCounts:
+    names = [name for name in LineCounts.__dataclass_fields__ if name != "line"]
+    return LineCounts(line=a.line, **{name: getattr(a, name) + getattr(b, name) for name in names})
+
+
+def _distinct(warps: Any, key: Any) -> int:
+    both = np.sort(warps * (1 << 48) + key)
+    return int(np.count_nonzero(both[1:] != both[:-1])) + 1 if len(both) else 0
+
+
+def sectors(warps: Any, where: Any, size: int) -> tuple[int, int]:
+    """Distinct 32-byte sectors per warp request, and the fewest that the distinct bytes would need."""
+    count = _distinct(warps, where >> 5)
+    if size > SECTOR:
+        count *= size // SECTOR
+    order = np.sort(warps * (1 << 48) + where // size)
+    fresh = np.concatenate([[True], order[1:] != order[:-1]])
+    per_warp = np.bincount(((order >> 48) - (order[0] >> 48))[fresh].astype(np.int64)) if len(order) else np.zeros(0, dtype=np.int64)
+    return count, int(np.sum(-(-per_warp * size // SECTOR)))
+
+
+def wavefronts(warps: Any, where: Any, size: int) -> tuple[int, int]:
+    """Shared-memory wavefronts: the most distinct words in one bank, per quarter warp for 16 bytes and half warp for 8."""
+    parts = max(1, size // WORD)
+    group = warps * 4 + (np.arange(len(warps)) % 32) * parts // 32 if parts > 1 else warps * 4
+    words = (where[:, None] // WORD + np.arange(parts)[None, :]).reshape(-1)
+    owner = np.repeat(group, parts)
+    key = np.unique(owner * (1 << 40) + words)
+    bank = (key >> 40) * BANKS + (key & ((1 << 40) - 1)) % BANKS
+    banks, counts = np.unique(bank, return_counts=True)
+    owners, start = np.unique(banks // BANKS, return_index=True)
+    worst = np.maximum.reduceat(counts, start)
+    distinct = np.add.reduceat(counts, start)
+    return int(worst.sum()), int(np.sum(-(-distinct // BANKS)))
+
+
+def advice(kernel: str, lines: tuple[LineCounts, ...]) -> tuple[Finding, ...]:
+    """Findings that do not fail a kernel: uncoalesced global access and shared-memory bank conflicts, by line."""
+    found = []
+    for row in lines:
+        if row.global_ideal_sectors and row.global_sectors > 1.2 * row.global_ideal_sectors:
+            ratio = row.global_sectors / row.global_ideal_sectors
+            found.append(Finding(kind="uncoalesced", severity="advice", kernel=kernel, line=row.line, count=row.global_requests,
+                                 message=f"global access touches {ratio:.1f}x the sectors it needs ({row.global_sectors} against {row.global_ideal_sectors})"))  # fmt: skip
+        if row.shared_ideal_wavefronts and row.shared_wavefronts > 1.2 * row.shared_ideal_wavefronts:
+            ratio = row.shared_wavefronts / row.shared_ideal_wavefronts
+            found.append(Finding(kind="bank_conflict", severity="advice", kernel=kernel, line=row.line, count=row.shared_requests,
+                                 message=f"shared-memory access takes {ratio:.1f}x the wavefronts it needs ({row.shared_wavefronts} against {row.shared_ideal_wavefronts})"))  # fmt: skip
+    return tuple(found)

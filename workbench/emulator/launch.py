@@ -1,0 +1,103 @@
+"""What passes between the launch hook and the machine: a grid request, device limits, registered global memory, faults."""
+
+from __future__ import annotations
+
+import ctypes
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from workbench.records import Failure, Finding
+
+
+class EmulationFault(Exception):
+    """A launch that cannot go on; `failure` says what, where in the candidate's file, and by which thread."""
+
+    def __init__(self, failure: Failure, finding: Finding | None = None) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.finding = finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceLimits:
+    """What a launch may ask for; defaults are compute capability 9.0 (CUDA programming guide, technical specifications)."""
+
+    name: str = "H200"
+    shared_bytes_per_block: int = 232_448
+    threads_per_block: int = 1024
+    grid_x: int = 2**31 - 1
+    grid_yz: int = 65_535
+    sms: int = 132
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridRequest:
+    """One kernel launch: geometry in threads and CTAs, parameters as raw bytes in the entry's order."""
+
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    dynamic_shared_bytes: int = 0
+    params: tuple[bytes, ...] = ()
+    step_limit: int = 200_000_000  # warp-instructions, so that an endless loop ends
+    counters: bool = True
+    source_file: str | None = None
+
+
+@dataclass(slots=True)
+class Allocation:
+    """One registered byte range of global memory, as a flat view of the bytes that it stands for."""
+
+    start: int
+    size: int
+    name: str
+    writable: bool
+    data: np.ndarray
+    written: np.ndarray | None = None  # per byte, only where the allocation began uninitialised
+
+    @property
+    def end(self) -> int:
+        """One past the last byte."""
+        return self.start + self.size
+
+
+@dataclass(slots=True)
+class GlobalMemory:
+    """The global memory that a launch may touch; every access is checked against it."""
+
+    allocations: list[Allocation] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)
+
+    def register(self, address: int, size: int, name: str, *, writable: bool = True, written: np.ndarray | None = None) -> None:
+        """Add `size` bytes at `address`; ranges that touch an older one replace it when they contain it."""
+        if size <= 0:
+            return
+        at = bisect_right(self._starts, address)
+        if at and self.allocations[at - 1].end >= address + size and self.allocations[at - 1].start <= address:
+            return
+        data = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+        kept = [a for a in self.allocations if not (address <= a.start and a.end <= address + size)]
+        kept.append(Allocation(address, size, name, writable, data, written))
+        self.allocations = sorted(kept, key=lambda a: a.start)
+        self._starts = [a.start for a in self.allocations]
+
+    def find(self, address: int) -> Allocation | None:
+        """The allocation that holds `address`."""
+        at = bisect_right(self._starts, address) - 1
+        if at >= 0 and address < self.allocations[at].end:
+            return self.allocations[at]
+        return None
+
+    def nearest(self, address: int) -> str:
+        """A phrase that says where `address` lies with respect to the closest allocation."""
+        if not self.allocations:
+            return "no tensor is registered"
+        best = min(self.allocations, key=lambda a: min(abs(address - a.start), abs(address - a.end)))
+        if address >= best.end:
+            return f"{address - best.end} bytes past the end of {best.name} ({best.size} bytes)"
+        if address < best.start:
+            return f"{best.start - address} bytes before the start of {best.name} ({best.size} bytes)"
+        return f"byte {address - best.start} of {best.name} ({best.size} bytes)"

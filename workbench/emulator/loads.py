@@ -1,0 +1,384 @@
+"""Loads, stores, atomics and asynchronous copies, with every address checked and every request counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from workbench.emulator.alu import UNSIGNED, Fn, Unknown, bits, getter, setter, size_of
+from workbench.emulator.launch import Allocation
+from workbench.emulator.ptx import Instruction, Mem, Name, Reg, Vec
+from workbench.emulator.state import CONST_WINDOW, LOCAL_WINDOW, SHARED_WINDOW, Batch, Lanes, Value
+
+SPACES = ("global", "shared", "local", "param", "const")
+
+
+def address(operand: Mem, space: str) -> Any:
+    """A function (batch, idx) -> int64 addresses, one per active lane (or one for all)."""
+    offset = operand.offset
+    base = operand.base
+    if isinstance(base, Reg):
+        name = base.name
+        narrow = space == "shared"
+
+        def read(b: Batch, i: Lanes) -> Value:
+            value = b.read(name, i)
+            value = value.astype(np.int64) if narrow or value.dtype != np.uint64 else value.view(np.int64)
+            return value + offset if offset else value
+
+        return read
+    if base is None:
+        return lambda b, i: np.int64(offset)
+    symbol = str(base)
+
+    def fixed(b: Batch, i: Lanes) -> Value:
+        table = b.kernel.shared if space == "shared" else b.kernel.local
+        return np.int64(table.get(symbol, b.kernel.shared_bytes) + offset)
+
+    return fixed
+
+
+def _spread(b: Batch, i: Lanes, value: Value) -> Any:
+    """The value as a full array over the active lanes."""
+    count = b.lanes if i is None else len(i)
+    return value if isinstance(value, np.ndarray) and value.ndim else np.full(count, value)
+
+
+def _first(bad: Any, b: Batch, i: Lanes) -> tuple[int, int]:
+    at = int(np.argmax(bad))
+    return at, int(at if i is None else i[at])
+
+
+def global_allocation(b: Batch, i: Lanes, where: Any, size: int, write: bool, ins: Instruction) -> list[tuple[Allocation, Any]]:
+    """The allocations that the addresses fall into, each with the selection of lanes; faults on any bad address."""
+    off = where & (size - 1)
+    if off.any():
+        at, lane = _first(off != 0, b, i)
+        verb = "written" if write else "read"
+        raise b.fault("misaligned", f"{size} bytes {verb} at address {int(where[at]):#x}, which is not a multiple of {size}: {b.memory.nearest(int(where[at]))}", ins.line, lane, int(where[at]),
+                      hint="a vector access needs its address aligned to its whole width; check offsets and assumed_align")  # fmt: skip
+    low, high = int(where.min()), int(where.max())
+    found = b.memory.find(low)
+    if found is not None and high + size <= found.end:
+        return [(_writable(found, b, i, where, write, ins), slice(None))]
+    parts = []
+    left = np.ones(len(where), dtype=bool)
+    while left.any():
+        at = int(np.argmax(left))
+        found = b.memory.find(int(where[at]))
+        if found is None or int(where[at]) + size > found.end:
+            lane = int(at if i is None else i[at])
+            verb = "write of" if write else "read of"
+            raise b.fault("out_of_bounds", f"{verb} {size} bytes at {int(where[at]):#x} is out of bounds: {b.memory.nearest(int(where[at]))}", ins.line, lane, int(where[at]),
+                          hint="guard the access with the tensor's true extent (predication), odd sizes included")  # fmt: skip
+        inside = left & (where >= found.start) & (where + size <= found.end)
+        parts.append((_writable(found, b, i, where, write, ins), np.nonzero(inside)[0]))
+        left &= ~inside
+    return parts
+
+
+def _writable(found: Allocation, b: Batch, i: Lanes, where: Any, write: bool, ins: Instruction) -> Allocation:
+    if write and not found.writable:
+        raise b.fault("write_to_constant", f"a write to read-only {found.name}", ins.line, int(0 if i is None else i[0]), int(where[0]))
+    return found
+
+
+def read_global(b: Batch, i: Lanes, where: Any, size: int, vector: int, ins: Instruction) -> Any:
+    """Bits read by each lane: array (lanes, vector) of unsigned `size`-byte elements."""
+    kind = UNSIGNED[size]
+    out = np.empty((len(where), vector), dtype=kind)
+    for found, pick in global_allocation(b, i, where, size * vector, False, ins):
+        _check_written(b, i, where[pick], found, size * vector, ins, pick)
+        offset = where[pick] - found.start
+        if (found.start % size) == 0 and found.size >= size:
+            view = found.data[: found.size // size * size].view(kind)
+            index = offset // size
+            for n in range(vector):
+                out[pick, n] = view[index + n]
+        else:
+            for n in range(vector):
+                raw = np.stack([found.data[offset + n * size + k] for k in range(size)], axis=-1)
+                out[pick, n] = np.ascontiguousarray(raw).view(kind)[:, 0]
+    return out
+
+
+def _check_written(b: Batch, i: Lanes, where: Any, found: Allocation, size: int, ins: Instruction, pick: Any) -> None:
+    if found.written is None:
+        return
+    offset = where - found.start
+    ok = np.ones(len(offset), dtype=bool)
+    for k in range(size):
+        ok &= found.written[offset + k] != 0
+    if not ok.all():
+        at = int(np.argmax(~ok))
+        lanes = b.all_lanes(i)[pick]
+        raise b.fault("uninitialised", f"read of {size} bytes that nothing wrote, at byte {int(offset[at])} of {found.name}", ins.line, int(lanes[at]), int(where[at]),
+                      hint="write every element before it is read; torch.empty leaves memory undefined")  # fmt: skip
+
+
+def write_global(b: Batch, i: Lanes, where: Any, values: list[Any], size: int, ins: Instruction) -> None:
+    """Store each lane's elements; later lanes win where addresses collide."""
+    kind = UNSIGNED[size]
+    for found, pick in global_allocation(b, i, where, size * len(values), True, ins):
+        offset = where[pick] - found.start
+        view = found.data[: found.size // size * size].view(kind)
+        index = offset // size
+        for n, value in enumerate(values):
+            view[index + n] = value[pick] if isinstance(value, np.ndarray) and value.ndim else value
+        if found.written is not None:
+            for k in range(size * len(values)):
+                found.written[offset + k] = 1
+
+
+def _shared_index(b: Batch, i: Lanes, where: Any, size: int, write: bool, ins: Instruction) -> Any:
+    bad = (where < 0) | (where + size > b.shared_limit)
+    if bad.any():
+        at, lane = _first(bad, b, i)
+        raise b.fault("shared_out_of_bounds", f"shared-memory {'write' if write else 'read'} of {size} bytes at offset {int(where[at])}, but the CTA has {b.shared_limit} bytes", ins.line, lane, int(where[at]))
+    off = where & (size - 1)
+    if off.any():
+        at, lane = _first(off != 0, b, i)
+        raise b.fault("misaligned", f"shared-memory access of {size} bytes at offset {int(where[at])}, which is not a multiple of {size}", ins.line, lane, int(where[at]))
+    cta = b.cta if i is None else b.cta[i]
+    return cta * b.shared_bytes + where
+
+
+def read_shared(b: Batch, i: Lanes, where: Any, size: int, vector: int, ins: Instruction) -> Any:
+    """Bits read from the lanes' own CTA's shared memory; faults on bytes that nothing wrote."""
+    at = _shared_index(b, i, where, size * vector, False, ins)
+    kind = UNSIGNED[size]
+    view, shadow = b.shared.view(kind), b.shared_written.view(kind)
+    index = at // size
+    out = np.empty((len(where), vector), dtype=kind)
+    full = np.array([1] * size, dtype=np.uint8).view(kind)[0]
+    for n in range(vector):
+        if (shadow[index + n] != full).any():
+            bad, lane = _first(shadow[index + n] != full, b, i)
+            raise b.fault("uninitialised", f"read of shared memory that nothing wrote, at offset {int(where[bad]) + n * size}", ins.line, lane, int(where[bad]),
+                          hint="a missing store or barrier, or a copy that is not complete")  # fmt: skip
+        out[:, n] = view[index + n]
+    return out
+
+
+def write_shared(b: Batch, i: Lanes, where: Any, values: list[Any], size: int, ins: Instruction) -> None:
+    """Store to shared memory and note the bytes as written."""
+    at = _shared_index(b, i, where, size * len(values), True, ins)
+    kind = UNSIGNED[size]
+    index = at // size
+    full = np.array([1] * size, dtype=np.uint8).view(kind)[0]
+    for n, value in enumerate(values):
+        b.shared.view(kind)[index + n] = value
+        b.shared_written.view(kind)[index + n] = full
+
+
+def _local(b: Batch, i: Lanes, where: Any) -> Any:
+    lanes = b.all_lanes(i)
+    return lanes * max(b.kernel.local_bytes, 16) + (where & 0xFFFFFF)
+
+
+def load(ins: Instruction) -> Fn:
+    """ld{.space}{.cache}{.vec}.type; ldu; ld.param reads the launch's bytes."""
+    space = next((m for m in ins.mods if m in SPACES), "generic")
+    kind = ins.mods[-1]
+    size = 16 if kind == "b128" else size_of("b16" if kind == "bf16" else kind)
+    vector = next((int(m[1:]) for m in ins.mods if m in ("v2", "v4", "v8")), 1)
+    targets = ins.operands[0].items if isinstance(ins.operands[0], Vec) else (ins.operands[0],)
+    source = ins.operands[1]
+    assert isinstance(source, Mem)
+    signed = kind[0] == "s" and size < 4
+    puts = [setter(target, 4 if size < 2 else size) for target in targets]
+    if space == "param":
+        return _load_param(puts[0] if vector == 1 else puts, source, size, vector)
+    where = address(source, space)
+
+    def run(b: Batch, i: Lanes) -> None:
+        at = _spread(b, i, where(b, i))
+        b.count_memory(ins, space, i, at, size * vector, False)
+        values = _read(b, i, at, size, vector, space, ins)
+        for n, put in enumerate(puts):
+            value = values[:, n]
+            if size < 2 or signed:
+                value = value.view(np.int8 if size == 1 else np.int16).astype(np.int32) if kind[0] == "s" else value.astype(np.uint32)
+            put(b, i, bits(value, value.dtype.itemsize))
+
+    return run
+
+
+def _read(b: Batch, i: Lanes, at: Any, size: int, vector: int, space: str, ins: Instruction) -> Any:
+    if space == "generic":
+        space, at = _generic(at)
+    if space == "shared":
+        return read_shared(b, i, at, size, vector, ins)
+    if space == "local":
+        index = _local(b, i, at) // size
+        return np.stack([b.local.view(UNSIGNED[size])[index + n] for n in range(vector)], axis=-1)
+    return read_global(b, i, at, size, vector, ins)
+
+
+def _generic(at: Any) -> tuple[str, Any]:
+    window = int(at[0]) >> 56 if len(at) else 0
+    if window == SHARED_WINDOW >> 56:
+        return "shared", at - SHARED_WINDOW
+    if window == LOCAL_WINDOW >> 56:
+        return "local", at - LOCAL_WINDOW
+    return "global", at
+
+
+def _load_param(puts: Any, source: Mem, size: int, vector: int) -> Fn:
+    name, offset = str(source.base), source.offset
+    puts = puts if isinstance(puts, list) else [puts]
+
+    def run(b: Batch, i: Lanes) -> None:
+        data = b.params[name]
+        for n, put in enumerate(puts):
+            raw = data[offset + n * size : offset + (n + 1) * size]
+            put(b, i, UNSIGNED[max(size, 2) if size != 1 else 4](int.from_bytes(raw, "little")))
+
+    return run
+
+
+def store(ins: Instruction) -> Fn:
+    """st{.space}{.cache}{.vec}.type."""
+    space = next((m for m in ins.mods if m in SPACES), "generic")
+    kind = ins.mods[-1]
+    size = size_of("b16" if kind == "bf16" else kind)
+    target, source = ins.operands[0], ins.operands[1]
+    assert isinstance(target, Mem)
+    sources = source.items if isinstance(source, Vec) else (source,)
+    gets = [getter(item, f"b{8 * size}") for item in sources]
+    where = address(target, space)
+    if space == "param":
+        return lambda b, i: b.param_store(str(target.base), target.offset, [g(b, i) for g in gets], size, i)
+
+    def run(b: Batch, i: Lanes) -> None:
+        at = _spread(b, i, where(b, i))
+        b.count_memory(ins, space, i, at, size * len(gets), True)
+        values = [_spread(b, i, get(b, i)) for get in gets]
+        place, at = (space, at) if space != "generic" else _generic(at)
+        if place == "shared":
+            write_shared(b, i, at, values, size, ins)
+        elif place == "local":
+            index = _local(b, i, at) // size
+            for n, value in enumerate(values):
+                b.local.view(UNSIGNED[size])[index + n] = value
+        else:
+            write_global(b, i, at, values, size, ins)
+
+    return run
+
+
+def convert_address(ins: Instruction) -> Fn:
+    """cvta{.to}.space: shared and local have windows of their own in the generic space."""
+    space = next(m for m in ins.mods if m in (*SPACES, "shared", "local", "global", "const", "param"))
+    window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "const": CONST_WINDOW}.get(space, 0)
+    put = setter(ins.operands[0], 8)
+    get = getter(ins.operands[1], "u64")
+    shift = np.uint64(window)
+    if "to" in ins.mods:
+        return lambda b, i: put(b, i, get(b, i) - shift)
+    return lambda b, i: put(b, i, get(b, i) + shift)
+
+
+def copy_async(ins: Instruction) -> Fn:
+    """cp.async.{ca,cg}.shared.global [d], [s], size{, src-size}: done at once; a missing wait is another issue's finding."""
+    if "commit_group" in ins.mods or "wait_group" in ins.mods or "wait_all" in ins.mods:
+        return lambda b, i: None
+    if "shared" not in ins.mods or "bulk" in ins.mods:
+        raise Unknown(ins.text)
+    target, source = ins.operands[0], ins.operands[1]
+    assert isinstance(target, Mem) and isinstance(source, Mem)
+    to, frm = address(target, "shared"), address(source, "global")
+    size = int(ins.operands[2].value)  # type: ignore[attr-defined]
+    ignore = getter(ins.operands[3], "u32") if len(ins.operands) > 3 and isinstance(ins.operands[3], Reg) else None
+    fixed = int(ins.operands[3].value) if len(ins.operands) > 3 and not isinstance(ins.operands[3], Reg) else size  # type: ignore[attr-defined]
+
+    def run(b: Batch, i: Lanes) -> None:
+        lanes = b.all_lanes(i)
+        into, at = _spread(b, i, to(b, i)), _spread(b, i, frm(b, i))
+        count = _spread(b, i, ignore(b, i)).astype(np.int64) if ignore else np.full(len(lanes), fixed)
+        part = np.zeros((len(lanes), size // 4), dtype=np.uint32)
+        whole = count == size
+        if whole.any():
+            some = np.nonzero(whole)[0]
+            b.count_memory(ins, "global", lanes[some], at[some], size, False)
+            part[some] = read_global(b, lanes[some], at[some], 4, size // 4, ins) if size == 4 else _aligned(b, lanes[some], at[some], size, ins)
+        for n in np.nonzero(~whole & (count > 0))[0]:
+            raw = read_global(b, lanes[n : n + 1], at[n : n + 1], 1, int(count[n]), ins)
+            part[n] = np.frombuffer(raw.tobytes().ljust(size, b"\0"), dtype=np.uint32)
+        b.count_memory(ins, "shared", lanes, into, size, True)
+        write_shared(b, lanes, into, [part[:, n] for n in range(size // 4)], 4, ins)
+
+    return run
+
+
+def _aligned(b: Batch, lanes: Any, at: Any, size: int, ins: Instruction) -> Any:
+    return read_global(b, lanes, at, 4, size // 4, ins)
+
+
+ATOMIC: dict[str, Any] = {
+    "add": lambda o, a: o + a, "min": lambda o, a: np.minimum(o, a), "max": lambda o, a: np.maximum(o, a), "and": lambda o, a: o & a,
+    "or": lambda o, a: o | a, "xor": lambda o, a: o ^ a, "exch": lambda o, a: a,
+    "inc": lambda o, a: np.where(o >= a, o.dtype.type(0), o + o.dtype.type(1)), "dec": lambda o, a: np.where((o == 0) | (o > a), a, o - o.dtype.type(1)),
+}  # fmt: skip
+
+
+def atomic(ins: Instruction) -> Fn:
+    """atom and red on global and shared memory, lanes in order (deterministic); add.f32 and friends rounded per addition."""
+    op = next(m for m in ins.mods if m in ATOMIC or m == "cas")
+    kind = next(m for m in reversed(ins.mods) if m[0] in "usbf" and m[-1].isdigit() or m in ("f16x2", "bf16x2", "bf16"))
+    if kind in ("f16x2", "bf16x2", "bf16") or any(m in ("v2", "v4", "v8") for m in ins.mods):
+        raise Unknown(ins.text)
+    reduction = ins.opcode == "red"
+    operands = ins.operands if reduction else ins.operands[1:]
+    put = None if reduction else setter(ins.operands[0], size_of(kind))
+    space = "shared" if "shared" in ins.mods else "global" if "global" in ins.mods else "generic"
+    assert isinstance(operands[0], Mem)
+    where = address(operands[0], space)
+    value_of = getter(operands[1], kind)
+    swap_of = getter(operands[2], kind) if op == "cas" else None
+    size = size_of(kind)
+
+    def run(b: Batch, i: Lanes) -> None:
+        lanes = b.all_lanes(i)
+        at = _spread(b, i, where(b, i))
+        b.count_memory(ins, space, i, at, size, True)
+        place, at = (space, at) if space != "generic" else _generic(at)
+        values = _spread(b, i, value_of(b, i))
+        old = np.empty(len(lanes), dtype=values.dtype)
+        swap = _spread(b, i, swap_of(b, i)) if swap_of else None
+        reader, writer = (read_shared, write_shared) if place == "shared" else (read_global, write_global)
+        reader(b, lanes, at, size, 1, ins)
+        key = at if place != "shared" else at + b.cta[lanes] * (1 << 32)
+        rank = _ranks(key)
+        for turn in range(int(rank.max()) + 1):
+            now = np.nonzero(rank == turn)[0]
+            before = reader(b, lanes[now], at[now], size, 1, ins)[:, 0].view(values.dtype)
+            old[now] = before
+            after = np.where(before == values[now], swap[now], before) if swap is not None else ATOMIC[op](before, values[now])
+            writer(b, lanes[now], at[now], [bits(after.astype(values.dtype), size)], size, ins)
+        if put is not None:
+            put(b, i, old)
+
+    return run
+
+
+def _ranks(key: Any) -> Any:
+    """For each element, how many earlier ones have the same key."""
+    order = np.argsort(key, kind="stable")
+    ordered = key[order]
+    start = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+    first = np.maximum.accumulate(np.where(start, np.arange(len(key)), 0))
+    rank = np.empty(len(key), dtype=np.int64)
+    rank[order] = np.arange(len(key)) - first
+    return rank
+
+
+def space_test(ins: Instruction) -> Fn:
+    """isspacep.space p, a."""
+    window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "const": CONST_WINDOW}.get(ins.mods[0], 0) >> 56
+    put, get = setter(ins.operands[0], 0), getter(ins.operands[1], "u64")
+    return lambda b, i: put(b, i, (get(b, i) >> np.uint64(56)) == np.uint64(window))
+
+
+__all__ = ["Name", "atomic", "convert_address", "copy_async", "load", "space_test", "store"]

@@ -1,0 +1,140 @@
+"""Matrix instructions of Ampere: ldmatrix, stmatrix, mma.sync for f16, bf16 and tf32.
+
+Accumulation: products are exact in float32 (f16, bf16) or float64 (tf32); the sum over k and the accumulator is formed in float32 by
+BLAS order, not in the tensor core's own (undocumented) order, so the last bits of a float32 accumulator may differ from hardware's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from workbench.emulator.alu import Fn, Unknown, getter, setter
+from workbench.emulator.loads import _spread, address, read_shared, write_shared
+from workbench.emulator.ptx import Instruction, Mem, Reg, Vec
+from workbench.emulator.state import WARP, Batch, Lanes
+
+LANE = np.arange(WARP)
+GROUP, IN_GROUP = LANE >> 2, LANE & 3
+
+
+def _warps(b: Batch, i: Lanes, ins: Instruction) -> Any:
+    lanes = b.all_lanes(i)
+    if len(lanes) % WARP or (lanes.reshape(-1, WARP) % WARP != LANE).any():
+        raise b.fault("divergent_warp", f"{ins.opcode} needs all 32 threads of the warp", ins.line, int(lanes[0]))
+    return lanes
+
+
+def load_matrix(ins: Instruction) -> Fn:
+    """ldmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}.shared.b16: rows of 16 bytes from addresses in lanes 0-7, 8-15, ..."""
+    count = next(int(m[1:]) for m in ins.mods if m in ("x1", "x2", "x4"))
+    trans = "trans" in ins.mods
+    target = ins.operands[0]
+    puts = [setter(item, 4) for item in (target.items if isinstance(target, Vec) else (target,))]
+    assert isinstance(ins.operands[1], Mem)
+    where = address(ins.operands[1], "shared")
+
+    def run(b: Batch, i: Lanes) -> None:
+        lanes = _warps(b, i, ins)
+        at = _spread(b, i, where(b, i)).reshape(-1, WARP)[:, : 8 * count]
+        used = lanes.reshape(-1, WARP)[:, : 8 * count]
+        b.count_matrix_rows(ins, used, at)
+        rows = read_shared(b, used.reshape(-1), at.reshape(-1), 4, 4, ins)
+        tiles = np.ascontiguousarray(rows).view(np.uint16).reshape(-1, count, 8, 8)
+        for n, put in enumerate(puts):
+            tile = tiles[:, n].transpose(0, 2, 1) if trans else tiles[:, n]
+            pairs = np.ascontiguousarray(tile).view(np.uint32).reshape(len(tile), WARP)
+            put(b, i, pairs.reshape(-1))
+
+    return run
+
+
+def store_matrix(ins: Instruction) -> Fn:
+    """stmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}.shared.b16."""
+    count = next(int(m[1:]) for m in ins.mods if m in ("x1", "x2", "x4"))
+    trans = "trans" in ins.mods
+    source = ins.operands[1]
+    gets = [getter(item, "b32") for item in (source.items if isinstance(source, Vec) else (source,))]
+    assert isinstance(ins.operands[0], Mem)
+    where = address(ins.operands[0], "shared")
+
+    def run(b: Batch, i: Lanes) -> None:
+        lanes = _warps(b, i, ins)
+        at = _spread(b, i, where(b, i)).reshape(-1, WARP)[:, : 8 * count]
+        used = lanes.reshape(-1, WARP)[:, : 8 * count]
+        values = [np.ascontiguousarray(_spread(b, i, get(b, i)).reshape(-1, WARP)).view(np.uint16).reshape(-1, 8, 8) for get in gets]
+        tiles = np.stack([value.transpose(0, 2, 1) if trans else value for value in values], axis=1)
+        rows = np.ascontiguousarray(tiles).view(np.uint32).reshape(-1, 4)
+        b.count_matrix_rows(ins, used, at)
+        write_shared(b, used.reshape(-1), at.reshape(-1), [rows[:, n] for n in range(4)], 4, ins)
+
+    return run
+
+
+def _decode(registers: list[Any], kind: str) -> Any:
+    """(warps, 32, elements) float32 from the fragment's 32-bit registers."""
+    raw = np.stack([register.reshape(-1, WARP) for register in registers], axis=-1)
+    raw = np.ascontiguousarray(raw)
+    if kind == "f16":
+        return raw.view(np.float16).astype(np.float32)
+    if kind == "bf16":
+        return (raw.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return (raw & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def _fragment_maps(m: int, n: int, k: int, kind: str) -> tuple[Any, Any, Any, Any, Any, Any]:
+    """Row and column of element e of lane l, for A (m x k), B (k x n) and C (m x n) (PTX ISA, matrix fragments for mma)."""
+    per = 1 if kind == "tf32" else 2  # elements in a 32-bit register
+    elements_a, elements_b = m * k // WARP, n * k // WARP
+    e = np.arange(elements_a)
+    register = e // per
+    row_a = GROUP[:, None] + 8 * (register % 2)[None, :] if m == 16 else GROUP[:, None] + 0 * e[None, :]
+    col_a = IN_GROUP[:, None] * per + (e % per)[None, :] + 4 * per * (register // 2)[None, :]
+    f = np.arange(elements_b)
+    row_b = IN_GROUP[:, None] * per + (f % per)[None, :] + 4 * per * (f // per)[None, :]
+    col_b = GROUP[:, None] + 0 * f[None, :]
+    g = np.arange(4)
+    row_c = GROUP[:, None] + 8 * (g // 2)[None, :]
+    col_c = IN_GROUP[:, None] * 2 + (g % 2)[None, :]
+    return row_a, col_a, row_b, col_b, row_c, col_c
+
+
+def multiply(ins: Instruction) -> Fn:
+    """mma.sync.aligned.m16n8k{4,8,16}.row.col.{f32,f16}.{f16,bf16,tf32}.{same}.{f32,f16} d, a, b, c."""
+    shape = next(m for m in ins.mods if m[0] == "m" and m[1].isdigit())
+    m, n, k = (int(part) for part in shape[1:].replace("n", " ").replace("k", " ").split())
+    kinds = [mod for mod in ins.mods if mod in ("f16", "bf16", "tf32", "f32")]
+    out, kind = kinds[0], kinds[1]
+    if m != 16 or n != 8 or kind == "f32" or len(kinds) != 4:
+        raise Unknown(ins.text)
+    d, a, b_operand, c = (operand.items if isinstance(operand, Vec) else (operand,) for operand in ins.operands[:4])
+    gets_a, gets_b, gets_c = ([getter(item, "b32") for item in items] for items in (a, b_operand, c))
+    puts = [setter(item, 4) for item in d]
+    row_a, col_a, row_b, col_b, row_c, col_c = _fragment_maps(m, n, k, kind)
+
+    def run(b: Batch, i: Lanes) -> None:
+        lanes = _warps(b, i, ins)
+        count = len(lanes) // WARP
+        full_a, full_b = np.empty((count, m, k), dtype=np.float32), np.empty((count, k, n), dtype=np.float32)
+        full_a[:, row_a, col_a] = _decode([_spread(b, i, get(b, i)) for get in gets_a], kind)
+        full_b[:, row_b, col_b] = _decode([_spread(b, i, get(b, i)) for get in gets_b], kind)
+        raw_c = [_spread(b, i, get(b, i)) for get in gets_c]
+        if out == "f32":
+            addend = np.stack([value.view(np.float32).reshape(-1, WARP) for value in raw_c], axis=-1)
+        else:
+            addend = _decode(raw_c, "f16")
+        product = np.matmul(full_a, full_b)[:, row_c, col_c] + addend
+        if out == "f32":
+            for position, put in enumerate(puts):
+                put(b, i, np.ascontiguousarray(product[:, :, position]).reshape(-1))
+        else:
+            halves = np.ascontiguousarray(product.astype(np.float16)).view(np.uint32)
+            for position, put in enumerate(puts):
+                put(b, i, np.ascontiguousarray(halves[:, :, position]).reshape(-1))
+        b.count_flops(ins, 2 * m * n * k * count)
+
+    return run
+
+
+__all__ = ["Reg", "load_matrix", "multiply", "store_matrix"]
