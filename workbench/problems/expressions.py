@@ -1,0 +1,88 @@
+"""One-line expressions -> KernelBench source text: `torch.softmax(x, -1)` with inputs `x: f32[4096, 4096]`."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from workbench.errors import ProblemError
+from workbench.records import Mode, Precision, Problem, Settings
+
+_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32", "i64": "int64", "bool": "bool"}
+_INPUT = re.compile(r"\s*([A-Za-z_]\w*)\s*:\s*(\w+)\s*\[([^\]]*)\]\s*")
+
+
+def from_expression(expression: str, inputs: str, *, name: str = "expression", settings: Settings = (), precision: Precision = "fp32", mode: Mode = "train") -> Problem:
+    """A problem from an expression over declared inputs; dimensions are integers or names given in `settings`."""
+    try:
+        ast.parse(expression, mode="eval")
+    except SyntaxError as error:
+        raise ProblemError(f"the expression is not Python at column {error.offset}: {error.msg}") from None
+    declared = _inputs(inputs)
+    names, known = [], dict(settings)
+    sizes: dict[str, object] = {}
+    lines = []
+    for title, dtype, dims in declared:
+        names.append(title)
+        shape = []
+        for axis, dim in enumerate(dims):
+            key = dim if dim.isidentifier() else f"{title}_{axis}"
+            if dim.isidentifier() and dim not in known:
+                raise ProblemError(f"input {title}: dimension {dim!r} has no value; give it as {dim}=..., or write a number")
+            sizes.setdefault(key, known.get(dim, int(dim) if dim.isdigit() else None))
+            shape.append(key)
+        lines.append("        " + _maker(dtype, shape) + ",")
+    text = "\n".join(f"{key} = {value}" for key, value in sizes.items())
+    source = _TEMPLATE.format(expression=expression, sizes=text, arguments=", ".join(names), makers="\n".join(lines))
+    return Problem(name=name, source=source, origin="expression", precision=precision, mode=mode)
+
+
+def _inputs(text: str) -> list[tuple[str, str, list[str]]]:
+    declared, at = [], 0
+    while at < len(text):
+        match = _INPUT.match(text, at)
+        if not match:
+            raise ProblemError(f"inputs cannot be read at {text[at:at + 20]!r}; write for example: x: f32[4096, 4096], w: f32[4096]")
+        if match[2] not in _DTYPES:
+            raise ProblemError(f"input {match[1]}: no dtype {match[2]!r}; there are {', '.join(_DTYPES)}")
+        declared.append((match[1], _DTYPES[match[2]], [part.strip() for part in match[3].split(",") if part.strip()]))
+        at = match.end()
+        if at < len(text) and text[at] == ",":
+            at += 1
+    return declared
+
+
+def _maker(dtype: str, shape: list[str]) -> str:
+    size = ", ".join(shape) + ("," if len(shape) == 1 else "")
+    if dtype in ("int32", "int64"):
+        return f"torch.randint(0, 128, ({size}), dtype=torch.{dtype})"
+    if dtype == "bool":
+        return f"torch.rand({size.rstrip(',')}) > 0.5"
+    return f"torch.randn({size.rstrip(',')})" + (f".to(torch.{dtype})" if dtype != "float32" else "")
+
+
+_TEMPLATE = '''"""{expression}"""
+
+import torch
+import torch.nn as nn
+
+{sizes}
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+
+    def forward(self, {arguments}):
+        return {expression}
+
+
+def get_inputs():
+    return [
+{makers}
+    ]
+
+
+def get_init_inputs():
+    return []
+'''

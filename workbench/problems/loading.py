@@ -1,0 +1,110 @@
+"""Problem records -> live modules, inputs and models. Used in workers only: it imports torch and runs the problem's code."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from workbench.errors import ProblemError
+from workbench.problems import with_settings
+from workbench.records import Problem, Settings
+from workbench.wire import content_hash
+
+DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def load_module(problem: Problem, settings: Settings = ()) -> ModuleType:
+    """The problem's module, imported from a real file, with its own and the case's settings applied."""
+    source = with_settings(problem.source, (*problem.settings, *settings))
+    folder = Path(tempfile.gettempdir()) / f"cutegen-problem-{content_hash(source)[:16]}"
+    folder.mkdir(exist_ok=True)
+    path = folder / "problem.py"
+    if not path.exists() or path.read_text() != source:
+        path.write_text(source)
+    return import_file(path, f"cutegen_problem_{content_hash(source)[:16]}", problem.origin)
+
+
+def import_file(path: Path, name: str, origin: str = "") -> ModuleType:
+    """Import one Python file under a unique name; errors at import become `ProblemError` with the line."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ProblemError(f"{origin or path}:{line_in(error, str(path))}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def line_in(error: BaseException, path: str) -> int | None:
+    """The innermost line of `path` in an exception's traceback."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == path:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def cast(value: Any, problem: Problem) -> Any:
+    """Floating tensors in the problem's precision; integers, bools and everything else as they are."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.to(DTYPES[problem.precision])
+    return value
+
+
+def make_inputs(module: ModuleType, problem: Problem, seed: int, device: str = "cpu") -> list[Any]:
+    """`get_inputs()` after seeding, made on `device` and cast to the problem's precision."""
+    torch.manual_seed(seed)
+    with torch.device(device):
+        made = module.get_inputs()
+    return [cast(value.to(device) if isinstance(value, torch.Tensor) else value, problem) for value in made]
+
+
+def build_model(module: ModuleType, name: str, problem: Problem, device: str = "cpu", *, init_from: ModuleType | None = None) -> torch.nn.Module:
+    """`Model` (or `ModelNew`) with the problem's init inputs, in its precision and mode."""
+    arguments = (init_from or module).get_init_inputs()
+    with torch.device(device):
+        model = getattr(module, name)(*arguments)
+    model = model.to(device)
+    if problem.precision in ("fp16", "bf16"):
+        model = model.to(DTYPES[problem.precision])
+    return model.train(problem.mode == "train")
+
+
+def copy_parameters(reference: torch.nn.Module, candidate: torch.nn.Module) -> tuple[str, ...]:
+    """Copy parameters and buffers by name, then by unique shape; returns a line for each that did not map."""
+    source, target = _state(reference), _state(candidate)
+    left, unmapped = dict(source), []
+    missing = []
+    with torch.no_grad():
+        for name, value in target.items():
+            if name in left and left[name].shape == value.shape:
+                value.copy_(left.pop(name))
+            else:
+                missing.append((name, value))
+        for name, value in missing:
+            same = [key for key, other in left.items() if other.shape == value.shape]
+            if len(same) == 1:
+                value.copy_(left.pop(same[0]))
+            else:
+                unmapped.append(f"{name} {tuple(value.shape)} of ModelNew has no counterpart in Model")
+    unmapped += [f"{name} {tuple(value.shape)} of Model was not taken over" for name, value in left.items()]
+    return tuple(unmapped)
+
+
+def _state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def forward_arguments(module: ModuleType) -> tuple[str, ...]:
+    """Names of forward's arguments, without self."""
+    return tuple(inspect.signature(module.Model.forward).parameters)[1:]
