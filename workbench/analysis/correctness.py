@@ -1,0 +1,64 @@
+"""Comparison of an output with its reference, against the size of what is compared.
+
+An element passes when |got - expected| <= relative * |expected| + relative * scale, where scale is the root mean square of the finite
+reference values: so a task whose outputs are tiny (softmax of a long row) is not passed by zeros, as an absolute tolerance would allow.
+`relative` per dtype (inferred: a small multiple of the unit roundoff times the square root of the reduction length, as rounding errors
+of a random walk grow): 4 * eps * sqrt(length) + 2 * eps, and for TF32 with the eps of its 10-bit mantissa.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "tfloat32": 2.0**-10}
+
+
+def tolerance(dtype: str, precision: str, length: int = 1) -> float:
+    """Relative tolerance of an output of `dtype` that sums about `length` terms."""
+    own = EPS.get(dtype, 0.0)
+    if not own:
+        return 0.0
+    inner = EPS["tfloat32"] if precision == "tf32" and dtype == "float32" else 2.0**-23 if dtype != "float64" else own
+    return 8 * inner * math.sqrt(max(length, 1)) + 4 * own
+
+
+def compare(got: np.ndarray, expected: np.ndarray, *, dtype: str, precision: str, length: int = 1) -> dict[str, Any]:
+    """Fields of `records.Check` for one output; `expected` is float64 (or integer, then equality is required)."""
+    if expected.dtype.kind in "iub":
+        bad = got != expected
+        return _fields(bad, bad.astype(np.float64) * 2, got, expected)
+    relative = tolerance(dtype, precision, length)
+    value = got.astype(np.float64)
+    finite = np.isfinite(expected)
+    scale = float(np.sqrt(np.mean(expected[finite] ** 2))) if finite.any() else 0.0
+    allowed = relative * (np.abs(np.where(finite, expected, 0.0)) + scale) + np.finfo(np.float64).tiny
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(value - expected) / allowed
+    same = (value == expected) | (np.isnan(value) & np.isnan(expected))
+    error = np.where(same, 0.0, np.where(np.isfinite(value) & finite, error, np.inf))
+    return _fields(error > 1, error, value, expected)
+
+
+def _fields(bad: np.ndarray, error: np.ndarray, got: np.ndarray, expected: np.ndarray) -> dict[str, Any]:
+    if not error.size:
+        return {"passed": True, "elements": 0}
+    worst = np.unravel_index(int(np.argmax(error)), error.shape)
+    finite = error[np.isfinite(error)]
+    absolute = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+    known = np.isfinite(absolute)
+    wanted = np.abs(expected.astype(np.float64))
+    ratio = absolute[known & (wanted > 0)] / wanted[known & (wanted > 0)]
+    count = int(bad.sum())
+    message = ""
+    if count:
+        where = ", ".join(str(int(i)) for i in worst)
+        message = f"{count} of {error.size} elements are wrong; the worst is [{where}]: got {float(got[worst]):.6g}, expected {float(expected[worst]):.6g}"
+    return {
+        "passed": not count, "elements": int(error.size), "bad_elements": count, "max_error": float(np.max(error)),
+        "p50_error": float(np.quantile(finite, 0.5)) if finite.size else float("inf"), "p99_error": float(np.quantile(finite, 0.99)) if finite.size else float("inf"),
+        "max_absolute": float(absolute[known].max()) if known.any() else float("inf"), "max_relative": float(ratio.max()) if ratio.size else 0.0,
+        "worst_index": tuple(int(i) for i in worst), "worst_got": float(got[worst]), "worst_expected": float(expected[worst]), "message": message,
+    }  # fmt: skip

@@ -1,0 +1,44 @@
+"""Hunks between two texts: numbered from 1, each acceptable on its own; line endings are kept exactly."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+
+from workbench.errors import UserError
+from workbench.records import record
+
+
+@record
+class Hunk:
+    """Lines [old_start, old_start + len(old)) of the old text become `new`; starts are 0-based line indices."""
+
+    index: int
+    old_start: int
+    old: tuple[str, ...]
+    new_start: int
+    new: tuple[str, ...]
+
+
+def hunks(old: str, new: str) -> tuple[Hunk, ...]:
+    """The differences in order; neighbours are separated by at least one equal line."""
+    a, b = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    codes = difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
+    changed = [code for code in codes if code[0] != "equal"]
+    return tuple(Hunk(index=n, old_start=i, old=tuple(a[i:j]), new_start=k, new=tuple(b[k:m])) for n, (_, i, j, k, m) in enumerate(changed, 1))
+
+
+def apply(old: str, new: str, accepted: Collection[int]) -> str:
+    """The old text with only the accepted hunks; all of them give `new`, none give `old`."""
+    found = hunks(old, new)
+    unknown = sorted(set(accepted) - {hunk.index for hunk in found})
+    if unknown:
+        raise UserError(f"no hunk {unknown[0]}: this diff has {len(found)} (1 to {len(found)})" if found else "the two versions do not differ")
+    lines = old.splitlines(keepends=True)
+    out: list[str] = []
+    at = 0
+    for hunk in found:
+        out += lines[at : hunk.old_start]
+        out += hunk.new if hunk.index in accepted else hunk.old
+        at = hunk.old_start + len(hunk.old)
+    return "".join(out + lines[at:])

@@ -1,0 +1,33 @@
+"""Points and roofs of a roofline plot, as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.records import Provenance, Version, record
+
+
+@record
+class RooflinePoint:
+    """One version: FLOPs per byte of least traffic, achieved FLOP/s, and whether its time was measured or modelled."""
+
+    version: int
+    title: str
+    intensity: float
+    rate: float
+    time_s: float
+    provenance: Provenance
+    accepted: bool | None
+
+
+def trajectory(versions: Sequence[Version]) -> tuple[RooflinePoint, ...]:
+    """One point per version that has a correct, timed trial."""
+    points = []
+    for version in versions:
+        verdict = version.trials[-1].verdict if version.trials else None
+        if verdict is None or not verdict.correct or not verdict.time_s or verdict.bound is None:
+            continue
+        decided = None if version.decision is None else version.decision.kind == "accept"
+        points.append(RooflinePoint(version=version.number, title=version.proposal.title, intensity=verdict.bound.intensity, rate=verdict.bound.flops / verdict.time_s,
+                                    time_s=verdict.time_s, provenance=verdict.time_provenance or "modelled", accepted=decided))  # fmt: skip
+    return tuple(points)
