@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
+import linecache
 import sys
-import tempfile
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,26 +19,19 @@ DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "
 
 
 def load_module(problem: Problem, settings: Settings = ()) -> ModuleType:
-    """The problem's module, imported from a real file, with its own and the case's settings applied."""
+    """The problem's module with its own and the case's settings applied; errors at import become `ProblemError` with the line."""
     source = with_settings(problem.source, (*problem.settings, *settings))
-    folder = Path(tempfile.gettempdir()) / f"cutegen-problem-{content_hash(source)[:16]}"
-    folder.mkdir(exist_ok=True)
-    path = folder / "problem.py"
-    if not path.exists() or path.read_text() != source:
-        path.write_text(source)
-    return import_file(path, f"cutegen_problem_{content_hash(source)[:16]}", problem.origin)
-
-
-def import_file(path: Path, name: str, origin: str = "") -> ModuleType:
-    """Import one Python file under a unique name; errors at import become `ProblemError` with the line."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    name = f"cutegen_problem_{content_hash(source)[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    module = ModuleType(name)
+    module.__file__ = f"<problem {problem.name}>"
+    linecache.cache[module.__file__] = (len(source), None, source.splitlines(keepends=True), module.__file__)
     try:
-        spec.loader.exec_module(module)
+        exec(compile(source, module.__file__, "exec"), module.__dict__)
     except Exception as error:
-        raise ProblemError(f"{origin or path}:{line_in(error, str(path))}: {type(error).__name__}: {error}") from error
+        raise ProblemError(f"{problem.origin}:{line_in(error, module.__file__)}: {type(error).__name__}: {error}") from error
+    sys.modules[name] = module
     return module
 
 

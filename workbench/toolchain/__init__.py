@@ -1,1 +1,8 @@
+"""Compiled modules described (registers, spills, shared memory, SASS) and errors explained on the candidate's own lines."""
 
+from __future__ import annotations
+
+from workbench.toolchain.binary import describe_module, instruction_mix, sass_text
+from workbench.toolchain.explain import explain_error
+
+__all__ = ["describe_module", "explain_error", "instruction_mix", "sass_text"]

@@ -1,0 +1,147 @@
+"""The parent's side of the worker server: start it on first use, send jobs, wait, stop. One server per process."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+from typing import Any
+
+from workbench.errors import Stopped, WorkerLost
+from workbench.executors.sandbox import drop_environment
+
+START_LIMIT_S = 180.0
+OUTPUT_BYTES = 1 << 20
+PROCESSES = 32
+
+
+class Server:
+    """A running worker server. `start_job` and `wait` may be called from any thread."""
+
+    def __init__(self) -> None:
+        mine, theirs = socket.socketpair()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "workbench.executors.server", str(theirs.fileno())], pass_fds=[theirs.fileno()], env=drop_environment(), stdin=subprocess.DEVNULL, cwd="/",
+        )  # fmt: skip
+        theirs.close()
+        self.channel = mine
+        self.owner = os.getpid()
+        self.numbers = itertools.count(1)
+        self.replies: dict[int, queue.Queue[dict[str, Any]]] = {}
+        self.lock = threading.Lock()
+        self.reader = mine.makefile("rb")
+        self.ready = threading.Event()
+        self.problem = ""
+        threading.Thread(target=self._read, name="cutegen-workers", daemon=True).start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            for line in self.reader:
+                message = json.loads(line)
+                if "ready" in message:
+                    self.problem = message.get("error", "")
+                    self.ready.set()
+                    continue
+                with self.lock:
+                    waiting = self.replies.get(message["id"])
+                if waiting is not None:
+                    waiting.put(message)
+        self.problem = self.problem or "the worker server ended"
+        self.ready.set()
+        with self.lock:
+            for waiting in self.replies.values():
+                waiting.put({"end": "lost"})
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server process still runs and belongs to this process."""
+        return self.process.poll() is None and self.owner == os.getpid()
+
+    def start_job(self, role: str, folder: str, *, wall_s: float, memory_bytes: int = 4 << 30, **extra: Any) -> int:
+        """Send a job; returns its number for `wait`."""
+        if not self.ready.wait(START_LIMIT_S) or self.problem:
+            raise WorkerLost(f"the worker server did not start: {self.problem or 'it took too long'}")
+        number = next(self.numbers)
+        with self.lock:
+            self.replies[number] = queue.Queue()
+        message = {"id": number, "role": role, "folder": folder, "wall_s": wall_s, "memory_bytes": memory_bytes, "output_bytes": OUTPUT_BYTES, "processes": PROCESSES, **extra}
+        self._send(message)
+        return number
+
+    def _send(self, message: dict[str, Any]) -> None:
+        try:
+            with self.lock:
+                self.channel.sendall(json.dumps(message).encode() + b"\n")
+        except OSError as error:
+            raise WorkerLost(f"the worker server is gone: {error}") from error
+
+    def wait(self, number: int, stop: threading.Event | None = None) -> dict[str, Any]:
+        """The job's reply; raises `Stopped` within a second of `stop` being set, and the job is killed."""
+        with self.lock:
+            waiting = self.replies.get(number)
+        if waiting is None:
+            raise WorkerLost("the worker server ended before the job did")
+        try:
+            while True:
+                with contextlib.suppress(queue.Empty):
+                    reply = waiting.get(timeout=0.2)
+                    if reply["end"] == "lost":
+                        raise WorkerLost("the worker server ended in the middle of a job; run it again")
+                    return reply
+                if stop is not None and stop.is_set():
+                    raise Stopped("stopped; everything finished is kept")
+        except BaseException:
+            self.cancel(number)
+            raise
+        finally:
+            with self.lock:
+                self.replies.pop(number, None)
+
+    def cancel(self, number: int) -> None:
+        """Kill a job."""
+        with contextlib.suppress(WorkerLost):
+            self._send({"kill": number})
+
+    def close(self) -> None:
+        """End the server and every job."""
+        if self.owner != os.getpid():
+            return
+        with contextlib.suppress(OSError):
+            self.channel.shutdown(socket.SHUT_RDWR)
+        self.channel.close()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+_state: dict[str, Server] = {}
+_lock = threading.Lock()
+
+
+def server() -> Server:
+    """The process's worker server, started or restarted as needed."""
+    with _lock:
+        running = _state.get("server")
+        if running is None or not running.alive:
+            running = _state["server"] = Server()
+        return running
+
+
+def shutdown() -> None:
+    """Stop the worker server if there is one."""
+    with _lock:
+        running = _state.pop("server", None)
+    if running is not None:
+        running.close()
+
+
+atexit.register(shutdown)

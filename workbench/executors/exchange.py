@@ -1,0 +1,71 @@
+"""Tensors as raw files between worker processes: bytes plus JSON, never pickle, sizes checked before reading."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+LIMIT_BYTES = 64 << 30
+
+
+def write_tensor(path: Path, tensor: torch.Tensor) -> None:
+    """Contiguous bytes in PATH.bin, dtype and shape in PATH.json (written last)."""
+    flat = tensor.detach().to("cpu").contiguous().reshape(-1)
+    flat.view(torch.uint8).numpy().tofile(path.with_suffix(".bin")) if flat.numel() else path.with_suffix(".bin").write_bytes(b"")
+    meta = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
+    path.with_suffix(".json").write_text(json.dumps(meta))
+
+
+def read_tensor(path: Path) -> torch.Tensor:
+    """What `write_tensor` wrote; raises `ValueError` when sizes do not agree or the file is a link."""
+    meta = json.loads(_plain(path.with_suffix(".json")))
+    dtype = getattr(torch, meta["dtype"])
+    count = int(np.prod(meta["shape"], dtype=np.int64)) if meta["shape"] else 1
+    size = path.with_suffix(".bin").lstat().st_size
+    if size != count * dtype.itemsize or size > LIMIT_BYTES:
+        raise ValueError(f"{path.name} holds {size} bytes, not {count * dtype.itemsize}")
+    if not count:
+        return torch.empty(meta["shape"], dtype=dtype)
+    raw = np.fromfile(path.with_suffix(".bin"), dtype=np.uint8)
+    return torch.from_numpy(raw).view(dtype).reshape(meta["shape"])
+
+
+def _plain(path: Path) -> str:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    with os.fdopen(handle) as file:
+        return file.read(1 << 20)
+
+
+def write_values(folder: Path, values: list[Any]) -> None:
+    """A list of tensors and plain scalars as files in `folder`; `list.json` is written last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kinds: list[Any] = []
+    for n, value in enumerate(values):
+        if isinstance(value, torch.Tensor):
+            write_tensor(folder / f"{n}", value)
+            kinds.append({"tensor": n, "strides": list(value.stride())})
+        else:
+            kinds.append({"value": value})
+    (folder / "list.tmp").write_text(json.dumps(kinds))
+    os.replace(folder / "list.tmp", folder / "list.json")
+
+
+def read_values(folder: Path) -> list[Any]:
+    """What `write_values` wrote, with the same strides."""
+    out: list[Any] = []
+    for entry in json.loads((folder / "list.json").read_text()):
+        if "value" in entry:
+            out.append(entry["value"])
+            continue
+        tensor = read_tensor(folder / str(entry["tensor"]))
+        strides = tuple(entry["strides"])
+        if tensor.stride() != strides and tensor.numel():
+            laid_out = torch.empty_strided(tuple(tensor.shape), strides, dtype=tensor.dtype)
+            tensor = laid_out.copy_(tensor)
+        out.append(tensor)
+    return out

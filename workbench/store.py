@@ -1,0 +1,199 @@
+"""A session's log: SQLite in WAL mode, append-only, sources content-addressed, every write one transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from workbench.errors import UserError, WorkbenchError
+from workbench.records import Decision, Facts, Outcome, Problem, Proposal, Trial, Version
+from workbench.wire import content_hash, dumps, loads
+
+T = TypeVar("T")
+
+MIGRATIONS = (
+    """
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+    CREATE TABLE problem (id INTEGER PRIMARY KEY, record TEXT NOT NULL, facts TEXT NOT NULL);
+    CREATE TABLE version (number INTEGER PRIMARY KEY, parent INTEGER REFERENCES version(number), proposal TEXT NOT NULL, source_hash TEXT NOT NULL, path TEXT NOT NULL, at TEXT NOT NULL);
+    CREATE TABLE trial (id INTEGER PRIMARY KEY, version INTEGER NOT NULL REFERENCES version(number), job_hash TEXT NOT NULL, record TEXT NOT NULL, at TEXT NOT NULL);
+    CREATE TABLE decision (id INTEGER PRIMARY KEY, version INTEGER NOT NULL REFERENCES version(number), record TEXT NOT NULL, at TEXT NOT NULL);
+    CREATE TABLE event (id INTEGER PRIMARY KEY, record TEXT NOT NULL, at TEXT NOT NULL);
+    CREATE INDEX trial_version ON trial(version);
+    CREATE INDEX trial_job ON trial(job_hash);
+    """,
+)
+TABLES = ("problem", "version", "trial", "decision", "event")
+
+
+class Store:
+    """One session's database. Readers may be many; a second writer is refused while the first lives."""
+
+    def __init__(self, path: Path, *, write: bool = True) -> None:
+        self.path = path
+        self.lock = threading.RLock()
+        self.write = write
+        self._lock_file: Any = None
+        if write:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+        elif not path.exists():
+            raise UserError(f"no session is stored at {path}")
+        self.db = sqlite3.connect(path if write else f"file:{path}?mode=ro", uri=not write, check_same_thread=False, isolation_level=None)
+        if write:
+            self.db.execute("PRAGMA journal_mode=WAL")
+            self.db.execute("PRAGMA synchronous=FULL")
+            self.db.execute("PRAGMA foreign_keys=ON")
+            self._migrate()
+
+    def _take_lock(self) -> None:
+        import fcntl
+
+        self._lock_file = open(self.path.with_suffix(".lock"), "a+")  # noqa: SIM115 - held until close
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock_file.seek(0)
+            owner = self._lock_file.read().strip()
+            self._lock_file.close()
+            raise UserError(f"session {self.path.parent.name!r} is open in process {owner or '?'}; close it there, or open another session") from None
+        self._lock_file.truncate(0)
+        self._lock_file.write(str(os.getpid()))
+        self._lock_file.flush()
+
+    def _migrate(self) -> None:
+        done = self.db.execute("PRAGMA user_version").fetchone()[0]
+        if done > len(MIGRATIONS):
+            raise WorkbenchError(f"{self.path} was written by a newer workbench: upgrade it")
+        for number, script in enumerate(MIGRATIONS[done:], done + 1):
+            guards = "".join(f"CREATE TRIGGER IF NOT EXISTS {table}_{verb.lower()} BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'append-only'); END;" for table in TABLES for verb in ("UPDATE", "DELETE"))
+            self.db.executescript(f"BEGIN IMMEDIATE; {script} {guards} PRAGMA user_version={number}; COMMIT;")
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self.lock:
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.db
+            except BaseException:
+                self.db.execute("ROLLBACK")
+                raise
+            self.db.execute("COMMIT")
+
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        with self.lock:
+            return self.db.execute(query, values).fetchall()
+
+    def set_meta(self, values: dict[str, Any]) -> None:
+        """Set named JSON values (the only table that is not append-only)."""
+        with self._transaction() as db:
+            db.executemany("INSERT INTO meta VALUES (?, ?) ON CONFLICT(key) DO UPDATE SET value=excluded.value", [(key, json.dumps(value)) for key, value in values.items()])
+
+    def meta(self) -> dict[str, Any]:
+        """All named values."""
+        return {key: json.loads(value) for key, value in self._rows("SELECT key, value FROM meta")}
+
+    def add_problem(self, problem: Problem, facts: Facts) -> None:
+        """The session's problem and what was found out about it."""
+        with self._transaction() as db:
+            db.execute("INSERT INTO problem (record, facts) VALUES (?, ?)", (dumps(problem), dumps(facts)))
+
+    def problem(self) -> tuple[Problem, Facts]:
+        """The latest problem and facts; raises `WorkbenchError` when the session was never completed."""
+        rows = self._rows("SELECT record, facts FROM problem ORDER BY id DESC LIMIT 1")
+        if not rows:
+            raise WorkbenchError(f"{self.path} holds no problem: the session was interrupted while it was made; remove its folder")
+        return loads(rows[0][0], Problem), loads(rows[0][1], Facts)
+
+    def add_version(self, proposal: Proposal, at: str) -> Version:
+        """Append a version: its file first (complete, synced, read-only), then its row."""
+        source = proposal.candidate.source
+        digest = content_hash(source)
+        with self._transaction() as db:
+            number = db.execute("SELECT COALESCE(MAX(number), 0) + 1 FROM version").fetchone()[0]
+            path = self.path.parent / f"v{number:03}_{digest[:8]}.py"
+            write_once(path, source)
+            db.execute("INSERT INTO version VALUES (?, ?, ?, ?, ?, ?)", (number, proposal.parent, dumps(proposal), digest, path.name, at))
+        return Version(number=number, parent=proposal.parent, proposal=proposal, source_hash=digest, path=str(path), at=at)
+
+    def add_trial(self, version: int, job_hash: str, trial: Trial) -> None:
+        """Append one evaluation of a version."""
+        with self._transaction() as db:
+            db.execute("INSERT INTO trial (version, job_hash, record, at) VALUES (?, ?, ?, ?)", (version, job_hash, dumps(trial), trial.at))
+
+    def add_decision(self, decision: Decision) -> None:
+        """Append a decision; when this returns, it is on disk."""
+        with self._transaction() as db:
+            db.execute("INSERT INTO decision (version, record, at) VALUES (?, ?, ?)", (decision.version, dumps(decision), decision.at))
+
+    def add_event(self, record: Any, at: str) -> None:
+        """Append something that was said or done (events, prompts, replies)."""
+        with self._transaction() as db:
+            db.execute("INSERT INTO event (record, at) VALUES (?, ?)", (dumps(record), at))
+
+    def events(self, kind: type[T]) -> list[T]:
+        """All events of the log as records of `kind`."""
+        return [loads(row[0], kind) for row in self._rows("SELECT record FROM event ORDER BY id")]
+
+    def decisions(self) -> list[Decision]:
+        """All decisions in order."""
+        return [loads(row[0], Decision) for row in self._rows("SELECT record FROM decision ORDER BY id")]
+
+    def outcome(self, job_hash: str) -> Outcome | None:
+        """The latest outcome recorded for a job."""
+        rows = self._rows("SELECT record FROM trial WHERE job_hash = ? ORDER BY id DESC LIMIT 1", job_hash)
+        return loads(rows[0][0], Trial).outcome if rows else None
+
+    def versions(self) -> tuple[Version, ...]:
+        """All versions with their trials and standing decisions (the last one that no undo took back)."""
+        trials: dict[int, list[Trial]] = {}
+        for number, text in self._rows("SELECT version, record FROM trial ORDER BY id"):
+            trials.setdefault(number, []).append(loads(text, Trial))
+        standing = standing_decisions(self.decisions())
+        return tuple(
+            Version(number=number, parent=parent, proposal=loads(proposal, Proposal), source_hash=digest, path=str(self.path.parent / name), trials=tuple(trials.get(number, ())), decision=standing.get(number), at=at)
+            for number, parent, proposal, digest, name, at in self._rows("SELECT number, parent, proposal, source_hash, path, at FROM version ORDER BY number")
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Close the database and give the session free."""
+        with self.lock:
+            self.db.close()
+            if self._lock_file is not None:
+                self._lock_file.close()
+                self._lock_file = None
+
+
+def standing_decisions(decisions: list[Decision]) -> dict[int, Decision]:
+    """The decision that holds for each version: an undo takes back the last one of its version."""
+    stacks: dict[int, list[Decision]] = {}
+    for decision in decisions:
+        stack = stacks.setdefault(decision.version, [])
+        if decision.kind == "undo":
+            if stack:
+                stack.pop()
+        else:
+            stack.append(decision)
+    return {number: stack[-1] for number, stack in stacks.items() if stack}
+
+
+def write_once(path: Path, text: str) -> None:
+    """Write a file that is never changed: a synced temporary file, renamed, read-only."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(temporary, "w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.chmod(temporary, 0o444)
+    os.replace(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

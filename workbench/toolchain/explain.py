@@ -1,0 +1,73 @@
+"""Exceptions of a candidate (Python, CuTe DSL, MLIR) -> a one-line `records.Failure` on the candidate's own line."""
+
+from __future__ import annotations
+
+import re
+import traceback
+
+from workbench.records import Failure, Stage
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_LIMIT = 10_000
+_HINTS = (
+    (r"No module named", "import", "missing_module", "only torch, cutlass and the standard library are there for a candidate"),
+    (r"expects global based memref|address space", "compile", "address_space", "pass tensors through from_dlpack, or make the pointer with the right memory space"),
+    (r"dynamic expression|Cannot convert dynamic|staged|if_generate|not a compile-time|DSLTreeFlatten", "compile", "dynamic_value", "a Python if or range needs a compile-time value: use cutlass.const_expr, range_constexpr, or cutlass.dynamic_expr"),
+    (r"type mismatch|operand type|Type mismatch|must be of type|conversion", "compile", "type_mismatch", "convert explicitly, for example value.to(cutlass.Float32)"),
+    (r"out of range|crd2idx|coordinate", "compile", "bad_coordinate", "the coordinate has more modes than the layout, or is outside it"),
+    (r"shared memory|smem", "launch", "shared_memory", "use smaller tiles or fewer stages"),
+)  # fmt: skip
+
+
+def explain_error(error: BaseException, source_file: str, stage: Stage = "run") -> Failure:
+    """What went wrong, in one line, with the candidate's own line when the traceback or message names one."""
+    if isinstance(error, SyntaxError) and (error.filename == source_file or error.filename is None):
+        return Failure(stage="source", kind="syntax", message=f"not Python: {error.msg}", line=error.lineno, hint="fix the syntax and test again")
+    text = _ANSI.sub("", str(error))
+    name = type(error).__name__
+    line = _line(error, source_file, text)
+    compiling = name.startswith("DSL") or "MLIR" in name or "mlir" in text.lower() or _inside_dsl(error)
+    kind = {"NameError": "name", "AttributeError": "attribute", "TypeError": "type", "MemoryError": "memory", "ModuleNotFoundError": "missing_module", "ImportError": "missing_module"}.get(name, "exception")
+    found: Stage = "compile" if compiling and stage in ("run", "compile") else stage
+    hint = ""
+    if compiling and kind == "exception":
+        kind = "compile_error"
+    for pattern, _, slug, advice in _HINTS:
+        if re.search(pattern, text):
+            hint, kind = advice, slug if kind in ("exception", "compile_error", "missing_module") else kind
+            break
+    detail = _ANSI.sub("", "".join(traceback.format_exception(error)))
+    return Failure(stage=found, kind=kind, message=f"{name}: {_first_line(text)}", line=line, hint=hint, detail=_clean(detail)[-_LIMIT:])
+
+
+def _inside_dsl(error: BaseException) -> bool:
+    trace = error.__traceback__
+    while trace is not None:
+        if "/cutlass/base_dsl/" in trace.tb_frame.f_code.co_filename and trace.tb_frame.f_code.co_name in ("generate_mlir", "generate_original_ir", "compile_and_cache", "_func", "jit_runner"):
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _line(error: BaseException, source_file: str, text: str) -> int | None:
+    line, current = None, error.__traceback__
+    while current is not None:
+        if current.tb_frame.f_code.co_filename == source_file:
+            line = current.tb_lineno
+        current = current.tb_next
+    if found := re.findall(re.escape(source_file) + r"[\"']?(?::|, line )(\d+)", text):
+        return int(found[-1])
+    cause = error.__cause__ or error.__context__
+    if cause is not None and cause is not error:
+        return _line(cause, source_file, str(cause)) or line
+    return line
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not set(line.strip()) <= set("-=~^|")]
+    return _clean(lines[0])[:300] if lines else "no message"
+
+
+def _clean(text: str) -> str:
+    """Without the names of temporary folders."""
+    return re.sub(r"(/[\w.-]+)*/(cutegen-[\w-]+)/(?:[\w-]+/)*", "", text)
