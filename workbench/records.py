@@ -276,11 +276,25 @@ class Outcome:
     checks: tuple[Check, ...] = ()
     findings: tuple[Finding, ...] = ()
     timing: Timing | None = None
+    reference_timing: Timing | None = None  # torch eager on the same inputs, by the same protocol
     unmapped_parameters: tuple[str, ...] = ()
     output_text: str = ""  # what the candidate printed, cut to a limit
     protections: tuple[str, ...] = ()  # sandbox layers that were active
     phases: tuple[tuple[str, float], ...] = ()  # seconds by phase: import, compile, emulate, check, ...
     versions: tuple[tuple[str, str], ...] = ()  # torch, cutlass dsl, driver, ...
+
+
+@record
+class Profile:
+    """What counters and the binary say about one version's launches; one entry per kernel in the tuples."""
+
+    launches: tuple[Launch, ...]
+    builds: tuple[KernelBuild, ...]
+    occupancy: tuple[tuple[str, float, str], ...]  # kernel, fraction of the device's threads, limiter
+    limits: tuple[tuple[str, float], ...]  # seconds by resource at the full case, modelled, largest first
+    findings: tuple[Finding, ...]
+    summary: str
+    provenance: Provenance = "counted"
 
 
 @record

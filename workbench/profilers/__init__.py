@@ -1,1 +1,1 @@
-
+"""Profilers: an outcome's counters and binaries -> a profile that a person can read."""

@@ -1,1 +1,1 @@
-
+"""Proposers: planner (no LLM), human, scripted."""

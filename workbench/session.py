@@ -1,0 +1,432 @@
+"""A session: select, propose, evaluate, judge, decide, record; yields events. Views only show what is here and pass decisions in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from workbench import evaluate, executors, plugins, problems
+from workbench.analysis import hunks as hunk_maths
+from workbench.errors import StaleDecision, Stopped, UserError
+from workbench.executors.inspector import WorkerInspector
+from workbench.records import Ask, Candidate, Decision, Event, Facts, Job, Problem, Profile, Proposal, Trial, Version
+from workbench.store import Store
+from workbench.wire import content_hash
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Reference = int | str
+DATABASE = "session.sqlite"
+
+
+def default_root() -> Path:
+    """Where sessions live: $CUTEGEN_ROOT, else .cutegen in the current folder."""
+    return Path(os.environ.get("CUTEGEN_ROOT", ".cutegen"))
+
+
+def owned(method: Callable[P, R]) -> Callable[P, R]:
+    """Run a method on the session's one working thread; Ctrl-C stops the work and leaves the session whole."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        session: Any = args[0]
+        if threading.current_thread() is session._thread:
+            return method(*args, **kwargs)
+        future = session._pool.submit(session._enter, method, args, kwargs)
+        try:
+            return future.result()  # type: ignore[no-any-return]
+        except KeyboardInterrupt:
+            session.stop()
+            with contextlib.suppress(Stopped):
+                future.result()
+            raise Stopped("stopped; everything finished is kept") from None
+
+    return call
+
+
+class Session:
+    """One problem, its versions, and what was decided. Make one with `create` or `open`; use it as a context manager or `close` it."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        self._store = store
+        self.folder = folder
+        self.name = folder.name
+        self.problem, self.facts = store.problem()
+        meta = store.meta()
+        self.arch: str = meta["arch"]
+        self.device: str = meta["device"]
+        self.executor_name: str = meta["executor"]
+        self.constraints: tuple[str, ...] = tuple(meta.get("constraints", ()))
+        self._executor = executors.choose(self.executor_name)
+        self._stop = threading.Event()
+        self._executor.stop = self._stop
+        self._callbacks: list[Callable[[Event], None]] = []
+        self._lock = threading.RLock()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="cutegen-session")
+        self._thread: threading.Thread | None = None
+        self._versions = store.versions()
+
+    # ---- making and finding -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls, problem: Problem | str, *, root: str | Path | None = None, name: str | None = None, executor: str = "auto", arch: str = "", device: str | None = None, facts: Facts | None = None,
+    ) -> Session:  # fmt: skip
+        """A new session for a problem (a record, a shipped name, a path or source text); inspects the problem first."""
+        found = problems.load(problem) if isinstance(problem, str) else problem
+        chosen = executors.choose(executor)
+        facts = facts or WorkerInspector().inspect(found)
+        base = Path(root) if root is not None else default_root()
+        folder = _new_folder(base, name or re.sub(r"\W+", "-", found.name))
+        store = Store(folder / DATABASE)
+        store.set_meta({"arch": arch or ("sm_90a" if chosen.name == "gpu" else "sm_80"), "device": device or "H200", "executor": chosen.name})
+        store.add_problem(found, facts)
+        return cls(store, folder)
+
+    @classmethod
+    def open(cls, path: str | Path, *, root: str | Path | None = None) -> Session:
+        """Reopen a session by name or folder; whatever was accepted is there."""
+        folder = Path(path)
+        if not (folder / DATABASE).exists():
+            folder = (Path(root) if root is not None else default_root()) / str(path)
+        if not (folder / DATABASE).exists():
+            known = ", ".join(cls.list(root)) or "none"
+            raise UserError(f"no session is called {str(path)!r}; there are: {known}")
+        return cls(Store(folder / DATABASE), folder)
+
+    @staticmethod
+    def list(root: str | Path | None = None) -> tuple[str, ...]:
+        """Names of the sessions under `root`."""
+        base = Path(root) if root is not None else default_root()
+        return tuple(sorted(path.parent.name for path in base.glob(f"*/{DATABASE}"))) if base.is_dir() else ()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Session {self.name}: {len(self.versions)} versions, {self.executor_name}, {self.arch}>"
+
+    def close(self) -> None:
+        """Stop running work and give the session free."""
+        self.stop()
+        self._pool.shutdown(wait=True)
+        self._store.close()
+
+    # ---- looking ----------------------------------------------------------------------------------------------------
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        """All versions, oldest first."""
+        return self._versions
+
+    @property
+    def baseline(self) -> Version | None:
+        """The version accepted last; the next proposal starts from it."""
+        accepted = {version.number: version for version in self._versions if version.decision and version.decision.kind == "accept"}
+        order = [decision.version for decision in self._store.decisions() if decision.kind == "accept" and decision.version in accepted]
+        return accepted[order[-1]] if order else None
+
+    @property
+    def best(self) -> Version | None:
+        """The fastest correct version that was accepted."""
+        timed = [v for v in self._versions if v.decision and v.decision.kind == "accept" and v.trials and v.trials[-1].verdict.time_s]
+        return min(timed, key=lambda v: v.trials[-1].verdict.time_s or 0.0, default=self.baseline)
+
+    @property
+    def pending(self) -> Version | None:
+        """The latest version that waits for a decision."""
+        return next((version for version in reversed(self._versions) if version.decision is None), None)
+
+    def version(self, reference: Reference = "latest") -> Version:
+        """A version by number, "v3", "latest", "pending", "best" or "baseline"."""
+        text = str(reference).strip()
+        named = {"latest": self._versions[-1] if self._versions else None, "best": self.best, "baseline": self.baseline, "pending": self.pending}
+        if text in named:
+            found = named[text]
+            if found is None:
+                raise UserError(f"there is no {text} version yet" + ("" if self._versions else "; make one with generate or edit"))
+            return found
+        digits = text.removeprefix("v")
+        match = next((version for version in self._versions if digits.isdigit() and version.number == int(digits)), None)
+        if match is None:
+            raise UserError(f"no version {text!r}; there are: {', '.join(f'v{v.number}' for v in self._versions) or 'none'}")
+        return match
+
+    def diff(self, old: Reference, new: Reference) -> tuple[hunk_maths.Hunk, ...]:
+        """Hunks between the sources of two versions, numbered from 1."""
+        return hunk_maths.hunks(self.version(old).proposal.candidate.source, self.version(new).proposal.candidate.source)
+
+    def events(self) -> tuple[Event, ...]:
+        """Everything that was said in this session."""
+        return tuple(self._store.events(Event))
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """Every decision, undone ones included."""
+        return tuple(self._store.decisions())
+
+    # ---- events and threads -----------------------------------------------------------------------------------------
+
+    def subscribe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
+        """Call `callback` with every event, from whatever thread works; returns a function that ends it."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
+
+    def _say(self, event: Event, *, keep: bool = True) -> None:
+        if keep:
+            self._store.add_event(event, evaluate.now())
+        for callback in tuple(self._callbacks):
+            callback(event)
+
+    def _progress(self, event: Event) -> None:
+        self._say(event, keep=False)
+
+    def _enter(self, method: Callable[..., R], args: Any, kwargs: Any) -> R:
+        self._thread = threading.current_thread()
+        self._stop.clear()
+        try:
+            return method(*args, **kwargs)
+        except Stopped:
+            self._say(Event(kind="stopped", message="stopped; everything finished is kept"))
+            raise
+
+    def stop(self) -> None:
+        """End the running work within a second; from any thread."""
+        self._stop.set()
+
+    async def step(self, *, by: str = "planner", instruction: str = "") -> Version:
+        """`refine` as an awaitable, so that a notebook goes on serving Stop, accept and reject."""
+        loop = asyncio.get_running_loop()
+        return await asyncio.wrap_future(self._pool.submit(self._enter, Session.refine, (self,), {"by": by, "instruction": instruction}), loop=loop)
+
+    def _reload(self) -> None:
+        self._versions = self._store.versions()
+
+    # ---- the loop ---------------------------------------------------------------------------------------------------
+
+    @owned
+    def generate(self, by: str = "planner", instruction: str = "", *, test: bool = True, **options: Any) -> Version | None:
+        """The next proposal from the baseline, tested at once; None when the proposer has no further idea (an event says why)."""
+        proposer = plugins.load("proposer", by)
+        if options:
+            proposer = proposer.configure(**options)
+        ask = Ask(problem=self.problem, facts=self.facts, history=self._versions, baseline=self.baseline, instruction=instruction, constraints=self.constraints, arch=self.arch, device=self.device)
+        self._say(Event(kind="proposing", message=f"{by} is writing a version"))
+        proposal: Proposal | None = None
+        for item in proposer.propose(ask):
+            if self._stop.is_set():
+                raise Stopped("stopped; everything finished is kept")
+            if isinstance(item, Proposal):
+                proposal = item
+            else:
+                self._say(item)
+        if proposal is None:
+            return None
+        return self._append(proposal, test=test)
+
+    def _append(self, proposal: Proposal, *, test: bool) -> Version:
+        version = self._store.add_version(proposal, evaluate.now())
+        self._reload()
+        self._say(Event(kind="proposed", version=version.number, message=f"v{version.number}: {proposal.title}"))
+        if test:
+            self.test(version.number)
+        return self.version(version.number)
+
+    def refine(self, instruction: str = "", by: str = "planner", **options: Any) -> Version | None:
+        """One more proposal from the baseline, tested; `instruction` is the person's words."""
+        return self.generate(by, instruction, **options)
+
+    @owned
+    def edit(self, source: str, title: str = "", reason: str = "", *, parent: Reference | None = None, test: bool = True) -> Version:
+        """The person's own version of the whole file."""
+        base = self.version(parent) if parent is not None else self.baseline
+        proposal = Proposal(candidate=Candidate(source=source), title=title or "edited by hand", reason=reason, by="human", parent=base.number if base else None)
+        return self._append(proposal, test=test)
+
+    def job(self, version: Version, *, want_sass: bool = False) -> Job:
+        """The job that tests a version on this session's executor."""
+        gpu = self.executor_name == "gpu"
+        return Job(
+            problem=self.problem, facts=self.facts, candidate=version.proposal.candidate, arch=self.arch, device=self.device, want_sass=want_sass,
+            cases=("full",) if gpu else ("shrunk", "odd"), trials=2, timed_calls=20 if gpu else 0, wall_limit_s=300.0 if gpu else 60.0, memory_limit_bytes=(64 << 30) if gpu else (4 << 30),
+        )  # fmt: skip
+
+    @owned
+    def test(self, version: Reference = "latest", *, want_sass: bool = False) -> Trial:
+        """Compile, run and check a version; the trial is kept."""
+        chosen = self.version(version)
+        parent = self.version(chosen.parent) if chosen.parent is not None else None
+        job = self.job(chosen, want_sass=want_sass)
+        trial = evaluate.evaluate(job, self._executor, parent=parent.trials[-1] if parent and parent.trials else None, progress=self._progress)
+        self._store.add_trial(chosen.number, content_hash(job), trial)
+        self._reload()
+        verdict = trial.verdict
+        said = "correct" if verdict.correct else f"{verdict.failure.stage}: {verdict.failure.message}" if verdict.failure else "not correct"
+        self._say(Event(kind="judged", version=chosen.number, message=f"v{chosen.number}: {said}"))
+        return trial
+
+    @owned
+    def profile(self, version: Reference = "latest") -> Profile:
+        """Counters per line, occupancy and instruction mix of a version; runs it once more with its SASS."""
+        chosen = self.version(version)
+        trial = chosen.trials[-1] if chosen.trials else None
+        if trial is None or not trial.outcome.launches or not any(build.sass for build in trial.outcome.builds):
+            executor = executors.choose("emulator")
+            executor.stop = self._stop
+            job = dataclasses.replace(self.job(chosen, want_sass=True), cases=("shrunk",), trials=1, timed_calls=0)
+            outcome = executor.run(job, progress=self._progress)
+        else:
+            outcome = trial.outcome
+        if outcome.failure is not None and not outcome.launches:
+            raise UserError(f"v{chosen.number} cannot be profiled: {outcome.failure.message}")
+        return plugins.load("profiler", "counters").profile(self.job(chosen), outcome)  # type: ignore[no-any-return]
+
+    # ---- decisions --------------------------------------------------------------------------------------------------
+
+    def _decide(self, version: Version, kind: str, source_hash: str | None, **fields: Any) -> Version:
+        if source_hash is not None and source_hash != version.source_hash:
+            raise StaleDecision(f"v{version.number} is not the source that was shown; look at it again and decide then")
+        decision = Decision(kind=kind, version=version.number, source_hash=version.source_hash, at=evaluate.now(), **fields)  # type: ignore[arg-type]
+        with self._lock:
+            self._store.add_decision(decision)
+            self._reload()
+        self._say(Event(kind="decided", version=version.number, message=f"v{version.number} {kind}ed" + (f": {decision.reason}" if decision.reason else "")))
+        return self.version(version.number)
+
+    @owned
+    def accept(
+        self, version: Reference = "latest", *, hunks: Iterable[int] | None = None, source_hash: str | None = None, reason: str = "", by: str = "person", force: bool = False
+    ) -> Version:
+        """Make a version the baseline. With `hunks`, only those changes to its parent: they become a new version, which is tested first."""
+        chosen = self.version(version)
+        if source_hash is not None and source_hash != chosen.source_hash:
+            raise StaleDecision(f"v{chosen.number} is not the source that was shown; look at it again and decide then")
+        picked = None if hunks is None else sorted(set(hunks))
+        if picked is not None:
+            chosen = self._merge(chosen, picked)
+        if not chosen.trials:
+            self.test(chosen.number)
+            chosen = self.version(chosen.number)
+        verdict = chosen.trials[-1].verdict
+        if not verdict.correct and not force:
+            raise UserError(f"v{chosen.number} is not correct ({verdict.failure.message if verdict.failure else 'failed'}); reject it, edit it, or accept with force")
+        return self._decide(chosen, "accept", None, reason=reason, by=by, hunks=tuple(picked) if picked is not None else None)
+
+    def _merge(self, chosen: Version, picked: list[int]) -> Version:
+        if chosen.parent is None:
+            raise UserError(f"v{chosen.number} has no parent, so it has no hunks; accept it whole")
+        parent = self.version(chosen.parent)
+        source = hunk_maths.apply(parent.proposal.candidate.source, chosen.proposal.candidate.source, picked)
+        if source == chosen.proposal.candidate.source:
+            return chosen
+        names = ", ".join(map(str, picked)) or "none"
+        title = f"{chosen.proposal.title} (hunks {names} of v{chosen.number})"
+        proposal = Proposal(candidate=Candidate(source=source), title=title, reason=f"accepted in part: hunks {names}", by="person", parent=parent.number)
+        return self._append(proposal, test=True)
+
+    @owned
+    def reject(self, version: Reference = "latest", reason: str = "", *, source_hash: str | None = None, by: str = "person") -> Version:
+        """Say no to a version; the reason is kept and steers what is proposed next."""
+        return self._decide(self.version(version), "reject", source_hash, reason=reason, by=by)
+
+    @owned
+    def undo(self) -> Decision:
+        """Take the last standing decision back."""
+        standing = {version.number: version.decision for version in self._versions if version.decision}
+        last = next((decision for decision in reversed(self._store.decisions()) if standing.get(decision.version) == decision), None)
+        if last is None:
+            raise UserError("there is no decision to undo")
+        self._decide(self.version(last.version), "undo", None)
+        return last
+
+    @owned
+    def run(self, steps: int = 3, by: str = "planner", **options: Any) -> tuple[Version, ...]:
+        """First version plus `steps` refinements, accepting what is correct and faster and rejecting the rest, with reasons."""
+        made: list[Version] = []
+        for _ in range(steps + (1 if self.baseline is None else 0)):
+            version = self.generate(by, **options)
+            if version is None:
+                break
+            made.append(version)
+            self._judge(version)
+        return tuple(self.version(version.number) for version in made)
+
+    def _judge(self, version: Version) -> None:
+        verdict = version.trials[-1].verdict
+        base = self.baseline
+        if not verdict.correct:
+            self.reject(version.number, verdict.failure.message if verdict.failure else "not correct", by="policy")
+        elif verdict.suspect:
+            self.reject(version.number, f"suspect: {verdict.suspect[0]}", by="policy")
+        elif base is None:
+            self.accept(version.number, reason="first correct version", by="policy")
+        elif verdict.speedup is not None and verdict.speedup > 1 and verdict.distinguishable:
+            self.accept(version.number, reason=f"{verdict.speedup:.2f}x faster than v{base.number} ({verdict.time_provenance})", by="policy")
+        else:
+            said = "no time to compare" if verdict.speedup is None else f"{verdict.speedup:.2f}x of v{base.number} ({verdict.time_provenance}), no gain"
+            self.reject(version.number, said, by="policy")
+
+    # ---- keeping ----------------------------------------------------------------------------------------------------
+
+    def pin(self, constraint: str) -> tuple[str, ...]:
+        """Add words that hold for every proposal until `unpin`."""
+        return self._pins((*self.constraints, constraint))
+
+    def unpin(self, constraint: str) -> tuple[str, ...]:
+        """Remove a pinned constraint."""
+        if constraint not in self.constraints:
+            raise UserError(f"{constraint!r} is not pinned; pinned: {', '.join(self.constraints) or 'nothing'}")
+        return self._pins(tuple(item for item in self.constraints if item != constraint))
+
+    def _pins(self, pins: tuple[str, ...]) -> tuple[str, ...]:
+        self.constraints = pins
+        self._store.set_meta({"constraints": list(pins)})
+        return pins
+
+    def export(self, version: Reference = "best", path: str | Path | None = None) -> str:
+        """The source of a version; written to `path` when given. It needs nothing of the workbench: KernelBench loads it."""
+        source = self.version(version).proposal.candidate.source
+        if path is not None:
+            target = Path(path)
+            if target.exists() and target.read_text() != source:
+                raise UserError(f"{target} exists and differs; remove it or choose another name")
+            target.write_text(source)
+        return source
+
+    @owned
+    def replay(self) -> tuple[str, ...]:
+        """Run every version again on the executor at hand; one sentence per version whose outcome differs from the recorded one."""
+        said = []
+        for version in self._versions:
+            if not version.trials:
+                continue
+            before, now = version.trials[-1].verdict, evaluate.evaluate(self.job(version), self._executor, progress=self._progress).verdict
+            if before.correct != now.correct:
+                said.append(f"v{version.number} was {'correct' if before.correct else 'not correct'}, today it is not" if before.correct else f"v{version.number} failed before and is correct today")
+            elif before.failure and now.failure and before.failure.kind != now.failure.kind:
+                said.append(f"v{version.number} failed as {before.failure.kind} before and as {now.failure.kind} today")
+        return tuple(said)
+
+
+def _new_folder(root: Path, name: str) -> Path:
+    """ROOT/NAME, or NAME-2, NAME-3, ... when taken."""
+    root.mkdir(parents=True, exist_ok=True)
+    for number in range(1, 10_000):
+        folder = root / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+    raise UserError(f"too many sessions are called {name}; remove some from {root}")
