@@ -1,0 +1,192 @@
+// The panel's frame: toolbar, status, sections and decisions. All work is done by the kernel; this shows state and sends commands.
+
+import { button, element, enable, setText } from "./dom.js";
+import { diffTable, hunkIndices, type Chosen } from "./diff.js";
+import { cost, log, profileTable, roofline, versionTree } from "./sections.js";
+import type { Model, Send, State, VersionRow } from "./types.js";
+
+let serial = 0;
+
+function section(title: string, name: string): { box: HTMLElement; body: HTMLElement; heading: HTMLElement } {
+  const id = `cutegen-${name}-${serial}`;
+  const heading = element("h3", { id, tabindex: -1 }, title);
+  const body = element("div", { class: "cg-scroll", tabindex: 0, role: "group", "aria-labelledby": id });
+  return { box: element("section", { class: `cg-section cg-at-${name}`, "aria-labelledby": id }, heading, body), body, heading };
+}
+
+class View {
+  readonly root: HTMLElement;
+  private readonly chosen: Chosen = new Set();
+  private chosenFor = "";
+  private deciding: number | null = null;
+  private gone = false;
+  private readonly title = element("h2");
+  private readonly about = element("p", { class: "cg-quiet cg-about" });
+  private readonly status = element("p", { class: "cg-status", role: "status", "aria-live": "polite" });
+  private readonly progress = element("progress", { "aria-label": "Progress of the running step", max: 1 });
+  private readonly refineText = element("input", { type: "text", "aria-label": "What to change next", placeholder: "what to change next" });
+  private readonly runSteps = element("input", { type: "number", "aria-label": "Number of steps", min: 1, max: 50, value: 3 });
+  private readonly reason = element("input", { type: "text", "aria-label": "Reason for the decision", placeholder: "reason (kept with the decision)" });
+  private readonly chosenNote = element("span", { class: "cg-quiet" });
+  private readonly proposal = element("p", { class: "cg-proposal" });
+  private readonly versions = section("Versions", "versions");
+  private readonly diff = section("Diff", "diff");
+  private readonly roofline = section("Roofline", "roofline");
+  private readonly profile = section("Profile", "profile");
+  private readonly log = section("Log", "log");
+  private readonly steps: HTMLButtonElement[];
+  private readonly generate: HTMLButtonElement;
+  private readonly stop: HTMLButtonElement;
+  private readonly accept: HTMLButtonElement;
+  private readonly reject: HTMLButtonElement;
+
+  constructor(private readonly model: Model) {
+    const send: Send = (command, values = {}) => {
+      if (this.gone) this.showGone();
+      else this.model.send({ command, ...values });
+    };
+    const shown = () => ({ version: this.model.get("state").shown });
+    this.generate = button("Generate", { class: "cg-primary" }, () => send("generate"));
+    const refine = button("Refine", {}, () => send("refine", { text: this.refineText.value }));
+    this.refineText.addEventListener("keydown", (event) => {
+      event.stopPropagation();
+      if (event.key === "Enter") refine.click();
+    });
+    const test = button("Test", {}, () => send("test", shown()));
+    const profile = button("Profile", {}, () => send("profile", shown()));
+    const run = button("Run", { title: "Step on its own: accept what is correct and faster, reject the rest" }, () => send("run", { steps: Number(this.runSteps.value) }));
+    this.stop = button("Stop", { class: "cg-stop" }, () => send("stop"));
+    this.steps = [this.generate, test, profile, refine, run];
+    this.accept = button("Accept version", { class: "cg-accept", title: "Make this version the baseline (Alt+Shift+A in JupyterLab)" }, () => this.decide("accept", send));
+    this.reject = button("Reject version", { class: "cg-reject", title: "Keep the baseline (Alt+Shift+R in JupyterLab)" }, () => this.decide("reject", send));
+    this.send = send;
+
+    const tools = element("div", { class: "cg-tools", role: "group", "aria-label": "Steps" }, this.generate, test, profile,
+      element("span", { class: "cg-joined" }, this.refineText, refine), element("span", { class: "cg-joined" }, this.runSteps, run), this.stop);
+    const decisions = element("div", { class: "cg-tools", role: "group", "aria-label": "Decision" }, this.accept, this.reject, this.reason, this.chosenNote);
+    this.diff.heading.after(this.proposal, decisions);
+    this.root = element("div", { class: "cutegen-panel", role: "group", "aria-label": "CuTeGen panel" },
+      element("header", {}, this.title, this.about), tools, element("div", { class: "cg-state" }, this.status, this.progress),
+      element("div", { class: "cg-grid" }, this.versions.box, this.diff.box, this.roofline.box, this.profile.box, this.log.box));
+    for (const input of [this.runSteps, this.reason]) input.addEventListener("keydown", (event) => event.stopPropagation());
+  }
+
+  private readonly send: Send;
+
+  private shownRow(state: State): VersionRow | undefined {
+    return state.versions.find((row) => row.number === state.shown);
+  }
+
+  private decide(kind: "accept" | "reject", send: Send): void {
+    const state = this.model.get("state");
+    const row = this.shownRow(state);
+    if (!row) return;
+    const all = hunkIndices(state.diff);
+    const partly = kind === "accept" && this.selectable(state, row) && this.chosen.size < all.length;
+    this.deciding = row.number;
+    send(kind, {
+      session: state.session,
+      version: row.number,
+      sourceHash: row.hash,
+      reason: this.reason.value,
+      hunks: partly ? [...this.chosen].sort((a, b) => a - b) : null,
+    });
+  }
+
+  private selectable(state: State, row: VersionRow): boolean {
+    return row.status === "pending" && row.parent !== null && state.against === row.parent;
+  }
+
+  showState(): void {
+    const state = this.model.get("state");
+    const row = this.shownRow(state);
+    const focused = this.root.contains(document.activeElement) ? document.activeElement?.getAttribute("data-key") : null;
+    setText(this.title, `${state.problem}: session ${state.session}`);
+    setText(this.about, `${state.executor}, ${state.arch}, rates of ${state.device}; ${cost(state)}`);
+    this.versions.body.replaceChildren(versionTree(state, this.send));
+    this.showDiff(state, row);
+    this.roofline.body.replaceChildren(roofline(state));
+    this.profile.body.replaceChildren(profileTable(state));
+    if (focused) this.root.querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus();
+    this.followDecision(state);
+  }
+
+  private showDiff(state: State, row: VersionRow | undefined): void {
+    const key = `${row?.hash}/${state.against}`;
+    if (key !== this.chosenFor) {
+      this.chosenFor = key;
+      this.chosen.clear();
+      for (const index of hunkIndices(state.diff)) this.chosen.add(index);
+      this.reason.value = "";
+    }
+    const against = state.against === null ? "nothing (the first version)" : `v${state.against}`;
+    setText(this.diff.heading, row ? `Diff: v${row.number} against ${against}` : "Diff");
+    setText(this.proposal, row ? `${row.title}${state.reason ? `: ${state.reason}` : ""}. ${row.verdict}.${row.decision ? ` Decided: ${row.decision}.` : ""}` : "");
+    const pending = row?.status === "pending";
+    for (const control of [this.accept, this.reject]) enable(control, pending);
+    this.reason.disabled = !pending;
+    const selectable = row !== undefined && this.selectable(state, row);
+    const note = () => setText(this.chosenNote, selectable ? `${this.chosen.size} of ${hunkIndices(state.diff).length} hunks taken` : "");
+    note();
+    this.diff.body.replaceChildren(row ? diffTable(state.diff, `v${row.number} against ${against}`, this.chosen, selectable, note) : element("p", { class: "cg-quiet" }, "No version yet."));
+  }
+
+  // After a decision, focus goes to the next version that waits, else back to Generate.
+  private followDecision(state: State): void {
+    const decided = state.versions.find((row) => row.number === this.deciding);
+    if (!decided || decided.status === "pending") return;
+    this.deciding = null;
+    if (state.pending.length > 0) this.diff.heading.focus();
+    else this.generate.focus();
+  }
+
+  showLive(): void {
+    const live = this.model.get("live");
+    this.root.setAttribute("aria-busy", live.busy ? "true" : "false");
+    for (const step of this.steps) enable(step, !live.busy);
+    enable(this.stop, Boolean(live.busy));
+    this.progress.hidden = !live.busy;
+    if (live.progress.fraction === null) this.progress.removeAttribute("value");
+    else this.progress.value = live.progress.fraction;
+    setText(this.status, (live.busy && live.progress.message) || live.message.text || "ready");
+    this.status.classList.toggle("cg-error", live.message.kind === "error" && !live.busy);
+    this.log.body.replaceChildren(log(live));
+    this.log.body.scrollTop = this.log.body.scrollHeight;
+    if (live.closed) this.showGone();
+  }
+
+  showGone(): void {
+    this.gone = true;
+    this.root.setAttribute("aria-busy", "false");
+    this.root.classList.add("cg-gone");
+    for (const control of [...this.steps, this.stop, this.accept, this.reject]) enable(control, false);
+    this.progress.hidden = true;
+    setText(this.status, "The kernel that ran this panel is gone. The session is saved: run the cell again to go on.");
+  }
+}
+
+function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
+  serial += 1;
+  const view = new View(model);
+  const state = () => view.showState();
+  const live = () => view.showLive();
+  // The widget manager marks the view's element when the kernel's side is gone (restart, shutdown).
+  const alive = new MutationObserver(() => {
+    if (el.closest(".jupyter-widgets-disconnected")) view.showGone();
+  });
+  model.on("change:state", state);
+  model.on("change:live", live);
+  alive.observe(el, { attributes: true, attributeFilter: ["class"] });
+  state();
+  live();
+  el.append(view.root);
+  model.send({ command: "hello" });
+  return () => {
+    model.off("change:state", state);
+    model.off("change:live", live);
+    alive.disconnect();
+    view.root.remove();
+  };
+}
+
+export default { render };

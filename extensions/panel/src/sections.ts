@@ -1,0 +1,75 @@
+// Version tree, profile, roofline, log and cost: each makes its content anew from the state.
+
+import { button, element, parseSvg } from "./dom.js";
+import type { Live, Send, State, VersionRow } from "./types.js";
+
+const MARKS: Record<VersionRow["status"], string> = { pending: "?", accepted: "✓", rejected: "✗" };
+const WIDE = new Intl.NumberFormat("en-US");
+
+function roles(state: State, row: VersionRow): string {
+  const words = [row.status as string];
+  if (row.number === state.baseline) words.push("baseline");
+  if (row.number === state.best) words.push("best");
+  return words.join(", ");
+}
+
+export function versionTree(state: State, send: Send): HTMLElement {
+  if (state.versions.length === 0) return element("p", { class: "cg-quiet" }, "No version yet: press Generate.");
+  const list = element("ul", { class: "cg-tree" });
+  for (const row of state.versions) {
+    const pick = button("", { class: `cg-version cg-${row.status}`, "data-key": `v${row.number}`, "data-version": row.number }, () => send("select", { version: row.number }));
+    if (row.number === state.shown) pick.setAttribute("aria-current", "true");
+    pick.append(
+      element("span", { class: "cg-mark", "aria-hidden": "true" }, MARKS[row.status]),
+      element("span", {}, element("strong", {}, `v${row.number}`), ` ${row.title}`, element("br"), element("span", { class: "cg-quiet" }, `${roles(state, row)}; by ${row.by}; ${row.verdict}`)),
+    );
+    const item = element("li", {}, pick);
+    item.style.setProperty("--cg-depth", String(Math.min(row.depth, 6)));
+    list.append(item);
+  }
+  return list;
+}
+
+const HEADINGS = ["Line", "Source", "Instructions", "FLOPs", "Read B", "Written B", "Sectors", "Ideal", "Wavefronts", "Ideal"];
+
+export function profileTable(state: State): HTMLElement {
+  const { rows, kernels, note } = state.profile;
+  const found = element("div");
+  if (note) found.append(element("p", { class: "cg-quiet" }, note));
+  for (const kernel of kernels) {
+    const parts = [`${kernel.kernel} (${kernel.arch})`, `${kernel.registers ?? "unknown"} registers`, `${kernel.spill_bytes ?? "unknown"} B spilled`, `${kernel.shared_bytes} B static shared`];
+    if (kernel.occupancy) parts.push(`occupancy ${kernel.occupancy}`);
+    found.append(element("p", {}, parts.join(", ")));
+  }
+  if (rows.length === 0) return found;
+  const head = element("tr", {}, ...HEADINGS.map((text) => element("th", { scope: "col" }, text)));
+  const body = rows.map((row) =>
+    element("tr", {}, ...row.map((value, n) => element("td", { class: n === 1 ? "cg-code" : "cg-count" }, typeof value === "number" ? WIDE.format(value) : element("code", {}, value)))),
+  );
+  const caption = element("caption", {}, `v${state.shown}, counted per source line, all threads`);
+  found.append(element("table", { class: "cg-profile" }, caption, element("thead", {}, head), element("tbody", {}, ...body)));
+  return found;
+}
+
+export function roofline(state: State): HTMLElement {
+  const found = element("div", { class: "cg-roofline" });
+  const drawing = state.roofline ? parseSvg(state.roofline) : null;
+  if (drawing) {
+    drawing.setAttribute("role", "img");
+    drawing.setAttribute("aria-label", `Roofline of session ${state.session}; the same as text follows`);
+    found.append(drawing);
+  }
+  if (state.rooflineText) found.append(element("details", {}, element("summary", {}, "Roofline as text"), element("pre", { tabindex: 0 }, state.rooflineText)));
+  return found.childNodes.length > 0 ? found : element("p", { class: "cg-quiet" }, "No tested version yet.");
+}
+
+export function log(live: Live): HTMLElement {
+  if (live.log.length === 0) return element("p", { class: "cg-quiet" }, "Nothing yet.");
+  const items = live.log.map((entry) => element("li", { class: `cg-log-${entry.kind}` }, element("span", { class: "cg-quiet" }, `${entry.kind} `), entry.message));
+  return element("ol", { class: "cg-log" }, ...items);
+}
+
+export function cost({ cost: { usd, tokens_in, tokens_out } }: State): string {
+  const money = usd === null ? "cost unknown" : usd === 0 && tokens_in + tokens_out === 0 ? "no paid calls so far" : `$${usd.toFixed(4)} so far`;
+  return tokens_in + tokens_out > 0 ? `${money}; ${WIDE.format(tokens_in)} tokens in, ${WIDE.format(tokens_out)} out` : money;
+}

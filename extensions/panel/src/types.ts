@@ -1,0 +1,70 @@
+// What the kernel sends (workbench/views/desk.py and snapshot.py) and what goes back.
+
+export interface VersionRow {
+  number: number;
+  parent: number | null;
+  depth: number;
+  title: string;
+  reason: string;
+  by: string;
+  hash: string;
+  status: "pending" | "accepted" | "rejected";
+  correct: boolean | null;
+  verdict: string;
+  decision: string;
+  gain: number | null;
+}
+
+export type NumberedLine = [number, string];
+
+export type Block =
+  | { kind: "same"; lines: [number, number, string][] }
+  | { kind: "skip"; count: number }
+  | { kind: "hunk"; index: number; old: NumberedLine[]; new: NumberedLine[] };
+
+export interface Kernel {
+  kernel: string;
+  arch: string;
+  registers: number | null;
+  spill_bytes: number | null;
+  shared_bytes: number;
+  occupancy: string;
+}
+
+export interface State {
+  session: string;
+  problem: string;
+  executor: string;
+  arch: string;
+  device: string;
+  versions: VersionRow[];
+  pending: number[];
+  baseline: number | null;
+  best: number | null;
+  cost: { usd: number | null; tokens_in: number; tokens_out: number };
+  shown: number | null;
+  against: number | null;
+  reason: string;
+  diff: Block[];
+  profile: { rows: (string | number)[][]; kernels: Kernel[]; note: string };
+  roofline: string;
+  rooflineText: string;
+}
+
+export interface Live {
+  busy: string;
+  progress: { message: string; fraction: number | null };
+  message: { kind: "info" | "error"; text: string };
+  log: { kind: string; message: string; version: number | null }[];
+  closed?: boolean;
+}
+
+export interface Model {
+  get(name: "state"): State;
+  get(name: "live"): Live;
+  on(name: string, callback: () => void): void;
+  off(name: string, callback: () => void): void;
+  send(content: unknown): void;
+}
+
+export type Send = (command: string, values?: Record<string, unknown>) => void;

@@ -1,0 +1,311 @@
+"""The desk of one session: what the panel and the lab extension share. Commands come in, states go out.
+
+Input: a `Session` and commands (plain dicts from the browser). Output: `state()` and `live()` as plain JSON, and a call of
+every listener when they change. Commands only enqueue: one owned thread does the steps, another the whole-version
+decisions, so that accept, reject and stop are served while a step runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from workbench.errors import StaleDecision, Stopped, UserError, WorkbenchError
+from workbench.records import Event, Profile, Version
+from workbench.views import snapshot
+
+STEPS = ("generate", "test", "profile", "refine", "run")
+DECISIONS = ("accept", "reject", "undo")
+LOG_LIMIT = 200  # entries kept in the browser
+MAX_RUN = 50  # steps that one press of "Run" may ask for
+
+Listener = Callable[[str], None]
+_desks: weakref.WeakKeyDictionary[Any, Desk] = weakref.WeakKeyDictionary()
+
+
+def desk_of(session: Any) -> Desk:
+    """The one desk of this session."""
+    found = _desks.get(session)
+    if found is None:
+        found = _desks[session] = Desk(session)
+    return found
+
+
+class Desk:
+    """Shared controller of every live view of a session; all methods may be called from any thread."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = weakref.ref(session)
+        self.name: str = session.name
+        self._lock = threading.RLock()
+        self._listeners: list[Listener] = []
+        self._log: deque[dict[str, Any]] = deque(maxlen=LOG_LIMIT)
+        self._busy = ""
+        self._progress: dict[str, Any] = {"message": "", "fraction": None}
+        self._message = {"kind": "info", "text": ""}
+        self._shown: int | None = None
+        self._against: int | None = None
+        self._profiles: dict[int, Profile] = {}
+        self._steps = ThreadPoolExecutor(1, thread_name_prefix="cutegen-step")
+        self._decisions = ThreadPoolExecutor(1, thread_name_prefix="cutegen-decide")
+        self._decided: tuple[Version, Version | None] | None = None
+        for event in session.events()[-LOG_LIMIT:]:
+            self._note(event)
+        self._unsubscribe = session.subscribe(self._on_event)
+
+    @property
+    def session(self) -> Any:
+        """The session; raises `UserError` when it is gone."""
+        session = self._session()
+        if session is None:
+            raise UserError(f"session {self.name!r} is closed; open it again")
+        return session
+
+    # ---- what is shown ----
+
+    def state(self) -> dict[str, Any]:
+        """Everything that changes with a version or a decision, diff and roofline included."""
+        from workbench.views import plots
+
+        session = self.session
+        versions: tuple[Version, ...] = session.versions
+        shown, against = self._pair(versions)
+        roofline = plots.roofline(session)._repr_mimebundle_()
+        bundle = roofline[0] if isinstance(roofline, tuple) else roofline
+        old = against.proposal.candidate.source if against else ""
+        nothing = {"rows": [], "kernels": [], "note": "no version yet"}
+        return {
+            **self.outline(versions),
+            "shown": shown.number if shown else None,
+            "against": against.number if against else None,
+            "reason": shown.proposal.reason if shown else "",
+            "diff": snapshot.diff_blocks(old, shown.proposal.candidate.source) if shown else [],
+            "profile": snapshot.profile(shown, self._profiles.get(shown.number)) if shown else nothing,
+            "roofline": bundle.get("image/svg+xml", ""),
+            "rooflineText": bundle.get("text/plain", ""),
+        }
+
+    def outline(self, versions: tuple[Version, ...] | None = None) -> dict[str, Any]:
+        """The light part of the state: header, version tree, what is pending, cost."""
+        session = self.session
+        versions = session.versions if versions is None else versions
+        pending = [version.number for version in versions if snapshot.status(version) == "pending"]
+        baseline = session.baseline
+        best = session.best
+        return {
+            "session": self.name,
+            "problem": session.problem.name,
+            "executor": session.executor_name,
+            "arch": session.arch,
+            "device": str(session.device),
+            "versions": snapshot.tree(versions),
+            "pending": pending,
+            "baseline": baseline.number if baseline else None,
+            "best": best.number if best else None,
+            "cost": snapshot.cost(versions),
+        }
+
+    def live(self) -> dict[str, Any]:
+        """What changes while a step runs."""
+        with self._lock:
+            return {"busy": self._busy, "progress": dict(self._progress), "message": dict(self._message), "log": list(self._log)}
+
+    def _pair(self, versions: tuple[Version, ...]) -> tuple[Version | None, Version | None]:
+        by_number = {version.number: version for version in versions}
+        shown = by_number.get(self._shown or 0) or (versions[-1] if versions else None)
+        if shown is None:
+            return None, None
+        against = by_number.get(self._against or 0) if self._against else by_number.get(shown.parent or 0)
+        return shown, against
+
+    def selected(self) -> Version | None:
+        """The version that the views show."""
+        return self._pair(self.session.versions)[0]
+
+    # ---- listeners ----
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener("state" | "live" | "decided" | "closed")` after each change, from any thread; returns the unsubscriber."""
+        with self._lock:
+            self._listeners.append(listener)
+
+        def forget() -> None:
+            with self._lock, contextlib.suppress(ValueError):
+                self._listeners.remove(listener)
+
+        return forget
+
+    def _tell(self, what: str) -> None:
+        with self._lock:
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener(what)
+
+    def _note(self, event: Event) -> None:
+        if event.kind == "token" and self._log and self._log[-1]["kind"] == "token":
+            self._log[-1]["message"] += event.message
+        elif event.message:
+            self._log.append({"kind": event.kind, "message": event.message, "version": event.version})
+
+    def _on_event(self, event: Event) -> None:
+        with self._lock:
+            if event.kind == "running":
+                self._progress = {"message": event.message, "fraction": event.fraction}
+            else:
+                self._note(event)
+        self._tell("live" if event.kind in ("token", "running", "proposing", "note") else "state")
+
+    def say(self, text: str, kind: str = "info") -> None:
+        """Show one line in the status region."""
+        with self._lock:
+            self._message = {"kind": kind, "text": text}
+        self._tell("live")
+
+    def fault(self, text: str) -> None:
+        """Keep an error line for the next `live()`, without telling the listeners (they are the ones at fault)."""
+        with self._lock:
+            self._message = {"kind": "error", "text": text}
+
+    def decided_pair(self) -> tuple[Version, Version | None]:
+        """The version decided last and what it was compared with."""
+        if self._decided is None:
+            raise UserError("nothing was decided yet")
+        return self._decided
+
+    # ---- commands ----
+
+    def command(self, message: Mapping[str, Any]) -> None:
+        """Take one command from a view: check it, then enqueue it; what is wrong with it is said in the status region."""
+        name = str(message.get("command", ""))
+        try:
+            if name == "stop":
+                self.session.stop()
+                self.say("stopping; everything finished so far is kept")
+            elif name == "select":
+                self._select(message)
+            elif name == "next":
+                self._next()
+            elif name in STEPS:
+                self._enqueue_step(name, message)
+            elif name in DECISIONS:
+                whole = message.get("hunks") is None
+                pool = self._decisions if whole else self._steps
+                pool.submit(self._guard, name, lambda: self._decide(name, message))
+            elif name != "hello":
+                raise UserError(f"unknown command {name!r}")
+        except WorkbenchError as error:
+            self.say(str(error), "error")
+
+    def _enqueue_step(self, name: str, message: Mapping[str, Any]) -> None:
+        with self._lock:
+            if self._busy:
+                raise UserError(f"{self._busy} is still running; wait for it, or press Stop")
+            self._busy = name
+            self._progress = {"message": f"{name} …", "fraction": None}
+            self._message = {"kind": "info", "text": f"{name} started"}
+        self._tell("live")
+        self._steps.submit(self._guard, name, lambda: self._step(name, message), True)
+
+    def _guard(self, name: str, work: Callable[[], str], step: bool = False) -> None:
+        kind, text = "info", ""
+        try:
+            text = work()
+        except Stopped:
+            text = f"{name} stopped; everything finished so far is kept"
+        except WorkbenchError as error:
+            kind, text = "error", str(error)
+        except Exception as error:  # our own fault: the view must not stay busy for ever
+            kind, text = "error", f"{name} failed inside the workbench: {type(error).__name__}: {error}"
+        with self._lock:
+            if step:
+                self._busy = ""
+                self._progress = {"message": "", "fraction": None}
+            self._message = {"kind": kind, "text": text}
+        self._tell("state")
+
+    def _step(self, name: str, message: Mapping[str, Any]) -> str:
+        session = self.session
+        if name == "run":
+            steps = max(1, min(MAX_RUN, int(message.get("steps") or 3)))
+            made = session.run(steps=steps)
+            self._shown = self._against = None
+            return f"{len(made)} step(s) done"
+        if name in ("test", "profile"):
+            version = session.version(message.get("version") or "latest")
+            found = getattr(session, name)(version.number)
+            if name == "profile":
+                self._profiles[version.number] = found
+                return f"v{version.number}: {found.summary}"
+        else:
+            version = session.refine(str(message.get("text", ""))) if name == "refine" else session.generate()
+            if version is None:
+                return "the proposer has no further idea; the log says why"
+        self._shown, self._against = version.number, None
+        return f"v{version.number} {snapshot.verdict_text(session.version(version.number))}"
+
+    def _decide(self, name: str, message: Mapping[str, Any]) -> str:
+        session = self.session
+        if name == "undo":
+            session.undo()
+            return "last decision undone"
+        number, reason = self._checked(message), str(message.get("reason", ""))
+        if name == "accept":
+            hunks = message.get("hunks")
+            chosen = None if hunks is None else tuple(int(index) for index in hunks)
+            version = session.accept(number, hunks=chosen, source_hash=message["sourceHash"], reason=reason)
+            if version.number != number:
+                session.reject(number, reason=f"accepted in part, as v{version.number}")
+        else:
+            version = session.reject(number, reason=reason, source_hash=message["sourceHash"])
+        version = session.version(version.number)
+        self._decided = (version, session.version(version.parent) if version.parent else None)
+        self._shown, self._against = self._pending_after(number), None
+        self._tell("decided")
+        return f"v{version.number} {snapshot.status(session.version(version.number))}"
+
+    def _checked(self, message: Mapping[str, Any]) -> int:
+        """The version that a decision is about; refused unless session, version and source hash are those shown now."""
+        if message.get("session") != self.name:
+            raise StaleDecision(f"this decision is for session {message.get('session')!r}, but {self.name!r} is open; nothing was changed")
+        try:
+            number = int(message["version"])
+        except (KeyError, TypeError, ValueError):
+            raise UserError("a decision must name a version") from None
+        version = self.session.version(number)
+        if message.get("sourceHash") != version.source_hash:
+            raise StaleDecision(f"v{number} is not the source that was shown; look at it again, then decide")
+        return number
+
+    def _pending_after(self, number: int) -> int | None:
+        pending = [version.number for version in self.session.versions if snapshot.status(version) == "pending"]
+        return next((other for other in pending if other > number), pending[0] if pending else None)
+
+    def _select(self, message: Mapping[str, Any]) -> None:
+        self._shown = self.session.version(int(message["version"])).number
+        against = message.get("against")
+        self._against = self.session.version(int(against)).number if against else None
+        self._tell("state")
+
+    def _next(self) -> None:
+        shown = self.selected()
+        following = self._pending_after(shown.number if shown else 0)
+        if following is None:
+            self.say("no version is waiting for a decision")
+            return
+        self._shown, self._against = following, None
+        self.say(f"v{following} is waiting for a decision")
+        self._tell("state")
+
+    def close(self) -> None:
+        """Stop the work, forget the listeners; the session itself stays open."""
+        self._unsubscribe()
+        self._tell("closed")
+        with self._lock:
+            self._listeners.clear()
+        for pool in (self._steps, self._decisions):
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,105 @@
+"""Kernel side of the lab extension's comm. Input: commands from the side panel. Output: the outline of the followed session.
+
+The kernel opens a comm on target "cutegen" when the extension is loaded; a page that (re)connects later finds it with a
+comm-info request and says hello. Nothing here runs a step itself: commands go to the session's desk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from workbench.errors import WorkbenchError
+from workbench.views.desk import Desk, desk_of
+
+TARGET = "cutegen"
+ALLOWED = ("hello", "generate", "test", "profile", "refine", "run", "stop", "accept", "reject", "undo", "select", "next")
+
+
+class Link:
+    """One comm to every page that shows this kernel's notebook."""
+
+    def __init__(self) -> None:
+        from comm import create_comm
+
+        self._desk: Desk | None = None
+        self._forget: Callable[[], None] = lambda: None
+        self._loop, self._home = _loop(), threading.get_ident()
+        self._waiting = False
+        self._comm = create_comm(target_name=TARGET, data={"kind": "open"})
+        self._comm.on_msg(self._on_message)
+
+    def follow(self, session: Any) -> None:
+        """Show this session from now on, and send commands to it."""
+        self._forget()
+        self._desk = desk_of(session)
+        self._forget = self._desk.listen(self._changed)
+        self._send()
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        data = message["content"]["data"]
+        command = data.get("command")
+        if command not in ALLOWED or command == "hello" or self._desk is None:
+            self._send()
+        else:
+            self._desk.command(data)
+
+    def _changed(self, _what: str) -> None:
+        if self._loop is None or self._loop.is_closed() or threading.get_ident() == self._home:
+            self._send()
+        elif not self._waiting:
+            self._waiting = True
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._loop.call_later, 0.1, self._send)
+
+    def _send(self) -> None:
+        self._waiting = False
+        payload: dict[str, Any] = {"kind": "state", "state": None}
+        if self._desk is not None:
+            try:
+                live = self._desk.live()
+                selected = self._desk.selected()
+                live.pop("log")
+                payload["state"] = {**self._desk.outline(), **live, "shown": selected.number if selected else None}
+            except WorkbenchError as error:
+                payload["error"] = str(error)
+        self._comm.send(payload)
+
+    def close(self) -> None:
+        """Close the comm; pages show that no session is open."""
+        self._forget()
+        self._comm.close()
+
+
+_link: Link | None = None
+
+
+def load(ipython: Any) -> None:
+    """Open the comm, once, when IPython runs in a Jupyter kernel; in a plain terminal there is nothing to talk to."""
+    global _link
+    if _link is None and getattr(ipython, "kernel", None) is not None:
+        _link = Link()
+
+
+def unload(_ipython: Any = None) -> None:
+    """Close the comm."""
+    global _link
+    if _link is not None:
+        _link.close()
+        _link = None
+
+
+def follow(session: Any) -> None:
+    """Make this the session that the lab extension shows; does nothing when the comm is not open."""
+    if _link is not None:
+        _link.follow(session)
+
+
+def _loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

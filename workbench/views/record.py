@@ -1,0 +1,103 @@
+"""The static record of a session's decisions. Input: versions as they were decided. Output: two display outputs that last.
+
+Both are plain MIME bundles under their own display ids (HTML + text, and the roofline's plotly + SVG + text), updated when a
+decision is made, so that a saved notebook shows them with no kernel and no widget.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+from typing import Any
+
+from workbench.records import Version
+from workbench.views import snapshot
+
+CELL = "padding:0 6px;white-space:pre-wrap;vertical-align:top;font-family:monospace;font-size:12px"
+ADDED, REMOVED = "background:rgba(46,160,67,.18)", "background:rgba(218,54,51,.16)"
+
+
+class Record:
+    """Two outputs under the current cell: the decisions with their diffs, and the roofline."""
+
+    def __init__(self, session: Any) -> None:
+        from IPython.display import display
+
+        self._entries: list[tuple[str, str]] = []
+        self._decisions = display(self._bundle(session.name), raw=True, display_id=True)
+        self._roofline = display(roofline(session), raw=True, display_id=True)
+
+    def _bundle(self, name: str) -> dict[str, str]:
+        if not self._entries:
+            text = f"session {name}: decisions made in the panel are recorded here"
+            return {"text/html": f'<p class="cutegen-record">{html.escape(text)}</p>', "text/plain": text}
+        body = "".join(page for page, _ in self._entries)
+        return {"text/html": f'<div class="cutegen-record">{body}</div>', "text/plain": "\n\n".join(text for _, text in self._entries)}
+
+    def decided(self, session: Any, version: Version, against: Version | None) -> None:
+        """Append a decision and show the roofline as it is now."""
+        self._entries.append((decision_html(version, against), decision_text(version, against)))
+        self._decisions.update(self._bundle(session.name), raw=True)
+        self._roofline.update(roofline(session), raw=True)
+
+
+def roofline(session: Any) -> dict[str, Any]:
+    """The roofline's MIME bundle."""
+    from workbench.views import plots
+
+    shown = plots.roofline(session)._repr_mimebundle_()
+    bundle: dict[str, Any] = shown[0] if isinstance(shown, tuple) else shown
+    return bundle
+
+
+def _headline(version: Version, against: Version | None) -> str:
+    decision = version.decision
+    said = f"v{version.number} {snapshot.status(version)}"
+    if decision and decision.hunks is not None:
+        said += f" (hunks {', '.join(map(str, decision.hunks)) or 'none'})"
+    if decision and decision.reason:
+        said += f": {decision.reason}"
+    return said + (f" — compared with v{against.number}" if against else " — the first version")
+
+
+def decision_text(version: Version, against: Version | None) -> str:
+    """The decision and a unified diff as plain text."""
+    import difflib
+
+    old = against.proposal.candidate.source.splitlines() if against else []
+    new = version.proposal.candidate.source.splitlines()
+    lines = difflib.unified_diff(old, new, f"v{against.number}" if against else "(nothing)", f"v{version.number}", lineterm="")
+    return "\n".join([_headline(version, against), f"{version.proposal.title}; {snapshot.verdict_text(version)}", *lines])
+
+
+def decision_html(version: Version, against: Version | None) -> str:
+    """The decision and a side-by-side diff as HTML that survives the sanitiser: inline styles only, no class needed, no script."""
+    blocks = snapshot.diff_blocks(against.proposal.candidate.source if against else "", version.proposal.candidate.source)
+    rows = "".join(_rows(block) for block in blocks) or f'<tr><td style="{CELL}" colspan="6">no difference</td></tr>'
+    head = html.escape(_headline(version, against))
+    about = html.escape(f"{version.proposal.title}; {snapshot.verdict_text(version)}")
+    caption = f"diff of v{version.number}" + (f" against v{against.number}" if against else "")
+    return (
+        f"<details open><summary><strong>{head}</strong></summary><p>{about}</p>"
+        f'<table style="border-collapse:collapse;width:100%;text-align:left"><caption>{caption}</caption>'
+        f"<tbody>{rows}</tbody></table></details>"
+    )
+
+
+def _row(old: list[Any] | None, new: list[Any] | None, changed: bool) -> str:
+    cells = []
+    for side, sign, tint in ((old, "−", REMOVED), (new, "+", ADDED)):
+        mark = sign if changed and side else ""
+        style = f"{CELL};text-align:left" + (f";{tint}" if changed and side else "")
+        number, text = side or ("", "")
+        cells.append(f'<td style="{CELL};text-align:right">{number}</td><td style="{style}">{mark}</td>')
+        cells.append(f'<td style="{style}">{html.escape(str(text))}</td>')
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _rows(block: dict[str, Any]) -> str:
+    if block["kind"] == "skip":
+        return f'<tr><td style="{CELL};text-align:center" colspan="6">… {block["count"]} equal lines …</td></tr>'
+    if block["kind"] == "same":
+        return "".join(_row([old, text], [new, text], False) for old, new, text in block["lines"])
+    return "".join(_row(old, new, True) for old, new in itertools.zip_longest(block["old"], block["new"]))
