@@ -1,1 +1,20 @@
+"""muCUTLASS: text -> program -> checks -> CuTe DSL source that a person can read and edit."""
 
+from __future__ import annotations
+
+from workbench.dsl.checks import check
+from workbench.dsl.emit import emit
+from workbench.dsl.ir import Binding, Call, Program, Rejection, Stage
+from workbench.dsl.text import format_program, grammar_text, parse
+from workbench.errors import ProgramError
+
+__all__ = ["Binding", "Call", "Program", "Rejection", "Stage", "check", "compile_program", "emit", "format_program", "grammar_text", "parse"]
+
+
+def compile_program(text: str, binding: Binding) -> str:
+    """Program text -> candidate file; raises `ProgramError` listing every rejection."""
+    program = parse(text)
+    rejections = check(program)
+    if rejections:
+        raise ProgramError("the program is rejected: " + " | ".join(map(str, rejections)), rejections)
+    return emit(program, binding)

@@ -8,7 +8,6 @@ device attributes come from `DeviceLimits`; the compiled function says which PTX
 from __future__ import annotations
 
 import ctypes
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ import cutlass.base_dsl.runtime.cuda as dsl_cuda
 import cutlass.cute.runtime as cute_runtime
 import torch
 from cutlass._mlir import execution_engine
-from cutlass.cutlass_dsl import cuda_jit_executor
+from cutlass.cutlass_dsl import CuTeDSL, cuda_jit_executor
 
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.machine import Machine
@@ -127,6 +126,7 @@ class _Patches:
         runtime = emulation.runtime = Runtime(emulation.attribute, emulation.launch)
         runtime.on_load = lambda image: _loaded(emulation, image)
         self._compile_options(folder)
+        self.set(CuTeDSL._get_dsl().envar, "arch", emulation.arch)  # the environment variable is read only once per process
         self._engine(emulation, runtime)
         self._tensors(emulation)
         self._torch()
@@ -234,8 +234,6 @@ def emulated(*, arch: str = "sm_80", device: str = "H200", counters: bool = True
     limits = DeviceLimits(name=device, shared_bytes_per_block=SHARED_LIMITS.get(arch, 232_448))
     emulation = Emulation(arch, limits, counters, step_limit, source_file)
     patches = _Patches()
-    old_arch = os.environ.get("CUTE_DSL_ARCH")
-    os.environ["CUTE_DSL_ARCH"] = arch
     with tempfile.TemporaryDirectory(prefix="cutegen-") as folder:
         _ACTIVE.append(emulation)
         try:
@@ -245,10 +243,6 @@ def emulated(*, arch: str = "sm_80", device: str = "H200", counters: bool = True
         finally:
             patches.restore()
             _ACTIVE.clear()
-            if old_arch is None:
-                os.environ.pop("CUTE_DSL_ARCH", None)
-            else:
-                os.environ["CUTE_DSL_ARCH"] = old_arch
 
 
 __all__ = ["CompiledModule", "Emulation", "cutlass", "emulated"]

@@ -292,13 +292,14 @@ class _Parser:
 
     def _instruction(self, text: str) -> None:
         assert self.kernel is not None
+        text = " ".join(text.split())
         guard, negated, body = None, False, text
         if match := re.match(r"@(!?)(%[\w$]+)\s+(.*)", text, flags=re.S):
             negated, guard, body = bool(match[1]), match[2], match[3]
-        head, _, rest = body.partition(" ") if " " in body else body.partition("\t")
+        head, _, rest = body.partition(" ")
         opcode, *mods = head.strip().split(".")
         operands: list[object] = []
-        for part in _split(rest.replace("\t", " ").replace("\n", " ")):
+        for part in _split(rest):
             if "|" in part and not part.strip().startswith(("[", "{")):
                 operands.append(Vec(tuple(_operand(item) for item in part.split("|"))))
             else:

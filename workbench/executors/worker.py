@@ -143,21 +143,10 @@ def _import(source_file: str) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["cutegen_candidate"] = module
-    with emulated_import():
-        spec.loader.exec_module(module)
+    spec.loader.exec_module(module)
     if not isinstance(getattr(module, "ModelNew", None), type):
         raise Rejected(Failure(stage="import", kind="no_model", message="the file defines no class ModelNew", hint="a candidate is a KernelBench file: class ModelNew(torch.nn.Module) with forward"))
     return module
-
-
-class emulated_import:
-    """Importing needs no emulation, but a candidate may compile at import; kept as one place to say so."""
-
-    def __enter__(self) -> None:
-        os.environ.setdefault("CUTE_DSL_ARCH", "sm_80")
-
-    def __exit__(self, *_: object) -> None:
-        os.environ.pop("CUTE_DSL_ARCH", None)
 
 
 def _wait(path: Path) -> None:

@@ -1,0 +1,63 @@
+"""muCUTLASS in memory: programs, stages, calls; records only."""
+
+from __future__ import annotations
+
+from workbench.records import record
+
+Value = "Call | str | int | float"
+
+
+@record
+class Call:
+    """`name(positional..., key=value...)`; values are calls, names or numbers."""
+
+    name: str
+    positional: tuple[object, ...] = ()
+    named: tuple[tuple[str, object], ...] = ()
+
+
+@record
+class Stage:
+    """One kernel: what it computes, how, and what is fused into its store."""
+
+    operation: Call
+    settings: tuple[Call, ...] = ()
+    epilogues: tuple[Call, ...] = ()
+
+
+@record
+class Program:
+    """Stages in order; each reads what the one before wrote."""
+
+    stages: tuple[Stage, ...]
+
+
+@record
+class Rejection:
+    """Why a program cannot be compiled: which field, what it holds, why not, and what it may hold."""
+
+    field: str
+    value: str
+    reason: str
+    legal: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.field}={self.value}: {self.reason}" + (f"; legal: {self.legal}" if self.legal else "")
+
+
+@record
+class Binding:
+    """How a program's tensors come from a module: forward's arguments, an expression per operand, the result's shape."""
+
+    init_source: str  # `def __init__` of the reference, so that parameters have the same names
+    forward_arguments: tuple[str, ...]
+    operands: tuple[tuple[str, str], ...] = ()  # name -> Python expression in forward
+    module_names: str = ""  # imports and constants that __init__ needs
+
+
+def setting(stage: Stage, name: str, default: object = None) -> object:
+    """The first positional argument of a setting, or `default`."""
+    for call in stage.settings:
+        if call.name == name:
+            return call.positional[0] if len(call.positional) == 1 else call.positional
+    return default

@@ -1,0 +1,326 @@
+"""softmax, layernorm, rmsnorm, reduce, crossentropy -> kernels over the rows of a matrix, with 1, 32 or more threads per row."""
+
+from __future__ import annotations
+
+import textwrap
+
+from workbench.dsl.ir import Binding, Stage, setting
+from workbench.dsl.pieces import Parts
+
+INFINITY = "cutlass.Float32.inf"
+COMBINE = {"sum": "{a} + {b}", "mean": "{a} + {b}", "max": "cute.arch.fmax({a}, {b})", "min": "-cute.arch.fmax(-{a}, -{b})"}
+START = {"sum": "cutlass.Float32(0.0)", "mean": "cutlass.Float32(0.0)", "max": f"-{INFINITY}", "min": f"+{INFINITY}"}
+
+WARP_REDUCE = '''
+@cute.jit
+def across_{op}(value):
+    """Combine over the 32 threads of a warp; every thread gets the result."""
+    for step in cutlass.range_constexpr(5):
+        other = cute.arch.shuffle_sync_bfly(value, offset=16 >> step)
+        value = {combine}
+    return value
+
+'''
+CTA_REDUCE = '''
+@cute.jit
+def across_{op}(value, scratch, thread):
+    """Combine over the CTA: warps by shuffle, then through shared memory; every thread gets the result."""
+    for step in cutlass.range_constexpr(5):
+        other = cute.arch.shuffle_sync_bfly(value, offset=16 >> step)
+        value = {combine}
+    if thread % 32 == 0:
+        scratch[thread // 32] = value
+    cute.arch.sync_threads()
+    value = scratch[0]
+    for warp in cutlass.range_constexpr(1, THREADS_PER_ROW // 32):
+        other = scratch[warp]
+        value = {combine}
+    cute.arch.sync_threads()
+    return value
+
+'''
+KERNEL = '''
+@cute.kernel
+def {name}_kernel({parameters}, rows: cutlass.Int32, columns: cutlass.Int32{constexpr}):
+    """{doc}"""
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+{place}
+    if row < rows:
+{body}
+
+
+@cute.jit
+def {name}({parameters}, rows: cutlass.Int32, columns: cutlass.Int32{constexpr}):
+    blocks = {blocks}
+    {name}_kernel({arguments}, rows, columns{pass_constexpr}).launch(grid=[blocks, 1, 1], block=[{block}, 1, 1])
+'''
+
+
+class _Row:
+    """Writes the loops of one row kernel for a number of threads per row and a vector width."""
+
+    def __init__(self, threads: int, vector: int, ops: tuple[str, ...]) -> None:
+        self.threads, self.vector, self.ops = threads, vector, ops
+        self.lines: list[str] = []
+
+    def add(self, text: str) -> None:
+        self.lines += text.splitlines()
+
+    def each(self, *body: str, write: str | None = None) -> None:
+        """A loop over this thread's elements of the row: `v` is the element as float32, `column` its index; `write` is stored to y."""
+        if self.vector > 1:
+            self.add("for part in range(lane, columns // width, THREADS_PER_ROW):")
+            self.add("    loaded = cute.make_rmem_tensor(cute.make_layout(width), x.element_type)")
+            self.add("    cute.autovec_copy(cute.zipped_divide(x[row, None], (width,))[None, part], loaded)")
+            if write:
+                self.add("    stored = cute.make_rmem_tensor(cute.make_layout(width), y.element_type)")
+            self.add("    for e in cutlass.range_constexpr(width):")
+            self.add("        column = part * width + e")
+            self.add("        v = loaded[e].to(cutlass.Float32)")
+            self.lines += [f"        {line}" for line in body]
+            if write:
+                self.add(f"        stored[e] = ({write}).to(y.element_type)")
+                self.add("    cute.autovec_copy(stored, cute.zipped_divide(y[row, None], (width,))[None, part])")
+        else:
+            self.add("for column in range(lane, columns, THREADS_PER_ROW):")
+            self.add("    v = x[row, column].to(cutlass.Float32)")
+            self.lines += [f"    {line}" for line in body]
+            if write:
+                self.add(f"    y[row, column] = ({write}).to(y.element_type)")
+
+    def combine(self, name: str, op: str) -> None:
+        """Combine a per-thread value over the row's threads."""
+        if self.threads == 1:
+            return
+        extra = ", scratch, thread" if self.threads > 32 else ""
+        self.add(f"{name} = across_{op}({name}{extra})")
+
+
+def _fill(row: _Row, stage: Stage) -> tuple[str, str, bool]:
+    """The body for the stage's operation: (docstring, extra parameters, writes whole rows)."""
+    operation = stage.operation
+    named = dict(operation.named)
+    name = operation.name
+    if name == "softmax":
+        return _softmax(row, int(str(setting(stage, "passes", 3))))
+    if name == "layernorm":
+        row.add("total = cutlass.Float32(0.0)")
+        row.each("total += v")
+        row.combine("total", "sum")
+        row.add("mean = total / columns")
+        row.add("square = cutlass.Float32(0.0)")
+        row.each("square += (v - mean) * (v - mean)")
+        row.combine("square", "sum")
+        row.add(f"scale = cute.math.rsqrt(square / columns + {named.get('eps', 1e-5)})")
+        row.each(write="(v - mean) * scale * weight[column].to(cutlass.Float32) + bias[column].to(cutlass.Float32)")
+        return "Mean, then variance, then the scaled row.", "weight: cute.Tensor, bias: cute.Tensor", True
+    if name == "rmsnorm":
+        row.add("square = cutlass.Float32(0.0)")
+        row.each("square += v * v")
+        row.combine("square", "sum")
+        row.add(f"scale = cute.math.rsqrt(square / columns + {named.get('eps', 1e-5)})")
+        row.each(write="v * scale * weight[column].to(cutlass.Float32)")
+        return "Mean square, then the scaled row.", "weight: cute.Tensor", True
+    if name == "crossentropy":
+        _maximum_and_total(row, 3)
+        row.add("if lane == 0:")
+        row.add("    picked = x[row, target[row].to(cutlass.Int32)].to(cutlass.Float32)")
+        row.add("    y[row] = (cute.math.log(total, fastmath=True) + largest - picked).to(y.element_type)")
+        return "Loss of one row: log of the sum of exponentials minus the target's logit.", "target: cute.Tensor", False
+    op = str(named.get("op", "sum"))
+    row.add(f"value = {START[op]}")
+    row.each("value = " + COMBINE[op].format(a="value", b="v"))
+    row.combine("value", "sum" if op == "mean" else op)
+    row.add("if lane == 0:")
+    row.add(f"    y[row] = ({'value / columns' if op == 'mean' else 'value'}).to(y.element_type)")
+    return f"The {op} of each row.", "", False
+
+
+def _maximum_and_total(row: _Row, passes: int) -> None:
+    if passes == 2:
+        row.add(f"largest = -{INFINITY}")
+        row.add("total = cutlass.Float32(0.0)")
+        row.each(
+            "# online: when the maximum grows, what was summed so far is scaled down to it",
+            "bigger = cute.arch.fmax(largest, v)",
+            "total = total * cute.math.exp(largest - bigger, fastmath=True) + cute.math.exp(v - bigger, fastmath=True)",
+            "largest = bigger",
+        )
+        row.add("mine = largest")
+        row.combine("largest", "max")
+        row.add("total = cute.arch.fmax(total * cute.math.exp(mine - largest, fastmath=True), cutlass.Float32(0.0))")
+        row.combine("total", "sum")
+        return
+    row.add(f"largest = -{INFINITY}")
+    row.each("largest = cute.arch.fmax(largest, v)")
+    row.combine("largest", "max")
+    row.add("total = cutlass.Float32(0.0)")
+    row.each("total += cute.math.exp(v - largest, fastmath=True)")
+    row.combine("total", "sum")
+
+
+def _softmax(row: _Row, passes: int) -> tuple[str, str, bool]:
+    _maximum_and_total(row, passes)
+    row.each(write="cute.math.exp(v - largest, fastmath=True) / total")
+    return ("Maximum and sum in one online pass, then the row." if passes == 2 else "Maximum, then sum of exponentials, then the row."), "", True
+
+
+def emit(stage: Stage, binding: Binding) -> Parts:
+    """Text of a row kernel; reduce over a middle axis has a kernel of its own."""
+    named = dict(stage.operation.named)
+    if stage.operation.name == "reduce" and named.get("axis") == "middle":
+        return _middle(stage, binding)
+    threads, vector = int(str(setting(stage, "threads_per_row", 1))), int(str(setting(stage, "vector", 1)))
+    ops = {"softmax": ("max", "sum"), "crossentropy": ("max", "sum"), "reduce": (("sum" if named.get("op") == "mean" else str(named.get("op", "sum"))),)}.get(stage.operation.name, ("sum",))
+    row = _Row(threads, vector, ops)
+    doc, extra, whole = _fill(row, stage)
+    name = stage.operation.name
+    parameters = ", ".join(part for part in ("x: cute.Tensor", extra, "y: cute.Tensor") if part)
+    arguments = ", ".join(part.split(":")[0].strip() for part in parameters.split(","))
+    place, blocks, block = _placement(threads)
+    text = f"\nTHREADS_PER_ROW = {threads}\n"
+    if threads > 1:
+        template = WARP_REDUCE if threads == 32 else CTA_REDUCE
+        text += "\n".join(template.format(op=op, combine=COMBINE[op].format(a="value", b="other")) for op in ops)
+    text += KERNEL.format(
+        name=name, parameters=parameters, arguments=arguments, doc=doc, place=textwrap.indent(place, "    "), body=textwrap.indent("\n".join(row.lines), " " * 8), blocks=blocks, block=block,
+        constexpr=", width: cutlass.Constexpr" if vector > 1 else "", pass_constexpr=", width" if vector > 1 else "",
+    )  # fmt: skip
+    if name == "crossentropy":
+        text += MEAN
+    return Parts(kernels=text, forward=_forward(stage, binding, name, arguments, vector, whole))
+
+
+def _placement(threads: int) -> tuple[str, str, int]:
+    """Which row and lane a thread has, how many CTAs there are, threads per CTA."""
+    if threads == 1:
+        return "row = block * 128 + thread\nlane = 0", "(rows + 127) // 128", 128
+    if threads == 32:
+        return "row = block * 4 + thread // 32\nlane = thread % 32", "(rows + 3) // 4", 128
+    return f"scratch = cutlass.utils.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout({threads // 32}), 16)\nrow = block\nlane = thread", "rows", threads
+
+
+def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: int, whole: bool) -> str:
+    bound = dict(binding.operands)
+    x = bound.get("x", "x")
+    lines = [f"x = {x}.contiguous()" if x != "x" else "x = x.contiguous()", "columns = x.shape[-1]", "x2 = x.view(-1, columns)", "rows = x2.shape[0]"]
+    lines += ["y = torch.empty_like(x)", "y2 = y.view(-1, columns)"] if whole else []
+    if name == "reduce":
+        lines += ["y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)", "y2 = y.view(-1)"]
+    if name == "crossentropy":
+        lines += ["y = torch.empty(rows, dtype=torch.float32, device=x.device)", "y2 = y", "out = torch.empty((), dtype=x.dtype, device=x.device)"]
+    align = ""
+    if vector > 1:
+        lines += [f"width = {vector} if columns % {vector} == 0 else 1"]
+        align = ", assumed_align=16 if width > 1 else None"
+    tensors = {"x": f"from_dlpack(x2{align}).mark_layout_dynamic(leading_dim=1)", "y": f"from_dlpack(y2{align if whole else ''}).mark_layout_dynamic({'leading_dim=1' if whole else ''})"}
+    for item in ("weight", "bias", "target"):
+        tensors[item] = f"from_dlpack({bound.get(item, item)}.detach()).mark_layout_dynamic()"
+    passed = [tensors[item.strip()] for item in arguments.split(",")]
+    lines += [f"{name}(", *[f"    {item}," for item in passed], f"    rows, columns{', width' if vector > 1 else ''},", ")"]
+    if name == "crossentropy":
+        lines += ["mean_of(from_dlpack(y).mark_layout_dynamic(), from_dlpack(out.view(1)).mark_layout_dynamic(), rows)", "return out"]
+    else:
+        lines += [f"return {'y' if not named_keepdim(stage) else 'y.unsqueeze(-1)'}"]
+    return "\n".join(lines)
+
+
+def named_keepdim(stage: Stage) -> bool:
+    """Whether reduce keeps its axis."""
+    return bool(dict(stage.operation.named).get("keepdim", 0))
+
+
+MEAN = '''
+
+@cute.kernel
+def mean_kernel(losses: cute.Tensor, out: cute.Tensor, rows: cutlass.Int32):
+    """One CTA of 1024 threads averages the losses of all rows."""
+    thread, _, _ = cute.arch.thread_idx()
+    scratch = cutlass.utils.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(32), 16)
+    total = cutlass.Float32(0.0)
+    for row in range(thread, rows, 1024):
+        total += losses[row]
+    for step in cutlass.range_constexpr(5):
+        total += cute.arch.shuffle_sync_bfly(total, offset=16 >> step)
+    if thread % 32 == 0:
+        scratch[thread // 32] = total
+    cute.arch.sync_threads()
+    if thread < 32:
+        total = scratch[thread]
+        for step in cutlass.range_constexpr(5):
+            total += cute.arch.shuffle_sync_bfly(total, offset=16 >> step)
+        if thread == 0:
+            out[0] = (total / rows).to(out.element_type)
+
+
+@cute.jit
+def mean_of(losses: cute.Tensor, out: cute.Tensor, rows: cutlass.Int32):
+    mean_kernel(losses, out, rows).launch(grid=[1, 1, 1], block=[1024, 1, 1])
+'''
+
+MIDDLE = '''
+@cute.kernel
+def reduce_kernel(x: cute.Tensor, y: cute.Tensor, batches: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
+    """{doc}"""
+    thread, _, _ = cute.arch.thread_idx()
+    block, batch, _ = cute.arch.block_idx()
+{body}
+
+
+@cute.jit
+def reduce(x: cute.Tensor, y: cute.Tensor, batches: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
+    reduce_kernel(x, y, batches, rows, columns).launch(grid=[(columns + {width} - 1) // {width}, batches, 1], block=[{threads}, 1, 1])
+'''
+
+
+def _middle(stage: Stage, binding: Binding) -> Parts:
+    """x is (batch, rows, columns); each column of each batch is reduced over rows; `split` warps share one column's rows."""
+    op = str(dict(stage.operation.named).get("op", "sum"))
+    threads, split = int(str(setting(stage, "threads", 128))), int(str(setting(stage, "split", 1)))
+    result = "value / rows" if op == "mean" else "value"
+    combine = COMBINE[op].format(a="value", b="x[batch, row, column].to(cutlass.Float32)")
+    if split == 1:
+        body = f"""
+        column = block * {threads} + thread
+        if column < columns:
+            value = {START[op]}
+            for row in range(rows):
+                value = {combine}
+            y[batch, column] = ({result}).to(y.element_type)
+        """
+        width, doc, count = threads, f"The {op} over rows: one thread per column, so a warp reads 32 neighbouring columns.", threads
+    else:
+        again = COMBINE[op].format(a="value", b="parts[lane, warp]")
+        body = f"""
+        lane = thread % 32
+        first = thread // 32
+        column = block * 32 + lane
+        parts = cutlass.utils.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout((32, {split})), 16)
+        value = {START[op]}
+        if column < columns:
+            for row in range(first, rows, {split}):
+                value = {combine}
+        parts[lane, first] = value
+        cute.arch.sync_threads()
+        if first == 0:
+            if column < columns:
+                for warp in cutlass.range_constexpr(1, {split}):
+                    value = {again}
+                y[batch, column] = ({result}).to(y.element_type)
+        """
+        width, doc, count = 32, f"The {op} over rows: {split} warps share 32 columns and meet in shared memory.", 32 * split
+    x = dict(binding.operands).get("x", "x")
+    text = MIDDLE.format(doc=doc, body=textwrap.indent(textwrap.dedent(body).strip("\n"), "    "), width=width, threads=count)
+    forward = f"""
+    x = {x}.contiguous()
+    batches, rows, columns = x.shape
+    y = torch.empty(batches, columns, dtype=x.dtype, device=x.device)
+    reduce(
+        from_dlpack(x).mark_layout_dynamic(leading_dim=2),
+        from_dlpack(y).mark_layout_dynamic(leading_dim=1),
+        batches, rows, columns,
+    )
+    return y
+    """
+    return Parts(kernels=text, forward=textwrap.dedent(forward).strip())

@@ -1,0 +1,76 @@
+"""muCUTLASS text <-> programs: the lark parser and the formatter (a fixed point of parse then format)."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+from workbench.dsl.ir import Call, Program, Stage
+from workbench.errors import ProgramError
+
+GRAMMAR = Path(__file__).with_name("grammar.lark")
+
+
+def grammar_text() -> str:
+    """The grammar as it is shown to people and to models."""
+    return GRAMMAR.read_text()
+
+
+@functools.cache
+def _parser() -> Any:
+    from lark import Lark
+
+    return Lark(grammar_text(), start="program", parser="lalr", maybe_placeholders=False)
+
+
+def parse(text: str) -> Program:
+    """The program; raises `ProgramError` with line, column and what was expected."""
+    from lark.exceptions import UnexpectedInput
+
+    try:
+        tree = _parser().parse(text)
+    except UnexpectedInput as error:
+        where = f"line {error.line}, column {error.column}" if getattr(error, "line", -1) > 0 else "the end"
+        expected = ", ".join(sorted(getattr(error, "expected", None) or getattr(error, "allowed", None) or [])[:6])
+        raise ProgramError(f"muCUTLASS cannot be read at {where}: {error.get_context(text, 20).strip().splitlines()[0]!r}" + (f"; expected {expected}" if expected else "")) from None
+    return Program(stages=tuple(_stage(child) for child in tree.children))
+
+
+def _stage(tree: Any) -> Stage:
+    parts: dict[str, list[Call]] = {"operation": [], "setting": [], "epilogue": []}
+    for child in tree.children:
+        parts[child.data].append(_call(child.children[0]))
+    return Stage(operation=parts["operation"][0], settings=tuple(parts["setting"]), epilogues=tuple(parts["epilogue"]))
+
+
+def _call(tree: Any) -> Call:
+    name, *arguments = tree.children
+    positional = tuple(_value(argument.children[0]) for argument in arguments if argument.data == "plain")
+    named = tuple((str(argument.children[0]), _value(argument.children[1])) for argument in arguments if argument.data == "named")
+    return Call(name=str(name), positional=positional, named=named)
+
+
+def _value(tree: Any) -> object:
+    if tree.data == "call":
+        return _call(tree)
+    text = str(tree.children[0])
+    if tree.data == "name":
+        return text
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
+
+
+def format_program(program: Program) -> str:
+    """The canonical text of a program."""
+    return " |> ".join(_format_stage(stage) for stage in program.stages)
+
+
+def _format_stage(stage: Stage) -> str:
+    return " ".join([_format(stage.operation), *("." + _format(call) for call in stage.settings), *(">> " + _format(call) for call in stage.epilogues)])
+
+
+def _format(value: object) -> str:
+    if isinstance(value, Call):
+        inside = [*map(_format, value.positional), *(f"{key}={_format(item)}" for key, item in value.named)]
+        return f"{value.name}({', '.join(inside)})"
+    return str(value)
