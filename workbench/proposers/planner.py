@@ -1,0 +1,188 @@
+"""The built-in planner: no LLM, deterministic. Writes muCUTLASS, starts simple, makes one change a step, says why.
+
+Each computation has a ladder of rungs (settings). A step takes the first rung that is not yet tried from this baseline, and explains it
+from what the emulator counted on the baseline (sectors against ideal, wavefronts against ideal) and from the bound. Predicted gains are
+modelled from the same terms as `analysis.model`, so they are leads, not promises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from workbench.dsl import Binding, Call, Program, Stage, compile_program, format_program
+from workbench.errors import ProgramError
+from workbench.proposers.recognise import Computation, Unrecognised, recognise
+from workbench.records import Ask, Candidate, Event, LineCounts, Proposal, record
+
+
+@record
+class Rung:
+    """One step of a ladder: settings, a title, why it should help, and which counter shows the need."""
+
+    settings: tuple[Call, ...]
+    title: str
+    reason: str
+    need: str = ""  # sectors, wavefronts, instructions, requests: what the predicted gain comes from
+
+
+def _set(name: str, *values: object) -> Call:
+    return Call(name=name, positional=values)
+
+
+def ladder(found: Computation, precision: str, itemsize: int) -> tuple[Rung, ...]:
+    """The rungs for a computation, simplest first."""
+    wide = 16 // itemsize
+    if found.kind == "elementwise":
+        return (
+            Rung(settings=(_set("threads", 256),), title="one element per thread", reason="the simplest correct kernel"),
+            Rung(settings=(_set("threads", 256), _set("vector", wide)), title=f"{wide} elements per access", reason="128-bit accesses need a quarter of the memory instructions or fewer", need="requests"),
+            Rung(settings=(_set("threads", 512), _set("vector", wide)), title="512 threads per CTA", reason="larger CTAs launch in fewer waves", need=""),
+            Rung(settings=(_set("threads", 128), _set("vector", wide)), title="128 threads per CTA", reason="smaller CTAs balance the last wave better", need=""),
+        )
+    if found.middle:
+        return (
+            Rung(settings=(_set("threads", 128),), title="one thread per column", reason="the simplest correct kernel; a warp reads 32 neighbouring columns"),
+            Rung(settings=(_set("split", 8),), title="8 warps share a column's rows", reason="one thread per column leaves most of the device idle: more warps keep more loads in flight", need="parallel"),
+            Rung(settings=(_set("split", 16),), title="16 warps share a column's rows", reason="still more loads in flight", need="parallel"),
+            Rung(settings=(_set("threads", 256),), title="256 columns per CTA", reason="wider CTAs", need=""),
+        )
+    if found.kind == "gemm":
+        return _gemm_ladder(found, precision)
+    rungs = [
+        Rung(settings=(_set("threads_per_row", 1),), title="one thread per row", reason="the simplest correct kernel: each thread walks its own row"),
+        Rung(settings=(_set("threads_per_row", 32),), title="one warp per row", reason="neighbouring threads read neighbouring elements, so a request touches the fewest sectors", need="sectors"),
+        Rung(settings=(_set("threads_per_row", 32), _set("vector", wide)), title=f"{wide} elements per access", reason="128-bit accesses need fewer memory instructions", need="requests"),
+        Rung(settings=(_set("threads_per_row", 256), _set("vector", wide)), title="one CTA per row", reason="long rows: more threads keep more loads of the row in flight", need="parallel"),
+    ]
+    if found.kind == "softmax":
+        rungs.append(Rung(settings=(_set("threads_per_row", 256), _set("vector", wide), _set("passes", 2)), title="online softmax", reason="maximum and sum in one pass: the row is read twice instead of three times", need="passes"))
+    return tuple(rungs)
+
+
+def _gemm_ladder(found: Computation, precision: str) -> tuple[Rung, ...]:
+    rungs = [
+        Rung(settings=(), title="one output per thread", reason="the simplest correct kernel: every operand is read from global memory each time"),
+        Rung(settings=(_set("tile", 32, 32, 16), _set("thread_tile", 2, 2)), title="tiles through shared memory", reason="each element that is loaded serves 32 outputs instead of one", need="sectors"),
+        Rung(settings=(_set("tile", 64, 64, 16), _set("thread_tile", 4, 4)), title="4x4 outputs per thread", reason="register blocking: eight shared-memory reads feed sixteen multiply-adds", need="wavefronts"),
+        Rung(settings=(_set("tile", 128, 128, 8), _set("thread_tile", 8, 8)), title="8x8 outputs per thread", reason="sixteen shared-memory reads feed sixty-four multiply-adds", need="wavefronts"),
+    ]
+    mma = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}.get(precision)
+    if mma:
+        rungs.insert(2, Rung(settings=(_set("tile", 64, 64, 32), _set("mma", mma)), title="tensor cores", reason=f"mma.sync on {mma}: the tensor cores have many times the rate of the fp32 pipes", need="tensor"))
+        rungs.insert(3, Rung(settings=(_set("tile", 128, 64, 32), _set("mma", mma)), title="128x64 tiles on tensor cores", reason="a larger tile re-uses each element more often", need="sectors"))
+    return tuple(rungs)
+
+
+def _total(ask: Ask) -> LineCounts | None:
+    launches = ask.baseline.trials[-1].outcome.launches if ask.baseline and ask.baseline.trials else ()
+    return max((launch.total for launch in launches), key=lambda total: total.instructions, default=None)
+
+
+def _evidence(rung: Rung, total: LineCounts | None) -> tuple[str, float | None]:
+    """What was counted on the baseline that speaks for the rung, and the gain that the term alone would give."""
+    if total is None:
+        return "", None
+    if rung.need == "sectors" and total.global_ideal_sectors:
+        ratio = total.global_sectors / total.global_ideal_sectors
+        return f"; counted: {total.global_sectors} sectors where {total.global_ideal_sectors} would do", max(ratio, 1.0)
+    if rung.need == "requests" and total.global_requests:
+        per = (total.global_read_bytes + total.global_write_bytes) / total.global_requests
+        return f"; counted: {per:.0f} bytes per request of at most 512", min(max(512 / per, 1.0), 4.0)
+    if rung.need == "wavefronts" and total.shared_wavefronts and total.flops:
+        return f"; counted: {total.flops / total.shared_wavefronts:.0f} FLOPs per shared-memory wavefront", 2.0
+    if rung.need == "passes" and total.global_read_bytes:
+        return f"; counted: {total.global_read_bytes} bytes read", 4 / 3
+    return "", {"tensor": 4.0, "parallel": 1.5}.get(rung.need)
+
+
+def _program(found: Computation, rung: Rung, arch: str) -> str:
+    layout = (Call(name="layout", named=found.layout),) if found.layout else ()
+    arch_call = _set("arch", arch if arch in ("sm_80", "sm_90a") else "sm_80")
+    return format_program(Program(stages=(Stage(operation=found.operation, settings=(arch_call, *layout, *rung.settings), epilogues=found.epilogues),)))
+
+
+def _asked(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
+    """A rung from the person's words, when they name a setting: "128 threads", "tile 64x64x16", "vector 4", "32 threads per row"."""
+    text = words.lower()
+    settings: list[Call] = []
+    if match := re.search(r"(\d+)\s+threads?\s+per\s+row", text):
+        settings.append(_set("threads_per_row", int(match[1])))
+    elif match := re.search(r"(\d+)\s+threads", text):
+        settings.append(_set("threads", int(match[1])))
+    if match := re.search(r"tile\s+(?:of\s+)?(\d+)\s*[x,]\s*(\d+)(?:\s*[x,]\s*(\d+))?", text):
+        settings.append(_set("tile", int(match[1]), int(match[2]), int(match[3] or 16)))
+    if match := re.search(r"vector\s+(?:of\s+|width\s+)?(\d+)", text):
+        settings.append(_set("vector", int(match[1])))
+    if not settings:
+        return ()
+    names = {call.name for call in settings}
+    base = next((rung for rung in reversed(rungs) if names & {call.name for call in rung.settings}), rungs[0])
+    kept = tuple(call for call in base.settings if call.name not in names)
+    return (Rung(settings=(*settings, *kept), title=f"as asked: {words.strip()}", reason="the person asked for it"),)
+
+
+class Planner:
+    """Proposes one change a step from a ladder; deterministic, needs no model and no GPU."""
+
+    name = "planner"
+
+    def why_not(self) -> str | None:
+        """Always available."""
+        return None
+
+    def configure(self, **options: object) -> Planner:
+        """The planner has no options."""
+        return self
+
+    def propose(self, ask: Ask, /) -> Iterator[Event | Proposal]:
+        """The next rung that was not tried from this baseline; a note when there is none, or the graph is not recognised."""
+        try:
+            found = recognise(ask.facts)
+        except Unrecognised as reason:
+            yield Event(kind="note", message=str(reason))
+            return
+        itemsize = 2 if ask.problem.precision in ("fp16", "bf16") else 4
+        rungs = ladder(found, ask.problem.precision, itemsize)
+        asked = _asked(ask.instruction, rungs) if ask.instruction else ()
+        if ask.instruction and not asked:
+            yield Event(kind="note", message="the planner follows settings (threads, tile, vector), not words; it goes on with its own next step")
+        tried = {version.proposal.candidate.program for version in ask.history}
+        banned = _banned(ask.constraints)
+        for rung in (*asked, *rungs):
+            program = _program(found, rung, ask.arch)
+            if program in tried or any(call.name in banned for call in rung.settings):
+                continue
+            try:
+                yield self._proposal(ask, found, rung, program)
+            except ProgramError as error:
+                yield Event(kind="note", message=f"{rung.title}: {error}")
+                continue
+            return
+        yield Event(kind="note", message=f"the planner has tried all its {len(rungs)} ideas for {found.kind}; refine by hand below %%cutegen edit")
+
+    @staticmethod
+    def _proposal(ask: Ask, found: Computation, rung: Rung, program: str) -> Proposal:
+        binding = Binding(init_source=ask.facts.init_source, forward_arguments=ask.facts.forward_arguments, operands=found.operands, module_names=_module_names(ask.problem.source))
+        source = compile_program(program, binding)
+        evidence, gain = _evidence(rung, _total(ask))
+        return Proposal(
+            candidate=Candidate(source=source, program=program), title=rung.title, reason=rung.reason + evidence, by="planner",
+            parent=ask.baseline.number if ask.baseline else None, instruction=ask.instruction, predicted_gain=gain if ask.baseline else None,
+        )  # fmt: skip
+
+
+def _banned(constraints: tuple[str, ...]) -> set[str]:
+    words = " ".join(constraints).lower()
+    return ({"mma"} if "no tensor core" in words else set()) | ({"vector"} if "no vector" in words else set())
+
+
+def _module_names(source: str) -> str:
+    """Imports and plain constants of the problem that `__init__` may need."""
+    import ast
+
+    kept = []
+    for node in ast.parse(source).body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
+            kept.append(ast.unparse(node))
+    return "\n".join(kept)
