@@ -50,6 +50,7 @@ class Desk:
         self._message = {"kind": "info", "text": ""}
         self._shown: int | None = None
         self._against: int | None = None
+        self.proposer: tuple[str, dict[str, Any]] = ("planner", {})  # who writes, and its options
         self._profiles: dict[int, Profile] = {}
         self._steps = ThreadPoolExecutor(1, thread_name_prefix="cutegen-step")
         self._decisions = ThreadPoolExecutor(1, thread_name_prefix="cutegen-decide")
@@ -230,9 +231,10 @@ class Desk:
 
     def _step(self, name: str, message: Mapping[str, Any]) -> str:
         session = self.session
+        by, options = self.proposer
         if name == "run":
             steps = max(1, min(MAX_RUN, int(message.get("steps") or 3)))
-            made = session.run(steps=steps)
+            made = session.run(steps=steps, by=by, **options)
             self._shown = self._against = None
             return f"{len(made)} step(s) done"
         if name in ("test", "profile"):
@@ -242,7 +244,7 @@ class Desk:
                 self._profiles[version.number] = found
                 return f"v{version.number}: {found.summary}"
         else:
-            version = session.refine(str(message.get("text", ""))) if name == "refine" else session.generate()
+            version = session.generate(by, str(message.get("text", "")) if name == "refine" else "", **options)
             if version is None:
                 return "the proposer has no further idea; the log says why"
         self._shown, self._against = version.number, None

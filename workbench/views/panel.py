@@ -30,8 +30,10 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
     state = traitlets.Dict().tag(sync=True)
     live = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, *, by: str = "planner", **options: Any) -> None:
+        """A panel whose Generate, Refine and Run ask the proposer `by`, with its options (`sources=[...]` for "scripted")."""
         self.desk: Desk = desk_of(session)
+        self.desk.proposer = (by, options)
         self._name = str(session.name)
         self._loop, self._home = _loop(), threading.get_ident()
         self._waiting: set[str] = set()

@@ -36,7 +36,8 @@ function hunkHeader(block: Extract<Block, { kind: "hunk" }>, chosen: Chosen, sel
 
 export function diffTable(blocks: Block[], caption: string, chosen: Chosen, selectable: boolean, changed: () => void): HTMLElement {
   if (blocks.length === 0) return element("p", { class: "cg-quiet" }, "No difference.");
-  const table = element("table", { class: "cg-diff" }, element("caption", { class: "cg-hidden" }, caption));
+  const columns = ["cg-number", "cg-sign", "cg-code", "cg-number", "cg-sign", "cg-code"].map((name) => element("col", { class: name }));
+  const table = element("table", { class: "cg-diff" }, element("caption", { class: "cg-hidden" }, caption), element("colgroup", {}, ...columns));
   for (const block of blocks) {
     const body = element("tbody");
     if (block.kind === "skip") {

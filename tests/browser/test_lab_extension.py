@@ -1,0 +1,112 @@
+"""The JupyterLab extension: highlighting, accept by shortcut, the side panel follows, also after kernel restart and reload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from axe import serious_violations
+from lab import STEP_MS, command, open_notebook, run_all, version_status, wait_status, write_notebook
+
+HERE = Path(__file__).parent
+SIDE = ".cutegen-sidebar"
+CREATE = f"""
+from pathlib import Path
+from workbench import Session
+from workbench.views import labcomm
+labcomm.load(get_ipython())
+first, second = (Path({str(HERE / "candidates")!r}, name).read_text() for name in ("relu_first.py", "relu_second.py"))
+try:
+    session = Session.open("side")
+except Exception:
+    session = Session.create("relu", name="side", executor="emulator")
+    session.edit(first, title="one element per thread")
+labcomm.follow(session)
+"""
+EDIT = 'version = session.edit(second, title="128 threads")'
+MAGIC = '%%cutegen problem softmax --arch sm_90a\n"torch.softmax(x, -1)"'
+
+
+def focus_notebook(page: Any) -> None:
+    """Command mode, with the focus where the notebook's shortcuts work."""
+    page.evaluate("() => { const n = window.jupyterapp.shell.currentWidget; n.activate(); n.content.mode = 'command'; }")
+    page.wait_for_function("() => document.activeElement?.closest('.jp-Notebook.jp-mod-commandMode') !== null")
+
+
+def highlighting(page: Any) -> None:
+    editor = page.locator(".jp-Notebook .jp-CodeCell").nth(2).locator(".cm-content")
+    assert editor.locator(".cutegen-magic").inner_text() == "%%cutegen"
+    assert editor.locator(".cutegen-verb").inner_text() == "problem"
+    assert editor.locator(".cutegen-option").inner_text() == "--arch"
+    assert editor.locator(".cutegen-body").count() == 1
+    assert page.locator(".jp-Notebook .jp-CodeCell").nth(0).locator(".cutegen-magic").count() == 0
+
+
+def run_cells(page: Any, *indices: int) -> None:
+    for index in indices:
+        page.evaluate(f"() => {{ window.jupyterapp.shell.currentWidget.content.activeCellIndex = {index} }}")
+        command(page, "notebook:run-cell")
+
+
+def test_extension_follows_the_session(browser_page: Any, server: Any, artefacts: Path) -> None:
+    page = browser_page
+    write_notebook(server.root / "side.ipynb", CREATE, EDIT, MAGIC)
+    open_notebook(page, server.lab("side.ipynb"))
+    highlighting(page)
+    page.locator('.jp-NotebookPanel-toolbar [data-jp-item-name="cutegen"]').click()
+    page.locator(SIDE).wait_for()
+    wait_status(page, "No session in this notebook", SIDE)
+    assert page.evaluate("() => window.jupyterapp.commands.isEnabled('cutegen:accept-version')") is False
+
+    run_cells(page, 0)
+    version_status(page, 1, "pending", SIDE)
+    focus_notebook(page)
+    page.keyboard.press("Alt+Shift+A")
+    version_status(page, 1, "accepted", SIDE)
+
+    run_cells(page, 1)
+    version_status(page, 2, "pending", SIDE)
+    page.screenshot(path=artefacts / "side_panel.png")
+    assert serious_violations(page, SIDE) == []
+
+    open_notebook(page, server.lab("side.ipynb", ""))
+    command(page, "cutegen:show-panel")
+    version_status(page, 2, "pending", SIDE)
+    stale_accept(page)
+    focus_notebook(page)
+    page.keyboard.press("Alt+Shift+R")
+    version_status(page, 2, "rejected", SIDE)
+
+    restart(page)
+    wait_status(page, "The kernel restarted", SIDE)
+    run_cells(page, 0)
+    version_status(page, 1, "accepted", SIDE)
+    version_status(page, 2, "rejected", SIDE)
+    assert page.evaluate("() => window.jupyterapp.shell.currentWidget.content.hasClass('jp-mod-cutegen')")
+
+
+def stale_accept(page: Any) -> None:
+    """An accept with another source's hash is refused, and says so."""
+    command(page, "cutegen:accept-version", "{session: 'side', version: 2, sourceHash: 'not what was shown'}")
+    wait_status(page, "not the source that was shown", SIDE)
+    version_status(page, 2, "pending", SIDE)
+
+
+def restart(page: Any) -> None:
+    page.evaluate("() => { window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart() }")
+    page.wait_for_function("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'", timeout=STEP_MS)
+
+
+def test_commands_describe_their_arguments(browser_page: Any, server: Any) -> None:
+    page = browser_page
+    write_notebook(server.root / "commands.ipynb", "1 + 1")
+    open_notebook(page, server.lab("commands.ipynb"))
+    run_all(page)
+    names = [f"cutegen:{name}" for name in ("step", "stop", "accept-version", "reject-version", "next-pending", "show-panel")]
+    described = page.evaluate("(names) => Promise.all(names.map(name => window.jupyterapp.commands.describedBy(name)))", names)
+    assert all(found["args"]["type"] == "object" for found in described)
+    accept = described[2]["args"]["properties"]
+    assert {"session", "version", "sourceHash"} <= accept.keys()
+    bound = page.evaluate("() => window.jupyterapp.commands.keyBindings.filter(b => b.command.startsWith('cutegen:')).map(b => [b.command, b.keys[0], b.selector])")
+    assert ["cutegen:accept-version", "Alt Shift A"] in [found[:2] for found in bound]
+    assert all("jp-mod-cutegen" in selector for _, _, selector in bound)

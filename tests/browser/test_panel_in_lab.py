@@ -1,0 +1,113 @@
+"""The panel driven in JupyterLab: generate, test, accept one hunk, reject, dark theme, reload, reopen with no kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe import serious_violations
+from conftest import api
+from lab import STEP_MS, click, open_notebook, open_without_kernel, run_all, save, theme, version_status, wait_status, write_notebook
+
+HERE = Path(__file__).parent
+SETUP = f"""
+from pathlib import Path
+from workbench import Session
+from workbench.views.panel import Panel
+sources = [Path({str(HERE / "candidates")!r}, name).read_text() for name in ("relu_first.py", "relu_second.py", "relu_wrong.py")]
+session = Session.create("relu", executor="emulator")
+panel = Panel(session, by="scripted", sources=sources, titles=("one element per thread", "128 threads", "drop the clamp"))
+panel
+"""
+
+
+def accept_first(page: Any) -> None:
+    click(page, "Generate")
+    version_status(page, 1, "pending")
+    wait_status(page, "v1 correct")
+    click(page, "Test")
+    wait_status(page, "v1 correct")
+    click(page, "Accept version")
+    version_status(page, 1, "accepted")
+
+
+def accept_one_hunk(page: Any) -> None:
+    click(page, "Generate")
+    wait_status(page, "v2 correct")
+    boxes = page.locator(".cutegen-panel input[data-hunk]")
+    assert boxes.count() == 2
+    page.get_by_label("Take hunk 1").uncheck()
+    page.get_by_label("Reason for the decision").fill("keep 256 threads")
+    click(page, "Accept version")
+    version_status(page, 3, "accepted")
+    version_status(page, 2, "rejected")
+
+
+def reject_wrong(page: Any) -> None:
+    click(page, "Generate")
+    wait_status(page, "wrong result")
+    page.get_by_label("Reason for the decision").fill("negative values pass through")
+    click(page, "Reject version")
+    version_status(page, 4, "rejected")
+    page.wait_for_function("() => document.activeElement?.textContent === 'Generate'")
+
+
+def test_panel_through_the_loop(browser_page: Any, server: Any, artefacts: Path) -> None:
+    page = browser_page
+    write_notebook(server.root / "panel.ipynb", SETUP)
+    open_notebook(page, server.lab("panel.ipynb"))
+    run_all(page)
+    page.locator(".cutegen-panel").wait_for(timeout=STEP_MS)
+    accept_first(page)
+    accept_one_hunk(page)
+    reject_wrong(page)
+    click(page, "Profile")
+    wait_status(page, "limited by")
+    page.locator(".cg-profile tbody tr").first.wait_for()
+    page.locator(".cg-roofline svg").wait_for()
+
+    shoot(page, artefacts / "panel_light.png")
+    assert serious_violations(page, ".cutegen-panel") == []
+    theme(page, "JupyterLab Dark")
+    shoot(page, artefacts / "panel_dark.png")
+    assert serious_violations(page, ".cutegen-panel") == []
+    theme(page, "JupyterLab Dark High Contrast")
+    assert serious_violations(page, ".cutegen-panel") == []
+    theme(page, "JupyterLab Light")
+
+    save(page)
+    open_notebook(page, server.lab("panel.ipynb", ""))
+    page.locator(".cutegen-panel button[data-version='4'].cg-rejected").wait_for(timeout=STEP_MS)
+    saved(server.root / "panel.ipynb")
+
+
+def shoot(page: Any, path: Path) -> None:
+    panel = page.locator(".cutegen-panel")
+    panel.scroll_into_view_if_needed()
+    panel.screenshot(path=path)
+
+
+def saved(path: Path) -> None:
+    """The file holds the record, no widget state, and stays small."""
+    text = path.read_text()
+    assert "keep 256 threads" in text and "negative values pass through" in text
+    assert "application/vnd.jupyter.widget-state+json" not in text
+    assert len(text) < 300_000
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_saved_notebook_without_a_kernel(browser_page: Any, server: Any, artefacts: Path, trusted: bool) -> None:
+    assert (server.root / "panel.ipynb").exists(), "runs after test_panel_through_the_loop"
+    page = browser_page
+    text = (server.root / "panel.ipynb").read_text()
+    name = f"reopened_{trusted}.ipynb"
+    (server.root / name).write_text(text if trusted else text.replace('"Python 3', '"Some Python 3'))
+    open_without_kernel(page, server.lab("", "reset&"), name)
+    record = page.locator(".jp-OutputArea-output details", has_text="v3 accepted (hunks 2): keep 256 threads")
+    record.wait_for(timeout=STEP_MS)
+    assert page.locator(".jp-OutputArea-output details", has_text="v4 rejected: negative values pass through").count() == 1
+    assert record.locator("td", has_text="one 4-byte load per thread").count() >= 1
+    page.locator(".js-plotly-plot .main-svg, .jp-RenderedSVG img, .jp-RenderedSVG svg").first.wait_for(timeout=STEP_MS)
+    assert api(server, "kernels") == []
+    page.screenshot(path=artefacts / f"{name}.png")
