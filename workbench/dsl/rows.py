@@ -72,7 +72,7 @@ class _Row:
         if self.vector > 1:
             self.add("for part in range(lane, columns // width, THREADS_PER_ROW):")
             self.add("    loaded = cute.make_rmem_tensor(cute.make_layout(width), x.element_type)")
-            self.add("    cute.autovec_copy(cute.zipped_divide(x[row, None], (width,))[None, part], loaded)")
+            self.add("    cute.autovec_copy(cute.zipped_divide(x, (width,))[None, row * (columns // width) + part], loaded)")
             if write:
                 self.add("    stored = cute.make_rmem_tensor(cute.make_layout(width), y.element_type)")
             self.add("    for e in cutlass.range_constexpr(width):")
@@ -81,7 +81,7 @@ class _Row:
             self.lines += [f"        {line}" for line in body]
             if write:
                 self.add(f"        stored[e] = ({write}).to(y.element_type)")
-                self.add("    cute.autovec_copy(stored, cute.zipped_divide(y[row, None], (width,))[None, part])")
+                self.add("    cute.autovec_copy(stored, cute.zipped_divide(y, (width,))[None, row * (columns // width) + part])")
         else:
             self.add("for column in range(lane, columns, THREADS_PER_ROW):")
             self.add("    v = x[row, column].to(cutlass.Float32)")
@@ -125,7 +125,8 @@ def _fill(row: _Row, stage: Stage) -> tuple[str, str, bool]:
     if name == "crossentropy":
         _maximum_and_total(row, 3)
         row.add("if lane == 0:")
-        row.add("    picked = x[row, target[row].to(cutlass.Int32)].to(cutlass.Float32)")
+        place = "row * columns + target[row].to(cutlass.Int32)" if row.vector > 1 else "row, target[row].to(cutlass.Int32)"
+        row.add(f"    picked = x[{place}].to(cutlass.Float32)")
         row.add("    y[row] = (cute.math.log(total, fastmath=True) + largest - picked).to(y.element_type)")
         return "Loss of one row: log of the sum of exponentials minus the target's logit.", "target: cute.Tensor", False
     op = str(named.get("op", "sum"))
@@ -214,7 +215,11 @@ def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: 
     if vector > 1:
         lines += [f"width = {vector} if columns % {vector} == 0 else 1"]
         align = ", assumed_align=16 if width > 1 else None"
-    tensors = {"x": f"from_dlpack(x2{align}).mark_layout_dynamic(leading_dim=1)", "y": f"from_dlpack(y2{align if whole else ''}).mark_layout_dynamic({'leading_dim=1' if whole else ''})"}
+    flat = vector > 1  # vector accesses count in vectors over the flattened rows, so that their alignment is known
+    tensors = {
+        "x": f"from_dlpack(x2{'.view(-1)' if flat else ''}{align}).mark_layout_dynamic({'' if flat else 'leading_dim=1'})",
+        "y": f"from_dlpack(y2{'.view(-1)' if flat and whole else ''}{align if whole else ''}).mark_layout_dynamic({'leading_dim=1' if whole and not flat else ''})",
+    }
     for item in ("weight", "bias", "target"):
         tensors[item] = f"from_dlpack({bound.get(item, item)}.detach()).mark_layout_dynamic()"
     passed = [tensors[item.strip()] for item in arguments.split(",")]

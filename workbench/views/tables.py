@@ -1,0 +1,116 @@
+"""A session as tables and cards: history tree, comparison, status, verdict."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+from workbench.records import Version
+from workbench.views import snapshot
+from workbench.views.shown import Shown, seconds, table
+
+
+def verdict(version: Version, *, session: Any = None) -> Shown:
+    """One version's verdict: what was proposed and why, what happened, the failing source line, the numbers with their provenance."""
+    proposal = version.proposal
+    lines = [f"v{version.number} {proposal.title}" + (f"  (from v{version.parent})" if version.parent else "")]
+    if proposal.reason:
+        lines.append(f"  why: {proposal.reason}")
+    if proposal.predicted_gain:
+        lines.append(f"  predicted: {proposal.predicted_gain:.2f}x (modelled)")
+    if not version.trials:
+        return Shown("\n".join([*lines, "  not tested yet"]))
+    trial = version.trials[-1]
+    found = trial.verdict
+    if found.correct:
+        worst = f", worst error {found.worst_error:.2g} of the tolerance" if found.worst_error is not None else ""
+        cases = ", ".join(dict.fromkeys(check.case for check in trial.outcome.checks))
+        lines.append(f"  CORRECT at {cases}{worst}")
+    else:
+        lines += _failure(version)
+    lines += _numbers(version)
+    lines += [f"  suspect: {doubt}" for doubt in found.suspect]
+    if version.decision:
+        lines.append(f"  {version.decision.kind}ed" + (f": {version.decision.reason}" if version.decision.reason else ""))
+    mark, colour = ("✓ correct", "rgba(46,160,67,.18)") if found.correct else ("✗ not correct", "rgba(218,54,51,.16)")
+    page = f'<div style="border-left:4px solid;padding:2px 8px;background:{colour}"><strong>{mark}</strong><pre style="white-space:pre-wrap;margin:0">{html.escape(chr(10).join(lines))}</pre></div>'
+    return Shown("\n".join(lines), html=page)
+
+
+def _failure(version: Version) -> list[str]:
+    failure = version.trials[-1].verdict.failure
+    if failure is None:
+        return ["  NOT CORRECT"]
+    out = [f"  NOT CORRECT  {failure.stage} / {failure.kind}: {failure.message}"]
+    source = version.proposal.candidate.source.splitlines()
+    if failure.line and 0 < failure.line <= len(source):
+        for number in range(max(failure.line - 1, 1), min(failure.line + 1, len(source)) + 1):
+            out.append(f"  {'>' if number == failure.line else ' '} {number:4} | {source[number - 1]}")
+    if failure.hint:
+        out.append(f"  hint: {failure.hint}")
+    return out
+
+
+def _numbers(version: Version) -> list[str]:
+    found = version.trials[-1].verdict
+    out = []
+    if found.time_s is not None and found.bound is not None:
+        out.append(f"  time at case {found.bound.case}: {seconds(found.time_s)} ({found.time_provenance}); bound {seconds(found.bound.bound_s)} ({found.bound.limited_by}); {found.fraction_of_bound:.0%} of the bound")
+    if found.speedup is not None:
+        noise = "" if found.distinguishable else ", within the noise"
+        out.append(f"  {found.speedup:.2f}x its parent ({found.time_provenance}{noise})")
+    return out
+
+
+def history(session: Any) -> Shown:
+    """The version tree with verdicts and decisions."""
+    if not session.versions:
+        return Shown("no versions yet: %cutegen generate, or %%cutegen edit")
+    lines, items = [], []
+    for row in snapshot.tree(session.versions):
+        mark = {"accepted": "✓", "rejected": "✗", "pending": "?"}[row["status"]]
+        reason = f" — {row['decision']}" if row["decision"] else ""
+        lines.append(f"{'  ' * row['depth']}{mark} v{row['number']} {row['title']} [{row['verdict']}] {row['status']}{reason}")
+        items.append(f'<div style="padding-left:{24 * row["depth"]}px">{html.escape(lines[-1].strip())}</div>')
+    return Shown("\n".join(lines), html="".join(items))
+
+
+def frame(session: Any) -> Any:
+    """A pandas DataFrame, one row per version; modelled and measured times are separate columns in seconds."""
+    import pandas
+
+    rows = []
+    for version in session.versions:
+        found = version.trials[-1].verdict if version.trials else None
+        time_s = found.time_s if found else None
+        rows.append({
+            "version": version.number, "parent": version.parent, "title": version.proposal.title, "by": version.proposal.by, "correct": found.correct if found else None,
+            "modelled_s": time_s if found and found.time_provenance == "modelled" else None, "measured_s": time_s if found and found.time_provenance == "measured" else None,
+            "of_bound": found.fraction_of_bound if found else None, "speedup": found.speedup if found else None, "decision": version.decision.kind if version.decision else None,
+        })  # fmt: skip
+    return pandas.DataFrame(rows).set_index("version") if rows else pandas.DataFrame()
+
+
+def status(session: Any) -> Shown:
+    """What this session is, where it stands and what to do next."""
+    base, best, pending = session.baseline, session.best, session.pending
+    small = next((case for case in session.facts.cases if case.name == "shrunk"), None)
+    rows = [
+        ["problem", f"{session.problem.name} ({session.facts.kind}), precision {session.problem.precision}"],
+        ["shapes", f"full {_shapes(session, 'full')}; emulated {_shapes(session, 'shrunk')}; odd {_shapes(session, 'odd')}" if small else ""],
+        ["runs on", f"{session.executor_name}, code for {session.arch}, judged as {session.device}"],
+        ["versions", str(len(session.versions))],
+        ["baseline", f"v{base.number} {base.proposal.title}" if base else "none yet"],
+        ["best", f"v{best.number} {snapshot.verdict_text(best)}" if best else "none yet"],
+        ["pending", f"v{pending.number}: accept it or reject it" if pending else "nothing"],
+    ]
+    rows += [["warning", item.message] for item in session.facts.degeneracies] + [["note", note] for note in session.facts.notes]
+    if session.constraints:
+        rows.append(["pinned", "; ".join(session.constraints)])
+    text, page = table(["what", "now"], rows, f"session {session.name}")
+    return Shown(text, html=page)
+
+
+def _shapes(session: Any, name: str) -> str:
+    case = next((case for case in session.facts.cases if case.name == name), None)
+    return " × ".join(str(list(spec.shape)) for spec in case.inputs) if case else "none"
