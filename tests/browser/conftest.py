@@ -54,8 +54,8 @@ def free_port() -> int:
 
 def folders(base: Path) -> dict[str, str]:
     """The environment of a server whose settings, theme and workspaces are its own, with the tree's lab extension in it."""
-    names = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")
-    made = {name: str(base / name.lower()) for name in names}
+    jupyter = [f"JUPYTER_{name}_DIR" for name in ("CONFIG", "DATA", "RUNTIME")]
+    made = {name: str(base / name.lower()) for name in (*jupyter, "IPYTHONDIR", "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")}
     for path in made.values():
         Path(path).mkdir(parents=True)
     extensions = Path(made["JUPYTER_DATA_DIR"]) / "labextensions"
@@ -64,7 +64,8 @@ def folders(base: Path) -> dict[str, str]:
     settings = Path(made["JUPYTERLAB_SETTINGS_DIR"]) / "@jupyterlab/apputils-extension"
     settings.mkdir(parents=True)
     (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
-    return {**os.environ, **made, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, **made, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +76,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     url = f"http://127.0.0.1:{free_port()}"
     command = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={url.rpartition(':')[2]}",
-        "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={root}", "--LabApp.expose_app_in_browser=True",
+        "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={root}",
+        "--LabApp.expose_app_in_browser=True",
     ]  # fmt: skip
     with open(base / "server.log", "wb") as log:
         process = subprocess.Popen(command, env=folders(base / "home"), cwd=root, stdout=log, stderr=log)

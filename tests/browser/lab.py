@@ -9,6 +9,8 @@ import nbformat
 
 READY = """() => { const p = window.jupyterapp?.shell?.currentWidget;
     return !!(p?.sessionContext?.isReady && p.sessionContext.session?.kernel?.status === 'idle' && p.context?.isReady) }"""
+SHOWN = """(path) => { const w = window.jupyterapp.shell.currentWidget;
+    return !!w?.context?.isReady && w.context.path === path }"""
 STEP_MS = 60_000
 
 
@@ -28,8 +30,10 @@ def open_without_kernel(page: Any, lab_url: str, path: str) -> None:
     """Open a saved notebook and start no kernel for it."""
     page.goto(lab_url)
     page.wait_for_function("() => window.jupyterapp?.commands?.hasCommand('docmanager:open')", timeout=60_000)
-    command(page, "docmanager:open", f"{{path: {path!r}, factory: 'Notebook', kernelPreference: {{shouldStart: false, canStart: false}}}}")
-    page.wait_for_function("(path) => { const w = window.jupyterapp.shell.currentWidget; return !!w?.context?.isReady && w.context.path === path }", arg=path)
+    page.evaluate("() => window.jupyterapp.restored.then(() => null)")
+    kernel = "kernelPreference: {shouldStart: false, canStart: false}"
+    command(page, "docmanager:open", f"{{path: {path!r}, factory: 'Notebook', {kernel}}}")
+    page.wait_for_function(SHOWN, arg=path)
 
 
 def command(page: Any, name: str, arguments: str = "{}") -> None:

@@ -24,6 +24,8 @@ except Exception:
 labcomm.follow(session)
 """
 EDIT = 'version = session.edit(second, title="128 threads")'
+BOUND = """() => window.jupyterapp.commands.keyBindings.filter(b => b.command.startsWith('cutegen:'))
+    .map(b => [b.command, b.keys[0], b.selector])"""
 MAGIC = '%%cutegen problem softmax --arch sm_90a\n"torch.softmax(x, -1)"'
 
 
@@ -107,6 +109,6 @@ def test_commands_describe_their_arguments(browser_page: Any, server: Any) -> No
     assert all(found["args"]["type"] == "object" for found in described)
     accept = described[2]["args"]["properties"]
     assert {"session", "version", "sourceHash"} <= accept.keys()
-    bound = page.evaluate("() => window.jupyterapp.commands.keyBindings.filter(b => b.command.startsWith('cutegen:')).map(b => [b.command, b.keys[0], b.selector])")
+    bound = page.evaluate(BOUND)
     assert ["cutegen:accept-version", "Alt Shift A"] in [found[:2] for found in bound]
     assert all("jp-mod-cutegen" in selector for _, _, selector in bound)

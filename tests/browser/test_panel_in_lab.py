@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from axe import serious_violations
-from conftest import api
+from conftest import TOKEN, api
 from lab import STEP_MS, click, open_notebook, open_without_kernel, run_all, save, theme, version_status, wait_status, write_notebook
 
 HERE = Path(__file__).parent
@@ -103,7 +103,7 @@ def test_saved_notebook_without_a_kernel(browser_page: Any, server: Any, artefac
     text = (server.root / "panel.ipynb").read_text()
     name = f"reopened_{trusted}.ipynb"
     (server.root / name).write_text(text if trusted else text.replace('"Python 3', '"Some Python 3'))
-    open_without_kernel(page, server.lab("", "reset&"), name)
+    open_without_kernel(page, f"{server.url}/lab?reset&token={TOKEN}", name)
     record = page.locator(".jp-OutputArea-output details", has_text="v3 accepted (hunks 2): keep 256 threads")
     record.wait_for(timeout=STEP_MS)
     assert page.locator(".jp-OutputArea-output details", has_text="v4 rejected: negative values pass through").count() == 1

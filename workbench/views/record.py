@@ -13,7 +13,7 @@ from typing import Any
 from workbench.records import Version
 from workbench.views import snapshot
 
-CELL = "padding:0 6px;white-space:pre-wrap;vertical-align:top;font-family:monospace;font-size:12px"
+CELL = "padding:0 6px;white-space:pre-wrap;overflow-wrap:anywhere;max-width:none;vertical-align:top;font-family:monospace;font-size:12px"
 ADDED, REMOVED = "background:rgba(46,160,67,.18)", "background:rgba(218,54,51,.16)"
 
 
@@ -72,16 +72,30 @@ def decision_text(version: Version, against: Version | None) -> str:
 
 def decision_html(version: Version, against: Version | None) -> str:
     """The decision and a side-by-side diff as HTML that survives the sanitiser: inline styles only, no class needed, no script."""
-    blocks = snapshot.diff_blocks(against.proposal.candidate.source if against else "", version.proposal.candidate.source)
-    rows = "".join(_rows(block) for block in blocks) or f'<tr><td style="{CELL}" colspan="6">no difference</td></tr>'
+    source = version.proposal.candidate.source
     head = html.escape(_headline(version, against))
-    about = html.escape(f"{version.proposal.title}; {snapshot.verdict_text(version)}")
-    caption = f"diff of v{version.number}" + (f" against v{against.number}" if against else "")
-    return (
-        f"<details open><summary><strong>{head}</strong></summary><p>{about}</p>"
-        f'<table style="border-collapse:collapse;width:100%;text-align:left"><caption>{caption}</caption>'
-        f"<tbody>{rows}</tbody></table></details>"
-    )
+    about = f"<p>{html.escape(f'{version.proposal.title}; {snapshot.verdict_text(version)}')}</p>"
+    if against is None:  # a first version has nothing beside it: its source, folded
+        text = f'<pre style="font-size:12px">{html.escape(source)}</pre>'
+        listing = f"<details><summary>source of v{version.number}</summary>{text}</details>"
+        return f"<details open><summary><strong>{head}</strong></summary>{about}{listing}</details>"
+    blocks = snapshot.diff_blocks(against.proposal.candidate.source, source)
+    table = side_by_side(blocks, f"diff of v{version.number} against v{against.number}")
+    return f"<details open><summary><strong>{head}</strong></summary>{about}{table}</details>"
+
+
+def side_by_side(blocks: list[dict[str, Any]], caption: str, *, numbered: bool = False) -> str:
+    """A two-sided HTML table of `snapshot.diff_blocks`; column widths are given because JupyterLab lays tables out fixed."""
+    rows = []
+    for block in blocks:
+        if numbered and block["kind"] == "hunk":
+            rows.append(f'<tr><th colspan="6" style="text-align:left">hunk {block["index"]}</th></tr>')
+        rows.append(_rows(block))
+    body = "".join(rows) or f'<tr><td style="{CELL}" colspan="6">no difference</td></tr>'
+    columns = "".join(f'<col style="width:{width}">' for width in ("5%", "2%", "43%", "5%", "2%", "43%"))
+    style = "border-collapse:collapse;width:100%;table-layout:fixed;text-align:left"
+    top = f'<caption style="text-align:left">{html.escape(caption)}</caption><colgroup>{columns}</colgroup>'
+    return f'<table style="{style}">{top}<tbody>{body}</tbody></table>'
 
 
 def _row(old: list[Any] | None, new: list[Any] | None, changed: bool) -> str:

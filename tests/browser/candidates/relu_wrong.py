@@ -15,7 +15,7 @@ def relu_kernel(x: cute.Tensor, out: cute.Tensor, count: cutlass.Int32):
     index = block * THREADS + thread
     if index < count:
         value = x[index]
-        out[index] = value if value > cutlass.Float32(0.0) else value
+        out[index] = value
 
 
 @cute.jit
