@@ -26,6 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Reference = int | str
 DATABASE = "session.sqlite"
+SAID = {"accept": "accepted", "reject": "rejected", "undo": "decision taken back"}
 
 
 def default_root() -> Path:
@@ -301,7 +302,7 @@ class Session:
         with self._lock:
             self._store.add_decision(decision)
             self._reload()
-        self._say(Event(kind="decided", version=version.number, message=f"v{version.number} {kind}ed" + (f": {decision.reason}" if decision.reason else "")))
+        self._say(Event(kind="decided", version=version.number, message=f"v{version.number} {SAID[kind]}" + (f": {decision.reason}" if decision.reason else "")))
         return self.version(version.number)
 
     @owned

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import cutlass
 import cutlass.base_dsl.compiler as dsl_compiler
 import cutlass.base_dsl.jit_executor as dsl_executor
 import cutlass.base_dsl.runtime.cuda as dsl_cuda
@@ -245,4 +244,25 @@ def emulated(*, arch: str = "sm_80", device: str = "H200", counters: bool = True
             _ACTIVE.clear()
 
 
-__all__ = ["CompiledModule", "Emulation", "cutlass", "emulated"]
+@contextmanager
+def recording() -> Iterator[list[CompiledModule]]:
+    """On a real GPU: keep PTX, cubin and line info of every module that is loaded; launches go to the device as always."""
+    modules: list[CompiledModule] = []
+    patches = _Patches()
+    compiled = cuda_jit_executor.CudaDialectJitCompiledFunction
+    load = compiled._load_cuda_library
+
+    def load_library(self: Any) -> Any:
+        modules.append(CompiledModule(self.__ptx__ or "", self.__cubin__ or b""))
+        return load(self)
+
+    with tempfile.TemporaryDirectory(prefix="cutegen-") as folder:
+        try:
+            patches._compile_options(folder)
+            patches.set(compiled, "_load_cuda_library", load_library)
+            yield modules
+        finally:
+            patches.restore()
+
+
+__all__ = ["CompiledModule", "Emulation", "emulated", "recording"]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import secrets
-import shutil
 import signal
 import tempfile
 import threading
@@ -18,7 +16,7 @@ from typing import Any
 from workbench.errors import ProblemError
 from workbench.executors.client import Server, server
 from workbench.protocols import Progress
-from workbench.records import Case, Check, Event, Failure, Job, KernelBuild, Launch, Outcome
+from workbench.records import Check, Event, Failure, Job, KernelBuild, Launch, Outcome
 from workbench.wire import from_plain, to_plain
 
 CHECK_LIMIT_S = 120.0
@@ -72,13 +70,17 @@ class EmulatorExecutor:
         except ProblemError as error:
             return _replace(outcome, failure=Failure(stage="check", kind="no_output", message=str(error)))
         checks = tuple(from_plain(item, Check) for item in reply["checks"])
-        wrong = next((check for check in checks if not check.passed), None)
-        failure = None
-        if wrong is not None:
-            value = wrong.worst_got
-            kind = "not_finite" if value is not None and value != value else "wrong_result"
-            failure = Failure(stage="check", kind=kind, message=f"wrong result at case {wrong.case}: {wrong.message}")
-        return _replace(outcome, checks=checks, failure=failure)
+        return _replace(outcome, checks=checks, failure=wrong_result(checks))
+
+
+def wrong_result(checks: tuple[Check, ...]) -> Failure | None:
+    """The failure that the first failed comparison means."""
+    wrong = next((check for check in checks if not check.passed), None)
+    if wrong is None:
+        return None
+    value = wrong.worst_got
+    kind = "not_finite" if value is not None and value != value else "wrong_result"
+    return Failure(stage="check", kind=kind, message=f"wrong result at case {wrong.case}: {wrong.message}")
 
 
 def _replace(outcome: Outcome, **changes: Any) -> Outcome:
@@ -154,5 +156,3 @@ def ended(job: Job, said: dict[str, Any]) -> Failure | None:
 def _versions() -> tuple[tuple[str, str], ...]:
     return tuple((name, version(name)) for name in ("torch", "nvidia-cutlass-dsl"))
 
-
-__all__ = ["Case", "EmulatorExecutor", "candidate_outcome", "ended", "os", "prepare", "require", "shutil"]

@@ -73,13 +73,13 @@ def _warden(request: dict[str, Any], out: int, status: int) -> None:
     namespaces = False
     if confined:
         gpu = request.get("device") == "cuda"
-        namespaces = sandbox.unshare(sandbox.NEW_NET | sandbox.NEW_IPC | (0 if gpu else sandbox.NEW_PID)) or sandbox.unshare(sandbox.NEW_NET)
+        namespaces = sandbox.unshare(sandbox.NEW_NET if gpu else sandbox.NEW_NET | sandbox.NEW_IPC | sandbox.NEW_PID) or sandbox.unshare(sandbox.NEW_NET)
     init = os.fork()
     if init == 0:
         worker = os.fork()
         if worker == 0:
             sandbox.die_with_parent()
-            os.closerange(3, 64)
+            os.closerange(3, 256)
             _work(request, namespaces)
             os._exit(0)
         _reap(worker, status)

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from workbench.toolchain import describe_module, explain_error
 from workbench.wire import from_plain, to_plain
 
 READY_LIMIT_S = 120.0
+MODIFIED = Failure(stage="check", kind="input_modified", message="the candidate changed its inputs", hint="write to the output only; clone what you need to change")
 
 
 class Rejected(Exception):
@@ -42,7 +44,7 @@ class Rejected(Exception):
 def main(request: dict[str, Any], namespaces: bool) -> None:
     """Dispatch on the role; the reply is a JSON file."""
     folder, role = Path(request["folder"]), request["role"]
-    roles = {"inspect": inspect_problem, "reference": make_reference, "candidate": run_candidate, "check": check_outputs}
+    roles = {"inspect": inspect_problem, "reference": make_reference, "candidate": run_candidate, "check": check_outputs, "gpu_check": check_on_gpu}
     if role == "candidate":
         reply = roles[role](folder, request, namespaces)
         target = folder / "scratch" / "reply.json"
@@ -111,7 +113,11 @@ def run_candidate(folder: Path, request: dict[str, Any], namespaces: bool) -> di
         module = _import(source_file)
         reply["phases"]["import"] = time.perf_counter() - start
         stage = "run"
-        for name, trial in _trials(job):
+        if request.get("device") == "cuda":
+            from workbench.executors import cuda
+
+            cuda.run_candidate(job, folder, module, source_file, reply, _validate, _digest, lambda: Rejected(MODIFIED))
+        for name, trial in [] if request.get("device") == "cuda" else _trials(job):
             _run_trial(job, folder, module, name, trial, source_file, reply)
     except EmulationFault as fault:
         reply["failure"] = to_plain(fault.failure)
@@ -125,15 +131,14 @@ def run_candidate(folder: Path, request: dict[str, Any], namespaces: bool) -> di
 
 
 def _confine(folder: Path, request: dict[str, Any], namespaces: bool) -> list[str]:
-    scratch = folder / "scratch"
+    scratch, gpu = folder / "scratch", request.get("device") == "cuda"
     os.chdir(scratch)
     os.environ.clear()
     os.environ.update({"PATH": "/usr/bin:/bin", "HOME": str(scratch), "TMPDIR": str(scratch), "LANG": "C.UTF-8", "CUTE_DSL_CACHE_DIR": str(scratch / "cache")})
-    import tempfile
-
     tempfile.tempdir = str(scratch)
-    sandbox.limits(cpu_s=int(request["wall_s"]) + 5, file_bytes=8 << 30)
-    locked = sandbox.landlock((*sandbox.library_paths(), str(folder / "given")), (str(scratch), "/dev/null", "/dev/shm" if request.get("device") == "cuda" else str(scratch)))
+    sandbox.limits(cpu_s=int(request["wall_s"]) + 5, file_bytes=(32 if gpu else 8) << 30)
+    devices = ("/dev/shm", "/proc", *map(str, Path("/dev").glob("nvidia*"))) if gpu else ()
+    locked = sandbox.landlock((*sandbox.library_paths(), str(folder / "given")), (str(scratch), "/dev/null", *devices))
     layers = ["clean environment", "resource limits", "watchdog"]
     return layers + (["namespaces (network, processes)"] if namespaces else []) + (["Landlock"] if locked else [])
 
@@ -160,7 +165,9 @@ def _wait(path: Path) -> None:
 def _digest(values: list[Any]) -> str:
     digest = hashlib.sha256()
     for value in values:
-        if isinstance(value, torch.Tensor) and value.numel():
+        if isinstance(value, torch.Tensor) and value.is_cuda:
+            digest.update(str(value.reshape(-1).view(torch.int16 if value.element_size() == 2 else torch.int32).sum(dtype=torch.int64).item()).encode())
+        elif isinstance(value, torch.Tensor) and value.numel():
             digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
@@ -186,7 +193,7 @@ def _run_trial(job: Job, folder: Path, module: Any, name: str, trial: int, sourc
     reply["trials"].append([name, trial, seconds])
     values = _validate(job, name, output, unwritten)
     if _digest(inputs) != before:
-        raise Rejected(Failure(stage="check", kind="input_modified", message="the candidate changed its inputs", hint="write to the output only; clone what you need to change"))
+        raise Rejected(MODIFIED)
     if first:
         reply["phases"]["compile and emulate"] = seconds
         reply["unmapped"] = list(unmapped)
@@ -235,6 +242,13 @@ def check_outputs(folder: Path, request: dict[str, Any], _: bool) -> dict[str, A
             fields = correctness.compare(here, wanted.numpy(), dtype=spec.dtype, precision=job.problem.precision, length=length)
             checks.append(to_plain(Check(case=name, trial=trial, timed=False, output=n, **fields)))
     return {"checks": checks}
+
+
+def check_on_gpu(folder: Path, request: dict[str, Any], _: bool) -> dict[str, Any]:
+    """The check of a GPU job: the reference is recomputed on the device from the same seeds."""
+    from workbench.executors import cuda
+
+    return cuda.check(_job(folder), folder)
 
 
 def _reduction_length(case: Case) -> int:

@@ -1,0 +1,184 @@
+"""`%load_ext workbench`: the %cutegen line and cell magic, its completer, progress, one-line errors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+from IPython.core.completer import SimpleCompletion, context_matcher
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+
+from workbench import plugins, problems
+from workbench.errors import Stopped, UserError, WorkbenchError
+from workbench.records import Event
+from workbench.session import Session
+from workbench.views import commands, labcomm
+
+KEY = "_cutegen_magics"
+
+
+@magics_class
+class CutegenMagics(Magics):  # type: ignore[misc]
+    """Holds the current session of a notebook."""
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self.current: Session | None = None
+        self.last_note = ""
+        self._unsubscribe: Any = None
+
+    @property
+    def session(self) -> Session:
+        """The session in use; raises `UserError` when there is none."""
+        if self.current is None:
+            raise UserError("no session yet: %cutegen problem NAME, or %cutegen open NAME")
+        return self.current
+
+    def use(self, session: Session) -> None:
+        """Make a session the current one; the one before is closed (its log stays)."""
+        self.leave()
+        self.current = session
+        self._unsubscribe = session.subscribe(self._note)
+        self.shell.user_ns["session"] = session
+        labcomm.follow(session)
+
+    def leave(self) -> None:
+        """Close the current session."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+        if self.current is not None:
+            self.current.close()
+            self.current = None
+
+    def _note(self, event: Event) -> None:
+        if event.kind == "note":
+            self.last_note = event.message
+
+    @line_cell_magic
+    def cutegen(self, line: str, cell: str | None = None) -> Any:
+        """Step the generate-test-refine loop: %cutegen help lists the commands."""
+        out, line = _out(line)
+        try:
+            with _progress(self):
+                result = commands.run(line, cell, self)
+        except Stopped as stopped:
+            print(stopped)
+            return None
+        except WorkbenchError as error:
+            raise UsageError(str(error)) from None
+        if out:
+            self.shell.user_ns[out] = result
+            return None
+        return result
+
+
+def _out(line: str) -> tuple[str, str]:
+    """`--out NAME` anywhere in the line, and the rest."""
+    words = line.split()
+    if "--out" in words:
+        at = words.index("--out")
+        if at + 1 < len(words) and words[at + 1].isidentifier():
+            return words[at + 1], " ".join(words[:at] + words[at + 2 :])
+        raise UsageError("%cutegen: --out needs a variable name")
+    return "", line
+
+
+def interactive() -> bool:
+    """Whether someone sits in front of the notebook (nbclient and nbval say no); CUTEGEN_PROGRESS=0 or 1 overrides."""
+    forced = os.environ.get("CUTEGEN_PROGRESS")
+    if forced:
+        return forced != "0"
+    from IPython import get_ipython
+
+    return bool(getattr(getattr(get_ipython(), "kernel", None), "_allow_stdin", False))
+
+
+@contextlib.contextmanager
+def _progress(state: CutegenMagics) -> Any:
+    """One line that follows the work, taken away at the end; nothing when nobody watches."""
+    if not interactive():
+        yield
+        return
+    from tqdm.auto import tqdm
+
+    bar = tqdm(total=100, leave=False, bar_format="{desc} {bar} {elapsed}")
+
+    def show(event: Event) -> None:
+        bar.set_description_str(event.message[:100], refresh=False)
+        if event.fraction is not None:
+            bar.n = int(100 * event.fraction)
+        bar.refresh()
+
+    session = state.current
+    unsubscribe = session.subscribe(show) if session else (lambda: None)
+    try:
+        yield
+    finally:
+        unsubscribe()
+        bar.close()
+
+
+def completions(state: CutegenMagics, line: str) -> list[str]:
+    """What may stand at the end of a magic line."""
+    words = line.split()
+    current = "" if line.endswith(" ") or not words else words.pop()
+    words = [word for word in words if word not in ("%cutegen", "%%cutegen")]
+    if not words:
+        options = [*commands.COMMANDS, "help"]
+    else:
+        name = words[0]
+        options = list(commands.COMMANDS) if name == "help" else []
+        if name in commands.COMMANDS:
+            options = [option for action in commands.parser_of(name)._actions for option in (*action.option_strings, *map(str, action.choices or ()))]
+        if name == "problem":
+            options += problems.shipped()
+        if "--by" in words[-1:]:
+            options = list(plugins.names("proposer"))
+        if name in ("accept", "reject", "diff", "test", "profile", "show", "export"):
+            options += ["latest", "best", "baseline", "pending"] + ([f"v{v.number}" for v in state.current.versions] if state.current else [])
+        if name == "open":
+            options += Session.list()
+    return sorted({option for option in options if option.startswith(current)})
+
+
+def _matcher(state: CutegenMagics) -> Any:
+    @context_matcher()  # type: ignore[untyped-decorator]
+    def cutegen_matcher(context: Any) -> dict[str, Any]:
+        line = context.line_with_cursor[: context.cursor_position] if hasattr(context, "line_with_cursor") else context.full_text
+        stripped = line.lstrip()
+        if not stripped.startswith(("%cutegen ", "%%cutegen ")):
+            return {"completions": [], "suppress": False}
+        found = completions(state, stripped)
+        return {"completions": [SimpleCompletion(text=text, type="param") for text in found], "suppress": bool(found), "matched_fragment": context.token, "ordered": True}
+
+    return cutegen_matcher
+
+
+def load(ipython: Any) -> None:
+    """Register the magics once."""
+    unload(ipython)
+    magics = CutegenMagics(ipython)
+    ipython.register_magics(magics)
+    matcher = _matcher(magics)
+    if ipython.Completer is not None:
+        ipython.Completer.custom_matchers.append(matcher)
+    setattr(ipython, KEY, (magics, matcher))
+    labcomm.load(ipython)
+
+
+def unload(ipython: Any) -> None:
+    """Take magics, completer and comm away again; the current session is closed."""
+    held = getattr(ipython, KEY, None)
+    if held is None:
+        return
+    magics, matcher = held
+    magics.leave()
+    labcomm.unload(ipython)
+    if ipython.Completer is not None and matcher in ipython.Completer.custom_matchers:
+        ipython.Completer.custom_matchers.remove(matcher)
+    for kind in ("line", "cell"):
+        ipython.magics_manager.magics[kind].pop("cutegen", None)
+    delattr(ipython, KEY)
