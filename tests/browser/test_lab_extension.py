@@ -10,18 +10,14 @@ from lab import STEP_MS, command, open_notebook, run_all, version_status, wait_s
 
 HERE = Path(__file__).parent
 SIDE = ".cutegen-sidebar"
-CREATE = f"""
+CREATE = f"""%load_ext workbench
 from pathlib import Path
-from workbench import Session
-from workbench.views import labcomm
-labcomm.load(get_ipython())
 first, second = (Path({str(HERE / "candidates")!r}, name).read_text() for name in ("relu_first.py", "relu_second.py"))
-try:
-    session = Session.open("side")
-except Exception:
-    session = Session.create("relu", name="side", executor="emulator")
+if Path(".cutegen/relu").exists():
+    get_ipython().run_line_magic("cutegen", "open relu")
+else:
+    get_ipython().run_line_magic("cutegen", "problem relu")
     session.edit(first, title="one element per thread")
-labcomm.follow(session)
 """
 EDIT = 'version = session.edit(second, title="128 threads")'
 BOUND = """() => window.jupyterapp.commands.keyBindings.filter(b => b.command.startsWith('cutegen:'))
@@ -89,7 +85,7 @@ def test_extension_follows_the_session(browser_page: Any, server: Any, artefacts
 
 def stale_accept(page: Any) -> None:
     """An accept with another source's hash is refused, and says so."""
-    command(page, "cutegen:accept-version", "{session: 'side', version: 2, sourceHash: 'not what was shown'}")
+    command(page, "cutegen:accept-version", "{session: 'relu', version: 2, sourceHash: 'not what was shown'}")
     wait_status(page, "not the source that was shown", SIDE)
     version_status(page, 2, "pending", SIDE)
 

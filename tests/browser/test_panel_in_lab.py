@@ -82,6 +82,25 @@ def test_panel_through_the_loop(browser_page: Any, server: Any, artefacts: Path)
     saved(server.root / "panel.ipynb")
 
 
+def test_planner_writes_and_stop_ends_a_run(browser_page: Any, server: Any) -> None:
+    page = browser_page
+    write_notebook(server.root / "planner.ipynb", "%load_ext workbench\n%cutegen problem softmax", "%cutegen panel")
+    open_notebook(page, server.lab("planner.ipynb"))
+    run_all(page)
+    page.locator(".cutegen-panel").wait_for(timeout=STEP_MS)
+    click(page, "Generate")
+    version_status(page, 1, "pending")
+    wait_status(page, "v1 correct")
+    click(page, "Accept version")
+    version_status(page, 1, "accepted")
+    page.get_by_label("Number of steps").fill("20")
+    click(page, "Run")
+    page.locator(".cutegen-panel[aria-busy=true]").wait_for()
+    click(page, "Stop")
+    page.locator(".cutegen-panel[aria-busy=false]").wait_for(timeout=5_000)
+    wait_status(page, "stopped")
+
+
 def shoot(page: Any, path: Path) -> None:
     panel = page.locator(".cutegen-panel")
     panel.scroll_into_view_if_needed()

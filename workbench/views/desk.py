@@ -8,6 +8,7 @@ decisions, so that accept, reject and stop are served while a step runs.
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import threading
 import weakref
 from collections import deque
@@ -220,6 +221,8 @@ class Desk:
             text = f"{name} stopped; everything finished so far is kept"
         except WorkbenchError as error:
             kind, text = "error", str(error)
+        except (RuntimeError, sqlite3.ProgrammingError) as error:  # its threads and its database end when a session is closed
+            kind, text = "error", f"{name}: session {self.name!r} is closed ({error}); open it again and run this cell again"
         except Exception as error:  # our own fault: the view must not stay busy for ever
             kind, text = "error", f"{name} failed inside the workbench: {type(error).__name__}: {error}"
         with self._lock:

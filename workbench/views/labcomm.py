@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -64,8 +65,8 @@ class Link:
                 selected = self._desk.selected()
                 live.pop("log")
                 payload["state"] = {**self._desk.outline(), **live, "shown": selected.number if selected else None}
-            except WorkbenchError as error:
-                payload["error"] = str(error)
+            except (WorkbenchError, sqlite3.ProgrammingError) as error:
+                payload["error"] = f"session {self._desk.name} is closed ({error}); open it again"
         self._comm.send(payload)
 
     def close(self) -> None:

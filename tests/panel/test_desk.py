@@ -1,0 +1,147 @@
+"""The desk, the panel's traits and the static record, on a real session with real kernels."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench import Session
+from workbench.records import Candidate, Proposal, Version
+from workbench.views import record, snapshot
+from workbench.views.desk import desk_of
+from workbench.views.panel import Panel
+
+CANDIDATES = Path(__file__).parents[1] / "browser/candidates"
+LIMIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    with Session.create("relu", root=tmp_path_factory.mktemp("sessions"), executor="emulator") as made:
+        made.edit((CANDIDATES / "relu_first.py").read_text(), title="one element per thread")
+        yield made
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.02)
+
+
+def decision(session: Session, /, **changed: Any) -> dict[str, Any]:
+    version = session.version("latest")
+    return {"command": "accept", "session": session.name, "version": version.number, "sourceHash": version.source_hash, **changed}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"session": "another"}, "is for session 'another'"),
+        ({"sourceHash": "0" * 64}, "not the source that was shown"),
+        ({"sourceHash": None}, "not the source that was shown"),
+        ({"version": 99}, "no version '99'"),
+        ({"version": None}, "must name a version"),
+    ],
+)
+def test_stale_or_incomplete_decision_changes_nothing(session: Session, changed: dict[str, Any], said: str) -> None:
+    desk = desk_of(session)
+    before = session.decisions()
+    desk.say("")
+    desk.command(decision(session, **changed))
+    wait_for(lambda: said in desk.live()["message"]["text"])
+    assert desk.live()["message"]["kind"] == "error"
+    assert session.decisions() == before
+
+
+def test_unknown_command_is_said(session: Session) -> None:
+    desk = desk_of(session)
+    desk.command({"command": "__class__"})
+    assert "unknown command" in desk.live()["message"]["text"]
+
+
+def test_commands_from_another_thread_are_done_on_the_owned_one(session: Session) -> None:
+    panel = Panel(session, by="scripted", sources=[(CANDIDATES / "relu_wrong.py").read_text()])
+    caller = threading.Thread(target=panel._on_message, args=(panel, {"command": "generate"}, []))
+    caller.start()
+    caller.join(2)
+    assert not caller.is_alive(), "the callback must only enqueue"
+    panel._on_message(panel, {"command": "test"}, [])
+    assert "still running" in panel.live["message"]["text"]
+    wait_for(lambda: not panel.live["busy"])
+    assert "wrong result" in panel.live["message"]["text"]
+    rejected = session.version("latest").number
+    panel._on_message(panel, decision(session, command="reject", reason="<b>not</b> relu"), [])
+    wait_for(lambda: [row["status"] for row in panel.state["versions"] if row["number"] == rejected] == ["rejected"])
+    panel.close()
+
+
+def test_panel_has_the_same_text_on_every_run(session: Session) -> None:
+    panel = Panel(session)
+    data, metadata = panel._repr_mimebundle_()
+    assert data["text/plain"] == repr(panel) == f"<Panel of session {session.name}>"
+    assert "application/vnd.jupyter.widget-view+json" in data and metadata == {}
+    panel.close()
+
+
+def test_a_closed_session_is_said_not_raised(tmp_path: Path) -> None:
+    made = Session.create("relu", root=tmp_path, executor="emulator")
+    panel = Panel(made)
+    made.close()
+    panel._on_message(panel, {"command": "generate"}, [])
+    wait_for(lambda: not panel.live["busy"] and "closed" in panel.live["message"]["text"])
+    panel.close()
+
+
+def version(number: int, parent: int | None, source: str = "x\n", **proposal: Any) -> Version:
+    made = Proposal(candidate=Candidate(source=source), title=f"title {number}", reason="", by="test", **proposal)
+    return Version(number=number, parent=parent, proposal=made, source_hash=str(number), path="")
+
+
+def test_tree_puts_children_after_their_parent() -> None:
+    rows = snapshot.tree([version(1, None), version(2, 1), version(3, 1), version(4, 2)])
+    assert [(row["number"], row["depth"]) for row in rows] == [(1, 0), (2, 1), (4, 2), (3, 1)]
+
+
+def test_unknown_cost_stays_unknown() -> None:
+    free, priced = version(1, None), version(2, 1, tokens_in=10, tokens_out=5, cost_usd=0.25)
+    unknown = version(3, 2, tokens_in=7, tokens_out=1)
+    assert snapshot.cost([free])["usd"] == 0
+    assert snapshot.cost([free, priced]) == {"usd": 0.25, "tokens_in": 10, "tokens_out": 5}
+    assert snapshot.cost([free, priced, unknown]) == {"usd": None, "tokens_in": 17, "tokens_out": 6}
+
+
+LINES = st.lists(st.sampled_from(["a", "b", "c", "d = 1", "", "  e"]), max_size=40)
+
+
+@given(LINES, LINES)
+def test_blocks_hold_every_line_of_both_sides_in_order(old: list[str], new: list[str]) -> None:
+    blocks = snapshot.diff_blocks("".join(f"{line}\n" for line in old), "".join(f"{line}\n" for line in new))
+    i = k = 0
+    for block in blocks:
+        if block["kind"] == "skip":
+            i, k = i + block["count"], k + block["count"]
+        elif block["kind"] == "same":
+            for left, right, text in block["lines"]:
+                i, k = i + 1, k + 1
+                assert (left, right) == (i, k) and old[i - 1] == new[k - 1] == text
+        else:
+            assert block["old"] == [[i + n, old[i + n - 1]] for n in range(1, len(block["old"]) + 1)]
+            assert block["new"] == [[k + n, new[k + n - 1]] for n in range(1, len(block["new"]) + 1)]
+            i, k = i + len(block["old"]), k + len(block["new"])
+    if old != new:
+        assert (i, k) == (len(old), len(new))
+
+
+def test_record_shows_sources_as_text_only() -> None:
+    first, second = version(1, None, "a\n<script>alert(1)</script>\n"), version(2, 1, "a\n<img src=x onerror=alert(1)>\n")
+    page = record.decision_html(second, first)
+    assert "<script" not in page and "<img" not in page and "&lt;img" in page
+    assert "+<img src=x" in record.decision_text(second, first)
