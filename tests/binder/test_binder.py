@@ -1,0 +1,80 @@
+"""binder/: pins and scripts checked quickly; its steps really run in a clean clone (slow)."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tomllib
+import venv
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+BINDER = ROOT / "binder"
+LOOP = """
+from workbench import Session
+with Session.create("relu", executor="emulator") as session:
+    version = session.generate()
+    assert version.trials[-1].verdict.correct, version.trials[-1].verdict
+    print("accepted", session.accept().number)
+"""
+
+
+def pins() -> dict[str, str]:
+    lines = [line for line in (BINDER / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
+    parts = [line.partition("==") for line in lines]
+    assert all(re.fullmatch(r"[\w.+-]+", version) for _, _, version in parts), "every line is name==version"
+    return {canonicalize_name(name): version for name, _, version in parts}
+
+
+def direct() -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [Requirement(text) for text in [*project["dependencies"], *project["optional-dependencies"]["test"]]]
+
+
+@pytest.mark.parametrize("requirement", direct(), ids=lambda found: found.name)
+def test_every_direct_dependency_is_pinned_to_a_version_that_fits(requirement: Requirement) -> None:
+    version = pins().get(canonicalize_name(requirement.name))
+    assert version is not None, f"{requirement.name} is not in binder/constraints.txt"
+    assert requirement.specifier.contains(version, prereleases=True)
+
+
+@pytest.mark.parametrize("name", ["postBuild", "start"])
+def test_scripts_are_executable_bash(name: str) -> None:
+    path = BINDER / name
+    assert os.access(path, os.X_OK) and path.read_text().startswith("#!/bin/bash\n")
+    subprocess.run(["bash", "-n", path], check=True)
+
+
+def test_start_hands_over_to_its_command() -> None:
+    told = subprocess.run(
+        [BINDER / "start", "sh", "-c", 'echo "$OMP_NUM_THREADS $1"', "sh", "two words"], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "1 two words\n"
+
+
+def test_environment_has_python_torch_and_pip() -> None:
+    found = yaml.safe_load((BINDER / "environment.yml").read_text())
+    names = {re.split(r"[=<> ]", item)[0] for item in found["dependencies"]}
+    assert names == {"python", "pytorch-cpu", "pip"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_steps_run_in_a_clean_clone(tmp_path: Path) -> None:
+    """Clone, new environment, postBuild, start: one kernel is written, compiled, emulated, checked and accepted."""
+    clone, home = tmp_path / "clone", tmp_path / "env"
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    venv.create(home, with_pip=True)
+    path = f"{home}/bin{os.pathsep}{os.environ['PATH']}"
+    keep = {name: value for name, value in os.environ.items() if name.startswith("PIP_") or name in ("HOME", "LANG")}
+    environment = {**keep, "PATH": path, "JUPYTER_CONFIG_DIR": str(tmp_path / "config")}
+    subprocess.run(["binder/postBuild"], cwd=clone, env=environment, check=True, timeout=1200)
+    ran = subprocess.run(["binder/start", "python", "-c", LOOP], cwd=clone, env=environment, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0 and "accepted 1" in ran.stdout, ran.stderr[-3000:]
+    assert (home / "share/jupyter/lab/settings/overrides.json").exists()
