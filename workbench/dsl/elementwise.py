@@ -65,8 +65,9 @@ def emit(stage: Stage, binding: Binding) -> Parts:
         lines += [f"width = {vector} if out.numel() % {vector} == 0 else 1"]
         align = "16 if width > 1 else None"
         flat = [f"from_dlpack({name}.view(-1), assumed_align={align}).mark_layout_dynamic()" for name in (*names, "out")]
-        lines += ["elementwise(", *[f"    {item}," for item in flat], "    out.numel(), width,", ")"]
+        lines += ["call(elementwise, (x_dtype, width), (", *[f"    {item}," for item in flat], "    cutlass.Int32(out.numel()),", "), (width,))"]
     else:
         flat = [f"from_dlpack({name}.view(-1)).mark_layout_dynamic()" for name in (*names, "out")]
-        lines += ["elementwise(", *[f"    {item}," for item in flat], "    out.numel(),", ")"]
+        lines += ["call(elementwise, x_dtype, (", *[f"    {item}," for item in flat], "    cutlass.Int32(out.numel()),", "))"]
+    lines = [line.replace("x_dtype", f"{first}.dtype") for line in lines]
     return Parts(kernels=(VECTOR if vector > 1 else SCALAR).format(**fields), forward="\n".join([*lines, "return out"]))

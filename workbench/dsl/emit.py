@@ -18,6 +18,15 @@ HEAD = '''"""{text}"""
 import cutlass
 import cutlass.cute as cute
 from cutlass.cute.runtime import from_dlpack
+
+compiled = {{}}
+
+
+def call(function, key, arguments, constants=()):
+    """Compile once per key (dtypes, layouts, vector width), then only launch: calling a jit function costs milliseconds each time."""
+    if (function, key) not in compiled:
+        compiled[function, key] = cute.compile(function, *arguments, *constants)
+    compiled[function, key](*arguments)
 '''
 IMPORTS = "import torch\nimport torch.nn as nn"
 

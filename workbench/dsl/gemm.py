@@ -198,13 +198,13 @@ def _forward(binding: Binding, bias: bool) -> str:
         "a3 = a if a.dim() == 3 else a.unsqueeze(0)",
         "b3 = b if b.dim() == 3 else b.unsqueeze(0)",
         "d3 = d if d.dim() == 3 else d.unsqueeze(0)",
-        "gemm(",
+        "call(gemm, (a.dtype, a3.stride(2) == 1, b3.stride(2) == 1), (",
         "    from_dlpack(a3.detach()).mark_layout_dynamic(leading_dim=2 if a3.stride(2) == 1 else 1),",
         "    from_dlpack(b3.detach()).mark_layout_dynamic(leading_dim=2 if b3.stride(2) == 1 else 1),",
         *([f"    from_dlpack({bound.get('bias', 'bias')}.detach()).mark_layout_dynamic(),"] if bias else []),
         "    from_dlpack(d3).mark_layout_dynamic(leading_dim=2),",
-        "    m, n, k, d3.shape[0],",
-        ")",
+        "    cutlass.Int32(m), cutlass.Int32(n), cutlass.Int32(k), cutlass.Int32(d3.shape[0]),",
+        "))",
         "return d",
     ]
     return "\n".join(lines)

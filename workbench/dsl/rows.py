@@ -223,9 +223,10 @@ def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: 
     for item in ("weight", "bias", "target"):
         tensors[item] = f"from_dlpack({bound.get(item, item)}.detach()).mark_layout_dynamic()"
     passed = [tensors[item.strip()] for item in arguments.split(",")]
-    lines += [f"{name}(", *[f"    {item}," for item in passed], f"    rows, columns{', width' if vector > 1 else ''},", ")"]
+    key = "(x.dtype, width)" if vector > 1 else "x.dtype"
+    lines += [f"call({name}, {key}, (", *[f"    {item}," for item in passed], "    cutlass.Int32(rows), cutlass.Int32(columns),", "), (width,))" if vector > 1 else "))"]
     if name == "crossentropy":
-        lines += ["mean_of(from_dlpack(y).mark_layout_dynamic(), from_dlpack(out.view(1)).mark_layout_dynamic(), rows)", "return out"]
+        lines += ["call(mean_of, out.dtype, (from_dlpack(y).mark_layout_dynamic(), from_dlpack(out.view(1)).mark_layout_dynamic(), cutlass.Int32(rows)))", "return out"]
     else:
         lines += [f"return {'y' if not named_keepdim(stage) else 'y.unsqueeze(-1)'}"]
     return "\n".join(lines)
@@ -321,11 +322,11 @@ def _middle(stage: Stage, binding: Binding) -> Parts:
     x = {x}.contiguous()
     batches, rows, columns = x.shape
     y = torch.empty(batches, columns, dtype=x.dtype, device=x.device)
-    reduce(
+    call(reduce, x.dtype, (
         from_dlpack(x).mark_layout_dynamic(leading_dim=2),
         from_dlpack(y).mark_layout_dynamic(leading_dim=1),
-        batches, rows, columns,
-    )
+        cutlass.Int32(batches), cutlass.Int32(rows), cutlass.Int32(columns),
+    ))
     return y
     """
     return Parts(kernels=text, forward=textwrap.dedent(forward).strip())

@@ -28,7 +28,7 @@ class Server:
     def __init__(self) -> None:
         mine, theirs = socket.socketpair()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "workbench.executors.server", str(theirs.fileno())], pass_fds=[theirs.fileno()], env=drop_environment(), stdin=subprocess.DEVNULL, cwd="/",
+            [sys.executable, "-P", "-m", "workbench.executors.server", str(theirs.fileno())], pass_fds=[theirs.fileno()], env=drop_environment(), stdin=subprocess.DEVNULL, cwd="/",
         )  # fmt: skip
         theirs.close()
         self.channel = mine

@@ -105,7 +105,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 def library_paths() -> tuple[str, ...]:
     """What a worker must read to go on importing: the interpreter, installed packages, system libraries."""
     own = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent.parent), str(Path(__file__).resolve().parent.parent)}
-    own |= {path for path in sys.path if path and os.path.isdir(path) and ("site-packages" in path or "dist-packages" in path or "python3" in path or "dsl_packages" in path)}
+    own |= {path for path in sys.path if path not in ("", "/") and os.path.isdir(path)}
     system = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/localtime", "/proc", "/sys", "/dev/urandom", "/dev/random", "/dev/zero")
     return tuple(sorted(own)) + system
 
