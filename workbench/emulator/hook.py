@@ -8,6 +8,7 @@ device attributes come from `DeviceLimits`; the compiled function says which PTX
 from __future__ import annotations
 
 import ctypes
+import functools
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ from workbench.records import Failure, Finding, Launch
 
 SHARED_LIMITS = {"sm_80": 166_912, "sm_86": 101_376, "sm_89": 101_376, "sm_90": 232_448, "sm_90a": 232_448, "sm_100a": 232_448}
 _ACTIVE: list[Emulation] = []
+_LIBRARIES: dict[bytes, CompiledModule] = {}  # image -> what it was compiled to; compiled functions outlive one emulation
+_MACHINES: dict[tuple[str, str, str | None], Machine] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,8 @@ class Emulation:
     launches: list[Launch] = field(default_factory=list)
     modules: list[CompiledModule] = field(default_factory=list)
     watch: AllocationWatch = field(default_factory=AllocationWatch)
-    machines: dict[str, Machine] = field(default_factory=dict)
     seen: list[tuple[Any, str]] = field(default_factory=list)
     loading: CompiledModule | None = None
-    library_ptx: dict[bytes, CompiledModule] = field(default_factory=dict)
-    runtime: Runtime | None = None
 
     @property
     def findings(self) -> list[Finding]:
@@ -83,10 +83,13 @@ class Emulation:
 
     def launch(self, name: str, image: bytes, config: LaunchConfig, arguments: Any) -> None:
         """Run one grid on the machine."""
-        module = self.library_ptx[image]
-        machine = self.machines.get(module.ptx)
+        module = _LIBRARIES[image]
+        if module not in self.modules:
+            self.modules.append(module)
+        key = (module.ptx, self.limits.name, self.source_file)
+        machine = _MACHINES.get(key)
         if machine is None:
-            machine = self.machines[module.ptx] = Machine(module.ptx, self.limits, self.source_file)
+            machine = _MACHINES[key] = Machine(module.ptx, self.limits, self.source_file)
         kernel = machine.module.kernels[name]
         params = tuple(ctypes.string_at(arguments[n], size) for n, (_, size, _) in enumerate(kernel.params))
         request = GridRequest(
@@ -122,8 +125,8 @@ class _Patches:
 
     def apply(self, emulation: Emulation, folder: str) -> None:
         """Divert CuTe DSL to `emulation`."""
-        runtime = emulation.runtime = Runtime(emulation.attribute, emulation.launch)
-        runtime.on_load = lambda image: _loaded(emulation, image)
+        runtime = _runtime()
+        runtime.pending = None
         self._compile_options(folder)
         self.set(CuTeDSL._get_dsl().envar, "arch", emulation.arch)  # the environment variable is read only once per process
         self._engine(emulation, runtime)
@@ -200,12 +203,25 @@ class _Patches:
             self.set(torch.cuda, "synchronize", lambda device=None: None)
 
 
-def _loaded(emulation: Emulation, image: bytes) -> None:
-    module = emulation.loading
+def _current() -> Emulation:
+    if not _ACTIVE:
+        raise UserError("a kernel that was compiled under emulation was launched outside it")
+    return _ACTIVE[-1]
+
+
+@functools.cache
+def _runtime() -> Runtime:
+    """One set of callbacks for the process, answered by whichever emulation is active."""
+    runtime = Runtime(lambda which: _current().attribute(which), lambda *launch: _current().launch(*launch))
+    runtime.on_load = _loaded
+    return runtime
+
+
+def _loaded(image: bytes) -> None:
+    module = _current().loading
     if module is None or not module.ptx:
         raise EmulationFault(Failure(stage="launch", kind="no_ptx", message="the compiled module carries no PTX: it was compiled outside the emulator", hint="compile inside `emulated()`"))
-    emulation.library_ptx[image] = module
-    emulation.modules.append(module)
+    _LIBRARIES[image] = module
 
 
 def _raising(plain: Callable[..., Any], runtime: Runtime) -> Callable[..., Any]:

@@ -1,0 +1,309 @@
+"""The command line: demo, lab, run, test, diff, export, history, doctor. Exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import Stopped, UserError, WorkbenchError
+
+OK, NOT_CORRECT, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+def say(text: str) -> None:
+    """What a person reads, on standard error when --json owns standard output."""
+    print(text, file=sys.stderr if _json else sys.stdout, flush=True)
+
+
+_json = False
+
+
+def _events(session: Any) -> None:
+    session.subscribe(lambda event: say(f"  {event.message}") if event.kind in ("note", "stopped") or (event.kind == "running" and sys.stderr.isatty()) else None)
+
+
+def _open_problem(arguments: argparse.Namespace) -> Any:
+    from workbench.session import Session
+    from workbench.views.commands import load_problem
+
+    if getattr(arguments, "resume", None):
+        return Session.open(arguments.resume)
+    if not arguments.spec:
+        raise UserError("which problem? a shipped name, or a file in KernelBench's form")
+    say(f"looking at {arguments.spec} ...")
+    return Session.create(load_problem(arguments, None), executor=arguments.executor, arch=arguments.arch, device=arguments.device)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The planner's loop on a problem."""
+    from workbench.views import tables
+
+    with _open_problem(arguments) as session:
+        _events(session)
+        say(str(tables.status(session)))
+        _loop(session, arguments.steps, arguments.by)
+        return _finish(session)
+
+
+def _loop(session: Any, steps: int, by: str, *, show_diff: bool = False) -> None:
+    """One step at a time, each printed as it comes."""
+    from workbench.views import report, tables
+
+    total = steps + (1 if session.baseline is None else 0)
+    for number in range(1, total + 1):
+        say(f"\n--- step {number} of {total}: {by}")
+        made = session.run(0 if session.baseline is None else 1, by)
+        if not made:
+            break
+        version = made[-1]
+        parent = session.version(version.parent) if version.parent else None
+        if show_diff and parent is not None:
+            shown = report._diff(version, parent)
+            say(str(shown) if shown else "")
+        say(str(tables.verdict(version)))
+
+
+def _finish(session: Any) -> int:
+    from workbench.views import plots, tables
+    from workbench.wire import to_plain
+
+    say("\n" + str(tables.history(session)))
+    say("\n" + str(plots.roofline(session)))
+    best = session.best
+    if _json:
+        rows = [{"version": v.number, "title": v.proposal.title, "verdict": to_plain(v.trials[-1].verdict) if v.trials else None, "decision": v.decision.kind if v.decision else None} for v in session.versions]
+        print(json.dumps({"session": session.name, "folder": str(session.folder), "best": best.number if best else None, "versions": rows}))
+    else:
+        say(f"\nsession {session.name} is kept in {session.folder}; go on with: cutegen run --resume {session.folder}")
+    return OK if best is not None else NOT_CORRECT
+
+
+def test(arguments: argparse.Namespace) -> int:
+    """One verdict on one file."""
+    import tempfile
+
+    from workbench.session import Session
+    from workbench.views import tables
+    from workbench.views.commands import load_problem
+    from workbench.wire import to_plain
+
+    path = Path(arguments.candidate)
+    if not path.is_file():
+        raise UserError(f"no candidate file at {path}")
+    with tempfile.TemporaryDirectory() as root, Session.create(load_problem(arguments, None), root=root, executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:
+        version = session.edit(path.read_text(), title=path.name)
+        say(str(tables.verdict(version)))
+        verdict = version.trials[-1].verdict
+        if _json:
+            print(json.dumps(to_plain(verdict)))
+        return OK if verdict.correct else NOT_CORRECT
+
+
+def _stored(name: str | None) -> Any:
+    from workbench.session import Session
+
+    known = Session.list()
+    if name is None:
+        if len(known) != 1:
+            raise UserError(f"which session? --session NAME; there are: {', '.join(known) or 'none'}")
+        name = known[0]
+    return Session.open(name)
+
+
+def diff(arguments: argparse.Namespace) -> int:
+    """Two files, or two versions of a session."""
+    from workbench.analysis.hunks import hunks
+    from workbench.views.diff import unified
+
+    paths = [Path(arguments.old), Path(arguments.new)]
+    if all(path.is_file() for path in paths):
+        old, new = (path.read_text() for path in paths)
+    else:
+        with _stored(arguments.session) as session:
+            old, new = (session.version(name).proposal.candidate.source for name in (arguments.old, arguments.new))
+    found = hunks(old, new)
+    if _json:
+        from workbench.wire import to_plain
+
+        print(json.dumps([to_plain(hunk) for hunk in found]))
+    else:
+        print(unified(old, new, arguments.old, arguments.new) if found else "no difference")
+    return OK
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Write a version as a KernelBench-ready file."""
+    with _stored(arguments.session) as session:
+        source = session.export(arguments.version, arguments.path)
+        if _json:
+            print(json.dumps({"path": arguments.path, "source": source}))
+        say(f"written to {arguments.path}")
+    return OK
+
+
+def history(arguments: argparse.Namespace) -> int:
+    """The version tree of a session, or the sessions there are."""
+    from workbench.session import Session
+    from workbench.views import tables
+
+    if arguments.session is None and len(Session.list()) != 1:
+        print(json.dumps(Session.list()) if _json else "\n".join(Session.list()) or "no sessions yet")
+        return OK
+    with _stored(arguments.session) as session:
+        print(json.dumps(json.loads(tables.frame(session).reset_index().to_json(orient="records"))) if _json else tables.history(session))
+    return OK
+
+
+def demo(arguments: argparse.Namespace) -> int:
+    """The loop on a shipped problem, every step printed; leaves an HTML report and a finished notebook."""
+    import nbformat
+
+    from workbench.session import Session
+    from workbench.views import report
+
+    folder = Path(arguments.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    say(f"problem {arguments.spec}: compile, emulate and check with no GPU" if arguments.executor != "gpu" else f"problem {arguments.spec} on the GPU")
+    from workbench.views.commands import load_problem
+
+    with Session.create(load_problem(arguments, None), root=folder / "sessions", executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:
+        _events(session)
+        _loop(session, arguments.steps, "planner", show_diff=True)
+        (folder / "report.html").write_text(report.html_page(session), encoding="utf-8")
+        nbformat.write(report.notebook(session), folder / "demo.ipynb")
+        best = session.best
+        if best is not None:
+            (folder / "best.py").write_text(session.export(best.number))
+        status = _finish(session)
+        say(f"\nleft in {folder}/: report.html (open it in a browser), demo.ipynb (the same as a notebook), best.py (loads in KernelBench)")
+        return status
+
+
+def lab(arguments: argparse.Namespace) -> int:
+    """JupyterLab on the first tutorial, on a copy of the tutorials."""
+    import shutil
+
+    source = _tutorials()
+    folder = Path(arguments.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in sorted(source.glob("*.ipynb")):
+        if not (folder / path.name).exists():
+            shutil.copy(path, folder / path.name)
+    first = next(iter(sorted(folder.glob("*.ipynb"))), None)
+    if first is None:
+        raise UserError(f"no tutorials were found in {source}")
+    command = [sys.executable, "-m", "jupyterlab", str(first), *arguments.rest]
+    if os.geteuid() == 0 and "--allow-root" not in command:
+        command.append("--allow-root")
+    os.execv(sys.executable, command)
+
+
+def _tutorials() -> Path:
+    inside = Path(__file__).parent / "tutorials"
+    return inside if inside.is_dir() else Path(__file__).parent.parent / "notebooks"
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """What is available here; why not, and how to get it."""
+    import shutil
+
+    from workbench import executors, plugins
+    from workbench.errors import Unavailable
+    from workbench.toolchain.binary import nvdisasm
+
+    rows: list[tuple[str, bool, str]] = []
+    for kind in ("executor", "proposer", "profiler"):
+        for name in plugins.names(kind):
+            reason = plugins.load(kind, name, check=False).why_not()
+            rows.append((f"{kind} {name}", reason is None, reason or ""))
+    try:
+        nvdisasm()
+        rows.append(("nvdisasm (SASS)", True, ""))
+    except Unavailable as error:
+        rows.append(("nvdisasm (SASS)", False, str(error)))
+    ncu = shutil.which("ncu")
+    rows.append(("ncu (hardware counters)", ncu is not None, "" if ncu else "not on the path; it comes with the CUDA toolkit"))
+    endpoint = os.environ.get("OPENAI_BASE_URL") or ("the default endpoint" if os.environ.get("OPENAI_API_KEY") else "")
+    rows.append(("LLM endpoint", bool(endpoint), endpoint or "set OPENAI_BASE_URL or OPENAI_API_KEY; nothing here needs one"))
+    rows += [(f"sandbox: {name}", active, why) for name, active, why in executors.protections()]
+    if _json:
+        print(json.dumps([{"what": name, "available": ok, "why": why} for name, ok, why in rows]))
+        return OK
+    for name, ok, why in rows:
+        print(f"{'yes' if ok else 'no '}  {name}" + (f": {why}" if why else ""))
+    return OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    from workbench.views.commands import problem_arguments
+
+    parser = argparse.ArgumentParser(prog="cutegen", description="Step a generate-test-refine loop for CuTe DSL kernels, with or without a GPU.",
+                                     epilog="exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped")  # fmt: skip
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, function: Callable[[argparse.Namespace], int], said: str, example: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=said, description=said, epilog=f"example: {example}")
+        made.add_argument("--json", action="store_true", help="one JSON document on standard output, everything else on standard error")
+        made.set_defaults(function=function)
+        return made
+
+    one = add("demo", demo, "the loop on a shipped problem; leaves a report and a notebook", "cutegen demo")
+    one.add_argument("spec", nargs="?", default="softmax", help="a shipped problem or a file")
+    one.add_argument("--steps", type=int, default=3)
+    one.add_argument("--out", default="cutegen-demo", help="folder for what is left behind")
+    problem_arguments(one)
+    one = add("lab", lab, "JupyterLab on the first tutorial", "cutegen lab -- --no-browser")
+    one.add_argument("--folder", default="cutegen-tutorials", help="where the tutorials are copied to")
+    one.add_argument("rest", nargs="*", help="options for JupyterLab, after --")
+    one = add("run", run, "the planner's loop on a problem", "cutegen run softmax --steps 3 --set dim=4096")
+    one.add_argument("spec", nargs="?", default="", help="a shipped problem or a file")
+    one.add_argument("--by", default="planner")
+    one.add_argument("--steps", type=int, default=3)
+    one.add_argument("--resume", metavar="SESSION", help="go on with a stored session")
+    problem_arguments(one)
+    one = add("test", test, "one verdict; exit status 0 only if correct", "cutegen test softmax best.py")
+    one.add_argument("spec", help="a shipped problem or a file")
+    one.add_argument("candidate", help="a file with class ModelNew")
+    problem_arguments(one)
+    for name, function, said, example in (("diff", diff, "two versions of a session, or two files", "cutegen diff v1 v2"), ("export", export, "a version as a file for KernelBench", "cutegen export best.py"),
+                                          ("history", history, "the version tree, or the sessions there are", "cutegen history")):  # fmt: skip
+        one = add(name, function, said, example)
+        one.add_argument("--session", help="name of the session (needed when there are several)")
+        if name == "diff":
+            one.add_argument("old")
+            one.add_argument("new")
+        if name == "export":
+            one.add_argument("path")
+            one.add_argument("--version", default="best")
+    add("doctor", doctor, "what is available here, why not, and how to get it", "cutegen doctor")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of `cutegen`."""
+    global _json
+    arguments = _parser().parse_args(argv)
+    _json = arguments.json
+    try:
+        return int(arguments.function(arguments))
+    except (KeyboardInterrupt, Stopped):
+        print("stopped; everything finished is kept", file=sys.stderr)
+        return INTERRUPTED
+    except WorkbenchError as error:
+        print(f"cutegen: {error}", file=sys.stderr)
+        return USAGE
+    except BrokenPipeError:
+        return OK
+    finally:
+        from workbench import executors
+
+        executors.shutdown()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
