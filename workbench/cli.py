@@ -107,7 +107,7 @@ def test(arguments: argparse.Namespace) -> int:
 def _stored(name: str | None) -> Any:
     from workbench.session import Session
 
-    known = Session.list()
+    known = Session.names()
     if name is None:
         if len(known) != 1:
             raise UserError(f"which session? --session NAME; there are: {', '.join(known) or 'none'}")
@@ -151,8 +151,8 @@ def history(arguments: argparse.Namespace) -> int:
     from workbench.session import Session
     from workbench.views import tables
 
-    if arguments.session is None and len(Session.list()) != 1:
-        print(json.dumps(Session.list()) if _json else "\n".join(Session.list()) or "no sessions yet")
+    if arguments.session is None and len(Session.names()) != 1:
+        print(json.dumps(Session.names()) if _json else "\n".join(Session.names()) or "no sessions yet")
         return OK
     with _stored(arguments.session) as session:
         print(json.dumps(json.loads(tables.frame(session).reset_index().to_json(orient="records"))) if _json else tables.history(session))

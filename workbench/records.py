@@ -8,7 +8,7 @@ and a device's rates) or `measured` (by a clock on a GPU); the three never share
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar, dataclass_transform
 
 Provenance = Literal["counted", "modelled", "measured"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
@@ -17,7 +17,13 @@ Stage = Literal["source", "import", "compile", "launch", "run", "check", "time",
 Scalar = bool | int | float | str | None
 Settings = tuple[tuple[str, Scalar], ...]
 
-record = dataclass(frozen=True, slots=True, kw_only=True)
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def record(cls: type[T]) -> type[T]:
+    """A frozen, keyword-only dataclass with slots."""
+    return dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
 # ---- what to compute ------------------------------------------------------------------------------------------------

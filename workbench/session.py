@@ -100,12 +100,12 @@ class Session:
         if not (folder / DATABASE).exists():
             folder = (Path(root) if root is not None else default_root()) / str(path)
         if not (folder / DATABASE).exists():
-            known = ", ".join(cls.list(root)) or "none"
+            known = ", ".join(cls.names(root)) or "none"
             raise UserError(f"no session is called {str(path)!r}; there are: {known}")
         return cls(Store(folder / DATABASE), folder)
 
     @staticmethod
-    def list(root: str | Path | None = None) -> tuple[str, ...]:
+    def names(root: str | Path | None = None) -> tuple[str, ...]:
         """Names of the sessions under `root`."""
         base = Path(root) if root is not None else default_root()
         return tuple(sorted(path.parent.name for path in base.glob(f"*/{DATABASE}"))) if base.is_dir() else ()
@@ -193,7 +193,7 @@ class Session:
     def _progress(self, event: Event) -> None:
         self._say(event, keep=False)
 
-    def _enter(self, method: Callable[..., R], args: Any, kwargs: Any) -> R:
+    def _enter(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         self._thread = threading.current_thread()
         self._stop.clear()
         try:
@@ -206,10 +206,11 @@ class Session:
         """End the running work within a second; from any thread."""
         self._stop.set()
 
-    async def step(self, *, by: str = "planner", instruction: str = "") -> Version:
+    async def step(self, *, by: str = "planner", instruction: str = "") -> Version | None:
         """`refine` as an awaitable, so that a notebook goes on serving Stop, accept and reject."""
         loop = asyncio.get_running_loop()
-        return await asyncio.wrap_future(self._pool.submit(self._enter, Session.refine, (self,), {"by": by, "instruction": instruction}), loop=loop)
+        future = self._pool.submit(self._enter, Session.refine, (self,), {"by": by, "instruction": instruction})
+        return await asyncio.wrap_future(future, loop=loop)
 
     def _reload(self) -> None:
         self._versions = self._store.versions()

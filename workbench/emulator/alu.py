@@ -12,7 +12,7 @@ from workbench.emulator.state import Batch, Lanes, Value
 
 Fn = Callable[[Batch, Lanes], None]
 Get = Callable[[Batch, Lanes], Value]
-UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 TYPES: dict[str, Any] = {
     "b8": np.uint8, "u8": np.uint8, "s8": np.int8, "b16": np.uint16, "u16": np.uint16, "s16": np.int16, "f16": np.float16,
     "b32": np.uint32, "u32": np.uint32, "s32": np.int32, "f32": np.float32, "b64": np.uint64, "u64": np.uint64, "s64": np.int64, "f64": np.float64,
@@ -151,7 +151,8 @@ def _halves(value: Value, kind: str) -> tuple[Value, Value]:
     low, high = (value & np.uint32(0xFFFF)).astype(np.uint16), (value >> np.uint32(16)).astype(np.uint16)
     if kind == "f16x2":
         return low.view(np.float16), high.view(np.float16)
-    return tuple((part.astype(np.uint32) << np.uint32(16)).view(np.float32) for part in (low, high))  # type: ignore[return-value]
+    widened = [(part.astype(np.uint32) << np.uint32(16)).view(np.float32) for part in (low, high)]
+    return widened[0], widened[1]
 
 
 def _join(low: Value, high: Value, kind: str) -> Value:
@@ -298,7 +299,8 @@ def logic(ins: Instruction) -> Fn:
     if op == "lop3":
         table_number = int(ins.operands[4].value)  # type: ignore[attr-defined]
         gets = gets[:3]
-        return lambda b, i: put(b, i, _lop3(*[get(b, i) for get in gets], table_number))
+        first, second, third = gets
+        return lambda b, i: put(b, i, _lop3(first(b, i), second(b, i), third(b, i), table_number))
     table: dict[str, Callable[..., Value]] = {
         "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "not": lambda a: ~a,
         "popc": lambda a: np.bitwise_count(a).astype(np.uint32), "clz": lambda a: _clz(a, width), "brev": lambda a: _brev(a, width),
@@ -353,7 +355,7 @@ def _brev(a: Value, width: int) -> Value:
 
 def _prmt(a: Value, b: Value, selector: Value) -> Value:
     both = a.astype(np.uint64) | (b.astype(np.uint64) << np.uint64(32))
-    result = np.uint32(0)
+    result: Value = np.uint32(0)
     for n in range(4):
         nibble = (selector >> np.uint32(4 * n)) & np.uint32(15)
         byte = ((both >> ((nibble & np.uint32(7)).astype(np.uint64) * np.uint64(8))) & np.uint64(255)).astype(np.uint32)

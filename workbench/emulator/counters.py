@@ -124,7 +124,7 @@ def wavefronts(warps: Any, where: Any, size: int) -> tuple[int, int]:
     key = np.unique(owner * (1 << 40) + words)
     bank = (key >> 40) * BANKS + (key & ((1 << 40) - 1)) % BANKS
     banks, counts = np.unique(bank, return_counts=True)
-    owners, start = np.unique(banks // BANKS, return_index=True)
+    _, start = np.unique(banks // BANKS, return_index=True)
     worst = np.maximum.reduceat(counts, start)
     distinct = np.add.reduceat(counts, start)
     return int(worst.sum()), int(np.sum(-(-distinct // BANKS)))

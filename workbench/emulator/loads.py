@@ -249,7 +249,7 @@ def store(ins: Instruction) -> Fn:
     gets = [getter(item, f"b{8 * size}") for item in sources]
     where = address(target, space)
     if space == "param":
-        return lambda b, i: b.param_store(str(target.base), target.offset, [g(b, i) for g in gets], size, i)
+        raise Unknown(ins.text)  # parameters of device function calls (printf among them)
 
     def run(b: Batch, i: Lanes) -> None:
         at = _spread(b, i, where(b, i))
@@ -326,7 +326,7 @@ ATOMIC: dict[str, Any] = {
 def atomic(ins: Instruction) -> Fn:
     """atom and red on global and shared memory, lanes in order (deterministic); add.f32 and friends rounded per addition."""
     op = next(m for m in ins.mods if m in ATOMIC or m == "cas")
-    kind = next(m for m in reversed(ins.mods) if m[0] in "usbf" and m[-1].isdigit() or m in ("f16x2", "bf16x2", "bf16"))
+    kind = next(m for m in reversed(ins.mods) if (m[0] in "usbf" and m[-1].isdigit()) or m in ("f16x2", "bf16x2", "bf16"))
     if kind in ("f16x2", "bf16x2", "bf16") or any(m in ("v2", "v4", "v8") for m in ins.mods):
         raise Unknown(ins.text)
     reduction = ins.opcode == "red"

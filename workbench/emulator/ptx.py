@@ -117,7 +117,7 @@ class FloatBits:
     size: int
 
 
-SPECIAL = re.compile(r"%(tid|ntid|ctaid|nctaid|laneid|warpid|nwarpid|smid|nsmid|gridid|clock|clock64|globaltimer|lanemask_\w+|cluster\w*|is_explicit_cluster|dynamic_smem_size|total_smem_size|envreg\d+|pm\d+|aggr_smem_size|current_graph_exec|globaltimer_lo|globaltimer_hi)(\.[xyz])?$")  # noqa: E501
+SPECIAL = re.compile(r"%(tid|ntid|ctaid|nctaid|laneid|warpid|nwarpid|smid|nsmid|gridid|clock|clock64|globaltimer|lanemask_\w+|cluster\w*|is_explicit_cluster|dynamic_smem_size|total_smem_size|envreg\d+|pm\d+|aggr_smem_size|current_graph_exec|globaltimer_lo|globaltimer_hi)(\.[xyz])?$")
 
 
 def _special(text: str) -> bool:

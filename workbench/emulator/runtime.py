@@ -17,19 +17,19 @@ CLUSTER_DIMENSION = 4  # cudaLaunchAttributeClusterDimension
 class Dim3(ctypes.Structure):
     """dim3"""
 
-    _fields_ = [("x", ctypes.c_uint32), ("y", ctypes.c_uint32), ("z", ctypes.c_uint32)]  # noqa: RUF012
+    _fields_ = [("x", ctypes.c_uint32), ("y", ctypes.c_uint32), ("z", ctypes.c_uint32)]
 
 
 class LaunchAttribute(ctypes.Structure):
     """cudaLaunchAttribute: id, padding, 64 bytes of value."""
 
-    _fields_ = [("id", ctypes.c_uint32), ("pad", ctypes.c_uint32), ("value", ctypes.c_uint32 * 16)]  # noqa: RUF012
+    _fields_ = [("id", ctypes.c_uint32), ("pad", ctypes.c_uint32), ("value", ctypes.c_uint32 * 16)]
 
 
 class LaunchConfig(ctypes.Structure):
     """cudaLaunchConfig_t"""
 
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         ("grid", Dim3), ("block", Dim3), ("shared", ctypes.c_uint64), ("stream", ctypes.c_void_p),
         ("attributes", ctypes.POINTER(LaunchAttribute)), ("count", ctypes.c_uint32),
     ]  # fmt: skip

@@ -34,7 +34,7 @@ def storage_range(tensor: torch.Tensor) -> tuple[int, int]:
     return storage.data_ptr(), storage.nbytes()
 
 
-class AllocationWatch(TorchDispatchMode):
+class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
     """Notes what torch.empty and its kin allocate: poisoned at once (NaN or the largest integer), unwritten until a kernel or torch writes it."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class AllocationWatch(TorchDispatchMode):
         return 0 if shadow is None else int((shadow == 0).sum())
 
 
-_VIEWS = ("aten::view", "aten::as_strided", "aten::detach", "aten::alias", "aten::t", "aten::transpose.int", "aten::slice.Tensor", "aten::select.int", "aten::unsqueeze", "aten::squeeze", "aten::expand", "aten::permute", "aten::_unsafe_view", "aten::reshape")  # noqa: E501
+_VIEWS = ("aten::view", "aten::as_strided", "aten::detach", "aten::alias", "aten::t", "aten::transpose.int", "aten::slice.Tensor", "aten::select.int", "aten::unsqueeze", "aten::squeeze", "aten::expand", "aten::permute", "aten::_unsafe_view", "aten::reshape")
 
 
 def _is_view(result: torch.Tensor, args: Any) -> bool:

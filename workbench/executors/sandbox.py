@@ -63,13 +63,13 @@ def landlock_abi() -> int:
 
 
 class _Ruleset(ctypes.Structure):
-    _fields_ = [("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64)]  # noqa: RUF012
+    _fields_ = [("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64)]
 
 
 class _PathRule(ctypes.Structure):
     _pack_ = 1
     _layout_ = "ms"
-    _fields_ = [("access", ctypes.c_uint64), ("parent", ctypes.c_int32)]  # noqa: RUF012
+    _fields_ = [("access", ctypes.c_uint64), ("parent", ctypes.c_int32)]
 
 
 def landlock(readable: Iterable[str], writable: Iterable[str]) -> bool:
@@ -87,7 +87,7 @@ def landlock(readable: Iterable[str], writable: Iterable[str]) -> bool:
         for path in paths:
             _allow(ruleset, path, rights & everything)
     _LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    done = _LIBC.syscall(RESTRICT_SELF, ruleset, 0) == 0
+    done = bool(_LIBC.syscall(RESTRICT_SELF, ruleset, 0) == 0)
     os.close(ruleset)
     return done
 

@@ -185,7 +185,7 @@ def serve(channel: socket.socket) -> None:
     children: dict[int, Child] = {}
     buffer = b""
     while True:
-        wanted = [channel, *[child.output for child in children.values()]]
+        wanted: list[Any] = [channel, *[child.output for child in children.values()]]
         ready, _, _ = select.select(wanted, [], [], TICK_S if children else None)
         for child in list(children.values()):
             drain(child)

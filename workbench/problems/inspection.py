@@ -92,7 +92,7 @@ def _fake_model(module: ModuleType, problem: Problem) -> torch.nn.Module:
     default = torch.get_default_dtype()
     torch.set_default_dtype(loading.DTYPES[problem.precision])
     try:
-        return module.Model(*module.get_init_inputs()).train(problem.mode == "train")  # type: ignore[no-any-return]
+        return module.Model(*module.get_init_inputs()).train(problem.mode == "train")
     finally:
         torch.set_default_dtype(default)
 
@@ -131,9 +131,15 @@ def _flops(module: ModuleType, problem: Problem) -> int:
     return int(counter.get_total_flops())
 
 
+def _odd_size(size: int, position: int) -> int:
+    """Near three quarters of a size, odd, and different for different positions."""
+    half = max(3, size // 2)
+    return max(3, half + ODD_OFFSET[position % 4] % half | 1)
+
+
 def _odd(problem: Problem, arguments: tuple[str, ...], shrunk: Settings) -> Case | None:
     """Sizes near the shrunk ones that are multiples of nothing; None when the reference cannot run at them."""
-    settings = tuple((name, max(3, int(value) // 2 + ODD_OFFSET[n % 4] % max(3, int(value) // 2) | 1)) for n, (name, value) in enumerate(shrunk))
+    settings = tuple((name, _odd_size(int(str(value)), n)) for n, (name, value) in enumerate(shrunk))
     try:
         return _real_case(loading.load_module(problem, settings), problem, arguments, "odd", settings)
     except (RuntimeError, ValueError, IndexError, ProblemError):

@@ -232,11 +232,17 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
     def words(p: Parser) -> None:
         p.add_argument("words", nargs="*")
 
+    def title(p: Parser) -> None:
+        p.add_argument("title", nargs="*")
+
+    def named(p: Parser) -> None:
+        p.add_argument("name")
+
     nothing: Callable[[Parser], None] = lambda p: None  # noqa: E731
     return {
         "problem": ("open a session on a problem", problem, _problem), "generate": ("write and test the next version", generate, _generate),
         "refine": ("one more change to the baseline, with your words", generate, _generate),
-        "edit": ("your own version: the cell is the whole file", lambda p: p.add_argument("title", nargs="*") and None, _edit),
+        "edit": ("your own version: the cell is the whole file", title, _edit),
         "show": ("the source of a version", _version, _show), "test": ("compile, run and check a version again", _version, _test),
         "profile": ("counters on each source line", _version, _profile), "diff": ("two versions side by side, or one with its parent", diff, _diff),
         "accept": ("make a version, or some hunks of it, the baseline", accept, _accept), "reject": ("say no, and why: reject [v2] reads A twice", words, _reject),
@@ -244,8 +250,8 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         "roofline": ("the trajectory of the versions", nothing, lambda a, c, s: plots.roofline(s.session)), "history": ("the version tree", nothing, lambda a, c, s: tables.history(s.session)),
         "compare": ("a pandas table of all versions", nothing, lambda a, c, s: tables.frame(s.session)), "status": ("where the session stands", nothing, lambda a, c, s: tables.status(s.session)),
         "panel": ("everything in one widget", nothing, _panel), "export": ("write a version as a file that KernelBench loads", export, _export),
-        "pin": ("words that hold for every proposal", words, _pin), "open": ("open a stored session", lambda p: p.add_argument("name") and None, _open),
-        "sessions": ("the stored sessions", nothing, lambda a, c, s: Shown("\n".join(Session.list()) or "no sessions yet")),
+        "pin": ("words that hold for every proposal", words, _pin), "open": ("open a stored session", named, _open),
+        "sessions": ("the stored sessions", nothing, lambda a, c, s: Shown("\n".join(Session.names()) or "no sessions yet")),
     }  # fmt: skip
 
 

@@ -57,7 +57,7 @@ class CutegenMagics(Magics):  # type: ignore[misc]
         if event.kind == "note":
             self.last_note = event.message
 
-    @line_cell_magic
+    @line_cell_magic  # type: ignore[untyped-decorator]
     def cutegen(self, line: str, cell: str | None = None) -> Any:
         """Step the generate-test-refine loop: %cutegen help lists the commands."""
         out, line = _out(line)
@@ -140,7 +140,7 @@ def completions(state: CutegenMagics, line: str) -> list[str]:
         if name in ("accept", "reject", "diff", "test", "profile", "show", "export"):
             options += ["latest", "best", "baseline", "pending"] + ([f"v{v.number}" for v in state.current.versions] if state.current else [])
         if name == "open":
-            options += Session.list()
+            options += Session.names()
     return sorted({option for option in options if option.startswith(current)})
 
 
