@@ -56,7 +56,11 @@ def click(page: Any, name: str) -> None:
 
 
 def wait_status(page: Any, text: str, where: str = ".cutegen-panel") -> None:
-    page.locator(f"{where} [role=status]", has_text=text).wait_for(timeout=STEP_MS)
+    status = page.locator(f"{where} [role=status]")
+    try:
+        status.filter(has_text=text).wait_for(timeout=STEP_MS)
+    except Exception as error:
+        raise AssertionError(f"the status says {status.inner_text()!r}, not {text!r}") from error
 
 
 def version_status(page: Any, number: int, status: str, where: str = ".cutegen-panel") -> None:
@@ -68,3 +72,9 @@ def version_status(page: Any, number: int, status: str, where: str = ".cutegen-p
 def theme(page: Any, name: str) -> None:
     command(page, "apputils:change-theme", f"{{theme: {name!r}}}")
     page.wait_for_selector(f"body[data-jp-theme-name='{name}']", state="attached")
+
+
+def restart(page: Any) -> None:
+    """Restart the notebook's kernel and wait until it is idle again."""
+    page.evaluate("() => { window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart() }")
+    page.wait_for_function("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'", timeout=STEP_MS)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from axe import serious_violations
-from lab import STEP_MS, command, open_notebook, run_all, version_status, wait_status, write_notebook
+from lab import command, open_notebook, restart, run_all, version_status, wait_status, write_notebook
 
 HERE = Path(__file__).parent
 SIDE = ".cutegen-sidebar"
@@ -88,11 +88,6 @@ def stale_accept(page: Any) -> None:
     command(page, "cutegen:accept-version", "{session: 'relu', version: 2, sourceHash: 'not what was shown'}")
     wait_status(page, "not the source that was shown", SIDE)
     version_status(page, 2, "pending", SIDE)
-
-
-def restart(page: Any) -> None:
-    page.evaluate("() => { window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart() }")
-    page.wait_for_function("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'", timeout=STEP_MS)
 
 
 def test_commands_describe_their_arguments(browser_page: Any, server: Any) -> None:

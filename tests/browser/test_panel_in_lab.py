@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 from axe import serious_violations
 from conftest import TOKEN, api
-from lab import STEP_MS, click, open_notebook, open_without_kernel, run_all, save, theme, version_status, wait_status, write_notebook
+from lab import (
+    STEP_MS,
+    click,
+    open_notebook,
+    open_without_kernel,
+    restart,
+    run_all,
+    save,
+    theme,
+    version_status,
+    wait_status,
+    write_notebook,
+)
 
 HERE = Path(__file__).parent
 SETUP = f"""
@@ -88,10 +100,13 @@ def test_planner_writes_and_stop_ends_a_run(browser_page: Any, server: Any) -> N
     open_notebook(page, server.lab("planner.ipynb"))
     run_all(page)
     page.locator(".cutegen-panel").wait_for(timeout=STEP_MS)
-    click(page, "Generate")
+    page.get_by_role("button", name="Generate", exact=True).focus()
+    page.keyboard.press("Enter")
     version_status(page, 1, "pending")
     wait_status(page, "v1 correct")
-    click(page, "Accept version")
+    page.keyboard.press("a")  # in the notebook's command mode this would insert a cell
+    assert page.locator(".jp-Notebook .jp-Cell").count() == 2
+    page.keyboard.press("Alt+Shift+A")
     version_status(page, 1, "accepted")
     page.get_by_label("Number of steps").fill("20")
     click(page, "Run")
@@ -99,6 +114,8 @@ def test_planner_writes_and_stop_ends_a_run(browser_page: Any, server: Any) -> N
     click(page, "Stop")
     page.locator(".cutegen-panel[aria-busy=false]").wait_for(timeout=5_000)
     wait_status(page, "stopped")
+    restart(page)
+    wait_status(page, "run the cell again")
 
 
 def shoot(page: Any, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import { button, element, enable, setText } from "./dom.js";
 import { diffTable, hunkIndices, type Chosen } from "./diff.js";
+import { ownKeys } from "./keys.js";
 import { cost, log, profileTable, roofline, versionTree } from "./sections.js";
 import type { Model, Send, State, VersionRow } from "./types.js";
 
@@ -49,7 +50,6 @@ class View {
     this.generate = button("Generate", { class: "cg-primary" }, () => send("generate"));
     const refine = button("Refine", {}, () => send("refine", { text: this.refineText.value }));
     this.refineText.addEventListener("keydown", (event) => {
-      event.stopPropagation();
       if (event.key === "Enter") refine.click();
     });
     const test = button("Test", {}, () => send("test", shown()));
@@ -68,10 +68,14 @@ class View {
     this.root = element("div", { class: "cutegen-panel", role: "group", "aria-label": "CuTeGen panel" },
       element("header", {}, this.title, this.about), tools, element("div", { class: "cg-state" }, this.status, this.progress),
       element("div", { class: "cg-grid" }, this.versions.box, this.diff.box, this.roofline.box, this.profile.box, this.log.box));
-    for (const input of [this.runSteps, this.reason]) input.addEventListener("keydown", (event) => event.stopPropagation());
   }
 
   private readonly send: Send;
+
+  // The same keys as the JupyterLab extension's, for where it is not installed.
+  shortcuts(): Record<string, () => void> {
+    return { KeyA: () => this.accept.click(), KeyR: () => this.reject.click(), KeyN: () => this.send("next"), KeyG: () => this.generate.click() };
+  }
 
   private shownRow(state: State): VersionRow | undefined {
     return state.versions.find((row) => row.number === state.shown);
@@ -142,6 +146,8 @@ class View {
 
   showLive(): void {
     const live = this.model.get("live");
+    this.gone = false;
+    this.root.classList.remove("cg-gone");
     this.root.setAttribute("aria-busy", live.busy ? "true" : "false");
     for (const step of this.steps) enable(step, !live.busy);
     enable(this.stop, Boolean(live.busy));
@@ -170,13 +176,12 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const view = new View(model);
   const state = () => view.showState();
   const live = () => view.showLive();
-  // The widget manager marks the view's element when the kernel's side is gone (restart, shutdown).
-  const alive = new MutationObserver(() => {
-    if (el.closest(".jupyter-widgets-disconnected")) view.showGone();
-  });
+  // The widget manager tells when the kernel's side is gone (restart, shutdown); anything that comes after it proves the contrary.
+  const gone = () => view.showGone();
   model.on("change:state", state);
   model.on("change:live", live);
-  alive.observe(el, { attributes: true, attributeFilter: ["class"] });
+  model.on("comm_live_update", gone);
+  const release = ownKeys(view.root, view.shortcuts());
   state();
   live();
   el.append(view.root);
@@ -184,7 +189,8 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   return () => {
     model.off("change:state", state);
     model.off("change:live", live);
-    alive.disconnect();
+    model.off("comm_live_update", gone);
+    release();
     view.root.remove();
   };
 }
