@@ -32,7 +32,7 @@ def read_tensor(path: Path) -> torch.Tensor:
     if not count:
         return torch.empty(meta["shape"], dtype=dtype)
     raw = np.fromfile(path.with_suffix(".bin"), dtype=np.uint8)
-    return torch.from_numpy(raw).view(dtype).reshape(meta["shape"])
+    return torch.from_numpy(raw).view(dtype).reshape(meta["shape"]).clone()  # aligned to 64 bytes, as torch allocates
 
 
 def _plain(path: Path) -> str:

@@ -23,7 +23,7 @@ def verdict(version: Version, *, session: Any = None) -> Shown:
     trial = version.trials[-1]
     found = trial.verdict
     if found.correct:
-        worst = f", worst error {found.worst_error:.2g} of the tolerance" if found.worst_error is not None else ""
+        worst = f", errors under {_tenths(found.worst_error)} of the tolerance" if found.worst_error is not None else ""
         cases = ", ".join(dict.fromkeys(check.case for check in trial.outcome.checks))
         lines.append(f"  CORRECT at {cases}{worst}")
     else:
@@ -35,6 +35,11 @@ def verdict(version: Version, *, session: Any = None) -> Shown:
     mark, colour = ("✓ correct", "rgba(46,160,67,.18)") if found.correct else ("✗ not correct", "rgba(218,54,51,.16)")
     page = f'<div style="border-left:4px solid;padding:2px 8px;background:{colour}"><strong>{mark}</strong><pre style="white-space:pre-wrap;margin:0">{html.escape(chr(10).join(lines))}</pre></div>'
     return Shown("\n".join(lines), html=page)
+
+
+def _tenths(error: float) -> str:
+    """The error rounded up coarsely: inputs are fresh each time, so its digits are not the kernel's."""
+    return next((f"{limit:.0%}" for limit in (0.1, 0.25, 0.5) if error < limit), "100%")
 
 
 def _failure(version: Version) -> list[str]:
