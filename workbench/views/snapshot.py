@@ -128,7 +128,7 @@ def profile(version: Version, made: Profile | None = None) -> dict[str, Any]:
         values = _values(counts)
         merged[counts.line] = [a + b for a, b in zip(merged.get(counts.line, [0] * len(values)), values, strict=True)]
     ordered = sorted(merged.items(), key=lambda item: (-item[1][0], item[0]))
-    rows = [[line, source[line - 1].strip() if 0 < line <= len(source) else "", *values] for line, values in ordered]
+    rows = [[line, *values, source[line - 1].strip() if 0 < line <= len(source) else ""] for line, values in ordered]
     empty = "not tested yet" if trial is None else "no counters: this trial did not run on the emulator"
     note = made.summary if made else "" if rows else empty
     return {"rows": rows, "kernels": [_kernel(build, made) for build in builds], "note": note}

@@ -30,7 +30,7 @@ export function versionTree(state: State, send: Send): HTMLElement {
   return list;
 }
 
-const HEADINGS = ["Line", "Source", "Instructions", "FLOPs", "Read B", "Written B", "Sectors", "Ideal", "Wavefronts", "Ideal"];
+const HEADINGS = ["Line", "Instructions", "FLOPs", "Read B", "Written B", "Sectors", "Ideal", "Wavefronts", "Ideal", "Source"];
 
 export function profileTable(state: State): HTMLElement {
   const { rows, kernels, note } = state.profile;
@@ -44,7 +44,7 @@ export function profileTable(state: State): HTMLElement {
   if (rows.length === 0) return found;
   const head = element("tr", {}, ...HEADINGS.map((text) => element("th", { scope: "col" }, text)));
   const body = rows.map((row) =>
-    element("tr", {}, ...row.map((value, n) => element("td", { class: n === 1 ? "cg-code" : "cg-count" }, typeof value === "number" ? WIDE.format(value) : element("code", {}, value)))),
+    element("tr", {}, ...row.map((value) => element("td", { class: typeof value === "string" ? "cg-code" : "cg-count" }, typeof value === "number" ? WIDE.format(value) : element("code", {}, value)))),
   );
   const caption = element("caption", {}, `v${state.shown}, counted per source line, all threads`);
   found.append(element("table", { class: "cg-profile" }, caption, element("thead", {}, head), element("tbody", {}, ...body)));
