@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,12 @@ def test_wheel_carries_the_built_extension() -> None:
 
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["shared-data"] == {str(BUILT.relative_to(ROOT)): "share/jupyter/labextensions/cutegen-lab"}
+
+
+def test_jupyterlab_says_that_the_extension_fits_it(tmp_path: Path) -> None:
+    (tmp_path / "labextensions").mkdir()
+    (tmp_path / "labextensions/cutegen-lab").symlink_to(BUILT)
+    command = [sys.executable, "-m", "jupyterlab.labextensions", "list"]
+    told = subprocess.run(command, env={**os.environ, "JUPYTER_DATA_DIR": str(tmp_path)}, capture_output=True, text=True, check=True, timeout=60)
+    lines = [re.sub(r"\x1b\[\d+m", "", line).split() for line in (told.stdout + told.stderr).splitlines() if "cutegen-lab v" in line]
+    assert [line[2:4] for line in lines] == [["enabled", "OK"]]
