@@ -8,9 +8,10 @@ from pathlib import Path
 
 from workbench.errors import ProblemError
 from workbench.problems.expressions import from_expression
-from workbench.records import Mode, Precision, Problem, Scalar, Settings
+from workbench.problems.settings import check_settings, module_scalars, with_settings
+from workbench.records import Mode, Precision, Problem, Settings
 
-__all__ = ["from_expression", "load", "shipped"]
+__all__ = ["from_expression", "load", "module_scalars", "shipped", "with_settings"]
 
 _FOLDER = Path(__file__).parent / "shipped"
 REQUIRED = ("Model", "get_inputs", "get_init_inputs")
@@ -40,7 +41,7 @@ def load(spec: str, *, name: str | None = None, settings: Settings = (), precisi
             raise ProblemError(f"no problem or file is called {spec!r}; {hint}")
         source, origin, default = path.read_text(), str(path), path.stem
     check_source(source, origin if origin != "shipped" else spec)
-    _check_settings(source, settings)
+    check_settings(source, settings)
     return Problem(name=name or default, source=source, origin=origin, settings=settings, precision=precision, mode=mode)
 
 
@@ -54,39 +55,3 @@ def check_source(source: str, origin: str) -> None:
     missing = [required for required in REQUIRED if required not in names]
     if missing:
         raise ProblemError(f"{origin}: defines no {' and no '.join(missing)}; a problem needs class Model, get_inputs() and get_init_inputs()")
-
-
-def module_scalars(source: str) -> dict[str, Scalar]:
-    """Module-level names that are assigned a number or a bool, with their values."""
-    found: dict[str, Scalar] = {}
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Constant):
-            value = node.value.value
-            if isinstance(value, (bool, int, float)):
-                found[node.targets[0].id] = value
-    return found
-
-
-def _check_settings(source: str, settings: Settings) -> None:
-    known = module_scalars(source)
-    for name, value in settings:
-        if name not in known:
-            raise ProblemError(f"the problem has no setting {name!r}; it has: {', '.join(known) or 'none'}")
-        if not isinstance(value, (bool, int, float)):
-            raise ProblemError(f"setting {name}={value!r} is not a number")
-
-
-def with_settings(source: str, settings: Settings) -> str:
-    """The source with module-level assignments replaced, so that what is derived from them follows."""
-    values = dict(settings)
-
-    class Replace(ast.NodeTransformer):
-        def visit_Assign(self, node: ast.Assign) -> ast.Assign:
-            target = node.targets[0]
-            if isinstance(target, ast.Name) and target.id in values and isinstance(node.value, ast.Constant):
-                node.value = ast.copy_location(ast.Constant(values[target.id]), node.value)
-            return node
-
-    tree = ast.parse(source)
-    tree.body = [Replace().visit(node) if isinstance(node, ast.Assign) else node for node in tree.body]
-    return ast.unparse(ast.fix_missing_locations(tree)) if values else source

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 
 from workbench.errors import ProblemError
 from workbench.records import Mode, Precision, Problem, Settings
 
 _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32", "i64": "int64", "bool": "bool"}
+GIVEN = ("torch", "nn", "F", "math")
 _INPUT = re.compile(r"\s*([A-Za-z_]\w*)\s*:\s*(\w+)\s*\[([^\]]*)\]\s*")
 
 
 def from_expression(expression: str, inputs: str, *, name: str = "expression", settings: Settings = (), precision: Precision = "fp32", mode: Mode = "train") -> Problem:
     """A problem from an expression over declared inputs; dimensions are integers or names given in `settings`."""
     try:
-        ast.parse(expression, mode="eval")
+        tree = ast.parse(expression.strip(), mode="eval")
     except SyntaxError as error:
         raise ProblemError(f"the expression is not Python at column {error.offset}: {error.msg}") from None
     declared = _inputs(inputs)
+    _check_names(tree, [title for title, _, _ in declared], settings)
     names, known = [], dict(settings)
     sizes: dict[str, object] = {}
     lines = []
@@ -27,14 +30,31 @@ def from_expression(expression: str, inputs: str, *, name: str = "expression", s
         shape = []
         for axis, dim in enumerate(dims):
             key = dim if dim.isidentifier() else f"{title}_{axis}"
-            if dim.isidentifier() and dim not in known:
-                raise ProblemError(f"input {title}: dimension {dim!r} has no value; give it as {dim}=..., or write a number")
+            if not dim.isidentifier() and not dim.isdigit():
+                raise ProblemError(f"input {title}: {dim!r} is no dimension; write a number or a name")
+            if dim.isidentifier() and (type(known.get(dim)) is not int or int(str(known[dim])) < 1):
+                raise ProblemError(f"input {title}: dimension {dim!r} has no value; give it as {dim}=<positive integer>, or write a number")
             sizes.setdefault(key, known.get(dim, int(dim) if dim.isdigit() else None))
             shape.append(key)
         lines.append("        " + _maker(dtype, shape) + ",")
+    unused = sorted(set(known) - set(sizes))
+    if unused:
+        raise ProblemError(f"no input has a dimension {unused[0]!r}; there are: {', '.join(sizes) or 'none'}")
     text = "\n".join(f"{key} = {value}" for key, value in sizes.items())
-    source = _TEMPLATE.format(expression=expression, sizes=text, arguments=", ".join(names), makers="\n".join(lines))
+    source = _TEMPLATE.format(title=ascii(expression.strip())[1:-1].replace('"', "'"), expression=expression.strip(), sizes=text, arguments=", ".join(names), makers="\n".join(lines))
     return Problem(name=name, source=source, origin="expression", precision=precision, mode=mode)
+
+
+def _check_names(tree: ast.Expression, inputs: list[str], settings: Settings) -> None:
+    """Refuse a name that is no input, no module of the template and not bound in the expression itself; and inputs that clash."""
+    twice = next((title for n, title in enumerate(inputs) if title in inputs[:n] or title in GIVEN or title in dict(settings)), None)
+    if twice is not None:
+        raise ProblemError(f"input {twice!r} is declared twice, or is also the name of a module or a dimension; rename it")
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    bound = {node.id for node in names if isinstance(node.ctx, ast.Store)} | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    for node in names:
+        if node.id not in (*inputs, *GIVEN, *bound, *dict(settings)) and not hasattr(builtins, node.id):
+            raise ProblemError(f"the expression uses {node.id!r}, which is no declared input; declare it, for example {node.id}: f32[1024]")
 
 
 def _inputs(text: str) -> list[tuple[str, str, list[str]]]:
@@ -61,10 +81,13 @@ def _maker(dtype: str, shape: list[str]) -> str:
     return f"torch.randn({size.rstrip(',')})" + (f".to(torch.{dtype})" if dtype != "float32" else "")
 
 
-_TEMPLATE = '''"""{expression}"""
+_TEMPLATE = '''"""{title}"""
+
+import math
 
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 
 {sizes}
 
@@ -74,7 +97,7 @@ class Model(nn.Module):
         super().__init__()
 
     def forward(self, {arguments}):
-        return {expression}
+        return ({expression})
 
 
 def get_inputs():

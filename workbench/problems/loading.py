@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import sys
+from collections import Counter
 from types import ModuleType
 from typing import Any
 
@@ -25,14 +26,23 @@ def load_module(problem: Problem, settings: Settings = ()) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     module = ModuleType(name)
-    module.__file__ = f"<problem {problem.name}>"
+    module.__file__ = f"<problem {problem.name} {name[-8:]}>"
     linecache.cache[module.__file__] = (len(source), None, source.splitlines(keepends=True), module.__file__)
+    sys.modules[name] = module  # before it runs: dataclasses look their module up
     try:
         exec(compile(source, module.__file__, "exec"), module.__dict__)
     except Exception as error:
-        raise ProblemError(f"{problem.origin}:{line_in(error, module.__file__)}: {type(error).__name__}: {error}") from error
-    sys.modules[name] = module
+        del sys.modules[name]
+        raise refused(problem, module, error) from error
     return module
+
+
+def refused(problem: Problem, module: ModuleType, error: Exception, what: str = "") -> ProblemError:
+    """One line for an exception in the problem's own code: where it is, what was tried, what was said."""
+    line = line_in(error, module.__file__ or "")
+    text = next(iter(str(error).splitlines()), "")
+    place = f"{problem.origin}:{line}" if line is not None else problem.origin
+    return ProblemError(f"{place}: {what}{type(error).__name__}: {text}")
 
 
 def line_in(error: BaseException, path: str) -> int | None:
@@ -72,24 +82,22 @@ def build_model(module: ModuleType, name: str, problem: Problem, device: str = "
 
 
 def copy_parameters(reference: torch.nn.Module, candidate: torch.nn.Module) -> tuple[str, ...]:
-    """Copy parameters and buffers by name, then by unique shape; returns a line for each that did not map."""
-    source, target = _state(reference), _state(candidate)
-    left, unmapped = dict(source), []
-    missing = []
+    """Copy parameters and buffers by name, then by a shape that only one of each side has left; returns a line for each that did not map."""
+    left, target = _state(reference), _state(candidate)
+    pairs: list[tuple[str, str]] = [(name, name) for name, value in target.items() if name in left and left[name].shape == value.shape]
+    source_shapes = Counter(value.shape for name, value in left.items() if (name, name) not in pairs)
+    target_shapes = Counter(value.shape for name, value in target.items() if (name, name) not in pairs)
+    for name, value in target.items():
+        if (name, name) not in pairs and source_shapes[value.shape] == target_shapes[value.shape] == 1:
+            pairs.append((next(key for key, other in left.items() if other.shape == value.shape and (key, key) not in pairs), name))
     with torch.no_grad():
-        for name, value in target.items():
-            if name in left and left[name].shape == value.shape:
-                value.copy_(left.pop(name))
-            else:
-                missing.append((name, value))
-        for name, value in missing:
-            same = [key for key, other in left.items() if other.shape == value.shape]
-            if len(same) == 1:
-                value.copy_(left.pop(same[0]))
-            else:
-                unmapped.append(f"{name} {tuple(value.shape)} of ModelNew has no counterpart in Model")
-    unmapped += [f"{name} {tuple(value.shape)} of Model was not taken over" for name, value in left.items()]
-    return tuple(unmapped)
+        for key, name in pairs:
+            target[name].copy_(left[key])
+    taken, given = {key for key, _ in pairs}, {name for _, name in pairs}
+    return (
+        *(f"{name} {tuple(value.shape)} of ModelNew has no counterpart in Model" for name, value in target.items() if name not in given),
+        *(f"{name} {tuple(value.shape)} of Model was not taken over" for name, value in left.items() if name not in taken),
+    )
 
 
 def _state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
