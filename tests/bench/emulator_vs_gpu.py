@@ -51,6 +51,7 @@ def outputs(source: Path, device: str) -> dict[str, numpy.ndarray]:
     import importlib.util
 
     import torch
+
     from workbench.emulator import emulated
     from workbench.problems import loading
 

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from labserver import ROOT, TOKEN, Server, folders, free_port, shutdown_kernels, wait_for_server
 
-ROOT = Path(__file__).parents[2]
 ARTEFACTS = ROOT / "artefacts"
-TOKEN = "browser-tests"
 CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
-START_S = 60
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,41 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "browser_page" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)
             item.add_marker(pytest.mark.timeout(200))
-
-
-@dataclass
-class Server:
-    """A running JupyterLab; `root` is the folder that it serves."""
-
-    url: str
-    root: Path
-    process: subprocess.Popen[bytes]
-    errors: list[str] = field(default_factory=list)
-
-    def lab(self, path: str, query: str = "reset&") -> str:
-        return f"{self.url}/lab/tree/{path}?{query}token={TOKEN}"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def folders(base: Path) -> dict[str, str]:
-    """The environment of a server whose settings, theme and workspaces are its own, with the tree's lab extension in it."""
-    jupyter = [f"JUPYTER_{name}_DIR" for name in ("CONFIG", "DATA", "RUNTIME")]
-    made = {name: str(base / name.lower()) for name in (*jupyter, "IPYTHONDIR", "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")}
-    for path in made.values():
-        Path(path).mkdir(parents=True)
-    extensions = Path(made["JUPYTER_DATA_DIR"]) / "labextensions"
-    extensions.mkdir()
-    (extensions / "cutegen-lab").symlink_to(ROOT / "extensions/cutegen-lab/cutegen_lab/labextension")
-    settings = Path(made["JUPYTERLAB_SETTINGS_DIR"]) / "@jupyterlab/apputils-extension"
-    settings.mkdir(parents=True)
-    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
-    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, **made, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
 
 
 @pytest.fixture(scope="session")
@@ -90,17 +46,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
                 process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
-
-
-def wait_for_server(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{url}/api?token={TOKEN}", timeout=2):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    raise RuntimeError(f"JupyterLab did not start; its log ends with: {log.read_text()[-2000:]}")
 
 
 @pytest.fixture(scope="session")
@@ -128,18 +73,6 @@ def browser_page(browser: Any, server: Server) -> Iterator[Any]:
     shutdown_kernels(server)
     context.close()
     assert outside == [], f"requests that left the machine: {outside}"
-
-
-def api(server: Server, path: str, method: str = "GET") -> Any:
-    request = urllib.request.Request(f"{server.url}/api/{path}", method=method, headers={"Authorization": f"token {TOKEN}"})
-    with urllib.request.urlopen(request, timeout=20) as reply:
-        body = reply.read()
-    return json.loads(body) if body else None
-
-
-def shutdown_kernels(server: Server) -> None:
-    for kernel in api(server, "kernels"):
-        api(server, f"kernels/{kernel['id']}", "DELETE")
 
 
 @pytest.fixture(scope="session")

@@ -78,6 +78,8 @@ def test_jupyterlab_says_that_the_extension_fits_it(tmp_path: Path) -> None:
     (tmp_path / "labextensions").mkdir()
     (tmp_path / "labextensions/cutegen-lab").symlink_to(BUILT)
     command = [sys.executable, "-m", "jupyterlab.labextensions", "list"]
-    told = subprocess.run(command, env={**os.environ, "JUPYTER_DATA_DIR": str(tmp_path)}, capture_output=True, text=True, check=True, timeout=60)
+    told = subprocess.run(
+        command, env={**os.environ, "JUPYTER_DATA_DIR": str(tmp_path)}, capture_output=True, text=True, check=True, timeout=60
+    )
     lines = [re.sub(r"\x1b\[\d+m", "", line).split() for line in (told.stdout + told.stderr).splitlines() if "cutegen-lab v" in line]
     assert [line[2:4] for line in lines] == [["enabled", "OK"]]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
 from lab import open_notebook, run_all
+from labserver import ROOT
 from memory import Peak
 
 LIMIT_BYTES = 1_000_000_000

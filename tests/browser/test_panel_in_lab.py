@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from axe import serious_violations
-from conftest import TOKEN, api
 from lab import (
     STEP_MS,
     click,
@@ -21,6 +20,7 @@ from lab import (
     wait_status,
     write_notebook,
 )
+from labserver import TOKEN, api
 
 HERE = Path(__file__).parent
 SETUP = f"""

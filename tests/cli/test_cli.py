@@ -1,0 +1,58 @@
+"""The command line as a person runs it: exit statuses, JSON, one-line errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def cutegen(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "workbench", *arguments], cwd=cwd, capture_output=True, text=True, timeout=110)
+
+
+def test_run_test_diff_export_history(tmp_path: Path) -> None:
+    ran = cutegen("run", "relu", "--steps", "2", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", "--json", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    document = json.loads(ran.stdout)
+    assert document["best"] and len(document["versions"]) == 3 and all(row["decision"] for row in document["versions"])
+    exported = cutegen("export", "best.py", cwd=tmp_path)
+    assert exported.returncode == 0 and "class ModelNew" in (tmp_path / "best.py").read_text()
+    assert "hunk 1" in cutegen("diff", "v1", "v2", cwd=tmp_path).stdout
+    assert "v1" in cutegen("history", cwd=tmp_path).stdout
+    good = cutegen("test", "relu", "best.py", "--set", "batch_size=8", "--set", "dim=64", "--json", cwd=tmp_path)
+    assert good.returncode == 0 and json.loads(good.stdout)["correct"] is True
+    (tmp_path / "bad.py").write_text((tmp_path / "best.py").read_text().replace("Float32(0.0)", "Float32(1.0)"))
+    bad = cutegen("test", "relu", "bad.py", "--set", "batch_size=8", "--set", "dim=64", cwd=tmp_path)
+    assert bad.returncode == 1 and "wrong_result" in bad.stdout
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (("run", "softmx"), "did you mean 'softmax'"), (("run", "softmax", "--set", "rows=3"), "batch_size, dim"), (("test", "relu", "nowhere.py"), "no candidate file"),
+    (("run", "--resume", "nothing"), "no session is called"), (("export", "x.py"), "which session"), (("run", "relu", "--executor", "gpu"), "cannot run here"),
+])  # fmt: skip
+def test_mistakes_are_one_line_and_status_two(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = cutegen(*arguments, cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+    assert len([line for line in done.stderr.splitlines() if line.startswith("cutegen:")]) == 1
+
+
+def test_demo_leaves_report_and_notebook(tmp_path: Path) -> None:
+    done = cutegen("demo", "relu", "--steps", "1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "cutegen-demo" / "report.html").read_text()
+    assert "<svg" in page and "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "https://" not in page
+    import nbformat
+
+    notebook = nbformat.read(tmp_path / "cutegen-demo" / "demo.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
+
+
+def test_doctor_says_what_and_why(tmp_path: Path) -> None:
+    done = cutegen("doctor", "--json", cwd=tmp_path)
+    rows = {row["what"]: row for row in json.loads(done.stdout)}
+    assert rows["executor emulator"]["available"] and (rows["executor gpu"]["available"] or rows["executor gpu"]["why"])

@@ -1,0 +1,4 @@
+# expect: stage=limits
+import os
+while True:
+    os.fork()

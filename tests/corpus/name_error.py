@@ -1,0 +1,2 @@
+# expect: stage=import kind=name line=2
+torch.nn.Module

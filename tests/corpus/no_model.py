@@ -1,0 +1,2 @@
+# expect: stage=import kind=no_model
+import torch

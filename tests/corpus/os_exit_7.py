@@ -1,0 +1,3 @@
+# expect: stage=run kind=early_exit
+import os
+os._exit(7)

@@ -1,0 +1,50 @@
+"""Every bad candidate gives its own clear failure; this process lives; no process and no file is left."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from workbench import problems
+from workbench.executors.client import server
+from workbench.executors.emulator import EmulatorExecutor
+from workbench.executors.inspector import WorkerInspector
+from workbench.records import Candidate, Facts, Job, Problem
+
+CORPUS = sorted((Path(__file__).parent.parent / "corpus").glob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def subject() -> tuple[Problem, Facts]:
+    problem = problems.load("relu", settings=(("batch_size", 31), ("dim", 63)))
+    return problem, WorkerInspector().inspect(problem)
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_candidate(path: Path, subject: tuple[Problem, Facts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    problem, facts = subject
+    source = path.read_text()
+    expected = dict(re.findall(r"(\w+)=(\S+)", source.splitlines()[0]))
+    job = Job(problem=problem, facts=facts, candidate=Candidate(source=source), cases=("shrunk",), wall_limit_s=12.0, memory_limit_bytes=3 << 29)
+    outcome = EmulatorExecutor().run(job)
+    if "correct" in source.splitlines()[0]:
+        assert outcome.failure is None, outcome.failure
+        return
+    failure = outcome.failure
+    assert failure is not None
+    said = {"stage": failure.stage, "kind": failure.kind, "line": str(failure.line)}
+    assert {key: said[key] for key in expected} == expected, failure
+    assert failure.message and "\n" not in failure.message and "\x1b" not in failure.message
+    workers = psutil.Process(server().process.pid)
+    gone, alive = psutil.wait_procs(workers.children(recursive=True), timeout=3)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    assert not list(tmp_path.iterdir()) and not Path("/tmp/cutegen-evil").exists()
+
+
+def test_there_are_at_least_thirty_kinds() -> None:
+    assert len(CORPUS) > 40

@@ -1,0 +1,91 @@
+"""Loading, shrinking, tracing: every shipped problem, and bad input in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from workbench import problems
+from workbench.errors import ProblemError
+from workbench.problems import inspection, loading
+from workbench.records import Problem
+
+
+@pytest.mark.parametrize("name", problems.shipped())
+def test_shipped_problem_is_inspected(name: str) -> None:
+    facts = inspection.inspect(problems.load(name))
+    cases = {case.name: case for case in facts.cases}
+    assert set(cases) == {"shrunk", "odd", "full"}
+    assert all(extent % 2 for spec in cases["odd"].inputs for extent in spec.shape if extent > 1)
+    small = sum(torch.Size(spec.shape).numel() for spec in cases["shrunk"].inputs)
+    assert small <= 2 * inspection.ELEMENT_BUDGET < sum(torch.Size(spec.shape).numel() for spec in cases["full"].inputs)
+    assert facts.kind != "other" and all(work.least_bytes > 0 and work.flops > 0 for work in facts.work)
+    assert facts.graph[-1].name == "output"
+
+
+@pytest.mark.parametrize(("spec", "said"), [
+    ("softmx", "did you mean 'softmax'"), ("def f(:\n    pass", ":1: not Python"), ("x = 1\ny = 2", "no Model"), ("/nowhere/file.py", "no problem or file"),
+])  # fmt: skip
+def test_bad_problem_is_one_line(spec: str, said: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        problems.load(spec)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_unknown_setting_lists_the_known_ones() -> None:
+    with pytest.raises(ProblemError, match="batch_size, dim"):
+        problems.load("softmax", settings=(("rows", 3),))
+
+
+def test_settings_reach_derived_names() -> None:
+    source = "import torch\nn = 4\nm = n * 2\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x\ndef get_inputs():\n    return [torch.zeros(m)]\ndef get_init_inputs():\n    return []\n"
+    module = loading.load_module(Problem(name="p", source=source), (("n", 16),))
+    assert module.m == 32
+
+
+def test_expression_becomes_a_problem() -> None:
+    problem = problems.from_expression("torch.softmax(x, -1) * w", "x: f32[64, 32], w: f16[32]")
+    module = loading.load_module(problem)
+    x, w = module.get_inputs()
+    assert x.shape == (64, 32) and w.dtype == torch.float16
+    with pytest.raises(ProblemError, match="no dtype"):
+        problems.from_expression("x", "x: f8[3]")
+    with pytest.raises(ProblemError, match="cannot be read"):
+        problems.from_expression("x", "x f32")
+
+
+def test_a_path_in_kernelbench_form(tmp_path: Path) -> None:
+    path = tmp_path / "19_ReLU.py"
+    path.write_text(problems.load("relu").source)
+    assert problems.load(str(path)).name == "19_ReLU"
+
+
+def test_integers_are_kept_and_floats_cast() -> None:
+    problem = problems.load("cross_entropy", precision="bf16", settings=(("batch_size", 8), ("classes", 16)))
+    logits, target = loading.make_inputs(loading.load_module(problem), problem, 1)
+    assert logits.dtype == torch.bfloat16 and target.dtype == torch.int64
+
+
+def test_parameters_map_by_name_then_by_shape() -> None:
+    class A(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.b = torch.nn.Parameter(torch.ones(3, 2)), torch.nn.Parameter(torch.ones(5))
+
+    class B(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.other, self.new = (torch.nn.Parameter(torch.zeros(s)) for s in ((3, 2), (5,), (7,)))
+
+    made = B()
+    said = loading.copy_parameters(A(), made)
+    assert float(made.other.sum()) == 5 and float(made.w.sum()) == 6
+    assert any("new (7,)" in line for line in said)
+
+
+@pytest.mark.parametrize(("body", "kind"), [("torch.zeros_like(x)", "zero"), ("torch.nn.functional.dropout(x, 0.5)", "random"), ("x * 0 + 3", "constant")])
+def test_degenerate_tasks_are_said(body: str, kind: str) -> None:
+    facts = inspection.inspect(problems.from_expression(body, "x: f32[64, 64]"))
+    assert kind in {item.kind for item in facts.degeneracies}

@@ -1,0 +1,67 @@
+"""The magics in a real IPython shell, with the real emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+SMALL = "problem softmax --set batch_size=16 --set dim=64 --executor emulator"
+
+
+@pytest.fixture(scope="module")
+def shell() -> Iterator[Any]:
+    made = InteractiveShell.instance()
+    yield made
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture
+def ip(shell: Any) -> Iterator[Any]:
+    shell.run_line_magic("load_ext", "workbench")
+    shell.run_line_magic("reload_ext", "workbench")
+    yield shell
+    shell.run_line_magic("unload_ext", "workbench")
+    assert "cutegen" not in shell.magics_manager.magics["line"]
+
+
+def test_the_whole_loop(ip: Any) -> None:
+    def run(line: str, cell: str | None = None) -> str:
+        made = ip.run_cell_magic("cutegen", line, cell) if cell else ip.run_line_magic("cutegen", line)
+        return str(made)
+
+    assert "problem   softmax" in run(SMALL)
+    assert "CORRECT" in run("generate")
+    assert "accepted" in run("accept")
+    assert "as asked" in run("refine use 64 threads per row, don't worry")
+    assert "hunk 1" in run("diff")
+    assert "(hunks 1 of v2)" in run("accept v2 --hunks 1")
+    assert "rejected: it isn't any faster" in run("reject v2 it isn't any faster")
+    assert "v2" in run("history") and "modelled" in run("roofline") and "sectors / ideal" in run("profile v1")
+    bundle = ip.run_line_magic("cutegen", "roofline")._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/html", "image/svg+xml", "application/vnd.plotly.v1+json"}
+    source = ip.user_ns["session"].version("v1").proposal.candidate.source
+    assert "NOT CORRECT" in run("edit mine", source.replace("row < rows", "row < rows + 9").replace("total = cutlass.Float32(0.0)", "total = cutlass.Float32(7.0)"))
+    assert len(ip.run_line_magic("cutegen", "compare")) == 4
+    assert ip.run_line_magic("cutegen", "status --out kept") is None and "session" in str(ip.user_ns["kept"])
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("generate", "no session yet"), ("nonsense", "no command 'nonsense'"), ("accep", "did you mean accept"), ("accept --hunks x", "not a list of hunk numbers"), ("problem softmx", "did you mean 'softmax'"),
+    ('problem "softmax', "no closing quotation"), ("open nowhere", "no session is called"), ("accept --nothing", "unrecognized arguments"),
+])  # fmt: skip
+def test_mistakes_are_one_line(ip: Any, line: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        ip.run_line_magic("cutegen", line)
+    assert said in str(caught.value) and "\n" not in str(caught.value).strip()
+
+
+def test_help_and_completion(ip: Any) -> None:
+    assert "--hunks" in str(ip.run_line_magic("cutegen", "help accept")) and "panel" in str(ip.run_line_magic("cutegen", "help"))
+    assert "--hunks" in str(ip.run_line_magic("cutegen", "accept -h"))
+    assert ip.complete("acc", "%cutegen acc", 12)[1] == ["accept"]
+    assert "softmax" in ip.complete("soft", "%cutegen problem soft", 21)[1]
+    assert "--force" in ip.complete("--", "%cutegen accept --", 18)[1]
