@@ -266,7 +266,11 @@ def int_arithmetic(ins: Instruction) -> Fn:
 
     def divide(a: Value, b: Value) -> Value:
         safe = np.where(b == 0, b.dtype.type(1), b)
-        quotient = np.where((a < 0) != (safe < 0), -(np.abs(a) // np.abs(safe)), np.abs(a) // np.abs(safe)).astype(a.dtype) if kind[0] == "s" else a // safe
+        if kind[0] != "s":
+            quotient = a // safe
+        else:  # towards zero; in 64 bits, where the magnitude of the smallest 32-bit integer fits
+            wide_a, wide_b = np.abs(a.astype(np.int64)), np.abs(safe.astype(np.int64))
+            quotient = np.where((a < 0) != (safe < 0), -(wide_a // wide_b), wide_a // wide_b).astype(a.dtype)
         return np.where(b == 0, a.dtype.type(-1) if kind[0] == "s" else ~a.dtype.type(0), quotient)
 
     table: dict[str, Callable[..., Value]] = {

@@ -30,6 +30,7 @@ from workbench.toolchain import describe_module, explain_error
 from workbench.wire import from_plain, to_plain
 
 READY_LIMIT_S = 120.0
+STEP_LIMIT = 8_000_000  # a shipped kernel takes under a tenth of it at its emulated size
 MODIFIED = Failure(stage="check", kind="input_modified", message="the candidate changed its inputs", hint="write to the output only; clone what you need to change")
 
 
@@ -184,7 +185,7 @@ def _run_trial(job: Job, folder: Path, module: Any, name: str, trial: int, sourc
     inputs = read_values(folder / "given" / f"{name}-{trial}")
     before = _digest(inputs)
     start = time.perf_counter()
-    with emulated(arch=job.arch, device=job.device, counters=first, source_file=source_file) as emulation, torch.no_grad():
+    with emulated(arch=job.arch, device=job.device, counters=first, source_file=source_file, step_limit=STEP_LIMIT) as emulation, torch.no_grad():
         model = loading.build_model(module, "ModelNew", job.problem, init_from=problem_module)
         unmapped = loading.copy_parameters(reference, model)
         output = model(*inputs)

@@ -10,6 +10,7 @@ from workbench.records import Failure, Stage
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _LIMIT = 10_000
 _HINTS = (
+    (r"NameError|is not defined", "compile", "name", "define or import the name before it is used"),
     (r"No module named", "import", "missing_module", "only torch, cutlass and the standard library are there for a candidate"),
     (r"expects global based memref|address space", "compile", "address_space", "pass tensors through from_dlpack, or make the pointer with the right memory space"),
     (r"dynamic expression|Cannot convert dynamic|staged|if_generate|not a compile-time|DSLTreeFlatten", "compile", "dynamic_value", "a Python if or range needs a compile-time value: use cutlass.const_expr, range_constexpr, or cutlass.dynamic_expr"),

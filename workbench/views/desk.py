@@ -7,6 +7,7 @@ decisions, so that accept, reject and stop are served while a step runs.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 import threading
@@ -35,6 +36,18 @@ def desk_of(session: Any) -> Desk:
     if found is None:
         found = _desks[session] = Desk(session)
     return found
+
+
+def kernel_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop of the Jupyter kernel that we run in, through which messages go out; None in plain Python."""
+    import IPython
+
+    if getattr(IPython.get_ipython(), "kernel", None) is None:
+        return None
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class Desk:

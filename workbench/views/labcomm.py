@@ -6,7 +6,6 @@ comm-info request and says hello. Nothing here runs a step itself: commands go t
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sqlite3
 import threading
@@ -14,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from workbench.errors import WorkbenchError
-from workbench.views.desk import Desk, desk_of
+from workbench.views.desk import Desk, desk_of, kernel_loop
 
 TARGET = "cutegen"
 ALLOWED = ("hello", "generate", "test", "profile", "refine", "run", "stop", "accept", "reject", "undo", "select", "next")
@@ -28,7 +27,7 @@ class Link:
 
         self._desk: Desk | None = None
         self._forget: Callable[[], None] = lambda: None
-        self._loop, self._home = _loop(), threading.get_ident()
+        self._loop, self._home = kernel_loop(), threading.get_ident()
         self._waiting = False
         self._comm = create_comm(target_name=TARGET, data={"kind": "open"})
         self._comm.on_msg(self._on_message)
@@ -97,10 +96,3 @@ def follow(session: Any) -> None:
     """Make this the session that the lab extension shows; does nothing when the comm is not open."""
     if _link is not None:
         _link.follow(session)
-
-
-def _loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

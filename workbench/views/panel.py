@@ -6,7 +6,6 @@ cell, so a notebook reopened with no kernel still shows it. Sources of the front
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from pathlib import Path
@@ -16,7 +15,7 @@ import anywidget
 import traitlets
 
 from workbench.views import labcomm, record
-from workbench.views.desk import Desk, desk_of
+from workbench.views.desk import Desk, desk_of, kernel_loop
 
 STATIC = Path(__file__).parent / "static"
 SOON_S = 0.1  # changes within this time are sent together
@@ -35,7 +34,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         self.desk: Desk = desk_of(session)
         self.desk.proposer = (by, options)
         self._name = str(session.name)
-        self._loop, self._home = _loop(), threading.get_ident()
+        self._loop, self._home = kernel_loop(), threading.get_ident()
         self._waiting: set[str] = set()
         self._gate = threading.Lock()
         self._record: record.Record | None = None
@@ -106,10 +105,3 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         """Take the widget away; the session and the static record stay."""
         self._forget()
         super().close()
-
-
-def _loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

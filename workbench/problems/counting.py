@@ -1,0 +1,111 @@
+"""FLOPs of a PyTorch computation, operation by operation, without its memory. Used in workers only: it imports torch.
+
+Input: whatever runs inside `with FlopCount() as count` (fake tensors will do). Output: `count.flops`, FLOPs by ATen operation.
+
+What is counted: an addition, multiplication, division, comparison or one call of a special function (exp, tanh, erf, rsqrt) is one FLOP,
+a fused multiply-add two. Matrix products and convolutions are counted by torch's own formulas (`torch.utils.flop_counter`), matrix-vector
+products as 2mk. An element-wise operation is one FLOP per output element and a reduction one per input element, but for the composites in
+`PER_ELEMENT`, whose numbers are those of their usual definition. Copies, views, creation, random numbers and integer operations are free.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+# FLOPs per element of the largest tensor that the operation touches
+PER_ELEMENT = {
+    "_softmax": 5,  # max, subtract, exp, sum, divide
+    "_log_softmax": 5,  # max, subtract, exp, sum, subtract
+    "native_layer_norm": 7,  # mean, subtract, square, sum, scale, weight, bias
+    "native_group_norm": 7,
+    "native_batch_norm": 7,
+    "_native_batch_norm_legit": 7,
+    "gelu": 5,  # scale, erf, add, multiply, halve; the tanh form is counted in _gelu
+    "silu": 4,  # negate, exp, add, divide
+    "sigmoid": 4,
+    "mish": 5,
+    "softplus": 4,
+    "elu": 3,
+    "selu": 4,
+    "var": 4,  # mean, subtract, square, sum
+    "var_mean": 4,
+    "std": 4,
+    "linalg_vector_norm": 2,
+    "mse_loss": 3,
+    "smooth_l1_loss": 4,
+    "huber_loss": 4,
+    "addcmul": 3,
+    "addcdiv": 3,
+    "lerp": 3,
+}
+GELU_TANH = 9  # cube 2, scale, add, scale, tanh, add, multiply, halve
+MATRIX_VECTOR = ("mv", "addmv", "dot", "vdot")
+FREE_PREFIXES = (
+    "new_", "empty", "zeros", "ones", "full", "rand", "arange", "eye", "normal", "uniform", "bernoulli", "exponential", "_to_copy", "copy", "clone", "fill", "zero", "detach",
+    "cat", "stack", "slice", "select", "index", "gather", "scatter", "embedding", "tril", "triu", "pad", "constant_pad", "roll", "flip", "sort", "topk", "argmax", "argmin",
+    "native_dropout", "_local_scalar_dense", "scalar_tensor", "lift", "_unsafe_view", "_reshape_alias", "repeat", "where", "masked_fill", "set_", "_assert",
+)  # fmt: skip
+
+
+def _largest(values: Iterable[Any]) -> int:
+    return max((value.numel() for value in tree_leaves(list(values)) if isinstance(value, torch.Tensor)), default=0)
+
+
+def _matrix_vector(name: str, args: tuple[Any, ...], out: Any) -> int:
+    return 2 * _largest(args) + (_largest([out]) if name == "addmv" else 0)
+
+
+def _one(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
+    """FLOPs of one ATen call."""
+    packet = func.overloadpacket
+    name = str(packet).split(".")[-1].removesuffix("_") if str(packet).endswith("_") else str(packet).split(".")[-1]
+    if packet in flop_registry:
+        formula: Callable[..., int] = flop_registry[packet]
+        bias = _largest([out]) if name in ("addmm", "baddbmm") or (name == "convolution" and args[2] is not None) else 0
+        return int(formula(*args, **kwargs, out_val=out)) + bias
+    if name in MATRIX_VECTOR:
+        return _matrix_vector(name, args, out)
+    floats = [value for value in tree_leaves([out, args]) if isinstance(value, torch.Tensor) and value.is_floating_point()]
+    if func.is_view or not floats or name.startswith(FREE_PREFIXES):
+        return 0
+    rate = GELU_TANH if name == "gelu" and kwargs.get("approximate") == "tanh" else PER_ELEMENT.get(name, 1)
+    return rate * _largest([out, args])
+
+
+class FlopCount(TorchDispatchMode):
+    """Counts what runs inside; `flops` by operation name, `products` the part that matrix units can do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops: Counter[str] = Counter()
+        self.products = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        if func not in _LEAVES and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), torch._C.DispatchKey.CompositeImplicitAutograd):
+            with self:
+                made = func.decompose(*args, **(kwargs or {}))
+            if made is not NotImplemented:
+                return made
+        out = func(*args, **(kwargs or {}))
+        count = _one(func, args, kwargs or {}, out)
+        if count:
+            name = str(func.overloadpacket).split(".")[-1]
+            self.flops[name] += count
+            if func.overloadpacket in flop_registry or name in MATRIX_VECTOR:
+                self.products += count
+        return out
+
+    @property
+    def total(self) -> int:
+        """All FLOPs."""
+        return sum(self.flops.values())
+
+
+_LEAVES: frozenset[Any] = frozenset()
