@@ -53,7 +53,12 @@ class TensorSpec:
 
 @record
 class Operation:
-    """One ATen call of the traced reference: `aten.addmm.default`; an operand is a value name or a literal's repr."""
+    """One ATen call of the traced reference: `aten.addmm.default`.
+
+    An operand is spelt: an input by forward's argument name, a parameter `param:<name>`, a buffer `buffer:<name>`, an intermediate by the
+    name of the operation that makes it, a list as `[a, b]` of such, anything else by its repr. The last operation of a graph is called
+    `output`, with target `output`; its operands are what forward returns.
+    """
 
     name: str  # of the value it produces
     target: str
@@ -82,11 +87,12 @@ class Work:
     dtype: str  # the dtype whose peak rate bounds the FLOPs ("float32", "tfloat32", "float16", "bfloat16")
     tensor_cores: bool  # whether the FLOPs are matrix products, so that tensor-core rates apply
     provenance: Provenance = "counted"
+    parts: tuple[tuple[str, int], ...] = ()  # FLOPs by ATen operation, largest first
 
 
 @record
 class Degeneracy:
-    """A task that a trivial output passes: kind is "zero", "constant", "replay" or "random" (fails against itself)."""
+    """A task that a trivial output passes: kind is "zero", "constant", "replay", "random" (fails against itself) or "not_finite"."""
 
     kind: str
     message: str

@@ -58,28 +58,39 @@ def _largest(values: Iterable[Any]) -> int:
     return max((value.numel() for value in tree_leaves(list(values)) if isinstance(value, torch.Tensor)), default=0)
 
 
-def _matrix_vector(name: str, args: tuple[Any, ...], out: Any) -> int:
-    return 2 * _largest(args) + (_largest([out]) if name == "addmv" else 0)
+def _name(func: Any) -> str:
+    """`aten.add_.Tensor` -> "add"."""
+    return str(func.overloadpacket).split(".")[-1].rstrip("_")
 
 
-def _one(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
-    """FLOPs of one ATen call."""
-    packet = func.overloadpacket
-    name = str(packet).split(".")[-1].removesuffix("_") if str(packet).endswith("_") else str(packet).split(".")[-1]
-    if packet in flop_registry:
-        formula: Callable[..., int] = flop_registry[packet]
-        bias = _largest([out]) if name in ("addmm", "baddbmm") or (name == "convolution" and args[2] is not None) else 0
-        return int(formula(*args, **kwargs, out_val=out)) + bias
+def _products(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int | None:
+    """FLOPs of a matrix product, convolution or attention, bias included; None for anything else."""
+    name = _name(func)
     if name in MATRIX_VECTOR:
-        return _matrix_vector(name, args, out)
-    floats = [value for value in tree_leaves([out, args]) if isinstance(value, torch.Tensor) and value.is_floating_point()]
+        return 2 * _largest(args) + (_largest([out]) if name == "addmv" else 0)
+    packet = func.overloadpacket
+    if name == "_scaled_dot_product_flash_attention_for_cpu":  # counts as the flash form does
+        packet = torch.ops.aten._scaled_dot_product_flash_attention
+    if packet not in flop_registry:
+        return None
+    formula: Callable[..., int] = flop_registry[packet]
+    bias = _largest([out]) if name in ("addmm", "baddbmm") or (name == "convolution" and args[2] is not None) else 0
+    return int(formula(*args, **kwargs, out_val=out)) + bias
+
+
+def _others(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
+    """FLOPs of an element-wise operation or a reduction."""
+    name = _name(func)
+    floats = any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in tree_leaves([out, args]))
     if func.is_view or not floats or name.startswith(FREE_PREFIXES):
         return 0
+    if name.startswith("nll_loss"):
+        return _largest(args[1:2])  # one addition per target
     rate = GELU_TANH if name == "gelu" and kwargs.get("approximate") == "tanh" else PER_ELEMENT.get(name, 1)
     return rate * _largest([out, args])
 
 
-class FlopCount(TorchDispatchMode):
+class FlopCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
     """Counts what runs inside; `flops` by operation name, `products` the part that matrix units can do."""
 
     def __init__(self) -> None:
@@ -88,18 +99,13 @@ class FlopCount(TorchDispatchMode):
         self.products = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        if func not in _LEAVES and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), torch._C.DispatchKey.CompositeImplicitAutograd):
-            with self:
-                made = func.decompose(*args, **(kwargs or {}))
-            if made is not NotImplemented:
-                return made
-        out = func(*args, **(kwargs or {}))
-        count = _one(func, args, kwargs or {}, out)
-        if count:
-            name = str(func.overloadpacket).split(".")[-1]
-            self.flops[name] += count
-            if func.overloadpacket in flop_registry or name in MATRIX_VECTOR:
-                self.products += count
+        given = kwargs or {}
+        out = func(*args, **given)
+        if func.namespace == "aten":
+            products = _products(func, args, given, out)
+            self.products += products or 0
+            count = _others(func, args, given, out) if products is None else products
+            self.flops.update({_name(func): count} if count else {})
         return out
 
     @property
@@ -107,5 +113,3 @@ class FlopCount(TorchDispatchMode):
         """All FLOPs."""
         return sum(self.flops.values())
 
-
-_LEAVES: frozenset[Any] = frozenset()

@@ -1,0 +1,146 @@
+"""Shrinking, odd sizes, counting and degeneracy on awkward problems in KernelBench's form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from workbench import problems
+from workbench.errors import ProblemError
+from workbench.problems import cases, inspection
+from workbench.problems.counting import FlopCount
+from workbench.records import Facts, Problem
+
+
+def problem(sizes: str, forward: str, inputs: str, *, init: str = "pass", arguments: str = "", given: str = "", precision: str = "fp32") -> Problem:
+    source = f"""import torch
+import torch.nn as nn
+{sizes}
+class Model(nn.Module):
+    def __init__(self{', ' + arguments if arguments else ''}):
+        super().__init__()
+        {init}
+    def forward(self, x):
+        return {forward}
+def get_inputs():
+    return [{inputs}]
+def get_init_inputs():
+    return [{given}]
+"""
+    return problems.load(source, precision=precision)  # type: ignore[arg-type]
+
+
+def settings(facts: Facts, name: str) -> dict[str, object]:
+    return dict(next(case.settings for case in facts.cases if case.name == name))
+
+
+def test_sizes_written_as_products_are_shrunk() -> None:
+    facts = inspection.inspect(problem("M = 1024 * 8\nN = 2048 * 2", "torch.relu(x)", "torch.rand(M, N)"))
+    assert settings(facts, "shrunk") == {"M": 256, "N": 256}
+    assert next(case for case in facts.cases if case.name == "full").inputs[0].shape == (8192, 4096)
+
+
+def test_sizes_in_a_tuple_are_shrunk() -> None:
+    facts = inspection.inspect(problem("batch = 32768\nshape = (4096,)", "torch.cumsum(x, 1)", "torch.rand(batch, *shape)"))
+    assert settings(facts, "shrunk") == {"batch": 256, "shape[0]": 256}
+
+
+def test_groups_and_kernel_widths_are_left_alone_and_odd_sizes_fall_back_by_name() -> None:
+    facts = inspection.inspect(problem("batch = 64\nfeatures = 512\ngroups = 32\nside = 256", "self.norm(x)", "torch.rand(batch, features, side, side)",
+                                       init="self.norm = nn.GroupNorm(g, c)", arguments="c, g", given="features, groups"))  # fmt: skip
+    shrunk, odd = settings(facts, "shrunk"), settings(facts, "odd")
+    assert int(str(shrunk["features"])) % int(str(shrunk["groups"])) == 0 and int(str(odd["features"])) % int(str(odd["groups"])) == 0
+    assert int(str(odd["batch"])) % 2 == 1 and int(str(odd["side"])) % 2 == 1
+    assert any("odd case keeps" in note for note in facts.notes)
+    assert facts.kind == "norm"
+
+
+def test_a_three_dimensional_convolution_fits_by_going_below_the_first_floor() -> None:
+    facts = inspection.inspect(problem("batch = 16\nc_in = 32\nc_out = 64\nk = 3\nside = 64", "self.conv(x)", "torch.rand(batch, c_in, side, side, side)",
+                                       init="self.conv = nn.Conv3d(a, b, k)", arguments="a, b, k", given="c_in, c_out, k"))  # fmt: skip
+    work = {item.case: item for item in facts.work}
+    assert facts.kind == "convolution" and work["full"].tensor_cores
+    assert work["shrunk"].flops <= inspection.FLOP_BUDGET * cases.TOLERATED
+    assert work["full"].flops == 2 * 16 * 64 * 62**3 * 32 * 27 + 16 * 64 * 62**3
+
+
+def test_a_size_that_is_used_as_an_axis_length_elsewhere_is_pinned_with_a_note() -> None:
+    facts = inspection.inspect(problem("rows = 4096\nwidth = 64", "x.view(rows, 8, 8).sum(1)", "torch.rand(rows, width)"))
+    assert settings(facts, "shrunk")["width"] == 64 and settings(facts, "odd")["width"] == 64
+    assert int(str(settings(facts, "odd")["rows"])) % 2
+
+
+@pytest.mark.parametrize(("made", "said"), [
+    (lambda: problem("n = 64", "torch.rand(3) @ x", "torch.rand(n, n)"), "cell:9: the reference does not run"),
+    (lambda: problem("n = 64", "torch.relu(x)", "torch.rand(9000, 9000)"), "cannot be shrunk"),
+    (lambda: problem("n = 64", "undefined(x)", "torch.rand(n, n)"), "cell:9: the reference does not run: NameError"),
+])  # fmt: skip
+def test_what_cannot_be_used_is_one_line_with_its_place(made: Callable[[], Problem], said: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        inspection.inspect(made())
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_long_softmax_in_16_bits_is_passed_by_zeros() -> None:
+    kinds = {item.kind for item in inspection.inspect(problems.load("softmax", precision="fp16")).degeneracies}
+    assert {"zero", "replay"} <= kinds
+    assert not inspection.inspect(problems.load("matmul")).degeneracies
+
+
+def test_a_reference_that_gives_nan_is_said() -> None:
+    facts = inspection.inspect(problem("n = 256", "torch.log(x - 2)", "torch.rand(n, n)"))
+    assert {item.kind for item in facts.degeneracies} == {"not_finite"}
+
+
+def test_partial_reads_are_noted() -> None:
+    facts = inspection.inspect(problem("n = 512", "x[:, :8] * 2", "torch.rand(n, n)"))
+    assert any("parts of its inputs" in note for note in facts.notes)
+
+
+def test_expanded_inputs_count_what_they_hold() -> None:
+    facts = inspection.inspect(problem("n = 1024", "x * 2", "torch.rand(n, 1).expand(n, n)"))
+    assert next(item for item in facts.work if item.case == "full").least_bytes == 4 * (1024 + 1024 * 1024)
+
+
+def test_fixed_sizes_stay() -> None:
+    facts = inspection.inspect(problems.load("softmax", settings=(("dim", 1000),)))
+    assert "dim" not in settings(facts, "shrunk") and all(case.inputs[0].shape[1] == 1000 for case in facts.cases)
+
+
+def flops(call: Callable[..., object], *shapes: tuple[int, ...]) -> int:
+    with FakeTensorMode(), torch.no_grad():
+        values = [torch.empty(shape) for shape in shapes]
+        with FlopCount() as counted:
+            call(*values)
+    return counted.total
+
+
+size = st.integers(1, 40)
+
+
+@given(size, size, size)
+def test_products_are_counted_exactly(m: int, n: int, k: int) -> None:
+    assert flops(lambda a, b: a @ b, (m, k), (k, n)) == 2 * m * n * k
+    assert flops(lambda a, b: a @ b, (m, k), (k,)) == 2 * m * k
+    assert flops(lambda a, w, b: F.linear(a, w, b), (m, k), (n, k), (n,)) == 2 * m * n * k + m * n
+    assert flops(lambda a, b: torch.bmm(a, b), (3, m, k), (3, k, n)) == 6 * m * n * k
+
+
+@given(size, size)
+def test_the_rest_is_counted_per_element(m: int, n: int) -> None:
+    assert flops(lambda x: (x + 1).relu_(), (m, n)) == 2 * m * n
+    assert flops(lambda x: x.sum(0), (m, n)) == m * n
+    assert flops(lambda x: torch.softmax(x, -1), (m, n)) == 5 * m * n
+    assert flops(lambda x: x.t().contiguous().view(-1)[:1].clone(), (m, n)) == 0
+    assert flops(lambda x: F.gelu(x, approximate="tanh"), (m, n)) == 9 * m * n
+    assert flops(lambda x, b: x + b, (m, n), (n,)) == m * n
+
+
+def test_attention_on_the_cpu_has_the_usual_count() -> None:
+    assert flops(lambda q: F.scaled_dot_product_attention(q, q, q), (2, 4, 16, 8)) == 4 * 2 * 4 * 16 * 16 * 8
