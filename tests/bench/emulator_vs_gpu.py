@@ -20,8 +20,10 @@ from pathlib import Path
 import numpy
 
 import workbench.problems as problems
+from workbench.records import Precision
 
 SEED = 20261120
+PRECISIONS: tuple[Precision, ...] = ("fp32",)
 INTEGER_VIEW = {"float32": numpy.int32, "float16": numpy.int16, "float64": numpy.int64}
 
 
@@ -32,7 +34,7 @@ def record(sources: Path) -> None:
     sources.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         for name in problems.shipped():
-            for precision in ("fp32", "fp16"):
+            for precision in PRECISIONS:
                 with Session.create(problems.load(name, precision=precision), root=folder, executor="emulator", arch="sm_80") as session:
                     versions = session.run(steps=3)
                     for version in versions:
