@@ -306,11 +306,23 @@ class Session:
         self._say(Event(kind="decided", version=version.number, message=f"v{version.number} {SAID[kind]}" + (f": {decision.reason}" if decision.reason else "")))
         return self.version(version.number)
 
-    @owned
     def accept(
         self, version: Reference = "latest", *, hunks: Iterable[int] | None = None, source_hash: str | None = None, reason: str = "", by: str = "person", force: bool = False
     ) -> Version:
-        """Make a version the baseline. With `hunks`, only those changes to its parent: they become a new version, which is tested first."""
+        """Make a version the baseline. With `hunks`, only those changes to its parent: they become a new version, which is tested first.
+
+        A whole version that was tested is accepted at once, even while a step is running; what needs a test waits its turn.
+        """
+        chosen = self.version(version)
+        if hunks is None and chosen.trials:
+            return self._accept(version, None, source_hash, reason, by, force)
+        return self._accept_in_turn(version, hunks, source_hash, reason, by, force)
+
+    @owned
+    def _accept_in_turn(self, *arguments: Any) -> Version:
+        return self._accept(*arguments)
+
+    def _accept(self, version: Reference, hunks: Iterable[int] | None, source_hash: str | None, reason: str, by: str, force: bool) -> Version:
         chosen = self.version(version)
         if source_hash is not None and source_hash != chosen.source_hash:
             raise StaleDecision(f"v{chosen.number} is not the source that was shown; look at it again and decide then")
@@ -337,12 +349,10 @@ class Session:
         proposal = Proposal(candidate=Candidate(source=source), title=title, reason=f"accepted in part: hunks {names}", by="person", parent=parent.number)
         return self._append(proposal, test=True)
 
-    @owned
     def reject(self, version: Reference = "latest", reason: str = "", *, source_hash: str | None = None, by: str = "person") -> Version:
         """Say no to a version; the reason is kept and steers what is proposed next."""
         return self._decide(self.version(version), "reject", source_hash, reason=reason, by=by)
 
-    @owned
     def undo(self) -> Decision:
         """Take the last standing decision back."""
         standing = {version.number: version.decision for version in self._versions if version.decision}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -30,12 +31,14 @@ MIGRATIONS = (
     """,
 )
 TABLES = ("problem", "version", "trial", "decision", "event")
+LEFTOVER = re.compile(r"v\d{3,}_[0-9a-f]{8}\.py|\.v\d{3,}_[0-9a-f]{8}\.py\.\d+")
 
 
 class Store:
     """One session's database. Readers may be many; a second writer is refused while the first lives."""
 
     def __init__(self, path: Path, *, write: bool = True) -> None:
+        path = path.absolute()  # a notebook may change its working folder
         self.path = path
         self.lock = threading.RLock()
         self.write = write
@@ -45,12 +48,32 @@ class Store:
             self._take_lock()
         elif not path.exists():
             raise UserError(f"no session is stored at {path}")
-        self.db = sqlite3.connect(path if write else f"file:{path}?mode=ro", uri=not write, check_same_thread=False, isolation_level=None)
-        if write:
+        self.db = sqlite3.connect(path if write else f"{path.as_uri()}?mode=ro", uri=not write, check_same_thread=False, isolation_level=None)
+        try:
+            self._prepare()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, sqlite3.DatabaseError):
+                raise UserError(f"{path} cannot be used as a session: {error}; restore it from a copy, or remove its folder") from error
+            raise
+
+    def _prepare(self) -> None:
+        done = self.db.execute("PRAGMA user_version").fetchone()[0]
+        if done > len(MIGRATIONS):
+            raise WorkbenchError(f"{self.path} was written by a newer workbench: upgrade it")
+        if self.write:
             self.db.execute("PRAGMA journal_mode=WAL")
             self.db.execute("PRAGMA synchronous=FULL")
             self.db.execute("PRAGMA foreign_keys=ON")
-            self._migrate()
+            self._migrate(done)
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what a killed writer left half done: temporary files, and version files whose row was never written."""
+        known = {row[0] for row in self._rows("SELECT path FROM version")}
+        for path in self.path.parent.iterdir():
+            if LEFTOVER.fullmatch(path.name) and path.name not in known:
+                path.unlink(missing_ok=True)
 
     def _take_lock(self) -> None:
         import fcntl
@@ -67,24 +90,26 @@ class Store:
         self._lock_file.write(str(os.getpid()))
         self._lock_file.flush()
 
-    def _migrate(self) -> None:
-        done = self.db.execute("PRAGMA user_version").fetchone()[0]
-        if done > len(MIGRATIONS):
-            raise WorkbenchError(f"{self.path} was written by a newer workbench: upgrade it")
+    def _migrate(self, done: int) -> None:
         for number, script in enumerate(MIGRATIONS[done:], done + 1):
             guards = "".join(f"CREATE TRIGGER IF NOT EXISTS {table}_{verb.lower()} BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'append-only'); END;" for table in TABLES for verb in ("UPDATE", "DELETE"))
             self.db.executescript(f"BEGIN IMMEDIATE; {script} {guards} PRAGMA user_version={number}; COMMIT;")
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
+        if not self.write:
+            raise UserError(f"session {self.path.parent.name!r} was opened for reading only; open it for writing")
         with self.lock:
             self.db.execute("BEGIN IMMEDIATE")
             try:
                 yield self.db
-            except BaseException:
-                self.db.execute("ROLLBACK")
+                self.db.execute("COMMIT")
+            except BaseException as error:
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
+                if isinstance(error, sqlite3.OperationalError):
+                    raise WorkbenchError(f"{self.path} cannot be written: {error}; nothing of this step was kept") from error
                 raise
-            self.db.execute("COMMIT")
 
     def _rows(self, query: str, *values: Any) -> list[Any]:
         with self.lock:

@@ -78,6 +78,8 @@ def getter(operand: object, kind: str) -> Get:
 
 def _symbol(name: str, dtype: Any) -> Get:
     def read(b: Batch, i: Lanes) -> Value:
+        if name in b.symbols:
+            return dtype.type(b.symbols[name])
         return dtype.type(b.kernel.shared.get(name, b.kernel.local.get(name, b.kernel.shared_bytes if name not in b.kernel.shared else 0)))
 
     return read

@@ -8,6 +8,7 @@ import numpy as np
 
 from workbench.emulator.alu import UNSIGNED, Fn, Unknown, bits, getter, setter, size_of
 from workbench.emulator.launch import Allocation
+from workbench.emulator.printing import store_param
 from workbench.emulator.ptx import Instruction, Mem, Name, Reg, Vec
 from workbench.emulator.state import CONST_WINDOW, LOCAL_WINDOW, SHARED_WINDOW, Batch, Lanes, Value
 
@@ -33,6 +34,8 @@ def address(operand: Mem, space: str) -> Any:
     symbol = str(base)
 
     def fixed(b: Batch, i: Lanes) -> Value:
+        if symbol in b.symbols:
+            return np.int64(b.symbols[symbol] + offset)
         table = b.kernel.shared if space == "shared" else b.kernel.local
         return np.int64(table.get(symbol, b.kernel.shared_bytes) + offset)
 
@@ -174,7 +177,7 @@ def write_shared(b: Batch, i: Lanes, where: Any, values: list[Any], size: int, i
 
 def _local(b: Batch, i: Lanes, where: Any) -> Any:
     lanes = b.all_lanes(i)
-    return lanes * max(b.kernel.local_bytes, 16) + (where & 0xFFFFFF)
+    return lanes * b.local_stride + (where & 0xFFFFFF)
 
 
 def load(ins: Instruction) -> Fn:
@@ -247,9 +250,9 @@ def store(ins: Instruction) -> Fn:
     assert isinstance(target, Mem)
     sources = source.items if isinstance(source, Vec) else (source,)
     gets = [getter(item, f"b{8 * size}") for item in sources]
-    where = address(target, space)
     if space == "param":
-        raise Unknown(ins.text)  # parameters of device function calls (printf among them)
+        return store_param(ins)
+    where = address(target, space)
 
     def run(b: Batch, i: Lanes) -> None:
         at = _spread(b, i, where(b, i))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator import alu, loads, matrix, warp
+from workbench.emulator import alu, loads, matrix, printing, warp
 from workbench.emulator.alu import Fn, Unknown
 from workbench.emulator.counters import Counting
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
@@ -42,7 +42,7 @@ FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
     "shf": alu.funnel, "setp": alu.compare, "set": alu.compare, "selp": alu.select, "mov": alu.move, "cvt": alu.convert,
     "ld": loads.load, "ldu": loads.load, "st": loads.store, "cvta": loads.convert_address, "atom": loads.atomic, "red": loads.atomic, "isspacep": loads.space_test,
     "cp": loads.copy_async, "shfl": warp.shuffle, "vote": warp.vote, "activemask": warp.vote, "redux": warp.reduce_sync, "match": warp.match, "elect": warp.elect,
-    "ldmatrix": matrix.load_matrix, "stmatrix": matrix.store_matrix, "mma": matrix.multiply,
+    "call": printing.call, "ldmatrix": matrix.load_matrix, "stmatrix": matrix.store_matrix, "mma": matrix.multiply,
     **dict.fromkeys(("membar", "fence", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "discard", "pragma"), _nothing),
 }  # fmt: skip
 
@@ -54,6 +54,7 @@ class Machine:
         self.module = parse(ptx, source_file)
         self.limits = limits
         self._compiled: dict[str, _Program] = {}
+        self._constants = {name: aligned_copy(data) for name, data in self.module.constants.items()}
 
     def run(self, request: GridRequest, memory: GlobalMemory) -> Launch:
         """Execute every CTA of the grid and return what was counted."""
@@ -67,12 +68,17 @@ class Machine:
         padded = -(-request.block[0] * request.block[1] * request.block[2] // 32) * 32
         step = max(1, BATCH_LANES // padded)
         printed: list[str] = []
+        room = printing.PRINT_LIMIT
+        for name, data in self._constants.items():
+            memory.register(data.ctypes.data, data.nbytes, name, writable=False)
+        symbols = {name: data.ctypes.data for name, data in self._constants.items()}
         with np.errstate(all="ignore"):
             for first in range(0, total, step):
                 batch = Batch(kernel, request, self.limits, memory, first, min(step, total - first))
-                batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, self.module.constants)
+                batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, room)
                 program.execute(batch)
                 printed += batch.printed
+                room = batch.print_room
         return counting.launch(kernel.name, request, "".join(printed))
 
     def _check(self, kernel: Kernel, request: GridRequest) -> None:
@@ -88,6 +94,14 @@ class Machine:
             problem = f"grid {request.grid} is not launchable: 1 to {self.limits.grid_x} in x, 1 to {self.limits.grid_yz} in y and z"
         if problem:
             raise EmulationFault(Failure(stage="launch", kind="bad_launch", message=problem, line=line))
+
+
+def aligned_copy(data: bytes) -> np.ndarray:
+    """The bytes at an address that is a multiple of 256, as device data is."""
+    raw = np.zeros(len(data) + 256, dtype=np.uint8)
+    start = -raw.ctypes.data % 256
+    raw[start : start + len(data)] = np.frombuffer(data, dtype=np.uint8)
+    return raw[start : start + len(data)]
 
 
 class _Program:

@@ -39,7 +39,8 @@ class Batch:
         self.shared_limit = kernel.shared_bytes + request.dynamic_shared_bytes
         self.shared = np.zeros(count * self.shared_bytes, dtype=np.uint8)
         self.shared_written = np.zeros(count * self.shared_bytes, dtype=np.uint8)
-        self.local = np.zeros(self.lanes * max(kernel.local_bytes, 16), dtype=np.uint8)
+        self.local_stride = max(-(-kernel.local_bytes // 16) * 16, 16)  # of one thread; keeps 16-byte accesses aligned
+        self.local = np.zeros(self.lanes * self.local_stride, dtype=np.uint8)
         self.special = self._special(bx, by)
         self.printed: list[str] = []
         self.async_groups = 0
@@ -111,11 +112,13 @@ class Batch:
         finding = Finding(kind=kind, severity="error", message=text, line=line, kernel=self.kernel.name, block=block, thread=thread, address=address)
         return EmulationFault(Failure(stage=stage, kind=kind, message=text, line=line, hint=hint), finding)
 
-    def attach(self, counting: Any, params: dict[str, bytes], constants: dict[str, bytes]) -> None:
-        """Give the batch its counters, the launch's parameters and the module's constant data."""
+    def attach(self, counting: Any, params: dict[str, bytes], symbols: dict[str, int], print_room: int) -> None:
+        """Give the batch its counters, the launch's parameters, the addresses of the module's data and how much it may still print."""
         self.counting = counting
         self.params = params
-        self.constants = constants
+        self.symbols = symbols
+        self.print_room = print_room
+        self.call_params: dict[str, Any] = {}
         self.waiting_line = np.zeros(self.lanes, dtype=np.int32)
         self.arrived = np.zeros((self.count, 16), dtype=np.int64)
         self.barrier_count = np.zeros((self.count, 16), dtype=np.int64)

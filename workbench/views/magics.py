@@ -98,19 +98,17 @@ def interactive() -> bool:
 
 @contextlib.contextmanager
 def _progress(state: CutegenMagics) -> Any:
-    """One line that follows the work, taken away at the end; nothing when nobody watches."""
+    """One line that follows the work and gives way to the result; nothing when nobody watches."""
     if not interactive():
         yield
         return
-    from tqdm.auto import tqdm
+    from IPython.display import clear_output, display
 
-    bar = tqdm(total=100, leave=False, bar_format="{desc} {bar} {elapsed}")
+    line = display({"text/plain": "working ..."}, raw=True, display_id=True)
 
     def show(event: Event) -> None:
-        bar.set_description_str(event.message[:100], refresh=False)
-        if event.fraction is not None:
-            bar.n = int(100 * event.fraction)
-        bar.refresh()
+        done = f" {event.fraction:.0%}" if event.fraction is not None else ""
+        line.update({"text/plain": f"{event.message}{done}"}, raw=True)
 
     session = state.current
     unsubscribe = session.subscribe(show) if session else (lambda: None)
@@ -118,7 +116,7 @@ def _progress(state: CutegenMagics) -> Any:
         yield
     finally:
         unsubscribe()
-        bar.close()
+        clear_output(wait=True)
 
 
 def completions(state: CutegenMagics, line: str) -> list[str]:
