@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -96,7 +97,10 @@ class Emulation:
             entry=name, grid=(config.grid.x, config.grid.y, config.grid.z), block=(config.block.x, config.block.y, config.block.z), cluster=cluster_of(config),
             dynamic_shared_bytes=config.shared, params=params, step_limit=self.step_limit, counters=self.counters, source_file=self.source_file,
         )  # fmt: skip
-        self.launches.append(machine.run(request, self.memory()))
+        launch = machine.run(request, self.memory())
+        self.launches.append(launch)
+        if launch.printed:
+            sys.stdout.write(launch.printed)  # where a GPU's printf goes too
 
 
 def _capability(arch: str) -> tuple[int, int]:

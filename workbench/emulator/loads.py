@@ -175,8 +175,15 @@ def write_shared(b: Batch, i: Lanes, where: Any, values: list[Any], size: int, i
         b.shared_written.view(kind)[index + n] = full
 
 
-def _local(b: Batch, i: Lanes, where: Any) -> Any:
+def _local(b: Batch, i: Lanes, where: Any, size: int, ins: Instruction) -> Any:
+    """Byte offsets of the lanes' own local memory; faults outside the thread's frame (an index past a register array)."""
     lanes = b.all_lanes(i)
+    offset = where & 0xFFFFFF
+    bad = (offset + size > b.local_stride) | (offset & (min(size, 16) - 1) != 0)
+    if bad.any():
+        at, lane = _first(bad, b, i)
+        raise b.fault("local_out_of_bounds", f"{size} bytes at offset {int(offset[at])} of the thread's local memory, which has {b.kernel.local_bytes} bytes", ins.line, lane, int(where[at]),
+                      hint="an index outside a register tensor, or one that is misaligned")  # fmt: skip
     return lanes * b.local_stride + (where & 0xFFFFFF)
 
 
@@ -214,7 +221,7 @@ def _read(b: Batch, i: Lanes, at: Any, size: int, vector: int, space: str, ins: 
     if space == "shared":
         return read_shared(b, i, at, size, vector, ins)
     if space == "local":
-        index = _local(b, i, at) // size
+        index = _local(b, i, at, size * vector, ins) // size
         return np.stack([b.local.view(UNSIGNED[size])[index + n] for n in range(vector)], axis=-1)
     return read_global(b, i, at, size, vector, ins)
 
@@ -262,7 +269,7 @@ def store(ins: Instruction) -> Fn:
         if place == "shared":
             write_shared(b, i, at, values, size, ins)
         elif place == "local":
-            index = _local(b, i, at) // size
+            index = _local(b, i, at, size * len(values), ins) // size
             for n, value in enumerate(values):
                 b.local.view(UNSIGNED[size])[index + n] = value
         else:

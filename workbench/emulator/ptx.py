@@ -184,7 +184,7 @@ class _Parser:
             bare = line.strip()
             if not bare:
                 continue
-            if bare.startswith((".loc", ".file", ".version", ".target", ".address_size", ".section")) and not current.strip():
+            if bare.startswith((".loc ", ".loc\t", ".file", ".version", ".target", ".address_size", ".section")) and not current.strip():
                 out.append(bare)
                 continue
             for char in line + "\n":
@@ -211,7 +211,7 @@ class _Parser:
         return out
 
     def _statement(self, text: str) -> None:
-        if text.startswith(".loc"):
+        if text.startswith((".loc ", ".loc\t")):
             self._loc(text)
         elif ".entry" in text:
             self._entry(text)
