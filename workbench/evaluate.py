@@ -45,7 +45,9 @@ def _failure(outcome: Outcome) -> Failure | None:
         return Failure(stage="run", kind=error.kind, message=error.message, line=error.line)
     wrong = next((check for check in outcome.checks if not check.passed), None)
     if wrong is not None:
-        return Failure(stage="check", kind="wrong_result", message=f"wrong result at case {wrong.case}: {wrong.message}")
+        lost = ", ".join(outcome.unmapped_parameters)
+        hint = f"these parameters have no partner in Model by name and shape, so they kept their own values: {lost}" if lost else ""
+        return Failure(stage="check", kind="wrong_result", message=f"wrong result at case {wrong.case}: {wrong.message}", hint=hint)
     if not outcome.checks:
         return Failure(stage="check", kind="nothing_checked", message="nothing was checked")
     return None

@@ -6,17 +6,18 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import logging
 import os
 import re
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from workbench import evaluate, executors, plugins, problems
 from workbench.analysis import hunks as hunk_maths
-from workbench.errors import StaleDecision, Stopped, UserError
+from workbench.errors import StaleDecision, Stopped, Unavailable, UserError
 from workbench.executors.inspector import WorkerInspector
 from workbench.records import Ask, Candidate, Decision, Event, Facts, Job, Problem, Profile, Proposal, Trial, Version
 from workbench.store import Store
@@ -47,7 +48,8 @@ def owned(method: Callable[P, R]) -> Callable[P, R]:
             return future.result()  # type: ignore[no-any-return]
         except KeyboardInterrupt:
             session.stop()
-            with contextlib.suppress(Stopped):
+            with contextlib.suppress(Stopped, CancelledError):
+                future.cancel()
                 future.result()
             raise Stopped("stopped; everything finished is kept") from None
 
@@ -67,7 +69,7 @@ class Session:
         self.device: str = meta["device"]
         self.executor_name: str = meta["executor"]
         self.constraints: tuple[str, ...] = tuple(meta.get("constraints", ()))
-        self._executor = executors.choose(self.executor_name)
+        self._executor = self._choose()
         self._stop = threading.Event()
         self._executor.stop = self._stop
         self._callbacks: list[Callable[[Event], None]] = []
@@ -91,18 +93,35 @@ class Session:
         store = Store(folder / DATABASE)
         store.set_meta({"arch": arch or ("sm_90a" if chosen.name == "gpu" else "sm_80"), "device": device or "H200", "executor": chosen.name})
         store.add_problem(found, facts)
-        return cls(store, folder)
+        return cls._over(store, folder)
+
+    def _choose(self) -> Any:
+        """The executor that the session was made with, or, where that cannot run, the one at hand (a session from a GPU opens on a laptop)."""
+        try:
+            return executors.choose(self.executor_name)
+        except Unavailable:
+            chosen = executors.choose("auto")
+            self.executor_name = chosen.name
+            return chosen
 
     @classmethod
-    def open(cls, path: str | Path, *, root: str | Path | None = None) -> Session:
-        """Reopen a session by name or folder; whatever was accepted is there."""
+    def open(cls, path: str | Path, *, root: str | Path | None = None, write: bool = True) -> Session:
+        """Reopen a session by name or folder; whatever was accepted is there. With `write=False` another process may go on writing."""
         folder = Path(path)
         if not (folder / DATABASE).exists():
             folder = (Path(root) if root is not None else default_root()) / str(path)
         if not (folder / DATABASE).exists():
             known = ", ".join(cls.names(root)) or "none"
             raise UserError(f"no session is called {str(path)!r}; there are: {known}")
-        return cls(Store(folder / DATABASE), folder)
+        return cls._over(Store(folder / DATABASE, write=write), folder)
+
+    @classmethod
+    def _over(cls, store: Store, folder: Path) -> Session:
+        try:
+            return cls(store, folder)
+        except BaseException:
+            store.close()
+            raise
 
     @staticmethod
     def names(root: str | Path | None = None) -> tuple[str, ...]:
@@ -142,7 +161,8 @@ class Session:
     @property
     def best(self) -> Version | None:
         """The fastest correct version that was accepted."""
-        timed = [v for v in self._versions if v.decision and v.decision.kind == "accept" and v.trials and v.trials[-1].verdict.time_s]
+        timed = [v for v in self._versions if v.decision and v.decision.kind == "accept" and v.trials and v.trials[-1].verdict.correct and v.trials[-1].verdict.time_s]
+        timed = [v for v in timed if v.trials[-1].verdict.time_provenance == "measured"] or timed  # never a modelled time against a measured one
         return min(timed, key=lambda v: v.trials[-1].verdict.time_s or 0.0, default=self.baseline)
 
     @property
@@ -188,7 +208,10 @@ class Session:
         if keep:
             self._store.add_event(event, evaluate.now())
         for callback in tuple(self._callbacks):
-            callback(event)
+            try:
+                callback(event)
+            except Exception:  # a view that fails must not take the work with it
+                logging.getLogger(__name__).exception("a subscriber of session %s failed", self.name)
 
     def _progress(self, event: Event) -> None:
         self._say(event, keep=False)
@@ -210,10 +233,15 @@ class Session:
         """`refine` as an awaitable, so that a notebook goes on serving Stop, accept and reject."""
         loop = asyncio.get_running_loop()
         future = self._pool.submit(self._enter, Session.refine, (self,), {"by": by, "instruction": instruction})
-        return await asyncio.wrap_future(future, loop=loop)
+        try:
+            return await asyncio.wrap_future(future, loop=loop)
+        except asyncio.CancelledError:
+            self.stop()
+            raise
 
     def _reload(self) -> None:
-        self._versions = self._store.versions()
+        with self._lock:  # or an older list, read by another thread, could replace a newer one
+            self._versions = self._store.versions()
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
 
@@ -315,8 +343,8 @@ class Session:
         """
         chosen = self.version(version)
         if hunks is None and chosen.trials:
-            return self._accept(version, None, source_hash, reason, by, force)
-        return self._accept_in_turn(version, hunks, source_hash, reason, by, force)
+            return self._accept(chosen.number, None, source_hash, reason, by, force)
+        return self._accept_in_turn(chosen.number, hunks, source_hash, reason, by, force)
 
     @owned
     def _accept_in_turn(self, *arguments: Any) -> Version:
@@ -338,13 +366,15 @@ class Session:
         return self._decide(chosen, "accept", None, reason=reason, by=by, hunks=tuple(picked) if picked is not None else None)
 
     def _merge(self, chosen: Version, picked: list[int]) -> Version:
+        if not picked:
+            raise UserError(f"no hunk of v{chosen.number} was picked: name some, or reject it")
         if chosen.parent is None:
             raise UserError(f"v{chosen.number} has no parent, so it has no hunks; accept it whole")
         parent = self.version(chosen.parent)
         source = hunk_maths.apply(parent.proposal.candidate.source, chosen.proposal.candidate.source, picked)
         if source == chosen.proposal.candidate.source:
             return chosen
-        names = ", ".join(map(str, picked)) or "none"
+        names = ", ".join(map(str, picked))
         title = f"{chosen.proposal.title} (hunks {names} of v{chosen.number})"
         proposal = Proposal(candidate=Candidate(source=source), title=title, reason=f"accepted in part: hunks {names}", by="person", parent=parent.number)
         return self._append(proposal, test=True)

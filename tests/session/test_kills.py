@@ -21,7 +21,7 @@ def test_nothing_accepted_is_lost(tmp_path: Path) -> None:
     random.seed(20261120)
     promised: dict[int, str] = {}
     for _ in range(KILLS):
-        worker = subprocess.Popen([sys.executable, str(script), str(path)], stdout=subprocess.PIPE, text=True)
+        worker = subprocess.Popen([sys.executable, str(script), str(path.parent)], stdout=subprocess.PIPE, text=True)
         assert worker.stdout is not None and worker.stdout.readline().strip() == "ready"
         time.sleep(random.uniform(0.0, 0.2))
         worker.kill()

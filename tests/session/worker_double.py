@@ -1,30 +1,42 @@
-"""Holds a session and works: versions are appended, tested by a light double, accepted; each accept is printed after it returned."""
+"""Holds a session and works: versions are made, tested by a light double, accepted; each accept is printed after it returned."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from workbench.records import Candidate, Check, Decision, Facts, Outcome, Problem, Proposal, Trial, Verdict
-from workbench.store import Store
+from workbench.records import Check, Facts, Job, Outcome, Problem
+from workbench.session import DATABASE, Session
+
+FACTS = Facts(problem_hash="h", kind="other", init_source="", forward_arguments=(), graph=(), parameters=(), cases=(), work=())
+
+
+class Double:
+    """An executor that says of every candidate that it is right."""
+
+    name = "double"
+    stop = None
+
+    def why_not(self) -> str | None:
+        return None
+
+    def run(self, job: Job, /, *, progress: object = None) -> Outcome:
+        return Outcome(executor=self.name, arch=job.arch, device=job.device, checks=(Check(case="c", trial=0, timed=False, passed=True),))
 
 
 def main() -> None:
-    """Append forever; the test kills this process."""
-    path = Path(sys.argv[1])
-    store = Store(path)
-    if not store._rows("SELECT 1 FROM problem"):
-        problem = Problem(name="p", source="s")
-        store.add_problem(problem, Facts(problem_hash="h", kind="other", init_source="", forward_arguments=(), graph=(), parameters=(), cases=(), work=()))
+    """Work forever; the test kills this process."""
+    folder = Path(sys.argv[1])
+    if (folder / DATABASE).exists():
+        session = Session.open(folder)
+    else:
+        session = Session.create(Problem(name="p", source="s"), root=folder.parent, name=folder.name, executor="emulator", facts=FACTS)
+    session._executor = Double()
     print("ready", flush=True)
     while True:
-        known = store.versions()
-        text = f"# version {len(known) + 1}\n" + "x = 1\n" * 50
-        version = store.add_version(Proposal(candidate=Candidate(source=text), title="t", reason="r", by="test", parent=known[-1].number if known else None), "now")
-        outcome = Outcome(executor="double", arch="sm_80", device="H200", checks=(Check(case="c", trial=0, timed=False, passed=True),))
-        store.add_trial(version.number, "job", Trial(outcome=outcome, verdict=Verdict(correct=True), at="now"))
-        store.add_decision(Decision(kind="accept", version=version.number, source_hash=version.source_hash, at="now"))
+        version = session.accept(session.edit(f"# version {len(session.versions) + 1}\n" + "x = 1\n" * 50).number)
         print(f"accepted {version.number} {version.source_hash}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

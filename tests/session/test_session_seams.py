@@ -1,0 +1,141 @@
+"""What holds around a session's loop, with a light executor double: views that fail, machines that differ, readers, cancelled steps."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from worker_double import FACTS, Double
+
+from workbench import evaluate
+from workbench.errors import Stopped, UserError
+from workbench.records import Candidate, Check, Job, Outcome, Problem, Timing
+from workbench.session import DATABASE, Session
+
+
+class Slow(Double):
+    """Works until the session says stop."""
+
+    stop: threading.Event
+
+    def run(self, job: Job, /, *, progress: object = None) -> Outcome:
+        if not self.stop.wait(20):
+            raise AssertionError("nobody stopped it")
+        raise Stopped("stopped")
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    with Session.create(Problem(name="p", source="s"), root=tmp_path, executor="emulator", facts=FACTS) as made:
+        made._executor = Double()
+        yield made
+
+
+def test_a_view_that_fails_does_not_take_the_work_with_it(session: Session, caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[str] = []
+    session.subscribe(lambda event: 1 / 0)
+    session.subscribe(lambda event: seen.append(event.kind))
+    session.accept(session.edit("x = 1\n").number)
+    assert seen == ["proposed", "judged", "decided"] and session.baseline is not None
+    assert "a subscriber of session p failed" in caplog.text
+
+
+def test_a_session_made_on_a_gpu_opens_without_one(session: Session) -> None:
+    session.accept(session.edit("x = 1\n").number)
+    session.close()
+    database = sqlite3.connect(session.folder / DATABASE)
+    database.execute("UPDATE meta SET value = ? WHERE key = 'executor'", (json.dumps("replay"),))  # replay can never run by itself
+    database.commit()
+    database.close()
+    with Session.open(session.folder) as again:
+        assert again.executor_name in ("emulator", "gpu") and again.baseline is not None
+
+
+def test_readers_see_what_a_writer_wrote_and_cannot_decide(session: Session) -> None:
+    session.edit("x = 1\n")
+    with Session.open(session.folder, write=False) as reader:
+        assert reader.versions == session.versions
+        with pytest.raises(UserError, match="reading only"):
+            reader.accept(1)
+
+
+def test_accepting_no_hunk_is_refused(session: Session) -> None:
+    session.accept(session.edit("x = 1\n").number)
+    session.edit("x = 2\n")
+    with pytest.raises(UserError, match="no hunk of v2 was picked"):
+        session.accept(2, hunks=[])
+    assert len(session.versions) == 2 and session.version(2).decision is None
+
+
+def test_decisions_are_served_while_a_step_runs(session: Session) -> None:
+    session.edit("x = 1\n")
+    session.edit("x = 2\n")
+    slow = Slow()
+    slow.stop = session._stop
+    session._executor = slow
+
+    def edit() -> None:
+        with pytest.raises(Stopped):
+            session.edit("x = 3\n")
+
+    worker = threading.Thread(target=edit)
+    worker.start()
+    while len(session.versions) < 3:
+        time.sleep(0.01)
+    start = time.monotonic()
+    session.accept(1)
+    session.reject(2, "not now")
+    assert time.monotonic() - start < 1 and worker.is_alive()
+    session.stop()
+    worker.join(5)
+    assert not worker.is_alive() and [v.decision.kind if v.decision else None for v in session.versions] == ["accept", "reject", None]
+
+
+def test_a_cancelled_step_stops_the_work(session: Session, tmp_path: Path) -> None:
+    slow = Slow()
+    slow.stop = session._stop
+    session._executor = slow
+
+    async def cancelled() -> None:
+        future = session._pool.submit(session._enter, Session.edit, (session, "x = 1\n"), {})
+        step = asyncio.ensure_future(session.step())  # queued behind the edit
+        await asyncio.sleep(0.2)
+        step.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await step
+        with pytest.raises(Stopped):
+            await asyncio.wrap_future(future)
+
+    asyncio.run(cancelled())
+    assert len(session.versions) == 1 and not session.versions[0].trials
+
+
+def test_best_never_sets_a_modelled_time_against_a_measured_one(session: Session) -> None:
+    class Timed(Double):
+        def run(self, job: Job, /, *, progress: object = None) -> Outcome:
+            timing = Timing(case="full", device="H200", samples_s=(0.5,) * 5, median_s=0.5, low_s=0.5, high_s=0.5)
+            return dataclasses.replace(super().run(job), timing=timing)
+
+    session._executor = Timed()
+    session.accept(session.edit("x = 1\n").number)
+    trial = session.version(1).trials[-1]
+    faster = dataclasses.replace(trial.verdict, time_s=0.1, time_provenance="modelled")
+    session.edit("x = 2\n", test=False)
+    session._store.add_trial(2, "job", dataclasses.replace(trial, verdict=faster))
+    session._reload()
+    session.accept(2)
+    assert session.best is not None and session.best.number == 1
+
+
+def test_parameters_without_partner_are_named_in_the_hint() -> None:
+    job = Job(problem=Problem(name="p", source="s"), facts=FACTS, candidate=Candidate(source="x = 1\n"))
+    outcome = Outcome(executor="double", arch="sm_80", device="H200", checks=(Check(case="c", trial=0, timed=False, passed=False, message="off"),), unmapped_parameters=("scale",))
+    verdict = evaluate.judge(job, outcome, None)
+    assert verdict.failure is not None and verdict.failure.kind == "wrong_result" and "scale" in verdict.failure.hint
