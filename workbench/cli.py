@@ -46,7 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
     with _open_problem(arguments) as session:
         _events(session)
         say(str(tables.status(session)))
-        _loop(session, arguments.steps, arguments.by)
+        try:
+            _loop(session, arguments.steps, arguments.by)
+        except (KeyboardInterrupt, Stopped):
+            raise Stopped(f"stopped; everything finished is kept, go on with: cutegen run --resume {session.folder}") from None
         return _finish(session)
 
 
@@ -83,6 +86,13 @@ def _finish(session: Any) -> int:
     return OK if best is not None else NOT_CORRECT
 
 
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
+
+
 def test(arguments: argparse.Namespace) -> int:
     """One verdict on one file."""
     import tempfile
@@ -96,7 +106,7 @@ def test(arguments: argparse.Namespace) -> int:
     if not path.is_file():
         raise UserError(f"no candidate file at {path}")
     with tempfile.TemporaryDirectory() as root, Session.create(load_problem(arguments, None), root=root, executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:
-        version = session.edit(path.read_text(), title=path.name)
+        version = session.edit(_text(path), title=path.name)
         say(str(tables.verdict(version)))
         verdict = version.trials[-1].verdict
         if _json:
@@ -112,7 +122,7 @@ def _stored(name: str | None) -> Any:
         if len(known) != 1:
             raise UserError(f"which session? --session NAME; there are: {', '.join(known) or 'none'}")
         name = known[0]
-    return Session.open(name)
+    return Session.open(name, write=False)
 
 
 def diff(arguments: argparse.Namespace) -> int:
@@ -122,7 +132,7 @@ def diff(arguments: argparse.Namespace) -> int:
 
     paths = [Path(arguments.old), Path(arguments.new)]
     if all(path.is_file() for path in paths):
-        old, new = (path.read_text() for path in paths)
+        old, new = (_text(path) for path in paths)
     else:
         with _stored(arguments.session) as session:
             old, new = (session.version(name).proposal.candidate.source for name in (arguments.old, arguments.new))
@@ -239,6 +249,12 @@ def doctor(arguments: argparse.Namespace) -> int:
     return OK
 
 
+def _steps(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps (0, 1, 2, ...)")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     from workbench.views.commands import problem_arguments
 
@@ -254,7 +270,7 @@ def _parser() -> argparse.ArgumentParser:
 
     one = add("demo", demo, "the loop on a shipped problem; leaves a report and a notebook", "cutegen demo")
     one.add_argument("spec", nargs="?", default="softmax", help="a shipped problem or a file")
-    one.add_argument("--steps", type=int, default=3)
+    one.add_argument("--steps", type=_steps, default=3, help="refinements after the first version (default 3)")
     one.add_argument("--out", default="cutegen-demo", help="folder for what is left behind")
     problem_arguments(one)
     one = add("lab", lab, "JupyterLab on the first tutorial", "cutegen lab -- --no-browser")
@@ -263,7 +279,7 @@ def _parser() -> argparse.ArgumentParser:
     one = add("run", run, "the planner's loop on a problem", "cutegen run softmax --steps 3 --set dim=4096")
     one.add_argument("spec", nargs="?", default="", help="a shipped problem or a file")
     one.add_argument("--by", default="planner")
-    one.add_argument("--steps", type=int, default=3)
+    one.add_argument("--steps", type=_steps, default=3, help="refinements after the first version (default 3)")
     one.add_argument("--resume", metavar="SESSION", help="go on with a stored session")
     problem_arguments(one)
     one = add("test", test, "one verdict; exit status 0 only if correct", "cutegen test softmax best.py")
@@ -291,14 +307,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     _json = arguments.json
     try:
         return int(arguments.function(arguments))
-    except (KeyboardInterrupt, Stopped):
-        print("stopped; everything finished is kept", file=sys.stderr)
+    except (KeyboardInterrupt, Stopped) as error:
+        print(str(error) or "stopped; everything finished is kept", file=sys.stderr)
         return INTERRUPTED
     except WorkbenchError as error:
         print(f"cutegen: {error}", file=sys.stderr)
         return USAGE
     except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it flushes at exit
         return OK
+    except OSError as error:
+        print(f"cutegen: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), file=sys.stderr)
+        return USAGE
     finally:
         from workbench import executors
 

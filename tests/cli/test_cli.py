@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -56,3 +58,40 @@ def test_doctor_says_what_and_why(tmp_path: Path) -> None:
     done = cutegen("doctor", "--json", cwd=tmp_path)
     rows = {row["what"]: row for row in json.loads(done.stdout)}
     assert rows["executor emulator"]["available"] and (rows["executor gpu"]["available"] or rows["executor gpu"]["why"])
+
+
+def test_more_mistakes_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "latin.py").write_bytes("x = 'é'\n".encode("latin-1"))
+    done = cutegen("test", "relu", "latin.py", "--set", "batch_size=8", "--set", "dim=64", cwd=tmp_path)
+    assert done.returncode == 2 and "not UTF-8" in done.stderr and "Traceback" not in done.stderr
+    done = cutegen("run", "relu", "--steps", "-1", cwd=tmp_path)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    (tmp_path / "taken").write_text("a file, not a folder")
+    done = cutegen("demo", "relu", "--out", "taken", cwd=tmp_path)
+    assert done.returncode == 2 and "taken" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_interrupt_keeps_the_session_and_says_how_to_go_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "workbench", "run", "relu", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", "--steps", "9"]
+    environment = {name: value for name, value in os.environ.items() if name != "CUTEGEN_ROOT"}
+    running = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    for line in running.stdout:
+        if line.startswith("--- step 2"):
+            break
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 130 and "cutegen run --resume" in said and "Traceback" not in said
+    history = subprocess.run([sys.executable, "-m", "workbench", "history"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert history.returncode == 0 and "v1" in history.stdout and "accept" in history.stdout
+
+
+def test_history_reads_beside_a_writer(tmp_path: Path) -> None:
+    from workbench.records import Facts, Problem
+    from workbench.session import Session
+
+    facts = Facts(problem_hash="h", kind="other", init_source="", forward_arguments=(), graph=(), parameters=(), cases=(), work=())
+    with Session.create(Problem(name="p", source="s"), executor="emulator", facts=facts) as session:
+        session.edit("x = 1\n", test=False)
+        done = cutegen("history", "--session", "p", cwd=tmp_path)
+        assert done.returncode == 0 and "v1" in done.stdout, done.stderr
