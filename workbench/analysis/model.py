@@ -1,20 +1,28 @@
 """A modelled time from counted work: a first, simple model, for ranking versions, not for claims.
 
-For each launch at the case that was emulated, with the counters C summed over all CTAs:
+For each launch at the case that was emulated, with its counters summed over all CTAs, scaled by s (below):
 
-    warp-instructions  I = thread-instructions / 32
-    T_issue  = I / (SMs * 4 warp schedulers * clock)
-    T_fp32   = FLOPs outside tensor cores / fp32 peak
-    T_tensor = FLOPs on tensor cores / peak of the dtype
-    T_shared = wavefronts / (SMs * clock)                 one wavefront per SM and cycle
-    T_dram   = max(32 B * sectors / (2.5 * bandwidth), distinct bytes / bandwidth)
+    issue         thread-instructions / 32 * s / (SMs * 4 warp schedulers * clock)
+    fp32          FLOPs * s / fp32 peak                          or, on tensor cores, / peak of the dtype
+    shared memory wavefronts * s / (SMs * clock)                 one wavefront per SM and cycle
+    L1            max(requests, sectors / 4) * s / (SMs * clock) one request or 128 bytes per SM and cycle
+    L2            32 B * sectors * s / (1.25 * bandwidth)
+    DRAM          least bytes of the target / attainable bandwidth
+    latency       bytes read * s / (bytes in flight / 790 ns)    Little's law
 
-The first term of T_dram is the L2 path: 2.5 times DRAM bandwidth is inferred, not measured. `distinct bytes` is the least traffic.
-T = max of these / efficiency(occupancy), plus a launch overhead of 3 us per kernel (inferred). efficiency = min(1, warps per SM / 16): with
-fewer resident warps latency shows (inferred).
+    bytes in flight = SMs * resident warps * 32 * bytes per thread and request * loads in flight per thread
+    loads in flight = loads per thread, at most 4; 4 for a kernel that reads over 2.5 times what it writes: it loops over its loads
 
-To say something about the full size, every term is scaled by the ratio of work between the cases (FLOPs for compute terms, bytes for memory
-terms), which assumes that the kernel does the same per element; at full size the whole device is busy. Error: a factor of two is normal.
+T = max of these + 3 us per launch. Compute terms (issue, fp32, tensor cores) are divided by min(1, resident warps per SM / 16): with
+fewer warps the latency of the pipes shows (inferred).
+
+s is the ratio of the reference's FLOPs between target and emulated case: it assumes that the kernel does the same per FLOP at both. It
+overstates kernels with much work per CTA outside their loop (a reduction tree at the end of each row), because rows are short in the
+emulated case. Every requested sector is taken to L2: what L1 would serve again is overstated too. Attainable bandwidth is the measured copy rate where there is one, else 0.88 of the data sheet (the H200's ratio).
+
+Where the constants come from: 790 ns, 1.25 and 4 were fitted to the planner's element-wise and row kernels measured on one H200
+(tests/bench/results/h200_loop_part1.json), 3 us and 16 warps are inferred. On those 32 kernels the model is off by a factor of 1.3 (geometric
+mean), 3.6 at worst. On other devices and on matrix products it is not validated.
 """
 
 from __future__ import annotations
@@ -22,44 +30,89 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.analysis.devices import Device
-from workbench.analysis.occupancy import occupancy
-from workbench.records import KernelBuild, Launch, Work
+from workbench.analysis.occupancy import WARP, Occupancy, occupancy
+from workbench.records import KernelBuild, Launch, LineCounts, Work, record
 
 SCHEDULERS = 4
-L2_FACTOR = 2.5
+SECTOR_BYTES = 32
+SECTORS_PER_CYCLE = 4
+L2_FACTOR = 1.25
+LATENCY_S = 790e-9
+LOADS_IN_FLIGHT = 4
+LOOP_RATIO = 2.5
+ATTAINABLE = 0.88
 LAUNCH_S = 3e-6
 LATENCY_WARPS = 16
 TENSOR = "tensor core"
+COMPUTE = ("issue", "fp32", "tensor cores")
 
 
-def terms(launch: Launch, device: Device, *, work_scale: float, byte_scale: float, tensor_dtype: str) -> dict[str, float]:
-    """Seconds by resource for one launch, scaled from the emulated case to the wanted one."""
+@record
+class Scale:
+    """From the emulated case to the target: ratio of work, least bytes per launch at the target, dtype of products on tensor cores."""
+
+    work: float
+    target_bytes: float
+    tensor_dtype: str
+
+
+def scale_of(emulated: Work, target: Work, launches: int) -> Scale:
+    """How counters of one case are carried to another; the least bytes are shared evenly among the launches."""
+    ratio = target.flops / emulated.flops if emulated.flops else target.least_bytes / max(emulated.least_bytes, 1)
+    return Scale(work=ratio, target_bytes=target.least_bytes / max(launches, 1), tensor_dtype="tfloat32" if target.dtype == "float32" else target.dtype)
+
+
+def resident(launch: Launch, build: KernelBuild | None, device: Device) -> Occupancy:
+    """Occupancy of a launch, static shared memory included."""
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    shared = launch.dynamic_shared_bytes + (build.static_shared_bytes if build else 0)
+    return occupancy(device, threads=threads, registers=build.registers if build else None, shared_bytes=shared)
+
+
+def access_bytes(total: LineCounts) -> float:
+    """Mean bytes per thread of one global-memory request."""
+    return (total.global_read_bytes + total.global_write_bytes) / max(total.global_requests, 1) / WARP
+
+
+def _loads_in_flight(launch: Launch) -> float:
     total = launch.total
+    if total.global_read_bytes > LOOP_RATIO * total.global_write_bytes:
+        return LOADS_IN_FLIGHT
+    threads = launch.block[0] * launch.block[1] * launch.block[2] * launch.grid[0] * launch.grid[1] * launch.grid[2]
+    loads = total.global_read_bytes / max(access_bytes(total), 1.0) / max(threads, 1)
+    return min(max(loads, 1.0), LOADS_IN_FLIGHT)
+
+
+def terms(launch: Launch, build: KernelBuild | None, device: Device, scale: Scale) -> dict[str, float]:
+    """Seconds by resource for one launch, carried to the target case."""
+    total, s = launch.total, scale.work
     rate = device.sms * device.clock_hz
     on_tensor = dict(launch.classes).get(TENSOR, 0) > 0
-    flops = total.flops * work_scale
-    peak = device.peak(tensor_dtype, tensor_cores=True) if on_tensor else device.fp32
-    return {
-        "issue": total.instructions / 32 * work_scale / (SCHEDULERS * rate),
-        "tensor cores" if on_tensor else "fp32": flops / peak,
-        "shared memory": total.shared_wavefronts * work_scale / rate,
-        "L2": 32 * total.global_sectors * work_scale / (L2_FACTOR * device.bandwidth),
-        "DRAM": byte_scale / device.bandwidth,
+    peak = device.peak(scale.tensor_dtype, tensor_cores=True) if on_tensor else device.fp32
+    warps = max(resident(launch, build, device).warps, 1)
+    flight = device.sms * warps * WARP * max(access_bytes(total), 1.0) * _loads_in_flight(launch)
+    parts = {
+        "issue": total.instructions / WARP * s / (SCHEDULERS * rate),
+        "tensor cores" if on_tensor else "fp32": total.flops * s / peak,
+        "shared memory": total.shared_wavefronts * s / rate,
+        "L1": max(total.global_requests, total.global_sectors / SECTORS_PER_CYCLE) * s / rate,
+        "L2": SECTOR_BYTES * total.global_sectors * s / (L2_FACTOR * device.bandwidth),
+        "DRAM": scale.target_bytes / (device.copy_bandwidth or ATTAINABLE * device.bandwidth),
+        "latency": total.global_read_bytes * s * LATENCY_S / flight,
     }
+    hidden = min(1.0, warps / LATENCY_WARPS)
+    return {name: seconds / hidden if name in COMPUTE else seconds for name, seconds in parts.items()}
 
 
 def modelled_time(launches: Sequence[Launch], builds: Sequence[KernelBuild], device: Device, emulated: Work, target: Work) -> tuple[float, str]:
-    """Modelled seconds at `target` from launches counted at `emulated`, and the resource that limits."""
+    """Modelled seconds at `target` from launches counted at `emulated`, and the resource that limits the longest launch."""
+    by_name = {build.kernel: build for build in builds}
+    scale = scale_of(emulated, target, len(launches))
     seconds, worst = 0.0, ("", 0.0)
-    registers = {build.kernel: build.registers for build in builds}
-    scale = target.flops / emulated.flops if emulated.flops else target.least_bytes / max(emulated.least_bytes, 1)
     for launch in launches:
-        parts = terms(launch, device, work_scale=scale, byte_scale=target.least_bytes / len(launches), tensor_dtype=target.dtype if target.dtype != "float32" else "tfloat32")
-        threads = launch.block[0] * launch.block[1] * launch.block[2]
-        resident = occupancy(device, threads=threads, registers=registers.get(launch.kernel), shared_bytes=launch.dynamic_shared_bytes)
-        efficiency = min(1.0, max(resident.warps, 1) / LATENCY_WARPS)
+        parts = terms(launch, by_name.get(launch.kernel), device, scale)
         name = max(parts, key=lambda key: parts[key])
-        seconds += parts[name] / efficiency + LAUNCH_S
+        seconds += parts[name] + LAUNCH_S
         if parts[name] > worst[1]:
             worst = (name, parts[name])
     return seconds, worst[0]

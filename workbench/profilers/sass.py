@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.records import Job, Outcome, Profile
+from workbench.records import Job, KernelBuild, Outcome, Profile
 
 
 class SassProfiler:
@@ -22,7 +22,16 @@ class SassProfiler:
         return None
 
     def profile(self, job: Job, outcome: Outcome, /) -> Profile:
-        """Builds with their mix; spills are named in the summary."""
-        spilled = [build.kernel for build in outcome.builds if build.spill_bytes]
-        said = f"{len(spilled)} kernel(s) spill registers" if spilled else "no kernel spills registers"
+        """Builds with their mix; registers, spills and the most frequent instruction class are in the summary."""
+        said = "; ".join(describe(build) for build in outcome.builds) or "nothing was compiled"
         return Profile(launches=(), builds=outcome.builds, occupancy=(), limits=(), findings=(), summary=said)
+
+
+def describe(build: KernelBuild) -> str:
+    """One kernel in a phrase: registers, spills, the largest class of its instructions."""
+    parts = [f"{build.registers} registers" if build.registers is not None else "registers unknown"]
+    parts.append(f"spills {build.spill_bytes} bytes per thread" if build.spill_bytes else "no spills")
+    if build.mix:
+        name, count = max(build.mix, key=lambda item: item[1])
+        parts.append(f"{count} of {sum(number for _, number in build.mix)} instructions are {name}")
+    return f"{build.kernel}: {', '.join(parts)}"
