@@ -20,6 +20,30 @@ _HINTS = (
 )  # fmt: skip
 
 
+_CODES = {
+    "PHASE_REQUIRES_CONSTANT": "dynamic_value", "ARG_NON_CONSTANT": "dynamic_value", "PHASE_DYNAMIC_INDEX": "dynamic_value", "UNSUP_EARLY_EXIT": "early_exit",
+    "TYPE_UNSTABLE_JOIN": "type_mismatch", "CALL_MISSING_ARG": "arguments", "ARG_ANNOTATION_MISMATCH": "arguments", "INTERNAL": "invalid_ir",
+}  # fmt: skip
+_SAID = re.compile(r"(error(?:\[(\w+)\])?|note|suggestion):\s+(.*?)(?=\n\s*(?:-->|error\b|note:|suggestion:|\||\d+ \|)|\n\s*\n|\Z)", re.S)
+_USELESS = ("report this", "SHOW_STACKTRACE", "TOOLKIT_PATH")
+_LOCATED = re.compile(r'^".*?"\("[^"]*":\d+:\d+\):\s*')  # "source text"("file":line:column): message
+
+
+def _compiler_says(text: str) -> tuple[str, str, str]:
+    """(kind, message, advice) out of a report of CuTe DSL, MLIR or NVVM; empty where it says nothing."""
+    parts = [(word.split("[")[0], code, " ".join(said.split())) for word, code, said in _SAID.findall(text)]
+    errors = [(code, _LOCATED.sub("", said)) for word, code, said in parts if word == "error"]
+    advice = next((said for word, _, said in parts if word == "suggestion" and not any(phrase in said for phrase in _USELESS)), "")
+    if found := re.search(r"extra log: \S+\(\d+\) Error: (.*)", text):
+        arch = re.search(r"sm_\w+", text)
+        return "backend", f"the code generator says: {found[1].strip()}" + (f" (target {arch[0]})" if arch else ""), "an instruction that this architecture does not have, or a wrong operand of one"
+    if not errors:
+        return "", "", ""
+    code = errors[0][0]
+    said = errors[1][1] if code == "INTERNAL" and len(errors) > 1 else errors[0][1]
+    return _CODES.get(code, code.lower()), said, advice
+
+
 def explain_error(error: BaseException, source_file: str, stage: Stage = "run") -> Failure:
     """What went wrong, in one line, with the candidate's own line when the traceback or message names one."""
     if isinstance(error, SyntaxError) and (error.filename == source_file or error.filename is None):
@@ -37,8 +61,13 @@ def explain_error(error: BaseException, source_file: str, stage: Stage = "run") 
         if re.search(pattern, text):
             hint, kind = advice, slug if kind in ("exception", "compile_error", "missing_module") else kind
             break
+    message = _first_line(text)
+    if compiling:
+        slug, said, advice = _compiler_says(text)
+        kind, message = slug or kind, _first_line(said) if said else message
+        hint = advice or ("" if slug else hint)
     detail = _ANSI.sub("", "".join(traceback.format_exception(error)))
-    return Failure(stage=found, kind=kind, message=f"{name}: {_first_line(text)}", line=line, hint=hint, detail=_clean(detail)[-_LIMIT:])
+    return Failure(stage=found, kind=kind, message=f"{name}: {message}", line=line, hint=hint, detail=_clean(detail)[-_LIMIT:])
 
 
 def _inside_dsl(error: BaseException) -> bool:
