@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import math
 from typing import Any
 
@@ -12,8 +13,8 @@ from workbench.analysis.roofline import RooflinePoint
 from workbench.records import Bound, Profile, Version
 from workbench.views.shown import Shown, amount, seconds, table
 
-INK, ROOF, MEASURED, MODELLED = "#7a7a7a", "#c0504d", "#2e7d32", "#1f77b4"
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 380, 70, 50, 34, 20
+INK, ROOF, MEASURED, MODELLED = "#7a7a7a", "#c0504d", "#3f8f43", "#2b83c6"  # mid tones: read on light and on dark
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 700, 400, 70, 50, 34, 20
 
 
 def roofline(session: Any) -> Shown:
@@ -72,29 +73,69 @@ def _svg(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None) ->
     out.append(f'<polyline fill="none" stroke="{ROOF}" stroke-width="2" points="{_path(axes, roof)}"/>')
     if copy:
         out.append(f'<polyline fill="none" stroke="{ROOF}" stroke-dasharray="5 4" points="{_path(axes, [(left, left * copy), (bound.peak_flops / copy, bound.peak_flops)])}"/>')
-    if len(points) > 1:
-        out.append(f'<polyline fill="none" stroke="{INK}" stroke-dasharray="2 3" points="{_path(axes, [(p.intensity, p.rate) for p in points])}"/>')
-    out += [_marker(axes, point, number) for number, point in enumerate(points)]
+    at = axes.x(bound.ridge)
+    out.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{axes.y(bound.peak_flops):.1f}" y2="{HEIGHT - BOTTOM}" stroke="{ROOF}" stroke-dasharray="1 3"/>')
+    out.append(f'<text x="{at + 4:.1f}" y="{HEIGHT - BOTTOM - 6}" fill="{ROOF}">ridge {bound.ridge:.3g} FLOP/B</text>')
+    out += [_step(axes, before, after) for before, after in itertools.pairwise(points)]
+    out += [_marker(axes, point) for point in points] + _labels(axes, points)
+    out += _legend(axes, points, bound, copy)
     out.append(f'<text x="{WIDTH / 2}" y="16" text-anchor="middle" fill="{INK}" font-size="13">{html.escape(_title(bound))}</text>')
     out.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 10}" text-anchor="middle" fill="{INK}">FLOP per byte of least traffic (counted)</text>')
     out.append(f'<text transform="translate(14 {HEIGHT / 2}) rotate(-90)" text-anchor="middle" fill="{INK}">FLOP/s</text></svg>')
     return "".join(out)
 
 
+def _step(axes: _Axes, before: RooflinePoint, after: RooflinePoint) -> str:
+    """A dotted line from one version to the next, with an arrow head where there is room for one."""
+    (x0, y0), (x1, y1) = (axes.x(before.intensity), axes.y(before.rate)), (axes.x(after.intensity), axes.y(after.rate))
+    line = f'<line x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}" stroke="{INK}" stroke-dasharray="2 3"/>'
+    length = math.hypot(x1 - x0, y1 - y0)
+    if length < 24:
+        return line
+    turn, gap = math.degrees(math.atan2(y1 - y0, x1 - x0)), 7 / length
+    return line + f'<path d="M0 0L-8 -4L-8 4Z" fill="{INK}" transform="translate({x1 - gap * (x1 - x0):.1f} {y1 - gap * (y1 - y0):.1f}) rotate({turn:.1f})"/>'
+
+
+def _labels(axes: _Axes, points: tuple[RooflinePoint, ...]) -> list[str]:
+    """One label beside each cluster of markers: versions that lie on each other share it."""
+    clusters: list[tuple[float, float, list[int]]] = []
+    for point in points:
+        x, y = axes.x(point.intensity), axes.y(point.rate)
+        near = next((members for a, b, members in clusters if abs(a - x) < 12 and abs(b - y) < 12), None)
+        if near is None:
+            clusters.append((x, y, [point.version]))
+        else:
+            near.append(point.version)
+    return [f'<text x="{x + 10:.1f}" y="{y + 4:.1f}" fill="{INK}">{", ".join(f"v{number}" for number in numbers)}</text>' for x, y, numbers in clusters]
+
+
+def _legend(axes: _Axes, points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None) -> list[str]:
+    """What each line and marker is, and where its numbers come from: at the right, under the compute roof."""
+    x, y = WIDTH - RIGHT - 232, axes.y(bound.peak_flops) + 22
+    rows = [(f'<line x1="0" x2="16" y1="-4" y2="-4" stroke="{ROOF}" stroke-width="2"/>', f"{amount(bound.peak_flops)}FLOP/s, {amount(bound.bandwidth)}B/s ({bound.rates})")]
+    if copy:
+        rows.append((f'<line x1="0" x2="16" y1="-4" y2="-4" stroke="{ROOF}" stroke-dasharray="5 4"/>', f"copy {amount(copy)}B/s (measured)"))
+    kinds = {point.provenance for point in points}
+    if "modelled" in kinds:
+        rows.append((f'<circle cx="8" cy="-4" r="5" fill="{MODELLED}" stroke="{MODELLED}"/>', "version, modelled (filled: accepted)"))
+    if "measured" in kinds:
+        rows.append((f'<rect x="3" y="-9" width="10" height="10" fill="{MEASURED}" stroke="{MEASURED}"/>', "version, measured (filled: accepted)"))
+    return [f'<g transform="translate({x:.1f} {y + 16 * n:.1f})">{mark}<text x="22" fill="{INK}">{html.escape(said)}</text></g>' for n, (mark, said) in enumerate(rows)]
+
+
 def _path(axes: _Axes, pairs: list[tuple[float, float]]) -> str:
     return " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in pairs if x > 0 and y > 0)
 
 
-def _marker(axes: _Axes, point: RooflinePoint, number: int) -> str:
+def _marker(axes: _Axes, point: RooflinePoint) -> str:
+    """A circle (modelled) or a square (measured), filled when accepted; its tooltip names it."""
     x, y = axes.x(point.intensity), axes.y(point.rate)
     colour = MEASURED if point.provenance == "measured" else MODELLED
     fill = colour if point.accepted else "none"
+    said = f"<title>v{point.version} {html.escape(point.title)}: {seconds(point.time_s)} ({point.provenance})</title>"
     if point.provenance == "measured":
-        shape = f'<rect x="{x - 5:.1f}" y="{y - 5:.1f}" width="10" height="10" fill="{fill}" stroke="{colour}" stroke-width="2"/>'
-    else:
-        shape = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{fill}" stroke="{colour}" stroke-width="2"/>'
-    shift = 10 + 26 * (number % 3)
-    return shape + f'<text x="{x + shift:.1f}" y="{y + 4:.1f}" fill="{colour}">v{point.version}</text>'
+        return f'<rect x="{x - 5:.1f}" y="{y - 5:.1f}" width="10" height="10" fill="{fill}" stroke="{colour}" stroke-width="2">{said}</rect>'
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{fill}" stroke="{colour}" stroke-width="2">{said}</circle>'
 
 
 def _plotly(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None) -> dict[str, Any]:
