@@ -17,6 +17,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 NEW_USER, NEW_NET, NEW_PID, NEW_IPC = 0x1000_0000, 0x4000_0000, 0x2000_0000, 0x0800_0000  # linux/sched.h
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 1, 38, 36  # linux/prctl.h
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # landlock system calls, the same number on every architecture
+SCOPE_SIGNAL = 1 << 1  # no signal to a process outside; needed where there is no process namespace (CUDA)
 READ_RIGHTS = 1 << 0 | 1 << 2 | 1 << 3  # execute, read file, read directory (linux/landlock.h)
 FILE_RIGHTS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # what a rule on a plain file may grant
 ALL_BY_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
@@ -79,8 +80,9 @@ def landlock(readable: Iterable[str], writable: Iterable[str]) -> bool:
         return False
     everything = ALL_BY_ABI[min(abi, 5)]
     network = 3 if abi >= 4 else 0
-    attributes = _Ruleset(everything, network, 0)
-    ruleset = _LIBC.syscall(CREATE_RULESET, ctypes.byref(attributes), 16 if abi >= 4 else 8, 0)
+    scoped = SCOPE_SIGNAL if abi >= 6 else 0
+    attributes = _Ruleset(everything, network, scoped)
+    ruleset = _LIBC.syscall(CREATE_RULESET, ctypes.byref(attributes), 24 if abi >= 6 else 16 if abi >= 4 else 8, 0)
     if ruleset < 0:
         return False
     for paths, rights in ((readable, READ_RIGHTS), (writable, everything)):
