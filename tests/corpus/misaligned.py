@@ -13,7 +13,7 @@ def relu_kernel(x: cute.Tensor, y: cute.Tensor, n: cutlass.Int32):
     i = block * 128 + thread
     if i < n // 4:
         part = cute.make_rmem_tensor(cute.make_layout(4), cutlass.Float32)
-        wide = cute.make_tensor(cute.recast_ptr(x.iterator + 1, dtype=cutlass.Int64), cute.make_layout(2))
+        wide = cute.make_tensor(cute.make_ptr(cutlass.Int64, (x.iterator + 1).toint(), cute.AddressSpace.gmem, assumed_align=8), cute.make_layout(2))
         y[i] = (wide[0] + wide[1]).to(cutlass.Float32)
 
 
