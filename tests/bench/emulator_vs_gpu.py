@@ -1,7 +1,8 @@
 """Each shipped kernel on the emulator and on a GPU, on the same inputs: are the results the same?
 
     python tests/bench/emulator_vs_gpu.py record --sources DIR            no GPU needed: the planner's last version of each problem, as files
-    python tests/bench/emulator_vs_gpu.py run --sources DIR --out FILE    on a machine with a GPU: runs each file on both, in two processes
+    python tests/bench/emulator_vs_gpu.py side --sources DIR --out DIR --device cpu      each file on the emulator, outputs as .npz
+    python tests/bench/emulator_vs_gpu.py run --sources DIR --out FILE    on a machine with a GPU: each file there, beside the emulator's outputs in DIR
 
 `run` writes one row per kernel, shape and output: whether bits are equal, and otherwise the largest distance in units in the last place
 (ULP, of the output's dtype) and the share of elements that differ. Inputs are drawn on the CPU from a fixed seed and handed to both.
@@ -14,6 +15,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import zlib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -80,6 +82,7 @@ def outputs(source: Path, device: str) -> dict[str, numpy.ndarray]:
             with emulated(arch="sm_80", device="H200", counters=False):
                 result = model(*inputs)
         found[case] = result.detach().cpu().contiguous().numpy()
+        found[f"inputs {case}"] = numpy.int64(sum(zlib.crc32(value.numpy().tobytes()) for value in inputs if isinstance(value, torch.Tensor)))
     return found
 
 
@@ -100,15 +103,15 @@ def run(sources: Path, out: Path) -> None:
     """Both sides of every file, then the table."""
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for device in ("cpu", "cuda"):
-            subprocess.run([sys.executable, __file__, "side", "--sources", str(sources), "--out", folder, "--device", device], check=True)
+        subprocess.run([sys.executable, __file__, "side", "--sources", str(sources), "--out", folder, "--device", "cuda"], check=True)
         for source in sorted(sources.glob("*.py")):
-            sides = [Path(folder) / f"{source.stem}.{device}.npz" for device in ("cpu", "cuda")]
+            sides = [sources / f"{source.stem}.cpu.npz", Path(folder) / f"{source.stem}.cuda.npz"]
             if not all(side.exists() for side in sides):
                 rows.append({"kernel": source.stem, "error": "did not run on " + " and ".join(side.suffixes[-2][1:] for side in sides if not side.exists())})
                 continue
             ours, theirs = (numpy.load(side) for side in sides)
-            rows += [compare(source.stem, case, ours[case], theirs[case]) for case in ours.files]
+            rows += [compare(source.stem, case, ours[case], theirs[case]) for case in ours.files if not case.startswith("inputs")]
+            rows[-1]["same_inputs"] = all(int(ours[name]) == int(theirs[name]) for name in ours.files if name.startswith("inputs"))
     gpu = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
     out.write_text(json.dumps({"date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": gpu, "rows": rows}, indent=1) + "\n")
     equal = sum(bool(row.get("bits_equal")) for row in rows)
