@@ -241,6 +241,7 @@ class Check:
     worst_got: float | None = None
     worst_expected: float | None = None
     message: str = ""
+    trivial: str = ""  # "zero" or "constant" when that is all the candidate's output is, and the reference's is not exactly that
 
 
 @record
@@ -327,6 +328,8 @@ class Bound:
     ridge: float  # FLOPs per byte
     rates: str  # where the peak rates come from
     provenance: Provenance = "modelled"
+    floor_s: float | None = None  # with the most permissive rates: what no correct kernel can beat (the suspect test)
+    attainable_s: float | None = None  # with measured ceilings of this device (a copy, a library matmul); None where none was measured
 
 
 @record

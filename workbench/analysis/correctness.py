@@ -1,9 +1,15 @@
 """Comparison of an output with its reference, against the size of what is compared.
 
-An element passes when |got - expected| <= relative * |expected| + relative * scale, where scale is the root mean square of the finite
-reference values: so a task whose outputs are tiny (softmax of a long row) is not passed by zeros, as an absolute tolerance would allow.
-`relative` per dtype (inferred: a small multiple of the unit roundoff times the square root of the reduction length, as rounding errors
-of a random walk grow): 4 * eps * sqrt(length) + 2 * eps, and for TF32 with the eps of its 10-bit mantissa.
+An element passes when |got - expected| <= relative * (|expected| + scale), where scale is the root mean square of the finite reference
+values: so a task whose outputs are tiny (softmax of a long row) is not passed by zeros, as an absolute tolerance would allow. NaN matches
+only NaN, an infinity only the same infinity; integers and bools must be equal.
+
+    relative = 4 eps(dtype) + 8 eps(float32) sqrt(length) [+ 8 eps(tf32)]
+
+The first term is the rounding of the output, and of a few intermediates in its dtype; the second is accumulation in float32, whose rounding
+errors grow like a random walk with the number of terms; the third, only with the TF32 policy, is the truncation of operands to 10 bits,
+which is relative to the products and so does not grow with their number. The factors are inferred: a few times what is typical, so that an
+honest kernel passes with another order of summation, and a lower precision than the policy allows does not.
 """
 
 from __future__ import annotations
@@ -13,20 +19,23 @@ from typing import Any
 
 import numpy as np
 
-EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "tfloat32": 2.0**-10}
+EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "tfloat32": 2.0**-10, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
 
 
 def tolerance(dtype: str, precision: str, length: int = 1) -> float:
-    """Relative tolerance of an output of `dtype` that sums about `length` terms."""
+    """Relative tolerance of an output of `dtype` that sums about `length` terms; 0 for integers and bools."""
     own = EPS.get(dtype, 0.0)
     if not own:
         return 0.0
-    inner = EPS["tfloat32"] if precision == "tf32" and dtype == "float32" else 2.0**-23 if dtype != "float64" else own
-    return 8 * inner * math.sqrt(max(length, 1)) + 4 * own
+    accumulated = 8 * (own if dtype == "float64" else EPS["float32"]) * math.sqrt(max(length, 1))
+    return 4 * own + accumulated + (8 * EPS["tfloat32"] if precision == "tf32" and dtype == "float32" else 0.0)
 
 
 def compare(got: np.ndarray, expected: np.ndarray, *, dtype: str, precision: str, length: int = 1) -> dict[str, Any]:
     """Fields of `records.Check` for one output; `expected` is float64 (or integer, then equality is required)."""
+    if got.shape != expected.shape:
+        message = f"the output has shape {list(got.shape)}, expected {list(expected.shape)}"
+        return {"passed": False, "elements": int(expected.size), "bad_elements": int(expected.size), "max_error": math.inf, "message": message}
     if expected.dtype.kind in "iub":
         bad = got != expected
         return _fields(bad, bad.astype(np.float64) * 2, got, expected)
@@ -39,7 +48,14 @@ def compare(got: np.ndarray, expected: np.ndarray, *, dtype: str, precision: str
         error = np.abs(value - expected) / allowed
     same = (value == expected) | (np.isnan(value) & np.isnan(expected))
     error = np.where(same, 0.0, np.where(np.isfinite(value) & finite, error, np.inf))
-    return _fields(error > 1, error, value, expected)
+    return {**_fields(error > 1, error, value, expected), "trivial": _trivial(value, expected)}
+
+
+def _trivial(got: np.ndarray, expected: np.ndarray) -> str:
+    """What a no-op kernel would leave: all zeros, or one value everywhere, where the reference is not exactly that."""
+    if got.size < 2 or bool((expected == expected.flat[0]).all()) or not bool((got == got.flat[0]).all()):
+        return ""
+    return "zero" if float(got.flat[0]) == 0 else "constant"
 
 
 def _fields(bad: np.ndarray, error: np.ndarray, got: np.ndarray, expected: np.ndarray) -> dict[str, Any]:
@@ -47,7 +63,8 @@ def _fields(bad: np.ndarray, error: np.ndarray, got: np.ndarray, expected: np.nd
         return {"passed": True, "elements": 0}
     worst = np.unravel_index(int(np.argmax(error)), error.shape)
     finite = error[np.isfinite(error)]
-    absolute = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+    with np.errstate(invalid="ignore"):
+        absolute = np.abs(got.astype(np.float64) - expected.astype(np.float64))
     known = np.isfinite(absolute)
     wanted = np.abs(expected.astype(np.float64))
     ratio = absolute[known & (wanted > 0)] / wanted[known & (wanted > 0)]

@@ -1,4 +1,4 @@
-"""GPUs by name: peak rates and limits, each from the maker's data sheet unless a comment says measured."""
+"""GPUs by name: peak rates and limits from the maker's data sheets, and beside them what was measured; a bound uses the data sheet."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ TERA = 1e12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """Dense peak rates in FLOP/s (no sparsity), bandwidth in bytes/s, sizes in bytes."""
+    """Dense peak rates in FLOP/s (no sparsity; int8 in operations/s), bandwidth in bytes/s, sizes in bytes."""
 
     name: str
     arch: str
     sms: int
     clock_hz: float  # boost
     bandwidth: float
-    copy_bandwidth: float | None  # measured: device-to-device copy, bytes read plus written
+    copy_bandwidth: float | None = None  # measured: device-to-device copy, bytes read plus written
     l2_bytes: int
     shared_bytes_per_sm: int
     shared_bytes_per_block: int
@@ -28,32 +28,48 @@ class Device:
     fp64: float
     fp32: float
     tf32: float
-    fp16: float
+    fp16: float  # and bf16, on tensor cores
     fp8: float
-    rates: str
+    int8: float
+    half_vector: float  # fp16 and bf16 off the tensor cores
+    measured: tuple[tuple[str, float], ...] = ()  # dtype -> FLOP/s of a library matmul on random normal data
+    rates: str = "data sheet"
+    measured_on: str = ""  # date and software of what is measured
 
     def peak(self, dtype: str, *, tensor_cores: bool) -> float:
-        """FLOP/s for a torch dtype name ("tfloat32" for the TF32 policy); plain fp32 for anything not on tensor cores."""
+        """FLOP/s by the data sheet for a torch dtype name ("tfloat32" for the TF32 policy); off the tensor cores, that of the vector pipes."""
         if not tensor_cores:
-            return self.fp64 if dtype == "float64" else self.fp32
-        return {"float64": self.fp64, "float32": self.fp32, "tfloat32": self.tf32, "float16": self.fp16, "bfloat16": self.fp16}.get(dtype, self.fp8)
+            return {"float64": self.fp64, "float16": self.half_vector, "bfloat16": self.half_vector}.get(dtype, self.fp32)
+        known = {"float64": self.fp64, "float32": self.fp32, "tfloat32": self.tf32, "float16": self.fp16, "bfloat16": self.fp16, "int8": self.int8}
+        return known.get(dtype, self.fp8)
+
+    def permissive(self, dtype: str, *, tensor_cores: bool) -> float:
+        """The highest FLOP/s that a correct kernel could reach: float32 products may be three TF32 products on tensor cores."""
+        peak = self.peak(dtype, tensor_cores=tensor_cores)
+        return max(peak, self.tf32 / 3) if tensor_cores and dtype == "float32" else peak
+
+    def attainable(self, dtype: str, *, tensor_cores: bool) -> float | None:
+        """Measured FLOP/s of a library matmul in this dtype; None where none was measured, or off the tensor cores."""
+        return dict(self.measured).get(dtype) if tensor_cores else None
 
 
-_SHEET = "data sheet"
-# Sources: NVIDIA A100 80GB SXM, H100 SXM, H200 SXM, B200 (HGX) and GeForce RTX 4090 data sheets; shared memory, registers and
-# block limits from the CUDA programming guide's table of compute capabilities. Tensor rates are dense.
+# Sources: the NVIDIA A100 80GB SXM, H100 SXM, H200 SXM, B200 (HGX) data sheets and the Ada GPU architecture paper's table for the GeForce
+# RTX 4090; fp16 off the tensor cores from the architecture papers (A100 4x fp32, Hopper 2x, Ada 1x; Blackwell taken as Hopper: inferred).
+# Shared memory, registers and block limits: CUDA programming guide, table of compute capabilities. Tensor rates are dense, with fp32
+# accumulation on the RTX 4090. fp64 is the tensor rate where there is one; it is the more permissive.
 _DEVICES = (
-    Device(name="A100", arch="sm_80", sms=108, clock_hz=1.41e9, bandwidth=2.039 * TERA, copy_bandwidth=None, l2_bytes=40 << 20, shared_bytes_per_sm=167_936, shared_bytes_per_block=166_912,
-           fp64=19.5 * TERA, fp32=19.5 * TERA, tf32=156 * TERA, fp16=312 * TERA, fp8=312 * TERA, rates=_SHEET),
-    Device(name="H100", arch="sm_90a", sms=132, clock_hz=1.98e9, bandwidth=3.35 * TERA, copy_bandwidth=None, l2_bytes=50 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
-           fp64=67 * TERA, fp32=67 * TERA, tf32=494.7 * TERA, fp16=989.4 * TERA, fp8=1978.9 * TERA, rates=_SHEET),
-    # copy_bandwidth measured 2026-11-20 on one H200, driver 580.159, torch 2.11.0+cu130
+    Device(name="A100", arch="sm_80", sms=108, clock_hz=1.41e9, bandwidth=2.039 * TERA, l2_bytes=40 << 20, shared_bytes_per_sm=167_936, shared_bytes_per_block=166_912,
+           fp64=19.5 * TERA, fp32=19.5 * TERA, tf32=156 * TERA, fp16=312 * TERA, fp8=312 * TERA, int8=624 * TERA, half_vector=78 * TERA),
+    Device(name="H100", arch="sm_90a", sms=132, clock_hz=1.98e9, bandwidth=3.35 * TERA, l2_bytes=50 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
+           fp64=67 * TERA, fp32=67 * TERA, tf32=494.7 * TERA, fp16=989.4 * TERA, fp8=1978.9 * TERA, int8=1978.9 * TERA, half_vector=133.8 * TERA),
+    # measured: 8192^3 products in torch and a device-to-device copy, clocks as found; one run
     Device(name="H200", arch="sm_90a", sms=132, clock_hz=1.98e9, bandwidth=4.8 * TERA, copy_bandwidth=4.23 * TERA, l2_bytes=60 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
-           fp64=67 * TERA, fp32=67 * TERA, tf32=494.7 * TERA, fp16=989.4 * TERA, fp8=1978.9 * TERA, rates=_SHEET),
-    Device(name="B200", arch="sm_100a", sms=148, clock_hz=1.965e9, bandwidth=8.0 * TERA, copy_bandwidth=None, l2_bytes=126 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
-           fp64=40 * TERA, fp32=80 * TERA, tf32=1125 * TERA, fp16=2250 * TERA, fp8=4500 * TERA, rates=_SHEET),
-    Device(name="RTX4090", arch="sm_89", sms=128, clock_hz=2.52e9, bandwidth=1.008 * TERA, copy_bandwidth=None, l2_bytes=72 << 20, shared_bytes_per_sm=102_400, shared_bytes_per_block=101_376,
-           threads_per_sm=1536, blocks_per_sm=24, fp64=1.29 * TERA, fp32=82.6 * TERA, tf32=82.6 * TERA, fp16=165.2 * TERA, fp8=330.3 * TERA, rates=_SHEET),
+           fp64=67 * TERA, fp32=67 * TERA, tf32=494.7 * TERA, fp16=989.4 * TERA, fp8=1978.9 * TERA, int8=1978.9 * TERA, half_vector=133.8 * TERA,
+           measured=(("bfloat16", 742 * TERA), ("float16", 740 * TERA), ("float32", 50 * TERA)), measured_on="2026-11-20, driver 580.159, torch 2.11.0+cu130"),
+    Device(name="B200", arch="sm_100a", sms=148, clock_hz=1.965e9, bandwidth=8.0 * TERA, l2_bytes=126 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
+           fp64=40 * TERA, fp32=80 * TERA, tf32=1125 * TERA, fp16=2250 * TERA, fp8=4500 * TERA, int8=4500 * TERA, half_vector=160 * TERA),
+    Device(name="RTX4090", arch="sm_89", sms=128, clock_hz=2.52e9, bandwidth=1.008 * TERA, l2_bytes=72 << 20, shared_bytes_per_sm=102_400, shared_bytes_per_block=101_376,
+           threads_per_sm=1536, blocks_per_sm=24, fp64=1.29 * TERA, fp32=82.6 * TERA, tf32=82.6 * TERA, fp16=165.2 * TERA, fp8=330.3 * TERA, int8=660.6 * TERA, half_vector=82.6 * TERA),
 )  # fmt: skip
 
 

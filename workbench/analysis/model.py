@@ -8,7 +8,7 @@ For each launch at the case that was emulated, with its counters summed over all
     L1            max(requests, sectors / 4) * s / (SMs * clock) one request or 128 bytes per SM and cycle
     L2            32 B * sectors * s / (1.25 * bandwidth)
     DRAM          least bytes of the target / attainable bandwidth
-    latency       bytes read * s / (bytes in flight / 790 ns)    Little's law
+    latency       min(bytes read * s, 4 least bytes) / (bytes in flight / 790 ns)    Little's law; more re-reads than that hit in a cache
 
     bytes in flight = SMs * resident warps * 32 * bytes per thread and request * loads in flight per thread
     loads in flight = loads per thread, at most 4; 4 for a kernel that reads over 2.5 times what it writes: it loops over its loads
@@ -20,8 +20,8 @@ s is the ratio of the reference's FLOPs between target and emulated case: it ass
 overstates kernels with much work per CTA outside their loop (a reduction tree at the end of each row), because rows are short in the
 emulated case. Every requested sector is taken to L2: what L1 would serve again is overstated too. Attainable bandwidth is the measured copy rate where there is one, else 0.88 of the data sheet (the H200's ratio).
 
-Where the constants come from: 790 ns, 1.25 and 4 were fitted to the planner's element-wise and row kernels measured on one H200
-(tests/bench/results/h200_loop_part1.json), 3 us and 16 warps are inferred. On those 32 kernels the model is off by a factor of 1.3 (geometric
+Where the constants come from: 790 ns, 1.25 and 4 loads were fitted to the planner's element-wise and row kernels measured on one H200
+(tests/bench/results/h200_loop_part1.json), 3 us, 16 warps and 4 least bytes are inferred. On those 32 kernels the model is off by a factor of 1.3 (geometric
 mean), 3.6 at worst. On other devices and on matrix products it is not validated.
 """
 
@@ -40,6 +40,7 @@ L2_FACTOR = 1.25
 LATENCY_S = 790e-9
 LOADS_IN_FLIGHT = 4
 LOOP_RATIO = 2.5
+PASSES = 4
 ATTAINABLE = 0.88
 LAUNCH_S = 3e-6
 LATENCY_WARPS = 16
@@ -98,7 +99,7 @@ def terms(launch: Launch, build: KernelBuild | None, device: Device, scale: Scal
         "L1": max(total.global_requests, total.global_sectors / SECTORS_PER_CYCLE) * s / rate,
         "L2": SECTOR_BYTES * total.global_sectors * s / (L2_FACTOR * device.bandwidth),
         "DRAM": scale.target_bytes / (device.copy_bandwidth or ATTAINABLE * device.bandwidth),
-        "latency": total.global_read_bytes * s * LATENCY_S / flight,
+        "latency": min(total.global_read_bytes * s, PASSES * scale.target_bytes) * LATENCY_S / flight,
     }
     hidden = min(1.0, warps / LATENCY_WARPS)
     return {name: seconds / hidden if name in COMPUTE else seconds for name, seconds in parts.items()}

@@ -1,4 +1,11 @@
-"""The bound: max(FLOPs / peak, least bytes / bandwidth) (muCUTLASS paper, section 2.3 in our notes: perfect caching, fully fused)."""
+"""The bound: max(FLOPs / peak, least bytes / bandwidth) (muCUTLASS paper, section 2.3 in our notes: perfect caching, fully fused).
+
+Three times from the same work, so that no one number has to serve two purposes:
+
+    bound_s       data-sheet rates for the problem's own precision: the speed of light that fractions are taken of
+    floor_s       the most permissive data-sheet rates: nothing correct is faster, so a time well under it is suspect
+    attainable_s  ceilings measured on this device: what a very good kernel reaches; None where nothing was measured
+"""
 
 from __future__ import annotations
 
@@ -10,8 +17,18 @@ def bound(work: Work, device: Device) -> Bound:
     """The least time in seconds in which `device` could do `work`, and which side limits it."""
     peak = device.peak(work.dtype, tensor_cores=work.tensor_cores)
     compute, memory = work.flops / peak, work.least_bytes / device.bandwidth
+    floor = max(work.flops / device.permissive(work.dtype, tensor_cores=work.tensor_cores), memory)
     return Bound(
         case=work.case, device=device.name, flops=work.flops, least_bytes=work.least_bytes, peak_flops=peak, bandwidth=device.bandwidth,
         compute_s=compute, memory_s=memory, bound_s=max(compute, memory), limited_by="compute" if compute > memory else "memory",
         intensity=work.flops / work.least_bytes if work.least_bytes else 0.0, ridge=peak / device.bandwidth, rates=device.rates,
+        floor_s=floor, attainable_s=_attainable(work, device, compute),
     )  # fmt: skip
+
+
+def _attainable(work: Work, device: Device, compute: float) -> float | None:
+    """With the measured copy rate, and the measured matmul rate where there is one (else the data sheet's)."""
+    if device.copy_bandwidth is None:
+        return None
+    rate = device.attainable(work.dtype, tensor_cores=work.tensor_cores)
+    return max(work.flops / rate if rate else compute, work.least_bytes / device.copy_bandwidth)
