@@ -17,6 +17,7 @@ from workbench.session import Session
 from workbench.views import commands, labcomm
 
 KEY = "_cutegen_magics"
+SLOW = ("problem", "generate", "refine", "edit", "test", "accept", "run")  # may take over a second
 
 
 @magics_class
@@ -62,7 +63,7 @@ class CutegenMagics(Magics):  # type: ignore[misc]
         """Step the generate-test-refine loop: %cutegen help lists the commands."""
         out, line = _out(line)
         try:
-            with _progress(self):
+            with _progress(self, line.strip().partition(" ")[0]):
                 result = commands.run(line, cell, self)
         except Stopped as stopped:
             print(stopped)
@@ -97,7 +98,7 @@ def interactive() -> bool:
 
 
 @contextlib.contextmanager
-def _progress(state: CutegenMagics) -> Any:
+def _progress(state: CutegenMagics, command: str) -> Any:
     """One line that follows the work and gives way to the result; nothing when nobody watches."""
     if not interactive():
         yield

@@ -1,0 +1,77 @@
+"""Static views: HTML that closes what it opens and fetches nothing, numbered hunks, words marked inside a line."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.analysis import devices
+from workbench.analysis.roofline import RooflinePoint
+from workbench.records import Bound
+from workbench.views import diff, plots
+
+VOID = {"col", "meta", "br", "hr"}
+OLD = "".join(f"line_{n} = {n}\n" for n in range(30))
+NEW = OLD.replace("line_2 = 2\n", "line_2 = 7\n").replace("line_28 = 28\n", "line_28 = 28\nmore = '<b>'\n")
+
+
+class Balance(HTMLParser):
+    """Raises when a tag is closed that is not the last opened one."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.feed(page)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert not any(name in ("src", "href") for name, _ in attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_diff_marks_words_folds_equal_lines_and_escapes() -> None:
+    shown = diff.render(OLD, NEW, old_name="v1", new_name="v2", note="seven & <more>")
+    Balance(shown.html)
+    assert "<script" not in shown.html and "<b>" not in shown.html and 'id="hunk-v1-v2-2"' in shown.html
+    assert ">2</del>" in shown.html and ">7</ins>" in shown.html and "equal lines</summary>" in shown.html
+    assert "(2 hunks, +2 −1 lines)" in shown.html
+    assert "@@ hunk 1: line 3 @@" in shown.text and "+ more = '<b>'" in shown.text and "- line_2 = 2" in shown.text
+
+
+def test_equal_sources_say_so() -> None:
+    assert str(diff.render(OLD, OLD, old_name="v1", new_name="v2")) == "v1 and v2 do not differ"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(["a = 1", "b = <2>", "", "  c & d", "é"]), max_size=25), st.lists(st.sampled_from(["a = 1", "b = <3>", "", "x"]), max_size=25))
+def test_every_line_of_both_sides_is_in_the_diff(old: list[str], new: list[str]) -> None:
+    shown = diff.render("".join(f"{line}\n" for line in old), "".join(f"{line}\n" for line in new))
+    if old == new:
+        assert not shown.html
+        return
+    text = "".join(Balance(shown.html).text)
+    assert all(line in text for line in [*old, *new])
+
+
+def test_roofline_svg_names_its_lines_and_shares_labels() -> None:
+    bound = Bound(case="full", device="H200", flops=10**9, least_bytes=10**9, peak_flops=6e13, bandwidth=4.8e12, compute_s=1e-5, memory_s=2e-4, bound_s=2e-4,
+                  limited_by="memory", intensity=1.0, ridge=12.5, rates="data sheet")  # fmt: skip
+    points = tuple(RooflinePoint(version=n, title=f"step {n}", intensity=1.0, rate=rate, time_s=1e9 / rate, provenance="modelled", accepted=n == 1) for n, rate in ((1, 1e11), (2, 2e12), (3, 2.01e12)))
+    svg = plots._svg(points, bound, devices.find("H200").copy_bandwidth)
+    root = ET.fromstring(svg)
+    texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "v1" in texts and "v2, v3" in texts and "ridge 12.5 FLOP/B" in texts
+    assert any("data sheet" in (text or "") for text in texts) and any("modelled" in (text or "") for text in texts) and not any("version, measured" in (text or "") for text in texts)
+    assert svg == plots._svg(points, bound, devices.find("H200").copy_bandwidth)
