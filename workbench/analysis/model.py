@@ -21,8 +21,16 @@ overstates kernels with much work per CTA outside their loop (a reduction tree a
 emulated case. Every requested sector is taken to L2: what L1 would serve again is overstated too. Attainable bandwidth is the measured copy rate where there is one, else 0.88 of the data sheet (the H200's ratio).
 
 Where the constants come from: 790 ns, 1.25 and 4 loads were fitted to the planner's element-wise and row kernels measured on one H200
-(tests/bench/results/h200_loop_part1.json), 3 us, 16 warps and 4 least bytes are inferred. On those 32 kernels the model is off by a factor of 1.3 (geometric
-mean), 3.6 at worst. On other devices and on matrix products it is not validated.
+(tests/bench/results/h200_loop_part1.json, 32 kernels); 3 us, 16 warps and 4 least bytes are inferred. How far off it is (modelled over
+measured, geometric mean of the factor either way):
+
+    fitted      part1, 32 row, middle-axis and ReLU kernels     1.28, at worst 3.6
+    not fitted  part2, 24 kernels                               1.80, at worst 8
+                of which tanh-GELU 1.03; naive and 32x32-tiled square products 1.2 to 1.4; 4x4 and 8x8 outputs per thread 1.4 to 2.3 too fast;
+                matrix-vector in tiles 3 to 8 too fast (the grid at full size does not fill the device, which is not modelled); batched
+                products in tiles wider than the emulated matrices 3 to 8 too slow (what they pad is scaled up)
+
+So the order of such tile sizes on small emulated matrices is not to be trusted. Other devices are not validated.
 """
 
 from __future__ import annotations

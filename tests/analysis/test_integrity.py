@@ -1,0 +1,80 @@
+"""The catalogue is complete, each doubt is raised by what it is about and by nothing else; bounds and devices."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.analysis import devices, hunks, integrity, speed_of_light
+from workbench.records import Bound, Check, KernelBuild, Launch, LineCounts, Outcome, Timing, Work
+
+WORK = Work(case="full", flops=10**9, least_bytes=48 * 10**8, dtype="float32", tensor_cores=False)
+BOUND = speed_of_light.bound(WORK, devices.find("H200"))  # 1 ms
+CHECK = Check(case="full", trial=0, timed=False, passed=True)
+LAUNCH = Launch(kernel="k", grid=(1, 1, 1), block=(32, 1, 1), total=LineCounts(line=0))
+
+
+def measured(seconds: float, ratio: float = 1.0) -> Outcome:
+    timing = Timing(case="full", device="H200", samples_s=(seconds,), median_s=seconds, low_s=seconds, high_s=seconds, wall_ratio=ratio)
+    return Outcome(executor="gpu", arch="sm_90a", device="H200", timing=timing, builds=(KernelBuild(kernel="k", arch="sm_90a"),), checks=(CHECK, replace(CHECK, timed=True)))
+
+
+def test_the_catalogue_has_28_entries_that_say_how_far_they_go() -> None:
+    assert len({item.name for item in integrity.EXPLOITS}) == 28
+    assert all(item.what and item.defence for item in integrity.EXPLOITS)
+    assert {item.held for item in integrity.EXPLOITS} == {"prevented", "detected", "partly", "open"}
+
+
+def test_an_honest_result_raises_no_doubt() -> None:
+    assert integrity.doubts(measured(1.1e-3), BOUND) == ()
+    assert integrity.doubts(Outcome(executor="emulator", arch="sm_80", device="H200", launches=(LAUNCH,), checks=(CHECK,)), BOUND) == ()
+
+
+@pytest.mark.parametrize(("outcome", "said"), [
+    (measured(0.5e-3), "faster than the device can be"), (measured(2e-3, ratio=3.0), "work outside the timed stream"),
+    (replace(measured(2e-3), checks=(CHECK,)), "no output of a timed call was checked"), (replace(measured(2e-3), builds=()), "no CuTe DSL kernel was compiled"),
+    (Outcome(executor="emulator", arch="sm_80", device="H200", checks=(CHECK,)), "no CuTe DSL kernel was launched"),
+    (replace(measured(2e-3), checks=(replace(CHECK, timed=True, trivial="zero"),)), "all zeros"),
+])  # fmt: skip
+def test_each_doubt_is_raised_alone(outcome: Outcome, said: str) -> None:
+    found = integrity.doubts(outcome, BOUND)
+    assert len(found) == 1 and said in found[0] and "\n" not in found[0]
+
+
+def test_three_tf32_products_in_place_of_one_in_float32_are_no_doubt() -> None:
+    work = Work(case="full", flops=2 * 8192**3, least_bytes=12 * 8192**2, dtype="float32", tensor_cores=True)
+    bound = speed_of_light.bound(work, devices.find("H200"))
+    assert bound.floor_s is not None and bound.floor_s < 0.5 * bound.bound_s
+    assert integrity.doubts(measured(0.8 * bound.bound_s), bound) == ()
+    assert integrity.doubts(measured(0.8 * bound.floor_s), bound) != ()
+
+
+@given(st.integers(1, 10**15), st.integers(1, 10**13), st.sampled_from(["float32", "tfloat32", "float16", "bfloat16"]), st.booleans(), st.sampled_from(devices.names()))
+def test_floor_bound_and_attainable_are_in_order(flops: int, least: int, dtype: str, tensor: bool, name: str) -> None:
+    device = devices.find(name)
+    made: Bound = speed_of_light.bound(Work(case="full", flops=flops, least_bytes=least, dtype=dtype, tensor_cores=tensor), device)
+    assert made.floor_s is not None and 0 < made.floor_s <= made.bound_s == max(made.compute_s, made.memory_s)
+    assert made.attainable_s is None or made.attainable_s >= made.bound_s
+    assert (made.attainable_s is None) == (device.copy_bandwidth is None)
+    assert made.limited_by == ("compute" if made.intensity > made.ridge else "memory") or made.compute_s == pytest.approx(made.memory_s)
+
+
+def test_devices_are_found_as_drivers_spell_them() -> None:
+    spelt = {"NVIDIA H200": "H200", "NVIDIA A100-SXM4-80GB": "A100", "NVIDIA H100 80GB HBM3": "H100", "NVIDIA GeForce RTX 4090": "RTX4090", "b200": "B200"}
+    assert {spelling: devices.find(spelling).name for spelling in spelt} == spelt
+    for name in devices.names():
+        device = devices.find(name)
+        rates = [device.peak(dtype, tensor_cores=True) for dtype in ("tfloat32", "float16", "float8_e4m3fn")]
+        assert rates == sorted(rates) and device.shared_bytes_per_block <= device.shared_bytes_per_sm
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c"]), max_size=14), st.lists(st.sampled_from(["a", "b", "c"]), max_size=14))
+def test_hunks_are_numbered_from_one_in_order_and_an_equal_line_lies_between(old: list[str], new: list[str]) -> None:
+    found = hunks.hunks("\n".join(old), "\n".join(new))
+    assert [hunk.index for hunk in found] == list(range(1, len(found) + 1))
+    for before, after in itertools.pairwise(found):
+        assert after.old_start > before.old_start + len(before.old) and after.new_start > before.new_start + len(before.new)
