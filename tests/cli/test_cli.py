@@ -71,10 +71,15 @@ def test_more_mistakes_are_one_line(tmp_path: Path) -> None:
     assert done.returncode == 2 and "taken" in done.stderr and "Traceback" not in done.stderr
 
 
+def heed_interrupts() -> None:
+    """A shell that runs the tests in the background makes its children ignore Ctrl-C: heed it again."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_interrupt_keeps_the_session_and_says_how_to_go_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "workbench", "run", "relu", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", "--steps", "9"]
     environment = {name: value for name, value in os.environ.items() if name != "CUTEGEN_ROOT"}
-    running = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
     assert running.stdout is not None
     for line in running.stdout:
         if line.startswith("--- step 2"):

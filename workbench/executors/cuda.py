@@ -18,7 +18,7 @@ import torch
 from workbench.analysis import correctness
 from workbench.analysis.statistics import median_interval
 from workbench.emulator.hook import recording
-from workbench.executors.exchange import read_values, write_values
+from workbench.executors.exchange import read_outputs, write_values
 from workbench.problems import loading
 from workbench.records import Check, Job, Timing
 from workbench.toolchain import describe_module
@@ -152,7 +152,7 @@ def _compare(job: Job, folder: Path, module: Any, name: str, place: str, trial: 
     result = model(*[value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value for value in inputs])
     del inputs
     expected = list(result) if isinstance(result, (tuple, list)) else [result]
-    got = read_values(folder / "scratch" / "out" / place)
+    got = read_outputs(folder, f"scratch/out/{place}", case.outputs)
     length = max([max(spec.shape, default=1) for spec in case.inputs], default=1)
     out = []
     for n, (value, wanted, spec) in enumerate(zip(got, expected, case.outputs, strict=True)):

@@ -1,14 +1,22 @@
-"""Tensors as raw files between worker processes: bytes plus JSON, never pickle, sizes checked before reading."""
+"""Tensors as raw files between worker processes: bytes plus JSON, never pickle, sizes checked before reading.
+
+What a candidate left is read by `read_outputs` only, which trusts nothing in it: the reference says how many outputs there are, their shapes
+and dtypes, and no link is followed, or the check could be led to compare the expected outputs with themselves.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+
+from workbench.records import TensorSpec
 
 LIMIT_BYTES = 64 << 30
 
@@ -69,3 +77,33 @@ def read_values(folder: Path) -> list[Any]:
             tensor = laid_out.copy_(tensor)
         out.append(tensor)
     return out
+
+
+def read_outputs(root: Path, relative: str, specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
+    """The outputs that an untrusted process left below `root`, contiguous, with the shapes and dtypes of `specs`.
+
+    Raises `ValueError` or `OSError` when a file is missing, has another size, or is reached through a link.
+    """
+    place = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in Path(relative).parts:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+            os.close(place)
+            place = inner
+        return [_read_output(place, f"{n}.bin", spec) for n, spec in enumerate(specs)]
+    finally:
+        os.close(place)
+
+
+def _read_output(place: int, name: str, spec: TensorSpec) -> torch.Tensor:
+    dtype = getattr(torch, spec.dtype)
+    wanted = int(np.prod(spec.shape, dtype=np.int64)) * int(dtype.itemsize)
+    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)  # a pipe must not block the check
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_size != wanted:
+            raise ValueError(f"{name} holds {found.st_size} bytes, not {wanted}")
+        if not wanted:
+            return torch.empty(spec.shape, dtype=dtype)
+        raw = np.fromfile(file, dtype=np.uint8, count=wanted)
+    return torch.from_numpy(raw).view(dtype).reshape(spec.shape)

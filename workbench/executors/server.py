@@ -85,7 +85,19 @@ def _warden(request: dict[str, Any], out: int, status: int) -> None:
         _reap(worker, status)
     os.close(status)
     os.waitpid(init, 0)
+    _end_orphans()
     os._exit(0)
+
+
+def _end_orphans() -> None:
+    """Kill what the worker left running; without a process namespace (CUDA) it has come to the warden, which adopts orphans."""
+    me = psutil.Process()
+    while left := me.children(recursive=True):
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, 0)
 
 
 def _reap(worker: int, status: int) -> None:

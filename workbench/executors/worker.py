@@ -23,7 +23,7 @@ from workbench.emulator import EmulationFault
 from workbench.emulator.hook import emulated
 from workbench.errors import WorkbenchError
 from workbench.executors import sandbox
-from workbench.executors.exchange import read_values, write_values
+from workbench.executors.exchange import read_outputs, read_values, write_values
 from workbench.problems import inspection, loading
 from workbench.records import Case, Check, Failure, Job, Problem
 from workbench.toolchain import describe_module, explain_error
@@ -232,11 +232,11 @@ def check_outputs(folder: Path, request: dict[str, Any], _: bool) -> dict[str, A
     checks = []
     for name, trial in _trials(job):
         expected = read_values(folder / "private" / f"{name}-{trial}")
-        try:
-            got = read_values(folder / "scratch" / "out" / f"{name}-{trial}")
-        except (OSError, ValueError, KeyError, AttributeError) as error:
-            return {"error": f"the candidate's output for case {name} cannot be read: {error}"}
         case = _case(job, name)
+        try:
+            got = read_outputs(folder, f"scratch/out/{name}-{trial}", case.outputs)
+        except (OSError, ValueError) as error:
+            return {"error": f"the candidate's output for case {name} cannot be read: {error}"}
         length = _reduction_length(case)
         for n, (value, wanted, spec) in enumerate(zip(got, expected, case.outputs, strict=True)):
             here = value.to(torch.float64).numpy() if value.is_floating_point() else value.numpy()

@@ -1,0 +1,19 @@
+# expect: stage=check kind=no_output
+import os
+import sys
+
+import torch
+import torch.nn as nn
+
+
+def link(folder, values):
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    os.symlink(f"../../private/{folder.name}", folder)
+
+
+sys.modules["workbench.executors.worker"].write_values = link
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return x.clone().contiguous() * 0

@@ -1,0 +1,90 @@
+"""What a candidate left is read without following links or trusting its description; nothing it started outlives its job."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from workbench import problems
+from workbench.executors.client import server
+from workbench.executors.emulator import prepare
+from workbench.executors.exchange import read_outputs, write_values
+from workbench.executors.inspector import WorkerInspector
+from workbench.records import Candidate, Job, TensorSpec
+
+SPEC = TensorSpec(name="y", shape=(2, 3), dtype="float32", strides=(3, 1))
+
+
+def test_outputs_come_back_bit_equal(tmp_path: Path) -> None:
+    values = [torch.randn(2, 3), torch.arange(4), torch.randn(5).to(torch.bfloat16), torch.tensor(3.0), torch.empty(0, 3)]
+    specs = [
+        TensorSpec(name="y", shape=tuple(v.shape), dtype=str(v.dtype).removeprefix("torch."), strides=tuple(v.stride())) for v in values
+    ]
+    write_values(tmp_path / "out" / "a", values)
+    for got, value in zip(read_outputs(tmp_path, "out/a", specs), values, strict=True):
+        assert got.dtype == value.dtype and torch.equal(got, value)
+
+
+@pytest.mark.parametrize("link", ["folder", "parent", "file"])
+def test_links_are_refused(tmp_path: Path, link: str) -> None:
+    write_values(tmp_path / "private" / "a", [torch.randn(2, 3)])
+    out = tmp_path / "scratch" / "out"
+    if link == "parent":
+        (tmp_path / "scratch").mkdir()
+        out.symlink_to("../private")
+    elif link == "folder":
+        out.mkdir(parents=True)
+        (out / "a").symlink_to("../../private/a")
+    else:
+        (out / "a").mkdir(parents=True)
+        (out / "a" / "0.bin").symlink_to("../../../private/a/0.bin")
+    with pytest.raises(OSError):
+        read_outputs(tmp_path, "scratch/out/a", [SPEC])
+
+
+@pytest.mark.parametrize("size", [0, 23, 25, 1 << 20])
+def test_other_sizes_are_refused(tmp_path: Path, size: int) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "0.bin").write_bytes(bytes(size))
+    with pytest.raises(ValueError, match=f"{size} bytes, not 24"):
+        read_outputs(tmp_path, "a", [SPEC])
+
+
+def test_a_pipe_does_not_block_the_reader(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    os.mkfifo(tmp_path / "a" / "0.bin")
+    with pytest.raises(ValueError):
+        read_outputs(tmp_path, "a", [SPEC])
+
+
+DAEMON = """
+import os, time
+ready, told = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open("pid", "w") as file:
+            file.write(os.readlink("/proc/self"))
+        os.write(told, b"x")
+        time.sleep(600)
+    os._exit(0)
+os.read(ready, 1)
+"""
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_daemon_does_not_outlive_its_job(tmp_path: Path, device: str) -> None:
+    problem = problems.load("relu", settings=(("batch_size", 4), ("dim", 8)))
+    job = Job(problem=problem, facts=WorkerInspector().inspect(problem), candidate=Candidate(source=DAEMON), cases=("shrunk",))
+    folder = prepare(tmp_path, job)
+    workers = server()
+    workers.wait(workers.start_job("candidate", str(folder), wall_s=20.0, device=device))
+    daemon = Path("/proc") / (folder / "scratch" / "pid").read_text()
+    deadline = time.monotonic() + 3
+    while daemon.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not daemon.exists()
