@@ -39,7 +39,7 @@ def verdict(version: Version, *, session: Any = None) -> Shown:
 
 def _tenths(error: float) -> str:
     """The error rounded up coarsely: inputs are fresh each time, so its digits are not the kernel's."""
-    return next((f"{limit:.0%}" for limit in (0.1, 0.25, 0.5) if error < limit), "100%")
+    return next((f"{limit:.0%}" for limit in (0.5,) if error < limit), "100%")
 
 
 def _failure(version: Version) -> list[str]:
