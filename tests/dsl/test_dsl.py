@@ -109,3 +109,34 @@ def test_tensor_cores(tmp_path: Path, mma: str, dtype: torch.dtype, shape: tuple
     got = run(tmp_path, f"gemm(a, b) .tile(64, 64, 32) .mma({mma})", (a, b), ("a", "b"))
     error = (got.double() - a.double() @ b.double()).norm() / (a.double() @ b.double()).norm()
     assert float(error) < {"f16": 1e-3, "bf16": 8e-3, "tf32": 1e-3}[mma]
+
+
+@pytest.mark.parametrize(("mma", "dtype"), [("f16", torch.float16), ("bf16", torch.bfloat16), ("tf32", torch.float32)])
+@pytest.mark.parametrize(("shape", "by_columns"), [((64, 64, 96), ()), ((36, 52, 68), ("a", "b")), ((37, 51, 67), ("b",))])
+def test_multistage_tensor_cores(tmp_path: Path, mma: str, dtype: torch.dtype, shape: tuple[int, int, int], by_columns: tuple[str, ...]) -> None:
+    m, n, k = shape
+    a = torch.randn(k, m).to(dtype).t() if "a" in by_columns else torch.randn(m, k).to(dtype)
+    b = torch.randn(n, k).to(dtype).t() if "b" in by_columns else torch.randn(k, n).to(dtype)
+    bias = torch.randn(n).to(dtype)
+    got = run(tmp_path, f"gemm(a, b) .tile(64, 64, 32) .mma({mma}) .stages(3) >> bias() >> relu()", (a, b, bias), ("a", "b", "bias"))
+    wanted = torch.relu(a.double() @ b.double() + bias.double())
+    assert float((got.double() - wanted).norm() / wanted.norm()) < {"f16": 1e-3, "bf16": 8e-3, "tf32": 1e-3}[mma]
+
+
+@pytest.mark.parametrize("shape", X)
+@pytest.mark.parametrize("threads", [32, 256])
+def test_rows_kept_in_registers(tmp_path: Path, threads: int, shape: str) -> None:
+    x, how = X[shape], f".threads_per_row({threads}) .vector(4) .kept()"
+    w, b = torch.randn(x.shape[1]), torch.randn(x.shape[1])
+    torch.testing.assert_close(run(tmp_path, f"softmax(x) {how}", (x,), ("x",)), x.softmax(-1), rtol=1e-5, atol=1e-7)
+    got = run(tmp_path, f"layernorm(x, eps=1e-05) {how}", (x, w, b), ("x", "w", "b"), (("weight", "w"), ("bias", "b")))
+    torch.testing.assert_close(got, F.layer_norm(x, (x.shape[1],), w, b), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("how", [".threads_per_row(1)", ".threads_per_row(32) .vector(4)", ".threads_per_row(256) .vector(4)"])
+@pytest.mark.parametrize("shape", X)
+def test_matvec(tmp_path: Path, shape: str, how: str) -> None:
+    x = X[shape]
+    vector = torch.randn(x.shape[1])
+    got = run(tmp_path, f"matvec(x, vector, keepdim=1) {how}", (x, vector), ("x", "vector"))
+    torch.testing.assert_close(got, (x @ vector).unsqueeze(-1), rtol=1e-4, atol=1e-4)

@@ -8,11 +8,10 @@ from workbench.dsl.ir import Call, Program, Rejection, Stage, setting
 
 UNARY = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "neg", "abs")
 BINARY = ("add", "sub", "mul", "div", "max", "min")
-ROW = ("softmax", "layernorm", "rmsnorm", "reduce", "crossentropy")
 SETTINGS = {
     "elementwise": ("arch", "threads", "vector"),
-    "softmax": ("arch", "threads_per_row", "vector", "passes"), "layernorm": ("arch", "threads_per_row", "vector"), "rmsnorm": ("arch", "threads_per_row", "vector"),
-    "reduce": ("arch", "threads_per_row", "vector", "threads", "split"), "crossentropy": ("arch", "threads_per_row", "vector"),
+    "softmax": ("arch", "threads_per_row", "vector", "passes", "kept"), "layernorm": ("arch", "threads_per_row", "vector", "kept"), "rmsnorm": ("arch", "threads_per_row", "vector", "kept"),
+    "reduce": ("arch", "threads_per_row", "vector", "threads", "split"), "crossentropy": ("arch", "threads_per_row", "vector", "kept"), "matvec": ("arch", "threads_per_row", "vector"),
     "gemm": ("arch", "layout", "tile", "thread_tile", "mma", "stages"),
 }  # fmt: skip
 EPILOGUES = ("bias", "scale", *UNARY)
@@ -69,6 +68,8 @@ def _values(stage: Stage) -> list[Rejection]:
     vector = setting(stage, "vector")
     if vector is not None and vector not in (1, 2, 4, 8):
         found.append(Rejection(field="vector", value=str(vector), reason="one access moves at most 16 bytes", legal="1, 2, 4, 8"))
+    if setting(stage, "kept") is not None and setting(stage, "vector", 1) == 1:
+        found.append(Rejection(field="kept", value="", reason="a row is kept in registers as vectors; set vector too", legal="with vector 2, 4 or 8"))
     passes = setting(stage, "passes")
     if passes is not None and passes not in (2, 3):
         found.append(Rejection(field="passes", value=str(passes), reason="softmax reads its row two times (online) or three times", legal="2, 3"))
@@ -102,13 +103,19 @@ def _gemm(stage: Stage) -> list[Rejection]:
             threads = m * n // (tm * tn) if m % tm == 0 and n % tn == 0 else 0
             if setting(stage, "mma") is None and not (32 <= threads <= 1024 and threads % 32 == 0):
                 found.append(Rejection(field="thread_tile", value=f"{tm}, {tn}", reason=f"tile {m}x{n} over {tm}x{tn} outputs per thread is {threads} threads", legal="a divisor pair that leaves 32 to 1024 threads in whole warps"))
-            shared = (m + n) * k * 4
+            stages = setting(stage, "stages", 1)
+            shared = (m + n) * k * (2 if setting(stage, "mma") in ("f16", "bf16") else 4) * (stages if isinstance(stages, int) else 1)
             limit = SHARED_LIMIT.get(str(setting(stage, "arch", "sm_80")), 166_912)
             if shared > limit:
-                found.append(Rejection(field="tile", value=str(values), reason=f"needs {shared} bytes of shared memory", legal=f"at most {limit} bytes"))
+                found.append(Rejection(field="tile", value=str(values), reason=f"{f'{stages} stages need' if stages != 1 else 'needs'} {shared} bytes of shared memory", legal=f"at most {limit} bytes"))
     mma = setting(stage, "mma")
     if mma is not None and mma not in ("f16", "bf16", "tf32"):
         found.append(Rejection(field="mma", value=str(mma), reason="tensor cores multiply these", legal="f16, bf16, tf32"))
+    stages = setting(stage, "stages")
+    if stages is not None and (stages not in (2, 3, 4, 5) or mma is None):
+        found.append(Rejection(field="stages", value=str(stages), reason="tiles of k that are in shared memory at once" if mma else "only tensor-core kernels are pipelined; set mma too", legal="2, 3, 4, 5"))
+    if stages is not None and isinstance(tile, tuple) and len(tile) == 3 and (tile[1] % 32 or tile[2] not in (16, 32, 64)):
+        found.append(Rejection(field="tile", value=str(tile), reason="with stages, a warp reads 32 columns and whole swizzled rows", legal="n a multiple of 32; k 16, 32 or 64"))
     if mma is not None and isinstance(tile, tuple) and len(tile) == 3 and (tile[0] % 32 or tile[1] % 16 or tile[2] % 16):
         found.append(Rejection(field="tile", value=str(tile), reason="four warps of mma.sync m16n8k16 tile it", legal="m a multiple of 32, n and k of 16"))
     return found

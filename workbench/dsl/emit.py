@@ -37,7 +37,7 @@ def emit(program: Program, binding: Binding) -> str:
     name = stage.operation.name
     parts = {"elementwise": elementwise.emit, "gemm": gemm.emit}.get(name, rows.emit)(stage, binding)
     extra = [line for line in binding.module_names.splitlines() if line and line not in IMPORTS.splitlines()]
-    imports = "\n".join([*[line for line in extra if line.startswith(("import ", "from "))], IMPORTS])
+    imports = "\n".join([*[line for line in dict.fromkeys([*parts.imports.splitlines(), *extra]) if line.startswith(("import ", "from "))], IMPORTS])
     constants = "\n".join(line for line in extra if not line.startswith(("import ", "from ")))
     head = HEAD.format(text=format_program(program), imports=imports)
     return f"{head}\n{constants + chr(10) if constants else ''}\n{parts.kernels}\n\n{_module(binding, parts.forward)}"

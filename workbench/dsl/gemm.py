@@ -1,4 +1,4 @@
-"""gemm(a, b) -> matrix product kernels: naive, shared-memory tiles with register blocking, tensor cores; with fused epilogues.
+"""gemm(a, b) -> matrix product kernels: naive, shared-memory tiles with register blocking, tensor cores (multistage: `pipelined`); fused epilogues.
 
 Operands are always presented as a (batch, m, k), b (batch, k, n), d (batch, m, n), with whatever strides they have.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import textwrap
 
+from workbench.dsl import pipelined
 from workbench.dsl.ir import Binding, Stage, setting
 from workbench.dsl.pieces import FUNCTIONS, Parts, definitions
 
@@ -42,7 +43,7 @@ def gemm_kernel(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cu
     """Tiles of a and b go through shared memory; each thread keeps PER_M x PER_N outputs in registers."""
     thread, _, _ = cute.arch.thread_idx()
     block_n, block_m, batch = cute.arch.block_idx()
-    memory = cutlass.utils.SmemAllocator()
+    memory = cutlass.memory.SmemAllocator()
     # one extra column, so that the threads of a warp fall into different banks
     tile_a = memory.allocate_tensor(cutlass.Float32, cute.make_layout((TILE_M, TILE_K), stride=(TILE_K + 1, 1)), 16)
     tile_b = memory.allocate_tensor(cutlass.Float32, cute.make_layout((TILE_K, TILE_N), stride=(TILE_N + 1, 1)), 16)
@@ -99,7 +100,7 @@ def gemm_kernel(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cu
     """Tiles of a and b go through shared memory into tensor-core fragments (mma.sync m16n8k{mk})."""
     thread, _, _ = cute.arch.thread_idx()
     block_n, block_m, batch = cute.arch.block_idx()
-    memory = cutlass.utils.SmemAllocator()
+    memory = cutlass.memory.SmemAllocator()
     # rows are padded by 16 bytes, so that the rows of a fragment fall into different banks
     tile_a = memory.allocate_tensor(INPUT, cute.make_layout((TILE_M, TILE_K), stride=(TILE_K + {pad}, 1)), 16)
     tile_b = memory.allocate_tensor(INPUT, cute.make_layout((TILE_N, TILE_K), stride=(TILE_K + {pad}, 1)), 16)
@@ -166,7 +167,7 @@ def _epilogue(stage: Stage, depth: int) -> str:
 
 
 def emit(stage: Stage, binding: Binding) -> Parts:
-    """Naive without a tile, register-blocked with tile and thread_tile, tensor cores with mma."""
+    """Naive without a tile, register-blocked with tile and thread_tile, tensor cores with mma, multistage with mma and stages."""
     functions = definitions(tuple(dict.fromkeys(call.name for call in stage.epilogues if call.name in FUNCTIONS)))
     bias = any(call.name == "bias" for call in stage.epilogues)
     common = {"functions": functions, "parameter": "bias: cute.Tensor, " if bias else "", "argument": "bias, " if bias else ""}
@@ -177,6 +178,10 @@ def emit(stage: Stage, binding: Binding) -> Parts:
     if mma is not None:
         tm, tn, tk = tile if isinstance(tile, tuple) else (64, 64, 32)
         cute_type, operation, mk, pad = OPERATIONS[str(mma)]
+        stages = int(str(setting(stage, "stages", 1)))
+        if stages > 1:
+            piped = pipelined.kernel(str(mma), (tm, tn, tk), stages, operation, mk, _epilogue(stage, 16), common)
+            return Parts(kernels=piped, forward=pipelined.forward(binding, bias), imports="import math")
         text = MMA.format(tm=tm, tn=tn, tk=tk, cute_type=cute_type, operation=operation, mk=mk, pad=pad, order_a=order_a, order_b=order_b, epilogue=_epilogue(stage, 16), **common)
     elif isinstance(tile, tuple):
         thread = setting(stage, "thread_tile", (1, 1))

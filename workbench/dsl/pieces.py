@@ -24,10 +24,11 @@ INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
 @record
 class Parts:
-    """The kernels' text and the body of forward."""
+    """The kernels' text, the body of forward, and what the kernels import beyond torch and CuTe DSL."""
 
     kernels: str
     forward: str
+    imports: str = ""
 
 
 def functions_used(value: object) -> tuple[str, ...]:

@@ -1,4 +1,7 @@
-"""softmax, layernorm, rmsnorm, reduce, crossentropy -> kernels over the rows of a matrix, with 1, 32 or more threads per row."""
+"""softmax, layernorm, rmsnorm, reduce, matvec, crossentropy -> kernels over the rows of a matrix, with 1, 32 or more threads per row.
+
+With `.kept()` each thread loads its part of the row into registers once, however often the kernel walks over it.
+"""
 
 from __future__ import annotations
 
@@ -58,36 +61,55 @@ def {name}({parameters}, rows: cutlass.Int32, columns: cutlass.Int32{constexpr})
 
 
 class _Row:
-    """Writes the loops of one row kernel for a number of threads per row and a vector width."""
+    """Writes the loops of one row kernel for a number of threads per row, a vector width, and whether the row is kept in registers."""
 
-    def __init__(self, threads: int, vector: int, ops: tuple[str, ...]) -> None:
-        self.threads, self.vector, self.ops = threads, vector, ops
+    def __init__(self, threads: int, vector: int, ops: tuple[str, ...], kept: bool = False) -> None:
+        self.threads, self.vector, self.ops, self.kept = threads, vector, ops, kept
         self.lines: list[str] = []
+        if kept:
+            self.add("kept = cute.make_rmem_tensor(cute.make_layout((width, turns)), x.element_type)  # this thread's part of the row")
+            self._walk(["cute.autovec_copy(cute.zipped_divide(x, (width,))[None, row * (columns // width) + part], kept[None, turn])"])
 
     def add(self, text: str) -> None:
         self.lines += text.splitlines()
 
-    def each(self, *body: str, write: str | None = None) -> None:
-        """A loop over this thread's elements of the row: `v` is the element as float32, `column` its index; `write` is stored to y."""
-        if self.vector > 1:
-            self.add("for part in range(lane, columns // width, THREADS_PER_ROW):")
-            self.add("    loaded = cute.make_rmem_tensor(cute.make_layout(width), x.element_type)")
-            self.add("    cute.autovec_copy(cute.zipped_divide(x, (width,))[None, row * (columns // width) + part], loaded)")
-            if write:
-                self.add("    stored = cute.make_rmem_tensor(cute.make_layout(width), y.element_type)")
-            self.add("    for e in cutlass.range_constexpr(width):")
-            self.add("        column = part * width + e")
-            self.add("        v = loaded[e].to(cutlass.Float32)")
+    def _walk(self, body: list[str]) -> None:
+        """The loop over this thread's vectors of the row: `part` is the vector's number in the row."""
+        if self.kept:
+            self.add("for turn in cutlass.range_constexpr(turns):")
+            self.add("    part = turn * THREADS_PER_ROW + lane")
+            self.add("    if part < columns // width:")
             self.lines += [f"        {line}" for line in body]
-            if write:
-                self.add(f"        stored[e] = ({write}).to(y.element_type)")
-                self.add("    cute.autovec_copy(stored, cute.zipped_divide(y, (width,))[None, row * (columns // width) + part])")
         else:
+            self.add("for part in range(lane, columns // width, THREADS_PER_ROW):")
+            self.lines += [f"    {line}" for line in body]
+
+    def each(self, *body: str, write: str | None = None, along: tuple[str, ...] = ()) -> None:
+        """A loop over this thread's elements of the row: `v` is the element as float32, `column` its index; `write` is stored to y.
+
+        `along` names tensors with one element per column; `{name}` in the text stands for such an element as float32.
+        """
+        if self.vector == 1:
+            names = {name: f"{name}[column].to(cutlass.Float32)" for name in along}
             self.add("for column in range(lane, columns, THREADS_PER_ROW):")
             self.add("    v = x[row, column].to(cutlass.Float32)")
-            self.lines += [f"    {line}" for line in body]
+            self.lines += [f"    {line.format(**names)}" for line in body]
             if write:
-                self.add(f"    y[row, column] = ({write}).to(y.element_type)")
+                self.add(f"    y[row, column] = ({write.format(**names)}).to(y.element_type)")
+            return
+        names = {name: f"{name}_part[e].to(cutlass.Float32)" for name in along}
+        lines = []
+        if not self.kept:
+            lines += ["loaded = cute.make_rmem_tensor(cute.make_layout(width), x.element_type)", "cute.autovec_copy(cute.zipped_divide(x, (width,))[None, row * (columns // width) + part], loaded)"]
+        for name in along:
+            lines += [f"{name}_part = cute.make_rmem_tensor(cute.make_layout(width), {name}.element_type)", f"cute.autovec_copy(cute.zipped_divide({name}, (width,))[None, part], {name}_part)"]
+        if write:
+            lines.append("stored = cute.make_rmem_tensor(cute.make_layout(width), y.element_type)")
+        lines += ["for e in cutlass.range_constexpr(width):", f"    v = {'kept[e, turn]' if self.kept else 'loaded[e]'}.to(cutlass.Float32)"]
+        lines += [f"    {line.format(**names)}" for line in body]
+        if write:
+            lines += [f"    stored[e] = ({write.format(**names)}).to(y.element_type)", "cute.autovec_copy(stored, cute.zipped_divide(y, (width,))[None, row * (columns // width) + part])"]
+        self._walk(lines)
 
     def combine(self, name: str, op: str) -> None:
         """Combine a per-thread value over the row's threads."""
@@ -113,14 +135,14 @@ def _fill(row: _Row, stage: Stage) -> tuple[str, str, bool]:
         row.each("square += (v - mean) * (v - mean)")
         row.combine("square", "sum")
         row.add(f"scale = cute.math.rsqrt(square / columns + {named.get('eps', 1e-5)})")
-        row.each(write="(v - mean) * scale * weight[column].to(cutlass.Float32) + bias[column].to(cutlass.Float32)")
+        row.each(write="(v - mean) * scale * {weight} + {bias}", along=("weight", "bias"))
         return "Mean, then variance, then the scaled row.", "weight: cute.Tensor, bias: cute.Tensor", True
     if name == "rmsnorm":
         row.add("square = cutlass.Float32(0.0)")
         row.each("square += v * v")
         row.combine("square", "sum")
         row.add(f"scale = cute.math.rsqrt(square / columns + {named.get('eps', 1e-5)})")
-        row.each(write="v * scale * weight[column].to(cutlass.Float32)")
+        row.each(write="v * scale * {weight}", along=("weight",))
         return "Mean square, then the scaled row.", "weight: cute.Tensor", True
     if name == "crossentropy":
         _maximum_and_total(row, 3)
@@ -129,6 +151,13 @@ def _fill(row: _Row, stage: Stage) -> tuple[str, str, bool]:
         row.add(f"    picked = x[{place}].to(cutlass.Float32)")
         row.add("    y[row] = (cute.math.log(total, fastmath=True) + largest - picked).to(y.element_type)")
         return "Loss of one row: log of the sum of exponentials minus the target's logit.", "target: cute.Tensor", False
+    if name == "matvec":
+        row.add("value = cutlass.Float32(0.0)")
+        row.each("value += v * {vector}", along=("vector",))
+        row.combine("value", "sum")
+        row.add("if lane == 0:")
+        row.add("    y[row] = value.to(y.element_type)")
+        return "The dot product of each row with the vector.", "vector: cute.Tensor", False
     op = str(named.get("op", "sum"))
     row.add(f"value = {START[op]}")
     row.each("value = " + COMBINE[op].format(a="value", b="v"))
@@ -174,7 +203,8 @@ def emit(stage: Stage, binding: Binding) -> Parts:
         return _middle(stage, binding)
     threads, vector = int(str(setting(stage, "threads_per_row", 1))), int(str(setting(stage, "vector", 1)))
     ops = {"softmax": ("max", "sum"), "crossentropy": ("max", "sum"), "reduce": (("sum" if named.get("op") == "mean" else str(named.get("op", "sum"))),)}.get(stage.operation.name, ("sum",))
-    row = _Row(threads, vector, ops)
+    kept = vector > 1 and setting(stage, "kept") is not None
+    row = _Row(threads, vector, ops, kept)
     doc, extra, whole = _fill(row, stage)
     name = stage.operation.name
     parameters = ", ".join(part for part in ("x: cute.Tensor", extra, "y: cute.Tensor") if part)
@@ -186,11 +216,11 @@ def emit(stage: Stage, binding: Binding) -> Parts:
         text += "\n".join(template.format(op=op, combine=COMBINE[op].format(a="value", b="other")) for op in ops)
     text += KERNEL.format(
         name=name, parameters=parameters, arguments=arguments, doc=doc, place=textwrap.indent(place, "    "), body=textwrap.indent("\n".join(row.lines), " " * 8), blocks=blocks, block=block,
-        constexpr=", width: cutlass.Constexpr" if vector > 1 else "", pass_constexpr=", width" if vector > 1 else "",
+        constexpr=", width: cutlass.Constexpr" * (vector > 1) + ", turns: cutlass.Constexpr" * kept, pass_constexpr=", width" * (vector > 1) + ", turns" * kept,
     )  # fmt: skip
     if name == "crossentropy":
         text += MEAN
-    return Parts(kernels=text, forward=_forward(stage, binding, name, arguments, vector, whole))
+    return Parts(kernels=text, forward=_forward(stage, binding, name, arguments, vector, whole, kept))
 
 
 def _placement(threads: int) -> tuple[str, str, int]:
@@ -199,32 +229,39 @@ def _placement(threads: int) -> tuple[str, str, int]:
         return "row = block * 128 + thread\nlane = 0", "(rows + 127) // 128", 128
     if threads == 32:
         return "row = block * 4 + thread // 32\nlane = thread % 32", "(rows + 3) // 4", 128
-    return f"scratch = cutlass.utils.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout({threads // 32}), 16)\nrow = block\nlane = thread", "rows", threads
+    return f"scratch = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout({threads // 32}), 16)\nrow = block\nlane = thread", "rows", threads
 
 
-def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: int, whole: bool) -> str:
+def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: int, whole: bool, kept: bool) -> str:
     bound = dict(binding.operands)
     x = bound.get("x", "x")
-    lines = [f"x = {x}.contiguous()" if x != "x" else "x = x.contiguous()", "columns = x.shape[-1]", "x2 = x.view(-1, columns)", "rows = x2.shape[0]"]
+    along = [item for item in ("weight", "bias", "vector") if item in arguments.replace(",", "").split()]
+    names = ", ".join(("x", *along))  # assigned together: an argument of forward may have one of these names
+    values = ", ".join((f"{x}.contiguous()", *(f"{bound.get(item, item)}.detach().reshape(-1)" for item in along)))
+    lines = [f"{names} = {values}", "columns = x.shape[-1]", "x2 = x.view(-1, columns)", "rows = x2.shape[0]"]
     lines += ["y = torch.empty_like(x)", "y2 = y.view(-1, columns)"] if whole else []
-    if name == "reduce":
+    if name in ("reduce", "matvec"):
         lines += ["y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)", "y2 = y.view(-1)"]
     if name == "crossentropy":
         lines += ["y = torch.empty(rows, dtype=torch.float32, device=x.device)", "y2 = y", "out = torch.empty((), dtype=x.dtype, device=x.device)"]
     align = ""
     if vector > 1:
-        lines += [f"width = {vector} if columns % {vector} == 0 else 1"]
+        starts = " | ".join(f"{item}.data_ptr()" for item in ("x", *along))
+        lines += [f"# vectors of {vector} where every row and every start allows it", f"width = {vector} if columns % {vector} == 0 and ({starts}) % 16 == 0 else 1"]
         align = ", assumed_align=16 if width > 1 else None"
+    if kept:
+        lines += ["turns = -(-columns // (width * THREADS_PER_ROW))  # vectors of the row that each thread keeps"]
     flat = vector > 1  # vector accesses count in vectors over the flattened rows, so that their alignment is known
-    tensors = {
+    tensors: dict[str, str] = {
         "x": f"from_dlpack(x2{'.view(-1)' if flat else ''}{align}).mark_layout_dynamic({'' if flat else 'leading_dim=1'})",
         "y": f"from_dlpack(y2{'.view(-1)' if flat and whole else ''}{align if whole else ''}).mark_layout_dynamic({'leading_dim=1' if whole and not flat else ''})",
+        "target": f"from_dlpack({bound.get('target', 'target')}.detach()).mark_layout_dynamic()",
+        **{item: f"from_dlpack({item}{align}).mark_layout_dynamic()" for item in along},
     }
-    for item in ("weight", "bias", "target"):
-        tensors[item] = f"from_dlpack({bound.get(item, item)}.detach()).mark_layout_dynamic()"
     passed = [tensors[item.strip()] for item in arguments.split(",")]
-    key = "(x.dtype, width)" if vector > 1 else "x.dtype"
-    lines += [f"call({name}, {key}, (", *[f"    {item}," for item in passed], "    cutlass.Int32(rows), cutlass.Int32(columns),", "), (width,))" if vector > 1 else "))"]
+    constants = ["width"] * (vector > 1) + ["turns"] * kept
+    key = f"(x.dtype, {', '.join(constants)})" if constants else "x.dtype"
+    lines += [f"call({name}, {key}, (", *[f"    {item}," for item in passed], "    cutlass.Int32(rows), cutlass.Int32(columns),", f"), ({', '.join(constants)},))" if constants else "))"]
     if name == "crossentropy":
         lines += ["call(mean_of, out.dtype, (from_dlpack(y).mark_layout_dynamic(), from_dlpack(out.view(1)).mark_layout_dynamic(), cutlass.Int32(rows)))", "return out"]
     else:
@@ -233,7 +270,7 @@ def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: 
 
 
 def named_keepdim(stage: Stage) -> bool:
-    """Whether reduce keeps its axis."""
+    """Whether reduce, or matvec, keeps the axis that it sums over."""
     return bool(dict(stage.operation.named).get("keepdim", 0))
 
 
@@ -243,7 +280,7 @@ MEAN = '''
 def mean_kernel(losses: cute.Tensor, out: cute.Tensor, rows: cutlass.Int32):
     """One CTA of 1024 threads averages the losses of all rows."""
     thread, _, _ = cute.arch.thread_idx()
-    scratch = cutlass.utils.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(32), 16)
+    scratch = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(32), 16)
     total = cutlass.Float32(0.0)
     for row in range(thread, rows, 1024):
         total += losses[row]
@@ -302,7 +339,7 @@ def _middle(stage: Stage, binding: Binding) -> Parts:
         lane = thread % 32
         first = thread // 32
         column = block * 32 + lane
-        parts = cutlass.utils.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout((32, {split})), 16)
+        parts = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout((32, {split})), 16)
         value = {START[op]}
         if column < columns:
             for row in range(first, rows, {split}):

@@ -79,6 +79,8 @@ class Batch:
 
     def write(self, name: str, idx: Lanes, value: Value) -> None:
         """Set a register for the active lanes; never in place, so that values may be shared between registers."""
+        if isinstance(value, np.ndarray) and not value.ndim:
+            value = value[()]  # numpy's `where` of scalars is an array of no dimensions; registers hold scalars or one value per lane
         if idx is None:
             self.registers[name] = value
             return

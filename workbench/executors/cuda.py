@@ -1,6 +1,6 @@
 """The GPU side of a worker: run and time a candidate, check its outputs, time torch eager by the same protocol.
 
-Protocol of one timed call: fresh inputs from a seed, L2 flushed by writing twice its size, a device-side sleep so that the host is ahead
+Protocol of one timed call: fresh inputs from a seed that is handed over only now (see handing.py), L2 flushed by writing twice its size, a device-side sleep so that the host is ahead
 and its overhead is hidden, start event, the call, end event, then a device-wide synchronisation. What is still running after the end event
 (another stream) shows up in `wall_ratio`.
 """
@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.cuda import Event, synchronize
 
 from workbench.analysis import correctness
 from workbench.analysis.statistics import median_interval
 from workbench.emulator.hook import recording
 from workbench.executors.exchange import read_outputs, write_values
+from workbench.executors.handing import WARM_UP, ask, done, timed_places
 from workbench.problems import loading
 from workbench.records import Check, Job, Timing
 from workbench.toolchain import describe_module
 from workbench.wire import to_plain
 
-WARM_UP = 3
 SLEEP_CYCLES = 1_000_000  # about half a millisecond: longer than a call takes to enqueue
-CHECKED_TIMED = (3, 11)  # which timed calls' outputs are checked too
-TIMED_SEED = 1 << 40
+CLOCK = time.perf_counter
 
 
 def policy(job: Job) -> None:
@@ -48,29 +48,29 @@ def reference_model(job: Job, module: Any, seed: int) -> torch.nn.Module:
     return loading.build_model(module, "Model", job.problem).cuda()
 
 
-def time_calls(call: Callable[[list[Any]], Any], inputs_of: Callable[[int], list[Any]], seeds: list[int], keep: Callable[[int, Any], None]) -> tuple[list[float], float]:
-    """Seconds of each call, and the median ratio of time to the device-wide end over time to the end event."""
+def time_calls(call: Callable[[list[Any]], Any], inputs_of: Callable[[int], list[Any]], count: int, after_call: Callable[[int, Any], None]) -> tuple[list[float], float]:
+    """Seconds of each of `count` calls after the warm-up, and the median ratio of time to the device-wide end over time to the end event."""
     size = 2 * torch.cuda.get_device_properties(0).L2_cache_size
     flush = torch.empty(size, dtype=torch.uint8, device="cuda")
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start, end = Event(enable_timing=True), Event(enable_timing=True)
     samples, ratios = [], []
-    for number, seed in enumerate(seeds):
-        inputs = inputs_of(seed)
-        torch.cuda.synchronize()
+    for number in range(WARM_UP + count):
+        inputs = inputs_of(number)
+        synchronize()
         flush.fill_(number & 127)
         torch.cuda._sleep(SLEEP_CYCLES)
         start.record()
         output = call(inputs)
         end.record()
         end.synchronize()
-        after = time.perf_counter()
-        torch.cuda.synchronize()
-        late = time.perf_counter() - after
+        after = CLOCK()
+        synchronize()
+        late = CLOCK() - after
         seconds = start.elapsed_time(end) * 1e-3
         if number >= WARM_UP:
             samples.append(seconds)
             ratios.append((seconds + max(late - 20e-6, 0.0)) / seconds)
-            keep(number - WARM_UP, output)
+        after_call(number, output)
         del inputs, output
     return samples, sorted(ratios)[len(ratios) // 2]
 
@@ -84,13 +84,12 @@ def timing_of(samples: list[float], ratio: float, case: str) -> Timing:
 def run_candidate(job: Job, folder: Path, module: Any, source_file: str, reply: dict[str, Any], validate: Callable[..., Any], digest: Callable[..., str], reject: Callable[..., Exception]) -> None:
     """All trials, then the timed calls; outputs go to `scratch/out`, timing to `scratch/timing.json`."""
     policy(job)
-    seeds = json.loads((folder / "given" / "seeds.json").read_text())
     with recording() as modules, torch.no_grad():
         for name in job.cases:
             problem_module = loading.load_module(job.problem, settings_of(job, name))
             model = None
             for trial in range(job.trials):
-                seed = seeds[f"{name}-{trial}"]
+                seed = ask(folder, f"{name}-{trial}")
                 reference = reference_model(job, problem_module, seed)
                 if model is None:
                     model = loading.build_model(module, "ModelNew", job.problem, init_from=problem_module).cuda()
@@ -104,43 +103,49 @@ def run_candidate(job: Job, folder: Path, module: Any, source_file: str, reply: 
                 values = validate(job, name, output, [])
                 if digest(inputs) != before:
                     raise reject()
+                done(folder, f"{name}-{trial}")
                 write_values(folder / "scratch" / "out" / f"{name}-{trial}", values)
                 del inputs, output, values
             if job.timed_calls and model is not None:
-                _time_candidate(job, folder, problem_module, model, name, seeds[f"{name}-{job.trials - 1}"])
+                _time_candidate(job, folder, problem_module, model, name)
     builds = [build for item in modules for build in describe_module(item.ptx, item.cubin, job.arch, want_sass=job.want_sass)]
     reply["builds"] = [to_plain(build) for build in builds]
 
 
-def _time_candidate(job: Job, folder: Path, problem_module: Any, model: Any, name: str, base: int) -> None:
-    def keep(number: int, output: Any) -> None:
-        if number in CHECKED_TIMED:
-            write_values(folder / "scratch" / "out" / f"{name}-timed-{number}", list(output) if isinstance(output, (tuple, list)) else [output])
+def _time_candidate(job: Job, folder: Path, problem_module: Any, model: Any, name: str) -> None:
+    places = timed_places(job, name)
 
-    seeds = [base ^ (TIMED_SEED + n) for n in range(WARM_UP + job.timed_calls)]
-    samples, ratio = time_calls(lambda inputs: model(*inputs), lambda seed: loading.make_inputs(problem_module, job.problem, seed, "cuda"), seeds, keep)
+    def inputs_of(number: int) -> list[Any]:
+        return loading.make_inputs(problem_module, job.problem, ask(folder, places[number]), "cuda")
+
+    def hand_over(number: int, output: Any) -> None:
+        if done(folder, places[number]):
+            write_values(folder / "scratch" / "out" / places[number], list(output) if isinstance(output, (tuple, list)) else [output])
+
+    samples, ratio = time_calls(lambda inputs: model(*inputs), inputs_of, job.timed_calls, hand_over)
     (folder / "scratch" / "timing.json").write_text(json.dumps(to_plain(timing_of(samples, ratio, name))))
 
 
 def check(job: Job, folder: Path) -> dict[str, Any]:
-    """Recompute the reference in float64 for every output that was left, compare, and time torch eager."""
+    """Recompute the reference in float64 for every output that was asked for, compare, and time torch eager."""
     policy(job)
-    seeds = json.loads((folder / "private" / "seeds.json").read_text())
+    private = json.loads((folder / "private" / "calls.json").read_text())
+    seeds, kept = private["seeds"], private["kept"]
     checks, reference = [], None
     with torch.no_grad():
         for name in job.cases:
             module = loading.load_module(job.problem, settings_of(job, name))
             last = seeds[f"{name}-{job.trials - 1}"]
-            todo = [(f"{name}-{trial}", trial, seeds[f"{name}-{trial}"], seeds[f"{name}-{trial}"] ^ 1, False) for trial in range(job.trials)]
-            if job.timed_calls:
-                todo += [(f"{name}-timed-{n}", n, last, last ^ (TIMED_SEED + n + WARM_UP), True) for n in CHECKED_TIMED if n < job.timed_calls]
-            for place, trial, model_seed, input_seed, timed in todo:
-                checks += _compare(job, folder, module, name, place, trial, model_seed, input_seed, timed)
-                torch.cuda.empty_cache()
-            if job.timed_calls:
+            for trial in range(job.trials):
+                seed = seeds[f"{name}-{trial}"]
+                checks += _compare(job, folder, module, name, f"{name}-{trial}", trial, seed, seed ^ 1, False)
+            places = timed_places(job, name)
+            for number, place in enumerate(places):
+                if place in kept:
+                    checks += _compare(job, folder, module, name, place, number - WARM_UP, last, seeds[place], True)
+            if places:
                 model = reference_model(job, module, last)
-                count = [last ^ (TIMED_SEED + n) for n in range(WARM_UP + job.timed_calls)]
-                samples, ratio = time_calls(lambda inputs, m=model: m(*inputs), lambda seed, p=module: loading.make_inputs(p, job.problem, seed, "cuda"), count, lambda n, o: None)  # type: ignore[misc]
+                samples, ratio = time_calls(lambda inputs, m=model: m(*inputs), lambda n, p=module, s=places: loading.make_inputs(p, job.problem, seeds[s[n]], "cuda"), job.timed_calls, lambda n, o: None)  # type: ignore[misc]
                 reference = timing_of(samples, ratio, name)
     return {"checks": checks, "reference": to_plain(reference) if reference else None, "versions": {"cuda": torch.version.cuda, "gpu": torch.cuda.get_device_name(0)}}
 
@@ -158,6 +163,8 @@ def _compare(job: Job, folder: Path, module: Any, name: str, place: str, trial: 
     for n, (value, wanted, spec) in enumerate(zip(got, expected, case.outputs, strict=True)):
         fields = compare_on_device(value.cuda(), wanted, spec.dtype, job.problem.precision, length)
         out.append(to_plain(Check(case=name, trial=trial, timed=timed, output=n, **fields)))
+    del got, expected, result
+    torch.cuda.empty_cache()
     return out
 
 
@@ -172,7 +179,8 @@ def compare_on_device(got: torch.Tensor, expected: torch.Tensor, dtype: str, pre
         value, want = flat[at : at + step].double(), wanted[at : at + step].double()
         allowed = relative * (want.abs() + scale) + 1e-300
         gap = (value - want).abs()
-        error = torch.where(value == want, torch.zeros_like(gap), gap / allowed)
+        same = (value == want) | (value.isnan() & want.isnan())
+        error = torch.where(same, torch.zeros_like(gap), gap / allowed)
         error = torch.nan_to_num(error, nan=float("inf"), posinf=float("inf"))
         bad += int((error > 1).sum().item())
         largest = max(largest, float(torch.nan_to_num(gap).max().item()))

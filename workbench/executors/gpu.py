@@ -17,6 +17,7 @@ from typing import Any
 from workbench.errors import ProblemError
 from workbench.executors.client import server
 from workbench.executors.emulator import candidate_outcome, prepare, require, wrong_result
+from workbench.executors.handing import Handing, draw
 from workbench.protocols import Progress
 from workbench.records import Check, Event, Failure, Job, Outcome, Timing
 from workbench.wire import from_plain
@@ -51,10 +52,15 @@ class GpuExecutor:
         place = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
         with tempfile.TemporaryDirectory(prefix="cutegen-job-", dir=place, ignore_cleanup_errors=True) as name:
             folder = prepare(Path(name), job)
-            shutil.copy(folder / "private" / "seeds.json", folder / "given" / "seeds.json")  # inputs are drawn on the device from these
-            workers = server()
+            seeds, kept = draw(job)
+            (folder / "private" / "calls.json").write_text(json.dumps({"seeds": seeds, "kept": sorted(kept)}))
+            workers, handing = server(), Handing(folder, job, seeds, kept)
             say(Event(kind="running", message="compiling, running and timing on the GPU", fraction=0.1))
-            said = workers.wait(workers.start_job("candidate", str(folder), wall_s=job.wall_limit_s, memory_bytes=job.memory_limit_bytes, device="cuda"), self.stop)
+            handing.start()
+            try:
+                said = workers.wait(workers.start_job("candidate", str(folder), wall_s=job.wall_limit_s, memory_bytes=job.memory_limit_bytes, device="cuda"), self.stop)
+            finally:
+                handing.finish()
             outcome = candidate_outcome(job, folder, said, self.name)
             timing = self._timing(folder, outcome)
             outcome = replace(outcome, timing=timing)

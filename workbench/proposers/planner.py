@@ -57,21 +57,34 @@ def ladder(found: Computation, precision: str, itemsize: int) -> tuple[Rung, ...
     ]
     if found.kind == "softmax":
         rungs.append(Rung(settings=(_set("threads_per_row", 256), _set("vector", wide), _set("passes", 2)), title="online softmax", reason="maximum and sum in one pass: the row is read twice instead of three times", need="passes"))
+    if found.kind in ("softmax", "layernorm", "rmsnorm", "crossentropy"):
+        rungs += [
+            Rung(settings=(_set("threads_per_row", 256), _set("vector", wide), Call(name="kept")), title="row kept in registers", reason="the row is read from memory once, however often the kernel walks over it", need="passes"),
+            Rung(settings=(_set("threads_per_row", 1024), _set("vector", wide), Call(name="kept")), title="1024 threads keep the row", reason="a quarter of the registers per thread, so that long rows fit", need="parallel"),
+        ]
     return tuple(rungs)
 
 
 def _gemm_ladder(found: Computation, precision: str) -> tuple[Rung, ...]:
-    rungs = [
+    start = (
         Rung(settings=(), title="one output per thread", reason="the simplest correct kernel: every operand is read from global memory each time"),
         Rung(settings=(_set("tile", 32, 32, 16), _set("thread_tile", 2, 2)), title="tiles through shared memory", reason="each element that is loaded serves 32 outputs instead of one", need="sectors"),
-        Rung(settings=(_set("tile", 64, 64, 16), _set("thread_tile", 4, 4)), title="4x4 outputs per thread", reason="register blocking: eight shared-memory reads feed sixteen multiply-adds", need="wavefronts"),
-        Rung(settings=(_set("tile", 128, 128, 8), _set("thread_tile", 8, 8)), title="8x8 outputs per thread", reason="sixteen shared-memory reads feed sixty-four multiply-adds", need="wavefronts"),
-    ]
+    )
     mma = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}.get(precision)
     if mma:
-        rungs.insert(2, Rung(settings=(_set("tile", 64, 64, 32), _set("mma", mma)), title="tensor cores", reason=f"mma.sync on {mma}: the tensor cores have many times the rate of the fp32 pipes", need="tensor"))
-        rungs.insert(3, Rung(settings=(_set("tile", 128, 64, 32), _set("mma", mma)), title="128x64 tiles on tensor cores", reason="a larger tile re-uses each element more often", need="sectors"))
-    return tuple(rungs)
+        tensor = _set("mma", mma)
+        return (
+            *start,
+            Rung(settings=(_set("tile", 64, 64, 32), tensor), title="tensor cores", reason=f"mma.sync on {mma}: the tensor cores have many times the rate of the fp32 pipes", need="tensor"),
+            Rung(settings=(_set("tile", 64, 64, 32), tensor, _set("stages", 3)), title="three stages of cp.async", reason="copies that bypass registers run while the tensor cores work on the tile before", need="parallel"),
+            Rung(settings=(_set("tile", 128, 128, 32), tensor, _set("stages", 3)), title="128x128 tiles", reason="a larger tile re-uses each element more often", need="sectors"),
+            Rung(settings=(_set("tile", 128, 128, 32), tensor, _set("stages", 4)), title="four stages", reason="one more tile in flight hides more of the memory's latency", need="parallel"),
+        )
+    return (
+        *start,
+        Rung(settings=(_set("tile", 64, 64, 16), _set("thread_tile", 4, 4)), title="4x4 outputs per thread", reason="register blocking: eight shared-memory reads feed sixteen multiply-adds", need="wavefronts"),
+        Rung(settings=(_set("tile", 128, 128, 8), _set("thread_tile", 8, 8)), title="8x8 outputs per thread", reason="sixteen shared-memory reads feed sixty-four multiply-adds", need="wavefronts"),
+    )
 
 
 def _total(ask: Ask) -> LineCounts | None:

@@ -18,7 +18,7 @@ REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min"}
 
 @record
 class Computation:
-    """kind: elementwise, softmax, layernorm, rmsnorm, reduce, crossentropy or gemm; operands name -> Python expression in forward."""
+    """kind: elementwise, softmax, layernorm, rmsnorm, reduce, matvec, crossentropy or gemm; operands name -> Python expression in forward."""
 
     kind: str
     operation: Call
@@ -164,7 +164,7 @@ def _number(text: str) -> float | None:
 def _gemm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     epilogues: list[Call] = []
     op = by_name.get(output)
-    while op is not None and _short(op) not in ("mm", "bmm", "addmm"):
+    while op is not None and _short(op) not in ("mm", "bmm", "addmm", "mv"):
         call = _epilogue(op)
         if call is None:
             return None
@@ -181,6 +181,13 @@ def _gemm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computati
         epilogues.insert(0, Call(name="bias"))
     a, b = _operand(by_name, names[0]), _operand(by_name, names[1])
     if a is None or b is None:
+        return None
+    if (_short(op) == "mv" or (_short(op) == "mm" and op.result[0].shape[-1] == 1)) and not a[1]:
+        if epilogues:
+            return None
+        keep = (("keepdim", 1),) if _short(op) == "mm" else ()
+        return Computation(kind="matvec", operation=Call(name="matvec", positional=("x", "vector"), named=keep), operands=(("x", a[0]), ("vector", b[0])))
+    if _short(op) == "mv":
         return None
     layout = tuple((name, "column") for name, (_, column) in (("a", a), ("b", b)) if column)
     return Computation(kind="gemm", operation=Call(name="gemm", positional=("a", "b")), operands=(("a", a[0]), ("b", b[0]), *bias), epilogues=tuple(epilogues), layout=layout)
