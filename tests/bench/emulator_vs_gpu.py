@@ -18,6 +18,7 @@ import tempfile
 import zlib
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy
 
@@ -25,7 +26,8 @@ import workbench.problems as problems
 from workbench.records import Precision
 
 SEED = 20261120
-PRECISIONS: tuple[Precision, ...] = ("fp32",)
+TENSOR_CORES: tuple[tuple[str, Precision], ...] = tuple((name, precision) for name in ("matmul", "matmul_transposed") for precision in ("tf32", "fp16", "bf16"))
+KERNELS = Path(__file__).parent / "kernels"  # hand-written candidates beside their problems
 INTEGER_VIEW = {"float32": numpy.int32, "float16": numpy.int16, "float64": numpy.int64}
 
 
@@ -34,20 +36,25 @@ def record(sources: Path) -> None:
     from workbench.session import Session
 
     sources.mkdir(parents=True, exist_ok=True)
+    for path in sorted(KERNELS.glob("*_problem.py")):
+        name = path.stem.removesuffix("_problem")
+        (sources / f"{name}.py").write_text((KERNELS / f"{name}.py").read_text())
+        cases = {"shrunk": {"N": 4096}, "odd": {"N": 1031}}
+        (sources / f"{name}.json").write_text(json.dumps({"problem": str(path.relative_to(Path.cwd())), "precision": "fp32", "cases": cases}))
+    wanted: list[tuple[str, Precision]] = [*((name, "fp32") for name in problems.shipped()), *TENSOR_CORES]
     with tempfile.TemporaryDirectory() as folder:
-        for name in problems.shipped():
-            for precision in PRECISIONS:
-                with Session.create(problems.load(name, precision=precision), root=folder, executor="emulator", arch="sm_80") as session:
-                    versions = session.run(steps=3)
-                    for version in versions:
-                        if not version.trials or not version.trials[-1].verdict.correct:
-                            continue
-                        stem = f"{name}-{precision}-v{version.number}"
-                        (sources / f"{stem}.py").write_text(version.proposal.candidate.source)
-                        cases = [case for case in session.facts.cases if case.name in ("shrunk", "odd")]
-                        meta = {"problem": name, "precision": precision, "cases": {case.name: dict(case.settings) for case in cases}}
-                        (sources / f"{stem}.json").write_text(json.dumps(meta))
-                        print(stem, flush=True)
+        for name, precision in wanted:
+            with Session.create(problems.load(name, precision=precision), root=folder, executor="emulator", arch="sm_80") as session:
+                versions = session.run(steps=6)
+                for version in versions:
+                    if not version.trials or not version.trials[-1].verdict.correct:
+                        continue
+                    stem = f"{name}-{precision}-v{version.number}"
+                    (sources / f"{stem}.py").write_text(version.proposal.candidate.source)
+                    cases_of = [case for case in session.facts.cases if case.name in ("shrunk", "odd")]
+                    meta = {"problem": name, "precision": precision, "cases": {case.name: dict(case.settings) for case in cases_of}}
+                    (sources / f"{stem}.json").write_text(json.dumps(meta))
+                    print(stem, flush=True)
 
 
 def outputs(source: Path, device: str) -> dict[str, numpy.ndarray]:
@@ -81,9 +88,15 @@ def outputs(source: Path, device: str) -> dict[str, numpy.ndarray]:
         else:
             with emulated(arch="sm_80", device="H200", counters=False):
                 result = model(*inputs)
-        found[case] = result.detach().cpu().contiguous().numpy()
-        found[f"inputs {case}"] = numpy.int64(sum(zlib.crc32(value.numpy().tobytes()) for value in inputs if isinstance(value, torch.Tensor)))
+        found[case] = plain(result)
+        found[f"inputs {case}"] = numpy.int64(sum(zlib.crc32(plain(value).tobytes()) for value in inputs if isinstance(value, torch.Tensor)))
     return found
+
+
+def plain(value: Any) -> numpy.ndarray:
+    """A tensor as numpy; bfloat16, which numpy lacks, as the upper half of float32 (exact)."""
+    value = value.detach().cpu().contiguous()
+    return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
 
 
 def compare(name: str, case: str, here: numpy.ndarray, there: numpy.ndarray) -> dict[str, object]:
@@ -92,7 +105,7 @@ def compare(name: str, case: str, here: numpy.ndarray, there: numpy.ndarray) -> 
     view = INTEGER_VIEW.get(str(here.dtype))
     if not row["bits_equal"] and view is not None:
         ordered = [numpy.where(a.view(view) < 0, numpy.int64(numpy.iinfo(view).min) - a.view(view), a.view(view)).astype(numpy.int64) for a in (here, there)]
-        distance = numpy.abs(ordered[0] - ordered[1])
+        distance = numpy.abs(ordered[0] - ordered[1]) // (65_536 if "-bf16-" in name else 1)  # bfloat16 is the upper half of float32
         scale = float(numpy.abs(there.astype(numpy.float64)).max()) or 1.0
         gap = float(numpy.abs(here.astype(numpy.float64) - there.astype(numpy.float64)).max())
         row |= {"max_ulp": int(distance.max()), "share_differing": float((distance > 0).mean()), "max_gap_over_max_value": gap / scale}
