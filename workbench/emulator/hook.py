@@ -165,7 +165,8 @@ class _Patches:
         def load_library(self: Any) -> Any:
             emulation.loading = CompiledModule(self.__ptx__ or "", self.__cubin__ or b"")
             try:
-                return load(self)
+                load(self)
+                return []  # no handles to unload: ours mean nothing to a real driver, which would crash on them
             finally:
                 emulation.loading = None
 
