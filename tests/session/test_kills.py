@@ -9,30 +9,36 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
+import pytest
+
 from workbench.store import Store
 from workbench.wire import content_hash
 
 KILLS = 100
 
 
-def test_nothing_accepted_is_lost(tmp_path: Path) -> None:
-    path = tmp_path / "s" / "session.sqlite"
-    script = Path(__file__).with_name("worker_double.py")
+def kill_often(folder: Path, script: str, kills: int, longest_s: float) -> dict[int, str]:
+    """Start the script, kill it at a random moment after it is ready, again and again; what it said was accepted."""
     random.seed(20261120)
     promised: dict[int, str] = {}
-    for _ in range(KILLS):
-        worker = subprocess.Popen([sys.executable, str(script), str(path.parent)], stdout=subprocess.PIPE, text=True)
+    for _ in range(kills):
+        worker = subprocess.Popen([sys.executable, str(Path(__file__).with_name(script)), str(folder)], stdout=subprocess.PIPE, text=True)
         assert worker.stdout is not None and worker.stdout.readline().strip() == "ready"
-        time.sleep(random.uniform(0.0, 0.2))
+        time.sleep(random.uniform(0.0, longest_s))
         worker.kill()
         for line in worker.stdout.read().splitlines():
             parts = line.split()
             if len(parts) == 3 and len(parts[2]) == 64:
                 promised[int(parts[1])] = parts[2]
         worker.wait()
+    return promised
+
+
+def check_kept(path: Path, promised: dict[int, str]) -> None:
+    """Everything that was said to be accepted is there, and every version is whole."""
     store = Store(path)
     versions = {version.number: version for version in store.versions()}
-    assert len(promised) > KILLS / 2
     for number, digest in promised.items():
         version = versions[number]
         assert version.decision is not None and version.decision.kind == "accept" and version.source_hash == digest
@@ -45,9 +51,28 @@ def test_nothing_accepted_is_lost(tmp_path: Path) -> None:
     check.close()
 
 
-def test_log_is_append_only(tmp_path: Path) -> None:
-    import pytest
+def test_nothing_accepted_is_lost(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    promised = kill_often(folder, "worker_double.py", KILLS, 0.2)
+    assert len(promised) > KILLS / 2
+    check_kept(folder / "session.sqlite", promised)
 
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_nothing_accepted_is_lost_with_the_real_emulator(tmp_path: Path) -> None:
+    """The same with candidates that are really compiled and run; the worker server and its children die with their parent."""
+    folder = tmp_path / "s"
+    promised = kill_often(folder, "worker_real.py", 25, 14.0)
+    assert len(promised) >= 10
+    check_kept(folder / "session.sqlite", promised)
+    deadline = time.monotonic() + 10
+    while left := [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] and str(folder) in " ".join(p.info["cmdline"])]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
+
+
+def test_log_is_append_only(tmp_path: Path) -> None:
     test_path = tmp_path / "s" / "session.sqlite"
     store = Store(test_path)
     from workbench.records import Event

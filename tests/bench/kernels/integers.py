@@ -1,10 +1,9 @@
 """The kernel for integers_problem.py: one element per thread."""
 
-import torch
-import torch.nn as nn
-
 import cutlass
 import cutlass.cute as cute
+import torch
+import torch.nn as nn
 from cutlass.cute.runtime import from_dlpack
 
 
