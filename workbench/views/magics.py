@@ -11,7 +11,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from workbench import plugins, problems
-from workbench.errors import Stopped, UserError, WorkbenchError
+from workbench.errors import UserError, WorkbenchError
 from workbench.records import Event
 from workbench.session import Session
 from workbench.views import commands, labcomm
@@ -65,10 +65,7 @@ class CutegenMagics(Magics):  # type: ignore[misc]
         try:
             with _progress(self, line.strip().partition(" ")[0]):
                 result = commands.run(line, cell, self)
-        except Stopped as stopped:
-            print(stopped)
-            return None
-        except WorkbenchError as error:
+        except WorkbenchError as error:  # a stop too: what follows in the cell does not run, as after any interrupt
             raise UsageError(str(error)) from None
         if out:
             self.shell.user_ns[out] = result
