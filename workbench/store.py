@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.errors import UserError, WorkbenchError
-from workbench.records import Decision, Facts, Outcome, Problem, Proposal, Trial, Version
+from workbench.records import Decision, Exchange, Facts, Outcome, Problem, Proposal, Trial, Version
 from workbench.wire import content_hash, dumps, loads
 
 T = TypeVar("T")
@@ -29,8 +29,11 @@ MIGRATIONS = (
     CREATE INDEX trial_version ON trial(version);
     CREATE INDEX trial_job ON trial(job_hash);
     """,
+    """
+    CREATE TABLE exchange (id INTEGER PRIMARY KEY, record TEXT NOT NULL, at TEXT NOT NULL);
+    """,
 )
-TABLES = ("problem", "version", "trial", "decision", "event")
+TABLES = ("problem", "version", "trial", "decision", "event", "exchange")
 LEFTOVER = re.compile(r"v\d{3,}_[0-9a-f]{8}\.py|\.v\d{3,}_[0-9a-f]{8}\.py\.\d+")
 
 
@@ -92,7 +95,8 @@ class Store:
 
     def _migrate(self, done: int) -> None:
         for number, script in enumerate(MIGRATIONS[done:], done + 1):
-            guards = "".join(f"CREATE TRIGGER IF NOT EXISTS {table}_{verb.lower()} BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'append-only'); END;" for table in TABLES for verb in ("UPDATE", "DELETE"))
+            made = [table for table in TABLES if f"CREATE TABLE {table} " in script]
+            guards = "".join(f"CREATE TRIGGER {table}_{verb.lower()} BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'append-only'); END;" for table in made for verb in ("UPDATE", "DELETE"))
             self.db.executescript(f"BEGIN IMMEDIATE; {script} {guards} PRAGMA user_version={number}; COMMIT;")
 
     @contextlib.contextmanager
@@ -161,6 +165,17 @@ class Store:
         """Append something that was said or done (events, prompts, replies)."""
         with self._transaction() as db:
             db.execute("INSERT INTO event (record, at) VALUES (?, ?)", (dumps(record), at))
+
+    def add_exchange(self, exchange: Exchange, at: str) -> int:
+        """Append a call of a language model; returns its number."""
+        with self._transaction() as db:
+            return int(db.execute("INSERT INTO exchange (record, at) VALUES (?, ?)", (dumps(exchange), at)).lastrowid or 0)
+
+    def exchanges(self) -> dict[int, Exchange]:
+        """All calls of language models by number; none in a log written before there were any and opened for reading only."""
+        if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'exchange'"):
+            return {}
+        return {number: loads(text, Exchange) for number, text in self._rows("SELECT id, record FROM exchange ORDER BY id")}
 
     def events(self, kind: type[T]) -> list[T]:
         """All events of the log as records of `kind`."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 
 from workbench.errors import ProblemError
 from workbench.problems.expressions import from_expression
 from workbench.problems.settings import check_settings, module_scalars, with_settings
-from workbench.records import Mode, Precision, Problem, Settings
+from workbench.records import Mode, Precision, Problem, Scalar, Settings
 
 __all__ = ["from_expression", "load", "module_scalars", "shipped", "with_settings"]
 
@@ -26,8 +27,8 @@ def shipped() -> tuple[str, ...]:
     return tuple(_files())
 
 
-def load(spec: str, *, name: str | None = None, settings: Settings = (), precision: Precision = "fp32", mode: Mode = "train") -> Problem:
-    """A problem from a shipped name, a path, or KernelBench source text; raises `ProblemError` in one line."""
+def load(spec: str, *, name: str | None = None, settings: Settings | Mapping[str, Scalar] = (), precision: Precision = "fp32", mode: Mode = "train") -> Problem:
+    """A problem from a shipped name, a path, or KernelBench source text, with module-level sizes overridden; raises `ProblemError` in one line."""
     files = _files()
     if spec in files:
         source, origin, default = files[spec].read_text(), "shipped", spec
@@ -41,8 +42,9 @@ def load(spec: str, *, name: str | None = None, settings: Settings = (), precisi
             raise ProblemError(f"no problem or file is called {spec!r}; {hint}")
         source, origin, default = path.read_text(), str(path), path.stem
     check_source(source, origin if origin != "shipped" else spec)
-    check_settings(source, settings)
-    return Problem(name=name or default, source=source, origin=origin, settings=settings, precision=precision, mode=mode)
+    pairs = tuple(settings.items()) if isinstance(settings, Mapping) else settings
+    check_settings(source, pairs)
+    return Problem(name=name or default, source=source, origin=origin, settings=pairs, precision=precision, mode=mode)
 
 
 def check_source(source: str, origin: str) -> None:

@@ -161,7 +161,7 @@ def cost(versions: Iterable[Version]) -> dict[str, Any]:
     for proposal in (version.proposal for version in versions):
         tokens_in += proposal.tokens_in or 0
         tokens_out += proposal.tokens_out or 0
-        asked = proposal.prompt is not None or proposal.tokens_in is not None
+        asked = proposal.tokens_in is not None
         if usd is not None and (proposal.cost_usd is not None or asked):
             usd = usd + proposal.cost_usd if proposal.cost_usd is not None else None
     return {"usd": usd, "tokens_in": tokens_in, "tokens_out": tokens_out}

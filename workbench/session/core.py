@@ -19,7 +19,8 @@ from workbench import evaluate, executors, plugins, problems
 from workbench.analysis import hunks as hunk_maths
 from workbench.errors import StaleDecision, Stopped, Unavailable, UserError
 from workbench.executors.inspector import WorkerInspector
-from workbench.records import Ask, Candidate, Decision, Event, Facts, Job, Problem, Profile, Proposal, Trial, Version
+from workbench.records import Ask, Candidate, Decision, Event, Exchange, Facts, Job, Problem, Profile, Proposal, Trial, Version
+from workbench.session import chain, model
 from workbench.store import Store
 from workbench.wire import content_hash
 
@@ -77,6 +78,7 @@ class Session:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="cutegen-session")
         self._thread: threading.Thread | None = None
         self._versions = store.versions()
+        self._client: Any = None
 
     # ---- making and finding -----------------------------------------------------------------------------------------
 
@@ -246,24 +248,119 @@ class Session:
     # ---- the loop ---------------------------------------------------------------------------------------------------
 
     @owned
-    def generate(self, by: str = "planner", instruction: str = "", *, test: bool = True, **options: Any) -> Version | None:
-        """The next proposal from the baseline, tested at once; None when the proposer has no further idea (an event says why)."""
+    def generate(self, by: str = "planner", instruction: str = "", *, test: bool = True, depth: int | None = None, chain: Any = None, start: Reference | None = None, **options: Any) -> Version | None:
+        """The next proposal from the baseline (or from `start`), tested at once; None when the proposer has no further idea (an event says why).
+
+        `depth` counts optimisation steps; `chain` is the `ChainSettings` that say from which depth on a model is shown the profile.
+        """
+        base = self.version(start) if start is not None else self.baseline
+        deep = depth if depth is not None else base.proposal.depth + 1 if base else 0
+        profile = self._findings(base) if base is not None and by == "llm" and self._shows_profile(chain, deep) else ""
+        return self._make(self._ask(base, instruction, depth=deep, profile=profile), by, options, test=test)
+
+    def _shows_profile(self, settings: Any, depth: int) -> bool:
+        from workbench.policies.chain import ChainSettings
+        from workbench.proposers.llm.prompts import workload
+
+        return (settings or ChainSettings()).shows_profile("elementwise" if self.facts.kind == "elementwise" else workload(self.facts.kind), depth)
+
+    def _ask(self, base: Version | None, instruction: str = "", **more: Any) -> Ask:
+        return Ask(
+            problem=self.problem, facts=self.facts, history=self._versions, baseline=base, instruction=instruction, constraints=self.constraints, arch=self.arch, device=self.device, **more,
+        )  # fmt: skip
+
+    def _proposer(self, by: str, options: dict[str, Any]) -> Any:
+        if by == "llm":
+            proposer = plugins.load("proposer", by, check=False)
+            return proposer.configure(client=self.client(), templates=self.folder / "prompts", **options)
         proposer = plugins.load("proposer", by)
-        if options:
-            proposer = proposer.configure(**options)
-        ask = Ask(problem=self.problem, facts=self.facts, history=self._versions, baseline=self.baseline, instruction=instruction, constraints=self.constraints, arch=self.arch, device=self.device)
-        self._say(Event(kind="proposing", message=f"{by} is writing a version"))
+        return proposer.configure(**options) if options else proposer
+
+    def _make(self, ask: Ask, by: str, options: dict[str, Any], *, test: bool) -> Version | None:
+        """Let a proposer answer; what it says is shown, what it exchanged with a model is kept, what it wrote becomes a version."""
+        self._say(Event(kind="proposing", message=f"{by} is writing a version" if not ask.question else f"{by} is answering"))
         proposal: Proposal | None = None
-        for item in proposer.propose(ask):
-            if self._stop.is_set():
-                raise Stopped("stopped; everything finished is kept")
-            if isinstance(item, Proposal):
-                proposal = item
-            else:
-                self._say(item)
+        spent: list[int] = []
+        proposing = self._proposer(by, options).propose(ask)
+        try:
+            for item in proposing:
+                if isinstance(item, Exchange):
+                    spent.append(self._store.add_exchange(item, evaluate.now()))
+                elif isinstance(item, Proposal):
+                    proposal = item
+                else:
+                    self._say(item, keep=item.kind != "token")
+                if self._stop.is_set():
+                    raise Stopped("stopped; everything finished is kept")
+        finally:
+            proposing.close()
         if proposal is None:
             return None
-        return self._append(proposal, test=test)
+        return self._append(dataclasses.replace(proposal, exchanges=tuple(spent)), test=test)
+
+    @owned
+    def repair(self, version: Reference = "latest", by: str = "llm", **options: Any) -> Version | None:
+        """A version that repairs a failed one (diagnosis, then patches), tested."""
+        broken = self.version(version)
+        if not broken.trials or broken.trials[-1].verdict.correct:
+            raise UserError(f"v{broken.number} has not failed, so there is nothing to repair")
+        return self._make(self._ask(self.baseline, depth=broken.proposal.depth, repair=broken), by, options, test=True)
+
+    @owned
+    def ask(self, question: str, version: Reference | None = None, by: str = "llm", **options: Any) -> str:
+        """An answer about a version (the baseline, or else the latest); nothing is changed."""
+        base = self.version(version) if version is not None else self.baseline or self.version("latest")
+        said: list[str] = []
+        forget = self.subscribe(lambda event: said.append(event.message) if event.kind == "note" else None)
+        try:
+            self._make(self._ask(base, question=question, profile=self._findings(base)), by, options, test=False)
+        finally:
+            forget()
+        return said[-1] if said else ""
+
+    @owned
+    def choices(self, count: int = 3, by: str = "llm", instruction: str = "", **options: Any) -> tuple[Version, ...]:
+        """Several proposals from the same baseline, tested, for the person to choose from."""
+        if not 1 <= count <= 8:
+            raise UserError(f"{count} proposals: ask for 1 to 8")
+        base = self.baseline
+        found = [self.generate(by, instruction, start=base.number if base else None, **options) for _ in range(count)]
+        return tuple(self.version(version.number) for version in found if version is not None)
+
+    @owned
+    def run_chain(self, by: str = "llm", **settings: Any) -> tuple[Version, ...]:
+        """CuTeGen's loop (policies.chain): synthesise, repair, optimise one step at a time; settings by name, the paper's as defaults."""
+        return chain.run(self, chain.settings_from(settings), by)
+
+    def _findings(self, version: Version) -> str:
+        """What counters say about a version, as sentences; empty where nothing was counted."""
+        try:
+            profile = self.profile(version.number)
+        except (UserError, Unavailable):
+            return ""
+        lines = [profile.summary, *[f"line {f.line}: {f.message}" for f in profile.findings[:8]]]
+        lines += [f"kernel {name}: occupancy {fraction:.0%}, limited by {limiter}" for name, fraction, limiter in profile.occupancy]
+        return "\n".join(f"- {line}" for line in lines if line)
+
+    # ---- the language model -----------------------------------------------------------------------------------------
+
+    def model(self, **values: Any) -> dict[str, Any]:
+        """Set where the model is and what it may cost (session.model.NAMES); returns all settings. No key among them."""
+        kept = {**self._store.meta().get("llm", {}), **model.checked(values)}
+        if values:
+            self._store.set_meta({"llm": kept})
+            self._client = None
+        return kept
+
+    def client(self) -> Any:
+        """The session's `ChatClient`; its budget counts everything that this session has spent."""
+        if self._client is None:
+            self._client = model.client(self.model(), list(self._store.exchanges().values()))
+        return self._client
+
+    def exchanges(self) -> dict[int, Exchange]:
+        """Every call of a language model, by number."""
+        return self._store.exchanges()
 
     def _append(self, proposal: Proposal, *, test: bool) -> Version:
         version = self._store.add_version(proposal, evaluate.now())
@@ -296,7 +393,7 @@ class Session:
     def test(self, version: Reference = "latest", *, want_sass: bool = False) -> Trial:
         """Compile, run and check a version; the trial is kept."""
         chosen = self.version(version)
-        parent = self.version(chosen.parent) if chosen.parent is not None else None
+        parent = self._compared(chosen)
         job = self.job(chosen, want_sass=want_sass)
         trial = evaluate.evaluate(job, self._executor, parent=parent.trials[-1] if parent and parent.trials else None, progress=self._progress)
         self._store.add_trial(chosen.number, content_hash(job), trial)
@@ -305,6 +402,13 @@ class Session:
         said = "correct" if verdict.correct else f"{verdict.failure.stage}: {verdict.failure.message}" if verdict.failure else "not correct"
         self._say(Event(kind="judged", version=chosen.number, message=f"v{chosen.number}: {said}"))
         return trial
+
+    def _compared(self, version: Version) -> Version | None:
+        """What a version's time is set against: its parent, or, for a repair, the last correct version before it."""
+        parent = self.version(version.parent) if version.parent is not None else None
+        if parent is not None and version.proposal.repairs is not None and not (parent.trials and parent.trials[-1].verdict.correct):
+            return self._compared(parent) if parent.parent is not None else self.baseline
+        return parent
 
     @owned
     def profile(self, version: Reference = "latest") -> Profile:

@@ -1,0 +1,63 @@
+"""The scripted server as a fixture; no test of this folder can reach another host."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KEY = "sk-planted-9f8e7d6c5b4a"
+
+
+class Scripted:
+    """The running server: `play` sets what it answers, `requests` is what it was sent."""
+
+    def __init__(self, port: int) -> None:
+        self.base = f"http://127.0.0.1:{port}/v1"
+        self.root = f"http://127.0.0.1:{port}"
+
+    def play(self, *steps: dict[str, Any] | str) -> None:
+        """Answer with these steps, one a call; a string is a plain reply."""
+        body = json.dumps([{"text": step} if isinstance(step, str) else step for step in steps]).encode()
+        urllib.request.urlopen(urllib.request.Request(f"{self.root}/script", data=body, method="POST"), timeout=10).read()
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """Everything that was sent since the last `play`."""
+        return json.loads(urllib.request.urlopen(f"{self.root}/requests", timeout=10).read())  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripted]:
+    port = tmp_path_factory.mktemp("llm") / "port"
+    process = subprocess.Popen([sys.executable, str(Path(__file__).with_name("server.py")), str(port)])
+    for _ in range(200):
+        if port.exists() and port.read_text():
+            break
+        time.sleep(0.05)
+    yield Scripted(int(port.read_text()))
+    process.terminate()
+    process.wait(10)
+
+
+@pytest.fixture(autouse=True)
+def loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection to anything but this machine fails the test."""
+    connect = socket.socket.connect
+
+    def guarded(self: socket.socket, address: Any) -> None:
+        if self.family in (socket.AF_INET, socket.AF_INET6):
+            assert address[0] in ("127.0.0.1", "::1", "localhost"), f"a test reached for {address}"
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)

@@ -1,0 +1,172 @@
+"""The client over a real socket: streaming cut at awkward places, tools, retries, faults, cancelling, budget, and the key that shows nowhere."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import socket
+import time
+import traceback
+from typing import Any
+
+import pytest
+
+from workbench.executors.sandbox import drop_environment
+from workbench.proposers.llm.budget import Budget, BudgetExceeded, Prices
+from workbench.proposers.llm.client import ChatClient, Key, LlmError, Reply, Settings, key_from_environment
+
+KEY = "sk-planted-9f8e7d6c5b4a"
+ASK = [{"role": "user", "content": "write a kernel"}]
+
+
+def client_for(server: Any, budget: Budget | None = None, **settings: Any) -> ChatClient:
+    return ChatClient(Settings(**{"base_url": server.base, "model": "scripted", "max_tokens": 1000, "silence_s": 5.0, **settings}), Key(KEY), budget)
+
+
+def complete(client: ChatClient, **options: Any) -> tuple[Reply, str]:
+    """The reply, and the text as it was streamed."""
+    stream, seen = client.stream(ASK, **options), []
+    while True:
+        try:
+            seen.append(next(stream) or "")
+        except StopIteration as end:
+            return end.value, "".join(seen)
+
+
+@pytest.mark.parametrize("cut", [[1], [3, 1, 7], [4096], [5, 2]])
+def test_streams_cut_anywhere(server: Any, cut: list[int]) -> None:
+    text = "Größe µs 漢字 🙂\n```python\nx = 1\n```\n"
+    server.play({"text": text, "cut": cut})
+    reply, seen = complete(client_for(server))
+    assert reply.text == seen == text and reply.finish == "stop"
+    assert (reply.tokens_in, reply.tokens_out, reply.estimated, reply.cost_usd) == (100, 50, False, None)
+    assert server.requests[0]["authorization"] == f"Bearer {KEY}"
+
+
+def test_tool_calls_arrive_in_pieces(server: Any) -> None:
+    server.play({"tool_calls": [{"name": "search", "arguments": '{"query": "TMA"}'}, {"name": "read", "arguments": '{"path": "a.py"}'}]})
+    reply, _ = complete(client_for(server), tools=[{"type": "function", "function": {"name": "search", "parameters": {}}}])
+    assert [(call.name, json.loads(call.arguments)) for call in reply.tool_calls] == [("search", {"query": "TMA"}), ("read", {"path": "a.py"})]
+
+
+def test_a_server_without_tools_is_asked_without_them(server: Any) -> None:
+    server.play({"status": 400, "error": "tools are not supported"}, "fine")
+    client = client_for(server)
+    reply, _ = complete(client, tools=[{"type": "function", "function": {"name": "search", "parameters": {}}}])
+    assert reply.text == "fine" and client.tools_refused
+    assert "tools" in server.requests[0]["body"] and "tools" not in server.requests[1]["body"]
+
+
+@pytest.mark.parametrize("fault", [{"status": 429, "headers": {"Retry-After": "0.3"}}, {"status": 500}, {"status": 503}, {"drop_after": 0}, {"text": "half a reply", "drop_after": 300}])
+def test_passing_faults_are_tried_again(server: Any, fault: dict[str, Any]) -> None:
+    server.play(fault, "fine")
+    start = time.monotonic()
+    reply, seen = complete(client_for(server))
+    assert reply.text == "fine" and reply.retries == 1 and "asking again" in seen
+    if fault.get("status") == 429:
+        assert time.monotonic() - start >= 0.3
+
+
+@pytest.mark.parametrize(("fault", "said"), [
+    ({"status": 401}, "refuses the key"), ({"status": 404}, "knows no model 'scripted'"), ({"status": 429, "headers": {"Retry-After": "0"}}, "limits the rate after 3 tries"),
+    ({"status": 500}, "failed after 3 tries"), ({"status": 400, "error": "context length exceeded"}, "context length exceeded"), ({"drop_after": 0}, "was lost after 3 tries"),
+])  # fmt: skip
+def test_faults_that_stay_are_one_line(server: Any, fault: dict[str, Any], said: str) -> None:
+    server.play(fault)
+    with pytest.raises(LlmError, match=said) as caught:
+        complete(client_for(server, retries=2))
+    assert "\n" not in str(caught.value) and server.base in str(caught.value)
+    assert KEY not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_server_that_echoes_the_key_does_not_give_it_away(server: Any) -> None:
+    server.play({"status": 400, "error": f"bad request with {KEY} in it"})
+    with pytest.raises(LlmError) as caught:
+        complete(client_for(server))
+    assert KEY not in "".join(traceback.format_exception(caught.value)) and "***" in str(caught.value)
+
+
+def test_nobody_there(server: Any) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    start = time.monotonic()
+    with pytest.raises(LlmError, match="nothing answers at"):
+        complete(ChatClient(Settings(base_url=f"http://user:pass@127.0.0.1:{port}/v1", model="m"), Key(KEY)))
+    assert time.monotonic() - start < 5
+
+
+def test_a_silent_server_times_out(server: Any) -> None:
+    server.play({"delay": 5})
+    with pytest.raises(LlmError, match=r"said nothing for 0\.5 s"):
+        complete(client_for(server, silence_s=0.5))
+
+
+@pytest.mark.parametrize("step", [{"delay": 20}, {"text": "a few words " * 50, "drop_after": 900, "silence": 20}])
+def test_cancel_ends_within_a_second(server: Any, step: dict[str, Any]) -> None:
+    server.play(step)
+    client = client_for(server, Budget())
+    stream = client.stream(ASK)
+    until = time.monotonic() + 1.0
+    while time.monotonic() < until:
+        next(stream)
+    start = time.monotonic()
+    stream.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - start < 1.0
+    server.play("fine")
+    assert complete(client)[0].text == "fine"
+    if "text" in step:
+        assert client.budget.estimated and client.budget.tokens_out >= 1000  # what was cut off is counted at its upper bound
+
+
+def test_odd_replies(server: Any) -> None:
+    client = client_for(server)
+    server.play({"text": ""})
+    assert complete(client)[0].text == ""
+    server.play({"text": "x" * 1_000_000})
+    start = time.monotonic()
+    assert len(complete(client)[0].text) == 1_000_000 and time.monotonic() - start < 10
+    server.play({"text": "abc", "finish": "length"})
+    assert complete(client)[0].finish == "length"
+    server.play({"text": "no usage", "usage": None})
+    reply, _ = complete(client)
+    assert reply.estimated and reply.tokens_out == 1000 and reply.tokens_in >= len("write a kernel")
+    broken = b'data: {"id":"c","object":"chat.completion.chunk","created":0,"model":"m","choices":[{"index":0,"delta":{"content":"caf\xe9"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    server.play({"bytes": broken.hex()})
+    with pytest.raises(LlmError, match="not the OpenAI protocol"):
+        complete(client)
+
+
+def test_a_slow_model_is_waited_for(server: Any) -> None:
+    server.play({"text": "slowly " * 20, "cut": [200], "pace": 0.1})
+    assert complete(client_for(server))[0].text == "slowly " * 20
+
+
+def test_the_budget_is_never_exceeded(server: Any) -> None:
+    server.play({"text": "fine", "usage": {"prompt_tokens": 20, "completion_tokens": 100, "total_tokens": 120}})
+    budget = Budget(tokens=2500)
+    client = client_for(server, budget)
+    with pytest.raises(BudgetExceeded, match="of 2500 are left"):
+        while True:
+            complete(client)
+    assert budget.tokens_in + budget.tokens_out <= 2500 and len(server.requests) == 13
+    priced = Budget(usd=0.01, prices=Prices(input_usd=1.0, output_usd=10.0))
+    with pytest.raises(BudgetExceeded, match="USD"):
+        complete(client_for(server, priced, max_tokens=5000))
+    with pytest.raises(BudgetExceeded, match="needs the model's prices"):
+        complete(client_for(server, Budget(usd=1.0)))
+    assert len(server.requests) == 13 and "cost unknown" in budget.said()
+
+
+def test_the_key_shows_nowhere() -> None:
+    key = key_from_environment()
+    assert key is not None and key.reveal() == KEY
+    settings = Settings()
+    client = ChatClient(settings, key)
+    for text in (repr(key), str(key), f"{key}", f"{key!r:>40}", repr(settings), repr(client), str(vars(client)), json.dumps([str(key)])):
+        assert KEY not in text
+    for attempt in (pickle.dumps, copy.deepcopy, copy.copy):
+        with pytest.raises(TypeError, match="not written down"):
+            attempt(key)
+    assert KEY not in str(drop_environment())

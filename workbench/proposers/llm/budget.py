@@ -1,0 +1,75 @@
+"""A budget in tokens or money that no call can exceed: a call reserves what it could cost at most, and is refused if that is too much.
+
+The upper bound of a prompt is its length in UTF-8 bytes (no tokenizer in use makes more than one token of a byte) plus 16 for each message;
+of a reply, its `max_tokens`. After the call the reservation is replaced by the usage that the server states, or kept where it states none.
+"""
+
+from __future__ import annotations
+
+from workbench.errors import UserError
+from workbench.records import record
+
+MESSAGE_OVERHEAD = 16
+
+
+class BudgetExceeded(UserError):
+    """The next call could cost more than what is left."""
+
+
+@record
+class Prices:
+    """US dollars per million tokens; None = unknown."""
+
+    input_usd: float | None = None
+    output_usd: float | None = None
+
+    def cost(self, tokens_in: int, tokens_out: int) -> float | None:
+        """Dollars for these tokens, None when a price is unknown."""
+        if self.input_usd is None or self.output_usd is None:
+            return None
+        return (tokens_in * self.input_usd + tokens_out * self.output_usd) / 1e6
+
+
+def upper_bound(messages: list[dict[str, object]]) -> int:
+    """Tokens that a prompt can have at most."""
+    return sum(len(str(message.get("content") or "").encode()) + len(str(message.get("tool_calls") or "").encode()) + MESSAGE_OVERHEAD for message in messages)
+
+
+class Budget:
+    """Counts tokens and dollars of one session; limits of None are no limits."""
+
+    def __init__(self, tokens: int | None = None, usd: float | None = None, prices: Prices | None = None) -> None:
+        self.limit_tokens, self.limit_usd, self.prices = tokens, usd, prices or Prices()
+        self.tokens_in = self.tokens_out = 0
+        self.usd: float | None = 0.0
+        self.estimated = False
+
+    def reserve(self, messages: list[dict[str, object]], max_tokens: int) -> None:
+        """Raise `BudgetExceeded` when the call could go over a limit; the call must not be made then."""
+        most_in = upper_bound(messages)
+        used = self.tokens_in + self.tokens_out
+        if self.limit_tokens is not None and used + most_in + max_tokens > self.limit_tokens:
+            raise BudgetExceeded(f"the next call could take {most_in + max_tokens} tokens, but {self.limit_tokens - used} of {self.limit_tokens} are left; raise the budget, or lower max_tokens")
+        if self.limit_usd is not None:
+            most = self.prices.cost(most_in, max_tokens)
+            if most is None or self.usd is None:
+                raise BudgetExceeded("a budget in money needs the model's prices; give them, or set a budget in tokens")
+            if self.usd + most > self.limit_usd:
+                raise BudgetExceeded(f"the next call could cost {most:.4f} USD, but {self.limit_usd - self.usd:.4f} of {self.limit_usd:.4f} are left; raise the budget, or lower max_tokens")
+
+    def settle(self, messages: list[dict[str, object]], max_tokens: int, tokens_in: int | None, tokens_out: int | None) -> tuple[int, int, float | None]:
+        """Count a call: (tokens in, tokens out, dollars or None); what the server did not state is counted at its upper bound."""
+        self.estimated = self.estimated or tokens_in is None or tokens_out is None
+        spent_in = upper_bound(messages) if tokens_in is None else tokens_in
+        spent_out = max_tokens if tokens_out is None else tokens_out
+        self.tokens_in += spent_in
+        self.tokens_out += spent_out
+        cost = self.prices.cost(spent_in, spent_out)
+        self.usd = None if cost is None or self.usd is None else self.usd + cost
+        return spent_in, spent_out, cost
+
+    def said(self) -> str:
+        """One line for a person; an unknown cost is called unknown."""
+        cost = "cost unknown" if self.usd is None or self.prices.input_usd is None else f"{self.usd:.4f} USD"
+        limit = f" of {self.limit_tokens}" if self.limit_tokens is not None else ""
+        return f"{self.tokens_in + self.tokens_out}{limit} tokens ({self.tokens_in} in, {self.tokens_out} out{', partly estimated' if self.estimated else ''}), {cost}"

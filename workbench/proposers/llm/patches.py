@@ -1,0 +1,82 @@
+"""Line patches (CuTeGen, section 3: replace, delete, insert by line number), applied from the bottom up so that numbers stay those that were shown."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from workbench.proposers.llm.replies import Unusable
+from workbench.records import record
+
+ACTIONS = ("replace", "delete", "insert")
+
+
+@record
+class Patch:
+    """`replace` and `delete` act on `num_lines` lines from `line_number` (1-based); `insert` puts `lines` before it (count + 1 = at the end)."""
+
+    action: Literal["replace", "delete", "insert"]
+    line_number: int
+    num_lines: int = 1
+    lines: tuple[str, ...] = ()
+
+
+def read(value: object) -> tuple[Patch, ...]:
+    """Patches from the JSON of a reply: a list, or an object with a list under `patches`; raises `Unusable` naming the entry."""
+    items = value.get("patches") if isinstance(value, dict) else value
+    if not isinstance(items, list) or not items:
+        raise Unusable("expected a non-empty JSON list of patches")
+    return tuple(_one(number, item) for number, item in enumerate(items, 1))
+
+
+def _one(number: int, item: object) -> Patch:
+    if not isinstance(item, dict):
+        raise Unusable(f"patch {number} is not an object")
+    action, line, count, new = item.get("action"), item.get("line_number"), item.get("num_lines", 1), item.get("new_code", "")
+    if action not in ACTIONS:
+        raise Unusable(f"patch {number}: action {action!r} is not one of {', '.join(ACTIONS)}")
+    if not isinstance(line, int) or isinstance(line, bool) or not isinstance(count, int) or isinstance(count, bool) or line < 1 or count < 1:
+        raise Unusable(f"patch {number}: line_number and num_lines must be integers from 1")
+    if isinstance(new, list) and all(isinstance(part, str) for part in new):
+        lines = tuple(line for part in new for line in part.split("\n"))
+    elif isinstance(new, str):
+        lines = tuple(new.removesuffix("\n").split("\n"))
+    else:
+        raise Unusable(f"patch {number}: new_code must be a string or a list of strings")
+    if action == "delete":
+        lines = ()
+    elif "new_code" not in item:
+        raise Unusable(f"patch {number}: {action} needs new_code")
+    return Patch(action=action, line_number=line, num_lines=1 if action == "insert" else count, lines=lines)
+
+
+def apply(source: str, patches: tuple[Patch, ...]) -> str:
+    """The patched source; raises `Unusable` when a patch lies outside the file, two overlap, or nothing changes."""
+    lines = source.removesuffix("\n").split("\n")
+    taken: dict[int, int] = {}
+    for number, patch in enumerate(patches, 1):
+        last = len(lines) + 1 if patch.action == "insert" else len(lines)
+        end = patch.line_number + (0 if patch.action == "insert" else patch.num_lines - 1)
+        if patch.line_number > last or end > last:
+            raise Unusable(f"patch {number}: line {end} is outside the file, which has {len(lines)} lines")
+        if patch.action != "insert":
+            for line in range(patch.line_number, end + 1):
+                if line in taken:
+                    raise Unusable(f"patches {taken[line]} and {number} both change line {line}")
+                taken[line] = number
+    for number, patch in enumerate(patches, 1):
+        before, here = taken.get(patch.line_number - 1), taken.get(patch.line_number)
+        if patch.action == "insert" and here is not None and here == before:
+            raise Unusable(f"patch {number} inserts inside the lines that patch {here} changes")
+    # from the bottom up; of several at one line, what is inserted there goes in last and so ends up before it, in the order given
+    for _, patch in sorted(enumerate(patches), key=lambda item: (-item[1].line_number, item[1].action == "insert", -item[0])):
+        start = patch.line_number - 1
+        lines[start : start + (0 if patch.action == "insert" else patch.num_lines)] = patch.lines
+    result = "\n".join(lines) + "\n"
+    if result == source:
+        raise Unusable("the patches change nothing")
+    return result
+
+
+def numbered(source: str) -> str:
+    """The source with line numbers, as the model is shown it."""
+    return "\n".join(f"{number:4d}| {line}" for number, line in enumerate(source.removesuffix("\n").split("\n"), 1))
