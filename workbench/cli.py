@@ -33,6 +33,10 @@ def _open_problem(arguments: argparse.Namespace) -> Any:
 
     if getattr(arguments, "resume", None):
         return Session.open(arguments.resume)
+    if getattr(arguments, "recording", None):
+        from workbench.session import recording
+
+        return Session.create(recording.load(arguments.recording).problem, executor=arguments.executor, arch=arguments.arch, device=arguments.device)
     if not arguments.spec:
         raise UserError("which problem? a shipped name, or a file in KernelBench's form")
     say(f"looking at {arguments.spec} ...")
@@ -40,17 +44,42 @@ def _open_problem(arguments: argparse.Namespace) -> Any:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The planner's loop on a problem."""
+    """The loop on a problem."""
     from workbench.views import tables
+
+    if (arguments.by == "replay") != bool(arguments.recording):
+        raise UserError("--by replay and --recording NAME go together")
 
     with _open_problem(arguments) as session:
         _events(session)
         say(str(tables.status(session)))
         try:
-            _loop(session, arguments.steps, arguments.by)
+            _run_by(session, arguments)
         except (KeyboardInterrupt, Stopped):
             raise Stopped(f"stopped; everything finished is kept, go on with: cutegen run --resume {session.folder}") from None
         return _finish(session)
+
+
+def _run_by(session: Any, arguments: argparse.Namespace) -> None:
+    """A recording played back, CuTeGen's chain for a language model, or the proposer's loop."""
+    from workbench.views import tables
+    from workbench.views.conversation import given
+
+    if arguments.by == "replay":
+        differences = session.play(arguments.recording)
+        for version in session.versions:
+            say(str(tables.verdict(version)))
+        say("\n".join(differences) or f"all {len(session.versions)} versions came out as recorded")
+        return
+    if given(arguments):
+        session.model(**given(arguments))
+    if arguments.by == "llm":
+        session.subscribe(lambda event: say(f"  {event.message}") if event.kind in ("proposed", "judged", "decided") else None)
+        options = dict(item.partition("=")[::2] for item in arguments.setting)
+        session.run_chain("llm", **{"depth": str(arguments.steps), **options})
+        say(f"spent: {session.client().budget.said()}")
+        return
+    _loop(session, arguments.steps, arguments.by)
 
 
 def _loop(session: Any, steps: int, by: str, *, show_diff: bool = False) -> None:
@@ -257,6 +286,7 @@ def _steps(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     from workbench.views.commands import problem_arguments
+    from workbench.views.conversation import model_arguments
 
     parser = argparse.ArgumentParser(prog="cutegen", description="Step a generate-test-refine loop for CuTe DSL kernels, with or without a GPU.",
                                      epilog="exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped")  # fmt: skip
@@ -278,7 +308,10 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("rest", nargs="*", help="options for JupyterLab, after --")
     one = add("run", run, "the planner's loop on a problem", "cutegen run softmax --steps 3 --set dim=4096")
     one.add_argument("spec", nargs="?", default="", help="a shipped problem or a file")
-    one.add_argument("--by", default="planner")
+    one.add_argument("--by", default="planner", help="planner (built in), llm (CuTeGen's chain; see --model), or replay (see --recording)")
+    one.add_argument("--recording", metavar="NAME", help="with --by replay: a recorded session, by name or file")
+    one.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="of the chain: depth, repair_rounds, regenerate, timeouts, profile, accept, continue_from")
+    model_arguments(one.add_argument_group("language model"))
     one.add_argument("--steps", type=_steps, default=3, help="refinements after the first version (default 3)")
     one.add_argument("--resume", metavar="SESSION", help="go on with a stored session")
     problem_arguments(one)

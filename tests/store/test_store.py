@@ -23,7 +23,7 @@ TEXT = st.text(st.characters(blacklist_categories=("Cs",)), max_size=60)
 
 
 def proposal(source: str, parent: int | None = None) -> Proposal:
-    return Proposal(candidate=Candidate(source=source), title="t", reason="r", by="test", parent=parent, prompt="asked", reply="answered")
+    return Proposal(candidate=Candidate(source=source), title="t", reason="r", by="test", parent=parent, tokens_in=3)
 
 
 class StoreMachine(RuleBasedStateMachine):

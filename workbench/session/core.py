@@ -20,7 +20,7 @@ from workbench.analysis import hunks as hunk_maths
 from workbench.errors import StaleDecision, Stopped, Unavailable, UserError
 from workbench.executors.inspector import WorkerInspector
 from workbench.records import Ask, Candidate, Decision, Event, Exchange, Facts, Job, Problem, Profile, Proposal, Trial, Version
-from workbench.session import chain, model
+from workbench.session import chain, model, recording
 from workbench.store import Store
 from workbench.wire import content_hash
 
@@ -331,6 +331,15 @@ class Session:
     def run_chain(self, by: str = "llm", **settings: Any) -> tuple[Version, ...]:
         """CuTeGen's loop (policies.chain): synthesise, repair, optimise one step at a time; settings by name, the paper's as defaults."""
         return chain.run(self, chain.settings_from(settings), by)
+
+    @owned
+    def play(self, name: str | Path) -> tuple[str, ...]:
+        """Play a recorded session into this new one: each version is built and checked here; says where today differs."""
+        return recording.play(self, recording.load(name))
+
+    def save_recording(self, path: str | Path, label: str) -> Path:
+        """Everything that was exchanged, proposed and decided, as one file that `play` takes."""
+        return recording.save(self, path, label)
 
     def _findings(self, version: Version) -> str:
         """What counters say about a version, as sentences; empty where nothing was counted."""

@@ -14,8 +14,8 @@ from workbench import problems
 from workbench.errors import UserError
 from workbench.records import Scalar
 from workbench.session import Session
+from workbench.views import conversation, plots, tables
 from workbench.views import diff as diff_view
-from workbench.views import plots, tables
 from workbench.views.shown import Shown
 
 ARCHES = ("sm_80", "sm_90a")
@@ -98,7 +98,7 @@ def _problem(arguments: Any, cell: str | None, state: Any) -> Any:
 
 
 def _generate(arguments: Any, cell: str | None, state: Any) -> Any:
-    version = state.session.generate(arguments.by, " ".join(arguments.words))
+    version = state.session.generate(arguments.by, " ".join(arguments.words), start=arguments.start)
     return tables.verdict(version) if version else Shown(state.last_note or "no further idea")
 
 
@@ -182,6 +182,10 @@ def _pin(arguments: Any, cell: str | None, state: Any) -> Any:
     return Shown("pinned: " + ("; ".join(pins) or "nothing"))
 
 
+def _unpin(arguments: Any, cell: str | None, state: Any) -> Any:
+    return Shown("pinned: " + ("; ".join(state.session.unpin(" ".join(arguments.words))) or "nothing"))
+
+
 class Source(Shown):
     """A version's source: highlighted in a notebook, plain in a terminal."""
 
@@ -208,7 +212,8 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         problem_arguments(p)
 
     def generate(p: Parser) -> None:
-        p.add_argument("--by", default="planner", help="planner (built in), or another proposer")
+        p.add_argument("--by", default="planner", help="planner (built in), llm, or another proposer")
+        p.add_argument("--from", dest="start", default=None, help="branch from this version instead of the baseline")
         p.add_argument("words", nargs="*", help="your words for the next step")
 
     def accept(p: Parser) -> None:
@@ -239,7 +244,7 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         p.add_argument("name")
 
     nothing: Callable[[Parser], None] = lambda p: None  # noqa: E731
-    return {
+    return conversation.fill({
         "problem": ("open a session on a problem", problem, _problem), "generate": ("write and test the next version", generate, _generate),
         "refine": ("one more change to the baseline, with your words", generate, _generate),
         "edit": ("your own version: the cell is the whole file", title, _edit),
@@ -252,7 +257,8 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         "panel": ("everything in one widget", nothing, _panel), "export": ("write a version as a file that KernelBench loads", export, _export),
         "pin": ("words that hold for every proposal", words, _pin), "open": ("open a stored session", named, _open),
         "sessions": ("the stored sessions", nothing, lambda a, c, s: Shown("\n".join(Session.names()) or "no sessions yet")),
-    }  # fmt: skip
+        "unpin": ("remove pinned words", words, _unpin),
+    }, words)  # fmt: skip
 
 
 COMMANDS = _arguments()
@@ -272,7 +278,7 @@ def split(line: str) -> tuple[str, list[str]]:
     try:
         return name, shlex.split(rest)
     except ValueError as error:
-        if name in ("refine", "reject", "generate", "pin", "edit"):
+        if name in ("refine", "reject", "generate", "pin", "unpin", "edit", "ask", "choices"):
             return name, rest.split()
         raise Refused(f"%cutegen {name}: {str(error).lower()} in {rest!r}; put text with an apostrophe in double quotes") from None
 

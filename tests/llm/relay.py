@@ -1,0 +1,53 @@
+"""An endpoint whose model is whoever answers in a folder: python tests/llm/relay.py FOLDER PORTFILE
+
+Each request is written to FOLDER/N.prompt.md exactly as it was sent; the reply is FOLDER/N.reply.md, once it is there. This is how the shipped
+recordings were made: a language model was given each prompt, and its answer was written down verbatim.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+FOLDER = Path(sys.argv[1])
+WAIT_S = 3600.0
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request, answered from a file."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+    def do_POST(self) -> None:
+        """Write the prompt down, wait for the reply, stream it."""
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        number = len(list(FOLDER.glob("*.prompt.md"))) + 1
+        (FOLDER / f"{number}.prompt.md").write_text("\n\n".join(f"=== {message['role']} ===\n{message['content']}" for message in body["messages"]))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        reply, deadline = FOLDER / f"{number}.reply.md", time.monotonic() + WAIT_S
+        while not reply.exists():
+            if time.monotonic() > deadline:
+                return
+            self._send({"choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": None}]})  # keeps the connection awake
+            time.sleep(0.5)
+        self._send({"choices": [{"index": 0, "delta": {"content": reply.read_text()}, "finish_reason": None}]})
+        self._send({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def _send(self, value: dict[str, object]) -> None:
+        whole = {"id": "r", "object": "chat.completion.chunk", "created": 0, "model": "relay", **value}
+        self.wfile.write(f"data: {json.dumps(whole)}\n\n".encode())
+        self.wfile.flush()
+
+
+if __name__ == "__main__":
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Path(sys.argv[2]).write_text(str(server.server_address[1]))
+    server.serve_forever()

@@ -1,0 +1,132 @@
+"""The sub-commands about a language model, and how its conversation is shown: every call with what was sent and what came back."""
+
+from __future__ import annotations
+
+import getpass
+import html
+from typing import Any
+
+from workbench.errors import UserError
+from workbench.records import Exchange
+from workbench.session import Session
+from workbench.session.model import NAMES, keep_key
+from workbench.views import tables
+from workbench.views.shown import Shown
+
+
+def model_arguments(parser: Any) -> None:
+    """Where the model is and what it may cost; shared with the command line."""
+    for name in NAMES:
+        parser.add_argument(f"--{name.replace('_', '-')}", default=None, help=HELP[name])
+
+
+HELP = {
+    "base_url": "any OpenAI-compatible address, such as http://localhost:11434/v1 (Ollama), :8000/v1 (vLLM), :8080/v1 (llama.cpp)", "model": "the model's name there",
+    "max_tokens": "of one reply (default 32000)", "temperature": "default: the server's own", "budget_tokens": "all calls of this session together", "budget_usd": "the same in dollars; needs the prices",
+    "price_in": "dollars per million input tokens", "price_out": "dollars per million output tokens", "silence_s": "how long to wait for the next byte", "total_s": "how long one call may take",
+    "retries": "after errors that pass (429, 5xx, lost connections)",
+}  # fmt: skip
+
+
+def given(arguments: Any) -> dict[str, Any]:
+    """The model settings among parsed arguments."""
+    return {name: getattr(arguments, name) for name in NAMES if getattr(arguments, name, None) is not None}
+
+
+def model(arguments: Any, cell: str | None, state: Any) -> Any:
+    """Set or show the model of the session."""
+    session = state.session
+    values = session.model(**given(arguments))
+    if arguments.ask_key:
+        keep_key(session.client().settings.base_url, getpass.getpass("API key (kept in this process only): ").strip())
+        session._client = None
+    client = session.client()
+    lines = [f"model     {client.settings.model} at {client.place}", f"key       {'set' if client.key is not None else 'none (a server of your own needs none)'}", f"spent     {client.budget.said()}"]
+    return Shown("\n".join([*lines, *[f"{name:9} {value}" for name, value in values.items() if name not in ("model", "base_url")]]))
+
+
+def ask(arguments: Any, cell: str | None, state: Any) -> Any:
+    """A question about a version; the code stays as it is."""
+    if not arguments.words:
+        raise UserError("ask what? for example: %cutegen ask why is this slower than v2")
+    return Shown(state.session.ask(" ".join(arguments.words), arguments.about))
+
+
+def choices(arguments: Any, cell: str | None, state: Any) -> Any:
+    """Several proposals from the same baseline."""
+    state.session.choices(arguments.count, arguments.by, " ".join(arguments.words))
+    return tables.history(state.session)
+
+
+def chain(arguments: Any, cell: str | None, state: Any) -> Any:
+    """CuTeGen's loop to the end."""
+    options = dict(item.partition("=")[::2] for item in arguments.setting)
+    state.session.run_chain(arguments.by, **options)
+    return tables.history(state.session)
+
+
+def repair(arguments: Any, cell: str | None, state: Any) -> Any:
+    """One repair round of a failed version."""
+    version = state.session.repair(arguments.version, arguments.by)
+    return tables.verdict(version) if version else Shown(state.last_note or "no repair")
+
+
+def conversation(arguments: Any, cell: str | None, state: Any) -> Any:
+    """Every call of the session's model."""
+    return render(state.session)
+
+
+def render(session: Session) -> Shown:
+    """All exchanges: a table of what each was for and took, with prompt and reply to unfold."""
+    kept = session.exchanges()
+    if not kept:
+        return Shown("no model was asked in this session")
+    made = {number: version.number for version in session.versions for number in version.proposal.exchanges}
+    text = "\n".join(_line(number, exchange, made.get(number)) for number, exchange in kept.items())
+    return Shown(text, html="".join(_block(number, exchange, made.get(number)) for number, exchange in kept.items()))
+
+
+def _line(number: int, exchange: Exchange, version: int | None) -> str:
+    tokens = f"{exchange.tokens_in} + {exchange.tokens_out} tokens{' (upper bounds)' if exchange.estimated else ''}"
+    cost = "cost unknown" if exchange.cost_usd is None else f"{exchange.cost_usd:.4f} USD"
+    end = f"-> v{version}" if version is not None else f"not used: {exchange.unusable}" if exchange.unusable else "-> no version"
+    return f"{number:3}  {exchange.purpose:9}  {exchange.model}  {tokens}, {cost}  {end}"
+
+
+def _block(number: int, exchange: Exchange, version: int | None) -> str:
+    style = "white-space:pre-wrap;overflow-wrap:anywhere;max-height:30em;overflow:auto;margin:4px 0 8px 16px"
+    parts = [f"<b>{html.escape(role)}</b><pre style='{style}'>{html.escape(text)}</pre>" for role, text in exchange.messages]
+    parts += [f"<b>tool {html.escape(name)}({html.escape(arguments)})</b><pre style='{style}'>{html.escape(result)}</pre>" for name, arguments, result in exchange.tools]
+    parts.append(f"<b>reply</b><pre style='{style}'>{html.escape(exchange.reply)}</pre>")
+    return f"<details><summary style='font-family:monospace'>{html.escape(_line(number, exchange, version))}</summary>{''.join(parts)}</details>"
+
+
+def fill(commands: dict[str, Any], words: Any) -> dict[str, Any]:
+    """The commands of this module, in the form of `commands.COMMANDS`; `words` adds the free text argument."""
+
+    def add_model(p: Any) -> None:
+        model_arguments(p)
+        p.add_argument("--ask-key", action="store_true", help="ask for the key; it is kept in this process only")
+
+    def add_ask(p: Any) -> None:
+        p.add_argument("--about", default=None, help="a version; default: the baseline")
+        words(p)
+
+    def add_choices(p: Any) -> None:
+        p.add_argument("--count", type=int, default=3)
+        p.add_argument("--by", default="llm")
+        words(p)
+
+    def add_chain(p: Any) -> None:
+        p.add_argument("--by", default="llm")
+        p.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="depth, repair_rounds, regenerate, timeouts, profile=late|always|never, accept=faster|correct, continue_from=latest|best")
+
+    def add_repair(p: Any) -> None:
+        p.add_argument("version", nargs="?", default="latest")
+        p.add_argument("--by", default="llm")
+
+    return {
+        **commands, "model": ("which language model is asked, and its budget", add_model, model), "ask": ("a question about a version; changes nothing", add_ask, ask),
+        "choices": ("several proposals side by side", add_choices, choices), "chain": ("CuTeGen's loop: synthesise, repair, optimise step by step", add_chain, chain),
+        "repair": ("let the model diagnose and repair a failed version", add_repair, repair), "conversation": ("every call of the model, verbatim", lambda p: None, conversation),
+    }  # fmt: skip
