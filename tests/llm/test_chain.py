@@ -104,6 +104,16 @@ def test_a_useless_answer_is_told_to_the_model_and_uses_a_round(server: Any, ses
     assert [exchange.unusable != "" for exchange in session.exchanges().values()] == [False, False, True, True, False, False]
 
 
+def test_the_model_searches_and_reads_before_it_answers(server: Any, session: Session) -> None:
+    calls = [{"name": "search", "arguments": '{"query": "make_tiled_tma_atom"}'}, {"name": "read", "arguments": '{"path": "/etc/passwd"}'}]
+    server.play({"text": "Let me look.", "tool_calls": calls}, whole(GOOD))
+    version = session.generate("llm")
+    assert version is not None and version.trials[-1].verdict.correct
+    answered = server.requests[1]["body"]["messages"][-2:]
+    assert [message["role"] for message in answered] == ["tool", "tool"] and "cpasync/helpers.py" in answered[0]["content"] and "not among the files" in answered[1]["content"]
+    assert [tool[0] for tool in session.exchanges()[1].tools] == ["search", "read"]
+
+
 def test_the_same_source_again_is_refused(server: Any, session: Session) -> None:
     server.play(whole(GOOD), change(LINE, GOOD.splitlines()[LINE - 1]))
     session.accept(session.generate("llm").number)  # type: ignore[union-attr]

@@ -272,7 +272,9 @@ class Session:
     def _proposer(self, by: str, options: dict[str, Any]) -> Any:
         if by == "llm":
             proposer = plugins.load("proposer", by, check=False)
-            return proposer.configure(client=self.client(), templates=self.folder / "prompts", **options)
+            from workbench.search import call_tool, tool_specs
+
+            return proposer.configure(client=self.client(), templates=self.folder / "prompts", tools=tool_specs(), call_tool=call_tool, **options)
         proposer = plugins.load("proposer", by)
         return proposer.configure(**options) if options else proposer
 

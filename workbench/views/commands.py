@@ -278,7 +278,7 @@ def split(line: str) -> tuple[str, list[str]]:
     try:
         return name, shlex.split(rest)
     except ValueError as error:
-        if name in ("refine", "reject", "generate", "pin", "unpin", "edit", "ask", "choices"):
+        if name in ("refine", "reject", "generate", "pin", "unpin", "edit", "ask", "choices", "search"):
             return name, rest.split()
         raise Refused(f"%cutegen {name}: {str(error).lower()} in {rest!r}; put text with an apostrophe in double quotes") from None
 

@@ -71,6 +71,21 @@ def repair(arguments: Any, cell: str | None, state: Any) -> Any:
     return tables.verdict(version) if version else Shown(state.last_note or "no repair")
 
 
+def find(arguments: Any, cell: str | None, state: Any) -> Any:
+    """Places in CuTe DSL, CUTLASS and our examples; or the lines of one file."""
+    from workbench import search
+    from workbench.search import corpus
+
+    if arguments.lines:
+        first, _, last = arguments.lines.partition("-")
+        if not first.isdigit() or (last and not last.isdigit()):
+            raise UserError(f"--lines {arguments.lines}: a range such as 100-160 is needed")
+        return Shown(search.read(" ".join(arguments.words), int(first), int(last) if last else None))
+    hits = search.search(" ".join(arguments.words))
+    note = "" if corpus.OPTIONAL in corpus.versions() else f"\n\n(CUTLASS's headers and examples are not installed: pip install --no-deps {corpus.OPTIONAL})"
+    return Shown(("\n\n".join(map(str, hits)) or "nothing found; try other words") + note)
+
+
 def conversation(arguments: Any, cell: str | None, state: Any) -> Any:
     """Every call of the session's model."""
     return render(state.session)
@@ -125,8 +140,12 @@ def fill(commands: dict[str, Any], words: Any) -> dict[str, Any]:
         p.add_argument("version", nargs="?", default="latest")
         p.add_argument("--by", default="llm")
 
+    def add_search(p: Any) -> None:
+        words(p)
+        p.add_argument("--lines", default="", help="100-160: read these lines of the file that is named")
+
     return {
-        **commands, "model": ("which language model is asked, and its budget", add_model, model), "ask": ("a question about a version; changes nothing", add_ask, ask),
+        **commands, "search": ("search CuTe DSL, CUTLASS and examples: search TMA multicast", add_search, find), "model": ("which language model is asked, and its budget", add_model, model), "ask": ("a question about a version; changes nothing", add_ask, ask),
         "choices": ("several proposals side by side", add_choices, choices), "chain": ("CuTeGen's loop: synthesise, repair, optimise step by step", add_chain, chain),
         "repair": ("let the model diagnose and repair a failed version", add_repair, repair), "conversation": ("every call of the model, verbatim", lambda p: None, conversation),
     }  # fmt: skip

@@ -1,0 +1,5 @@
+"""Search and read the installed CuTe DSL package, CUTLASS's headers and examples, and our own examples: offline, by words or exact names."""
+
+from workbench.search.query import Hit, call_tool, read, search, tool_specs
+
+__all__ = ["Hit", "call_tool", "read", "search", "tool_specs"]

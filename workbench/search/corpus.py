@@ -1,0 +1,97 @@
+"""Which files are searched: (distribution, relative path) -> text, in pieces of some forty lines."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+DISTRIBUTIONS = ("nvidia-cutlass-dsl", "nvidia-cutlass-dsl-libs-base", "nvidia-cutlass-dsl-libs-core", "nvidia-cutlass")
+OPTIONAL = "nvidia-cutlass"  # headers and examples; an extra
+SUFFIXES = (".py", ".pyi", ".h", ".hpp", ".cuh", ".cu", ".inl", ".md", ".rst", ".ipynb")
+LARGEST_BYTES = 1_500_000  # a generated table larger than this answers no question
+PIECE, OVERLAP = 45, 8  # lines
+OURS = "workbench"
+_SYMBOL = re.compile(r"^\s*(?:(?:async\s+)?def|class|struct|enum(?:\s+class)?|using|template|#define|namespace)\s+([A-Za-z_]\w*)|^\s*(?:CUTE_\w+|CUTLASS_\w+|inline|static|constexpr|auto|void)\b.*?\b([A-Za-z_]\w*)\s*\(", re.M)
+_HEADING = re.compile(r"^#{1,4}\s+(.+)$", re.M)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One searchable file."""
+
+    distribution: str
+    path: str  # relative, with forward slashes
+    place: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some neighbouring lines of a file, with the names that they define."""
+
+    first: int
+    last: int
+    text: str
+    symbols: str
+    headings: str
+
+
+def versions() -> dict[str, str]:
+    """Installed distributions and their versions; what is missing is left out."""
+    found = {}
+    for name in DISTRIBUTIONS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@functools.cache
+def files() -> tuple[File, ...]:
+    """Every file that is searched; looked up once for the process."""
+    return tuple(_files())
+
+
+def _files() -> Iterator[File]:
+    seen: set[Path] = set()
+    for name in versions():
+        for item in metadata.files(name) or ():
+            if item.suffix in SUFFIXES and ".." not in item.parts:
+                place = Path(str(item.locate()))
+                if place.is_file() and place not in seen and place.stat().st_size <= LARGEST_BYTES:
+                    seen.add(place)
+                    yield File(name, item.as_posix(), place)
+    here = Path(__file__).parent.parent
+    for place in sorted([*here.glob("problems/shipped/*.py"), *here.glob("dsl/*.py"), *here.glob("tutorials/*.ipynb"), *here.parent.glob("notebooks/*.ipynb")]):
+        yield File(OURS, place.relative_to(here.parent if place.parent.name == "notebooks" else here).as_posix(), place)
+
+
+def text_of(file: File) -> str:
+    """The file as text; of a notebook its cells, Markdown and code."""
+    raw = file.place.read_text(encoding="utf-8", errors="replace")
+    if file.place.suffix != ".ipynb":
+        return raw
+    try:
+        cells = json.loads(raw)["cells"]
+    except (ValueError, KeyError):
+        return raw
+    return "\n\n".join("".join(cell.get("source", ())) for cell in cells)
+
+
+def pieces(text: str, suffix: str) -> Iterator[Piece]:
+    """The text cut into overlapping pieces."""
+    lines = text.splitlines()
+    for start in range(0, max(len(lines), 1), PIECE - OVERLAP):
+        part = "\n".join(lines[start : start + PIECE])
+        if not part.strip():
+            continue
+        symbols = " ".join(dict.fromkeys(name for pair in _SYMBOL.findall(part) for name in pair if name))
+        headings = " ".join(_HEADING.findall(part)) if suffix in (".md", ".ipynb") else ""
+        yield Piece(start + 1, min(start + PIECE, len(lines)), part, symbols, headings)
+        if start + PIECE >= len(lines):
+            break
