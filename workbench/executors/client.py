@@ -20,6 +20,7 @@ from workbench.executors.sandbox import drop_environment
 START_LIMIT_S = 180.0
 OUTPUT_BYTES = 1 << 20
 PROCESSES = 32
+GONE_LIMIT_S = 5.0
 
 
 class Server:
@@ -98,16 +99,23 @@ class Server:
                 if stop is not None and stop.is_set():
                     raise Stopped("stopped; everything finished is kept")
         except BaseException:
-            self.cancel(number)
+            self._kill(number, waiting)
             raise
         finally:
             with self.lock:
                 self.replies.pop(number, None)
 
     def cancel(self, number: int) -> None:
-        """Kill a job."""
-        with contextlib.suppress(WorkerLost):
+        """Kill a job that nobody waits for, and return when it is gone, so that its folder can be removed."""
+        with self.lock:
+            waiting = self.replies.pop(number, None)
+        if waiting is not None:
+            self._kill(number, waiting)
+
+    def _kill(self, number: int, waiting: queue.Queue[dict[str, Any]]) -> None:
+        with contextlib.suppress(WorkerLost, queue.Empty):
             self._send({"kill": number})
+            waiting.get(timeout=GONE_LIMIT_S)
 
     def close(self) -> None:
         """End the server and every job."""
