@@ -59,7 +59,7 @@ def global_allocation(b: Batch, i: Lanes, where: Any, size: int, write: bool, in
     if off.any():
         at, lane = _first(off != 0, b, i)
         verb = "written" if write else "read"
-        raise b.fault("misaligned", f"{size} bytes {verb} at address {int(where[at]):#x}, which is not a multiple of {size}: {b.memory.nearest(int(where[at]))}", ins.line, lane, int(where[at]),
+        raise b.fault("misaligned", f"{size} bytes {verb} at an address that is not a multiple of {size}: {b.memory.nearest(int(where[at]))}", ins.line, lane, int(where[at]),
                       hint="a vector access needs its address aligned to its whole width; check offsets and assumed_align")  # fmt: skip
     low, high = int(where.min()), int(where.max())
     found = b.memory.find(low)
@@ -73,7 +73,7 @@ def global_allocation(b: Batch, i: Lanes, where: Any, size: int, write: bool, in
         if found is None or int(where[at]) + size > found.end:
             lane = int(at if i is None else i[at])
             verb = "write of" if write else "read of"
-            raise b.fault("out_of_bounds", f"{verb} {size} bytes at {int(where[at]):#x} is out of bounds: {b.memory.nearest(int(where[at]))}", ins.line, lane, int(where[at]),
+            raise b.fault("out_of_bounds", f"{verb} {size} bytes is out of bounds: {b.memory.nearest(int(where[at]))}", ins.line, lane, int(where[at]),
                           hint="guard the access with the tensor's true extent (predication), odd sizes included")  # fmt: skip
         inside = left & (where >= found.start) & (where + size <= found.end)
         parts.append((_writable(found, b, i, where, write, ins), np.nonzero(inside)[0]))

@@ -71,6 +71,18 @@ def repair(arguments: Any, cell: str | None, state: Any) -> Any:
     return tables.verdict(version) if version else Shown(state.last_note or "no repair")
 
 
+def replay(arguments: Any, cell: str | None, state: Any) -> Any:
+    """Open a new session and play a recording into it."""
+    from workbench.session import recording
+
+    found = recording.load(arguments.name)
+    state.use(Session.create(found.problem, executor=arguments.executor))
+    differences = state.session.play(arguments.name)
+    said = "\n".join(differences) or f"all {len(state.session.versions)} versions came out as recorded"
+    history = tables.history(state.session)
+    return Shown(f"{found.label}\n\n{history}\n\n{said}")
+
+
 def find(arguments: Any, cell: str | None, state: Any) -> Any:
     """Places in CuTe DSL, CUTLASS and our examples; or the lines of one file."""
     from workbench import search
@@ -144,8 +156,12 @@ def fill(commands: dict[str, Any], words: Any) -> dict[str, Any]:
         words(p)
         p.add_argument("--lines", default="", help="100-160: read these lines of the file that is named")
 
+    def add_replay(p: Any) -> None:
+        p.add_argument("name", help="a recorded session, or a file")
+        p.add_argument("--executor", choices=["auto", "emulator", "gpu"], default="auto", help="where the versions are built and checked")
+
     return {
-        **commands, "search": ("search CuTe DSL, CUTLASS and examples: search TMA multicast", add_search, find), "model": ("which language model is asked, and its budget", add_model, model), "ask": ("a question about a version; changes nothing", add_ask, ask),
+        **commands, "replay": ("play a recorded session: each version is built and checked here", add_replay, replay), "search": ("search CuTe DSL, CUTLASS and examples: search TMA multicast", add_search, find), "model": ("which language model is asked, and its budget", add_model, model), "ask": ("a question about a version; changes nothing", add_ask, ask),
         "choices": ("several proposals side by side", add_choices, choices), "chain": ("CuTeGen's loop: synthesise, repair, optimise step by step", add_chain, chain),
         "repair": ("let the model diagnose and repair a failed version", add_repair, repair), "conversation": ("every call of the model, verbatim", lambda p: None, conversation),
     }  # fmt: skip

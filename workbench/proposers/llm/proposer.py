@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.errors import UserError
-from workbench.proposers.llm import patches, prompts
+from workbench.proposers.llm import catalogue, patches, prompts
 from workbench.proposers.llm.client import ChatClient, Reply, ToolCall, key_from_environment
 from workbench.proposers.llm.replies import Unusable, code, json_value
 from workbench.records import Ask, Candidate, Event, Exchange, Proposal
@@ -92,7 +92,7 @@ class Llm:
         assert failure is not None
         spent: list[Exchange] = []
         stage = "compile" if failure.stage in ("source", "import", "compile") else "check" if failure.stage == "check" else "run"
-        shown = {"stage": stage, "failure": failure, "error": prompts.error_text(trial), "numbered": patches.numbered(base), "guides": [], "problem_with_last": ""}
+        shown = {"stage": stage, "failure": failure, "error": prompts.error_text(trial), "numbered": patches.numbered(base), "guides": catalogue.select(failure, base, folder=self.templates)}
         diagnosis = yield from self._call("diagnosis", prompts.messages("diagnosis", ask, self.templates, **shown), spent)
         messages = prompts.messages("patch", ask, self.templates, **shown, diagnosis=diagnosis.text.strip())
         source, said = yield from self._patched(ask, "patch", messages, base, spent)
