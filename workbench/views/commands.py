@@ -169,7 +169,7 @@ def _export(arguments: Any, cell: str | None, state: Any) -> Any:
 def _panel(arguments: Any, cell: str | None, state: Any) -> Any:
     from workbench.views.panel import Panel
 
-    return Panel(state.session)
+    return Panel(state.session, by=arguments.by)
 
 
 def _open(arguments: Any, cell: str | None, state: Any) -> Any:
@@ -234,6 +234,9 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         p.add_argument("old", nargs="?", default="")
         p.add_argument("new", nargs="?", default="")
 
+    def panel(p: Parser) -> None:
+        p.add_argument("--by", default="planner", help="who writes when you press Generate, Refine or Run: planner, llm, ...")
+
     def words(p: Parser) -> None:
         p.add_argument("words", nargs="*")
 
@@ -254,7 +257,7 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         "undo": ("take the last decision back", nothing, _undo), "run": ("several steps; accepts what is correct and faster", run, _run),
         "roofline": ("the trajectory of the versions", nothing, lambda a, c, s: plots.roofline(s.session)), "history": ("the version tree", nothing, lambda a, c, s: tables.history(s.session)),
         "compare": ("a pandas table of all versions", nothing, lambda a, c, s: tables.frame(s.session)), "status": ("where the session stands", nothing, lambda a, c, s: tables.status(s.session)),
-        "panel": ("everything in one widget", nothing, _panel), "export": ("write a version as a file that KernelBench loads", export, _export),
+        "panel": ("everything in one widget", panel, _panel), "export": ("write a version as a file that KernelBench loads", export, _export),
         "pin": ("words that hold for every proposal", words, _pin), "open": ("open a stored session", named, _open),
         "sessions": ("the stored sessions", nothing, lambda a, c, s: Shown("\n".join(Session.names()) or "no sessions yet")),
         "unpin": ("remove pinned words", words, _unpin),

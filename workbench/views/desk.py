@@ -250,7 +250,11 @@ class Desk:
         by, options = self.proposer
         if name == "run":
             steps = max(1, min(MAX_RUN, int(message.get("steps") or 3)))
-            made = session.run(steps=steps, by=by, **options)
+            if by == "llm":  # CuTeGen's chain, so that failures are repaired; each round shows as it happens
+                depth = session.baseline.proposal.depth + steps if session.baseline is not None else steps
+                made = session.run_chain(by, depth=str(depth))
+            else:
+                made = session.run(steps=steps, by=by, **options)
             self._shown = self._against = None
             return f"{len(made)} step(s) done"
         if name in ("test", "profile"):
