@@ -75,3 +75,11 @@ def test_roofline_svg_names_its_lines_and_shares_labels() -> None:
     assert "v1" in texts and "v2, v3" in texts and "ridge 12.5 FLOP/B" in texts
     assert any("data sheet" in (text or "") for text in texts) and any("modelled" in (text or "") for text in texts) and not any("version, measured" in (text or "") for text in texts)
     assert svg == plots._svg(points, bound, devices.find("H200").copy_bandwidth)
+
+
+def test_work_without_flops_has_a_roofline_too() -> None:
+    bound = Bound(case="full", device="H200", flops=0, least_bytes=10**9, peak_flops=6e13, bandwidth=4.8e12, compute_s=0.0, memory_s=2e-4, bound_s=2e-4,
+                  limited_by="memory", intensity=0.0, ridge=12.5, rates="data sheet")  # fmt: skip
+    points = tuple(RooflinePoint(version=n, title="count", intensity=0.0, rate=0.0, time_s=3e-4, provenance="modelled", accepted=True) for n in (1, 2))
+    texts = [node.text for node in ET.fromstring(plots._svg(points, bound, None)).iter("{http://www.w3.org/2000/svg}text")]
+    assert "v1, v2" in texts

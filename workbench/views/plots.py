@@ -42,7 +42,7 @@ def _table(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None) 
 
 
 class _Axes:
-    """Log-log axes that hold the roofs and all points."""
+    """Log-log axes that hold the roofs and all points; work without FLOPs (a histogram, a transposition) stands at their lower left."""
 
     def __init__(self, points: tuple[RooflinePoint, ...], bound: Bound) -> None:
         xs = [bound.ridge, max(bound.intensity, 1e-3), *(p.intensity for p in points if p.intensity > 0)]
@@ -51,10 +51,10 @@ class _Axes:
         self.y0, self.y1 = math.floor(math.log10(min(ys))) - 0.3, math.ceil(math.log10(max(ys))) + 0.2
 
     def x(self, value: float) -> float:
-        return LEFT + (math.log10(value) - self.x0) / (self.x1 - self.x0) * (WIDTH - LEFT - RIGHT)
+        return LEFT + (math.log10(max(value, 10**self.x0)) - self.x0) / (self.x1 - self.x0) * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        return HEIGHT - BOTTOM - (math.log10(max(value, 1e-30)) - self.y0) / (self.y1 - self.y0) * (HEIGHT - BOTTOM - TOP)
+        return HEIGHT - BOTTOM - (math.log10(max(value, 10**self.y0)) - self.y0) / (self.y1 - self.y0) * (HEIGHT - BOTTOM - TOP)
 
 
 def _svg(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None) -> str:
