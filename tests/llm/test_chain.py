@@ -104,6 +104,19 @@ def test_a_useless_answer_is_told_to_the_model_and_uses_a_round(server: Any, ses
     assert [exchange.unusable != "" for exchange in session.exchanges().values()] == [False, False, True, True, False, False]
 
 
+def test_the_model_may_write_mucutlass(server: Any, session: Session) -> None:
+    session.model(language="mucutlass")
+    server.play("Try.\n```mucutlass\nelementwise(relu(x)) .threads(100)\n```", "Fewer.\n```mucutlass\nelementwise(relu(x)) .threads(128)\n```", "Use vectors.\n```mucutlass\nelementwise(relu(x)) .threads(128) .vector(4)\n```")
+    first = session.generate("llm")
+    assert first is not None and first.trials[-1].verdict.correct and first.proposal.candidate.program == "elementwise(relu(x)) .threads(128)"
+    assert "elementwise(relu(x))" in server.requests[0]["body"]["messages"][1]["content"] and "threads=100" in server.requests[1]["body"]["messages"][-1]["content"]
+    session.accept(first.number)
+    second = session.refine(by="llm")
+    assert second is not None and second.parent == 1 and second.proposal.title == "Use vectors" and ".vector(4)" in (second.proposal.candidate.program or "")
+    with pytest.raises(UserError, match="legal: cute, mucutlass"):
+        session.model(language="cuda")
+
+
 def test_the_model_searches_and_reads_before_it_answers(server: Any, session: Session) -> None:
     calls = [{"name": "search", "arguments": '{"query": "make_tiled_tma_atom"}'}, {"name": "read", "arguments": '{"path": "/etc/passwd"}'}]
     server.play({"text": "Let me look.", "tool_calls": calls}, whole(GOOD))

@@ -176,13 +176,17 @@ class Planner:
 
     @staticmethod
     def _proposal(ask: Ask, found: Computation, rung: Rung, program: str) -> Proposal:
-        binding = Binding(init_source=ask.facts.init_source, forward_arguments=ask.facts.forward_arguments, operands=found.operands, module_names=_module_names(ask.problem.source))
-        source = compile_program(program, binding)
+        source = compile_program(program, binding_of(ask, found))
         evidence, gain = _evidence(rung, _total(ask))
         return Proposal(
             candidate=Candidate(source=source, program=program), title=rung.title, reason=rung.reason + evidence, by="planner",
             parent=ask.baseline.number if ask.baseline else None, instruction=ask.instruction, predicted_gain=gain if ask.baseline else None,
         )  # fmt: skip
+
+
+def binding_of(ask: Ask, found: Computation) -> Binding:
+    """How the tensors of a computation come from the problem's module."""
+    return Binding(init_source=ask.facts.init_source, forward_arguments=ask.facts.forward_arguments, operands=found.operands, module_names=_module_names(ask.problem.source))
 
 
 def _banned(constraints: tuple[str, ...]) -> set[str]:

@@ -10,7 +10,8 @@ from workbench.errors import UserError
 from workbench.records import Exchange
 
 NUMBERS = {"max_tokens": int, "temperature": float, "budget_tokens": int, "budget_usd": float, "price_in": float, "price_out": float, "silence_s": float, "total_s": float, "retries": int}
-NAMES = ("base_url", "model", *NUMBERS)
+LANGUAGES = ("cute", "mucutlass")
+NAMES = ("base_url", "model", "language", *NUMBERS)
 _KEYS: dict[str, Any] = {}  # endpoint -> key given at a prompt; for this process only
 
 
@@ -20,6 +21,8 @@ def checked(values: dict[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if name not in NAMES:
             raise UserError(f"no model setting is called {name!r}; there are: {', '.join(NAMES)}")
+        if name == "language" and value not in LANGUAGES:
+            raise UserError(f"model setting language={value!r}; legal: {', '.join(LANGUAGES)}")
         try:
             made[name] = NUMBERS[name](value) if name in NUMBERS and value is not None else value
         except ValueError:

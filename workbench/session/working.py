@@ -43,7 +43,7 @@ class Working(Base):
             proposer = plugins.load("proposer", by, check=False)
             from workbench.search import call_tool, tool_specs
 
-            return proposer.configure(client=self.client(), templates=self.folder / "prompts", tools=tool_specs(), call_tool=call_tool, **options)
+            return proposer.configure(client=self.client(), templates=self.folder / "prompts", tools=tool_specs(), call_tool=call_tool, language=self.model().get("language", "cute"), **options)
         proposer = plugins.load("proposer", by)
         return proposer.configure(**options) if options else proposer
 

@@ -6,13 +6,14 @@ that was paid for is lost when a later call fails.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from workbench.errors import UserError
-from workbench.proposers.llm import catalogue, patches, prompts
+from workbench.proposers.llm import catalogue, languages, patches, prompts
 from workbench.proposers.llm.client import ChatClient, Reply, ToolCall, key_from_environment
 from workbench.proposers.llm.replies import Unusable, code, json_value
 from workbench.records import Ask, Candidate, Event, Exchange, Proposal
@@ -37,6 +38,7 @@ class Llm:
         self.templates: Path | None = None
         self.tools: list[dict[str, Any]] = []
         self.call_tool: Tool | None = None
+        self.language = "cute"
         self._served: tuple[tuple[str, str, str], ...] = ()
 
     def why_not(self) -> str | None:
@@ -47,15 +49,17 @@ class Llm:
             return "no model is set: %cutegen model --base-url ADDRESS --model NAME, or set OPENAI_BASE_URL or OPENAI_API_KEY"
         return None
 
-    def configure(self, *, client: ChatClient, templates: Path | None = None, tools: list[dict[str, Any]] | None = None, call_tool: Tool | None = None) -> Llm:
-        """Use this client, this folder of overriding templates and these tools."""
-        self.client, self.templates, self.tools, self.call_tool = client, templates, tools or [], call_tool
+    def configure(self, *, client: ChatClient, templates: Path | None = None, tools: list[dict[str, Any]] | None = None, call_tool: Tool | None = None, language: str = "cute") -> Llm:
+        """Use this client, this folder of overriding templates and these tools; `language` is what is written: cute or mucutlass."""
+        self.client, self.templates, self.tools, self.call_tool, self.language = client, templates, tools or [], call_tool, language
         return self
 
     def propose(self, ask: Ask, /) -> Iterator[Event | Exchange | Proposal]:
         """One version (or, for a question, only the answer). Raises `NoUsableReply`, `LlmError` or `BudgetExceeded`."""
         if ask.question:
             yield from self._answer(ask)
+        elif self.language == "mucutlass":
+            yield from self._program(ask)
         elif ask.repair is not None:
             yield from self._repair(ask)
         elif ask.baseline is None:
@@ -97,6 +101,28 @@ class Llm:
         messages = prompts.messages("patch", ask, self.templates, **shown, diagnosis=diagnosis.text.strip())
         source, said = yield from self._patched(ask, "patch", messages, base, spent)
         yield self._proposal(ask, source, f"repair of v{broken.number}: {_title(said)}", diagnosis.text.strip()[:2000], broken.number, spent)
+
+    def _program(self, ask: Ask) -> Iterator[Event | Exchange | Proposal]:
+        """A muCUTLASS program, compiled here; what the checks refuse is told to the model once."""
+        spent: list[Exchange] = []
+        purpose: Purpose = "synthesis" if ask.baseline is None else "optimise"
+        messages, binding = languages.asked(ask, self.templates)
+        for left in reversed(range(TRIES)):
+            reply = yield from self._call(purpose, messages, spent, keep=False)
+            try:
+                program, source = languages.compiled(reply.text, binding)
+            except Unusable as reason:
+                yield self._kept(purpose, messages, reply, spent, str(reason))
+                if not left:
+                    raise NoUsableReply(f"the model's program could not be used: {reason}; ask again, or edit by hand") from None
+                yield Event(kind="note", message=f"the program could not be used ({reason}); the model is told and asked again")
+                messages = [*messages, {"role": "assistant", "content": reply.text}, {"role": "user", "content": f"That program could not be used: {reason}. Answer again in the form that was asked for."}]
+                continue
+            yield self._kept(purpose, messages, reply, spent)
+            said = _first_words(reply.text, "a program")
+            made = self._proposal(ask, source, _title(said), said, ask.baseline.number if ask.baseline else None, spent)
+            yield dataclasses.replace(made, candidate=Candidate(source=source, program=program))
+            return
 
     def _answer(self, ask: Ask) -> Iterator[Event | Exchange | Proposal]:
         spent: list[Exchange] = []

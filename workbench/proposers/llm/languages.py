@@ -1,0 +1,38 @@
+"""muCUTLASS as what a model writes instead of CuTe DSL: the prompt with the grammar, and the compiled answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from workbench.dsl import Binding, Program, Stage, compile_program, format_program, grammar_text, parse
+from workbench.dsl.checks import SETTINGS
+from workbench.errors import ProgramError
+from workbench.proposers.llm import prompts
+from workbench.proposers.llm.replies import Unusable, blocks
+from workbench.proposers.planner import binding_of
+from workbench.proposers.recognise import Unrecognised, recognise
+from workbench.records import Ask
+
+
+def asked(ask: Ask, folder: Path | None) -> tuple[list[dict[str, Any]], Binding]:
+    """The messages, and how the program's tensors come from the module; raises `ProgramError` where the language has no such operation."""
+    try:
+        found = recognise(ask.facts)
+    except Unrecognised as reason:
+        raise ProgramError(f"muCUTLASS has no operation for this problem ({reason}); let the model write CuTe DSL instead: %cutegen model --language cute") from None
+    start = format_program(Program(stages=(Stage(operation=found.operation, epilogues=found.epilogues),)))
+    program = ask.baseline.proposal.candidate.program or "" if ask.baseline is not None else ""
+    values = {"grammar": grammar_text(), "operations": SETTINGS, "start": start, "program": program}
+    return prompts.messages("mucutlass", ask, folder, **values), binding_of(ask, found)
+
+
+def compiled(text: str, binding: Binding) -> tuple[str, str]:
+    """(program, CuTe DSL source) of a reply; raises `Unusable` with the reason, the rejections of the checks included."""
+    found = [block.text.strip() for block in blocks(text) if block.closed and block.language in ("", "mucutlass", "ucutlass", "text")]
+    if not found:
+        raise Unusable("the reply has no code block with a program")
+    try:
+        return format_program(parse(found[-1])), compile_program(found[-1], binding)
+    except ProgramError as error:
+        raise Unusable(str(error)) from None
