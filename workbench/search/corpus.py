@@ -67,8 +67,8 @@ def _files() -> Iterator[File]:
                     seen.add(place)
                     yield File(name, item.as_posix(), place)
     here = Path(__file__).parent.parent
-    for place in sorted([*here.glob("problems/shipped/*.py"), *here.glob("dsl/*.py"), *here.glob("tutorials/*.ipynb"), *here.parent.glob("notebooks/*.ipynb")]):
-        yield File(OURS, place.relative_to(here.parent if place.parent.name == "notebooks" else here).as_posix(), place)
+    for place in sorted([*here.glob("problems/shipped/*.py"), *here.glob("dsl/*.py")]):
+        yield File(OURS, place.relative_to(here).as_posix(), place)
 
 
 def text_of(file: File) -> str:
