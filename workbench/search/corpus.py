@@ -1,4 +1,4 @@
-"""Which files are searched: (distribution, relative path) -> text, in pieces of some forty lines."""
+"""Which files are searched: (distribution, relative path) -> text, in pieces of forty lines."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ PIECE, OVERLAP = 45, 8  # lines
 OURS = "workbench"
 _SYMBOL = re.compile(r"^\s*(?:(?:async\s+)?def|class|struct|enum(?:\s+class)?|using|template|#define|namespace)\s+([A-Za-z_]\w*)|^\s*(?:CUTE_\w+|CUTLASS_\w+|inline|static|constexpr|auto|void)\b.*?\b([A-Za-z_]\w*)\s*\(", re.M)
 _HEADING = re.compile(r"^#{1,4}\s+(.+)$", re.M)
+_SUMMARY = re.compile(r'^\s*r?"""\s*(\S.*?)(?:"""|$)', re.M)  # a docstring's first line
+# Every file opens with the same licence, whose words answer no question.
+_LICENCE_LINES = 45
+_LICENCE = re.compile(
+    r"SPDX-|Copyright|Redistribution|disclaimer|permitted provided|without modification|endorse or promote|prior written permission|license agreement"
+    r"|THIS SOFTWARE|WARRANTIES|FITNESS FOR|DISCLAIM|LIABLE|LIABILITY|DAMAGES|SERVICES; LOSS|CAUSED AND|NEGLIGENCE"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +70,19 @@ def _files() -> Iterator[File]:
         for item in metadata.files(name) or ():
             if item.suffix in SUFFIXES and ".." not in item.parts:
                 place = Path(str(item.locate()))
-                if place.is_file() and place not in seen and place.stat().st_size <= LARGEST_BYTES:
+                if place not in seen and place.is_file() and not _leads_away(place, len(item.parts)) and place.stat().st_size <= LARGEST_BYTES:
                     seen.add(place)
                     yield File(name, item.as_posix(), place)
     here = Path(__file__).parent.parent
     for place in sorted([*here.glob("problems/shipped/*.py"), *here.glob("dsl/*.py")]):
+        if _leads_away(place, len(place.relative_to(here).parts)):
+            continue
         yield File(OURS, place.relative_to(here).as_posix(), place)
+
+
+def _leads_away(place: Path, depth: int) -> bool:
+    """Whether a symbolic link takes the file out of the folder that its distribution lies in, `depth` parts above."""
+    return not place.resolve().is_relative_to(place.parents[depth - 1].resolve())
 
 
 def text_of(file: File) -> str:
@@ -83,15 +97,20 @@ def text_of(file: File) -> str:
     return "\n\n".join("".join(cell.get("source", ())) for cell in cells)
 
 
+def missing() -> str:
+    """One line on what is not searched because it is not installed; empty where all is there."""
+    return "" if OPTIONAL in versions() else f"(CUTLASS's headers and examples are not installed: pip install --no-deps {OPTIONAL})"
+
+
 def pieces(text: str, suffix: str) -> Iterator[Piece]:
-    """The text cut into overlapping pieces."""
-    lines = text.splitlines()
+    """The text cut into overlapping pieces, numbered as in the file; the licence at its top is left out."""
+    lines = ["" if at < _LICENCE_LINES and _LICENCE.search(line) else line for at, line in enumerate(text.splitlines())]
     for start in range(0, max(len(lines), 1), PIECE - OVERLAP):
         part = "\n".join(lines[start : start + PIECE])
         if not part.strip():
             continue
         symbols = " ".join(dict.fromkeys(name for pair in _SYMBOL.findall(part) for name in pair if name))
-        headings = " ".join(_HEADING.findall(part)) if suffix in (".md", ".ipynb") else ""
+        headings = " ".join((_HEADING if suffix in (".md", ".ipynb") else _SUMMARY).findall(part))
         yield Piece(start + 1, min(start + PIECE, len(lines)), part, symbols, headings)
         if start + PIECE >= len(lines):
             break

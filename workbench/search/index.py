@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 import re
 import sqlite3
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+from workbench.errors import UserError
 from workbench.search import corpus
 
-FORMAT = 3
+FORMAT = 4
+UNUSED_DAYS = 30  # an index of other versions may be another environment's, still in use
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-z])(?=[0-9]{2})")
 _NAME = re.compile(r"[A-Za-z_]\w+")
 
 
 def folder() -> Path:
-    """Where indexes are kept: $XDG_CACHE_HOME/cutegen, else ~/.cache/cutegen."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cutegen"
+    """Where indexes are kept: $XDG_CACHE_HOME/cutegen, else ~/.cache/cutegen (a relative XDG_CACHE_HOME counts for nothing, as its specification has it)."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".cache") / "cutegen"
 
 
 def split(text: str) -> str:
@@ -44,20 +49,45 @@ def _key() -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
-def _ours() -> tuple[tuple[str, int], ...]:
-    return tuple((file.path, file.place.stat().st_size) for file in corpus.files() if file.distribution == corpus.OURS)
+def _ours() -> tuple[tuple[str, str], ...]:
+    return tuple((file.path, hashlib.sha256(file.place.read_bytes()).hexdigest()) for file in corpus.files() if file.distribution == corpus.OURS)
 
 
 def connect(progress: Callable[[float], None] | None = None) -> sqlite3.Connection:
-    """The index, opened for reading; built first where it is missing."""
+    """The index, opened for reading; built first where it is missing or damaged. UserError where it cannot be kept."""
     place = path()
-    if not place.exists():
-        build(place, progress)
-    return sqlite3.connect(f"{place.as_uri()}?mode=ro", uri=True)
+    try:
+        if not place.exists():
+            build(place, progress)
+        db = _open(place)
+        if db is None:
+            build(place, progress)
+            db = _open(place)
+    except OSError as error:
+        raise UserError(f"the search index cannot be kept in {folder()} ({error.strerror}); set XDG_CACHE_HOME to a folder that can be written") from None
+    if db is None:
+        raise UserError(f"the search index {place} cannot be read; remove it and search again")
+    with contextlib.suppress(OSError):
+        os.utime(place)
+    return db
+
+
+def _open(place: Path) -> sqlite3.Connection | None:
+    """The index, or None where the file is no index."""
+    try:
+        db = sqlite3.connect(f"{place.as_uri()}?mode=ro", uri=True)
+    except sqlite3.Error:
+        return None
+    try:
+        db.execute("SELECT rowid FROM words WHERE words MATCH 'layout' LIMIT 1").fetchone()
+        return db
+    except sqlite3.Error:
+        db.close()
+        return None
 
 
 def build(place: Path, progress: Callable[[float], None] | None = None) -> None:
-    """Build the index beside its place and rename it there, so that no one ever sees half of it; older ones are removed."""
+    """Build the index beside its place and rename it there, so that no one ever sees half of it; what nobody uses any more is removed."""
     place.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=place.parent, suffix=".building")
     os.close(handle)
@@ -67,9 +97,15 @@ def build(place: Path, progress: Callable[[float], None] | None = None) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    for old in place.parent.glob("search-*.sqlite"):
-        if old != place:
-            old.unlink(missing_ok=True)
+    _tidy(place)
+
+
+def _tidy(keep: Path) -> None:
+    for pattern, days in (("search-*.sqlite", float(UNUSED_DAYS)), ("*.building", 1 / 24)):
+        for old in keep.parent.glob(pattern):
+            with contextlib.suppress(OSError):  # another process may have removed it
+                if old != keep and time.time() - old.stat().st_mtime > days * 86_400:
+                    old.unlink()
 
 
 def _fill(place: Path, progress: Callable[[float], None]) -> None:

@@ -13,16 +13,13 @@ from workbench.errors import UserError
 from workbench.search import corpus, index
 
 READ_LINES, READ_CHARACTERS, SNIPPET_LINES = 200, 16_000, 12
+CANDIDATES, MOST_HITS = 400, 50
 WEIGHTS = (6.0, 5.0, 4.0, 1.0, 8.0)  # bm25 weight of path, symbols, headings, body, exact names
-STOP = frozenset(["a", "an", "and", "are", "as", "at", "be", "between", "by", "can", "do", "does", "for", "from", "get", "give", "has", "have", "how", "i", "in", "into", "is", "it", "its", "make", "me", "my", "of", "on", "one", "or", "set", "should", "so", "some", "that", "the", "their", "there", "this", "to", "use", "used", "using", "was", "what", "when", "where", "which", "who", "why", "will", "with", "you", "your", "write", "work", "works"])
+STOP = frozenset(
+    "a an and are as at be between by can do does for from get give has have how i in into is it its make me my of on one or set should so some that the their there this to use used using was what when where which who why will with you your write work works".split()
+)
 # What a writer of CuTe Python reads first: the DSL itself and examples in it; then C++ headers; generated bindings and retired code last.
 PRIOR = (("_mlir/", 0.35), ("deprecated", 0.4), ("/experimental/", 0.7), ("CuTeDSL", 1.7), ("dsl_packages/cutlass/cute/", 1.8), ("dsl_packages/", 1.5), ("media/docs", 1.3), ("/examples/", 0.9), ("/test/", 0.6))
-# words of the field that the sources spell otherwise
-ALSO = {
-    "shared": ("smem",), "register": ("rmem",), "registers": ("rmem",), "global": ("gmem",), "multicast": ("mcast",), "barrier": ("mbarrier", "sync"), "barriers": ("mbarrier", "sync"), "softmax": ("attention",),
-    "warpgroup": ("wgmma",), "wgmma": ("warpgroup",), "tensor core": ("mma",), "cores": ("mma",), "pipelining": ("pipeline",), "pipelined": ("pipeline",), "stages": ("stage", "pipeline"), "hello": ("hello",), "printf": ("print",),
-    "specialization": ("specialized",), "specialised": ("specialized",), "print": ("printf",), "benchmark": ("testing",), "convolution": ("conv",), "quantization": ("quant",), "predicate": ("pred", "predication"), "tile": ("tiled", "tiler"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,40 +48,39 @@ def search(query: str, *, limit: int = 5, progress: Callable[[float], None] | No
     db = index.connect(progress)
     try:
         rows = db.execute(
-            f"SELECT rowid, bm25(words, {', '.join(map(str, WEIGHTS))}) AS rank FROM words WHERE words MATCH ? ORDER BY rank LIMIT 150", (expression,)
+            f"SELECT piece.distribution, piece.path, first, last, -cost FROM (SELECT rowid AS id, bm25(words, {', '.join(map(str, WEIGHTS))}) AS cost FROM words"
+            f" WHERE words MATCH ? ORDER BY cost LIMIT {CANDIDATES}) JOIN piece USING (id)",
+            (expression,),
         ).fetchall()
-        return _best(db, rows, text, limit)
-    except sqlite3.OperationalError as error:
+        return _best(rows, text, min(max(limit, 1), MOST_HITS))
+    except sqlite3.Error as error:
         raise UserError(f"cannot search for {query!r}: {error}") from None
     finally:
         db.close()
 
 
 def _expression(text: str) -> str:
-    """The FTS5 expression: any of the words, phrases as phrases, names exactly too."""
-    phrases = [re.sub(r"[^\w\s]", " ", index.split(part)) for part in re.findall(r'"([^"]+)"', text)]
+    """The FTS5 expression: any of the words, names exactly too, and every quoted phrase."""
+    quoted = [" ".join(re.sub(r"[^\w\s]", " ", index.split(part)).split()) for part in re.findall(r'"([^"]+)"', text)]
+    phrases = [phrase for phrase in quoted if phrase]
+    must = [f'"{phrase}" AND ' for phrase in phrases]
     rest = re.sub(r'"[^"]*"?', " ", text)
     names = [name for name in re.findall(r"[A-Za-z_]\w+", rest) if "_" in name or any(c.isupper() for c in name[1:])]
     words = [word for word in re.findall(r"[a-z0-9]+", index.split(rest).lower()) if word not in STOP]
-    words += [other for word in tuple(words) for other in ALSO.get(word, ())]
     if names and len(names) == len(rest.split()):  # nothing but names: exactly these, or their parts in this order
         phrases, words = [*phrases, *[index.split(name) for name in names]], []
     terms = [f'"{" ".join(phrase.split())}"' for phrase in phrases if phrase.strip()]
     terms += [f'"{word}"' for word in dict.fromkeys(words)] + [f"names:{index.exact(name)}" for name in dict.fromkeys(names)]
-    return " OR ".join(terms)
+    return f"{''.join(must)}({' OR '.join(terms)})" if terms else ""
 
 
-def _best(db: sqlite3.Connection, rows: list[tuple[int, float]], text: str, limit: int) -> list[Hit]:
-    """One hit a file: its best piece, a little better for each further piece that was found."""
+def _best(rows: list[tuple[str, str, int, int, float]], text: str, limit: int) -> list[Hit]:
+    """One hit a file: its best piece."""
     best: dict[tuple[str, str], tuple[float, int, int]] = {}
-    for number, rank in rows:
-        distribution, path, first, last = db.execute("SELECT distribution, path, first, last FROM piece WHERE id = ?", (number,)).fetchone()
-        old = best.get((distribution, path))
-        score = -rank * _prior(distribution, path)
-        if old is None or score > old[0]:
-            best[distribution, path] = (score + (0.04 * old[0] if old else 0.0), first, last)
-        else:
-            best[distribution, path] = (old[0] + 0.04 * score, old[1], old[2])
+    for distribution, path, first, last, points in rows:
+        score = points * _prior(distribution, path)
+        if (distribution, path) not in best or score > best[distribution, path][0]:
+            best[distribution, path] = (score, first, last)
     ordered = sorted(best.items(), key=lambda item: -item[1][0])[:limit]
     return [_hit(distribution, path, first, last, score, text) for (distribution, path), (score, first, last) in ordered]
 
@@ -94,7 +90,7 @@ def _prior(distribution: str, path: str) -> float:
 
 
 def _hit(distribution: str, path: str, first: int, last: int, score: float, text: str) -> Hit:
-    lines = corpus.text_of(_file(distribution, path)).splitlines()
+    lines = _lines(_file(distribution, path))
     wanted = {word for word in re.findall(r"[a-z0-9]+", index.split(text).lower()) if word not in STOP}
     names = [name for name in re.findall(r"[A-Za-z_]\w+", text) if name.lower() not in STOP]
     weight = [sum(word in line.lower() for word in wanted) + 5 * sum(name in line for name in names) for line in lines[first - 1 : last]]
@@ -114,14 +110,30 @@ def _file(distribution: str, path: str) -> corpus.File:
 def read(path: str, first: int = 1, last: int | None = None) -> str:
     """Numbered lines of a searched file (as `search` names it, with or without its distribution), at most 200 lines and 16 kB."""
     distribution, _, rest = path.rpartition(":") if path.split(":")[0] in (*corpus.DISTRIBUTIONS, corpus.OURS) else ("", "", path)
-    lines = corpus.text_of(_file(distribution, rest)).splitlines()
-    start = max(int(first), 1)
-    end = min(int(last) if last is not None else start + READ_LINES - 1, start + READ_LINES - 1, len(lines))
-    if start > len(lines):
+    lines = _lines(_file(distribution, rest))
+    start, end = max(int(first), 1), len(lines) if last is None else int(last)
+    if start > max(len(lines), 1):
         raise UserError(f"{rest} has {len(lines)} lines; line {start} is past its end")
-    text = "\n".join(f"{number:5d}| {line}" for number, line in enumerate(lines[start - 1 : end], start))
-    more = f"\n({len(lines)} lines in all)" if end < len(lines) else ""
-    return text[:READ_CHARACTERS] + more
+    if end < start:
+        raise UserError(f"lines {first} to {last} of {rest} are none; the last is before the first")
+    shown: list[str] = []
+    space = READ_CHARACTERS
+    for number, line in enumerate(lines[start - 1 : min(end, start + READ_LINES - 1)], start):
+        text = f"{number:5d}| {line}"
+        if shown and len(text) + 1 > space:
+            break
+        shown.append(text[:space])
+        space -= len(shown[-1]) + 1
+    stop = start + len(shown) - 1
+    more = f"\n({len(lines)} lines in all)" if stop < len(lines) else ""
+    return "\n".join(shown) + more
+
+
+def _lines(file: corpus.File) -> list[str]:
+    try:
+        return corpus.text_of(file).splitlines()
+    except OSError as error:
+        raise UserError(f"{file.path} cannot be read any more ({error.strerror}); start the kernel again if packages were changed") from None
 
 
 def tool_specs() -> list[dict[str, Any]]:
@@ -140,11 +152,12 @@ def call_tool(name: str, arguments: str) -> str:
     try:
         values = json.loads(arguments or "{}")
         if name == "search":
-            return "\n\n".join(map(str, search(str(values["query"])))) or "nothing found; try other words"
+            found = "\n\n".join(map(str, search(str(values["query"])))) or "nothing found; try other words"
+            return "\n\n".join(filter(None, (found, corpus.missing())))
         if name == "read":
             return read(str(values["path"]), int(values.get("first") or 1), int(values["last"]) if values.get("last") else None)
         return f"there is no tool {name!r}; there are search and read"
     except UserError as error:
-        return str(error)
-    except (KeyError, TypeError, ValueError) as error:
-        return f"{name}: arguments {arguments[:200]!r} cannot be used ({error})"
+        return " ".join(str(error).split())
+    except Exception as error:  # whatever a model sends, the conversation goes on
+        return " ".join(f"{name}: arguments {str(arguments)[:200]!r} cannot be used ({type(error).__name__}: {str(error)[:200]})".split())

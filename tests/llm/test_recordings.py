@@ -1,0 +1,76 @@
+"""Shipped recordings: complete, labelled, and played back with every version really built and checked."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import UserError
+from workbench.session import Session, recording
+
+NAMES = recording.names()
+
+
+def test_the_promised_ones_are_there() -> None:
+    assert {"softmax", "matmul_bias_gelu", "layer_norm"} <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_version_has_its_exchanges_and_the_label_says_recorded(name: str) -> None:
+    found = recording.load(name)
+    assert found.label.startswith("Recorded") and len(found.steps) >= 2
+    for step in found.steps:
+        assert step.exchanges and step.exchanges[-1].reply and step.exchanges[0].messages[0][0] == "system"
+        assert step.verdict is not None and step.decision is not None
+
+
+def play(name: str, root: Path) -> tuple[tuple[str, ...], Session]:
+    with Session.create(recording.load(name).problem, root=root, executor="emulator") as session:
+        return session.play(name), session
+
+
+def test_softmax_plays_as_recorded(tmp_path: Path) -> None:
+    start = time.monotonic()
+    differences, session = play("softmax", tmp_path)
+    assert differences == () and time.monotonic() - start < 120
+    steps = recording.load("softmax").steps
+    assert [v.proposal.candidate.source for v in session.versions] == [step.proposal.candidate.source for step in steps]
+    assert all(version.decision is not None and "(recorded)" in version.decision.reason for version in session.versions)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(130)
+@pytest.mark.parametrize("name", NAMES)
+def test_plays_as_recorded_within_two_minutes(name: str, tmp_path: Path) -> None:
+    assert play(name, tmp_path)[0] == ()
+
+
+def test_a_difference_is_said(tmp_path: Path) -> None:
+    document = json.loads((recording.FOLDER / "softmax.json").read_text())
+    step = document["recording"]["steps"][0]
+    step["proposal"]["candidate"]["source"] = step["proposal"]["candidate"]["source"].replace("fmax(largest", "no_such(largest")
+    document["recording"]["steps"] = [step]
+    (tmp_path / "changed.json").write_text(json.dumps(document))
+    found = recording.load(tmp_path / "changed.json")
+    with Session.create(found.problem, root=tmp_path / "s", executor="emulator") as session:
+        said = session.play(tmp_path / "changed.json")
+        assert len(said) == 1 and said[0].startswith("v1 was correct when recorded, today it is not (compile:")
+        assert session.baseline is None
+
+
+def test_what_is_no_recording_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("{}")
+    for name, said in (("nothing", "no recording is called"), (str(tmp_path / "x.json"), "is not a recording")):
+        with pytest.raises(UserError, match=said):
+            recording.load(name)
+
+
+def test_a_recording_is_not_overwritten(tmp_path: Path) -> None:
+    with Session.create(recording.load("softmax").problem, root=tmp_path, executor="emulator") as session:
+        session.save_recording(tmp_path / "r.json", "Recorded now")
+        with pytest.raises(UserError, match="not changed afterwards"):
+            session.save_recording(tmp_path / "r.json", "Recorded again")
+        assert recording.load(tmp_path / "r.json").label == "Recorded now"
