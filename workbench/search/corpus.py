@@ -1,4 +1,4 @@
-"""Which files are searched: (distribution, relative path) -> text, in pieces of forty lines."""
+"""Which files are searched: (distribution, relative path) -> text, in pieces of some forty lines."""
 
 from __future__ import annotations
 
@@ -18,13 +18,6 @@ PIECE, OVERLAP = 45, 8  # lines
 OURS = "workbench"
 _SYMBOL = re.compile(r"^\s*(?:(?:async\s+)?def|class|struct|enum(?:\s+class)?|using|template|#define|namespace)\s+([A-Za-z_]\w*)|^\s*(?:CUTE_\w+|CUTLASS_\w+|inline|static|constexpr|auto|void)\b.*?\b([A-Za-z_]\w*)\s*\(", re.M)
 _HEADING = re.compile(r"^#{1,4}\s+(.+)$", re.M)
-_SUMMARY = re.compile(r'^\s*r?"""\s*(\S.*?)(?:"""|$)', re.M)  # a docstring's first line
-# Every file opens with the same licence, whose words answer no question.
-_LICENCE_LINES = 45
-_LICENCE = re.compile(
-    r"SPDX-|Copyright|Redistribution|disclaimer|permitted provided|without modification|endorse or promote|prior written permission|license agreement"
-    r"|THIS SOFTWARE|WARRANTIES|FITNESS FOR|DISCLAIM|LIABLE|LIABILITY|DAMAGES|SERVICES; LOSS|CAUSED AND|NEGLIGENCE"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +96,14 @@ def missing() -> str:
 
 
 def pieces(text: str, suffix: str) -> Iterator[Piece]:
-    """The text cut into overlapping pieces, numbered as in the file; the licence at its top is left out."""
-    lines = ["" if at < _LICENCE_LINES and _LICENCE.search(line) else line for at, line in enumerate(text.splitlines())]
+    """The text cut into overlapping pieces."""
+    lines = text.splitlines()
     for start in range(0, max(len(lines), 1), PIECE - OVERLAP):
         part = "\n".join(lines[start : start + PIECE])
         if not part.strip():
             continue
         symbols = " ".join(dict.fromkeys(name for pair in _SYMBOL.findall(part) for name in pair if name))
-        headings = " ".join((_HEADING if suffix in (".md", ".ipynb") else _SUMMARY).findall(part))
+        headings = " ".join(_HEADING.findall(part)) if suffix in (".md", ".ipynb") else ""
         yield Piece(start + 1, min(start + PIECE, len(lines)), part, symbols, headings)
         if start + PIECE >= len(lines):
             break

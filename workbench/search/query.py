@@ -16,7 +16,7 @@ READ_LINES, READ_CHARACTERS, SNIPPET_LINES = 200, 16_000, 12
 CANDIDATES, MOST_HITS = 400, 50
 WEIGHTS = (6.0, 5.0, 4.0, 1.0, 8.0)  # bm25 weight of path, symbols, headings, body, exact names
 STOP = frozenset(
-    "a an and are as at be between by can do does for from get give has have how i in into is it its make me my of on one or set should so some that the their there this to use used using was what when where which who why will with you your write work works".split()
+    ["a", "an", "and", "are", "as", "at", "be", "between", "by", "can", "do", "does", "for", "from", "get", "give", "has", "have", "how", "i", "in", "into", "is", "it", "its", "make", "me", "my", "of", "on", "one", "or", "set", "should", "so", "some", "that", "the", "their", "there", "this", "to", "use", "used", "using", "was", "what", "when", "where", "which", "who", "why", "will", "with", "you", "your", "write", "work", "works"]
 )
 # What a writer of CuTe Python reads first: the DSL itself and examples in it; then C++ headers; generated bindings and retired code last.
 PRIOR = (("_mlir/", 0.35), ("deprecated", 0.4), ("/experimental/", 0.7), ("CuTeDSL", 1.7), ("dsl_packages/cutlass/cute/", 1.8), ("dsl_packages/", 1.5), ("media/docs", 1.3), ("/examples/", 0.9), ("/test/", 0.6))
