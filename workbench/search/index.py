@@ -16,7 +16,7 @@ from pathlib import Path
 from workbench.errors import UserError
 from workbench.search import corpus
 
-FORMAT = 3
+FORMAT = 5
 UNUSED_DAYS = 30  # an index of other versions may be another environment's, still in use
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-z])(?=[0-9]{2})")
 _NAME = re.compile(r"[A-Za-z_]\w+")

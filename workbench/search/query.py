@@ -13,13 +13,17 @@ from workbench.errors import UserError
 from workbench.search import corpus, index
 
 READ_LINES, READ_CHARACTERS, SNIPPET_LINES = 200, 16_000, 12
-CANDIDATES, MOST_HITS = 400, 50
+CANDIDATES, MOST_HITS = 150, 50
 WEIGHTS = (6.0, 5.0, 4.0, 1.0, 8.0)  # bm25 weight of path, symbols, headings, body, exact names
-STOP = frozenset(
-    ["a", "an", "and", "are", "as", "at", "be", "between", "by", "can", "do", "does", "for", "from", "get", "give", "has", "have", "how", "i", "in", "into", "is", "it", "its", "make", "me", "my", "of", "on", "one", "or", "set", "should", "so", "some", "that", "the", "their", "there", "this", "to", "use", "used", "using", "was", "what", "when", "where", "which", "who", "why", "will", "with", "you", "your", "write", "work", "works"]
-)
+STOP = frozenset(["a", "an", "and", "are", "as", "at", "be", "between", "by", "can", "do", "does", "for", "from", "get", "give", "has", "have", "how", "i", "in", "into", "is", "it", "its", "make", "me", "my", "of", "on", "one", "or", "set", "should", "so", "some", "that", "the", "their", "there", "this", "to", "use", "used", "using", "was", "what", "when", "where", "which", "who", "why", "will", "with", "you", "your", "write", "work", "works"])
 # What a writer of CuTe Python reads first: the DSL itself and examples in it; then C++ headers; generated bindings and retired code last.
 PRIOR = (("_mlir/", 0.35), ("deprecated", 0.4), ("/experimental/", 0.7), ("CuTeDSL", 1.7), ("dsl_packages/cutlass/cute/", 1.8), ("dsl_packages/", 1.5), ("media/docs", 1.3), ("/examples/", 0.9), ("/test/", 0.6))
+# words of the field that the sources spell otherwise
+ALSO = {
+    "shared": ("smem",), "register": ("rmem",), "registers": ("rmem",), "global": ("gmem",), "multicast": ("mcast",), "barrier": ("mbarrier", "sync"), "barriers": ("mbarrier", "sync"), "softmax": ("attention",),
+    "warpgroup": ("wgmma",), "wgmma": ("warpgroup",), "cores": ("mma",), "pipelining": ("pipeline",), "pipelined": ("pipeline",), "stages": ("stage", "pipeline"), "printf": ("print",),
+    "specialization": ("specialized",), "specialised": ("specialized",), "print": ("printf",), "benchmark": ("testing",), "convolution": ("conv",), "quantization": ("quant",), "predicate": ("pred", "predication"), "tile": ("tiled", "tiler"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ def _expression(text: str) -> str:
     rest = re.sub(r'"[^"]*"?', " ", text)
     names = [name for name in re.findall(r"[A-Za-z_]\w+", rest) if "_" in name or any(c.isupper() for c in name[1:])]
     words = [word for word in re.findall(r"[a-z0-9]+", index.split(rest).lower()) if word not in STOP]
+    words += [other for word in tuple(words) for other in ALSO.get(word, ())]
     if names and len(names) == len(rest.split()):  # nothing but names: exactly these, or their parts in this order
         phrases, words = [*phrases, *[index.split(name) for name in names]], []
     terms = [f'"{" ".join(phrase.split())}"' for phrase in phrases if phrase.strip()]
@@ -75,12 +80,15 @@ def _expression(text: str) -> str:
 
 
 def _best(rows: list[tuple[str, str, int, int, float]], text: str, limit: int) -> list[Hit]:
-    """One hit a file: its best piece."""
+    """One hit a file: its best piece, a little better for each further piece that was found."""
     best: dict[tuple[str, str], tuple[float, int, int]] = {}
     for distribution, path, first, last, points in rows:
         score = points * _prior(distribution, path)
-        if (distribution, path) not in best or score > best[distribution, path][0]:
-            best[distribution, path] = (score, first, last)
+        old = best.get((distribution, path))
+        if old is None or score > old[0]:
+            best[distribution, path] = (score + (0.04 * old[0] if old else 0.0), first, last)
+        else:
+            best[distribution, path] = (old[0] + 0.04 * score, old[1], old[2])
     ordered = sorted(best.items(), key=lambda item: -item[1][0])[:limit]
     return [_hit(distribution, path, first, last, score, text) for (distribution, path), (score, first, last) in ordered]
 
