@@ -21,6 +21,7 @@ from workbench.errors import UserError
 from workbench.search import call_tool, corpus, index, read, search, tool_specs
 
 QUESTIONS = tomllib.loads(Path(__file__).with_name("questions.toml").read_text())["question"]
+UNSEEN = tomllib.loads(Path(__file__).with_name("unseen.toml").read_text())["question"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,6 +53,18 @@ def test_at_least_22_of_25_questions_are_answered_in_the_first_five() -> None:
             missed.append((question["ask"], [hit.path for hit in hits]))
     assert len(QUESTIONS) == 25 and len(missed) <= 3, missed
     assert statistics.median(seconds) < 0.05
+
+
+def test_questions_that_the_ranking_was_not_made_for() -> None:
+    """Two further sets, written without a look at any result; 44 of these 50 were answered when they were written."""
+    answered = [any(hit.path.endswith(answer) for hit in search(question["ask"]) for answer in question["answer"]) for question in UNSEEN]
+    assert len(answered) == 50 and sum(answered) >= 40
+
+
+def test_every_named_answer_is_a_file() -> None:
+    paths = [file.path for file in corpus.files()]
+    named = {answer for question in (*QUESTIONS, *UNSEEN) for answer in question["answer"]}
+    assert [answer for answer in sorted(named) if not any(path.endswith(answer) for path in paths)] == []
 
 
 def test_snippets_are_numbered_lines_of_the_file() -> None:
@@ -89,10 +102,63 @@ def test_reading_is_bounded() -> None:
         read(path, 10_000_000)
 
 
+@pytest.mark.parametrize(("first", "last"), [(50, 10), (1, -5), (1, 0)])
+def test_a_range_without_lines_is_refused(first: int, last: int) -> None:
+    path = next(file.path for file in corpus.files() if file.path.endswith("cute/core.py"))
+    with pytest.raises(UserError, match="the last is before the first"):
+        read(path, first, last)
+
+
+def test_a_link_out_of_the_package_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "secret.py").write_text("key = 1\n")
+    inside = tmp_path / "package" / "own.py"
+    inside.write_text("key = 2\n")
+    (tmp_path / "package" / "link.py").symlink_to(tmp_path / "secret.py")
+    (tmp_path / "package" / "near.py").symlink_to(inside)
+    assert corpus._leads_away(tmp_path / "package" / "link.py", 1)
+    assert not corpus._leads_away(tmp_path / "package" / "near.py", 1)
+    assert not corpus._leads_away(inside, 1)
+
+
+def test_a_quoted_phrase_must_be_there() -> None:
+    assert search('"no such phrase anywhere" layout') == []
+    hits = search('"tiled copy" shared memory')
+    assert hits
+    for hit in hits:
+        words = index.split(read(f"{hit.distribution}:{hit.path}", hit.first, hit.last)).lower()
+        assert "tiled" in words and "cop" in words  # the index stems: copy, copies
+
+
+def test_a_damaged_index_is_built_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    index.path().parent.mkdir()
+    index.path().write_bytes(b"no database")
+    assert search("layout")
+
+
+def test_a_cache_folder_that_cannot_be_written_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="set XDG_CACHE_HOME to a folder that can be written"):
+        search("layout")
+    assert "\n" not in call_tool("search", '{"query": "layout"}')
+
+
+def test_only_what_nobody_uses_any_more_is_removed(tmp_path: Path) -> None:
+    now = time.time()
+    for name, days in (("search-mine", 90), ("search-other", 2), ("search-old", 31), ("a.building", 0), ("b.building", 1)):
+        place = tmp_path / (name if name.endswith("ing") else f"{name}.sqlite")
+        place.touch()
+        os.utime(place, (now - days * 86_400,) * 2)
+    index._tidy(tmp_path / "search-mine.sqlite")
+    assert {path.name for path in tmp_path.iterdir()} == {"search-mine.sqlite", "search-other.sqlite", "a.building"}
+
+
 def test_tools_answer_in_text_whatever_they_are_given() -> None:
     assert [spec["function"]["name"] for spec in tool_specs()] == ["search", "read"]
     assert "helpers.py" in call_tool("search", '{"query": "make_tiled_tma_atom"}')
-    for name, arguments in (("search", "{}"), ("search", "not json"), ("read", '{"path": "/etc/passwd"}'), ("read", '{"path": 5, "first": "x"}'), ("write", "{}"), ("search", '{"query": ""}'), ("search", "[]")):
+    for name, arguments in (("search", "{}"), ("search", "not json"), ("read", '{"path": "/etc/passwd"}'), ("read", '{"path": 5, "first": "x"}'), ("write", "{}"), ("search", '{"query": ""}'), ("search", "[]"), ("search", "[" * 100_000), ("read", '{"path": "x", "first": Infinity}')):
         answer = call_tool(name, arguments)
         assert answer and "\n" not in answer
 
@@ -113,6 +179,7 @@ def test_without_the_optional_package_the_rest_is_searched(monkeypatch: pytest.M
     try:
         hits = search("persistent tile scheduler")
         assert hits and all(hit.distribution != corpus.OPTIONAL for hit in hits)
+        assert call_tool("search", '{"query": "layout"}').endswith(corpus.missing()) and "pip install" in corpus.missing()
     finally:
         corpus.files.cache_clear()
         index._key.cache_clear()
