@@ -1,7 +1,7 @@
 """A small server that speaks the OpenAI protocol over a real socket, in a process of its own: python server.py PORTFILE
 
 POST /script takes a list of steps; each call of /v1/chat/completions plays the next one (the last repeats). GET /requests gives what was sent.
-A step: {"text", "finish", "usage", "tool_calls", "status", "headers", "error", "delay", "silence", "drop_after", "bytes" (hex, sent as they
+A step: {"text", "finish", "thinking" (a number of chunks without text that come first), "refusal", "kind" (content type), "escaped" (ASCII only), "usage", "tool_calls", "status", "headers", "error", "delay", "silence", "drop_after", "bytes" (hex, sent as they
 are), "cut": sizes of the pieces in which the stream is written}. Keys that are missing mean the usual.
 """
 
@@ -58,7 +58,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _stream(self, step: dict[str, Any]) -> None:
         self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Content-Type", step.get("kind", "text/event-stream"))
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True
@@ -83,9 +83,13 @@ def events(step: dict[str, Any]) -> bytes:
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> None:
         value = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "scripted", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-        out.append(f"data: {json.dumps(value, ensure_ascii=False)}\n\n")
+        out.append(f"data: {json.dumps(value, ensure_ascii=step.get('escaped', False))}\n\n")
 
     chunk({"role": "assistant", "content": ""})
+    for _ in range(step.get("thinking", 0)):
+        chunk({"reasoning_content": "hm "})
+    if "refusal" in step:
+        chunk({"refusal": step["refusal"]})
     size = max(1, len(text) // 40)
     for start in range(0, len(text), size):
         chunk({"content": text[start : start + size]})

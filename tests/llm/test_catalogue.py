@@ -1,58 +1,77 @@
-"""Every mistake of mistakes.toml is really made (compiled and run in a worker), and the catalogue's first guide is the one for it."""
+"""Every mistake of mistakes.toml is really made (compiled, emulated, checked); the workbench says what was recorded, and the catalogue's first guide is the one for it."""
 
 from __future__ import annotations
 
-import tomllib
-from functools import cache
+import dataclasses
+import json
+import re
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from mistakes.run import FOLDER, PROBLEMS, job_of, mistakes, source_of
 
-from workbench import problems
 from workbench.errors import UserError
 from workbench.executors.emulator import EmulatorExecutor
-from workbench.executors.inspector import WorkerInspector
 from workbench.proposers.llm.catalogue import guides, select
-from workbench.records import Candidate, Facts, Failure, Job, Problem
+from workbench.records import Candidate, Failure
+from workbench.wire import from_plain
 
-FOLDER = Path(__file__).parent / "mistakes"
-MISTAKES = [(base, name, *change) for base, entries in tomllib.loads((FOLDER / "mistakes.toml").read_text()).items() for name, change in entries.items()]
-PROBLEMS: dict[str, Any] = {"elementwise": ("relu", {"batch_size": 8, "dim": 75}, "fp32"), "rows": ("row_sum", {}, "fp32"), "tiles": ("matmul", {"n": 48}, "fp16")}
-
-
-@cache
-def subject(base: str) -> tuple[Problem, Facts, str]:
-    name, settings, precision = PROBLEMS[base]
-    problem = problems.load(name, settings=settings, precision=precision)
-    return problem, WorkerInspector().inspect(problem), (FOLDER / f"{base}.py").read_text()
+ALONE = tuple(name for name, entry in mistakes().items() if entry.get("alone"))
+TOGETHER = [*PROBLEMS, *[name for name in mistakes() if name not in ALONE], *[f"{name}.cured" for name, entry in mistakes().items() if "cured" in entry]]
 
 
-def failure_of(base: str, source: str) -> Failure | None:
-    problem, facts, _ = subject(base)
-    return EmulatorExecutor().run(Job(problem=problem, facts=facts, candidate=Candidate(source=source), cases=("shrunk",), trials=1, wall_limit_s=20.0)).failure
+def made(names: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    """A process that makes these mistakes one after the other, its replies in `folder`."""
+    folder.mkdir()
+    (folder / "names.json").write_text(json.dumps(names))
+    return subprocess.Popen([sys.executable, str(FOLDER / "run.py"), str(folder / "names.json"), str(folder / "replies.jsonl")], stdout=subprocess.DEVNULL, stderr=(folder / "said").open("wb"))
 
 
-def test_there_are_at_least_forty_of_each() -> None:
-    assert len(MISTAKES) >= 40 and len(guides()) >= 40
-    assert {guide for _, _, guide, _, _ in MISTAKES} == {guide.name for guide in guides()}  # no guide without a mistake that provokes it
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Failure | None]:
+    """What the workbench says of each, from two processes side by side; one that takes its process down gets a worker of its own."""
+    root = tmp_path_factory.mktemp("mistakes")
+    started = [made(TOGETHER[half::2], root / f"half{half}") for half in (0, 1)]
+    ended = [process.wait(300) for process in started]
+    assert ended == [0, 0], [(root / f"half{half}" / "said").read_text()[-2000:] for half in (0, 1)]
+    found: dict[str, Failure | None] = {}
+    for replies in root.glob("half*/replies.jsonl"):
+        for line in replies.read_text().splitlines():
+            name, failure = json.loads(line)
+            found[name] = from_plain(failure, Failure) if failure else None
+    for name in ALONE:
+        base, (job, _) = name.partition(".")[0], job_of(name.partition(".")[0])
+        found[name] = EmulatorExecutor().run(dataclasses.replace(job, candidate=Candidate(source=source_of(base, mistakes()[name]["wrong"])))).failure
+    return found
 
 
-@pytest.mark.parametrize("base", PROBLEMS)
-def test_the_bases_are_correct(base: str) -> None:
-    assert failure_of(base, subject(base)[2]) is None
+def test_there_are_enough_of_each() -> None:
+    assert len(mistakes()) >= 40 and len(guides()) >= 40
+    assert {entry["guide"] for entry in mistakes().values()} == {guide.name for guide in guides()}  # no guide without a mistake that provokes it
+    assert all(guide.cause and guide.cure and guide.fix for guide in guides())
 
 
-@pytest.mark.parametrize(("base", "name", "guide", "find", "replace"), MISTAKES, ids=[f"{base}-{name}" for base, name, *_ in MISTAKES])
-def test_the_guide_is_selected(base: str, name: str, guide: str, find: str, replace: str) -> None:
-    correct = subject(base)[2]
-    assert correct.count(find) == 1
-    source = correct.replace(find, replace)
-    failure = failure_of(base, source)
-    assert failure is not None
-    first = select(failure, source)[0]
-    assert first.name == guide, (failure, [found.name for found in select(failure, source)])
-    assert first.cause and first.cure and first.fix
+def test_the_bases_and_the_cured_are_correct(failures: dict[str, Failure | None]) -> None:
+    correct = [*PROBLEMS, *[name for name in TOGETHER if name.endswith(".cured")]]
+    assert len(correct) > 20 and {name: failures[name] for name in correct if failures[name] is not None} == {}
+
+
+@pytest.mark.parametrize("name", mistakes())
+def test_the_guide_is_selected(name: str, failures: dict[str, Failure | None]) -> None:
+    entry, failure = mistakes()[name], failures[name]
+    assert failure is not None, "the mistake went unnoticed"
+    said = f"{failure.stage}/{failure.kind}: {failure.message}"
+    assert re.fullmatch(".*".join(map(re.escape, entry["said"].split("*"))), said, re.DOTALL), said
+    found = select(failure, source_of(name.partition(".")[0], entry["wrong"]), arch="sm_80")
+    assert [guide.name for guide in found][:1] == [entry["guide"]], (failure, found)
+
+
+def test_the_fix_of_a_guide_is_in_a_kernel_that_passes() -> None:
+    kernels = [source_of(base, []) for base in PROBLEMS] + [source_of(name.partition(".")[0], entry["cured"]) for name, entry in mistakes().items() if "cured" in entry]
+    missing = [guide.name for guide in guides() if not any(" ".join(guide.fix.split()) in " ".join(kernel.split()) for kernel in kernels)]
+    assert missing == []
 
 
 def test_an_own_catalogue_wins_and_a_broken_one_is_named(tmp_path: Path) -> None:

@@ -96,6 +96,20 @@ def test_repair_stops_after_five_rounds_and_the_furthest_is_restored(server: Any
     assert len(server.requests) == len(script)
 
 
+def test_an_endpoint_that_takes_a_schema_is_held_to_it_and_another_is_not_asked_again(server: Any, session: Session) -> None:
+    step = {"action": "insert", "line_number": 1, "num_lines": 1, "new_code": "# first"}
+    server.play(whole(GOOD), json.dumps({"change": "Add a comment.", "why": "It reads better", "patches": [step]}), {"status": 400, "error": "response_format is not supported"}, comment("two"), comment("three"))
+    session.accept(session.generate("llm").number)  # type: ignore[union-attr]
+    made = session.refine(by="llm")
+    assert made is not None and made.proposal.title == "Add a comment" and made.proposal.reason == "Add a comment. It reads better." and made.proposal.candidate.source.startswith("# first\n")
+    for _ in range(2):
+        assert session.refine(by="llm") is not None
+    sent = [request["body"] for request in server.requests]
+    assert ["response_format" in body for body in sent] == [False, True, True, False, False]
+    schema = sent[1]["response_format"]["json_schema"]
+    assert schema["strict"] and set(schema["schema"]["properties"]) == {"change", "why", "patches"}
+
+
 def test_a_useless_answer_is_told_to_the_model_and_uses_a_round(server: Any, session: Session) -> None:
     server.play(whole(WRONG), "The constant.", "no patch here", "still none", "The constant.", change(LINE, GOOD.splitlines()[LINE - 1]))
     made = session.run_chain(depth="0", repair_rounds="2")
@@ -171,6 +185,8 @@ def test_stop_leaves_a_whole_session(server: Any, session: Session) -> None:
         session.generate("llm")
     stop()
     assert session.versions == () and session.exchanges() == {}
+    session._client = None  # as after reopening: what the stopped call may have cost is still counted
+    assert session.client().budget.estimated and session.client().budget.tokens_out == 4000
     server.play(whole(GOOD))
     version = session.generate("llm")
     assert version is not None and version.trials[-1].verdict.correct

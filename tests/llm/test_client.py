@@ -81,10 +81,11 @@ def test_faults_that_stay_are_one_line(server: Any, fault: dict[str, Any], said:
 
 
 def test_a_server_that_echoes_the_key_does_not_give_it_away(server: Any) -> None:
-    server.play({"status": 400, "error": f"bad request with {KEY} in it"})
-    with pytest.raises(LlmError) as caught:
-        complete(client_for(server))
-    assert KEY not in "".join(traceback.format_exception(caught.value)) and "***" in str(caught.value)
+    for before in ("bad request with ", "x" * 290, "y" * 280):
+        server.play({"status": 400, "error": f"{before}{KEY} in it"})
+        with pytest.raises(LlmError) as caught:
+            complete(client_for(server))
+        assert KEY[:8] not in "".join(traceback.format_exception(caught.value)) and "***" in str(caught.value)
 
 
 def test_nobody_there(server: Any) -> None:
@@ -93,17 +94,36 @@ def test_nobody_there(server: Any) -> None:
         port = probe.getsockname()[1]
     start = time.monotonic()
     with pytest.raises(LlmError, match="nothing answers at"):
-        complete(ChatClient(Settings(base_url=f"http://user:pass@127.0.0.1:{port}/v1", model="m"), Key(KEY)))
+        complete(ChatClient(Settings(base_url=f"http://127.0.0.1:{port}/v1", model="m"), Key(KEY)))
     assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("address", ["localhost:8000/v1", "http://", "ftp://host/v1", "http://h:99999/v1", "http://user:secretpass@host/v1", "http://host/v1?key=secretpass"])
+def test_an_address_that_cannot_be_used_is_refused(address: str) -> None:
+    with pytest.raises(LlmError, match="address") as caught:
+        ChatClient(Settings(base_url=address))
+    assert "secretpass" not in str(caught.value)
 
 
 def test_a_silent_server_times_out(server: Any) -> None:
     server.play({"delay": 5})
     with pytest.raises(LlmError, match=r"said nothing for 0\.5 s"):
+        complete(client_for(server, first_s=0.5))
+    server.play({"text": "a few words " * 50, "drop_after": 900, "silence": 5})
+    with pytest.raises(LlmError, match=r"said nothing for 0\.5 s"):
         complete(client_for(server, silence_s=0.5))
 
 
-@pytest.mark.parametrize("step", [{"delay": 20}, {"text": "a few words " * 50, "drop_after": 900, "silence": 20}])
+@pytest.mark.parametrize("step", [{"text": "word " * 400, "cut": [150], "pace": 0.05}, {"thinking": 400, "cut": [150], "pace": 0.05}])
+def test_a_whole_reply_has_a_time_limit_while_pieces_flow(server: Any, step: dict[str, Any]) -> None:
+    server.play(step)
+    start = time.monotonic()
+    with pytest.raises(LlmError, match=r"no complete reply from .* within 1 s"):
+        complete(client_for(server, total_s=1.0))
+    assert time.monotonic() - start < 2.5
+
+
+@pytest.mark.parametrize("step", [{"delay": 20}, {"text": "a few words " * 50, "drop_after": 900, "silence": 20}, {"thinking": 2000, "cut": [200], "pace": 0.05}])
 def test_cancel_ends_within_a_second(server: Any, step: dict[str, Any]) -> None:
     server.play(step)
     client = client_for(server, Budget())
@@ -134,8 +154,54 @@ def test_odd_replies(server: Any) -> None:
     assert reply.estimated and reply.tokens_out == 1000 and reply.tokens_in >= len("write a kernel")
     broken = b'data: {"id":"c","object":"chat.completion.chunk","created":0,"model":"m","choices":[{"index":0,"delta":{"content":"caf\xe9"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
     server.play({"bytes": broken.hex()})
-    with pytest.raises(LlmError, match="not the OpenAI protocol"):
-        complete(client)
+    assert complete(client)[0].text == "caf\ufffd"
+    for step, said in (({"bytes": b"<html>hello</html>".hex(), "kind": "text/html"}, "usually ends in /v1"), ({"bytes": b"data: {not json\n\n".hex()}, "not the OpenAI protocol"),
+                       ({"bytes": b'data: {"error": {"message": "out of memory"}}\n\n'.hex()}, "reports an error in its reply: out of memory")):  # fmt: skip
+        server.play(step)
+        with pytest.raises(LlmError, match=said) as caught:
+            complete(client)
+        assert "\n" not in str(caught.value)
+    server.play({"refusal": "I will not write that."})
+    assert complete(client)[0].text == "I will not write that."
+    server.play({"escaped": True, "text": "half \ud83d of a character", "tool_calls": [{"name": "search", "arguments": '{"query": "\udc00"}'}]})
+    reply, seen = complete(client)
+    assert reply.text.encode() and seen.encode() and reply.tool_calls[0].arguments.encode()
+
+
+@pytest.mark.parametrize(("step", "left", "taken"), [
+    ({"status": 400, "error": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."}, "max_tokens", "max_completion_tokens"),
+    ({"status": 400, "error": "Unrecognized request argument supplied: stream_options"}, "stream_options", "max_tokens"),
+    ({"status": 400, "error": "response_format json_schema is not supported"}, "response_format", "tools"),
+    ({"status": 500, "error": "this model does not support tools"}, "tools", "response_format"),
+])  # fmt: skip
+def test_what_a_server_refuses_by_name_is_left_out_from_then_on(server: Any, step: dict[str, Any], left: str, taken: str) -> None:
+    server.play(step, "fine")
+    client = client_for(server)
+    for _ in range(2):
+        reply, _text = complete(client, tools=[{"type": "function", "function": {"name": "search", "parameters": {}}}], schema={"type": "object"})
+        assert reply.text == "fine" and reply.retries == 0
+    first, *others = [request["body"] for request in server.requests]
+    assert left in first and len(others) == 2 and all(left not in body and taken in body for body in others)
+
+
+def test_the_default_endpoint_gets_the_newer_name_of_the_limit() -> None:
+    assert ChatClient(Settings())._limit == "max_completion_tokens" and ChatClient(Settings(base_url="http://localhost:1/v1"))._limit == "max_tokens"
+
+
+def test_a_dead_budget_stops_a_retry(server: Any) -> None:
+    server.play({"text": "half a reply", "drop_after": 300})
+    budget = Budget(tokens=2500)  # one call of at most 1000 and its prompt; what broke off is counted at that
+    with pytest.raises(BudgetExceeded, match="are left"):
+        complete(client_for(server, budget, max_tokens=1500))
+    assert len(server.requests) == 1 and budget.tokens_out == 1500
+
+
+def test_tools_count_in_the_bound(server: Any) -> None:
+    server.play("fine")
+    tools = [{"type": "function", "function": {"name": "search", "description": "x" * 4000, "parameters": {}}}]
+    with pytest.raises(BudgetExceeded):
+        complete(client_for(server, Budget(tokens=4000)), tools=tools)
+    assert server.requests == []
 
 
 def test_a_slow_model_is_waited_for(server: Any) -> None:
@@ -150,13 +216,13 @@ def test_the_budget_is_never_exceeded(server: Any) -> None:
     with pytest.raises(BudgetExceeded, match="of 2500 are left"):
         while True:
             complete(client)
-    assert budget.tokens_in + budget.tokens_out <= 2500 and len(server.requests) == 13
+    assert budget.tokens_in + budget.tokens_out <= 2500 and len(server.requests) == 11
     priced = Budget(usd=0.01, prices=Prices(input_usd=1.0, output_usd=10.0))
     with pytest.raises(BudgetExceeded, match="USD"):
         complete(client_for(server, priced, max_tokens=5000))
     with pytest.raises(BudgetExceeded, match="needs the model's prices"):
         complete(client_for(server, Budget(usd=1.0)))
-    assert len(server.requests) == 13 and "cost unknown" in budget.said()
+    assert len(server.requests) == 11 and "cost unknown" in budget.said()
 
 
 def test_the_key_shows_nowhere() -> None:

@@ -102,23 +102,27 @@ def make_reference(folder: Path, request: dict[str, Any], _: bool) -> dict[str, 
 
 
 def run_candidate(folder: Path, request: dict[str, Any], namespaces: bool) -> dict[str, Any]:
-    """Confine this process, then import and run the candidate on the emulator at every case and trial."""
+    """Confine this process, then import and run the candidate at every case and trial."""
     job = _job(folder)
-    scratch = folder / "scratch"
     layers = _confine(folder, request, namespaces)
-    reply: dict[str, Any] = {"failure": None, "launches": [], "builds": [], "unmapped": [], "phases": {}, "protections": layers, "trials": []}
-    source_file = str(scratch / "candidate.py")
+    return {**attempt(job, folder, gpu=request.get("device") == "cuda"), "protections": layers}
+
+
+def attempt(job: Job, folder: Path, *, gpu: bool = False) -> dict[str, Any]:
+    """Import and run the candidate in this process, on the emulator or the GPU; what failed is in the reply."""
+    reply: dict[str, Any] = {"failure": None, "launches": [], "builds": [], "unmapped": [], "phases": {}, "trials": []}
+    source_file = str(folder / "scratch" / "candidate.py")
     stage = "import"
     try:
-        if request.get("device") == "cuda":
+        if gpu:
             from workbench.executors import cuda  # before the candidate, so that what it replaces in torch.cuda is not what times it
         start = time.perf_counter()
         module = _import(source_file)
         reply["phases"]["import"] = time.perf_counter() - start
         stage = "run"
-        if request.get("device") == "cuda":
+        if gpu:
             cuda.run_candidate(job, folder, module, source_file, reply, _validate, _digest, lambda: Rejected(MODIFIED))
-        for name, trial in [] if request.get("device") == "cuda" else _trials(job):
+        for name, trial in [] if gpu else _trials(job):
             _run_trial(job, folder, module, name, trial, source_file, reply)
     except EmulationFault as fault:
         reply["failure"] = to_plain(fault.failure)

@@ -7,9 +7,8 @@ import os
 from typing import Any
 
 from workbench.errors import UserError
-from workbench.records import Exchange
 
-NUMBERS = {"max_tokens": int, "temperature": float, "budget_tokens": int, "budget_usd": float, "price_in": float, "price_out": float, "silence_s": float, "total_s": float, "retries": int}
+NUMBERS = {"max_tokens": int, "temperature": float, "budget_tokens": int, "budget_usd": float, "price_in": float, "price_out": float, "first_s": float, "silence_s": float, "total_s": float, "retries": int}
 LANGUAGES = ("cute", "mucutlass")
 NAMES = ("base_url", "model", "language", *NUMBERS)
 _KEYS: dict[str, Any] = {}  # endpoint -> key given at a prompt; for this process only
@@ -39,8 +38,8 @@ def keep_key(base_url: str, value: str) -> None:
     _KEYS[base_url] = Key(value)
 
 
-def client(values: dict[str, Any], spent: list[Exchange]) -> Any:
-    """A `ChatClient` for the settings, whose budget already counts what this session has spent."""
+def client(values: dict[str, Any], spent: dict[str, Any]) -> Any:
+    """A `ChatClient` for the settings, whose budget already counts what this session has spent (`Budget.kept`)."""
     from workbench.proposers.llm.budget import Budget, Prices
     from workbench.proposers.llm.client import ChatClient, Settings, key_from_environment
 
@@ -48,9 +47,6 @@ def client(values: dict[str, Any], spent: list[Exchange]) -> Any:
     chosen = {field.name: values[field.name] for field in dataclasses.fields(Settings) if values.get(field.name) is not None}
     settings = Settings(**{**chosen, "base_url": base, "model": values.get("model") or os.environ.get("CUTEGEN_MODEL") or Settings().model})
     budget = Budget(values.get("budget_tokens"), values.get("budget_usd"), Prices(input_usd=values.get("price_in"), output_usd=values.get("price_out")))
-    for exchange in spent:
-        budget.tokens_in += exchange.tokens_in
-        budget.tokens_out += exchange.tokens_out
-        budget.estimated = budget.estimated or exchange.estimated
-        budget.usd = None if budget.usd is None or exchange.cost_usd is None else budget.usd + exchange.cost_usd
+    if spent:
+        budget.restore(spent)
     return ChatClient(settings, _KEYS.get(base) or key_from_environment(), budget)

@@ -57,6 +57,7 @@ class Working(Base):
             for item in proposing:
                 if isinstance(item, Exchange):
                     spent.append(self._store.add_exchange(item, evaluate.now()))
+                    self._keep_spent()
                 elif isinstance(item, Proposal):
                     proposal = item
                 else:
@@ -65,6 +66,7 @@ class Working(Base):
                     raise Stopped("stopped; everything finished is kept")
         finally:
             proposing.close()
+            self._keep_spent()
         if proposal is None:
             return None
         return self._append(dataclasses.replace(proposal, exchanges=tuple(spent)), test=test)
@@ -76,6 +78,7 @@ class Working(Base):
         if not broken.trials or broken.trials[-1].verdict.correct:
             raise UserError(f"v{broken.number} has not failed, so there is nothing to repair")
         return self._make(self._ask(self.baseline, depth=broken.proposal.depth, repair=broken), by, options, test=True)
+
     def _findings(self, version: Version) -> str:
         """What counters say about a version, as sentences; empty where nothing was counted."""
         try:
@@ -85,6 +88,7 @@ class Working(Base):
         lines = [profile.summary, *[f"line {f.line}: {f.message}" for f in profile.findings[:8]]]
         lines += [f"kernel {name}: occupancy {fraction:.0%}, limited by {limiter}" for name, fraction, limiter in profile.occupancy]
         return "\n".join(f"- {line}" for line in lines if line)
+
     def model(self, **values: Any) -> dict[str, Any]:
         """Set where the model is and what it may cost (session.model.NAMES); returns all settings. No key among them."""
         kept = {**self._store.meta().get("llm", {}), **model.checked(values)}
@@ -96,12 +100,18 @@ class Working(Base):
     def client(self) -> Any:
         """The session's `ChatClient`; its budget counts everything that this session has spent."""
         if self._client is None:
-            self._client = model.client(self.model(), list(self._store.exchanges().values()))
+            self._client = model.client(self.model(), self._store.meta().get("spent", {}))
         return self._client
+
+    def _keep_spent(self) -> None:
+        """What calls have cost so far, those that failed or were stopped as well: a budget holds across reopening."""
+        if self._client is not None:
+            self._store.set_meta({"spent": self._client.budget.kept()})
 
     def exchanges(self) -> dict[int, Exchange]:
         """Every call of a language model, by number."""
         return self._store.exchanges()
+
     def _append(self, proposal: Proposal, *, test: bool) -> Version:
         version = self._store.add_version(proposal, evaluate.now())
         self._reload()

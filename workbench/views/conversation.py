@@ -23,7 +23,7 @@ def model_arguments(parser: Any) -> None:
 HELP = {
     "base_url": "any OpenAI-compatible address, such as http://localhost:11434/v1 (Ollama), :8000/v1 (vLLM), :8080/v1 (llama.cpp)", "model": "the model's name there", "language": "what it writes: cute (CuTe DSL) or mucutlass (the small language)",
     "max_tokens": "of one reply (default 32000)", "temperature": "default: the server's own", "budget_tokens": "all calls of this session together", "budget_usd": "the same in dollars; needs the prices",
-    "price_in": "dollars per million input tokens", "price_out": "dollars per million output tokens", "silence_s": "how long to wait for the next byte", "total_s": "how long one call may take",
+    "price_in": "dollars per million input tokens", "price_out": "dollars per million output tokens", "first_s": "how long a model may think before its first byte", "silence_s": "how long to wait for the next byte", "total_s": "how long one call may take",
     "retries": "after errors that pass (429, 5xx, lost connections)",
 }  # fmt: skip
 

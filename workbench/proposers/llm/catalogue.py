@@ -25,9 +25,12 @@ class Guide:
     kind: str = ""
     message: str = ""
     source: str = ""
+    arch: str = ""
 
-    def fits(self, failure: Failure, source: str) -> int:
-        """0, or how specifically the guide fits."""
+    def fits(self, failure: Failure, source: str, arch: str = "") -> int:
+        """0, or how specifically the guide fits; an architecture that is not given fits every guide."""
+        if self.arch and arch and not arch.startswith(self.arch):
+            return 0
         conditions = (
             (self.stage, self.stage == failure.stage, 1), (self.kind, self.kind == failure.kind, 2),
             (self.message, bool(self.message and re.search(self.message, failure.message)), 4), (self.source, bool(self.source and re.search(self.source, source)), 3),
@@ -54,8 +57,8 @@ def guides(path: Path = SHIPPED) -> tuple[Guide, ...]:
     return tuple(found)
 
 
-def select(failure: Failure, source: str = "", *, folder: Path | None = None, limit: int = 3) -> tuple[Guide, ...]:
-    """The guides for a failure of `source`, most specific first; those of `folder`/catalogue.toml where there is one."""
+def select(failure: Failure, source: str = "", *, arch: str = "", folder: Path | None = None, limit: int = 3) -> tuple[Guide, ...]:
+    """The guides for a failure of `source`, most specific first (equals in the catalogue's order); those of `folder`/catalogue.toml where there is one."""
     own = folder / "catalogue.toml" if folder is not None else None
-    scored = [(guide.fits(failure, source), guide) for guide in guides(own if own is not None and own.is_file() else SHIPPED)]
+    scored = [(guide.fits(failure, source, arch), guide) for guide in guides(own if own is not None and own.is_file() else SHIPPED)]
     return tuple(guide for score, guide in sorted(scored, key=lambda item: -item[0]) if score)[:limit]

@@ -8,6 +8,10 @@ from workbench.proposers.llm.replies import Unusable
 from workbench.records import record
 
 ACTIONS = ("replace", "delete", "insert")
+_FIELDS = {"action": {"type": "string", "enum": list(ACTIONS)}, "line_number": {"type": "integer"}, "num_lines": {"type": "integer"}, "new_code": {"type": "string"}}
+_LIST = {"type": "array", "items": {"type": "object", "properties": _FIELDS, "required": list(_FIELDS), "additionalProperties": False}}
+_ANSWER = {"change": {"type": "string"}, "why": {"type": "string"}, "patches": _LIST}
+SCHEMA = {"type": "object", "properties": _ANSWER, "required": list(_ANSWER), "additionalProperties": False}  # for endpoints that hold a model to one
 
 
 @record

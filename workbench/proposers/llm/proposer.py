@@ -15,7 +15,7 @@ from typing import Any, Literal
 from workbench.errors import UserError
 from workbench.proposers.llm import catalogue, languages, patches, prompts
 from workbench.proposers.llm.client import ChatClient, Reply, ToolCall, key_from_environment
-from workbench.proposers.llm.replies import Unusable, code, json_value
+from workbench.proposers.llm.replies import Unusable, answer, code, json_value
 from workbench.records import Ask, Candidate, Event, Exchange, Proposal
 
 TRIES = 2  # answers per patch call: the first, and one more after an unusable one, with the reason
@@ -96,11 +96,11 @@ class Llm:
         assert failure is not None
         spent: list[Exchange] = []
         stage = "compile" if failure.stage in ("source", "import", "compile") else "check" if failure.stage == "check" else "run"
-        shown = {"stage": stage, "failure": failure, "error": prompts.error_text(trial), "numbered": patches.numbered(base), "guides": catalogue.select(failure, base, folder=self.templates)}
+        shown = {"stage": stage, "failure": failure, "error": prompts.error_text(trial), "numbered": patches.numbered(base), "guides": catalogue.select(failure, base, arch=ask.arch, folder=self.templates)}
         diagnosis = yield from self._call("diagnosis", prompts.messages("diagnosis", ask, self.templates, **shown), spent)
-        messages = prompts.messages("patch", ask, self.templates, **shown, diagnosis=diagnosis.text.strip())
+        messages = prompts.messages("patch", ask, self.templates, **shown, diagnosis=answer(diagnosis.text).strip())
         source, said = yield from self._patched(ask, "patch", messages, base, spent)
-        yield self._proposal(ask, source, f"repair of v{broken.number}: {_title(said)}", diagnosis.text.strip()[:2000], broken.number, spent)
+        yield self._proposal(ask, source, f"repair of v{broken.number}: {_title(said)}", answer(diagnosis.text).strip()[:2000], broken.number, spent)
 
     def _program(self, ask: Ask) -> Iterator[Event | Exchange | Proposal]:
         """A muCUTLASS program, compiled here; what the checks refuse is told to the model once."""
@@ -127,16 +127,17 @@ class Llm:
     def _answer(self, ask: Ask) -> Iterator[Event | Exchange | Proposal]:
         spent: list[Exchange] = []
         reply = yield from self._call("ask", prompts.messages("ask", ask, self.templates, question=ask.question), spent)
-        yield Event(kind="note", message=reply.text.strip() or "the model gave no answer")
+        yield Event(kind="note", message=answer(reply.text).strip() or "the model gave no answer")
 
     # ---- calls ------------------------------------------------------------------------------------------------------
 
     def _patched(self, ask: Ask, purpose: Purpose, messages: list[dict[str, Any]], base: str, spent: list[Exchange]) -> Any:
         """(new source, the model's words): an unusable answer is told to the model once, then to the person."""
         for left in reversed(range(TRIES)):
-            reply = yield from self._call(purpose, messages, spent, keep=False)
+            reply = yield from self._call(purpose, messages, spent, keep=False, schema=patches.SCHEMA)
             try:
-                source = patches.apply(base, patches.read(json_value(reply.text, reply.finish)))
+                value = json_value(reply.text, reply.finish)
+                source = patches.apply(base, patches.read(value))
                 if any(version.proposal.candidate.source == source for version in ask.history):
                     raise Unusable("that is a version that was tried before; make another change")
             except Unusable as reason:
@@ -147,17 +148,17 @@ class Llm:
                 messages = [*messages, {"role": "assistant", "content": reply.text}, {"role": "user", "content": f"That answer could not be used: {reason}. Answer again in the form that was asked for."}]
                 continue
             yield self._kept(purpose, messages, reply, spent)
-            return source, _first_words(reply.text, "a change")
+            return source, _words_of(value) or _first_words(reply.text, "a change")
         raise AssertionError("unreachable")
 
-    def _call(self, purpose: Purpose, messages: list[dict[str, Any]], spent: list[Exchange], *, keep: bool = True) -> Any:
-        """One answer, tool calls served in between; text is streamed as `token` events."""
+    def _call(self, purpose: Purpose, messages: list[dict[str, Any]], spent: list[Exchange], *, keep: bool = True, schema: dict[str, Any] | None = None) -> Any:
+        """One answer (in the form of `schema` where the endpoint takes one), tool calls served in between; text is streamed as `token` events."""
         if self.client is None:
             raise UserError("no model is set for this session; use %cutegen model")
         yield Event(kind="note", message=f"{purpose}: asking {self.client.settings.model}")
         talk, served = list(messages), []
         for turn in range(TOOL_ROUNDS + 1):
-            stream = self.client.stream(talk, tools=self.tools if self.call_tool is not None and turn < TOOL_ROUNDS else None)
+            stream = self.client.stream(talk, tools=self.tools if self.call_tool is not None and turn < TOOL_ROUNDS else None, schema=schema)
             reply = yield from _tokens(stream)
             if not reply.tool_calls or self.call_tool is None:
                 break
@@ -214,9 +215,15 @@ def _short(call: ToolCall) -> str:
         return call.arguments[:120]
 
 
+def _words_of(value: object) -> str:
+    """What a JSON answer says of its change, as one line."""
+    said = [value.get(name) for name in ("change", "why")] if isinstance(value, dict) else []
+    return " ".join(part.strip().rstrip(".") + "." for part in said if isinstance(part, str) and part.strip())[:600]
+
+
 def _first_words(text: str, otherwise: str) -> str:
     """The prose before the first code block, as one line."""
-    prose = " ".join(text.split("```")[0].split())
+    prose = " ".join(answer(text).split("```")[0].split())
     return prose[:600] or otherwise
 
 

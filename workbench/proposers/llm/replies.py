@@ -1,13 +1,41 @@
-"""From the text of a reply to code or to patches, or to one sentence that says why not. Pure functions, linear in the length of the reply."""
+"""What comes back from a model, and from its text to code or to patches, or to one sentence that says why not.
+
+Pure, and linear in the length of the reply. Thinking that a model writes into its reply (`<think> ... </think>`) is not part of the answer.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 from workbench.records import record
 
 FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", flags=re.M)
+
+
+@record
+class ToolCall:
+    """A call that the model asks for; `arguments` is the JSON text that it wrote."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@record
+class Reply:
+    """What came back. Tokens and cost of all attempts together: the server's figures, or upper bounds where it states none (`estimated`)."""
+
+    text: str
+    finish: str  # stop, length, tool_calls, content_filter, ...
+    tool_calls: tuple[ToolCall, ...] = ()
+    tokens_in: int = 0
+    tokens_out: int = 0
+    estimated: bool = False
+    cost_usd: float | None = None
+    seconds: float = 0.0
+    retries: int = 0
 
 
 class Unusable(Exception):
@@ -23,8 +51,57 @@ class Block:
     closed: bool
 
 
+class ToolPieces:
+    """Tool calls arrive in pieces; the index says to which a piece belongs, where the server gives one."""
+
+    def __init__(self) -> None:
+        self._calls: list[list[str]] = []
+        self._at: dict[Any, int] = {}
+
+    def add(self, piece: Any) -> None:
+        """One piece; an id that differs from the one at its index starts another call."""
+        at = self._at.get(piece.index)
+        if at is None or (piece.id and self._calls[at][0] not in ("", piece.id)):
+            at = self._at[piece.index] = len(self._calls)
+            self._calls.append(["", "", ""])
+        parts = self._calls[at]
+        parts[0] = piece.id or parts[0]
+        if piece.function is not None:
+            parts[1] += piece.function.name or ""
+            parts[2] += piece.function.arguments or ""
+
+    def made(self) -> tuple[ToolCall, ...]:
+        """The calls; one without an id gets a name of its own."""
+        whole = [[writable(part) for part in parts] for parts in self._calls]
+        return tuple(ToolCall(id=parts[0] or f"call_{number}", name=parts[1], arguments=parts[2]) for number, parts in enumerate(whole))
+
+
+def writable(text: str) -> str:
+    """The text with halves of characters replaced, which an escape in JSON can spell and no file can hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def usage_of(chunk: Any) -> tuple[int | None, int | None] | None:
+    """(tokens in, tokens out) that a chunk states; what is no count is None. Tokens of thought that only the total holds count as out."""
+    usage = getattr(chunk, "usage", None)
+    if usage is None:
+        return None
+    names = ("prompt_tokens", "completion_tokens", "total_tokens")
+    into, out, total = (value if type(value) is int and value >= 0 else None for value in (getattr(usage, name, None) for name in names))
+    return into, max(out, total - into) if None not in (into, out, total) else out  # type: ignore[operator, type-var]
+
+
+def answer(text: str) -> str:
+    """The text without the thinking before it, and with plain line ends."""
+    text = text.replace("\r\n", "\n")
+    if "</think>" in text:
+        return text.rpartition("</think>")[2]
+    return "" if text.lstrip().startswith("<think>") else text
+
+
 def blocks(text: str) -> list[Block]:
-    """All fenced blocks in order."""
+    """All fenced blocks of the answer in order."""
+    text = answer(text)
     found: list[Block] = []
     fence, language, start = "", "", 0
     for match in FENCE.finditer(text):
@@ -41,8 +118,7 @@ def blocks(text: str) -> list[Block]:
 
 def code(text: str, finish: str = "stop") -> str:
     """The one Python file of a reply; raises `Unusable` with the reason when there is none, or more than one could be meant."""
-    if not text.strip():
-        raise Unusable("the reply is empty")
+    text = _some(text, finish)
     found = blocks(text)
     if any(not block.closed for block in found) or (finish == "length" and not found):
         raise Unusable("the reply was cut off at its length limit" if finish == "length" else "the reply ends inside its code block")
@@ -59,20 +135,35 @@ def code(text: str, finish: str = "stop") -> str:
     return models[-1].text.strip("\n") + "\n"
 
 
+def _some(text: str, finish: str) -> str:
+    """The answer, if there is any."""
+    said = answer(text)
+    if said.strip():
+        return said
+    if finish == "length":
+        raise Unusable("the reply was cut off at its length limit before the answer began")
+    raise Unusable("the endpoint's filter held the reply back" if finish == "content_filter" else "the reply is empty")
+
+
 def json_value(text: str, finish: str = "stop") -> object:
     """The JSON of a reply: a fenced block, or the first array or object in the text; raises `Unusable`."""
-    if not text.strip():
-        raise Unusable("the reply is empty")
+    text = _some(text, finish)
     for block in blocks(text):
         if block.closed and block.language in ("json", ""):
             try:
-                return json.loads(block.text, strict=False)
-            except ValueError:
+                return _plain(json.loads(block.text, strict=False))
+            except (ValueError, RecursionError):
                 continue
     decoder = json.JSONDecoder(strict=False)
     for match in list(re.finditer(r"^[ \t]*(?=[\[{])", text, flags=re.M))[:50]:
         try:
-            return decoder.raw_decode(text, match.end())[0]
-        except ValueError:
+            return _plain(decoder.raw_decode(text, match.end())[0])
+        except (ValueError, RecursionError):
             continue
     raise Unusable("the reply was cut off at its length limit" if finish == "length" else "the reply holds no JSON that can be read")
+
+
+def _plain(value: object) -> object:
+    """The value, if all its text can be written to a file; an escape can spell half a character, which cannot."""
+    json.dumps(value, ensure_ascii=False).encode()  # a UnicodeEncodeError is a ValueError
+    return value
