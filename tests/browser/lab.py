@@ -72,6 +72,7 @@ def version_status(page: Any, number: int, status: str, where: str = ".cutegen-p
 def theme(page: Any, name: str) -> None:
     command(page, "apputils:change-theme", f"{{theme: {name!r}}}")
     page.wait_for_selector(f"body[data-jp-theme-name='{name}']", state="attached")
+    page.wait_for_selector("#jupyterlab-splash", state="detached")
 
 
 def restart(page: Any) -> None:

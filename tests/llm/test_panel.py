@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_chain import GOOD, LINE, WRONG, change, whole
+from test_chain import GOOD, LINE, WRONG, change, comment, whole
 
 from workbench import problems
 from workbench.session import Session
@@ -42,7 +42,7 @@ def test_the_reply_streams_and_its_cost_is_shown(server: Any, desk: Desk) -> Non
     assert "v1" in live["message"]["text"]
     lengths = sorted({len(text) for text in seen})
     assert len(lengths) > 5 and lengths[-1] == len(whole(GOOD))  # it grew piece by piece
-    assert desk.outline()["cost"] == {"usd": pytest.approx(100e-6 + 500e-6), "tokens_in": 100, "tokens_out": 50}
+    assert desk.outline()["cost"] == {"usd": pytest.approx(100e-6 + 500e-6), "tokens_in": 100, "tokens_out": 50, "estimated": False}
 
 
 def test_run_repairs_what_fails(server: Any, desk: Desk) -> None:
@@ -62,3 +62,23 @@ def test_stop_ends_the_call(server: Any, desk: Desk) -> None:
     live = finished(desk, 5.0)
     assert time.monotonic() - start < 1.5 and "stopped" in live["message"]["text"]
     assert desk.session.versions == ()
+
+
+def test_repair_ask_and_proposals_to_choose_from(server: Any, desk: Desk) -> None:
+    server.play(whole(WRONG), "The constant must be zero.", change(LINE, GOOD.splitlines()[LINE - 1]), "Because it is.", comment("one"), comment("two"))
+    desk.command({"command": "generate"})
+    assert "wrong result" in finished(desk)["message"]["text"] and desk.state()["llm"]
+    desk.command({"command": "repair", "version": 1})
+    assert "v2 correct" in finished(desk)["message"]["text"]
+    desk.session.accept(2)
+    desk.command({"command": "ask", "version": 2, "text": "why?"})
+    assert finished(desk)["message"]["text"] == "Because it is."
+    desk.command({"command": "choices", "steps": 2})
+    assert "v3 to v4" in finished(desk)["message"]["text"]
+    state = desk.state()
+    assert [(found["number"], len(found["hunks"])) for found in state["choices"]] == [(3, 1), (4, 1)] and state["choices"][1]["hunks"][0]["new"][0][1].strip() == "# two"
+    assert state["cost"] == {"usd": pytest.approx(6 * 600e-6), "tokens_in": 600, "tokens_out": 300, "estimated": False}  # the question too
+    desk.command({"command": "ask", "version": 2, "text": " "})
+    assert "type the question first" in finished(desk)["message"]["text"]
+    desk.command({"command": "repair", "version": 2})
+    assert "nothing to repair" in finished(desk)["message"]["text"]

@@ -100,13 +100,17 @@ class Working(Base):
     def client(self) -> Any:
         """The session's `ChatClient`; its budget counts everything that this session has spent."""
         if self._client is None:
-            self._client = model.client(self.model(), self._store.meta().get("spent", {}))
+            self._client = model.client(self.model(), self.spent())
         return self._client
 
     def _keep_spent(self) -> None:
         """What calls have cost so far, those that failed or were stopped as well: a budget holds across reopening."""
         if self._client is not None:
             self._store.set_meta({"spent": self._client.budget.kept()})
+
+    def spent(self) -> dict[str, Any]:
+        """Tokens and dollars (None = unknown) of all calls of this session's model; empty before the first."""
+        return dict(self._store.meta().get("spent", {}))
 
     def exchanges(self) -> dict[int, Exchange]:
         """Every call of a language model, by number."""

@@ -21,7 +21,7 @@ from workbench.errors import StaleDecision, Stopped, UserError, WorkbenchError
 from workbench.records import Event, Profile, Version
 from workbench.views import snapshot
 
-STEPS = ("generate", "test", "profile", "refine", "run")
+STEPS = ("generate", "test", "profile", "refine", "run", "repair", "ask", "choices")
 DECISIONS = ("accept", "reject", "undo")
 LOG_LIMIT = 200  # entries kept in the browser
 MAX_RUN = 50  # steps that one press of "Run" may ask for
@@ -100,6 +100,7 @@ class Desk:
             "against": against.number if against else None,
             "reason": shown.proposal.reason if shown else "",
             "diff": snapshot.diff_blocks(old, shown.proposal.candidate.source) if shown else [],
+            "choices": snapshot.choices(versions, shown) if shown else [],
             "profile": snapshot.profile(shown, self._profiles.get(shown.number)) if shown else nothing,
             "roofline": bundle.get("image/svg+xml", ""),
             "rooflineText": bundle.get("text/plain", ""),
@@ -122,13 +123,14 @@ class Desk:
             "pending": pending,
             "baseline": baseline.number if baseline else None,
             "best": best.number if best else None,
-            "cost": snapshot.cost(versions),
+            "cost": session.spent() or snapshot.cost(versions),
+            "llm": self.proposer[0] == "llm",
         }
 
     def live(self) -> dict[str, Any]:
         """What changes while a step runs."""
         with self._lock:
-            return {"busy": self._busy, "progress": dict(self._progress), "message": dict(self._message), "log": list(self._log)}
+            return {"busy": self._busy, "progress": dict(self._progress), "message": dict(self._message), "log": [dict(entry) for entry in self._log]}  # copies: tokens are added to the last entry
 
     def _pair(self, versions: tuple[Version, ...]) -> tuple[Version | None, Version | None]:
         by_number = {version.number: version for version in versions}
@@ -257,7 +259,19 @@ class Desk:
                 made = session.run(steps=steps, by=by, **options)
             self._shown = self._against = None
             return f"{len(made)} step(s) done"
-        if name in ("test", "profile"):
+        if name == "ask":
+            if not str(message.get("text", "")).strip():
+                raise UserError("type the question first, then press Ask")
+            return str(session.ask(str(message["text"]), message.get("version"), by))
+        if name == "choices":
+            made = session.choices(int(message.get("steps") or 3), by, str(message.get("text", "")), **options)
+            if not made:
+                return "the proposer has no further idea; the log says why"
+            self._shown, self._against = made[0].number, None
+            return f"{len(made)} versions to choose from: v{made[0].number} to v{made[-1].number}"
+        if name == "repair":
+            version = session.repair(message.get("version") or "latest", by, **options)
+        elif name in ("test", "profile"):
             version = session.version(message.get("version") or "latest")
             found = getattr(session, name)(version.number)
             if name == "profile":
@@ -265,8 +279,8 @@ class Desk:
                 return f"v{version.number}: {found.summary}"
         else:
             version = session.generate(by, str(message.get("text", "")) if name == "refine" else "", **options)
-            if version is None:
-                return "the proposer has no further idea; the log says why"
+        if version is None:
+            return "the proposer has no further idea; the log says why"
         self._shown, self._against = version.number, None
         return f"v{version.number} {snapshot.verdict_text(session.version(version.number))}"
 

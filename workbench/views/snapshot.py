@@ -102,6 +102,16 @@ def diff_blocks(old: str, new: str) -> list[dict[str, Any]]:
     return blocks
 
 
+def choices(versions: Sequence[Version], shown: Version) -> list[dict[str, Any]]:
+    """The undecided versions that were made from the same parent as `shown`, to be set side by side; empty where there is only one."""
+    parent = next((version for version in versions if version.number == shown.parent), None)
+    old = parent.proposal.candidate.source if parent else ""
+    found = [version for version in versions if version.parent == shown.parent and status(version) == "pending"]
+    if status(shown) != "pending" or len(found) < 2:
+        return []
+    return [{**version_row(version, 0), "hunks": [block for block in diff_blocks(old, version.proposal.candidate.source) if block["kind"] == "hunk"]} for version in found]
+
+
 def _same(blocks: list[dict[str, Any]], lines: list[str], i: int, k: int, count: int, *, before: bool, after: bool = True) -> None:
     """Append `count` equal lines from old line i and new line k, the middle skipped where it is long."""
     head = CONTEXT if before else 0

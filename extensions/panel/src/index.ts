@@ -3,7 +3,7 @@
 import { button, element, enable, setText } from "./dom.js";
 import { diffTable, hunkIndices, type Chosen } from "./diff.js";
 import { ownKeys } from "./keys.js";
-import { cost, log, profileTable, roofline, versionTree } from "./sections.js";
+import { choices, cost, log, profileTable, roofline, versionTree } from "./sections.js";
 import type { Model, Send, State, VersionRow } from "./types.js";
 
 let serial = 0;
@@ -27,16 +27,20 @@ class View {
   private readonly progress = element("progress", { "aria-label": "Progress of the running step", max: 1 });
   private readonly refineText = element("input", { type: "text", "aria-label": "What to change next", placeholder: "what to change next" });
   private readonly runSteps = element("input", { type: "number", "aria-label": "Number of steps", min: 1, max: 50, value: 3 });
+  private readonly choiceCount = element("input", { type: "number", "aria-label": "Number of proposals", min: 1, max: 8, value: 3 });
+  private readonly modelTools = element("div", { class: "cg-tools", role: "group", "aria-label": "Language model" });
   private readonly reason = element("input", { type: "text", "aria-label": "Reason for the decision", placeholder: "reason (kept with the decision)" });
   private readonly chosenNote = element("span", { class: "cg-quiet" });
   private readonly proposal = element("p", { class: "cg-proposal" });
   private readonly versions = section("Versions", "versions");
+  private readonly choices = section("Choices, side by side", "choices");
   private readonly diff = section("Diff", "diff");
   private readonly roofline = section("Roofline", "roofline");
   private readonly profile = section("Profile", "profile");
   private readonly log = section("Log", "log");
   private readonly steps: HTMLButtonElement[];
   private readonly generate: HTMLButtonElement;
+  private readonly repair: HTMLButtonElement;
   private readonly stop: HTMLButtonElement;
   private readonly accept: HTMLButtonElement;
   private readonly reject: HTMLButtonElement;
@@ -56,7 +60,11 @@ class View {
     const profile = button("Profile", {}, () => send("profile", shown()));
     const run = button("Run", { title: "Step on its own: accept what is correct and faster, reject the rest" }, () => send("run", { steps: Number(this.runSteps.value) }));
     this.stop = button("Stop", { class: "cg-stop" }, () => send("stop"));
-    this.steps = [this.generate, test, profile, refine, run];
+    this.repair = button("Repair", { title: "Diagnosis, then the smallest change that cures the version shown" }, () => send("repair", shown()));
+    const ask = button("Ask", { title: "A question about the version shown; no code changes" }, () => send("ask", { ...shown(), text: this.refineText.value }));
+    const propose = button("Propose", { title: "Several proposals from the baseline, to choose from" }, () => send("choices", { steps: Number(this.choiceCount.value), text: this.refineText.value }));
+    this.modelTools.append(this.repair, ask, element("span", { class: "cg-joined" }, this.choiceCount, propose));
+    this.steps = [this.generate, test, profile, refine, run, ask, propose];
     this.accept = button("Accept version", { class: "cg-accept", title: "Make this version the baseline (Alt+Shift+A in JupyterLab)" }, () => this.decide("accept", send));
     this.reject = button("Reject version", { class: "cg-reject", title: "Keep the baseline (Alt+Shift+R in JupyterLab)" }, () => this.decide("reject", send));
     this.send = send;
@@ -66,8 +74,8 @@ class View {
     const decisions = element("div", { class: "cg-tools", role: "group", "aria-label": "Decision" }, this.accept, this.reject, this.reason, this.chosenNote);
     this.diff.heading.after(this.proposal, decisions);
     this.root = element("div", { class: "cutegen-panel", role: "group", "aria-label": "CuTeGen panel" },
-      element("header", {}, this.title, this.about), tools, element("div", { class: "cg-state" }, this.status, this.progress),
-      element("div", { class: "cg-grid" }, this.versions.box, this.diff.box, this.roofline.box, this.profile.box, this.log.box));
+      element("header", {}, this.title, this.about), tools, this.modelTools, element("div", { class: "cg-state" }, this.status, this.progress),
+      element("div", { class: "cg-grid" }, this.choices.box, this.versions.box, this.diff.box, this.roofline.box, this.profile.box, this.log.box));
   }
 
   private readonly send: Send;
@@ -108,11 +116,20 @@ class View {
     setText(this.title, `${state.problem}: session ${state.session}`);
     setText(this.about, `${state.executor}, ${state.arch}, rates of ${state.device}; ${cost(state)}`);
     this.versions.body.replaceChildren(versionTree(state, this.send));
+    this.modelTools.hidden = !state.llm;
+    this.choices.box.hidden = state.choices.length === 0;
+    this.choices.body.replaceChildren(choices(state, this.send));
+    this.showRepair();
     this.showDiff(state, row);
     this.roofline.body.replaceChildren(roofline(state));
     this.profile.body.replaceChildren(profileTable(state));
     if (focused) this.root.querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus();
     this.followDecision(state);
+  }
+
+  private showRepair(): void {
+    const row = this.shownRow(this.model.get("state"));
+    enable(this.repair, !this.gone && !this.model.get("live").busy && row?.correct === false);
   }
 
   private showDiff(state: State, row: VersionRow | undefined): void {
@@ -125,7 +142,8 @@ class View {
     }
     const against = state.against === null ? "nothing (the first version)" : `v${state.against}`;
     setText(this.diff.heading, row ? `Diff: v${row.number} against ${against}` : "Diff");
-    setText(this.proposal, row ? `${row.title}${state.reason ? `: ${state.reason}` : ""}. ${row.verdict}.${row.decision ? ` Decided: ${row.decision}.` : ""}` : "");
+    const said = (state.reason.startsWith(row?.title ?? "") && state.reason) || [row?.title, state.reason].filter(Boolean).join(": ");
+    setText(this.proposal, row ? `${said.replace(/\.$/, "")}. ${row.verdict}.${row.decision ? ` Decided: ${row.decision}.` : ""}` : "");
     const pending = row?.status === "pending";
     for (const control of [this.accept, this.reject]) enable(control, pending);
     this.reason.disabled = !pending;
@@ -151,6 +169,7 @@ class View {
     this.root.setAttribute("aria-busy", live.busy ? "true" : "false");
     for (const step of this.steps) enable(step, !live.busy);
     enable(this.stop, Boolean(live.busy));
+    this.showRepair();
     this.progress.hidden = !live.busy;
     if (live.progress.fraction === null) this.progress.removeAttribute("value");
     else this.progress.value = live.progress.fraction;
@@ -165,7 +184,7 @@ class View {
     this.gone = true;
     this.root.setAttribute("aria-busy", "false");
     this.root.classList.add("cg-gone");
-    for (const control of [...this.steps, this.stop, this.accept, this.reject]) enable(control, false);
+    for (const control of [...this.steps, this.repair, this.stop, this.accept, this.reject]) enable(control, false);
     this.progress.hidden = true;
     setText(this.status, "The kernel that ran this panel is gone. The session is saved: run the cell again to go on.");
   }

@@ -1,7 +1,7 @@
 // Version tree, profile, roofline, log and cost: each makes its content anew from the state.
 
 import { button, element, parseSvg } from "./dom.js";
-import type { Live, Send, State, VersionRow } from "./types.js";
+import type { Choice, Live, Send, State, VersionRow } from "./types.js";
 
 const MARKS: Record<VersionRow["status"], string> = { pending: "?", accepted: "✓", rejected: "✗" };
 const WIDE = new Intl.NumberFormat("en-US");
@@ -28,6 +28,23 @@ export function versionTree(state: State, send: Send): HTMLElement {
     list.append(item);
   }
   return list;
+}
+
+function choice(state: State, found: Choice, send: Send): HTMLElement {
+  const lines = found.hunks.flatMap((hunk) => [
+    ...hunk.old.map(([at, text]) => element("div", { class: "cg-removed" }, `${at} − ${text}`)),
+    ...hunk.new.map(([at, text]) => element("div", { class: "cg-added" }, `${at} + ${text}`)),
+  ]);
+  const name = `v${found.number} ${found.title}`;
+  const look = button(`Show v${found.number}`, { "data-key": `choice-${found.number}` }, () => send("select", { version: found.number }));
+  if (found.number === state.shown) look.setAttribute("aria-current", "true");
+  return element("article", { class: "cg-choice", "aria-label": name }, element("p", {}, element("strong", {}, name)), element("p", { class: "cg-quiet" }, found.verdict), look,
+    element("pre", { tabindex: 0, "aria-label": `Changes of v${found.number}` }, ...lines));
+}
+
+// The undecided versions of one parent beside each other; one is chosen by showing and accepting it.
+export function choices(state: State, send: Send): HTMLElement {
+  return element("div", { class: "cg-choices" }, ...state.choices.map((found) => choice(state, found, send)));
 }
 
 const HEADINGS = ["Line", "Instructions", "FLOPs", "Read B", "Written B", "Sectors", "Ideal", "Wavefronts", "Ideal", "Source"];

@@ -22,6 +22,10 @@ export type Block =
   | { kind: "skip"; count: number }
   | { kind: "hunk"; index: number; old: NumberedLine[]; new: NumberedLine[] };
 
+export interface Choice extends VersionRow {
+  hunks: Extract<Block, { kind: "hunk" }>[];
+}
+
 export interface Kernel {
   kernel: string;
   arch: string;
@@ -42,10 +46,12 @@ export interface State {
   baseline: number | null;
   best: number | null;
   cost: { usd: number | null; tokens_in: number; tokens_out: number };
+  llm: boolean;
   shown: number | null;
   against: number | null;
   reason: string;
   diff: Block[];
+  choices: Choice[];
   profile: { rows: (string | number)[][]; kernels: Kernel[]; note: string };
   roofline: string;
   rooflineText: string;
