@@ -66,12 +66,12 @@ def of(session: Any, label: str) -> Recording:
     steps = [
         Step(
             proposal=version.proposal, exchanges=tuple(kept[number] for number in version.proposal.exchanges),
-            verdict=version.trials[0].verdict if version.trials else None, decision=version.decision,
+            verdict=version.trials[-1].verdict if version.trials else None, decision=version.decision,
         )
         for version in session.versions
     ]  # fmt: skip
     versions = session.versions[0].trials[0].outcome.versions if session.versions and session.versions[0].trials else ()
-    return Recording(label=label, problem=session.problem, arch=session.arch, device=session.device, executor=session.executor_name, at=evaluate.now(), steps=tuple(steps), constraints=session.constraints, versions=versions)
+    return Recording(label=label, problem=session.problem, arch=session.arch, device=session.device, executor=session._store.meta()["executor"], at=evaluate.now(), steps=tuple(steps), constraints=session.constraints, versions=versions)
 
 
 def save(session: Any, path: str | Path, label: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from types import TracebackType
 
 from workbench.records import Failure, Stage
 
@@ -66,8 +67,16 @@ def explain_error(error: BaseException, source_file: str, stage: Stage = "run") 
         slug, said, advice = _compiler_says(text)
         kind, message = slug or kind, _first_line(said) if said else message
         hint = advice or ("" if slug else hint)
-    detail = _ANSI.sub("", "".join(traceback.format_exception(error)))
+    detail = _ANSI.sub("", "".join(traceback.format_exception(type(error), error, _from_candidate(error, source_file))))
     return Failure(stage=found, kind=kind, message=f"{name}: {message}", line=line, hint=hint, detail=_clean(detail)[-_LIMIT:])
+
+
+def _from_candidate(error: BaseException, source_file: str) -> TracebackType | None:
+    """The traceback from the candidate's first frame on; the whole one where it has none."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != source_file:
+        trace = trace.tb_next
+    return trace or error.__traceback__
 
 
 def _inside_dsl(error: BaseException) -> bool:
@@ -99,5 +108,6 @@ def _first_line(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without the names of temporary folders."""
-    return re.sub(r"(/[\w.-]+)*/(cutegen-[\w-]+)/(?:[\w-]+/)*", "", text)
+    """Without the names of temporary folders, and of the folders in which packages lie: they are the person's own, and a model is sent this."""
+    text = re.sub(r"(/[\w.-]+)*/(cutegen-[\w-]+)/(?:[\w-]+/)*", "", text)
+    return re.sub(r"(?:/[\w.@+ -]+)+/(?:site-packages/(?:nvidia_cutlass_dsl/dsl_packages/)?|lib/python3\.\d+/|(?=workbench/\w+/\w+\.py))", "", text)
