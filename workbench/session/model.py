@@ -38,6 +38,11 @@ def keep_key(base_url: str, value: str) -> None:
     _KEYS[base_url] = Key(value)
 
 
+def is_set(values: dict[str, Any]) -> bool:
+    """Whether the session knows an address, or a key was given at a prompt."""
+    return bool(values.get("base_url") or _KEYS)
+
+
 def client(values: dict[str, Any], spent: dict[str, Any]) -> Any:
     """A `ChatClient` for the settings, whose budget already counts what this session has spent (`Budget.kept`)."""
     from workbench.proposers.llm.budget import Budget, Prices

@@ -41,6 +41,8 @@ class Working(Base):
     def _proposer(self, by: str, options: dict[str, Any]) -> Any:
         if by == "llm":
             proposer = plugins.load("proposer", by, check=False)
+            if not model.is_set(self.model()) and (why := proposer.why_not()):
+                raise UserError(why)
             from workbench.search import call_tool, tool_specs
 
             return proposer.configure(client=self.client(), templates=self.folder / "prompts", tools=tool_specs(), call_tool=call_tool, language=self.model().get("language", "cute"), **options)
