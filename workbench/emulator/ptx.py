@@ -58,6 +58,7 @@ class Instruction:
     line: int | None
     text: str
     target: int = -1  # of a branch, filled in at the end
+    file: str = ""  # that `line` is in, "" where the PTX names none
 
 
 @dataclass(slots=True)
@@ -88,6 +89,7 @@ class Module:
 
 _TOKEN_FLOAT = re.compile(r"0[fF]([0-9a-fA-F]{8})$")
 _TOKEN_DOUBLE = re.compile(r"0[dD]([0-9a-fA-F]{16})$")
+DSL_PACKAGE = "nvidia_cutlass_dsl"  # in the path of every file of CuTe DSL: such lines are its callers'
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*?inlined_at\s+(\d+)\s+(\d+))?")
 
 
@@ -163,6 +165,7 @@ class _Parser:
         self.source_file = source_file
         self.kernel: Kernel | None = None
         self.line: int | None = None
+        self.file = ""
         self.scopes: list[int] = []
         self.scope_count = 0
         for match in re.finditer(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', self.text, flags=re.M):
@@ -237,19 +240,18 @@ class _Parser:
         match = _LOC.match(text)
         if not match:
             return
-        file, line = int(match[1]), int(match[2])
-        wanted = self.source_file
-        if wanted and self.module.files.get(file) != wanted and match[3]:
-            file, line = int(match[3]), int(match[4])
-        if wanted is None or self.module.files.get(file) == wanted:
-            self.line = line or self.line
+        for file, line in ((match[1], match[2]), (match[3], match[4])):  # the innermost first, then its caller
+            name = self.module.files.get(int(file), "") if file else None
+            if name is not None and (name == self.source_file if self.source_file else DSL_PACKAGE not in name):
+                self.line, self.file = int(line) or self.line, name
+                return
 
     def _entry(self, text: str) -> None:
         match = re.search(r"\.entry\s+([\w$]+)\s*\((.*?)\)", text, flags=re.S)
         head = re.search(r"\.entry\s+([\w$]+)", text)
         assert head is not None
         self.kernel = Kernel(head[1])
-        self.line = None
+        self.line, self.file = None, ""
         for param in _split(match[2]) if match else []:
             found = re.search(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr[^%]*?\s)?([\w$]+)(?:\[(\d+)\])?\s*$", param.strip())
             if found:
@@ -307,7 +309,7 @@ class _Parser:
         if opcode == "bra":
             label = operands[0].name if isinstance(operands[0], Name) else str(operands[0])
             operands = [Name(f"{label}@{self.scopes[-1]}" if len(self.scopes) > 1 else label), Name(label)]
-        self.kernel.instructions.append(Instruction(opcode, tuple(m for mod in mods for m in mod.split("::")[:1] if m), tuple(operands), guard, negated, self.line, text))
+        self.kernel.instructions.append(Instruction(opcode, tuple(m for mod in mods for m in mod.split("::")[:1] if m), tuple(operands), guard, negated, self.line, text, file=self.file))
 
 
 def _inside_instruction(current: str) -> bool:
@@ -328,5 +330,5 @@ def _resolve(kernel: Kernel) -> None:
 
 
 def parse(text: str, source_file: str | None = None) -> Module:
-    """The parsed module; source lines are those of `source_file` when given (inlined code maps to its caller there)."""
+    """The parsed module; source lines are those of `source_file` when given, else of any file outside CuTe DSL (inlined code maps to its caller)."""
     return _Parser(text, source_file).parse()
