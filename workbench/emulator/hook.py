@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -77,7 +78,8 @@ class Emulation:
     notes: list[str] = field(default_factory=list)
     watch: AllocationWatch = field(default_factory=AllocationWatch)
     labels: Labels = field(default_factory=Labels)
-    loading: CompiledModule | None = None
+    loading: CompiledModule | None = None  # known while CuTe DSL loads it
+    compiled: list[CompiledModule] = field(default_factory=list)  # of functions that load their module themselves, at their first call
     _machines: dict[str, Machine] = field(default_factory=dict)
 
     @property
@@ -217,6 +219,13 @@ class _Patches:
         for owner in (dsl_executor.JitExecutor, dsl_executor.JitCompiledFunction):
             if "run_compiled_program" in owner.__dict__:
                 self.set(owner, "run_compiled_program", _raising(owner.run_compiled_program, runtime))
+        if importlib.util.find_spec("tvm_ffi"):
+            from workbench.emulator import tvm
+
+            def made(function: Any) -> None:
+                emulation.compiled.append(CompiledModule(function.__ptx__ or "", function.__cubin__ or b""))
+
+            tvm.divert(self.set, functools.partial(_raising, runtime=runtime), made, emulation.labels if emulation.cuda else None)
         self.set(dsl_cuda, "get_device_attribute", lambda attribute, device_id=0: emulation.gpu.attribute(int(attribute)) or 0)
 
     def _tensors(self, emulation: Emulation) -> None:
@@ -297,16 +306,21 @@ def _runtime() -> Runtime:
 
 
 def _loaded(image: bytes) -> None:
-    module = _current().loading
+    emulation = _current()
+    module = emulation.loading or next((made for made in emulation.compiled if made.cubin and made.cubin in image), None)
     if module is None or not module.ptx:
-        raise EmulationFault(Failure(stage="launch", kind="no_ptx", message="the compiled module carries no PTX: it was compiled outside the emulator", hint="compile inside `emulated()`"))
+        fault = EmulationFault(Failure(stage="launch", kind="no_ptx", message="the compiled module carries no PTX: it was compiled outside the emulator", hint="compile inside `emulated()`"))
+        emulation.faults.append(fault)
+        raise fault
     _LIBRARIES[image] = module
 
 
 def _raising(plain: Callable[..., Any], runtime: Runtime) -> Callable[..., Any]:
-    def run_compiled_program(self: Any, exe_args: Any) -> Any:
+    """Raises what a callback had to keep, since no Python exception crosses a compiled frame."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            result = plain(self, exe_args)
+            result = plain(*args, **kwargs)
         except Exception:
             pending, runtime.pending = runtime.pending, None
             if pending is not None:
@@ -317,7 +331,7 @@ def _raising(plain: Callable[..., Any], runtime: Runtime) -> Callable[..., Any]:
             raise pending
         return result
 
-    return run_compiled_program
+    return call
 
 
 @contextmanager
