@@ -39,7 +39,7 @@ class Counting:
         self.enabled = enabled
         self.lanes = np.zeros(len(instructions), dtype=np.int64)
         self.position = {id(ins): n for n, ins in enumerate(instructions)}
-        self.memory: dict[int, Any] = {}
+        self.memory: dict[tuple[int, bool], Any] = {}  # by instruction and whether it is its shared side: an asynchronous copy has both
         self.extra_flops = np.zeros(len(instructions), dtype=np.int64)
 
     def executed(self, n: int, lanes: int) -> None:
@@ -49,8 +49,8 @@ class Counting:
     def memory_access(self, ins: Instruction, space: str, warps: Any, where: Any, size: int, write: bool) -> None:
         """One access of each lane: bytes, requests, sectors or wavefronts against ideal."""
         n = self.position[id(ins)]
-        row = self.memory.setdefault(n, np.zeros(6, dtype=np.int64))  # bytes, requests, units, ideal, is_write, is_shared
-        row[4], row[5] = int(write), int(space == "shared")
+        row = self.memory.setdefault((n, space == "shared"), np.zeros(5, dtype=np.int64))  # bytes, requests, units, ideal, is_write
+        row[4] = int(write)
         requests = int(np.count_nonzero(warps[1:] != warps[:-1])) + 1 if len(warps) else 0
         row[0] += len(where) * size
         row[1] += requests
@@ -85,13 +85,13 @@ class Counting:
         if ins.opcode in FLOP_OPS and any(m in FLOAT for m in ins.mods):
             flops += count * FLOP_OPS[ins.opcode] * (2 if any(m.endswith("x2") for m in ins.mods) else 1)
         row = LineCounts(line=ins.line or 0, instructions=count, flops=flops)
-        memory = self.memory.get(n)
-        if memory is None:
-            return row
-        size, requests, units, ideal, write, shared = (int(v) for v in memory)
-        if shared:
-            return replace(row, shared_requests=requests, shared_wavefronts=units, shared_ideal_wavefronts=ideal)
-        return replace(row, global_read_bytes=0 if write else size, global_write_bytes=size if write else 0, global_requests=requests, global_sectors=units, global_ideal_sectors=ideal)
+        if (memory := self.memory.get((n, True))) is not None:
+            _, requests, units, ideal, _ = (int(v) for v in memory)
+            row = replace(row, shared_requests=requests, shared_wavefronts=units, shared_ideal_wavefronts=ideal)
+        if (memory := self.memory.get((n, False))) is not None:
+            size, requests, units, ideal, write = (int(v) for v in memory)
+            row = replace(row, global_read_bytes=0 if write else size, global_write_bytes=size if write else 0, global_requests=requests, global_sectors=units, global_ideal_sectors=ideal)
+        return row
 
 
 def _add(a: LineCounts, b: LineCounts) -> LineCounts:

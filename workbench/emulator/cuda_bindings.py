@@ -22,8 +22,10 @@ def pointer(value: Any) -> int:
     """An address: a number, a handle, or an object with a buffer, ctypes or numpy interface."""
     if hasattr(value, "ctypes"):
         return int(value.ctypes.data)
-    if isinstance(value, (bytes, ctypes.Array)):
-        return ctypes.cast(value, ctypes.c_void_p).value or 0
+    if isinstance(value, ctypes.Array):
+        return ctypes.addressof(value)
+    if isinstance(value, bytes):
+        return ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p).value or 0
     if isinstance(value, (bytearray, memoryview)):
         return ctypes.addressof(ctypes.c_char.from_buffer(value))
     return number(value)

@@ -144,7 +144,7 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
             return tensor.to(dtype=dtype or tensor.dtype, copy=copy, **options)
         assert device is not None
         result = tensor.to(device=CPU if device.type == "cuda" else device, dtype=dtype or tensor.dtype, copy=True, **options)
-        return self._placed(result, device)  # type: ignore[no-any-return]
+        return self._placed(result, device)
 
     def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         copy = bool(kwargs.pop("copy", False))
@@ -170,7 +170,7 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
     def _pin(self, tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
         if self._on_gpu(tensor):
             raise RuntimeError(f"cannot pin '{tensor.type()}' only dense CPU tensors can be pinned")
-        return self._placed(tensor.clone(), CPU, "pinned")  # type: ignore[no-any-return]
+        return self._placed(tensor.clone(), CPU, "pinned")
 
     def _is_pinned(self, tensor: torch.Tensor, device: Any = None) -> bool:
         return self.labels.kind(tensor) == "pinned"
@@ -192,7 +192,7 @@ def tensor_properties(labels: Labels) -> dict[str, property]:
 
     def real(tensor: torch.Tensor) -> torch.device:
         with torch._C.DisableTorchFunction():
-            return plain.device.__get__(tensor)  # type: ignore[no-any-return]
+            return plain.device.__get__(tensor)
 
     def on_gpu(tensor: torch.Tensor) -> bool:
         return labels.kind(tensor) == "cuda"

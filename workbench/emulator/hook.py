@@ -28,6 +28,7 @@ import cutlass.base_dsl.jit_executor as dsl_executor
 import cutlass.base_dsl.runtime.cuda as dsl_cuda
 import cutlass.cute.runtime as cute_runtime
 import cutlass.cute.testing as cute_testing
+import cutlass.runtime as cutlass_runtime
 import cutlass.testing as cutlass_testing
 import torch
 from cutlass._mlir import execution_engine
@@ -44,7 +45,7 @@ from workbench.emulator.machine import Machine
 from workbench.emulator.runtime import LaunchConfig, Runtime, cluster_of
 from workbench.emulator.tensors import AllocationWatch, as_cuda_capsule
 from workbench.emulator.timing import roofline_seconds
-from workbench.errors import UserError
+from workbench.errors import NotEmulated, UserError
 from workbench.records import Failure, Finding, Launch
 
 SHARED_LIMITS = {"sm_80": 166_912, "sm_86": 101_376, "sm_89": 101_376, "sm_90": 232_448, "sm_90a": 232_448, "sm_100a": 232_448}
@@ -261,6 +262,7 @@ class _Patches:
         self.set(torch.cuda, "synchronize", lambda device=None: None)
 
     def _facade(self, emulation: Emulation) -> None:
+        answer: Any
         for name, answer in tensor_properties(emulation.labels).items():
             self.set(torch.Tensor, name, answer)
         for name, answer in TorchCuda(emulation.gpu, emulation.labels).functions().items():
@@ -269,6 +271,8 @@ class _Patches:
         for module, answers in ((cuda_driver, cuda_bindings.driver_answers(emulation.gpu)), (cuda_runtime, cuda_bindings.runtime_answers(emulation.gpu))):
             for name, answer in answers.items():
                 self.set(module, name, answer)
+        for owner in (cutlass_runtime, cute_runtime):
+            self.set(owner, "load_module", _refuse_module)
         self._benchmarks(emulation)
 
     def _benchmarks(self, emulation: Emulation) -> None:
@@ -313,6 +317,10 @@ def _loaded(image: bytes) -> None:
         emulation.faults.append(fault)
         raise fault
     _LIBRARIES[image] = module
+
+
+def _refuse_module(file_path: Any, **_: Any) -> Any:
+    raise NotEmulated(f"{file_path}: a function compiled ahead of time carries no PTX, so it is not emulated; compile it in this program (turn the program's compile cache off)")
 
 
 def _raising(plain: Callable[..., Any], runtime: Runtime) -> Callable[..., Any]:

@@ -58,7 +58,7 @@ def _place(finding: Finding, emulation: Emulation) -> list[str]:
 def _counted(emulation: Emulation) -> str:
     launches = emulation.launches
     if not launches:
-        return "no kernel was launched"
+        return "no launch ran to its end" if emulation.faults else "no kernel was launched"
     total = [launch.total for launch in launches]
     kernels = len({launch.kernel for launch in launches})
     return (
