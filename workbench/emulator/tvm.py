@@ -18,7 +18,6 @@ from cutlass.cutlass_dsl import tvm_ffi_provider as provider
 from workbench.emulator.labels import Labels
 from workbench.emulator.tensors import DL_CUDA, as_cuda_capsule
 
-
 SAFE_CALL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)  # TVMFFISafeCallType: handle, arguments, count, result
 PACKED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -70,7 +69,7 @@ def divert(replace: Callable[[Any, str, Any], Any], raising: Callable[[Callable[
             return None
         made(self)
         call = _unpacked(PACKED(self.engine.raw_lookup(f"__tvm_ffi_{self.function_name}")))
-        return tvm_ffi.Function.__from_extern_c__(ctypes.cast(call, ctypes.c_void_p).value, keep_alive_object=(self.engine, call))
+        return tvm_ffi.Function.__from_extern_c__(ctypes.cast(call, ctypes.c_void_p).value or 0, keep_alive_object=(self.engine, call))
 
     def converted(plain: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
