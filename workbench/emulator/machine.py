@@ -104,6 +104,22 @@ def aligned_copy(data: bytes) -> np.ndarray:
     return raw[start : start + len(data)]
 
 
+def knows(ins: Instruction) -> bool:
+    """Whether the machine can execute an instruction; what it cannot is a fault that names the instruction."""
+    if ins.opcode in ENDS:
+        return ins.opcode != "brx" and not (ins.opcode in ("bar", "barrier") and "red" in ins.mods)
+    return decode(ins) is not None
+
+
+def decode(ins: Instruction) -> Fn | None:
+    """What executes an instruction, None for a form that no family knows."""
+    family = FAMILIES.get(ins.opcode)
+    try:
+        return family(ins) if family else None
+    except (Unknown, AssertionError, KeyError, StopIteration, IndexError, ValueError):
+        return None
+
+
 class _Program:
     """A kernel decoded once: instructions as closures, grouped in basic blocks."""
 
@@ -122,18 +138,15 @@ class _Program:
     def _decode(self, ins: Instruction) -> Fn:
         if ins.opcode in ENDS:
             return lambda b, i: None
-        family = FAMILIES.get(ins.opcode)
-        try:
-            if family is None:
-                raise Unknown(ins.text)
-            return family(ins)
-        except (Unknown, AssertionError, KeyError, StopIteration, IndexError, ValueError):
-            text = re.sub(r"\s+", " ", ins.text)
+        known = decode(ins)
+        if known is not None:
+            return known
+        text = re.sub(r"\s+", " ", ins.text)
 
-            def unknown(b: Batch, i: Lanes) -> None:
-                raise b.fault("unknown_instruction", f"the emulator does not know `{text}`", ins.line, stage="launch", hint="run it on a GPU, or use a form that the emulator knows")
+        def unknown(b: Batch, i: Lanes) -> None:
+            raise b.fault("unknown_instruction", f"the emulator does not know `{text}`", ins.line, stage="launch", hint="run it on a GPU, or use a form that the emulator knows")
 
-            return unknown
+        return unknown
 
     def execute(self, b: Batch) -> None:
         """Run one batch of CTAs to the end."""
