@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator.alu import UNSIGNED, Fn, Unknown, bits, getter, setter, size_of
+from workbench.emulator.alu import UNSIGNED, Fn, Unknown, bits, getter, setter, size_of, to_bf16
 from workbench.emulator.launch import Allocation
 from workbench.emulator.printing import store_param
 from workbench.emulator.ptx import Instruction, Mem, Name, Reg, Vec
@@ -250,6 +250,8 @@ def _load_param(puts: Any, source: Mem, size: int, vector: int) -> Fn:
 
 def store(ins: Instruction) -> Fn:
     """st{.space}{.cache}{.vec}.type."""
+    if "async" in ins.mods:
+        raise Unknown(ins.text)
     space = next((m for m in ins.mods if m in SPACES), "generic")
     kind = ins.mods[-1]
     size = size_of("b16" if kind == "bf16" else kind)
@@ -337,7 +339,7 @@ def atomic(ins: Instruction) -> Fn:
     """atom and red on global and shared memory, lanes in order (deterministic); add.f32 and friends rounded per addition."""
     op = next(m for m in ins.mods if m in ATOMIC or m == "cas")
     kind = next(m for m in reversed(ins.mods) if (m[0] in "usbf" and m[-1].isdigit()) or m in ("f16x2", "bf16x2", "bf16"))
-    if kind in ("f16x2", "bf16x2", "bf16") or any(m in ("v2", "v4", "v8") for m in ins.mods):
+    if kind in ("f16x2", "bf16x2") or any(m in ("v2", "v4", "v8") for m in ins.mods):
         raise Unknown(ins.text)
     reduction = ins.opcode == "red"
     operands = ins.operands if reduction else ins.operands[1:]
@@ -363,14 +365,23 @@ def atomic(ins: Instruction) -> Fn:
         rank = _ranks(key)
         for turn in range(int(rank.max()) + 1):
             now = np.nonzero(rank == turn)[0]
-            before = reader(b, lanes[now], at[now], size, 1, ins)[:, 0].view(values.dtype)
+            before = _as_values(reader(b, lanes[now], at[now], size, 1, ins)[:, 0], kind, values.dtype)
             old[now] = before
             after = np.where(before == values[now], swap[now], before) if swap is not None else ATOMIC[op](before, values[now])
-            writer(b, lanes[now], at[now], [bits(after.astype(values.dtype), size)], size, ins)
+            writer(b, lanes[now], at[now], [_as_bits(after.astype(values.dtype), kind, size)], size, ins)
         if put is not None:
-            put(b, i, old)
+            put(b, i, _as_bits(old, kind, size))
 
     return run
+
+
+def _as_values(raw: Any, kind: str, dtype: Any) -> Any:
+    """Memory's bits as the numbers that an atomic computes with: bfloat16 as float32."""
+    return (raw.astype(np.uint32) << np.uint32(16)).view(np.float32) if kind == "bf16" else raw.view(dtype)
+
+
+def _as_bits(values: Any, kind: str, size: int) -> Any:
+    return to_bf16(values) if kind == "bf16" else bits(values, size)
 
 
 def _ranks(key: Any) -> Any:

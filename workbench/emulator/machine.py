@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator import alu, loads, matrix, printing, warp
+from workbench.emulator import alu, fp8, integers, loads, matrix, printing, warp
 from workbench.emulator.alu import Fn, Unknown
 from workbench.emulator.counters import Counting
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
@@ -27,7 +27,13 @@ ENDS = ("bra", "ret", "exit", "bar", "barrier", "trap", "brx")
 
 
 def _by_type(ins: Instruction) -> Fn:
+    if "cc" in ins.mods:
+        return integers.carry(ins)
     return alu.float_arithmetic(ins) if any(m in FLOATS for m in ins.mods) else alu.int_arithmetic(ins)
+
+
+def _convert(ins: Instruction) -> Fn:
+    return fp8.convert(ins) if any(m in ("e4m3x2", "e5m2x2") for m in ins.mods) else alu.convert(ins)
 
 
 def _nothing(ins: Instruction) -> Fn:
@@ -38,8 +44,9 @@ FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
     **dict.fromkeys(("add", "sub", "mul", "mad", "div", "min", "max", "neg", "abs"), _by_type),
     **dict.fromkeys(("fma", "sqrt", "rcp", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "copysign"), alu.float_arithmetic),
     "rem": alu.int_arithmetic,
+    **dict.fromkeys(("addc", "subc", "madc"), integers.carry), **dict.fromkeys(("mul24", "mad24"), integers.product24), "dp4a": integers.dot4,
     **dict.fromkeys(("and", "or", "xor", "not", "shl", "shr", "lop3", "popc", "clz", "brev", "prmt", "bfe", "bfi", "bfind", "cnot"), alu.logic),
-    "shf": alu.funnel, "setp": alu.compare, "set": alu.compare, "selp": alu.select, "mov": alu.move, "cvt": alu.convert,
+    "shf": alu.funnel, "setp": alu.compare, "set": alu.compare, "selp": alu.select, "mov": alu.move, "cvt": _convert,
     "ld": loads.load, "ldu": loads.load, "st": loads.store, "cvta": loads.convert_address, "atom": loads.atomic, "red": loads.atomic, "isspacep": loads.space_test,
     "cp": loads.copy_async, "shfl": warp.shuffle, "vote": warp.vote, "activemask": warp.vote, "redux": warp.reduce_sync, "match": warp.match, "elect": warp.elect,
     "call": printing.call, "ldmatrix": matrix.load_matrix, "stmatrix": matrix.store_matrix, "mma": matrix.multiply,

@@ -90,6 +90,7 @@ class Module:
 _TOKEN_FLOAT = re.compile(r"0[fF]([0-9a-fA-F]{8})$")
 _TOKEN_DOUBLE = re.compile(r"0[dD]([0-9a-fA-F]{16})$")
 DSL_PACKAGE = "nvidia_cutlass_dsl"  # in the path of every file of CuTe DSL: such lines are its callers'
+_WORD = re.compile(r"(?<![\w$%.])[A-Za-z_$][\w$]*")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*?inlined_at\s+(\d+)\s+(\d+))?")
 
 
@@ -167,6 +168,7 @@ class _Parser:
         self.line: int | None = None
         self.file = ""
         self.scopes: list[int] = []
+        self.locals: list[dict[str, str]] = []  # of each scope: registers declared without a %, as inline assembly does
         self.scope_count = 0
         for match in re.finditer(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', self.text, flags=re.M):
             self.module.files[int(match[1])] = match[2]
@@ -221,8 +223,10 @@ class _Parser:
         elif text == "{":
             self.scope_count += 1
             self.scopes.append(self.scope_count)
+            self.locals.append({})
         elif text == "}":
             self.scopes.pop()
+            self.locals.pop()
             if not self.scopes:
                 self.kernel = None
         elif text.endswith(":") and self.kernel is not None:
@@ -266,6 +270,8 @@ class _Parser:
         if found := re.match(r"\.reg\s+\.(\w+)\s+(.*)", text, flags=re.S):
             if kernel is not None:
                 for name in found[2].split(","):
+                    if not name.strip().startswith("%"):
+                        self.locals[-1][name.strip()] = f"%{name.strip()}@{self.scopes[-1]}"
                     kernel.registers[re.sub(r"<\d+>", "", name.strip())] = found[1]
         elif found := re.search(r"\.(shared|local)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?", text):
             self._storage(found, text)
@@ -292,11 +298,16 @@ class _Parser:
             start = -(-kernel.local_bytes // align) * align
             kernel.local[name], kernel.local_bytes = start, start + size
 
+    def _renamed(self, text: str) -> str:
+        """Registers of inline assembly under names of their own, since scopes repeat them."""
+        known = {name: new for scope in self.locals for name, new in scope.items()}
+        return _WORD.sub(lambda found: known.get(found[0], found[0]), text) if known else text
+
     def _instruction(self, text: str) -> None:
         assert self.kernel is not None
-        text = " ".join(text.split())
+        text = self._renamed(" ".join(text.split()))
         guard, negated, body = None, False, text
-        if match := re.match(r"@(!?)(%[\w$]+)\s+(.*)", text, flags=re.S):
+        if match := re.match(r"@(!?)(%[\w$@]+)\s+(.*)", text, flags=re.S):
             negated, guard, body = bool(match[1]), match[2], match[3]
         head, _, rest = body.partition(" ")
         opcode, *mods = head.strip().split(".")

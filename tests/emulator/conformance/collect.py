@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+GUARD = r"^@!?%[\w$@]+\s+"
 ARCHES = ("sm_80", "sm_90a")
 
 
@@ -33,14 +34,14 @@ class Form:
 
 def head(text: str) -> str:
     """`ld.global.v4.b32` of an instruction's text."""
-    return re.sub(r"^@!?%\w+\s+", "", text).split()[0]
+    return re.sub(GUARD, "", text).split()[0]
 
 
 def pattern(text: str) -> str:
     """The instruction with registers, numbers and symbols replaced by what they are."""
-    body = re.sub(r"^@!?%\w+\s+", "", text)
+    body = re.sub(GUARD, "", text)
     body = re.sub(r"0[fdFD][0-9a-fA-F]+", "F", body.partition(" ")[2])
-    return re.sub(r"(?<![\w%])-?\d\w*", "N", re.sub(r"%(?:p\d+)", "P", re.sub(r"%(?:r|rd|rs|f|fd|h|hh|b|rq)\d+", "R", body)))
+    return re.sub(r"(?<![\w%])-?\d\w*", "N", re.sub(r"%p\d+", "P", re.sub(r"%(?:(?:r|rd|rs|f|fd|h|hh|b|rq)\d+|[\w$]+@\d+)", "R", body)))
 
 
 def decodes(text: str) -> bool:
