@@ -19,7 +19,7 @@ from workbench.emulator.launch import EmulationFault
 from workbench.errors import NotEmulated, UserError
 
 OK, FAILED, UNSUPPORTED = 0, 1, 2
-HOPPER_FAMILY = {"sm_90": "sm_90a", "sm_100": "sm_100a"}  # what a device of this capability runs: the DSL compiles for the exact architecture
+EXACT = {"sm_90": "sm_90a", "sm_100": "sm_100a"}  # CuTe DSL compiles for the exact architecture
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def emulated(*, device: str = "H200", arch: str | None = None, counters: bool = 
     source line. The value has `launches`, `findings` and `faults`. Raises `UserError` for an unknown device or when an emulation is active.
     """
     known = devices.find(device)
-    chosen = HOPPER_FAMILY.get(arch or "", arch) or known.arch
+    chosen = EXACT.get(arch or "", arch) or known.arch
     if not chosen.startswith("sm_") or chosen not in hook.SHARED_LIMITS:
         raise UserError(f"no architecture is called {arch!r}; there are: {', '.join(hook.SHARED_LIMITS)}")
     with hook.emulated(arch=chosen, device=known.name, counters=counters, cuda=True) as emulation:

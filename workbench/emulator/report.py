@@ -33,7 +33,7 @@ def text(emulation: Emulation, *, advice: bool) -> str:
     lines += emulation.notes
     lines.append(_counted(emulation))
     errors = len(emulation.faults)
-    kept = f", {len(hints)} pieces of advice (shown with --sanitize)" if hints and not advice else f", {len(hints)} pieces of advice" if advice else ""
+    kept = f", {len(hints)} piece{'' if len(hints) == 1 else 's'} of advice{'' if advice else ' (shown with --sanitize)'}" if hints or advice else ""
     lines.append(f"ERROR SUMMARY: {errors} error{'' if errors == 1 else 's'}{kept}")
     return "\n".join(MARK + line for line in lines)
 

@@ -9,11 +9,13 @@ example (of a pattern that does not decode, where there is one). probes.csv: eac
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import itertools
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,10 +76,11 @@ def compiled(arch: str) -> Iterator[tuple[str, str, str]]:
     sys.path.insert(0, str(HERE))
     import probes
 
+    options = f"--gpu-arch {arch} --keep-ptx --dump-dir {tempfile.mkdtemp(prefix='forms-')}"
     tensors = [make_fake_compact_tensor(kind, (4096,), assumed_align=16) for kind in probes.TYPES.values()]
 
     def ptx(group: list[tuple[str, Any]]) -> str:
-        text: str = cute.compile(probes.launch, tuple(probe for _, probe in group), tensors, options=f"--gpu-arch {arch} --keep-ptx").__ptx__
+        text: str = cute.compile(probes.launch, tuple(probe for _, probe in group), tensors, options=options).__ptx__
         return text
 
     for _, found in itertools.groupby(probes.all_probes(), key=lambda item: item[0].split()[0]):
@@ -92,7 +95,7 @@ def compiled(arch: str) -> Iterator[tuple[str, str, str]]:
                         yield name, "", said(error)
     for name, function, arguments in probes.tma_sources():
         try:
-            yield name, cute.compile(function, *arguments, options=f"--gpu-arch {arch} --keep-ptx").__ptx__, ""
+            yield name, cute.compile(function, *arguments, options=options).__ptx__, ""
         except Exception as error:
             yield name, "", said(error)
     yield from examples(arch)
@@ -101,7 +104,6 @@ def compiled(arch: str) -> Iterator[tuple[str, str, str]]:
 def examples(arch: str) -> Iterator[tuple[str, str, str]]:
     """The PTX of our own emitted kernels: one of each operation of muCUTLASS, run on the emulator's hook."""
     import importlib.util
-    import tempfile
 
     import torch
 
@@ -130,10 +132,8 @@ def examples(arch: str) -> Iterator[tuple[str, str, str]]:
                 module = importlib.util.module_from_spec(spec)
                 spec.loader.exec_module(module)
                 with emulated(arch=arch, source_file=str(path)) as emulation:
-                    try:
+                    with contextlib.suppress(EmulationFault):  # the PTX is what is wanted
                         module.ModelNew()(*arguments.values())
-                    except EmulationFault:
-                        pass
                 for made in emulation.modules:
                     yield f"example {name}", made.ptx, ""
             except Exception as error:
