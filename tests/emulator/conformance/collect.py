@@ -131,9 +131,8 @@ def examples(arch: str) -> Iterator[tuple[str, str, str]]:
                 assert spec and spec.loader
                 module = importlib.util.module_from_spec(spec)
                 spec.loader.exec_module(module)
-                with emulated(arch=arch, source_file=str(path)) as emulation:
-                    with contextlib.suppress(EmulationFault):  # the PTX is what is wanted
-                        module.ModelNew()(*arguments.values())
+                with emulated(arch=arch, source_file=str(path)) as emulation, contextlib.suppress(EmulationFault):  # the PTX is what is wanted
+                    module.ModelNew()(*arguments.values())
                 for made in emulation.modules:
                     yield f"example {name}", made.ptx, ""
             except Exception as error:
