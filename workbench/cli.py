@@ -329,7 +329,7 @@ def _parser() -> argparse.ArgumentParser:
     one = add("emulate", emulate, "an unmodified CuTe DSL script or notebook, with no GPU; exit status 0 only if nothing was found", "cutegen emulate --device A100 --sanitize my_gemm.py --m 512")
     one.add_argument("--device", default="H200", help="the GPU that the program finds: A100, H100, H200, RTX4090 (default H200)")
     one.add_argument("--arch", help="what CuTe DSL compiles for, sm_80 to sm_90a (default: the device's own)")
-    one.add_argument("--sanitize", action="store_true", help="report advice too: uncoalesced access, bank conflicts (errors are always reported)")
+    one.add_argument("--sanitize", action="store_true", help="report advice too (uncoalesced access, bank conflicts), and take a read of unwritten shared memory for an error; other errors are always reported")
     one.add_argument("--counters", metavar="FILE", help="write everything counted and found to a JSON file")
     one.add_argument("program", help="a .py or .ipynb file; options of ours come before it")
     one.add_argument("rest", nargs=argparse.REMAINDER, help="arguments of the program")

@@ -192,3 +192,44 @@ def test_wrong_names_are_one_line() -> None:
         pass
     with pytest.raises(UserError, match="no architecture is called 'sm_42'"), workbench.emulated(arch="sm_42"):
         pass
+
+
+def test_a_custom_operator_for_cuda_runs_here_and_may_allocate() -> None:
+    with workbench.emulated():
+
+        @torch.library.custom_op("cutegen_test::plus_ones", mutates_args=(), device_types="cuda")
+        def plus_ones(x: torch.Tensor) -> torch.Tensor:
+            """x + 1 through a kernel, with memory of its own."""
+            y = torch.ones(x.shape, device="cuda")
+            add(from_dlpack(x), from_dlpack(y))
+            return y
+
+        x = torch.arange(70.0, device="cuda")
+        made = plus_ones(x)
+        assert made.is_cuda and torch.equal(made, x + 1)
+
+
+@cute.kernel
+def sticking_out_kernel(y: cute.Tensor) -> None:
+    """Thread 0 writes shared memory, all read it, only what was written is used."""
+    i = cute.arch.thread_idx()[0]
+    shared = cute.make_tensor(cute.arch.alloc_smem(cutlass.Float32, 32), 32)
+    if i == 0:
+        shared[0] = 5.0
+    cute.arch.sync_threads()
+    y[i] = cutlass.select_(i == 0, shared[i], cutlass.Float32(0.0))
+
+
+@cute.jit
+def sticking_out(y: cute.Tensor) -> None:
+    """Launch sticking_out_kernel."""
+    sticking_out_kernel(y).launch(grid=(1, 1, 1), block=(32, 1, 1), smem=256)
+
+
+def test_unwritten_shared_memory_is_advice_unless_sanitized() -> None:
+    with workbench.emulated() as emulation:
+        y = torch.ones(32, device="cuda")
+        sticking_out(from_dlpack(y))
+        assert y.tolist() == [5.0] + [0.0] * 31 and [(finding.kind, finding.severity) for finding in emulation.findings] == [("uninitialised", "advice")]
+    with workbench.emulated(sanitize=True), pytest.raises(EmulationFault, match="shared memory that nothing wrote"):
+        sticking_out(from_dlpack(torch.zeros(32, device="cuda")))

@@ -10,7 +10,9 @@ Not imitated: autocast("cuda") changes nothing, random numbers are those of the 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -202,3 +204,28 @@ def tensor_properties(labels: Labels) -> dict[str, property]:
         "is_cuda": property(on_gpu),
         "is_cpu": property(lambda tensor: real(tensor).type == "cpu" and not on_gpu(tensor)),
     }
+
+
+def operator_registration(inside: Callable[[], AbstractContextManager[Any]]) -> Callable[..., Any]:
+    """`torch.library.Library.impl` that makes a kernel for CUDA one for the CPU too, where its tensors really are, unless there is one already.
+
+    Custom operators come through it as well. Torch takes its modes away while an operator runs; `inside` gives them back to the operator's own Python code.
+    """
+    implement = torch.library.Library.impl
+
+    def within(kernel: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(kernel)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with inside():
+                return kernel(*args, **kwargs)
+
+        return call
+
+    def impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> Any:
+        result = implement(self, op_name, fn, dispatch_key, **options)
+        name = op_name if isinstance(op_name, str) else op_name._name
+        if (dispatch_key or self.dispatch_key) == "CUDA" and not torch._C._dispatch_has_kernel_for_dispatch_key(name if "::" in name else f"{self.ns}::{name}", "CPU"):
+            implement(self, op_name, within(fn), "CPU", **options)
+        return result
+
+    return impl

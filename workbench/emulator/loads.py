@@ -158,8 +158,10 @@ def read_shared(b: Batch, i: Lanes, where: Any, size: int, vector: int, ins: Ins
     for n in range(vector):
         if (shadow[index + n] != full).any():
             bad, lane = _first(shadow[index + n] != full, b, i)
-            raise b.fault("uninitialised", f"read of shared memory that nothing wrote, at offset {int(where[bad]) + n * size}", ins.line, lane, int(where[bad]),
-                          hint="a missing store or barrier, or a copy that is not complete")  # fmt: skip
+            message = f"read of shared memory that nothing wrote, at offset {int(where[bad]) + n * size}"
+            if b.request.strict_shared:
+                raise b.fault("uninitialised", message, ins.line, lane, int(where[bad]), hint="a missing store or barrier, or a copy that is not complete")
+            b.notice("uninitialised", message, ins.line, lane)
         out[:, n] = view[index + n]
     return out
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from workbench.emulator.counters import Counting
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.ptx import Imm, Instruction, Kernel, Reg, parse
 from workbench.emulator.state import Batch, Lanes
-from workbench.records import Failure, Launch
+from workbench.records import Failure, Finding, Launch
 
 BATCH_LANES = 16_384
 FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
@@ -75,6 +76,7 @@ class Machine:
         padded = -(-request.block[0] * request.block[1] * request.block[2] // 32) * 32
         step = max(1, BATCH_LANES // padded)
         printed: list[str] = []
+        notices: dict[tuple[str, int | None], Finding] = {}
         room = printing.PRINT_LIMIT
         for name, data in self._constants.items():
             memory.register(data.ctypes.data, data.nbytes, name, writable=False)
@@ -85,8 +87,10 @@ class Machine:
                 batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, room)
                 program.execute(batch)
                 printed += batch.printed
+                notices = {**batch.notices, **notices}
                 room = batch.print_room
-        return counting.launch(kernel.name, request, "".join(printed))
+        launch = counting.launch(kernel.name, request, "".join(printed))
+        return replace(launch, findings=(*notices.values(), *launch.findings)) if notices else launch
 
     def _check(self, kernel: Kernel, request: GridRequest) -> None:
         threads = request.block[0] * request.block[1] * request.block[2]

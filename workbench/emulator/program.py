@@ -23,17 +23,17 @@ EXACT = {"sm_90": "sm_90a", "sm_100": "sm_100a"}  # CuTe DSL compiles for the ex
 
 
 @contextmanager
-def emulated(*, device: str = "H200", arch: str | None = None, counters: bool = True) -> Iterator[Emulation]:
+def emulated(*, device: str = "H200", arch: str | None = None, counters: bool = True, sanitize: bool = False) -> Iterator[Emulation]:
     """Run CuTe DSL programs as on a machine with one GPU `device`: torch tensors on "cuda", streams, events, cuda.bindings, with no GPU.
 
     `arch` is what CuTe DSL compiles for (default: the device's own). Every launch is checked; one that goes wrong raises `EmulationFault` with the
-    source line. The value has `launches`, `findings` and `faults`. Raises `UserError` for an unknown device or when an emulation is active.
+    source line. With `sanitize`, so does reading shared memory that nothing wrote, which is advice otherwise. The value has `launches`, `findings` and `faults`. Raises `UserError` for an unknown device or when an emulation is active.
     """
     known = devices.find(device)
     chosen = EXACT.get(arch or "", arch) or known.arch
     if not chosen.startswith("sm_") or chosen not in hook.SHARED_LIMITS:
         raise UserError(f"no architecture is called {arch!r}; there are: {', '.join(hook.SHARED_LIMITS)}")
-    with hook.emulated(arch=chosen, device=known.name, counters=counters, cuda=True) as emulation:
+    with hook.emulated(arch=chosen, device=known.name, counters=counters, cuda=True, strict=sanitize) as emulation:
         yield emulation
 
 
@@ -46,7 +46,7 @@ def run(file: str, arguments: Sequence[str], *, device: str, arch: str | None, s
     path = Path(file)
     if not path.is_file():
         raise UserError(f"no program at {path}")
-    with emulated(device=device, arch=arch) as emulation:
+    with emulated(device=device, arch=arch, sanitize=sanitize) as emulation:
         print(report.heading(path.name, emulation), file=sys.stderr, flush=True)
         status = _execute(path, arguments, emulation)
     sys.stdout.flush()

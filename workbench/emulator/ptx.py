@@ -246,8 +246,8 @@ class _Parser:
             return
         for file, line in ((match[1], match[2]), (match[3], match[4])):  # the innermost first, then its caller
             name = self.module.files.get(int(file), "") if file else None
-            if name is not None and (name == self.source_file if self.source_file else DSL_PACKAGE not in name):
-                self.line, self.file = int(line) or self.line, name
+            if name is not None and int(line) and (name == self.source_file if self.source_file else DSL_PACKAGE not in name):
+                self.line, self.file = int(line), name
                 return
 
     def _entry(self, text: str) -> None:

@@ -44,6 +44,7 @@ class Batch:
         self.special = self._special(bx, by)
         self.printed: list[str] = []
         self.async_groups = 0
+        self.notices: dict[tuple[str, int | None], Finding] = {}  # what does not end the launch, once for each kind and line
 
     def _special(self, bx: int, by: int) -> dict[str, Value]:
         block = self.first + self.cta
@@ -113,6 +114,12 @@ class Batch:
         text = f"{message}{by}"
         finding = Finding(kind=kind, severity="error", message=text, line=line, kernel=self.kernel.name, block=block, thread=thread, address=address)
         return EmulationFault(Failure(stage=stage, kind=kind, message=text, line=line, hint=hint), finding)
+
+    def notice(self, kind: str, message: str, line: int | None, lane: int) -> None:
+        """Something doubtful that the kernel may survive."""
+        block, thread = self.where(lane)
+        if (kind, line) not in self.notices:
+            self.notices[kind, line] = Finding(kind=kind, severity="advice", message=f"{message} by thread {thread} of block {block}", line=line, kernel=self.kernel.name, block=block, thread=thread)
 
     def attach(self, counting: Any, params: dict[str, bytes], symbols: dict[str, int], print_room: int) -> None:
         """Give the batch its counters, the launch's parameters, the addresses of the module's data and how much it may still print."""
