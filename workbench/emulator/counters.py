@@ -22,7 +22,7 @@ def classify(ins: Instruction) -> str:
     if op in ("ld", "ldu", "st", "atom", "red"):
         space = next((m for m in ins.mods if m in ("global", "shared", "local", "param")), "global")
         return f"{'atomic' if op in ('atom', 'red') else 'load' if op[0] == 'l' else 'store'} {space}"
-    groups = {"mma": "tensor core", "ldmatrix": "load shared", "stmatrix": "store shared", "cp": "async copy", "bar": "barrier", "barrier": "barrier",
+    groups = {"mma": "tensor core", "wgmma": "tensor core", "mbarrier": "barrier", "ldmatrix": "load shared", "stmatrix": "store shared", "cp": "async copy", "bar": "barrier", "barrier": "barrier",
               "bra": "branch", "ret": "branch", "exit": "branch", "shfl": "warp", "vote": "warp", "redux": "warp", "match": "warp", "cvt": "conversion", "mov": "move", "cvta": "move"}  # fmt: skip
     if op in groups:
         return groups[op]
@@ -60,6 +60,14 @@ class Counting:
             units, ideal = sectors(warps, where, size)
         row[2] += units
         row[3] += ideal
+
+    def bulk(self, ins: Instruction, *, read: int = 0, written: int = 0) -> None:
+        """Bytes of global memory that one bulk copy moves, in whole sectors: it is never uncoalesced."""
+        if self.enabled:
+            row = self.memory.setdefault((self.position[id(ins)], False), np.zeros(5, dtype=np.int64))
+            units = -(-(read + written) // SECTOR)
+            row += np.array([read + written, 1, units, units, 0])
+            row[4] = int(written > 0)
 
     def launch(self, name: str, request: GridRequest, printed: str) -> Launch:
         """The record: totals, per line, per class, and advice."""

@@ -10,7 +10,7 @@ from workbench.emulator.alu import UNSIGNED, Fn, Unknown, bits, getter, setter, 
 from workbench.emulator.launch import Allocation
 from workbench.emulator.printing import store_param
 from workbench.emulator.ptx import Instruction, Mem, Name, Reg, Vec
-from workbench.emulator.state import CONST_WINDOW, LOCAL_WINDOW, SHARED_WINDOW, Batch, Lanes, Value
+from workbench.emulator.state import CONST_WINDOW, LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, Batch, Lanes, Value
 
 SPACES = ("global", "shared", "local", "param", "const")
 
@@ -135,6 +135,11 @@ def write_global(b: Batch, i: Lanes, where: Any, values: list[Any], size: int, i
 
 
 def _shared_index(b: Batch, i: Lanes, where: Any, size: int, write: bool, ins: Instruction) -> Any:
+    """Byte offsets in the batch's shared memory, of the lanes' own CTAs or of others of their clusters; faults on any bad address."""
+    cta, remote = b.cta if i is None else b.cta[i], where >> RANK_SHIFT
+    if b.cluster_size > 1 and remote.any():
+        cta = np.where(remote > 0, cta // b.cluster_size * b.cluster_size + remote - 1, cta)
+        where = where & ((1 << RANK_SHIFT) - 1)
     bad = (where < 0) | (where + size > b.shared_limit)
     if bad.any():
         at, lane = _first(bad, b, i)
@@ -143,7 +148,6 @@ def _shared_index(b: Batch, i: Lanes, where: Any, size: int, write: bool, ins: I
     if off.any():
         at, lane = _first(off != 0, b, i)
         raise b.fault("misaligned", f"shared-memory access of {size} bytes at offset {int(where[at])}, which is not a multiple of {size}", ins.line, lane, int(where[at]))
-    cta = b.cta if i is None else b.cta[i]
     return cta * b.shared_bytes + where
 
 
@@ -253,7 +257,9 @@ def _load_param(puts: Any, source: Mem, size: int, vector: int) -> Fn:
 def store(ins: Instruction) -> Fn:
     """st{.space}{.cache}{.vec}.type."""
     if "async" in ins.mods:
-        raise Unknown(ins.text)
+        from workbench.emulator.cluster import store_async
+
+        return store_async(ins)
     space = next((m for m in ins.mods if m in SPACES), "generic")
     kind = ins.mods[-1]
     size = size_of("b16" if kind == "bf16" else kind)

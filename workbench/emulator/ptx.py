@@ -26,10 +26,11 @@ class Imm:
 
 @dataclass(frozen=True, slots=True)
 class Mem:
-    """[base + offset]; base is a register, a symbol or an absolute address."""
+    """[base + offset]; base is a register, a symbol or an absolute address. `coordinates`: of a tensor, as in [base, {c0, c1}]."""
 
     base: Reg | str | None
     offset: int
+    coordinates: tuple[object, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,10 @@ def _special(text: str) -> bool:
 
 
 def _memory(text: str) -> Mem:
+    if "{" in text:
+        place, coordinates = _split(text)[:2]
+        found, items = _memory(place.strip()), _operand(coordinates)
+        return Mem(found.base, found.offset, items.items if isinstance(items, Vec) else (items,))
     parts = [part.strip() for part in re.split(r"(?<!^)\+", text)]
     base: Reg | str | None = None
     offset = 0
