@@ -209,9 +209,9 @@ def load(ins: Instruction) -> Fn:
     where = address(source, space)
 
     def run(b: Batch, i: Lanes) -> None:
-        at = _spread(b, i, where(b, i))
-        b.count_memory(ins, space, i, at, size * vector, False)
-        values = _read(b, i, at, size, vector, space, ins)
+        place, at = _place(space, _spread(b, i, where(b, i)))
+        b.count_memory(ins, place, i, at, size * vector, False)
+        values = _read(b, i, at, size, vector, place, ins)
         for n, put in enumerate(puts):
             value = values[:, n]
             if size < 2 or signed:
@@ -222,8 +222,6 @@ def load(ins: Instruction) -> Fn:
 
 
 def _read(b: Batch, i: Lanes, at: Any, size: int, vector: int, space: str, ins: Instruction) -> Any:
-    if space == "generic":
-        space, at = _generic(at)
     if space == "shared":
         return read_shared(b, i, at, size, vector, ins)
     if space == "local":
@@ -232,7 +230,10 @@ def _read(b: Batch, i: Lanes, at: Any, size: int, vector: int, space: str, ins: 
     return read_global(b, i, at, size, vector, ins)
 
 
-def _generic(at: Any) -> tuple[str, Any]:
+def _place(space: str, at: Any) -> tuple[str, Any]:
+    """The state space that addresses mean, and the addresses in it; those of one instruction are all of one space."""
+    if space != "generic":
+        return space, at
     window = int(at[0]) >> 56 if len(at) else 0
     if window == SHARED_WINDOW >> 56:
         return "shared", at - SHARED_WINDOW
@@ -272,10 +273,9 @@ def store(ins: Instruction) -> Fn:
     where = address(target, space)
 
     def run(b: Batch, i: Lanes) -> None:
-        at = _spread(b, i, where(b, i))
-        b.count_memory(ins, space, i, at, size * len(gets), True)
+        place, at = _place(space, _spread(b, i, where(b, i)))
+        b.count_memory(ins, place, i, at, size * len(gets), True)
         values = [_spread(b, i, get(b, i)) for get in gets]
-        place, at = (space, at) if space != "generic" else _generic(at)
         if place == "shared":
             write_shared(b, i, at, values, size, ins)
         elif place == "local":
@@ -361,9 +361,8 @@ def atomic(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes = b.all_lanes(i)
-        at = _spread(b, i, where(b, i))
-        b.count_memory(ins, space, i, at, size, True)
-        place, at = (space, at) if space != "generic" else _generic(at)
+        place, at = _place(space, _spread(b, i, where(b, i)))
+        b.count_memory(ins, place, i, at, size, True)
         values = _spread(b, i, value_of(b, i))
         old = np.empty(len(lanes), dtype=values.dtype)
         swap = _spread(b, i, swap_of(b, i)) if swap_of else None

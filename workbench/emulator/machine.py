@@ -350,7 +350,7 @@ class _Program:
         lane = int(np.argmax(stuck))
         mine = stuck & (b.cta == b.cta[lane])
         word = int(b.waiting_for[lane])
-        arrivals, expected, left, parity = (int(field) for field in mbarrier.fields(b.shared.view(np.int64)[word : word + 1]))
+        arrivals, expected, left, parity = (int(field[0]) for field in mbarrier.fields(b.shared.view(np.int64)[word : word + 1]))
         lacks = f"{arrivals} of {expected} arrivals" + (f" and {left} bytes" if left else "")
         lines = sorted({int(line) for line in b.waiting_line[mine]})
         message = f"mbarrier deadlock: {int(mine.sum())} threads wait at line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}; the mbarrier at offset {word * 8 % b.shared_bytes} lacks {lacks} in its phase of parity {parity}"
