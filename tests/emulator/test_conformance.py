@@ -59,3 +59,34 @@ def test_what_an_architecture_refuses_is_written_down() -> None:
     assert refused and all(row["refused"] for row in refused)
     sources = {name for name, _ in probes.all_probes()} | {name for name, _, _ in probes.tma_sources()}
     assert {row["source"] for row in refused} <= sources
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_ampere_probe_that_compiles_also_runs() -> None:
+    """Each probe executed by one warpgroup: the end of the launch, or a fault that names what is wrong, never a crash of the emulator."""
+    import cutlass.cute as cute
+    import torch
+    from cutlass.cute.runtime import from_dlpack
+
+    import workbench
+    from workbench.emulator import EmulationFault
+
+    known = {"arch.barrier register": "bad_barrier", "math.pow f64": "unknown_instruction", "math.pow f64 fastmath": "unknown_instruction"}  # a barrier numbered 23; a function in the PTX
+    ran, faults = 0, {}
+    with workbench.emulated(device="A100"):
+        kinds = [getattr(torch, name) for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64")]
+        tensors = [from_dlpack((torch.arange(4096) % 23 + 1).to(kind).cuda(), assumed_align=16) for kind in kinds]
+        for name, probe in probes.all_probes():
+            if name.startswith(("warpgroup.", "arch.mbarrier")):
+                continue
+            try:
+                compiled = cute.compile(probes.launch, (probe,), tensors)
+            except Exception:
+                continue  # not for this architecture: probes.csv
+            try:
+                compiled(tensors)
+                ran += 1
+            except EmulationFault as fault:
+                faults[name] = fault.failure.kind
+    assert faults == known and ran > 1600

@@ -92,6 +92,24 @@ def test_modules_and_gradients_live_on_the_device() -> None:
         assert next(model.parameters()).is_cuda and model.cpu()[0].weight.is_cpu
 
 
+def test_a_backward_function_of_the_programs_own_sees_the_device() -> None:
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(context: object, x: torch.Tensor) -> torch.Tensor:
+            return x * torch.tensor(2.0, device="cuda")
+
+        @staticmethod
+        def backward(context: object, gradient: torch.Tensor) -> torch.Tensor:
+            two = torch.full((3,), 2.0).cuda()
+            assert two.is_cuda and gradient.device == GPU
+            return gradient * two
+
+    with workbench.emulated():
+        x = torch.ones(3, device="cuda", requires_grad=True)
+        Double.apply(x).sum().backward()
+        assert x.grad is not None and x.grad.tolist() == [2.0, 2.0, 2.0] and x.grad.is_cuda
+
+
 def test_torch_cuda_answers() -> None:
     with workbench.emulated(device="A100") as emulation:
         assert torch.cuda.is_available() and torch.cuda.device_count() == 1 and torch.cuda.get_device_capability() == (8, 0)

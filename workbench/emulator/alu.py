@@ -67,7 +67,9 @@ def getter(operand: object, kind: str) -> Get:
         special = operand.name
 
         def read_special(b: Batch, i: Lanes) -> Value:
-            value = b.special[special]
+            value = b.special.get(special)
+            if value is None:
+                raise b.fault("unknown_instruction", f"the emulator does not know the special register {special}", None, stage="launch")
             value = value if i is None or not isinstance(value, np.ndarray) else value[i]
             return bits(value, size).view(dtype)
 

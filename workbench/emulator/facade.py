@@ -206,26 +206,29 @@ def tensor_properties(labels: Labels) -> dict[str, property]:
     }
 
 
+def within(inside: Callable[[], AbstractContextManager[Any]], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Torch takes its modes away while it runs an operator or a backward pass; `inside` gives them back to the program's own Python code in there."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with inside():
+            return function(*args, **kwargs)
+
+    return call
+
+
 def operator_registration(inside: Callable[[], AbstractContextManager[Any]]) -> Callable[..., Any]:
     """`torch.library.Library.impl` that makes a kernel for CUDA one for the CPU too, where its tensors really are, unless there is one already.
 
-    Custom operators come through it as well. Torch takes its modes away while an operator runs; `inside` gives them back to the operator's own Python code.
+    Custom operators come through it as well.
     """
     implement = torch.library.Library.impl
-
-    def within(kernel: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(kernel)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with inside():
-                return kernel(*args, **kwargs)
-
-        return call
 
     def impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> Any:
         result = implement(self, op_name, fn, dispatch_key, **options)
         name = op_name if isinstance(op_name, str) else op_name._name
         if (dispatch_key or self.dispatch_key) == "CUDA" and not torch._C._dispatch_has_kernel_for_dispatch_key(name if "::" in name else f"{self.ns}::{name}", "CPU"):
-            implement(self, op_name, within(fn), "CPU", **options)
+            implement(self, op_name, within(inside, fn), "CPU", **options)
         return result
 
     return impl

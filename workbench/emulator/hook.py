@@ -37,7 +37,7 @@ from cutlass.cutlass_dsl import CuTeDSL, cuda_jit_executor
 from workbench.analysis import devices
 from workbench.emulator import cuda_bindings
 from workbench.emulator.cuda_torch import TorchCuda, generator_class
-from workbench.emulator.facade import Functions, Operations, operator_registration, tensor_properties
+from workbench.emulator.facade import Functions, Operations, operator_registration, tensor_properties, within
 from workbench.emulator.gpu import VirtualGpu
 from workbench.emulator.labels import Labels
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
@@ -279,6 +279,7 @@ class _Patches:
             self.set(torch.cuda, name, answer)
         self.set(torch, "Generator", generator_class())
         self.set(torch.library.Library, "impl", operator_registration(_inside))
+        self.set(torch.autograd, "_engine_run_backward", within(_inside, torch.autograd._engine_run_backward))
         for module, answers in ((cuda_driver, cuda_bindings.driver_answers(emulation.gpu)), (cuda_runtime, cuda_bindings.runtime_answers(emulation.gpu))):
             for name, answer in answers.items():
                 self.set(module, name, answer)

@@ -25,6 +25,7 @@ from workbench.records import Failure, Finding, Launch
 BATCH_LANES = 16_384
 DESCRIPTOR_BYTES = 128
 MOST_STALLS = 64  # times that every waiting try_wait gives up with no phase completed in between, before that is a deadlock
+BARRIERS = 16  # named barriers of a CTA (PTX ISA, barrier)
 FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
 ENDS = ("bra", "ret", "exit", "bar", "barrier", "trap", "brx")
 
@@ -298,6 +299,8 @@ class _Program:
         number = int(ins.operands[0].value) if ins.operands and isinstance(ins.operands[0], Imm) else 0
         if ins.operands and isinstance(ins.operands[0], Reg):
             number = int(np.max(b.read(ins.operands[0].name, idx)))
+        if number >= BARRIERS:
+            raise b.fault("bad_barrier", f"barrier {number}: a CTA has {BARRIERS}, numbered from 0", ins.line, int(b.all_lanes(idx)[0]))
         count = int(ins.operands[1].value) if len(ins.operands) > 1 and isinstance(ins.operands[1], Imm) else 0
         lanes = b.all_lanes(idx)
         if "arrive" in ins.mods:

@@ -70,7 +70,7 @@ class Batch:
             "%nctaid.x": u(gx), "%nctaid.y": u(gy), "%nctaid.z": u(gz),
             "%laneid": (self.thread % WARP).astype(u), "%warpid": (self.thread // WARP).astype(u), "%nwarpid": u(self.padded // WARP),
             "%smid": (block % self.limits.sms).astype(u), "%nsmid": u(self.limits.sms), "%gridid": np.uint64(1),
-            "%clock": u(0), "%clock64": np.uint64(0), "%globaltimer": np.uint64(0), "%dynamic_smem_size": u(self.request.dynamic_shared_bytes),
+            "%clock": u(0), "%clock64": np.uint64(0), "%globaltimer": np.uint64(0), "%globaltimer_lo": u(0), "%globaltimer_hi": u(0), "%dynamic_smem_size": u(self.request.dynamic_shared_bytes),
             "%total_smem_size": u(self.shared_limit), "%cluster_ctarank": rank.astype(u), "%cluster_nctarank": u(self.cluster_size), "%is_explicit_cluster": self.cluster_size > 1,
             "%lanemask_lt": ((np.uint64(1) << (self.thread % WARP).astype(np.uint64)) - np.uint64(1)).astype(u),
             "%lanemask_eq": (np.uint64(1) << (self.thread % WARP).astype(np.uint64)).astype(u),
