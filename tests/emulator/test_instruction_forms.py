@@ -92,6 +92,13 @@ def test_products_of_24_bits_and_bytes() -> None:
         assert int(dot[n]) == (z + sum(sign(x >> 8 * k, 8) * sign(y >> 8 * k, 8) for k in range(4))) % 2**32
 
 
+def test_products_of_halves_and_bytes() -> None:
+    a, b, c = lanes([0x8000FFFF, 0x00030002], np.uint32), lanes([0x807F0102, 0xFF010203], np.uint32), lanes([10, 20], np.uint32)
+    low, high = run("dp2a.lo.u32.u32 %r60, %r10, %r11, %r12;\ndp2a.hi.s32.s32 %r61, %r10, %r11, %r12;", [a, b, c], 2)
+    assert int(low[0]) == 10 + 0xFFFF * 0x02 + 0x8000 * 0x01 and int(low[1]) == 20 + 2 * 3 + 3 * 2
+    assert int(high[0]) == (10 + -1 * 0x7F + -0x8000 * -0x80) % 2**32 and int(high[1]) == (20 + 2 * 1 + 3 * -1) % 2**32
+
+
 def test_match_all_and_xorsign() -> None:
     same, differ = lanes([7], np.uint32), np.arange(LANES, dtype=np.uint32)
     (found,) = run("match.all.sync.b32 %r60|%p1, %r10, -1;", [same])

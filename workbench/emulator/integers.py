@@ -82,3 +82,21 @@ def dot4(ins: Instruction) -> Fn:
         put(b, i, (total.astype(np.int64) + products).astype(np.uint64).astype(np.uint32))
 
     return run
+
+
+def dot2(ins: Instruction) -> Fn:
+    """dp2a.{lo,hi}.atype.btype d, a, b, c: c plus the products of a's two halves with the lower or upper two bytes of b."""
+    put, gets = setter(ins.operands[0], 4), [getter(operand, "b32") for operand in ins.operands[1:]]
+    first = 0 if ins.mods[0] == "lo" else 2
+    signed_a, signed_b = ins.mods[1][0] == "s", ins.mods[2][0] == "s"
+
+    def run(b: Batch, i: Lanes) -> None:
+        left, right, total = (get(b, i) for get in gets)
+        result = total.astype(np.int64)
+        for n in range(2):
+            half = ((left >> np.uint32(16 * n)) & np.uint32(0xFFFF)).astype(np.uint16)
+            part = ((right >> np.uint32(8 * (first + n))) & np.uint32(0xFF)).astype(np.uint8)
+            result = result + (half.view(np.int16) if signed_a else half).astype(np.int64) * (part.view(np.int8) if signed_b else part).astype(np.int64)
+        put(b, i, result.astype(np.uint64).astype(np.uint32))
+
+    return run

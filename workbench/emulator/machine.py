@@ -54,7 +54,7 @@ FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
     **dict.fromkeys(("add", "sub", "mul", "mad", "div", "min", "max", "neg", "abs"), _by_type),
     **dict.fromkeys(("fma", "sqrt", "rcp", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "copysign"), alu.float_arithmetic),
     "rem": alu.int_arithmetic,
-    **dict.fromkeys(("addc", "subc", "madc"), integers.carry), **dict.fromkeys(("mul24", "mad24"), integers.product24), "dp4a": integers.dot4,
+    **dict.fromkeys(("addc", "subc", "madc"), integers.carry), **dict.fromkeys(("mul24", "mad24"), integers.product24), "dp4a": integers.dot4, "dp2a": integers.dot2,
     **dict.fromkeys(("and", "or", "xor", "not", "shl", "shr", "lop3", "popc", "clz", "brev", "prmt", "bfe", "bfi", "bfind", "cnot"), alu.logic),
     "shf": alu.funnel, "setp": alu.compare, "set": alu.compare, "selp": alu.select, "mov": alu.move, "cvt": _convert,
     "ld": loads.load, "ldu": loads.load, "st": loads.store, "cvta": loads.convert_address, "atom": loads.atomic, "red": loads.atomic, "isspacep": loads.space_test,

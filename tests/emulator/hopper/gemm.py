@@ -104,6 +104,7 @@ class Gemm:
             if warp == 4:
                 tile_d = cute.local_tile(d, (self.tile[0], self.tile[1]), (block_m, block_n))
                 out, target = cpasync.tma_partition(tma_d, 0, cute.make_layout(1), cute.group_modes(shared_d, 0, 2), cute.group_modes(tile_d, 0, 2))
-                cute.copy(tma_d, out, target)
-                cute.arch.cp_async_bulk_commit_group()
-                cute.arch.cp_async_bulk_wait_group(0, read=True)
+                with cute.arch.elect_one():  # a plain store is not elected by cute.copy, and groups belong to a thread
+                    cute.copy(tma_d, out, target)
+                    cute.arch.cp_async_bulk_commit_group()
+                    cute.arch.cp_async_bulk_wait_group(0, read=True)
