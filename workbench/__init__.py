@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["Problem", "Session", "load_ipython_extension", "unload_ipython_extension"]
+__all__ = ["Problem", "Session", "emulated", "load_ipython_extension", "unload_ipython_extension"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,6 +18,10 @@ def __getattr__(name: str) -> Any:
         from workbench.records import Problem
 
         return Problem
+    if name == "emulated":
+        from workbench.emulator.program import emulated
+
+        return emulated
     raise AttributeError(f"module 'workbench' has no attribute {name!r}")
 
 

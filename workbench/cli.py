@@ -1,4 +1,4 @@
-"""The command line: demo, lab, run, test, diff, export, history, doctor. Exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped."""
+"""The command line: demo, lab, run, test, emulate, diff, export, history, doctor. Exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped."""
 
 from __future__ import annotations
 
@@ -141,6 +141,13 @@ def test(arguments: argparse.Namespace) -> int:
         if _json:
             print(json.dumps(to_plain(verdict)))
         return OK if verdict.correct else NOT_CORRECT
+
+
+def emulate(arguments: argparse.Namespace) -> int:
+    """An unmodified CuTe DSL program on the emulator."""
+    from workbench.emulator import program
+
+    return program.run(arguments.program, arguments.rest, device=arguments.device, arch=arguments.arch, sanitize=arguments.sanitize, counters=arguments.counters)
 
 
 def _stored(name: str | None) -> Any:
@@ -319,6 +326,13 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("spec", help="a shipped problem or a file")
     one.add_argument("candidate", help="a file with class ModelNew")
     problem_arguments(one)
+    one = add("emulate", emulate, "an unmodified CuTe DSL script or notebook, with no GPU; exit status 0 only if nothing was found", "cutegen emulate --device A100 --sanitize my_gemm.py --m 512")
+    one.add_argument("--device", default="H200", help="the GPU that the program finds: A100, H100, H200, RTX4090 (default H200)")
+    one.add_argument("--arch", help="what CuTe DSL compiles for, sm_80 to sm_90a (default: the device's own)")
+    one.add_argument("--sanitize", action="store_true", help="report advice too (uncoalesced access, bank conflicts), and take a read of unwritten shared memory for an error; other errors are always reported")
+    one.add_argument("--counters", metavar="FILE", help="write everything counted and found to a JSON file")
+    one.add_argument("program", help="a .py or .ipynb file; options of ours come before it")
+    one.add_argument("rest", nargs=argparse.REMAINDER, help="arguments of the program")
     for name, function, said, example in (("diff", diff, "two versions of a session, or two files", "cutegen diff v1 v2"), ("export", export, "a version as a file for KernelBench", "cutegen export best.py"),
                                           ("history", history, "the version tree, or the sessions there are", "cutegen history")):  # fmt: skip
         one = add(name, function, said, example)

@@ -5,6 +5,7 @@
         ProblemError            a problem file, cell or expression is not usable
         ProgramError            a muCUTLASS program was rejected (carries the rejections)
         StaleDecision           an accept or reject names a version that is no longer what was shown
+      NotEmulated               a call that the emulator does not answer; the text names it
       Unavailable               a plug-in cannot run here; the text says why and how to get it
       Stopped                   the person stopped the work; everything finished so far is kept
       WorkerLost                the warm worker server died or answered nonsense
@@ -39,6 +40,10 @@ class StaleDecision(UserError):
 
 class Unavailable(WorkbenchError):
     """A plug-in cannot run here."""
+
+
+class NotEmulated(WorkbenchError):
+    """A program called something that the emulator does not answer."""
 
 
 class Stopped(WorkbenchError):

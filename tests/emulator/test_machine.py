@@ -170,3 +170,9 @@ def test_half_conversions_agree_with_numpy(value: float) -> None:
 def test_a_second_launch_of_the_same_program_is_the_same() -> None:
     first, second = aligned(64), aligned(64)
     assert run("st.global.u32 [%rd3], %r5;", first, grid=2) == run("st.global.u32 [%rd3], %r5;", second, grid=2)
+
+
+def test_a_barrier_or_special_register_that_is_not_there_is_named() -> None:
+    assert fault("mov.u32 %r6, 23;\nbar.sync %r6;", aligned(32)).failure.kind == "bad_barrier"
+    failure = fault("mov.u32 %r6, %pm3;\nst.global.u32 [%rd3], %r6;", aligned(32)).failure
+    assert failure.kind == "unknown_instruction" and "%pm3" in failure.message

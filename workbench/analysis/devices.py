@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from workbench.errors import UserError
 
 TERA = 1e12
+GIGA = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,7 @@ class Device:
     clock_hz: float  # boost
     bandwidth: float
     copy_bandwidth: float | None = None  # measured: device-to-device copy, bytes read plus written
+    memory_bytes: int
     l2_bytes: int
     shared_bytes_per_sm: int
     shared_bytes_per_block: int
@@ -58,17 +60,17 @@ class Device:
 # Shared memory, registers and block limits: CUDA programming guide, table of compute capabilities. Tensor rates are dense, with fp32
 # accumulation on the RTX 4090. fp64 is the tensor rate where there is one; it is the more permissive.
 _DEVICES = (
-    Device(name="A100", arch="sm_80", sms=108, clock_hz=1.41e9, bandwidth=2.039 * TERA, l2_bytes=40 << 20, shared_bytes_per_sm=167_936, shared_bytes_per_block=166_912,
+    Device(name="A100", arch="sm_80", sms=108, clock_hz=1.41e9, bandwidth=2.039 * TERA, memory_bytes=80 * GIGA, l2_bytes=40 << 20, shared_bytes_per_sm=167_936, shared_bytes_per_block=166_912,
            fp64=19.5 * TERA, fp32=19.5 * TERA, tf32=156 * TERA, fp16=312 * TERA, fp8=312 * TERA, int8=624 * TERA, half_vector=78 * TERA),
-    Device(name="H100", arch="sm_90a", sms=132, clock_hz=1.98e9, bandwidth=3.35 * TERA, l2_bytes=50 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
+    Device(name="H100", arch="sm_90a", sms=132, clock_hz=1.98e9, bandwidth=3.35 * TERA, memory_bytes=80 * GIGA, l2_bytes=50 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
            fp64=67 * TERA, fp32=67 * TERA, tf32=494.7 * TERA, fp16=989.4 * TERA, fp8=1978.9 * TERA, int8=1978.9 * TERA, half_vector=133.8 * TERA),
     # measured: 8192^3 products in torch and a device-to-device copy, clocks as found; one run
-    Device(name="H200", arch="sm_90a", sms=132, clock_hz=1.98e9, bandwidth=4.8 * TERA, copy_bandwidth=4.23 * TERA, l2_bytes=60 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
+    Device(name="H200", arch="sm_90a", sms=132, clock_hz=1.98e9, bandwidth=4.8 * TERA, memory_bytes=141 * GIGA, copy_bandwidth=4.23 * TERA, l2_bytes=60 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
            fp64=67 * TERA, fp32=67 * TERA, tf32=494.7 * TERA, fp16=989.4 * TERA, fp8=1978.9 * TERA, int8=1978.9 * TERA, half_vector=133.8 * TERA,
            measured=(("bfloat16", 742 * TERA), ("float16", 740 * TERA), ("float32", 50 * TERA)), measured_on="2026-11-20, driver 580.159, torch 2.11.0+cu130"),
-    Device(name="B200", arch="sm_100a", sms=148, clock_hz=1.965e9, bandwidth=8.0 * TERA, l2_bytes=126 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
+    Device(name="B200", arch="sm_100a", sms=148, clock_hz=1.965e9, bandwidth=8.0 * TERA, memory_bytes=180 * GIGA, l2_bytes=126 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
            fp64=40 * TERA, fp32=80 * TERA, tf32=1125 * TERA, fp16=2250 * TERA, fp8=4500 * TERA, int8=4500 * TERA, half_vector=160 * TERA),
-    Device(name="RTX4090", arch="sm_89", sms=128, clock_hz=2.52e9, bandwidth=1.008 * TERA, l2_bytes=72 << 20, shared_bytes_per_sm=102_400, shared_bytes_per_block=101_376,
+    Device(name="RTX4090", arch="sm_89", sms=128, clock_hz=2.52e9, bandwidth=1.008 * TERA, memory_bytes=24 * GIGA, l2_bytes=72 << 20, shared_bytes_per_sm=102_400, shared_bytes_per_block=101_376,
            threads_per_sm=1536, blocks_per_sm=24, fp64=1.29 * TERA, fp32=82.6 * TERA, tf32=82.6 * TERA, fp16=165.2 * TERA, fp8=330.3 * TERA, int8=660.6 * TERA, half_vector=82.6 * TERA),
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.emulator import rounding
 from workbench.emulator.ptx import FloatBits, Imm, Instruction, Name, Reg, Vec
 from workbench.emulator.state import Batch, Lanes, Value
 
@@ -66,7 +67,9 @@ def getter(operand: object, kind: str) -> Get:
         special = operand.name
 
         def read_special(b: Batch, i: Lanes) -> Value:
-            value = b.special[special]
+            value = b.special.get(special)
+            if value is None:
+                raise b.fault("unknown_instruction", f"the emulator does not know the special register {special}", None, stage="launch")
             value = value if i is None or not isinstance(value, np.ndarray) else value[i]
             return bits(value, size).view(dtype)
 
@@ -188,8 +191,10 @@ APPROX: dict[str, Callable[[Value], Value]] = {
 def float_arithmetic(ins: Instruction) -> Fn:
     """add, sub, mul, div, fma, min, max, neg, abs, sqrt, rcp, ex2, lg2, rsqrt, sin, cos, tanh on f16, bf16, f32, f64 and pairs."""
     kind = next(m for m in reversed(ins.mods) if m in TYPES or m in ("bf16", "f16x2", "bf16x2"))
-    op, ftz, sat = ins.opcode, "ftz" in ins.mods, "sat" in ins.mods
+    op, ftz, sat, sign = ins.opcode, "ftz" in ins.mods, "sat" in ins.mods, "xorsign" in ins.mods
     op = "fma" if op == "mad" else op
+    if "abs" in ins.mods and not sign:
+        raise Unknown(ins.text)
     put = setter(ins.operands[0], size_of(kind))
     gets = [getter(operand, kind) for operand in ins.operands[1:]]
     if kind in ("f16x2", "bf16x2"):
@@ -197,7 +202,10 @@ def float_arithmetic(ins: Instruction) -> Fn:
 
         def pair(b: Batch, i: Lanes) -> None:
             parts = [_halves(get(b, i), kind) for get in gets]
-            put(b, i, _join(scalar(*[p[0] for p in parts]), scalar(*[p[1] for p in parts]), kind))
+            results = [scalar(*[part[half] for part in parts]) for half in (0, 1)]
+            if sat:
+                results = [np.fmin(np.fmax(result, result.dtype.type(0)), result.dtype.type(1)) for result in results]
+            put(b, i, _join(results[0], results[1], kind))
 
         return pair
     function = _scalar_float(op, kind, ftz, ins)
@@ -205,7 +213,9 @@ def float_arithmetic(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         values = [get(b, i) for get in gets]
-        result = function(*values)
+        result = function(*map(np.abs, values) if sign else values)
+        if sign:
+            result = np.where(np.signbit(values[0]) ^ np.signbit(values[1]), -result, result)
         if nan:
             result = np.where(np.isnan(values[0]) | np.isnan(values[1]), np.float32(np.nan), result)
         if sat:
@@ -216,6 +226,12 @@ def float_arithmetic(ins: Instruction) -> Fn:
 
 
 def _scalar_float(op: str, kind: str, ftz: bool, ins: Instruction) -> Callable[..., Value]:
+    mode = next((mod for mod in ins.mods if mod in ("rz", "rm", "rp")), None)
+    if mode is not None:
+        rounded = rounding.directed(op, kind, mode)
+        if rounded is None:
+            raise Unknown(ins.text)
+        return (lambda *values: flush(rounded(*map(flush, values)))) if ftz else rounded
     if op == "fma":
         if kind == "f32":
             return (lambda a, b, c: flush(fma32(flush(a), flush(b), flush(c)))) if ftz else fma32
@@ -500,7 +516,7 @@ def convert(ins: Instruction) -> Fn:
     mods = ins.mods
     kinds = [m for m in mods if m in TYPES or m in ("bf16", "f16x2", "bf16x2", "tf32")]
     to, source = kinds[-2], kinds[-1]
-    rounding = next((m for m in mods if m in ("rn", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi", "rna")), None)
+    mode = next((m for m in mods if m in ("rn", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi", "rna")), None)
     relu, sat = "relu" in mods, "sat" in mods
     if to in ("f16x2", "bf16x2"):
         put, high, low = setter(ins.operands[0], 4), getter(ins.operands[1], "f32"), getter(ins.operands[2], "f32")
@@ -512,9 +528,9 @@ def convert(ins: Instruction) -> Fn:
         return pair
     if to == "tf32":
         put, get = setter(ins.operands[0], 4), getter(ins.operands[1], "f32")
-        return lambda b, i: put(b, i, _tf32(get(b, i), rounding or "rna"))
+        return lambda b, i: put(b, i, _tf32(get(b, i), mode or "rna"))
     put, get = setter(ins.operands[0], size_of(to)), getter(ins.operands[1], source)
-    return lambda b, i: put(b, i, _convert(get(b, i), to, source, rounding, sat, relu))
+    return lambda b, i: put(b, i, _convert(get(b, i), to, source, mode, sat, relu))
 
 
 def _tf32(value: Value, rounding: str) -> Value:

@@ -22,7 +22,7 @@ def classify(ins: Instruction) -> str:
     if op in ("ld", "ldu", "st", "atom", "red"):
         space = next((m for m in ins.mods if m in ("global", "shared", "local", "param")), "global")
         return f"{'atomic' if op in ('atom', 'red') else 'load' if op[0] == 'l' else 'store'} {space}"
-    groups = {"mma": "tensor core", "ldmatrix": "load shared", "stmatrix": "store shared", "cp": "async copy", "bar": "barrier", "barrier": "barrier",
+    groups = {"mma": "tensor core", "wgmma": "tensor core", "mbarrier": "barrier", "ldmatrix": "load shared", "stmatrix": "store shared", "cp": "async copy", "bar": "barrier", "barrier": "barrier",
               "bra": "branch", "ret": "branch", "exit": "branch", "shfl": "warp", "vote": "warp", "redux": "warp", "match": "warp", "cvt": "conversion", "mov": "move", "cvta": "move"}  # fmt: skip
     if op in groups:
         return groups[op]
@@ -39,7 +39,7 @@ class Counting:
         self.enabled = enabled
         self.lanes = np.zeros(len(instructions), dtype=np.int64)
         self.position = {id(ins): n for n, ins in enumerate(instructions)}
-        self.memory: dict[int, Any] = {}
+        self.memory: dict[tuple[int, bool], Any] = {}  # by instruction and whether it is its shared side: an asynchronous copy has both
         self.extra_flops = np.zeros(len(instructions), dtype=np.int64)
 
     def executed(self, n: int, lanes: int) -> None:
@@ -49,8 +49,8 @@ class Counting:
     def memory_access(self, ins: Instruction, space: str, warps: Any, where: Any, size: int, write: bool) -> None:
         """One access of each lane: bytes, requests, sectors or wavefronts against ideal."""
         n = self.position[id(ins)]
-        row = self.memory.setdefault(n, np.zeros(6, dtype=np.int64))  # bytes, requests, units, ideal, is_write, is_shared
-        row[4], row[5] = int(write), int(space == "shared")
+        row = self.memory.setdefault((n, space == "shared"), np.zeros(5, dtype=np.int64))  # bytes, requests, units, ideal, is_write
+        row[4] = int(write)
         requests = int(np.count_nonzero(warps[1:] != warps[:-1])) + 1 if len(warps) else 0
         row[0] += len(where) * size
         row[1] += requests
@@ -60,6 +60,14 @@ class Counting:
             units, ideal = sectors(warps, where, size)
         row[2] += units
         row[3] += ideal
+
+    def bulk(self, ins: Instruction, *, read: int = 0, written: int = 0) -> None:
+        """Bytes of global memory that one bulk copy moves, in whole sectors: it is never uncoalesced."""
+        if self.enabled:
+            row = self.memory.setdefault((self.position[id(ins)], False), np.zeros(5, dtype=np.int64))
+            units = -(-(read + written) // SECTOR)
+            row += np.array([read + written, 1, units, units, 0])
+            row[4] = int(written > 0)
 
     def launch(self, name: str, request: GridRequest, printed: str) -> Launch:
         """The record: totals, per line, per class, and advice."""
@@ -85,13 +93,13 @@ class Counting:
         if ins.opcode in FLOP_OPS and any(m in FLOAT for m in ins.mods):
             flops += count * FLOP_OPS[ins.opcode] * (2 if any(m.endswith("x2") for m in ins.mods) else 1)
         row = LineCounts(line=ins.line or 0, instructions=count, flops=flops)
-        memory = self.memory.get(n)
-        if memory is None:
-            return row
-        size, requests, units, ideal, write, shared = (int(v) for v in memory)
-        if shared:
-            return replace(row, shared_requests=requests, shared_wavefronts=units, shared_ideal_wavefronts=ideal)
-        return replace(row, global_read_bytes=0 if write else size, global_write_bytes=size if write else 0, global_requests=requests, global_sectors=units, global_ideal_sectors=ideal)
+        if (memory := self.memory.get((n, True))) is not None:
+            _, requests, units, ideal, _ = (int(v) for v in memory)
+            row = replace(row, shared_requests=requests, shared_wavefronts=units, shared_ideal_wavefronts=ideal)
+        if (memory := self.memory.get((n, False))) is not None:
+            size, requests, units, ideal, write = (int(v) for v in memory)
+            row = replace(row, global_read_bytes=0 if write else size, global_write_bytes=size if write else 0, global_requests=requests, global_sectors=units, global_ideal_sectors=ideal)
+        return row
 
 
 def _add(a: LineCounts, b: LineCounts) -> LineCounts:

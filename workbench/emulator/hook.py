@@ -1,34 +1,51 @@
-"""`emulated()`: CuTe DSL programs run on the CPU while it is active; CPU torch tensors stand for device tensors.
+"""`emulated()`: CuTe DSL programs run on the CPU while it is active.
 
-Each patch of CuTe DSL 4.8 (private names, hence the pinned version) is one line of `_Patches.apply`, and all are undone at the end:
+Each patch of CuTe DSL 4.8 (private names, hence the pinned version) is one line of `_Patches`, and all are undone at the end:
 compile options keep PTX, cubin and line info; DLPack tensors say that they are CUDA memory; the execution engine gets our runtime symbols;
-device attributes come from `DeviceLimits`; the compiled function says which PTX its library was made from.
+device attributes come from a data sheet; the compiled function says which PTX its library was made from.
+
+Two ways to tell device memory apart. Plain: CPU tensors stand for device tensors, whatever CuTe DSL is given (what the workbench's own candidates
+need). With `cuda=True`, for unmodified programs: only what was asked for on "cuda" is device memory (facade.py), `torch.cuda` (cuda_torch.py) and
+`cuda.bindings` (cuda_bindings.py) answer, and host memory in a kernel is the error that it is on a GPU.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import cuda.bindings.driver as cuda_driver
+import cuda.bindings.runtime as cuda_runtime
 import cutlass.base_dsl.compiler as dsl_compiler
 import cutlass.base_dsl.jit_executor as dsl_executor
 import cutlass.base_dsl.runtime.cuda as dsl_cuda
 import cutlass.cute.runtime as cute_runtime
+import cutlass.cute.testing as cute_testing
+import cutlass.runtime as cutlass_runtime
+import cutlass.testing as cutlass_testing
 import torch
 from cutlass._mlir import execution_engine
 from cutlass.cutlass_dsl import CuTeDSL, cuda_jit_executor
 
+from workbench.analysis import devices
+from workbench.emulator import cuda_bindings
+from workbench.emulator.cuda_torch import TorchCuda, generator_class
+from workbench.emulator.facade import Functions, Operations, operator_registration, tensor_properties, within
+from workbench.emulator.gpu import VirtualGpu
+from workbench.emulator.labels import Labels
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.machine import Machine
 from workbench.emulator.runtime import LaunchConfig, Runtime, cluster_of
-from workbench.emulator.tensors import AllocationWatch, as_cuda_capsule, storage_range
-from workbench.errors import UserError
+from workbench.emulator.tensors import AllocationWatch, as_cuda_capsule
+from workbench.emulator.timing import roofline_seconds
+from workbench.errors import NotEmulated, UserError
 from workbench.records import Failure, Finding, Launch
 
 SHARED_LIMITS = {"sm_80": 166_912, "sm_86": 101_376, "sm_89": 101_376, "sm_90": 232_448, "sm_90a": 232_448, "sm_100a": 232_448}
@@ -51,39 +68,54 @@ class Emulation:
 
     arch: str
     limits: DeviceLimits
+    gpu: VirtualGpu
     counters: bool
     step_limit: int
     source_file: str | None
+    cuda: bool
+    strict: bool
     launches: list[Launch] = field(default_factory=list)
+    faults: list[EmulationFault] = field(default_factory=list)  # also those that the program caught
     modules: list[CompiledModule] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     watch: AllocationWatch = field(default_factory=AllocationWatch)
-    seen: list[tuple[Any, str]] = field(default_factory=list)
-    loading: CompiledModule | None = None
+    labels: Labels = field(default_factory=Labels)
+    loading: CompiledModule | None = None  # known while CuTe DSL loads it
+    compiled: list[CompiledModule] = field(default_factory=list)  # of functions that load their module themselves, at their first call
+    _machines: dict[str, Machine] = field(default_factory=dict)
+
+    def modes(self) -> ExitStack:
+        """Torch's modes of this emulation, entered; closing the stack leaves them."""
+        stack = ExitStack()
+        stack.enter_context(self.watch)
+        if self.cuda:
+            stack.enter_context(Operations(self.labels, self.gpu))
+            stack.enter_context(Functions(self.labels))
+        return stack
 
     @property
     def findings(self) -> list[Finding]:
-        """Findings of all launches."""
-        return [finding for launch in self.launches for finding in launch.findings]
+        """Findings of all launches, errors first."""
+        return [fault.finding for fault in self.faults if fault.finding] + [finding for launch in self.launches for finding in launch.findings]
 
-    def attribute(self, which: int) -> int:
-        """A CUDA device attribute by number (cudaDeviceAttr, driver_types.h)."""
-        limits = self.limits
-        table = {97: limits.shared_bytes_per_block, 8: 49_152, 81: limits.shared_bytes_per_block, 16: limits.sms, 1: limits.threads_per_block, 10: 32, 12: 65_536, 82: 65_536, 39: 2048}
-        major, minor = _capability(self.arch)
-        return {75: major, 76: minor}.get(which, table.get(which, 0))
+    def files(self, kernel: str, line: int) -> list[str]:
+        """The source files in which this kernel has instructions on line `line`: one, unless two files share a number."""
+        machine = self._machines.get(kernel)
+        instructions = machine.module.kernels[kernel].instructions if machine else []
+        return sorted({ins.file for ins in instructions if ins.line == line and ins.file})
 
     def memory(self) -> GlobalMemory:
-        """All tensors that CuTe DSL has been given and that are still alive."""
+        """All memory that a kernel may touch: labelled tensors that are still alive, and what the driver was asked for."""
         memory = GlobalMemory()
-        for tensor, name in self.seen:
-            start, size = storage_range(tensor)
-            memory.register(start, size, name, written=self.watch.written(start))
-        for start, size, name in self.watch.alive():
-            memory.register(start, size, name, written=self.watch.written(start))
+        for found in self.labels.alive():
+            if not (self.cuda and found.kind == "host"):
+                memory.register(found.start, found.size, found.name, written=self.watch.written(found.start))
+        for address, buffer in self.gpu.buffers.items():
+            memory.register(address, len(buffer.data), buffer.name, written=buffer.written)
         return memory
 
     def launch(self, name: str, image: bytes, config: LaunchConfig, arguments: Any) -> None:
-        """Run one grid on the machine."""
+        """Run one grid on the machine, or keep it for a graph while its stream is being captured."""
         module = _LIBRARIES[image]
         if module not in self.modules:
             self.modules.append(module)
@@ -91,21 +123,42 @@ class Emulation:
         machine = _MACHINES.get(key)
         if machine is None:
             machine = _MACHINES[key] = Machine(module.ptx, self.limits, self.source_file)
+        self._machines[name] = machine
         kernel = machine.module.kernels[name]
         params = tuple(ctypes.string_at(arguments[n], size) for n, (_, size, _) in enumerate(kernel.params))
         request = GridRequest(
             entry=name, grid=(config.grid.x, config.grid.y, config.grid.z), block=(config.block.x, config.block.y, config.block.z), cluster=cluster_of(config),
-            dynamic_shared_bytes=config.shared, params=params, step_limit=self.step_limit, counters=self.counters, source_file=self.source_file,
+            dynamic_shared_bytes=config.shared, params=params, step_limit=self.step_limit, counters=self.counters, source_file=self.source_file, strict_shared=self.strict,
         )  # fmt: skip
-        launch = machine.run(request, self.memory())
+        captured = self.gpu.capturing.get(config.stream or 0)
+        if captured is not None:
+            captured.append(lambda: self._run(machine, request))
+        else:
+            self._run(machine, request)
+
+    def _run(self, machine: Machine, request: GridRequest) -> None:
+        try:
+            launch = machine.run(request, self.memory())
+        except EmulationFault as fault:
+            self.faults.append(self._explained(fault))
+            raise self.faults[-1] from None
         self.launches.append(launch)
+        self.gpu.clock_s += roofline_seconds(launch, self.gpu.device)
         if launch.printed:
             sys.stdout.write(launch.printed)  # where a GPU's printf goes too
 
-
-def _capability(arch: str) -> tuple[int, int]:
-    digits = "".join(char for char in arch if char.isdigit())
-    return int(digits[:-1]), int(digits[-1])
+    def _explained(self, fault: EmulationFault) -> EmulationFault:
+        """An access to host memory is called that; every other fault is as it was."""
+        finding = fault.finding
+        if not self.cuda or finding is None or finding.kind != "out_of_bounds" or finding.address is None:
+            return fault
+        for found in self.labels.alive():
+            if found.kind == "host" and found.start <= finding.address < found.start + found.size:
+                by = f" by thread {finding.thread} of block {finding.block}"
+                message = f"the kernel touches host memory: {found.name} is on the CPU{by}"
+                failure = replace(fault.failure, kind="host_memory", message=message, hint='put it on the device: .cuda(), or device="cuda"')
+                return EmulationFault(failure, replace(finding, kind="host_memory", message=message))
+        return fault
 
 
 class _Patches:
@@ -135,7 +188,10 @@ class _Patches:
         self.set(CuTeDSL._get_dsl().envar, "arch", emulation.arch)  # the environment variable is read only once per process
         self._engine(emulation, runtime)
         self._tensors(emulation)
-        self._torch()
+        if emulation.cuda:
+            self._facade(emulation)
+        else:
+            self._current_stream()
 
     def _compile_options(self, folder: str) -> None:
         options = dsl_compiler.CompileOptions
@@ -174,7 +230,14 @@ class _Patches:
         for owner in (dsl_executor.JitExecutor, dsl_executor.JitCompiledFunction):
             if "run_compiled_program" in owner.__dict__:
                 self.set(owner, "run_compiled_program", _raising(owner.run_compiled_program, runtime))
-        self.set(dsl_cuda, "get_device_attribute", lambda attribute, device_id=0: emulation.attribute(int(attribute)))
+        if importlib.util.find_spec("tvm_ffi"):
+            from workbench.emulator import tvm
+
+            def made(function: Any) -> None:
+                emulation.compiled.append(CompiledModule(function.__ptx__ or "", function.__cubin__ or b""))
+
+            tvm.divert(self.set, functools.partial(_raising, runtime=runtime), made, emulation.labels if emulation.cuda else None)
+        self.set(dsl_cuda, "get_device_attribute", lambda attribute, device_id=0: emulation.gpu.attribute(int(attribute)) or 0)
 
     def _tensors(self, emulation: Emulation) -> None:
         tensor = cute_runtime._Tensor
@@ -183,8 +246,8 @@ class _Patches:
 
         def init(self: Any, source: Any, *args: Any, **kwargs: Any) -> None:
             make(self, source, *args, **kwargs)
-            if isinstance(source, torch.Tensor):
-                emulation.seen.append((source, f"tensor{list(source.shape)} {str(source.dtype).removeprefix('torch.')}"))
+            if isinstance(source, torch.Tensor) and emulation.labels.kind(source) is None:
+                emulation.labels.put(source, "host")
 
         def load_dltensor(self: Any) -> None:
             if self._dltensor_wrapper is None:
@@ -192,9 +255,10 @@ class _Patches:
             load(self)
 
         self.set(tensor, "__init__", init)
-        self.set(tensor, "load_dltensor", load_dltensor)
+        if not emulation.cuda:
+            self.set(tensor, "load_dltensor", load_dltensor)
 
-    def _torch(self) -> None:
+    def _current_stream(self) -> None:
         class Stream:
             """Stands for the current CUDA stream where there is none."""
 
@@ -207,6 +271,46 @@ class _Patches:
         self.set(torch.cuda, "current_stream", lambda device=None: Stream())
         self.set(torch.cuda, "synchronize", lambda device=None: None)
 
+    def _facade(self, emulation: Emulation) -> None:
+        answer: Any
+        for name, answer in tensor_properties(emulation.labels).items():
+            self.set(torch.Tensor, name, answer)
+        for name, answer in TorchCuda(emulation.gpu, emulation.labels).functions().items():
+            self.set(torch.cuda, name, answer)
+        self.set(torch, "Generator", generator_class())
+        self.set(torch.library.Library, "impl", operator_registration(_inside))
+        self.set(torch.autograd, "_engine_run_backward", within(_inside, torch.autograd._engine_run_backward))
+        for module, answers in ((cuda_driver, cuda_bindings.driver_answers(emulation.gpu)), (cuda_runtime, cuda_bindings.runtime_answers(emulation.gpu))):
+            for name, answer in answers.items():
+                self.set(module, name, answer)
+        for owner in (cutlass_runtime, cute_runtime):
+            self.set(owner, "load_module", _refuse_module)
+        self._benchmarks(emulation)
+
+    def _benchmarks(self, emulation: Emulation) -> None:
+        """One call says what a hundred would, since the time is modelled; the label goes to standard error, next to what the program prints."""
+
+        def modelled(plain: Callable[..., float], **fixed: Any) -> Callable[..., float]:
+            def benchmark(*args: Any, **kwargs: Any) -> float:
+                microseconds = plain(*args, **{**kwargs, **fixed})
+                note = f"modelled, not measured: benchmark = {microseconds:.3f} us (roofline of {emulation.gpu.device.name}: counted bytes and FLOPs against the data sheet)"
+                emulation.notes.append(note)
+                print(f"cutegen: {note}", file=sys.stderr)
+                return microseconds
+
+            return functools.wraps(plain)(benchmark)
+
+        once = {"warmup_iterations": 0, "iterations": 1}
+        timed = modelled(cutlass_testing.benchmark, **once, workspace_count=1, use_cupti=False)
+        for owner in (cutlass_testing, cute_testing):
+            self.set(owner, "benchmark", timed)
+        self.set(cutlass_testing, "_benchmark_for_autotune", modelled(cutlass_testing._benchmark_for_autotune, **once))
+
+
+def _inside() -> ExitStack:
+    """The modes of the emulation that is active, if one is."""
+    return _ACTIVE[-1].modes() if _ACTIVE else ExitStack()
+
 
 def _current() -> Emulation:
     if not _ACTIVE:
@@ -217,22 +321,31 @@ def _current() -> Emulation:
 @functools.cache
 def _runtime() -> Runtime:
     """One set of callbacks for the process, answered by whichever emulation is active."""
-    runtime = Runtime(lambda which: _current().attribute(which), lambda *launch: _current().launch(*launch))
+    runtime = Runtime(lambda which: _current().gpu.attribute(which) or 0, lambda *launch: _current().launch(*launch))
     runtime.on_load = _loaded
     return runtime
 
 
 def _loaded(image: bytes) -> None:
-    module = _current().loading
+    emulation = _current()
+    module = emulation.loading or next((made for made in emulation.compiled if made.cubin and made.cubin in image), None)
     if module is None or not module.ptx:
-        raise EmulationFault(Failure(stage="launch", kind="no_ptx", message="the compiled module carries no PTX: it was compiled outside the emulator", hint="compile inside `emulated()`"))
+        fault = EmulationFault(Failure(stage="launch", kind="no_ptx", message="the compiled module carries no PTX: it was compiled outside the emulator", hint="compile inside `emulated()`"))
+        emulation.faults.append(fault)
+        raise fault
     _LIBRARIES[image] = module
 
 
+def _refuse_module(file_path: Any, **_: Any) -> Any:
+    raise NotEmulated(f"{file_path}: a function compiled ahead of time carries no PTX, so it is not emulated; compile it in this program (turn the program's compile cache off)")
+
+
 def _raising(plain: Callable[..., Any], runtime: Runtime) -> Callable[..., Any]:
-    def run_compiled_program(self: Any, exe_args: Any) -> Any:
+    """Raises what a callback had to keep, since no Python exception crosses a compiled frame."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            result = plain(self, exe_args)
+            result = plain(*args, **kwargs)
         except Exception:
             pending, runtime.pending = runtime.pending, None
             if pending is not None:
@@ -243,22 +356,27 @@ def _raising(plain: Callable[..., Any], runtime: Runtime) -> Callable[..., Any]:
             raise pending
         return result
 
-    return run_compiled_program
+    return call
 
 
 @contextmanager
-def emulated(*, arch: str = "sm_80", device: str = "H200", counters: bool = True, step_limit: int = 200_000_000, source_file: str | None = None) -> Iterator[Emulation]:
-    """Run CuTe DSL programs on the CPU for `arch`; raises `EmulationFault` from the launch that went wrong."""
+def emulated(*, arch: str = "sm_80", device: str = "H200", counters: bool = True, step_limit: int = 200_000_000, source_file: str | None = None, cuda: bool = False, strict: bool = True) -> Iterator[Emulation]:
+    """Run CuTe DSL programs on the CPU for `arch`; raises `EmulationFault` from the launch that went wrong.
+
+    With `cuda`, only what was asked for on "cuda" is device memory, and torch.cuda and cuda.bindings answer as on a machine with one GPU `device`.
+    Without `strict`, reading shared memory that nothing wrote is advice, not an error: kernels do it in tiles that stick out, and drop what they read.
+    """
     if _ACTIVE:
         raise UserError("an emulation is already active in this process: leave it first")
-    limits = DeviceLimits(name=device, shared_bytes_per_block=SHARED_LIMITS.get(arch, 232_448))
-    emulation = Emulation(arch, limits, counters, step_limit, source_file)
+    known = devices.find(device)
+    limits = DeviceLimits(name=device, shared_bytes_per_block=SHARED_LIMITS.get(arch, 232_448), sms=known.sms)
+    emulation = Emulation(arch, limits, VirtualGpu(known, arch), counters, step_limit, source_file, cuda, strict)
     patches = _Patches()
     with tempfile.TemporaryDirectory(prefix="cutegen-") as folder:
         _ACTIVE.append(emulation)
         try:
             patches.apply(emulation, folder)
-            with emulation.watch:
+            with emulation.modes():
                 yield emulation
         finally:
             patches.restore()

@@ -45,6 +45,7 @@ class GridRequest:
     step_limit: int = 200_000_000  # warp-instructions, so that an endless loop ends
     counters: bool = True
     source_file: str | None = None
+    strict_shared: bool = True  # whether reading shared memory that nothing wrote ends the launch, or is only noted
 
 
 @dataclass(slots=True)

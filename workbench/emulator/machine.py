@@ -9,25 +9,41 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from workbench.emulator import alu, loads, matrix, printing, warp
+from workbench.emulator import alu, cluster, fp8, integers, loads, matrix, mbarrier, printing, tma, warp, wgmma
 from workbench.emulator.alu import Fn, Unknown
 from workbench.emulator.counters import Counting
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.ptx import Imm, Instruction, Kernel, Reg, parse
-from workbench.emulator.state import Batch, Lanes
-from workbench.records import Failure, Launch
+from workbench.emulator.state import BARRIER_WAIT, Batch, Lanes
+from workbench.records import Failure, Finding, Launch
 
 BATCH_LANES = 16_384
+DESCRIPTOR_BYTES = 128
+MOST_STALLS = 64  # times that every waiting try_wait gives up with no phase completed in between, before that is a deadlock
+BARRIERS = 16  # named barriers of a CTA (PTX ISA, barrier)
 FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
 ENDS = ("bra", "ret", "exit", "bar", "barrier", "trap", "brx")
 
 
 def _by_type(ins: Instruction) -> Fn:
+    if "cc" in ins.mods:
+        return integers.carry(ins)
     return alu.float_arithmetic(ins) if any(m in FLOATS for m in ins.mods) else alu.int_arithmetic(ins)
+
+
+def _convert(ins: Instruction) -> Fn:
+    return fp8.convert(ins) if any(m in ("e4m3x2", "e5m2x2") for m in ins.mods) else alu.convert(ins)
+
+
+def _copy(ins: Instruction) -> Fn:
+    if "bulk" in ins.mods and "commit_group" not in ins.mods and "wait_group" not in ins.mods:
+        return tma.copy(ins)
+    return mbarrier.arrive_after_copies(ins) if "mbarrier" in ins.mods[:2] else loads.copy_async(ins)
 
 
 def _nothing(ins: Instruction) -> Fn:
@@ -38,12 +54,14 @@ FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
     **dict.fromkeys(("add", "sub", "mul", "mad", "div", "min", "max", "neg", "abs"), _by_type),
     **dict.fromkeys(("fma", "sqrt", "rcp", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "copysign"), alu.float_arithmetic),
     "rem": alu.int_arithmetic,
+    **dict.fromkeys(("addc", "subc", "madc"), integers.carry), **dict.fromkeys(("mul24", "mad24"), integers.product24), "dp4a": integers.dot4, "dp2a": integers.dot2,
     **dict.fromkeys(("and", "or", "xor", "not", "shl", "shr", "lop3", "popc", "clz", "brev", "prmt", "bfe", "bfi", "bfind", "cnot"), alu.logic),
-    "shf": alu.funnel, "setp": alu.compare, "set": alu.compare, "selp": alu.select, "mov": alu.move, "cvt": alu.convert,
+    "shf": alu.funnel, "setp": alu.compare, "set": alu.compare, "selp": alu.select, "mov": alu.move, "cvt": _convert,
     "ld": loads.load, "ldu": loads.load, "st": loads.store, "cvta": loads.convert_address, "atom": loads.atomic, "red": loads.atomic, "isspacep": loads.space_test,
-    "cp": loads.copy_async, "shfl": warp.shuffle, "vote": warp.vote, "activemask": warp.vote, "redux": warp.reduce_sync, "match": warp.match, "elect": warp.elect,
+    "cp": _copy, "shfl": warp.shuffle, "vote": warp.vote, "activemask": warp.vote, "redux": warp.reduce_sync, "match": warp.match, "elect": warp.elect,
     "call": printing.call, "ldmatrix": matrix.load_matrix, "stmatrix": matrix.store_matrix, "mma": matrix.multiply,
-    **dict.fromkeys(("membar", "fence", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "discard", "pragma"), _nothing),
+    "mbarrier": mbarrier.operation, "wgmma": wgmma.multiply, "mapa": cluster.map_address, "getctarank": cluster.cta_rank,
+    **dict.fromkeys(("setmaxnreg", "membar", "fence", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "discard", "pragma"), _nothing),
 }  # fmt: skip
 
 
@@ -66,20 +84,29 @@ class Machine:
         counting = Counting(program.instructions, enabled=request.counters)
         total = request.grid[0] * request.grid[1] * request.grid[2]
         padded = -(-request.block[0] * request.block[1] * request.block[2] // 32) * 32
-        step = max(1, BATCH_LANES // padded)
+        together = request.cluster[0] * request.cluster[1] * request.cluster[2]
+        step = max(1, BATCH_LANES // (padded * together)) * together  # whole clusters
+        order = _by_cluster(request) if together > 1 else None
         printed: list[str] = []
+        notices: dict[tuple[str, int | None], Finding] = {}
         room = printing.PRINT_LIMIT
         for name, data in self._constants.items():
             memory.register(data.ctypes.data, data.nbytes, name, writable=False)
         symbols = {name: data.ctypes.data for name, data in self._constants.items()}
+        parameters = {name: aligned_copy(request.params[n]) for n, (name, size, _) in enumerate(kernel.params) if size >= DESCRIPTOR_BYTES}
+        for name, data in parameters.items():  # what a kernel may take the address of: TMA descriptors
+            memory.register(data.ctypes.data, data.nbytes, "a kernel parameter", writable=False)
+            symbols[name] = data.ctypes.data
         with np.errstate(all="ignore"):
             for first in range(0, total, step):
-                batch = Batch(kernel, request, self.limits, memory, first, min(step, total - first))
+                batch = Batch(kernel, request, self.limits, memory, first, min(step, total - first), order)
                 batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, room)
                 program.execute(batch)
                 printed += batch.printed
+                notices = {**batch.notices, **notices}
                 room = batch.print_room
-        return counting.launch(kernel.name, request, "".join(printed))
+        launch = counting.launch(kernel.name, request, "".join(printed))
+        return replace(launch, findings=(*notices.values(), *launch.findings)) if notices else launch
 
     def _check(self, kernel: Kernel, request: GridRequest) -> None:
         threads = request.block[0] * request.block[1] * request.block[2]
@@ -92,8 +119,17 @@ class Machine:
             problem = f"{shared} bytes of shared memory in a CTA, but {self.limits.name} allows {self.limits.shared_bytes_per_block}"
         elif min(request.grid) < 1 or request.grid[0] > self.limits.grid_x or max(request.grid[1:]) > self.limits.grid_yz:
             problem = f"grid {request.grid} is not launchable: 1 to {self.limits.grid_x} in x, 1 to {self.limits.grid_yz} in y and z"
+        elif any(extent % part for extent, part in zip(request.grid, request.cluster, strict=True)):
+            problem = f"grid {request.grid} is no multiple of the cluster {request.cluster}"
         if problem:
             raise EmulationFault(Failure(stage="launch", kind="bad_launch", message=problem, line=line))
+
+
+def _by_cluster(request: GridRequest) -> np.ndarray:
+    """Linear CTA numbers, the CTAs of a cluster one after the other in the order of their rank."""
+    (gx, gy, gz), (cx, cy, cz) = request.grid, request.cluster
+    numbers = np.arange(gx * gy * gz).reshape(gz // cz, cz, gy // cy, cy, gx // cx, cx)
+    return numbers.transpose(0, 2, 4, 1, 3, 5).reshape(-1)
 
 
 def aligned_copy(data: bytes) -> np.ndarray:
@@ -102,6 +138,29 @@ def aligned_copy(data: bytes) -> np.ndarray:
     start = -raw.ctypes.data % 256
     raw[start : start + len(data)] = np.frombuffer(data, dtype=np.uint8)
     return raw[start : start + len(data)]
+
+
+def knows(ins: Instruction) -> bool:
+    """Whether the machine can execute an instruction; what it cannot is a fault that names the instruction."""
+    if _parks(ins):
+        return True
+    if ins.opcode in ENDS:
+        return ins.opcode != "brx" and not (ins.opcode in ("bar", "barrier") and "red" in ins.mods)
+    return decode(ins) is not None
+
+
+def decode(ins: Instruction) -> Fn | None:
+    """What executes an instruction, None for a form that no family knows."""
+    family = FAMILIES.get(ins.opcode)
+    try:
+        return family(ins) if family else None
+    except (Unknown, AssertionError, KeyError, StopIteration, IndexError, ValueError):
+        return None
+
+
+def _parks(ins: Instruction) -> bool:
+    """Whether an instruction waits at an mbarrier."""
+    return ins.opcode == "mbarrier" and ins.mods[0] == "try_wait"
 
 
 class _Program:
@@ -113,27 +172,27 @@ class _Program:
         count = len(self.instructions)
         leaders = {0, count, *kernel.labels.values()}
         for n, ins in enumerate(self.instructions):
-            if ins.opcode in ENDS:
+            if ins.opcode in ENDS or _parks(ins):
                 leaders.add(n + 1)
+            if _parks(ins):
+                leaders.add(n)  # lanes that wait run it again
         self.starts = sorted(leader for leader in leaders if leader <= count)
         self.end_of = {start: self.starts[n + 1] for n, start in enumerate(self.starts[:-1])}
         self.code = [self._decode(ins) for ins in self.instructions]
+        self.polls = {n: mbarrier.Poll(ins) for n, ins in enumerate(self.instructions) if _parks(ins)}
 
     def _decode(self, ins: Instruction) -> Fn:
-        if ins.opcode in ENDS:
+        if ins.opcode in ENDS or _parks(ins):
             return lambda b, i: None
-        family = FAMILIES.get(ins.opcode)
-        try:
-            if family is None:
-                raise Unknown(ins.text)
-            return family(ins)
-        except (Unknown, AssertionError, KeyError, StopIteration, IndexError, ValueError):
-            text = re.sub(r"\s+", " ", ins.text)
+        known = decode(ins)
+        if known is not None:
+            return known
+        text = re.sub(r"\s+", " ", ins.text)
 
-            def unknown(b: Batch, i: Lanes) -> None:
-                raise b.fault("unknown_instruction", f"the emulator does not know `{text}`", ins.line, stage="launch", hint="run it on a GPU, or use a form that the emulator knows")
+        def unknown(b: Batch, i: Lanes) -> None:
+            raise b.fault("unknown_instruction", f"the emulator does not know `{text}`", ins.line, stage="launch", hint="run it on a GPU, or use a form that the emulator knows")
 
-            return unknown
+        return unknown
 
     def execute(self, b: Batch) -> None:
         """Run one batch of CTAs to the end."""
@@ -164,7 +223,7 @@ class _Program:
         for n in range(start, stop):
             ins = self.instructions[n]
             active = idx
-            if ins.guard is not None and ins.opcode not in ENDS:
+            if ins.guard is not None and ins.opcode not in ENDS and n not in self.polls:
                 active = self._guarded(b, ins, idx)
                 if active is not None and len(active) == 0:
                     continue
@@ -173,6 +232,8 @@ class _Program:
         last = self.instructions[stop - 1]
         if last.opcode in ENDS:
             self._end(b, last, stop, idx)
+        elif stop - 1 in self.polls:
+            self._poll(b, stop - 1, idx)
         else:
             self._jump(b, idx, stop)
         return stop - start
@@ -211,8 +272,25 @@ class _Program:
         else:
             raise b.fault("unknown_instruction", f"the emulator does not know `{ins.text}`", ins.line, stage="launch")
 
+    def _poll(self, b: Batch, n: int, idx: Lanes) -> None:
+        """mbarrier.try_wait: lanes whose phase is complete, or that gave up, go on; the others are parked and will run it again."""
+        ins, poll = self.instructions[n], self.polls[n]
+        taken = self._guarded(b, ins, idx) if ins.guard is not None else idx
+        self._jump(b, idx, n + 1)
+        lanes = b.all_lanes(taken)
+        if not len(lanes):
+            return
+        ready, index = poll.ready(b, taken)
+        on = ready | b.timed_out[lanes]
+        if on.any():
+            poll.put(b, lanes[on], ready[on])
+        b.timed_out[lanes] = False
+        parked = lanes[~on]
+        b.pc[parked], b.waiting[parked], b.waiting_line[parked], b.waiting_for[parked] = n, BARRIER_WAIT, ins.line or 0, index[~on]
+
     def _arrive(self, b: Batch, ins: Instruction, idx: Lanes) -> None:
         if "cluster" in ins.mods:
+            cluster.arrive(b, idx) if "arrive" in ins.mods else cluster.wait(b, idx, ins.line)
             return
         if "warp" in ins.mods or "red" in ins.mods:
             if "red" in ins.mods:
@@ -221,6 +299,8 @@ class _Program:
         number = int(ins.operands[0].value) if ins.operands and isinstance(ins.operands[0], Imm) else 0
         if ins.operands and isinstance(ins.operands[0], Reg):
             number = int(np.max(b.read(ins.operands[0].name, idx)))
+        if number >= BARRIERS:
+            raise b.fault("bad_barrier", f"barrier {number}: a CTA has {BARRIERS}, numbered from 0", ins.line, int(b.all_lanes(idx)[0]))
         count = int(ins.operands[1].value) if len(ins.operands) > 1 and isinstance(ins.operands[1], Imm) else 0
         lanes = b.all_lanes(idx)
         if "arrive" in ins.mods:
@@ -233,10 +313,10 @@ class _Program:
 
     def _complete(self, b: Batch) -> bool:
         """Release every barrier whose CTA has all its threads there (exited threads no longer count)."""
-        progressed = False
-        parked = b.waiting >= 0
+        progressed = cluster.complete(b) if b.cluster_size > 1 else False
+        parked = (b.waiting >= 0) & (b.waiting < BARRIER_WAIT)
         if not parked.any():
-            return False
+            return progressed
         for number in np.unique(b.waiting[parked]):
             at = b.waiting == number
             here = np.bincount(b.cta[at], minlength=b.count) + b.arrived[:, number]
@@ -252,6 +332,14 @@ class _Program:
     def _release(self, b: Batch) -> None:
         if self._complete(b):
             return
+        stuck = b.waiting == BARRIER_WAIT
+        if stuck.any() and b.stalls < MOST_STALLS:
+            b.stalls += 1
+            b.timed_out |= stuck
+            b.waiting[stuck] = -1
+            return
+        if stuck.any():
+            raise self._mbarrier_deadlock(b, stuck)
         lane = int(np.argmax(b.waiting >= 0))
         cta = b.cta[lane]
         mine = (b.cta == cta) & (b.waiting >= 0)
@@ -259,3 +347,14 @@ class _Program:
         exited = int(((b.cta == cta) & ~b.alive & (b.thread < b.threads)).sum())
         message = f"barrier deadlock: {int(mine.sum())} threads wait at line{'s' if len(places) > 1 else ''} {', '.join(map(str, places))} and {exited} have exited; the barrier can never complete"
         raise b.fault("barrier_deadlock", message, places[0] or None, lane, hint="every thread of the CTA must reach the same barrier: no barrier inside a branch that only some threads take")
+
+    @staticmethod
+    def _mbarrier_deadlock(b: Batch, stuck: Any) -> EmulationFault:
+        lane = int(np.argmax(stuck))
+        mine = stuck & (b.cta == b.cta[lane])
+        word = int(b.waiting_for[lane])
+        arrivals, expected, left, parity = (int(field[0]) for field in mbarrier.fields(b.shared.view(np.int64)[word : word + 1]))
+        lacks = f"{arrivals} of {expected} arrivals" + (f" and {left} bytes" if left else "")
+        lines = sorted({int(line) for line in b.waiting_line[mine]})
+        message = f"mbarrier deadlock: {int(mine.sum())} threads wait at line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}; the mbarrier at offset {word * 8 % b.shared_bytes} lacks {lacks} in its phase of parity {parity}"
+        return b.fault("mbarrier_deadlock", message, lines[0] or None, lane, hint="compare the parity waited for, the arrival count, and the bytes that expect_tx announces with those that the copies bring")

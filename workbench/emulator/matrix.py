@@ -1,6 +1,6 @@
-"""Matrix instructions of Ampere: ldmatrix, stmatrix, mma.sync for f16, bf16 and tf32.
+"""Matrix instructions of Ampere: ldmatrix, stmatrix, mma.sync for f16, bf16 and tf32, and for the 8-bit floats of sm_89 and later.
 
-Accumulation: products are exact in float32 (f16, bf16) or float64 (tf32); the sum over k and the accumulator is formed in float32 by
+Accumulation: products are exact in float32 (f16, bf16, e4m3, e5m2) or float64 (tf32); the sum over k and the accumulator is formed in float32 by
 BLAS order, not in the tensor core's own (undocumented) order, so the last bits of a float32 accumulator may differ from hardware's.
 """
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.emulator import fp8
 from workbench.emulator.alu import Fn, Unknown, getter, setter
 from workbench.emulator.loads import _spread, address, read_shared, write_shared
 from workbench.emulator.ptx import Instruction, Mem, Reg, Vec
@@ -80,12 +81,14 @@ def _decode(registers: list[Any], kind: str) -> Any:
         return raw.view(np.float16).astype(np.float32)
     if kind == "bf16":
         return (raw.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if kind in fp8.DECODE:
+        return fp8.DECODE[kind][raw.view(np.uint8)]
     return (raw & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def _fragment_maps(m: int, n: int, k: int, kind: str) -> tuple[Any, Any, Any, Any, Any, Any]:
     """Row and column of element e of lane l, for A (m x k), B (k x n) and C (m x n) (PTX ISA, matrix fragments for mma)."""
-    per = 1 if kind == "tf32" else 2  # elements in a 32-bit register
+    per = 1 if kind == "tf32" else 4 if kind in fp8.DECODE else 2  # elements in a 32-bit register
     elements_a, elements_b = m * k // WARP, n * k // WARP
     e = np.arange(elements_a)
     register = e // per
@@ -101,11 +104,11 @@ def _fragment_maps(m: int, n: int, k: int, kind: str) -> tuple[Any, Any, Any, An
 
 
 def multiply(ins: Instruction) -> Fn:
-    """mma.sync.aligned.m16n8k{4,8,16}.row.col.{f32,f16}.{f16,bf16,tf32}.{same}.{f32,f16} d, a, b, c."""
+    """mma.sync.aligned.m16n8k{4,8,16,32}.row.col.{f32,f16}.{f16,bf16,tf32,e4m3,e5m2}.{b's type}.{f32,f16} d, a, b, c."""
     shape = next(m for m in ins.mods if m[0] == "m" and m[1].isdigit())
     m, n, k = (int(part) for part in shape[1:].replace("n", " ").replace("k", " ").split())
-    kinds = [mod for mod in ins.mods if mod in ("f16", "bf16", "tf32", "f32")]
-    out, kind = kinds[0], kinds[1]
+    kinds = [mod for mod in ins.mods if mod in ("f16", "bf16", "tf32", "f32", *fp8.DECODE)]
+    out, kind, kind_b = kinds[0], kinds[1], kinds[2]
     if m != 16 or n != 8 or kind == "f32" or len(kinds) != 4:
         raise Unknown(ins.text)
     d, a, b_operand, c = (operand.items if isinstance(operand, Vec) else (operand,) for operand in ins.operands[:4])
@@ -118,7 +121,7 @@ def multiply(ins: Instruction) -> Fn:
         count = len(lanes) // WARP
         full_a, full_b = np.empty((count, m, k), dtype=np.float32), np.empty((count, k, n), dtype=np.float32)
         full_a[:, row_a, col_a] = _decode([_spread(b, i, get(b, i)) for get in gets_a], kind)
-        full_b[:, row_b, col_b] = _decode([_spread(b, i, get(b, i)) for get in gets_b], kind)
+        full_b[:, row_b, col_b] = _decode([_spread(b, i, get(b, i)) for get in gets_b], kind_b)
         raw_c = [_spread(b, i, get(b, i)) for get in gets_c]
         if out == "f32":
             addend = np.stack([value.view(np.float32).reshape(-1, WARP) for value in raw_c], axis=-1)

@@ -26,10 +26,11 @@ class Imm:
 
 @dataclass(frozen=True, slots=True)
 class Mem:
-    """[base + offset]; base is a register, a symbol or an absolute address."""
+    """[base + offset]; base is a register, a symbol or an absolute address. `coordinates`: of a tensor, as in [base, {c0, c1}]."""
 
     base: Reg | str | None
     offset: int
+    coordinates: tuple[object, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Instruction:
     line: int | None
     text: str
     target: int = -1  # of a branch, filled in at the end
+    file: str = ""  # that `line` is in, "" where the PTX names none
 
 
 @dataclass(slots=True)
@@ -88,6 +90,8 @@ class Module:
 
 _TOKEN_FLOAT = re.compile(r"0[fF]([0-9a-fA-F]{8})$")
 _TOKEN_DOUBLE = re.compile(r"0[dD]([0-9a-fA-F]{16})$")
+DSL_PACKAGE = "nvidia_cutlass_dsl"  # in the path of every file of CuTe DSL: such lines are its callers'
+_WORD = re.compile(r"(?<![\w$%.])[A-Za-z_$][\w$]*")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*?inlined_at\s+(\d+)\s+(\d+))?")
 
 
@@ -125,6 +129,10 @@ def _special(text: str) -> bool:
 
 
 def _memory(text: str) -> Mem:
+    if "{" in text:
+        place, coordinates = _split(text)[:2]
+        found, items = _memory(place.strip()), _operand(coordinates)
+        return Mem(found.base, found.offset, items.items if isinstance(items, Vec) else (items,))
     parts = [part.strip() for part in re.split(r"(?<!^)\+", text)]
     base: Reg | str | None = None
     offset = 0
@@ -163,7 +171,9 @@ class _Parser:
         self.source_file = source_file
         self.kernel: Kernel | None = None
         self.line: int | None = None
+        self.file = ""
         self.scopes: list[int] = []
+        self.locals: list[dict[str, str]] = []  # of each scope: registers declared without a %, as inline assembly does
         self.scope_count = 0
         for match in re.finditer(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', self.text, flags=re.M):
             self.module.files[int(match[1])] = match[2]
@@ -218,8 +228,10 @@ class _Parser:
         elif text == "{":
             self.scope_count += 1
             self.scopes.append(self.scope_count)
+            self.locals.append({})
         elif text == "}":
             self.scopes.pop()
+            self.locals.pop()
             if not self.scopes:
                 self.kernel = None
         elif text.endswith(":") and self.kernel is not None:
@@ -237,19 +249,18 @@ class _Parser:
         match = _LOC.match(text)
         if not match:
             return
-        file, line = int(match[1]), int(match[2])
-        wanted = self.source_file
-        if wanted and self.module.files.get(file) != wanted and match[3]:
-            file, line = int(match[3]), int(match[4])
-        if wanted is None or self.module.files.get(file) == wanted:
-            self.line = line or self.line
+        for file, line in ((match[1], match[2]), (match[3], match[4])):  # the innermost first, then its caller
+            name = self.module.files.get(int(file), "") if file else None
+            if name is not None and int(line) and (name == self.source_file if self.source_file else DSL_PACKAGE not in name):
+                self.line, self.file = int(line), name
+                return
 
     def _entry(self, text: str) -> None:
         match = re.search(r"\.entry\s+([\w$]+)\s*\((.*?)\)", text, flags=re.S)
         head = re.search(r"\.entry\s+([\w$]+)", text)
         assert head is not None
         self.kernel = Kernel(head[1])
-        self.line = None
+        self.line, self.file = None, ""
         for param in _split(match[2]) if match else []:
             found = re.search(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr[^%]*?\s)?([\w$]+)(?:\[(\d+)\])?\s*$", param.strip())
             if found:
@@ -264,6 +275,8 @@ class _Parser:
         if found := re.match(r"\.reg\s+\.(\w+)\s+(.*)", text, flags=re.S):
             if kernel is not None:
                 for name in found[2].split(","):
+                    if not name.strip().startswith("%"):
+                        self.locals[-1][name.strip()] = f"%{name.strip()}@{self.scopes[-1]}"
                     kernel.registers[re.sub(r"<\d+>", "", name.strip())] = found[1]
         elif found := re.search(r"\.(shared|local)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?", text):
             self._storage(found, text)
@@ -290,11 +303,16 @@ class _Parser:
             start = -(-kernel.local_bytes // align) * align
             kernel.local[name], kernel.local_bytes = start, start + size
 
+    def _renamed(self, text: str) -> str:
+        """Registers of inline assembly under names of their own, since scopes repeat them."""
+        known = {name: new for scope in self.locals for name, new in scope.items()}
+        return _WORD.sub(lambda found: known.get(found[0], found[0]), text) if known else text
+
     def _instruction(self, text: str) -> None:
         assert self.kernel is not None
-        text = " ".join(text.split())
+        text = self._renamed(" ".join(text.split()))
         guard, negated, body = None, False, text
-        if match := re.match(r"@(!?)(%[\w$]+)\s+(.*)", text, flags=re.S):
+        if match := re.match(r"@(!?)(%[\w$@]+)\s+(.*)", text, flags=re.S):
             negated, guard, body = bool(match[1]), match[2], match[3]
         head, _, rest = body.partition(" ")
         opcode, *mods = head.strip().split(".")
@@ -307,7 +325,7 @@ class _Parser:
         if opcode == "bra":
             label = operands[0].name if isinstance(operands[0], Name) else str(operands[0])
             operands = [Name(f"{label}@{self.scopes[-1]}" if len(self.scopes) > 1 else label), Name(label)]
-        self.kernel.instructions.append(Instruction(opcode, tuple(m for mod in mods for m in mod.split("::")[:1] if m), tuple(operands), guard, negated, self.line, text))
+        self.kernel.instructions.append(Instruction(opcode, tuple(m for mod in mods for m in mod.split("::")[:1] if m), tuple(operands), guard, negated, self.line, text, file=self.file))
 
 
 def _inside_instruction(current: str) -> bool:
@@ -328,5 +346,5 @@ def _resolve(kernel: Kernel) -> None:
 
 
 def parse(text: str, source_file: str | None = None) -> Module:
-    """The parsed module; source lines are those of `source_file` when given (inlined code maps to its caller there)."""
+    """The parsed module; source lines are those of `source_file` when given, else of any file outside CuTe DSL (inlined code maps to its caller)."""
     return _Parser(text, source_file).parse()

@@ -53,11 +53,14 @@ class Runtime:
             "_cudaLibraryLoadData": (self._load, (pointer, pointer, pointer, pointer, unsigned, pointer, pointer, unsigned)),
             "_cudaLibraryGetKernel": (self._kernel, (pointer, pointer, pointer)),
             "_cudaGetDevice": (lambda out: _store(out, 0), (pointer,)),
+            "_cudaSetDevice": (lambda device: 0, (integer,)),
             "_cudaDeviceGetAttribute": (lambda out, which, device: _store(out, self.attribute(which)), (pointer, integer, integer)),
             "_cuKernelGetAttribute": (lambda out, which, kernel, device: _store(out, 0), (pointer, integer, pointer, integer)),
             "_cudaFuncSetAttribute": (lambda kernel, which, value: 0, (pointer, integer, integer)),
             "_cudaKernelSetAttributeForDevice": (lambda kernel, which, value, device: 0, (pointer, integer, integer, integer)),
             "_cudaLaunchKernelEx": (self._launch, (pointer, pointer, pointer)),
+            "cuda_dialect_init_library_once": (self._load_once, (pointer, pointer, pointer, pointer)),
+            "cuda_dialect_unload_library_once": (lambda state: 0, (pointer,)),
         }
         return {name: ctypes.CFUNCTYPE(integer, *kinds)(function) for name, (function, kinds) in signatures.items()}
 
@@ -76,6 +79,17 @@ class Runtime:
             return ERROR_LAUNCH_FAILURE
         ctypes.cast(out, ctypes.POINTER(ctypes.c_void_p))[0] = handle
         return 0
+
+    def _load_once(self, state: int, init: int, load_to_device: int, set_error: int) -> int:
+        """What a function of TVM-FFI calls first: load the module unless its 64-bit state says that it is there."""
+        loaded = ctypes.cast(state, ctypes.POINTER(ctypes.c_int64))
+        if loaded[0]:
+            return 0
+        library = ctypes.c_void_p()
+        status = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(init)(ctypes.addressof(library))
+        status = status or ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32)(load_to_device)(ctypes.addressof(library), 0)
+        loaded[0] = int(status == 0)
+        return int(status)
 
     def _kernel(self, out: int, library: int, name: int) -> int:
         handle = 0x20_0000 + len(self.kernels)

@@ -11,6 +11,8 @@ from workbench.emulator.ptx import Kernel
 from workbench.records import Failure, Finding, Stage
 
 WARP = 32
+RANK_SHIFT = 24  # in an address of shared memory: the rank of the CTA in its cluster, plus one; 0 = the CTA's own
+BARRIER_WAIT, CLUSTER_WAIT = 64, 65  # in `waiting`: parked at an mbarrier, at the cluster barrier (smaller numbers are named barriers)
 SHARED_WINDOW = 0x7F00_0000_0000_0000  # generic addresses of shared memory: window + offset (ours; any unused range would do)
 LOCAL_WINDOW = 0x7E00_0000_0000_0000
 CONST_WINDOW = 0x7D00_0000_0000_0000
@@ -21,9 +23,11 @@ Value = Any  # a numpy array over the active lanes, or a numpy scalar that all o
 class Batch:
     """Some CTAs of one launch executed together: lane = CTA-in-batch * padded threads + thread."""
 
-    def __init__(self, kernel: Kernel, request: GridRequest, limits: DeviceLimits, memory: GlobalMemory, first: int, count: int) -> None:
+    def __init__(self, kernel: Kernel, request: GridRequest, limits: DeviceLimits, memory: GlobalMemory, first: int, count: int, order: Any = None) -> None:
         self.kernel, self.request, self.limits, self.memory = kernel, request, limits, memory
         self.first, self.count = first, count
+        self.blocks = np.arange(first, first + count) if order is None else order[first : first + count]  # linear CTA numbers; CTAs of a cluster are neighbours
+        self.cluster_size = request.cluster[0] * request.cluster[1] * request.cluster[2]
         bx, by, bz = request.block
         self.threads = bx * by * bz
         self.padded = -(-self.threads // WARP) * WARP
@@ -39,15 +43,25 @@ class Batch:
         self.shared_limit = kernel.shared_bytes + request.dynamic_shared_bytes
         self.shared = np.zeros(count * self.shared_bytes, dtype=np.uint8)
         self.shared_written = np.zeros(count * self.shared_bytes, dtype=np.uint8)
+        self.barriers = np.zeros(count * self.shared_bytes // 8, dtype=np.uint8)  # 1 where an mbarrier was initialised
+        self.waiting_for = np.zeros(self.lanes, dtype=np.int64)  # index of the mbarrier's word
+        self.timed_out = np.zeros(self.lanes, dtype=bool)  # the next try_wait gives up
+        self.stalls = 0  # times that all were woken so since a phase was completed
+        clusters = -(-count // self.cluster_size)
+        self.cluster_arrived, self.cluster_phase = np.zeros(clusters, dtype=np.int64), np.zeros(clusters, dtype=np.int64)
+        self.cluster_phase_of = np.zeros(self.lanes, dtype=np.int64)
         self.local_stride = max(-(-kernel.local_bytes // 16) * 16, 16)  # of one thread; keeps 16-byte accesses aligned
         self.local = np.zeros(self.lanes * self.local_stride, dtype=np.uint8)
         self.special = self._special(bx, by)
         self.printed: list[str] = []
         self.async_groups = 0
+        self.notices: dict[tuple[str, int | None], Finding] = {}  # what does not end the launch, once for each kind and line
 
     def _special(self, bx: int, by: int) -> dict[str, Value]:
-        block = self.first + self.cta
+        block = self.blocks[self.cta]
         gx, gy, gz = self.request.grid
+        cx, cy, cz = self.request.cluster
+        rank = self.cta % self.cluster_size
         u = np.uint32
         return {
             "%tid.x": (self.thread % bx).astype(u), "%tid.y": (self.thread // bx % by).astype(u), "%tid.z": (self.thread // (bx * by)).astype(u),
@@ -56,16 +70,17 @@ class Batch:
             "%nctaid.x": u(gx), "%nctaid.y": u(gy), "%nctaid.z": u(gz),
             "%laneid": (self.thread % WARP).astype(u), "%warpid": (self.thread // WARP).astype(u), "%nwarpid": u(self.padded // WARP),
             "%smid": (block % self.limits.sms).astype(u), "%nsmid": u(self.limits.sms), "%gridid": np.uint64(1),
-            "%clock": u(0), "%clock64": np.uint64(0), "%globaltimer": np.uint64(0), "%dynamic_smem_size": u(self.request.dynamic_shared_bytes),
-            "%total_smem_size": u(self.shared_limit), "%cluster_ctarank": u(0), "%cluster_nctarank": u(1), "%is_explicit_cluster": False,
+            "%clock": u(0), "%clock64": np.uint64(0), "%globaltimer": np.uint64(0), "%globaltimer_lo": u(0), "%globaltimer_hi": u(0), "%dynamic_smem_size": u(self.request.dynamic_shared_bytes),
+            "%total_smem_size": u(self.shared_limit), "%cluster_ctarank": rank.astype(u), "%cluster_nctarank": u(self.cluster_size), "%is_explicit_cluster": self.cluster_size > 1,
             "%lanemask_lt": ((np.uint64(1) << (self.thread % WARP).astype(np.uint64)) - np.uint64(1)).astype(u),
             "%lanemask_eq": (np.uint64(1) << (self.thread % WARP).astype(np.uint64)).astype(u),
             "%lanemask_le": ((np.uint64(2) << (self.thread % WARP).astype(np.uint64)) - np.uint64(1)).astype(u),
             "%lanemask_gt": (~((np.uint64(2) << (self.thread % WARP).astype(np.uint64)) - np.uint64(1))).astype(u),
             "%lanemask_ge": (~((np.uint64(1) << (self.thread % WARP).astype(np.uint64)) - np.uint64(1))).astype(u),
-            **{f"%cluster_{name}.{axis}": u(value) for name, value in (("ctaid", 0), ("nctaid", 1)) for axis in "xyz"},
-            **{f"%clusterid.{axis}": value for axis, value in zip("xyz", ((block % gx).astype(u), (block // gx % gy).astype(u), (block // (gx * gy)).astype(u)), strict=True)},
-            **{f"%nclusterid.{axis}": u(value) for axis, value in zip("xyz", self.request.grid, strict=True)},
+            **{f"%cluster_ctaid.{axis}": value.astype(u) for axis, value in zip("xyz", (rank % cx, rank // cx % cy, rank // (cx * cy)), strict=True)},
+            **{f"%cluster_nctaid.{axis}": u(value) for axis, value in zip("xyz", (cx, cy, cz), strict=True)},
+            **{f"%clusterid.{axis}": value.astype(u) for axis, value in zip("xyz", (block % gx // cx, block // gx % gy // cy, block // (gx * gy) // cz), strict=True)},
+            **{f"%nclusterid.{axis}": u(value) for axis, value in zip("xyz", (gx // cx, gy // cy, gz // cz), strict=True)},
         }  # fmt: skip
 
     def read(self, name: str, idx: Lanes) -> Value:
@@ -103,7 +118,7 @@ class Batch:
         """Block and thread coordinates of a lane."""
         gx, gy, _ = self.request.grid
         bx, by, _ = self.request.block
-        block, thread = int(self.first + lane // self.padded), int(lane % self.padded)
+        block, thread = int(self.blocks[lane // self.padded]), int(lane % self.padded)
         return (block % gx, block // gx % gy, block // (gx * gy)), (thread % bx, thread // bx % by, thread // (bx * by))
 
     def fault(self, kind: str, message: str, line: int | None, lane: int | None = None, address: int | None = None, stage: Stage = "run", hint: str = "") -> EmulationFault:
@@ -113,6 +128,12 @@ class Batch:
         text = f"{message}{by}"
         finding = Finding(kind=kind, severity="error", message=text, line=line, kernel=self.kernel.name, block=block, thread=thread, address=address)
         return EmulationFault(Failure(stage=stage, kind=kind, message=text, line=line, hint=hint), finding)
+
+    def notice(self, kind: str, message: str, line: int | None, lane: int) -> None:
+        """Something doubtful that the kernel may survive."""
+        block, thread = self.where(lane)
+        if (kind, line) not in self.notices:
+            self.notices[kind, line] = Finding(kind=kind, severity="advice", message=f"{message} by thread {thread} of block {block}", line=line, kernel=self.kernel.name, block=block, thread=thread)
 
     def attach(self, counting: Any, params: dict[str, bytes], symbols: dict[str, int], print_room: int) -> None:
         """Give the batch its counters, the launch's parameters, the addresses of the module's data and how much it may still print."""

@@ -41,6 +41,11 @@ class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.shadows: dict[int, tuple[Any, np.ndarray, int]] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch should load its compiler (0.9 s) to keep out of this mode: nothing here is compiled."""
+        return False
+
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
         name = function._schema.name
@@ -68,10 +73,6 @@ class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
         """The per-byte shadow of the allocation at `start`, None when it began written."""
         entry = self.shadows.get(start)
         return entry[1] if entry else None
-
-    def alive(self) -> list[tuple[int, int, str]]:
-        """Allocations noted and still unwritten in part."""
-        return []
 
     def unwritten(self, tensor: torch.Tensor) -> int:
         """How many bytes of a tensor's storage nothing has written."""

@@ -104,9 +104,12 @@ def reduce_sync(ins: Instruction) -> Fn:
 
 
 def match(ins: Instruction) -> Fn:
-    """match.any.sync.b32 d, a, mask."""
-    kind = ins.mods[-1]
-    put, get = setter(ins.operands[0], 4), getter(ins.operands[1], kind)
+    """match.any.sync.type d, a, mask: who holds the same value; match.all.sync.type d|p, a, mask: everyone, if all hold the same."""
+    kind, every = ins.mods[-1], "all" in ins.mods
+    target = ins.operands[0]
+    puts = target.items if isinstance(target, Vec) else (target,)
+    put, get = setter(puts[0], 4), getter(ins.operands[1], kind)
+    put_predicate = setter(puts[1], 0) if len(puts) > 1 else None
 
     def run(b: Batch, i: Lanes) -> None:
         lanes = b.all_lanes(i)
@@ -117,7 +120,13 @@ def match(ins: Instruction) -> Fn:
         grid = value.reshape(-1, WARP)
         same = (grid[:, :, None] == grid[:, None, :]) & active.reshape(-1, 1, WARP)
         weights = np.uint64(1) << np.arange(WARP, dtype=np.uint64)
-        put(b, i, (same * weights).sum(axis=2).astype(np.uint32).reshape(-1)[lanes])
+        found = (same * weights).sum(axis=2).astype(np.uint32).reshape(-1)[lanes]
+        if every:
+            whole = (active.reshape(-1, WARP) * weights).sum(axis=1).astype(np.uint32)[lanes // WARP]
+            found = np.where(found == whole, found, np.uint32(0))
+        put(b, i, found)
+        if put_predicate is not None:
+            put_predicate(b, i, found != 0)
 
     return run
 

@@ -1,0 +1,99 @@
+"""Hopper's units on the emulator: TMA, mbarriers, wgmma, clusters; results are integers, so that every sum is exact."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from workbench.emulator import EmulationFault
+from workbench.emulator.hook import emulated
+
+sys.path.insert(0, str(Path(__file__).parent / "hopper"))
+
+
+def matrix(rows: int, columns: int, dtype: torch.dtype, major: int, seed: int) -> torch.Tensor:
+    """Small integers; `major` is the contiguous dimension."""
+    values = torch.randint(-4, 5, (rows, columns), generator=torch.Generator().manual_seed(seed)).to(dtype)
+    return values if major == 1 else values.t().contiguous().t()
+
+
+def view(t: torch.Tensor, major: int) -> Any:
+    from cutlass.cute.runtime import from_dlpack
+
+    return from_dlpack(t, assumed_align=16).mark_layout_dynamic(leading_dim=major)
+
+
+GEMMS = [
+    (torch.bfloat16, (128, 128, 64), 1, (200, 136, 160), (1, 1)), (torch.float16, (128, 128, 64), 2, (392, 264, 72), (1, 1)), (torch.float16, (128, 64, 64), 1, (136, 136, 72), (0, 1)),
+    (torch.bfloat16, (128, 64, 64), 2, (136, 136, 72), (0, 0)), (torch.float16, (128, 192, 64), 2, (300, 264, 72), (1, 0)), (torch.float8_e4m3fn, (128, 64, 128), 1, (136, 72, 96), (1, 1)),
+    (torch.float8_e5m2, (128, 64, 128), 2, (136, 72, 96), (1, 1)), (torch.int8, (128, 64, 128), 1, (136, 72, 96), (1, 1)), (torch.float16, (128, 32, 32), 1, (128, 32, 40), (1, 1)), (torch.float16, (128, 64, 32), 4, (500, 64, 40), (1, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "tile", "cluster", "shape", "majors"), GEMMS)
+def test_gemm_with_tma_and_wgmma(dtype: torch.dtype, tile: tuple[int, int, int], cluster: int, shape: tuple[int, int, int], majors: tuple[int, int]) -> None:
+    from gemm import Gemm
+
+    m, n, k = shape
+    a, b = matrix(m, k, dtype, majors[0], 1), matrix(n, k, dtype, majors[1], 2)
+    d = torch.empty((m, n), dtype=torch.int32 if dtype == torch.int8 else torch.float32)
+    with emulated(arch="sm_90a", device="H200") as emulation:
+        Gemm(tile, cluster)(view(a, majors[0]), view(b, majors[1]), view(d, 1))
+    assert torch.equal(d.double(), a.double() @ b.double().t())
+    (launch,) = emulation.launches
+    steps, tiles = -(-k // tile[2]), -(-m // (tile[0] * cluster)) * cluster * -(-n // tile[1])
+    assert launch.cluster == (cluster, 1, 1) and launch.total.flops == 2 * tile[0] * tile[1] * tile[2] * steps * tiles
+    assert launch.total.global_write_bytes == 4 * m * n
+
+
+BOXES = [((104,), (32,)), ((5, 72), (32, 4)), ((3, 5, 40), (16, 2, 2)), ((2, 3, 5, 24), (8, 2, 2, 2)), ((2, 2, 3, 5, 24), (8, 2, 2, 2, 2))]
+
+
+def copied(shape: tuple[int, ...], box: tuple[int, ...], dtype: torch.dtype = torch.float16, *, add: bool = False, mistake: str = "") -> tuple[torch.Tensor, torch.Tensor]:
+    from cutlass.cute.runtime import from_dlpack
+    from tensor_copy import TensorCopy
+
+    x = torch.arange(1, 1 + torch.Size(shape).numel()).reshape(shape).to(dtype) % 500
+    y = torch.ones(shape, dtype=dtype) if add else torch.empty(shape, dtype=dtype)
+    with emulated(arch="sm_90a", device="H200"):
+        TensorCopy(box, add, mistake)(*(from_dlpack(t.permute(*reversed(range(len(shape)))), assumed_align=16).mark_layout_dynamic(leading_dim=0) for t in (x, y)))
+    return x, y
+
+
+@pytest.mark.parametrize(("shape", "box"), BOXES)
+def test_boxes_of_one_to_five_dimensions_clipped_at_the_edges(shape: tuple[int, ...], box: tuple[int, ...]) -> None:
+    x, y = copied(shape, box)
+    assert torch.equal(x, y)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int32])
+def test_a_store_that_adds(dtype: torch.dtype) -> None:
+    x, y = copied((7, 72), (32, 4), dtype, add=True)
+    assert torch.equal(y, x + 1)
+
+
+@pytest.mark.parametrize(("mistake", "kind", "said"), [
+    ("parity", "mbarrier_deadlock", "32 threads wait at line"), ("bytes", "mbarrier_deadlock", "lacks 0 of 1 arrivals and 16 bytes in its phase of parity 0"),
+    ("count", "mbarrier_deadlock", "lacks 1 of 2 arrivals"), ("uninitialised", "mbarrier_uninitialised", "was never initialised"),
+])  # fmt: skip
+def test_mistakes_with_an_mbarrier_are_named(mistake: str, kind: str, said: str) -> None:
+    with pytest.raises(EmulationFault) as caught:
+        copied((7, 72), (32, 4), mistake=mistake)
+    failure = caught.value.failure
+    assert failure.kind == kind and said in failure.message and failure.line
+
+
+def test_the_swizzle_is_its_own_inverse_and_keeps_chunks_whole() -> None:
+    import numpy as np
+
+    from workbench.emulator.tma import SWIZZLE_BITS, swizzled
+
+    where = np.arange(8192)
+    for mode in SWIZZLE_BITS:
+        moved = swizzled(where, mode)
+        assert sorted(moved) == sorted(where) and (swizzled(moved, mode) == where).all() and (moved % 16 == where % 16).all()
+    assert swizzled(np.array([128 * 3 + 16]), 3)[0] == 128 * 3 + 16 * (1 ^ 3)

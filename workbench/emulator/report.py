@@ -1,0 +1,84 @@
+"""What an emulation found, for a person (in compute-sanitizer's form) and as a JSON document."""
+
+from __future__ import annotations
+
+import linecache
+from typing import Any
+
+from workbench.emulator.hook import Emulation
+from workbench.emulator.timing import roofline_seconds
+from workbench.records import Failure, Finding
+from workbench.wire import to_plain
+
+MARK = "========= "
+SHOWN = 50  # findings of one severity in full; the rest are counted
+
+
+def heading(name: str, emulation: Emulation) -> str:
+    """The first line, before the program runs."""
+    return f"{MARK}cutegen emulate: {name} on an emulated {emulation.gpu.device.name} ({emulation.arch}); no GPU is used"
+
+
+def text(emulation: Emulation, *, advice: bool) -> str:
+    """Errors, advice if wanted, what was counted, and a summary line."""
+    lines: list[str] = []
+    for fault in emulation.faults:
+        lines += _failure(fault.failure, fault.finding, emulation)
+    hints = _merged([finding for launch in emulation.launches for finding in launch.findings if finding.severity == "advice"])
+    if advice:
+        for finding in hints[:SHOWN]:
+            lines += [f"ADVICE {finding.kind}: {finding.message}", *_place(finding, emulation)]
+        if len(hints) > SHOWN:
+            lines.append(f"and {len(hints) - SHOWN} more pieces of advice")
+    lines += emulation.notes
+    lines.append(_counted(emulation))
+    errors = len(emulation.faults)
+    kept = f", {len(hints)} piece{'' if len(hints) == 1 else 's'} of advice{'' if advice else ' (shown with --sanitize)'}" if hints or advice else ""
+    lines.append(f"ERROR SUMMARY: {errors} error{'' if errors == 1 else 's'}{kept}")
+    return "\n".join(MARK + line for line in lines)
+
+
+def _failure(failure: Failure, finding: Finding | None, emulation: Emulation) -> list[str]:
+    lines = [f"ERROR {failure.kind}: {failure.message}", *(_place(finding, emulation) if finding else [])]
+    return [*lines, f"    hint: {failure.hint}"] if failure.hint else lines
+
+
+def _merged(findings: list[Finding]) -> list[Finding]:
+    """One finding for each place and kind: a kernel launched a hundred times says it once."""
+    return list({(finding.kernel, finding.line, finding.kind): finding for finding in findings}.values())
+
+
+def _place(finding: Finding, emulation: Emulation) -> list[str]:
+    files = emulation.files(finding.kernel, finding.line) if finding.line else []
+    where = " or ".join(f"{file}:{finding.line}" for file in files) or (f"line {finding.line}" if finding.line else "a place without line information")
+    source = linecache.getline(files[0], finding.line).strip() if finding.line and len(files) == 1 else ""
+    return [f"    at {where} in kernel {finding.kernel}", *([f"        {source}"] if source else [])]
+
+
+def _counted(emulation: Emulation) -> str:
+    launches = emulation.launches
+    if not launches:
+        return "no launch ran to its end" if emulation.faults else "no kernel was launched"
+    total = [launch.total for launch in launches]
+    kernels = len({launch.kernel for launch in launches})
+    return (
+        f"counted: {len(launches)} launch{'' if len(launches) == 1 else 'es'} of {kernels} kernel{'' if kernels == 1 else 's'}, {sum(t.instructions for t in total):,} thread-instructions, "
+        f"{sum(t.flops for t in total):,} FLOPs, {sum(t.global_read_bytes for t in total):,} bytes read, {sum(t.global_write_bytes for t in total):,} bytes written; "
+        f"modelled: {emulation.gpu.clock_s * 1e6:.3g} us (roofline of {emulation.gpu.device.name}, not measured)"
+    )
+
+
+def document(name: str, emulation: Emulation) -> dict[str, Any]:
+    """Everything counted and found, ready for JSON; times are in microseconds and modelled."""
+    return {
+        "program": name,
+        "device": emulation.gpu.device.name,
+        "arch": emulation.arch,
+        "launches": [{**to_plain(launch), "modelled_us": roofline_seconds(launch, emulation.gpu.device) * 1e6} for launch in emulation.launches],
+        "errors": [{"failure": to_plain(fault.failure), "finding": to_plain(fault.finding) if fault.finding else None, "files": _files(fault.finding, emulation)} for fault in emulation.faults],
+        "notes": list(emulation.notes),
+    }
+
+
+def _files(finding: Finding | None, emulation: Emulation) -> list[str]:
+    return emulation.files(finding.kernel, finding.line) if finding and finding.line else []

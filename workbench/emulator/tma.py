@@ -1,0 +1,315 @@
+"""Bulk asynchronous copies: tensors through TMA descriptors (1 to 5 dimensions, all swizzles, multicast, reduction) and plain ranges of bytes.
+
+The descriptor is NVIDIA's undocumented 128-byte format as CuTe DSL 4.8 writes it, read off by differential probes: 64 bits global address;
+32-bit word 2: rank - 1 in bits 4-6, data type in bits 7-10, swizzle in bits 13-14; words 3-6 strides of dimensions 1-4 in units of 16 bytes;
+words 8-12 extents - 1; bytes 55-59 box extents - 1. A copy is done when it is issued: `complete` is where its arrival is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from workbench.emulator.alu import Fn, Unknown, getter
+from workbench.emulator.launch import Allocation
+from workbench.emulator.loads import ATOMIC, _as_bits, _as_values, _spread, address
+from workbench.emulator.mbarrier import complete_tx
+from workbench.emulator.ptx import Instruction, Mem
+from workbench.emulator.state import RANK_SHIFT, Batch, Lanes
+
+# data type code -> (PTX type of an element, bytes): CUtensorMapDataType's order; f32 also flushed and tf32
+KINDS = {0: ("u8", 1), 1: ("u16", 2), 2: ("u32", 4), 3: ("s32", 4), 4: ("u64", 8), 5: ("s64", 8), 6: ("f16", 2), 7: ("f32", 4), 8: ("f32", 4), 9: ("f64", 8), 10: ("bf16", 2), 11: ("f32", 4), 12: ("f32", 4)}
+SWIZZLE_BITS = {0: 0, 1: 0x10, 2: 0x30, 3: 0x70}  # none, 32, 64, 128 bytes: bits of an address that are XORed with those three above
+CHUNK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A tensor map: extents and box in elements, strides in bytes, dimension 0 the contiguous one."""
+
+    start: int
+    kind: str
+    size: int
+    swizzle: int
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes of one whole box in shared memory, which is what an mbarrier is told, clipped or not."""
+        return int(np.prod(self.box)) * self.size
+
+
+@lru_cache(maxsize=256)
+def decode(raw: bytes) -> Descriptor:
+    """The descriptor in 128 bytes; raises ValueError for a data type that is none."""
+    words = np.frombuffer(raw, dtype=np.uint32)
+    flags = int(words[2])
+    rank = (flags >> 4 & 7) + 1
+    code = flags >> 7 & 15
+    if code not in KINDS or rank > 5:
+        raise ValueError(f"data type {code}, rank {rank}")
+    kind, size = KINDS[code]
+    strides = (size, *(int(words[2 + n]) * CHUNK for n in range(1, rank)))
+    extents = tuple(int(words[8 + n]) + 1 for n in range(rank))
+    return Descriptor(int.from_bytes(raw[:8], "little"), kind, size, flags >> 13 & 3, extents, strides, tuple(raw[55 + n] + 1 for n in range(rank)))
+
+
+def swizzled(where: Any, swizzle: int) -> Any:
+    """Byte addresses after the swizzle: bits 4-6 XOR bits 7-9 as far as the swizzle reaches (PTX ISA, swizzling modes)."""
+    return where ^ (where >> 3 & SWIZZLE_BITS[swizzle])
+
+
+def copy(ins: Instruction) -> Fn:
+    """cp{.reduce}.async.bulk{.tensor}: the forms that CuTe DSL emits."""
+    if "im2col" in ins.text or "prefetch" in ins.mods:
+        if "prefetch" in ins.mods:
+            return lambda b, i: None
+        raise Unknown(ins.text)
+    if "tensor" in ins.mods:
+        return _store_tensor(ins) if ".global.shared" in ins.text else _load_tensor(ins)
+    return _bulk(ins)
+
+
+def _clip(d: Descriptor, at: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[int, ...], tuple[int, ...]] | None:
+    """(part of the box inside the tensor, its first coordinates, its extents), slowest dimension first in the slices; None where nothing is inside."""
+    low = [max(-c, 0) for c in at]
+    high = [min(box, extent - c) for c, box, extent in zip(at, d.box, d.extents, strict=True)]
+    if any(h <= lo for lo, h in zip(low, high, strict=True)):
+        return None
+    inside = tuple(slice(lo, h) for lo, h in zip(reversed(low), reversed(high), strict=True))
+    return inside, tuple(c + lo for c, lo in zip(at, low, strict=True)), tuple(h - lo for lo, h in zip(low, high, strict=True))
+
+
+def _window(b: Batch, ins: Instruction, lane: int, d: Descriptor, first: tuple[int, ...], count: tuple[int, ...], write: bool) -> tuple[Allocation, Any, Any]:
+    """The allocation and strided views (bytes of elements, written flags or None) of a part of the tensor, slowest dimension first."""
+    offset = sum(c * stride for c, stride in zip(first, d.strides, strict=True))
+    last = offset + sum((n - 1) * stride for n, stride in zip(count, d.strides, strict=True)) + d.size
+    found = b.memory.find(d.start + offset)
+    if found is None or d.start + last > found.end:
+        bad = d.start + offset if found is None else found.end
+        raise b.fault("out_of_bounds", f"TMA {'store' if write else 'load'} of a box at {first} is out of bounds: {b.memory.nearest(bad)}", ins.line, lane, bad,
+                      hint="the descriptor's extents and strides must be those of the tensor")  # fmt: skip
+    if write and not found.writable:
+        raise b.fault("write_to_constant", f"a TMA store to read-only {found.name}", ins.line, lane, d.start + offset)
+    shape = (*reversed(count), d.size)
+    strides = (*reversed(d.strides), 1)
+    begin = d.start + offset - found.start
+    data = np.lib.stride_tricks.as_strided(found.data[begin:], shape=shape, strides=strides)
+    flags = None if found.written is None else np.lib.stride_tricks.as_strided(found.written[begin:], shape=shape, strides=strides)
+    return found, data, flags
+
+
+def _descriptor(b: Batch, ins: Instruction, lane: int, where: int) -> Descriptor:
+    found = b.memory.find(where)
+    if found is None or where + 128 > found.end:
+        raise b.fault("bad_descriptor", "a TMA descriptor that lies in no tensor and no kernel parameter", ins.line, lane, where)
+    if where % 64:
+        raise b.fault("misaligned", "a TMA descriptor must be aligned to 64 bytes", ins.line, lane, where)
+    try:
+        return decode(found.data[where - found.start : where - found.start + 128].tobytes())
+    except ValueError as error:
+        raise b.fault("bad_descriptor", f"no TMA descriptor: {error}", ins.line, lane, where) from None
+
+
+def _shared_range(b: Batch, ins: Instruction, lane: int, where: int, size: int, alignment: int, write: bool) -> tuple[int, int]:
+    """(start in the batch's shared memory of the CTA that an address means, offset in it); faults outside it or misaligned."""
+    rank, offset = where >> RANK_SHIFT, where & ((1 << RANK_SHIFT) - 1)
+    if offset % alignment:
+        raise b.fault("misaligned", f"a bulk copy at offset {offset} of shared memory, which is not a multiple of {alignment}", ins.line, lane, offset, hint="align the buffer: 128 bytes, with a swizzle up to 1024")
+    if offset + size > b.shared_limit:
+        raise b.fault("shared_out_of_bounds", f"a bulk copy {'writes' if write else 'reads'} {size} bytes at offset {offset} of shared memory, but the CTA has {b.shared_limit}", ins.line, lane, offset)
+    own = int(b.cta[lane])
+    return (own if rank == 0 else own // b.cluster_size * b.cluster_size + rank - 1) * b.shared_bytes, offset
+
+
+def _members(b: Batch, lane: int, mask: int) -> list[int]:
+    """Batch numbers of the CTAs that a multicast mask names."""
+    base = int(b.cta[lane]) // b.cluster_size * b.cluster_size
+    return [base + rank for rank in range(b.cluster_size) if mask >> rank & 1]
+
+
+def _tensor_operand(operand: object) -> tuple[Callable[[Batch, Lanes], Any], list[Any]]:
+    """(address of the descriptor, coordinates) out of [desc, {c0, c1, ...}]."""
+    assert isinstance(operand, Mem) and operand.coordinates is not None
+    return address(Mem(operand.base, operand.offset), "global"), [getter(item, "s32") for item in operand.coordinates]
+
+
+def _numbers(value: Any, b: Batch, i: Lanes) -> list[int]:
+    return [int(v) for v in _spread(b, i, value)]
+
+
+def _load_tensor(ins: Instruction) -> Fn:
+    target, source, barrier = ins.operands[:3]
+    assert isinstance(target, Mem) and isinstance(barrier, Mem)
+    to, of = address(target, "shared"), address(barrier, "shared")
+    desc_of, coordinates = _tensor_operand(source)
+    mask_of = getter(ins.operands[3], "u16") if "multicast" in ins.text else None
+
+    def run(b: Batch, i: Lanes) -> None:
+        lanes = b.all_lanes(i)
+        places, barriers = _numbers(to(b, i), b, i), _numbers(of(b, i), b, i)
+        maps, at = _numbers(desc_of(b, i), b, i), [_numbers(get(b, i), b, i) for get in coordinates]
+        masks = _numbers(mask_of(b, i), b, i) if mask_of else [0] * len(lanes)
+        for n, lane in enumerate(lanes):
+            d = _descriptor(b, ins, int(lane), maps[n])
+            data = _box(b, ins, int(lane), d, tuple(column[n] for column in at))
+            bases = _members(b, int(lane), masks[n]) if mask_of else None
+            base, offset = _shared_range(b, ins, int(lane), places[n], d.box_bytes, 128, True)
+            for start in [base] if bases is None else [cta * b.shared_bytes for cta in bases]:
+                _put(b, start, offset, data, d.swizzle)
+            _arrived(b, ins, int(lane), barriers[n], d.box_bytes, bases)
+
+    return run
+
+
+def _arrived(b: Batch, ins: Instruction, lane: int, where: int, size: int, members: list[int] | None) -> None:
+    """Count the bytes of a finished copy on the mbarrier: one, or the same place in every CTA of a multicast."""
+    if members is None:
+        complete_tx(b, np.array([lane]), np.array([where]), np.array([size]), ins)
+        return
+    base = int(b.cta[lane]) // b.cluster_size * b.cluster_size
+    offset = where & ((1 << RANK_SHIFT) - 1)
+    for cta in members:
+        complete_tx(b, np.array([lane]), np.array([offset | (cta - base + 1) << RANK_SHIFT]), np.array([size]), ins)
+
+
+def _box(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: tuple[int, ...]) -> Any:
+    """A box's bytes as they come to lie in shared memory before the swizzle; zeros outside the tensor."""
+    out = np.zeros((*reversed(d.box), d.size), dtype=np.uint8)
+    clipped = _clip(d, at)
+    if clipped is not None:
+        inside, first, count = clipped
+        found, data, flags = _window(b, ins, lane, d, first, count, False)
+        if flags is not None and not flags.all():
+            raise b.fault("uninitialised", f"TMA load of a box at {first} of {found.name}, parts of which nothing wrote", ins.line, lane, hint="write every element before it is read; torch.empty leaves memory undefined")
+        out[inside] = data
+    b.counting.bulk(ins, read=int(out.size))
+    return out.reshape(-1)
+
+
+def _chunks(start: int, offset: int, count: int, swizzle: int) -> Any:
+    """Index of each 16-byte chunk of a box in the batch's shared memory."""
+    return (start + swizzled(offset + CHUNK * np.arange(count, dtype=np.int64), swizzle)) // CHUNK
+
+
+def _put(b: Batch, start: int, offset: int, data: Any, swizzle: int) -> None:
+    if data.size % CHUNK:  # only a box without swizzle can be so small
+        b.shared[start + offset : start + offset + data.size] = data
+        b.shared_written[start + offset : start + offset + data.size] = 1
+        return
+    at = _chunks(start, offset, data.size // CHUNK, swizzle)
+    b.shared.reshape(-1, CHUNK)[at] = data.reshape(-1, CHUNK)
+    b.shared_written.reshape(-1, CHUNK)[at] = 1
+
+
+def _take(b: Batch, ins: Instruction, lane: int, start: int, offset: int, size: int, swizzle: int) -> tuple[Any, Any]:
+    """(bytes of a box in shared memory without the swizzle, which of them were written)."""
+    if size % CHUNK:
+        return b.shared[start + offset : start + offset + size], b.shared_written[start + offset : start + offset + size]
+    at = _chunks(start, offset, size // CHUNK, swizzle)
+    return b.shared.reshape(-1, CHUNK)[at].reshape(-1), b.shared_written.reshape(-1, CHUNK)[at].reshape(-1)
+
+
+def _store_tensor(ins: Instruction) -> Fn:
+    """cp.async.bulk.tensor.Nd.global.shared::cta and cp.reduce.async.bulk.tensor.Nd.global.shared::cta.op."""
+    source = ins.operands[1]
+    assert isinstance(source, Mem)
+    frm = address(source, "shared")
+    desc_of, coordinates = _tensor_operand(ins.operands[0])
+    op = next((m for m in ins.mods if m in ATOMIC), None) if "reduce" in ins.mods else None
+
+    def run(b: Batch, i: Lanes) -> None:
+        lanes = b.all_lanes(i)
+        places, maps, at = _numbers(frm(b, i), b, i), _numbers(desc_of(b, i), b, i), [_numbers(get(b, i), b, i) for get in coordinates]
+        for n, lane in enumerate(lanes):
+            d = _descriptor(b, ins, int(lane), maps[n])
+            start, offset = _shared_range(b, ins, int(lane), places[n], d.box_bytes, 128, False)
+            data, known = _take(b, ins, int(lane), start, offset, d.box_bytes, d.swizzle)
+            clipped = _clip(d, tuple(column[n] for column in at))
+            if clipped is None:
+                continue
+            inside, first, count = clipped
+            shape = (*reversed(d.box), d.size)
+            if not known.reshape(shape)[inside].all():
+                raise b.fault("uninitialised", f"TMA store of shared memory that nothing wrote, in a box at offset {offset}", ins.line, int(lane), offset, hint="a missing store, barrier or fence before the TMA store")
+            _, target, flags = _window(b, ins, int(lane), d, first, count, True)
+            target[...] = _reduced(target, data.reshape(shape)[inside], d, op) if op else data.reshape(shape)[inside]
+            if flags is not None:
+                flags[...] = 1
+            b.counting.bulk(ins, written=int(np.prod(count)) * d.size)
+
+    return run
+
+
+def _reduced(old: Any, new: Any, d: Descriptor, op: str) -> Any:
+    """old op new, element by element, both as bytes."""
+    kind = np.dtype({"f16": np.float16, "bf16": np.float32, "f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": np.int64}.get(d.kind, f"u{d.size}"))
+    raw = np.dtype(f"u{d.size}")
+    before, after = (np.ascontiguousarray(part).view(raw)[..., 0] for part in (old, new))
+    result = ATOMIC[op](_as_values(before, d.kind, kind), _as_values(after, d.kind, kind)).astype(kind)
+    return np.ascontiguousarray(_as_bits(result, d.kind, d.size))[..., None].view(np.uint8)
+
+
+def _bulk(ins: Instruction) -> Fn:
+    """cp.async.bulk of a range of bytes: global to shared, shared to global, shared to another CTA's shared."""
+    if "reduce" in ins.mods:
+        raise Unknown(ins.text)
+    target, source = ins.operands[:2]
+    assert isinstance(target, Mem) and isinstance(source, Mem)
+    stores, remote = ".bulk.global" in ins.text, ".shared::cluster.shared::cta" in ins.text
+    to, frm = address(target, "global" if stores else "shared"), address(source, "shared" if stores or remote else "global")
+    size_of_copy = getter(ins.operands[2], "u32")
+    of = address(ins.operands[3], "shared") if not stores and isinstance(ins.operands[3], Mem) else None
+    mask_of = getter(ins.operands[4], "u16") if "multicast" in ins.text else None
+
+    def run(b: Batch, i: Lanes) -> None:
+        lanes = b.all_lanes(i)
+        into, out, sizes = _numbers(to(b, i), b, i), _numbers(frm(b, i), b, i), _numbers(size_of_copy(b, i), b, i)
+        barriers = _numbers(of(b, i), b, i) if of else []
+        masks = _numbers(mask_of(b, i), b, i) if mask_of else []
+        for n, lane in enumerate(int(lane) for lane in lanes):
+            size = sizes[n]
+            if size % CHUNK:
+                raise b.fault("misaligned", f"a bulk copy of {size} bytes, which is not a multiple of {CHUNK}", ins.line, lane)
+            if stores:
+                start, offset = _shared_range(b, ins, lane, out[n], size, CHUNK, False)
+                _global_range(b, ins, lane, into[n], size, True)[...] = b.shared[start + offset : start + offset + size]
+                continue
+            if remote:
+                start, offset = _shared_range(b, ins, lane, out[n], size, CHUNK, False)
+                data = b.shared[start + offset : start + offset + size].copy()
+            else:
+                data = _global_range(b, ins, lane, out[n], size, False)
+            members = _members(b, lane, masks[n]) if mask_of else None
+            start, offset = _shared_range(b, ins, lane, into[n], size, CHUNK, True)
+            for begin in [start] if members is None else [cta * b.shared_bytes for cta in members]:
+                b.shared[begin + offset : begin + offset + size] = data
+                b.shared_written[begin + offset : begin + offset + size] = 1
+            _arrived(b, ins, lane, barriers[n], size, members)
+
+    return run
+
+
+def _global_range(b: Batch, ins: Instruction, lane: int, where: int, size: int, write: bool) -> Any:
+    """The bytes of a range of global memory, as a view."""
+    if where % CHUNK:
+        raise b.fault("misaligned", f"a bulk copy {'to' if write else 'from'} an address that is not a multiple of {CHUNK}: {b.memory.nearest(where)}", ins.line, lane, where)
+    found = b.memory.find(where)
+    if found is None or where + size > found.end:
+        raise b.fault("out_of_bounds", f"bulk copy of {size} bytes is out of bounds: {b.memory.nearest(where if found is None else found.end)}", ins.line, lane, where)
+    begin = where - found.start
+    if write and not found.writable:
+        raise b.fault("write_to_constant", f"a bulk copy to read-only {found.name}", ins.line, lane, where)
+    if found.written is not None:
+        if write:
+            found.written[begin : begin + size] = 1
+        elif not found.written[begin : begin + size].all():
+            raise b.fault("uninitialised", f"bulk copy of bytes of {found.name} that nothing wrote", ins.line, lane, where)
+    b.counting.bulk(ins, **{"written" if write else "read": size})
+    return found.data[begin : begin + size]
