@@ -36,7 +36,8 @@ def _open_problem(arguments: argparse.Namespace) -> Any:
     if getattr(arguments, "recording", None):
         from workbench.session import recording
 
-        return Session.create(recording.load(arguments.recording).problem, executor=arguments.executor, arch=arguments.arch, device=arguments.device)
+        found = recording.load(arguments.recording)
+        return Session.create(found.problem, executor=arguments.executor, arch=arguments.arch or found.arch, device=arguments.device or found.device)
     if not arguments.spec:
         raise UserError("which problem? a shipped name, or a file in KernelBench's form")
     say(f"looking at {arguments.spec} ...")

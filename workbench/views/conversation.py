@@ -76,7 +76,7 @@ def replay(arguments: Any, cell: str | None, state: Any) -> Any:
     from workbench.session import recording
 
     found = recording.load(arguments.name)
-    state.use(Session.create(found.problem, executor=arguments.executor))
+    state.use(Session.create(found.problem, executor=arguments.executor, arch=found.arch, device=found.device))
     differences = state.session.play(arguments.name)
     said = "\n".join(differences) or f"all {len(state.session.versions)} versions came out as recorded"
     history = tables.history(state.session)
