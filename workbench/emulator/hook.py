@@ -188,6 +188,7 @@ class _Patches:
         self.set(CuTeDSL._get_dsl().envar, "arch", emulation.arch)  # the environment variable is read only once per process
         self._engine(emulation, runtime)
         self._tensors(emulation)
+        self._driver(emulation)
         if emulation.cuda:
             self._facade(emulation)
         else:
@@ -271,6 +272,12 @@ class _Patches:
         self.set(torch.cuda, "current_stream", lambda device=None: Stream())
         self.set(torch.cuda, "synchronize", lambda device=None: None)
 
+    def _driver(self, emulation: Emulation) -> None:
+        """What `cuda.bindings` answers: a kernel asks it for the number of SMs while it is compiled (cutlass.utils.HardwareInfo)."""
+        for module, answers in ((cuda_driver, cuda_bindings.driver_answers(emulation.gpu)), (cuda_runtime, cuda_bindings.runtime_answers(emulation.gpu))):
+            for name, answer in answers.items():
+                self.set(module, name, answer)
+
     def _facade(self, emulation: Emulation) -> None:
         answer: Any
         for name, answer in tensor_properties(emulation.labels).items():
@@ -280,9 +287,6 @@ class _Patches:
         self.set(torch, "Generator", generator_class())
         self.set(torch.library.Library, "impl", operator_registration(_inside))
         self.set(torch.autograd, "_engine_run_backward", within(_inside, torch.autograd._engine_run_backward))
-        for module, answers in ((cuda_driver, cuda_bindings.driver_answers(emulation.gpu)), (cuda_runtime, cuda_bindings.runtime_answers(emulation.gpu))):
-            for name, answer in answers.items():
-                self.set(module, name, answer)
         for owner in (cutlass_runtime, cute_runtime):
             self.set(owner, "load_module", _refuse_module)
         self._benchmarks(emulation)
