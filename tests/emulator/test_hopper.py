@@ -77,12 +77,26 @@ def test_a_store_that_adds(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(("mistake", "kind", "said"), [
-    ("parity", "mbarrier_deadlock", "32 threads wait at line"), ("bytes", "mbarrier_deadlock", "lacks 0 of 1 arrivals and 16 bytes in its phase of parity 0"),
+    ("parity", "copy_in_flight", "a TMA store of shared memory that a copy in flight is writing"), ("wait", "copy_in_flight", "that a copy in flight is writing"), ("bytes", "mbarrier_deadlock", "lacks 0 of 1 arrivals and 16 bytes in its phase of parity 0"),
     ("count", "mbarrier_deadlock", "lacks 1 of 2 arrivals"), ("uninitialised", "mbarrier_uninitialised", "was never initialised"),
 ])  # fmt: skip
 def test_mistakes_with_an_mbarrier_are_named(mistake: str, kind: str, said: str) -> None:
     with pytest.raises(EmulationFault) as caught:
         copied((7, 72), (32, 4), mistake=mistake)
+    failure = caught.value.failure
+    assert failure.kind == kind and said in failure.message and failure.line
+
+
+@pytest.mark.parametrize(("mistake", "kind", "said"), [
+    ("wait", "copy_in_flight", "wgmma reads shared memory that an asynchronous copy in flight is writing"), ("fence", "proxy_fence_missing", "a TMA store reads shared memory that ordinary stores wrote"),
+    ("release", "mbarrier_deadlock", "threads wait at line"), ("arrivals", "mbarrier_deadlock", "lacks 1 of 9 arrivals"),
+])  # fmt: skip
+def test_mistakes_of_a_pipeline_are_named(mistake: str, kind: str, said: str) -> None:
+    from gemm import Gemm
+
+    a, b, d = matrix(128, 320, torch.float16, 1, 1), matrix(64, 320, torch.float16, 1, 2), torch.empty((128, 64))
+    with pytest.raises(EmulationFault) as caught, emulated(arch="sm_90a", device="H200"):
+        Gemm((128, 64, 64), 1, mistake)(*(view(t, 1) for t in (a, b, d)))
     failure = caught.value.failure
     assert failure.kind == kind and said in failure.message and failure.line
 

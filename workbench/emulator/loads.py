@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from workbench.emulator.alu import UNSIGNED, Fn, Unknown, bits, getter, setter, size_of, to_bf16
+from workbench.emulator.deferred import IN_FLIGHT, UNFENCED, WRITTEN
 from workbench.emulator.launch import Allocation
 from workbench.emulator.printing import store_param
 from workbench.emulator.ptx import Instruction, Mem, Name, Reg, Vec
@@ -160,8 +161,12 @@ def read_shared(b: Batch, i: Lanes, where: Any, size: int, vector: int, ins: Ins
     out = np.empty((len(where), vector), dtype=kind)
     full = np.array([1] * size, dtype=np.uint8).view(kind)[0]
     for n in range(vector):
-        if (shadow[index + n] != full).any():
-            bad, lane = _first(shadow[index + n] != full, b, i)
+        missing = (shadow[index + n] & full) != full
+        if missing.any():
+            bad, lane = _first(missing, b, i)
+            if (b.shared_written[int(at[bad]) + n * size : int(at[bad]) + (n + 1) * size] & IN_FLIGHT).any():
+                raise b.fault("copy_in_flight", f"read of shared memory at offset {int(where[bad]) + n * size} that an asynchronous copy in flight is writing", ins.line, lane, int(where[bad]),
+                              hint="wait for the copy first: cp_async_wait_group and a barrier, or the mbarrier of the TMA load")  # fmt: skip
             message = f"read of shared memory that nothing wrote, at offset {int(where[bad]) + n * size}"
             if b.request.strict_shared:
                 raise b.fault("uninitialised", message, ins.line, lane, int(where[bad]), hint="a missing store or barrier, or a copy that is not complete")
@@ -175,7 +180,7 @@ def write_shared(b: Batch, i: Lanes, where: Any, values: list[Any], size: int, i
     at = _shared_index(b, i, where, size * len(values), True, ins)
     kind = UNSIGNED[size]
     index = at // size
-    full = np.array([1] * size, dtype=np.uint8).view(kind)[0]
+    full = np.array([WRITTEN | (UNFENCED if b.async_proxy else 0)] * size, dtype=np.uint8).view(kind)[0]
     for n, value in enumerate(values):
         b.shared.view(kind)[index + n] = value
         b.shared_written.view(kind)[index + n] = full
@@ -301,9 +306,12 @@ def convert_address(ins: Instruction) -> Fn:
 
 
 def copy_async(ins: Instruction) -> Fn:
-    """cp.async.{ca,cg}.shared.global [d], [s], size{, src-size}: done at once; a missing wait is another issue's finding."""
-    if "commit_group" in ins.mods or "wait_group" in ins.mods or "wait_all" in ins.mods:
-        return lambda b, i: None
+    """cp.async.{ca,cg}.shared.global [d], [s], size{, src-size}: read at once, written at the wait that covers it; its groups and waits."""
+    if "commit_group" in ins.mods:
+        return lambda b, i: b.copies.commit(b.all_lanes(i))
+    if "wait_group" in ins.mods or "wait_all" in ins.mods:
+        newest = int(ins.operands[0].value) if "wait_group" in ins.mods else None  # type: ignore[attr-defined]
+        return lambda b, i: b.copies.wait(b.all_lanes(i), newest)
     if "shared" not in ins.mods or "bulk" in ins.mods:
         raise Unknown(ins.text)
     target, source = ins.operands[0], ins.operands[1]
@@ -327,7 +335,15 @@ def copy_async(ins: Instruction) -> Fn:
             raw = read_global(b, lanes[n : n + 1], at[n : n + 1], 1, int(count[n]), ins)
             part[n] = np.frombuffer(raw.tobytes().ljust(size, b"\0"), dtype=np.uint32)
         b.count_memory(ins, "shared", lanes, into, size, True)
-        write_shared(b, lanes, into, [part[:, n] for n in range(size // 4)], 4, ins)
+        at = _shared_index(b, lanes, into, size, True, ins)
+        words = at[:, None] // 4 + np.arange(size // 4)
+        b.shared_written.view(np.uint32)[words] = IN_FLIGHT * 0x01010101
+
+        def finish(pick: Any) -> None:
+            b.shared.view(np.uint32)[words[pick]] = part[pick]
+            b.shared_written.view(np.uint32)[words[pick]] = WRITTEN * 0x01010101
+
+        b.copies.add(ins, lanes, finish)
 
     return run
 

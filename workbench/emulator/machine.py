@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator import alu, cluster, fp8, integers, loads, matrix, mbarrier, printing, tma, warp, wgmma
+from workbench.emulator import alu, cluster, deferred, fp8, integers, loads, matrix, mbarrier, printing, tma, warp, wgmma
 from workbench.emulator.alu import Fn, Unknown
 from workbench.emulator.counters import Counting
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
@@ -41,9 +41,13 @@ def _convert(ins: Instruction) -> Fn:
 
 
 def _copy(ins: Instruction) -> Fn:
-    if "bulk" in ins.mods and "commit_group" not in ins.mods and "wait_group" not in ins.mods:
+    if "bulk" in ins.mods:
         return tma.copy(ins)
     return mbarrier.arrive_after_copies(ins) if "mbarrier" in ins.mods[:2] else loads.copy_async(ins)
+
+
+def _fence(ins: Instruction) -> Fn:
+    return deferred.fence(ins) if ins.mods[:2] == ("proxy", "async") else _nothing(ins)
 
 
 def _nothing(ins: Instruction) -> Fn:
@@ -61,7 +65,8 @@ FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
     "cp": _copy, "shfl": warp.shuffle, "vote": warp.vote, "activemask": warp.vote, "redux": warp.reduce_sync, "match": warp.match, "elect": warp.elect,
     "call": printing.call, "ldmatrix": matrix.load_matrix, "stmatrix": matrix.store_matrix, "mma": matrix.multiply,
     "mbarrier": mbarrier.operation, "wgmma": wgmma.multiply, "mapa": cluster.map_address, "getctarank": cluster.cta_rank,
-    **dict.fromkeys(("setmaxnreg", "membar", "fence", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "discard", "pragma"), _nothing),
+    "fence": _fence,
+    **dict.fromkeys(("setmaxnreg", "membar", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "discard", "pragma"), _nothing),
 }  # fmt: skip
 
 
@@ -100,7 +105,7 @@ class Machine:
         with np.errstate(all="ignore"):
             for first in range(0, total, step):
                 batch = Batch(kernel, request, self.limits, memory, first, min(step, total - first), order)
-                batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, room)
+                batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, room, async_proxy=program.async_proxy)
                 program.execute(batch)
                 printed += batch.printed
                 notices = {**batch.notices, **notices}
@@ -179,6 +184,7 @@ class _Program:
         self.starts = sorted(leader for leader in leaders if leader <= count)
         self.end_of = {start: self.starts[n + 1] for n, start in enumerate(self.starts[:-1])}
         self.code = [self._decode(ins) for ins in self.instructions]
+        self.async_proxy = any(ins.opcode == "wgmma" or (ins.opcode == "cp" and "bulk" in ins.mods and ".global.shared" in ins.text) for ins in self.instructions)
         self.polls = {n: mbarrier.Poll(ins) for n, ins in enumerate(self.instructions) if _parks(ins)}
 
     def _decode(self, ins: Instruction) -> Fn:
@@ -203,6 +209,7 @@ class _Program:
             runnable = b.alive & (b.waiting < 0)
             if not runnable.any():
                 if not b.alive.any():
+                    deferred.leaked(b)
                     return
                 self._release(b)
                 continue
@@ -330,7 +337,7 @@ class _Program:
         return progressed
 
     def _release(self, b: Batch) -> None:
-        if self._complete(b):
+        if self._complete(b) or deferred.finish_arrivals(b):
             return
         stuck = b.waiting == BARRIER_WAIT
         if stuck.any() and b.stalls < MOST_STALLS:

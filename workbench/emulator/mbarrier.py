@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from workbench.emulator.alu import Fn, Unknown, getter, setter
+from workbench.emulator.deferred import finish_arrivals
 from workbench.emulator.loads import _shared_index, _spread, address
 from workbench.emulator.ptx import Imm, Instruction, Mem, Name, Vec
 from workbench.emulator.state import BARRIER_WAIT, Batch, Lanes
@@ -186,13 +187,16 @@ def _test(ins: Instruction) -> Fn:
     poll = Poll(ins)
 
     def run(b: Batch, i: Lanes) -> None:
-        poll.put(b, i, poll.ready(b, i)[0])
+        ready = poll.ready(b, i)[0]
+        poll.put(b, i, ready)
+        if not ready.all():
+            finish_arrivals(b)  # a loop of test_wait must end
 
     return run
 
 
 def arrive_after_copies(ins: Instruction) -> Fn:
-    """cp.async.mbarrier.arrive{.noinc}.shared.b64 [a]: this thread's earlier cp.async are complete (they are done at once here)."""
+    """cp.async.mbarrier.arrive{.noinc}.shared.b64 [a]: arrives when this thread's earlier cp.async are complete, which they are made here."""
     assert isinstance(ins.operands[0], Mem)
     where = address(ins.operands[0], "shared")
     arrivals = 1 if "noinc" in ins.mods else 0  # without .noinc the pending count is raised by one before
@@ -200,6 +204,7 @@ def arrive_after_copies(ins: Instruction) -> Fn:
     def run(b: Batch, i: Lanes) -> None:
         lanes, at = _lanes_at(where, b, i)
         index = _places(b, lanes, at, ins)
+        b.copies.wait(lanes, None)
         if arrivals:
             _apply(b, lanes, index, np.ones(len(lanes), dtype=np.int64), np.zeros(len(lanes), dtype=np.int64), ins)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.emulator.deferred import Copy, Queue
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.ptx import Kernel
 from workbench.records import Failure, Finding, Stage
@@ -43,6 +44,8 @@ class Batch:
         self.shared_limit = kernel.shared_bytes + request.dynamic_shared_bytes
         self.shared = np.zeros(count * self.shared_bytes, dtype=np.uint8)
         self.shared_written = np.zeros(count * self.shared_bytes, dtype=np.uint8)
+        self.copies, self.stores = Queue(self.lanes), Queue(self.lanes)  # cp.async and bulk stores in flight
+        self.arrivals: list[Copy] = []  # bulk loads in flight, which an mbarrier stands for
         self.barriers = np.zeros(count * self.shared_bytes // 8, dtype=np.uint8)  # 1 where an mbarrier was initialised
         self.waiting_for = np.zeros(self.lanes, dtype=np.int64)  # index of the mbarrier's word
         self.timed_out = np.zeros(self.lanes, dtype=bool)  # the next try_wait gives up
@@ -54,7 +57,6 @@ class Batch:
         self.local = np.zeros(self.lanes * self.local_stride, dtype=np.uint8)
         self.special = self._special(bx, by)
         self.printed: list[str] = []
-        self.async_groups = 0
         self.notices: dict[tuple[str, int | None], Finding] = {}  # what does not end the launch, once for each kind and line
 
     def _special(self, bx: int, by: int) -> dict[str, Value]:
@@ -135,8 +137,9 @@ class Batch:
         if (kind, line) not in self.notices:
             self.notices[kind, line] = Finding(kind=kind, severity="advice", message=f"{message} by thread {thread} of block {block}", line=line, kernel=self.kernel.name, block=block, thread=thread)
 
-    def attach(self, counting: Any, params: dict[str, bytes], symbols: dict[str, int], print_room: int) -> None:
-        """Give the batch its counters, the launch's parameters, the addresses of the module's data and how much it may still print."""
+    def attach(self, counting: Any, params: dict[str, bytes], symbols: dict[str, int], print_room: int, *, async_proxy: bool = False) -> None:
+        """Give the batch its counters, the launch's parameters, the addresses of the module's data, how much it may still print, and whether the kernel uses TMA stores or wgmma."""
+        self.async_proxy = async_proxy
         self.counting = counting
         self.params = params
         self.symbols = symbols

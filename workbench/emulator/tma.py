@@ -2,7 +2,8 @@
 
 The descriptor is NVIDIA's undocumented 128-byte format as CuTe DSL 4.8 writes it, read off by differential probes: 64 bits global address;
 32-bit word 2: rank - 1 in bits 4-6, data type in bits 7-10, swizzle in bits 13-14; words 3-6 strides of dimensions 1-4 in units of 16 bytes;
-words 8-12 extents - 1; bytes 55-59 box extents - 1. A copy is done when it is issued: `complete` is where its arrival is counted.
+words 8-12 extents - 1; bytes 55-59 box extents - 1. A load reads when it is issued and arrives as late as possible; a store reads and writes at
+the wait for its group (deferred.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from workbench.emulator.alu import Fn, Unknown, getter
+from workbench.emulator.deferred import IN_FLIGHT, UNFENCED, WRITTEN, Copy, unfenced
 from workbench.emulator.launch import Allocation
 from workbench.emulator.loads import ATOMIC, _as_bits, _as_values, _spread, address
 from workbench.emulator.mbarrier import complete_tx
@@ -67,6 +69,11 @@ def swizzled(where: Any, swizzle: int) -> Any:
 
 def copy(ins: Instruction) -> Fn:
     """cp{.reduce}.async.bulk{.tensor}: the forms that CuTe DSL emits."""
+    if "commit_group" in ins.mods:
+        return lambda b, i: b.stores.commit(b.all_lanes(i))
+    if "wait_group" in ins.mods:
+        newest = int(ins.operands[0].value)  # type: ignore[attr-defined]
+        return lambda b, i: b.stores.wait(b.all_lanes(i), newest)
     if "im2col" in ins.text or "prefetch" in ins.mods:
         if "prefetch" in ins.mods:
             return lambda b, i: None
@@ -161,11 +168,24 @@ def _load_tensor(ins: Instruction) -> Fn:
             data = _box(b, ins, int(lane), d, tuple(column[n] for column in at))
             bases = _members(b, int(lane), masks[n]) if mask_of else None
             base, offset = _shared_range(b, ins, int(lane), places[n], d.box_bytes, 128, True)
-            for start in [base] if bases is None else [cta * b.shared_bytes for cta in bases]:
-                _put(b, start, offset, data, d.swizzle)
-            _arrived(b, ins, int(lane), barriers[n], d.box_bytes, bases)
+            starts = [base] if bases is None else [cta * b.shared_bytes for cta in bases]
+            _later(b, ins, int(lane), barriers[n], bases, [_places(start, offset, data.size, d.swizzle) for start in starts], data)
 
     return run
+
+
+def _later(b: Batch, ins: Instruction, lane: int, barrier: int, members: list[int] | None, places: list[Any], data: Any) -> None:
+    """A load in flight: its bytes are marked now, and written and counted on the mbarrier when it is finished."""
+    for at in places:
+        b.shared_written[at] = IN_FLIGHT
+
+    def finish(_: Any) -> None:
+        for at in places:
+            b.shared[at] = data
+            b.shared_written[at] = WRITTEN
+        _arrived(b, ins, lane, barrier, data.size, members)
+
+    b.arrivals.append(Copy(ins, np.array([lane]), np.array([0]), finish))
 
 
 def _arrived(b: Batch, ins: Instruction, lane: int, where: int, size: int, members: list[int] | None) -> None:
@@ -193,27 +213,9 @@ def _box(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: tuple[int, ..
     return out.reshape(-1)
 
 
-def _chunks(start: int, offset: int, count: int, swizzle: int) -> Any:
-    """Index of each 16-byte chunk of a box in the batch's shared memory."""
-    return (start + swizzled(offset + CHUNK * np.arange(count, dtype=np.int64), swizzle)) // CHUNK
-
-
-def _put(b: Batch, start: int, offset: int, data: Any, swizzle: int) -> None:
-    if data.size % CHUNK:  # only a box without swizzle can be so small
-        b.shared[start + offset : start + offset + data.size] = data
-        b.shared_written[start + offset : start + offset + data.size] = 1
-        return
-    at = _chunks(start, offset, data.size // CHUNK, swizzle)
-    b.shared.reshape(-1, CHUNK)[at] = data.reshape(-1, CHUNK)
-    b.shared_written.reshape(-1, CHUNK)[at] = 1
-
-
-def _take(b: Batch, ins: Instruction, lane: int, start: int, offset: int, size: int, swizzle: int) -> tuple[Any, Any]:
-    """(bytes of a box in shared memory without the swizzle, which of them were written)."""
-    if size % CHUNK:
-        return b.shared[start + offset : start + offset + size], b.shared_written[start + offset : start + offset + size]
-    at = _chunks(start, offset, size // CHUNK, swizzle)
-    return b.shared.reshape(-1, CHUNK)[at].reshape(-1), b.shared_written.reshape(-1, CHUNK)[at].reshape(-1)
+def _places(start: int, offset: int, size: int, swizzle: int) -> Any:
+    """Index of each byte of a box in the batch's shared memory."""
+    return start + swizzled(offset + np.arange(size, dtype=np.int64), swizzle)
 
 
 def _store_tensor(ins: Instruction) -> Fn:
@@ -230,21 +232,34 @@ def _store_tensor(ins: Instruction) -> Fn:
         for n, lane in enumerate(lanes):
             d = _descriptor(b, ins, int(lane), maps[n])
             start, offset = _shared_range(b, ins, int(lane), places[n], d.box_bytes, 128, False)
-            data, known = _take(b, ins, int(lane), start, offset, d.box_bytes, d.swizzle)
             clipped = _clip(d, tuple(column[n] for column in at))
             if clipped is None:
                 continue
             inside, first, count = clipped
             shape = (*reversed(d.box), d.size)
-            if not known.reshape(shape)[inside].all():
-                raise b.fault("uninitialised", f"TMA store of shared memory that nothing wrote, in a box at offset {offset}", ins.line, int(lane), offset, hint="a missing store, barrier or fence before the TMA store")
+            source_bytes = _places(start, offset, d.box_bytes, d.swizzle).reshape(shape)[inside]
+            _readable(b, ins, int(lane), source_bytes, "a TMA store")
             _, target, flags = _window(b, ins, int(lane), d, first, count, True)
-            target[...] = _reduced(target, data.reshape(shape)[inside], d, op) if op else data.reshape(shape)[inside]
-            if flags is not None:
-                flags[...] = 1
+
+            def finish(_: Any, target: Any = target, flags: Any = flags, source_bytes: Any = source_bytes, d: Descriptor = d) -> None:
+                target[...] = _reduced(target, b.shared[source_bytes], d, op) if op else b.shared[source_bytes]
+                if flags is not None:
+                    flags[...] = 1
+
+            b.stores.add(ins, np.array([lane]), finish)
             b.counting.bulk(ins, written=int(np.prod(count)) * d.size)
 
     return run
+
+
+def _readable(b: Batch, ins: Instruction, lane: int, places: Any, what: str) -> None:
+    """Fault unless these bytes of shared memory hold values that the asynchronous proxy may read."""
+    marks = b.shared_written[places]
+    if not (marks & WRITTEN).all():
+        flight = "that a copy in flight is writing" if (marks & IN_FLIGHT).any() else "that nothing wrote"
+        raise b.fault("copy_in_flight" if (marks & IN_FLIGHT).any() else "uninitialised", f"{what} of shared memory {flight}", ins.line, lane, hint="a missing store, wait or barrier before it")
+    if (marks & UNFENCED).any():
+        raise unfenced(b, ins, lane, what)
 
 
 def _reduced(old: Any, new: Any, d: Descriptor, op: str) -> Any:
@@ -279,7 +294,13 @@ def _bulk(ins: Instruction) -> Fn:
                 raise b.fault("misaligned", f"a bulk copy of {size} bytes, which is not a multiple of {CHUNK}", ins.line, lane)
             if stores:
                 start, offset = _shared_range(b, ins, lane, out[n], size, CHUNK, False)
-                _global_range(b, ins, lane, into[n], size, True)[...] = b.shared[start + offset : start + offset + size]
+                _readable(b, ins, lane, slice(start + offset, start + offset + size), "a bulk store")
+                target_bytes = _global_range(b, ins, lane, into[n], size, True)
+
+                def finish(_: Any, target_bytes: Any = target_bytes, begin: int = start + offset, size: int = size) -> None:
+                    target_bytes[...] = b.shared[begin : begin + size]
+
+                b.stores.add(ins, np.array([lane]), finish)
                 continue
             if remote:
                 start, offset = _shared_range(b, ins, lane, out[n], size, CHUNK, False)
@@ -288,10 +309,8 @@ def _bulk(ins: Instruction) -> Fn:
                 data = _global_range(b, ins, lane, out[n], size, False)
             members = _members(b, lane, masks[n]) if mask_of else None
             start, offset = _shared_range(b, ins, lane, into[n], size, CHUNK, True)
-            for begin in [start] if members is None else [cta * b.shared_bytes for cta in members]:
-                b.shared[begin + offset : begin + offset + size] = data
-                b.shared_written[begin + offset : begin + offset + size] = 1
-            _arrived(b, ins, lane, barriers[n], size, members)
+            starts = [start] if members is None else [cta * b.shared_bytes for cta in members]
+            _later(b, ins, lane, barriers[n], members, [_places(begin, offset, size, 0) for begin in starts], data.copy())
 
     return run
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from workbench.emulator import fp8
 from workbench.emulator.alu import Fn, Unknown, getter, setter
+from workbench.emulator.deferred import IN_FLIGHT, WRITTEN, unfenced
 from workbench.emulator.loads import _spread
 from workbench.emulator.ptx import Imm, Instruction, Vec
 from workbench.emulator.state import WARP, Batch, Lanes
@@ -81,11 +82,21 @@ def _matrix(b: Batch, ins: Instruction, lanes: Any, word: Any, extent: int, dept
             bad = int(np.argmax((where + size > b.shared_limit).any(axis=(1, 2))))
             raise b.fault("shared_out_of_bounds", f"wgmma reads shared memory at offset {int(where[bad].max())}, but the CTA has {b.shared_limit} bytes", ins.line, int(lanes[pick[bad]]))
         index = (cta[pick][:, None, None] * b.shared_bytes + where) // size
-        if not b.shared_written[index * size].all():
-            bad = int(np.argmax(~b.shared_written[index * size].all(axis=(1, 2))))
-            raise b.fault("uninitialised", "wgmma reads shared memory that nothing wrote", ins.line, int(lanes[pick[bad]]), hint="wait for the copy that fills the stage, or check the tile's layout")
+        marks = b.shared_written[index * size]
+        if (marks != WRITTEN).any():
+            raise _unreadable(b, ins, marks, lanes[pick])
         out[pick] = _decode(b.shared.view(f"u{size}")[index], kind)
     return out
+
+
+def _unreadable(b: Batch, ins: Instruction, marks: Any, lanes: Any) -> Exception:
+    """The fault of a matrix that is not there, or not yet, or not fenced."""
+    lane = int(lanes[int(np.argmax((marks != WRITTEN).any(axis=(1, 2))))])
+    if (marks & IN_FLIGHT).any():
+        return b.fault("copy_in_flight", "wgmma reads shared memory that an asynchronous copy in flight is writing", ins.line, lane, hint="wait for the mbarrier of the stage, with its parity, before the multiplication")
+    if not (marks & WRITTEN).all():
+        return b.fault("uninitialised", "wgmma reads shared memory that nothing wrote", ins.line, lane, hint="wait for the copy that fills the stage, or check the tile's layout")
+    return unfenced(b, ins, lane, "wgmma")
 
 
 def _groups(b: Batch, i: Lanes, ins: Instruction) -> Any:

@@ -14,10 +14,10 @@ STAGES = 3
 
 
 class Gemm:
-    """One configuration: tile (m, n, k) of a CTA, CTAs of a cluster along m that share their tile of B."""
+    """One configuration: tile (m, n, k) of a CTA, CTAs of a cluster along m that share their tile of B. Planted mistakes by name: `wait`, `release`, `fence`, `arrivals`."""
 
-    def __init__(self, tile, cluster):
-        self.tile, self.cluster = tile, cluster
+    def __init__(self, tile, cluster, mistake=""):
+        self.tile, self.cluster, self.mistake = tile, cluster, mistake
 
     @cute.jit
     def __call__(self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor):
@@ -57,7 +57,7 @@ class Gemm:
             barrier_storage=barriers,
             num_stages=STAGES,
             producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 8 * self.cluster),
+            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, (8 if cutlass.const_expr(self.mistake != "arrivals") else 9) * self.cluster),
             tx_count=(self.tile[0] + self.tile[1]) * self.tile[2] * self.dtype.width // 8,
             cta_layout_vmnk=cute.make_layout((1, self.cluster, 1, 1)),
         )
@@ -88,18 +88,21 @@ class Gemm:
             reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
             tiled_mma.set(warpgroup.Field.ACCUMULATE, False)
             for _step in cutlass.range(steps, unroll=1):
-                pipe.consumer_wait(reading)
+                if cutlass.const_expr(self.mistake != "wait"):
+                    pipe.consumer_wait(reading)
                 warpgroup.fence()
                 for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
                     cute.gemm(tiled_mma, totals, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], totals)
                     tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
                 warpgroup.commit_group()
                 warpgroup.wait_group(0)
-                pipe.consumer_release(reading)
+                if cutlass.const_expr(self.mistake != "release"):
+                    pipe.consumer_release(reading)
                 reading.advance()
             for e in cutlass.range_constexpr(cute.size(totals)):
                 part_d[e] = totals[e].to(self.dtype_d)
-            cute.arch.fence_proxy("async.shared", space="cta")
+            if cutlass.const_expr(self.mistake != "fence"):
+                cute.arch.fence_proxy("async.shared", space="cta")
             cute.arch.barrier(barrier_id=1, number_of_threads=256)
             if warp == 4:
                 tile_d = cute.local_tile(d, (self.tile[0], self.tile[1]), (block_m, block_n))
