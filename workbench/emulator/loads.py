@@ -172,6 +172,8 @@ def read_shared(b: Batch, i: Lanes, where: Any, size: int, vector: int, ins: Ins
                 raise b.fault("uninitialised", message, ins.line, lane, int(where[bad]), hint="a missing store or barrier, or a copy that is not complete")
             b.notice("uninitialised", message, ins.line, lane)
         out[:, n] = view[index + n]
+    if b.races is not None:
+        b.races.load(b, b.all_lanes(i), at, size * vector, ins)
     return out
 
 
@@ -181,6 +183,9 @@ def write_shared(b: Batch, i: Lanes, where: Any, values: list[Any], size: int, i
     kind = UNSIGNED[size]
     index = at // size
     full = np.array([WRITTEN | (UNFENCED if b.async_proxy else 0)] * size, dtype=np.uint8).view(kind)[0]
+    if b.races is not None:
+        together = np.stack([np.broadcast_to(value, at.shape).astype(kind) for value in values], axis=1)
+        b.races.store(b, b.all_lanes(i), at, size * len(values), ins, together.view(np.uint8))
     for n, value in enumerate(values):
         b.shared.view(kind)[index + n] = value
         b.shared_written.view(kind)[index + n] = full
@@ -340,6 +345,8 @@ def copy_async(ins: Instruction) -> Fn:
         b.shared_written.view(np.uint32)[words] = IN_FLIGHT * 0x01010101
 
         def finish(pick: Any) -> None:
+            if b.races is not None:
+                b.races.store(b, lanes[pick], at[pick], size, ins, np.ascontiguousarray(part[pick]).view(np.uint8))
             b.shared.view(np.uint32)[words[pick]] = part[pick]
             b.shared_written.view(np.uint32)[words[pick]] = WRITTEN * 0x01010101
 

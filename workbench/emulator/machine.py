@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator import alu, cluster, deferred, fp8, integers, loads, matrix, mbarrier, printing, tma, warp, wgmma
+from workbench.emulator import alu, cluster, deferred, fp8, integers, loads, matrix, mbarrier, printing, races, tma, warp, wgmma
 from workbench.emulator.alu import Fn, Unknown
 from workbench.emulator.counters import Counting
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
@@ -105,7 +105,7 @@ class Machine:
         with np.errstate(all="ignore"):
             for first in range(0, total, step):
                 batch = Batch(kernel, request, self.limits, memory, first, min(step, total - first), order)
-                batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, room, async_proxy=program.async_proxy)
+                batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, room, async_proxy=program.async_proxy, race_unit=program.race_unit)
                 program.execute(batch)
                 printed += batch.printed
                 notices = {**batch.notices, **notices}
@@ -185,6 +185,7 @@ class _Program:
         self.end_of = {start: self.starts[n + 1] for n, start in enumerate(self.starts[:-1])}
         self.code = [self._decode(ins) for ins in self.instructions]
         self.async_proxy = any(ins.opcode == "wgmma" or (ins.opcode == "cp" and "bulk" in ins.mods and ".global.shared" in ins.text) for ins in self.instructions)
+        self.race_unit = races.unit_of(self.instructions)
         self.polls = {n: mbarrier.Poll(ins) for n, ins in enumerate(self.instructions) if _parks(ins)}
 
     def _decode(self, ins: Instruction) -> Fn:
@@ -333,6 +334,8 @@ class _Program:
                 free = at & done[b.cta]
                 b.waiting[free] = -1
                 b.arrived[done, number] = 0
+                if b.races is not None:
+                    b.races.epoch[done] += 1
                 progressed = True
         return progressed
 
