@@ -15,6 +15,8 @@ import numpy as np
 
 from workbench.emulator import alu, loads, matrix, printing, warp
 from workbench.emulator.alu import Fn, Unknown
+from workbench.emulator.compiled.choice import Native
+from workbench.emulator.compiled.stop import Stop
 from workbench.emulator.counters import Counting
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.ptx import Imm, Instruction, Kernel, Reg, parse
@@ -50,8 +52,9 @@ FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
 class Machine:
     """Runs the kernels of one PTX module. `run` raises `EmulationFault` at the first error of the program."""
 
-    def __init__(self, ptx: str, limits: DeviceLimits, source_file: str | None = None) -> None:
+    def __init__(self, ptx: str, limits: DeviceLimits, source_file: str | None = None, *, engine: str | None = None, threads: int | None = None) -> None:
         self.module = parse(ptx, source_file)
+        self.native = Native(engine, threads)
         self.limits = limits
         self._compiled: dict[str, _Program] = {}
         self._constants = {name: aligned_copy(data) for name, data in self.module.constants.items()}
@@ -72,6 +75,12 @@ class Machine:
         for name, data in self._constants.items():
             memory.register(data.ctypes.data, data.nbytes, name, writable=False)
         symbols = {name: data.ctypes.data for name, data in self._constants.items()}
+        stop = self.native.run(kernel, request, self.limits, memory, symbols, counting, step)
+        if stop is True:
+            return counting.launch(kernel.name, request, "")
+        if isinstance(stop, Stop):
+            batch = Batch(kernel, request, self.limits, memory, stop.cta, 1)
+            raise endless(batch, program.instructions[stop.instruction].line, stop.thread)
         with np.errstate(all="ignore"):
             for first in range(0, total, step):
                 batch = Batch(kernel, request, self.limits, memory, first, min(step, total - first))
@@ -102,6 +111,12 @@ def aligned_copy(data: bytes) -> np.ndarray:
     start = -raw.ctypes.data % 256
     raw[start : start + len(data)] = np.frombuffer(data, dtype=np.uint8)
     return raw[start : start + len(data)]
+
+
+def endless(b: Batch, line: int | None, lane: int) -> EmulationFault:
+    """The fault of a kernel that went past the limit of instructions."""
+    return b.fault("infinite_loop", f"the kernel did not end within {b.request.step_limit} instructions", line, lane, stage="limits",
+                   hint="a loop whose condition never becomes false, or far too much work for one launch")  # fmt: skip
 
 
 class _Program:
@@ -156,8 +171,7 @@ class _Program:
             steps += self._block(b, low, idx)
             if steps > b.request.step_limit // 32:
                 lane = 0 if idx is None else int(idx[0])
-                raise b.fault("infinite_loop", f"the kernel did not end within {b.request.step_limit} instructions", self.instructions[low].line, lane, stage="limits",
-                              hint="a loop whose condition never becomes false, or far too much work for one launch")  # fmt: skip
+                raise endless(b, self.instructions[low].line, lane)
 
     def _block(self, b: Batch, start: int, idx: Lanes) -> int:
         stop = self.end_of[start]

@@ -1,0 +1,136 @@
+"""A kernel -> LLVM IR: one function per basic block, `void block(context, warp)`, and a table of them called `blocks`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from workbench.emulator.compiled import arithmetic, convert, integers, memory, warps
+from workbench.emulator.compiled.emitter import Emitter, count_up
+from workbench.emulator.compiled.flow import Block, Unsupported, blocks_of, scope, slots_of
+from workbench.emulator.compiled.layout import BARRIERS, COUNTS, MASK
+from workbench.emulator.ptx import Imm, Instruction, Kernel
+
+FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
+
+
+def _by_type(e: Emitter, ins: Instruction) -> None:
+    (arithmetic.float_arithmetic if any(mod in FLOATS for mod in ins.mods) else integers.int_arithmetic)(e, ins)
+
+
+def _nothing(e: Emitter, ins: Instruction) -> None:
+    """An instruction with no effect that the emulator models."""
+
+
+PLAIN: dict[str, Callable[[Emitter, Instruction], None]] = {
+    **dict.fromkeys(("add", "sub", "mul", "mad", "div", "min", "max", "neg", "abs"), _by_type),
+    **dict.fromkeys(("fma", "sqrt", "rcp", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "copysign"), arithmetic.float_arithmetic),
+    "rem": integers.int_arithmetic,
+    **dict.fromkeys(("and", "or", "xor", "not", "shl", "shr", "lop3", "popc", "clz", "brev", "prmt", "bfe", "bfi", "bfind", "cnot"), integers.logic),
+    "shf": integers.funnel, "setp": arithmetic.compare, "set": arithmetic.compare, "selp": arithmetic.select, "mov": arithmetic.move,
+    "cvt": convert.convert, "cvta": memory.convert_address, "isspacep": memory.space_test, "shfl": warps.shuffle, "vote": warps.vote,
+    "activemask": warps.vote, "redux": warps.reduce_sync, "match": warps.match, "elect": warps.elect, "mma": warps.multiply,
+    **dict.fromkeys(("membar", "fence", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "discard", "pragma"), _nothing),
+}  # fmt: skip
+COUNTED: dict[str, Callable[[Emitter, Instruction, int], None]] = {
+    "ld": memory.load, "ldu": memory.load, "st": memory.store, "atom": memory.atomic, "red": memory.atomic, "cp": memory.copy_async,
+    "ldmatrix": warps.load_matrix, "stmatrix": warps.store_matrix,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A kernel's IR and what its launches need to know."""
+
+    text: str
+    blocks: tuple[tuple[int, int], ...]  # instructions [first, last) of each block
+    barriers: tuple[bool, ...]  # whether the block ends with one
+    scope: str  # see flow.scope
+    warp_bytes: int
+    params: dict[str, int]  # offsets in the parameter buffer
+    symbols: dict[str, int]  # positions in the symbol table
+
+
+def translate(kernel: Kernel, symbols: tuple[str, ...]) -> Program:
+    """The program of a kernel; raises `Unsupported`, naming the instruction, when it has one that is not known here."""
+    blocks = blocks_of(kernel)
+    slots, size = slots_of(kernel, blocks)
+    params, at = {}, 0
+    for name, length, _ in kernel.params:
+        params[name], at = at, at + -(-length // 16) * 16
+    declared: set[str] = set()
+    places = {name: n for n, name in enumerate(symbols)}
+    starts = {block.first: block.number for block in blocks}
+    functions = [_function(kernel, block, starts, Emitter(kernel, slots, places, declared, params)) for block in blocks]
+    table = f"@blocks = constant [{len(blocks)} x ptr] [{', '.join(f'ptr @b{block.number}' for block in blocks)}]\n"
+    ends = tuple(kernel.instructions[block.last - 1].opcode in ("bar", "barrier") for block in blocks)
+    text = "\n".join([*sorted(declared), *functions, table])
+    return Program(text, tuple((block.first, block.last) for block in blocks), ends, scope(kernel), size, params, places)
+
+
+def _function(kernel: Kernel, block: Block, starts: dict[int, int], e: Emitter) -> str:
+    e.do("%context_ = ptrtoint ptr %context to i64")
+    e.do("%warp_ = ptrtoint ptr %warp to i64")
+    e.do(f"%place = getelementptr i8, ptr %warp, i64 {MASK}")
+    e.do("%mask = load i64, ptr %place")
+    e.do("%mask_ = trunc i64 %mask to i32")
+    e.do("%lanes = bitcast i32 %mask_ to <32 x i1>")
+    row = e.load("ptr", "context", COUNTS)
+    count_up(e, e.new(f"getelementptr i8, ptr {row}, i64 {8 * block.number}"), "%mask")
+    last = kernel.instructions[block.last - 1]
+    ended = last.opcode in ("bra", "ret", "exit", "bar", "barrier", "trap", "brx")
+    for number in range(block.first, block.last - ended):
+        _instruction(e, kernel.instructions[number], number)
+    e.now, e.guarded = ("%mask", "%lanes"), False
+    taken = e.number(e.guard_lanes(last)) if ended and last.guard else "%mask"
+    e.keep(block.live_out)
+    _end(starts, block, e, last if ended else None, taken)
+    return f"define internal void @b{block.number}(ptr %context, ptr %warp) {{\n" + "\n".join(e.lines) + "\n  ret void\n}\n"
+
+
+def _instruction(e: Emitter, ins: Instruction, number: int) -> None:
+    try:
+        e.begin(ins, number)
+        if ins.opcode in COUNTED:
+            COUNTED[ins.opcode](e, ins, number)
+        else:
+            PLAIN[ins.opcode](e, ins)
+    except Unsupported:
+        raise Unsupported(ins.text) from None
+    except (KeyError, StopIteration, IndexError, ValueError, AttributeError) as error:
+        raise Unsupported(ins.text) from error
+
+
+def _end(starts: dict[int, int], block: Block, e: Emitter, ins: Instruction | None, taken: str) -> None:
+    """Where the lanes go on."""
+    after = block.number + 1
+    if ins is None:
+        e.helper("advance", "%warp_", 0, 0, after)
+    elif ins.opcode == "bra":
+        e.helper("advance", "%warp_", taken, starts.get(ins.target, len(starts)), after)
+    elif ins.opcode in ("ret", "exit"):
+        e.helper("leave", "%warp_", taken, after)
+    elif ins.opcode in ("bar", "barrier"):
+        _barrier(e, ins, taken, after)
+    elif ins.opcode == "trap":
+        stop = e.new(f"icmp ne i64 {taken}, 0")
+        e.helper("advance", "%warp_", 0, 0, after)
+        e.do(f"br i1 {stop}, label %trapped, label %done")
+        e.lines.append("trapped:")
+        e.helper("give_up", "%context_")
+        e.do("br label %done")
+        e.lines.append("done:")
+    else:
+        raise Unsupported(ins.text)
+
+
+def _barrier(e: Emitter, ins: Instruction, taken: str, after: int) -> None:
+    if "cluster" in ins.mods or "warp" in ins.mods:
+        e.helper("advance", "%warp_", 0, 0, after)
+        return
+    arithmetic.only(ins, "sync", "arrive", "cta", "aligned")
+    number = ins.operands[0] if ins.operands else Imm(0)
+    count = ins.operands[1] if len(ins.operands) > 1 else Imm(0)
+    if not isinstance(number, Imm) or not isinstance(count, Imm) or not 0 <= int(number.value) < BARRIERS or len(ins.operands) > 2:
+        raise Unsupported(ins.text)
+    e.helper("park", "%warp_", taken, int(number.value), int(count.value), int("arrive" in ins.mods), after)
