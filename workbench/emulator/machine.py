@@ -15,7 +15,7 @@ import numpy as np
 
 from workbench.emulator import alu, loads, matrix, printing, warp
 from workbench.emulator.alu import Fn, Unknown
-from workbench.emulator.compiled.choice import Native
+from workbench.emulator.compiled.choice import Native, Turn
 from workbench.emulator.compiled.stop import Stop
 from workbench.emulator.counters import Counting
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
@@ -54,7 +54,7 @@ class Machine:
 
     def __init__(self, ptx: str, limits: DeviceLimits, source_file: str | None = None, *, engine: str | None = None, threads: int | None = None) -> None:
         self.module = parse(ptx, source_file)
-        self.native = Native(engine, threads)
+        self.native = Native(ptx, engine, threads)
         self.limits = limits
         self._compiled: dict[str, _Program] = {}
         self._constants = {name: aligned_copy(data) for name, data in self.module.constants.items()}
@@ -75,19 +75,26 @@ class Machine:
         for name, data in self._constants.items():
             memory.register(data.ctypes.data, data.nbytes, name, writable=False)
         symbols = {name: data.ctypes.data for name, data in self._constants.items()}
-        stop = self.native.run(kernel, request, self.limits, memory, symbols, counting, step)
-        if stop is True:
-            return counting.launch(kernel.name, request, "")
-        if isinstance(stop, Stop):
-            batch = Batch(kernel, request, self.limits, memory, stop.cta, 1)
-            raise endless(batch, program.instructions[stop.instruction].line, stop.thread)
+        turn = Turn(self.native, kernel, request, self.limits, memory, symbols, counting, step)
+        first = 0
         with np.errstate(all="ignore"):
-            for first in range(0, total, step):
+            while first < total:
+                ended = turn.rest(first)
+                if isinstance(ended, Stop):
+                    raise endless(Batch(kernel, request, self.limits, memory, ended.cta, 1), program.instructions[ended.instruction].line, ended.thread)
+                if ended:
+                    break
+                if not first:
+                    turn.keep()
                 batch = Batch(kernel, request, self.limits, memory, first, min(step, total - first))
                 batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, room)
-                program.execute(batch)
+                if not program.execute(batch, turn.impatient):
+                    turn.undo()
+                    continue
+                turn.settled()
                 printed += batch.printed
                 room = batch.print_room
+                first += step
         return counting.launch(kernel.name, request, "".join(printed))
 
     def _check(self, kernel: Kernel, request: GridRequest) -> None:
@@ -150,8 +157,8 @@ class _Program:
 
             return unknown
 
-    def execute(self, b: Batch) -> None:
-        """Run one batch of CTAs to the end."""
+    def execute(self, b: Batch, impatient: Callable[[], bool]) -> bool:
+        """Run one batch of CTAs to the end; False when `impatient` says to leave it."""
         end = len(self.instructions)
         b.pc[~b.alive] = end
         steps = 0
@@ -159,13 +166,15 @@ class _Program:
             runnable = b.alive & (b.waiting < 0)
             if not runnable.any():
                 if not b.alive.any():
-                    return
+                    return True
                 self._release(b)
                 continue
             low = int(b.pc[runnable].min())
             if low >= end:
                 b.alive &= b.pc < end
                 continue
+            if impatient():
+                return False
             chosen = runnable & (b.pc == low)
             idx = None if chosen.all() else np.nonzero(chosen)[0]
             steps += self._block(b, low, idx)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from workbench.emulator.compiled.emitter import Emitter, floats, vector
+from workbench.emulator.compiled.emitter import Emitter, floats, parts, vector
 from workbench.emulator.compiled.flow import Unsupported
 from workbench.emulator.compiled.layout import DATA, ELEMENT, EXTRA
 from workbench.emulator.compiled.numbers import (
-    bits_of, flush, from_bf16, from_half, get_float, larger_or_smaller, literal, pack, put_float, saturate, to_double,
+    bits_of,
+    flush,
+    from_bf16,
+    from_half,
+    get_float,
+    larger_or_smaller,
+    literal,
+    pack,
+    put_float,
+    saturate,
+    to_double,
 )  # fmt: skip
-from workbench.emulator.ptx import Instruction
+from workbench.emulator.ptx import Instruction, Vec
 
 FLOAT_KINDS = ("f16", "bf16", "f32", "f64")
 LOOP_NAMES = ("exp2", "log2", "sin", "cos", "tanh")  # numpy functions whose inner loops compiled code calls
@@ -68,7 +78,7 @@ def _scalar(e: Emitter, ins: Instruction, kind: str, values: list[str]) -> tuple
         values = [flush(e, value) for value in values]
     if op == "fma":
         result, have = _fma(e, ins, kind, values, have)
-    elif op in ("ex2", "lg2", "sin", "cos", "tanh", "rsqrt") or "approx" in ins.mods and op in ("sqrt", "rcp"):
+    elif op in ("ex2", "lg2", "sin", "cos", "tanh", "rsqrt") or ("approx" in ins.mods and op in ("sqrt", "rcp")):
         result, have = _approximate(e, op, to_double(e, values[0], have)), "double"
         if kind in ("f32", "bf16"):
             result, have = e.new(f"fptrunc {floats('double')} {result} to {floats('float')}"), "float"
@@ -124,7 +134,9 @@ def _plain(e: Emitter, op: str, values: list[str], have: str, ins: Instruction) 
         return e.binary("copysign", t, values[1], values[0])
     if op in ("neg", "abs"):
         raw, top = bits_of(e, values[0], have), 1 << (size - 1)
-        changed = e.new(f"xor {vector(size)} {raw}, splat (i{size} {top})" if op == "neg" else f"and {vector(size)} {raw}, splat (i{size} {top - 1})")
+        changed = e.new(
+            f"xor {vector(size)} {raw}, splat (i{size} {top})" if op == "neg" else f"and {vector(size)} {raw}, splat (i{size} {top - 1})"
+        )
         return e.new(f"bitcast {vector(size)} {changed} to {t}")
     raise Unsupported(ins.text)
 
@@ -142,7 +154,7 @@ def compare(e: Emitter, ins: Instruction) -> None:
         return
     if combine:
         flags = e.new(f"{combine} <32 x i1> {flags}, {e.predicate(ins.operands[3])}")
-    targets = getattr(ins.operands[0], "items", (ins.operands[0],))
+    targets = parts(ins.operands[0])
     opposite = e.new(f"xor <32 x i1> {flags}, splat (i1 true)") if len(targets) > 1 else ""
     e.put_predicate(targets[0], flags)
     if opposite:
@@ -151,7 +163,22 @@ def compare(e: Emitter, ins: Instruction) -> None:
 
 def _test(e: Emitter, name: str, kind: str, a: object, b: object, ins: Instruction) -> str:
     if kind in FLOAT_KINDS:
-        unordered = {"equ": "ueq", "neu": "une", "ltu": "ult", "leu": "ule", "gtu": "ugt", "geu": "uge", "num": "ord", "nan": "uno", "ne": "one", "eq": "oeq", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+        unordered = {
+            "equ": "ueq",
+            "neu": "une",
+            "ltu": "ult",
+            "leu": "ule",
+            "gtu": "ugt",
+            "geu": "uge",
+            "num": "ord",
+            "nan": "uno",
+            "ne": "one",
+            "eq": "oeq",
+            "lt": "olt",
+            "le": "ole",
+            "gt": "ogt",
+            "ge": "oge",
+        }
         if name not in unordered:
             raise Unsupported(ins.text)
         left, have = get_float(e, a, kind)
@@ -184,14 +211,14 @@ def move(e: Emitter, ins: Instruction) -> None:
     size = 32 if kind.endswith("x2") else int(kind[1:])
     if size > 64:
         raise Unsupported(ins.text)
-    if hasattr(source, "items"):
+    if isinstance(source, Vec):
         part = size // len(source.items)
         total = "zeroinitializer"
         for n, item in enumerate(source.items):
             wide = e.resize(e.get(item, f"b{part}"), part, size)
             total = e.new(f"or {vector(size)} {total}, {e.new(f'shl {vector(size)} {wide}, splat (i{size} {part * n})')}")
         e.put(target, total, size)
-    elif hasattr(target, "items"):
+    elif isinstance(target, Vec):
         value, part = e.get(source, f"b{size}"), size // len(target.items)
         for n, item in enumerate(target.items):
             e.put(item, e.resize(e.new(f"lshr {vector(size)} {value}, splat (i{size} {part * n})"), size, part), part)

@@ -1,6 +1,6 @@
 """Machine code kept on disk by content, in $XDG_CACHE_HOME/cutegen/emulator (else ~/.cache/cutegen/emulator); all failures mean "not there".
 
-A file is a SHA-256 of what follows, then the object code. A wrong digest, a short file or one that another user may write is not used. A
+A file is a SHA-256 of what follows, then parts of object code, each after its length. A wrong digest, a short file or one that another user may write is not used. A
 worker that is confined has its own scratch folder as home, so what an untrusted program leaves there ends with its job.
 """
 
@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 LIMIT_BYTES = 256 << 20  # of all files together; the least recently used are deleted beyond it
-DIGEST = 32
+DIGEST, SIZE = 32, 8
 
 
 def folder() -> Path:
@@ -30,8 +30,8 @@ def key(*parts: str) -> str:
     return digest.hexdigest()
 
 
-def load(name: str) -> bytes | None:
-    """The object code kept under a key, None when there is none that can be trusted."""
+def load(name: str) -> list[bytes] | None:
+    """The object code kept under a key, in parts; None when there is none that can be trusted."""
     try:
         path = folder() / name
         with path.open("rb") as file:
@@ -42,13 +42,23 @@ def load(name: str) -> bytes | None:
         if hashlib.sha256(data[DIGEST:]).digest() != data[:DIGEST]:
             return None
         os.utime(path)
-        return data[DIGEST:]
+        return _parts(data[DIGEST:])
     except (OSError, RuntimeError):
         return None
 
 
-def save(name: str, code: bytes) -> None:
+def _parts(data: bytes) -> list[bytes]:
+    parts, at = [], 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + SIZE], "little")
+        parts.append(data[at + SIZE : at + SIZE + size])
+        at += SIZE + size
+    return parts
+
+
+def save(name: str, parts: list[bytes]) -> None:
     """Keep object code under a key; a reader sees all of it or nothing."""
+    code = b"".join(len(part).to_bytes(SIZE, "little") + part for part in parts)
     with contextlib.suppress(OSError, RuntimeError):
         place = folder()
         place.mkdir(parents=True, exist_ok=True, mode=0o700)

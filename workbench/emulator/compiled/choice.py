@@ -1,14 +1,19 @@
 """Which engine runs a launch: `engine="auto" | "numpy" | "compiled"`, else $CUTEGEN_EMULATOR_ENGINE, else auto.
 
-"compiled" uses compiled code wherever there is any; "auto" also leaves launches to the interpreter that it ends before LLVM would have
-compiled them. Both fall back to the interpreter for kernels with an instruction that compiled code does not know.
+"compiled" compiles a kernel before its first launch. "auto" uses code that is at hand (in memory or on disk) and otherwise begins in the
+interpreter; once that has taken as long as compiling would, or is seen to have that much left to do, the rest of the launch runs on compiled
+code. Both leave kernels with an instruction that compiled code does not know to the interpreter. As the engines agree bit for bit, when
+the change happens does not show in any result.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
+from workbench.emulator.compiled.flow import Unsupported
+from workbench.emulator.compiled.saved import Saved
 from workbench.emulator.compiled.stop import Stop
 from workbench.emulator.counters import Counting
 from workbench.emulator.launch import DeviceLimits, GlobalMemory, GridRequest
@@ -32,35 +37,128 @@ def chosen(engine: str | None) -> str:
 class Native:
     """The compiled kernels of one module. `reasons` says, by kernel, why the interpreter runs it."""
 
-    def __init__(self, engine: str | None, threads: int | None) -> None:
+    def __init__(self, ptx: str, engine: str | None, threads: int | None) -> None:
         self.engine = chosen(engine)
-        self.threads = threads
+        self.threads = threads or cores()
         self.reasons: dict[str, str] = {}
+        self._ptx = ptx
         self._kernels: dict[str, CompiledKernel] = {}
 
-    def run(self, kernel: Kernel, request: GridRequest, limits: DeviceLimits, memory: GlobalMemory, symbols: dict[str, int], counting: Counting, batch: int) -> Stop | bool:
-        """Run a launch on compiled code, see `CompiledKernel.run`; False when there is none."""
-        if self.engine == "numpy" or request.cluster != (1, 1, 1) or kernel.name in self.reasons:
-            return False
-        code = self._kernels.get(kernel.name) or self._compile(kernel, tuple(sorted(symbols)))
-        return code is not None and code.run(request, limits, memory, symbols, counting, batch, self.threads or cores())
-
-    def _compile(self, kernel: Kernel, symbols: tuple[str, ...]) -> CompiledKernel | None:
-        """Compile a kernel, or note why not."""
+    def find(self, kernel: Kernel, symbols: tuple[str, ...]) -> CompiledKernel | None:
+        """A kernel's code if it is at hand, in memory or on disk."""
+        if kernel.name in self.reasons or kernel.name in self._kernels:
+            return self._kernels.get(kernel.name)
         try:
-            from workbench.emulator.compiled import engine, flow, jit
-        except ImportError as error:
-            self.reasons[kernel.name] = f"llvmlite is missing: {error}"
-            return None
-        missing = jit.why_not()
+            from workbench.emulator.compiled import engine, jit, program
+
+            missing = jit.why_not()
+            found = None if missing else engine.cached(program.plan(kernel, symbols), self._name(kernel))
+        except (ImportError, Unsupported, RuntimeError) as error:
+            missing, found = str(error), None
         if missing:
             self.reasons[kernel.name] = missing
-            return None
+        if found is not None:
+            self._kernels[kernel.name] = found
+        return found
+
+    def make(self, kernel: Kernel, symbols: tuple[str, ...]) -> CompiledKernel | None:
+        """A kernel's code, compiled now if it must be; None, and a reason, when it cannot be."""
+        found = self.find(kernel, symbols)
+        if found is not None or kernel.name in self.reasons:
+            return found
+        from workbench.emulator.compiled import engine, program
+
         try:
-            self._kernels[kernel.name] = engine.CompiledKernel(kernel, symbols)
-        except flow.Unsupported as reason:
+            plan = program.plan(kernel, symbols)
+            self._kernels[kernel.name] = engine.make(plan, program.translate(plan, cores()), self._name(kernel))
+        except (Unsupported, RuntimeError) as reason:
             self.reasons[kernel.name] = f"not compiled: {reason}"
         return self._kernels.get(kernel.name)
+
+    def _name(self, kernel: Kernel) -> str:
+        from workbench.emulator.compiled import cache, jit
+
+        return cache.key("kernel", jit.identity(), kernel.name, self._ptx)
+
+    def compile_s(self, kernel: Kernel) -> float:
+        """A guess at how long compiling would take."""
+        from workbench.emulator.compiled import jit
+
+        return jit.compile_s(len(kernel.instructions))
+
+
+class Turn:
+    """One launch's change from the interpreter to compiled code: when to change, and from which CTA on."""
+
+    def __init__(
+        self,
+        native: Native,
+        kernel: Kernel,
+        request: GridRequest,
+        limits: DeviceLimits,
+        memory: GlobalMemory,
+        symbols: dict[str, int],
+        counting: Counting,
+        batch: int,
+    ) -> None:
+        self.native, self.kernel, self.request, self.limits, self.memory, self.symbols, self.counting, self.batch = (
+            native,
+            kernel,
+            request,
+            limits,
+            memory,
+            symbols,
+            counting,
+            batch,
+        )
+        self.total = request.grid[0] * request.grid[1] * request.grid[2]
+        self.began = time.perf_counter()
+        self.names = tuple(sorted(symbols))
+        self.open = native.engine != "numpy" and request.cluster == (1, 1, 1) and kernel.name not in native.reasons
+        self.code = (native.make if native.engine == "compiled" else native.find)(kernel, self.names) if self.open else None
+        self.open = self.open and kernel.name not in native.reasons
+        self.patience = native.compile_s(kernel) if self.open and self.code is None else 0.0
+        self._before: tuple[Saved, dict[str, object]] | None = None
+
+    def rest(self, first: int) -> Stop | bool:
+        """Run the CTAs from `first` on if there is code for them, see `CompiledKernel.run`."""
+        if self.open and self.code is None and first and (time.perf_counter() - self.began) / first * (self.total - first) > self.patience:
+            self._compile()
+        if self.code is None:
+            return False
+        ended = self.code.run(
+            self.request, self.limits, self.memory, self.symbols, self.counting, first=first, batch=self.batch, threads=self.native.threads
+        )
+        self.code, self.open = None, False
+        return ended
+
+    def _compile(self) -> None:
+        self.code = self.native.make(self.kernel, self.names)
+        self.open = self.code is not None
+
+    def keep(self) -> None:
+        """Note the state before the first batch, which the interpreter may leave half done."""
+        self._before = (Saved(self.memory), self.counting.state()) if self.open else None
+
+    def impatient(self) -> bool:
+        """Whether the interpreter should leave the batch that it is in: it has taken as long as compiling would, and there is code now."""
+        if self._before is None or time.perf_counter() - self.began < self.patience:
+            return False
+        self._compile()
+        if self.code is None:
+            self._before = None
+        return self.code is not None
+
+    def undo(self) -> None:
+        """Go back to what `keep` noted."""
+        if self._before is not None:
+            self._before[0].restore()
+            self.counting.go_back(self._before[1])
+            self._before = None
+
+    def settled(self) -> None:
+        """The first batch is over."""
+        self._before = None
 
 
 def cores() -> int:

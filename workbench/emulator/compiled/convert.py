@@ -6,7 +6,18 @@ from workbench.emulator.compiled.arithmetic import FLOAT_KINDS, join, only
 from workbench.emulator.compiled.emitter import Emitter, floats, vector
 from workbench.emulator.compiled.flow import Unsupported
 from workbench.emulator.compiled.integers import extend
-from workbench.emulator.compiled.numbers import clamp_below, from_bf16, from_half, get_float, pack, put_float, saturate, to_bf16, to_double, to_half
+from workbench.emulator.compiled.numbers import (
+    clamp_below,
+    from_bf16,
+    from_half,
+    get_float,
+    pack,
+    put_float,
+    saturate,
+    to_bf16,
+    to_double,
+    to_half,
+)
 from workbench.emulator.ptx import Instruction
 
 WHOLE = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")
@@ -26,7 +37,7 @@ def convert(e: Emitter, ins: Instruction) -> None:
         _pair(e, ins, to, source)
     elif to == "tf32":
         _tf32(e, ins, rounding or "rna")
-    elif rounding == "rna" or "relu" in ins.mods and source not in FLOAT_KINDS:
+    elif rounding == "rna" or ("relu" in ins.mods and source not in FLOAT_KINDS):
         raise Unsupported(ins.text)
     elif source in FLOAT_KINDS:
         _from_float(e, ins, to, source, rounding)
@@ -62,7 +73,11 @@ def _tf32(e: Emitter, ins: Instruction, rounding: str) -> None:
 def _from_float(e: Emitter, ins: Instruction, to: str, source: str, rounding: str | None) -> None:
     value, have = get_float(e, ins.operands[1], source)
     if to not in FLOAT_KINDS:
-        whole = e.unary({"rn": "rint", "rz": "trunc", "rm": "floor", "rp": "ceil", **ROUND}[rounding or "rzi"], floats("double"), to_double(e, value, have))
+        whole = e.unary(
+            {"rn": "rint", "rz": "trunc", "rm": "floor", "rp": "ceil", **ROUND}[rounding or "rzi"],
+            floats("double"),
+            to_double(e, value, have),
+        )
         size = int(to[1:])
         name = f"llvm.fpto{to[0]}i.sat.v32i{size}.v32f64"
         e.put(ins.operands[0], e.call(name, vector(size), (floats("double"), whole)), size)
@@ -112,7 +127,11 @@ def _round(e: Emitter, ins: Instruction, to: str, value: str, have: str, roundin
     raw, size = pack(e, value, have, to)
     t, double = vector(size), floats("double")
     back = {"f16": lambda: to_double(e, from_half(e, raw), "float"), "bf16": lambda: from_bf16(e, raw)}.get(to)
-    got = back() if back else to_double(e, e.new(f"bitcast {t} {raw} to {floats('float' if size == 32 else 'double')}"), "float" if size == 32 else "double")
+    got = (
+        back()
+        if back
+        else to_double(e, e.new(f"bitcast {t} {raw} to {floats('float' if size == 32 else 'double')}"), "float" if size == 32 else "double")
+    )
     exact = to_double(e, value, have)
     above, below = e.new(f"fcmp ogt {double} {got}, {exact}"), e.new(f"fcmp olt {double} {got}, {exact}")
     if rounding == "rz":
@@ -131,5 +150,3 @@ def _next(e: Emitter, raw: str, size: int, *, up: bool) -> str:
     steps = ("-1", "1") if up else ("1", "-1")
     moved = e.new(f"add {t} {raw}, {e.select(t, negative, f'splat (i{size} {steps[0]})', f'splat (i{size} {steps[1]})')}")
     return e.select(t, zero, f"splat (i{size} {1 if up else top + 1})", moved)
-
-

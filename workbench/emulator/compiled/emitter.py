@@ -10,7 +10,7 @@ import numpy as np
 from workbench.emulator.alu import TYPES, getter
 from workbench.emulator.compiled import layout
 from workbench.emulator.compiled.flow import Unsupported, width
-from workbench.emulator.ptx import FloatBits, Imm, Instruction, Kernel, Mem, Name, Reg
+from workbench.emulator.ptx import FloatBits, Imm, Instruction, Kernel, Mem, Name, Reg, Vec
 
 FLOAT_OF = {16: "half", 32: "float", 64: "double"}
 EXPORTED = (
@@ -26,12 +26,25 @@ FIELDS = {
     "%nwarpid": ("context", layout.CTA_WARPS), "%nsmid": ("context", layout.SMS), "%dynamic_smem_size": ("context", layout.DYNAMIC_SHARED),
     "%total_smem_size": ("context", layout.SHARED_LIMIT),
 }  # fmt: skip
-CONSTANT = {"%clock": 0, "%clock64": 0, "%globaltimer": 0, "%gridid": 1, "%cluster_ctarank": 0, "%cluster_nctarank": 1, **{f"%cluster_{n}.{a}": v for n, v in (("ctaid", 0), ("nctaid", 1)) for a in "xyz"}}
+CONSTANT = {
+    "%clock": 0,
+    "%clock64": 0,
+    "%globaltimer": 0,
+    "%gridid": 1,
+    "%cluster_ctarank": 0,
+    "%cluster_nctarank": 1,
+    **{f"%cluster_{n}.{a}": v for n, v in (("ctaid", 0), ("nctaid", 1)) for a in "xyz"},
+}
 LANE_VALUES = {
     "%laneid": lambda n: n, "%lanemask_eq": lambda n: 1 << n, "%lanemask_lt": lambda n: (1 << n) - 1, "%lanemask_le": lambda n: (2 << n) - 1,
     "%lanemask_gt": lambda n: ~((2 << n) - 1) & layout.FULL, "%lanemask_ge": lambda n: ~((1 << n) - 1) & layout.FULL,
 }  # fmt: skip
 TID = {"%tid.x": layout.TID_X, "%tid.y": layout.TID_Y, "%tid.z": layout.TID_Z}
+
+
+def parts(operand: object) -> tuple[object, ...]:
+    """The items of a vector operand, or the operand alone."""
+    return operand.items if isinstance(operand, Vec) else (operand,)
 
 
 def vector(bits: int) -> str:

@@ -10,71 +10,105 @@ from __future__ import annotations
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 
-
 import numpy as np
 
 from workbench.emulator.compiled import cache, jit, layout
-from workbench.emulator.compiled.program import Program, translate
+from workbench.emulator.compiled.flow import ENDS
+from workbench.emulator.compiled.program import Program
+from workbench.emulator.compiled.saved import Saved
 from workbench.emulator.compiled.stop import Stop
 from workbench.emulator.counters import Counting
 from workbench.emulator.launch import DeviceLimits, GlobalMemory, GridRequest
-from workbench.emulator.ptx import Kernel
 from workbench.emulator.state import WARP
 
-OPTIMISED = 1  # LLVM's code generation level for kernels
 ALIGN = 64
 RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
 class CompiledKernel:
-    """A kernel's machine code. `Unsupported` when the kernel has an instruction that only the interpreter knows."""
+    """A kernel's machine code; see `find` and `make`."""
 
-    def __init__(self, kernel: Kernel, symbols: tuple[str, ...]) -> None:
-        self.kernel = kernel
-        self.program: Program = translate(kernel, symbols)
-        name = cache.key("kernel", jit.identity(), str(OPTIMISED), self.program.text)
-        code = cache.load(name)
-        if code is None:
-            code = jit.compile_object(self.program.text, OPTIMISED, passes=False)
-            cache.save(name, code)
-        (self.blocks,) = jit.load_object(code, "blocks")
-        self.sizes = np.array([last - first for first, last in self.program.blocks] or [0], dtype=np.int64)
-        self.ends = np.array(self.program.barriers or [False], dtype=np.uint8)
+    def __init__(self, program: Program, parts: list[bytes]) -> None:
+        self.program, self.kernel = program, program.kernel
+        tables = [jit.load_object(part, "blocks", "count") for part in parts]
+        self.table = np.concatenate([_words(blocks, int(_words(count, 1)[0])) for blocks, count in tables])
+        self.sizes = np.array([block.last - block.first for block in program.blocks], dtype=np.int64)
+        self.ends = np.array(program.barriers, dtype=np.uint8)
 
-    def run(self, request: GridRequest, limits: DeviceLimits, memory: GlobalMemory, symbols: dict[str, int], counting: Counting, batch: int, threads: int) -> Stop | bool:
-        """Execute the grid; counts go to `counting` when it ends well. `batch` is how many CTAs the interpreter runs at a time.
+    def run(
+        self,
+        request: GridRequest,
+        limits: DeviceLimits,
+        memory: GlobalMemory,
+        symbols: dict[str, int],
+        counting: Counting,
+        *,
+        first: int,
+        batch: int,
+        threads: int,
+    ) -> Stop | bool:
+        """Execute the CTAs from number `first` on; counts go to `counting` when they end well. `batch` is how many the interpreter runs at a time.
 
-        True: it ended, and is counted. False: the interpreter has to run it. A `Stop`: it went on for too long.
+        True: they ended, and are counted. False: the interpreter has to run them, and memory is as before. A `Stop`: they went on for too long.
         """
-        saved = [(entry, entry.data.copy(), None if entry.written is None else entry.written.copy()) for entry in memory.allocations if entry.writable]
+        saved = Saved(memory)
         total = request.grid[0] * request.grid[1] * request.grid[2]
-        group = min(batch, total) if self.program.scope == "batch" else 1
-        workers = 1 if self.program.scope == "batch" else max(1, min(threads, total))
-        bounds = [total * n // workers for n in range(workers + 1)]
+        alone = self.program.scope == "batch"
+        group, workers = (min(batch, total), 1) if alone else (1, max(1, min(threads, total - first)))
+        bounds = [first + (total - first) * n // workers for n in range(workers + 1)]
         contexts = [_Context(self, request, limits, memory, symbols, group, counting.enabled) for _ in range(workers)]
         run = RUN(jit.library()[-1])
         if workers == 1:
-            run(contexts[0].address, 0, total)
+            run(contexts[0].address, first, total)
         else:
             with ThreadPoolExecutor(workers) as pool:
                 list(pool.map(lambda n: run(contexts[n].address, bounds[n], bounds[n + 1]), range(workers)))
         for context in contexts:
             stop = context.stop()
             if stop is not True:
-                for entry, data, written in saved:
-                    entry.data[:] = data
-                    if entry.written is not None and written is not None:
-                        entry.written[:] = written
+                saved.restore()
                 return stop
         for context in contexts:
             context.count(counting)
         return True
 
 
+def _words(address: int, count: int) -> np.ndarray:
+    """A copy of 64-bit words in memory."""
+    return np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(address)).copy()
+
+
+def cached(plan: Program, name: str) -> CompiledKernel | None:
+    """A kernel's code from the disk, None when it is not there."""
+    parts = cache.load(name)
+    if parts is None:
+        return None
+    try:
+        return CompiledKernel(plan, parts)
+    except RuntimeError:
+        return None
+
+
+def make(plan: Program, texts: list[str], name: str) -> CompiledKernel:
+    """Compile a kernel and keep its code on disk."""
+    parts = jit.compile_all(texts)
+    cache.save(name, parts)
+    return CompiledKernel(plan, parts)
+
+
 class _Context:
     """The memory that one thread of the host works in; see layout.py."""
 
-    def __init__(self, code: CompiledKernel, request: GridRequest, limits: DeviceLimits, memory: GlobalMemory, symbols: dict[str, int], group: int, counting: bool) -> None:
+    def __init__(
+        self,
+        code: CompiledKernel,
+        request: GridRequest,
+        limits: DeviceLimits,
+        memory: GlobalMemory,
+        symbols: dict[str, int],
+        group: int,
+        counting: bool,
+    ) -> None:
         self.code, kernel = code, code.kernel
         self.kept: list[np.ndarray] = []
         self.data = self._room(layout.CONTEXT_BYTES).view(np.int64)
@@ -94,13 +128,17 @@ class _Context:
         for (name, _, _), value in zip(kernel.params, request.params, strict=True):
             at = code.program.params[name]
             params[at : at + len(value)] = np.frombuffer(value, dtype=np.uint8)
-        table = np.array([(e.start, e.end, e.written.ctypes.data if e.written is not None else 0, int(e.writable)) for e in memory.allocations] or [(1, 0, 0, 0)], dtype=np.uint64)
+        table = np.array(
+            [(e.start, e.end, e.written.ctypes.data if e.written is not None else 0, int(e.writable)) for e in memory.allocations]
+            or [(1, 0, 0, 0)],
+            dtype=np.uint64,
+        )
         names = np.array([symbols[name] for name in code.program.symbols] or [0], dtype=np.uint64)
         self.kept += [table, names]
         self.data[: len(jit.library()) - 1] = jit.library()[:-1]
         self.data[layout.LOOPS // 8 : layout.LOOPS // 8 + 10] = jit.numpy_loops()
-        for slot, value in {
-            layout.BLOCKS: code.blocks, layout.KINDS: code.ends.ctypes.data, layout.SIZES: code.sizes.ctypes.data,
+        for slot, content in {
+            layout.BLOCKS: code.table.ctypes.data, layout.KINDS: code.ends.ctypes.data, layout.SIZES: code.sizes.ctypes.data,
             layout.TABLE: table.ctypes.data, layout.TABLE_COUNT: len(memory.allocations), layout.RECENT: table.ctypes.data, layout.COUNTING: int(counting),
             layout.COUNTS: self.counts.ctypes.data, layout.GUARDED: self.guarded.ctypes.data, layout.ROWS: self.rows.ctypes.data,
             layout.STEP_LIMIT: request.step_limit // 32, layout.SHARED_LIMIT: shared, layout.LOCAL_STRIDE: local, layout.PARAMS: params.ctypes.data,
@@ -112,7 +150,7 @@ class _Context:
             layout.SHARED: self._room(group * shared_room).ctypes.data, layout.WRITTEN: self._room(group * shared_room).ctypes.data,
             layout.LOCAL: self._room(group * warps * WARP * local).ctypes.data,
         }.items():  # fmt: skip
-            self.data[slot // 8] = value
+            self.data[slot // 8] = content
 
     def _room(self, size: int) -> np.ndarray:
         """Zeroed bytes at an address that vectors may be kept at."""
@@ -135,30 +173,27 @@ class _Context:
                 x, y, z = (int(record[at // 8]) for at in (layout.CTAID_X, layout.CTAID_Y, layout.CTAID_Z))
                 gx, gy = (int(self.data[at // 8]) for at in (layout.GRID_X, layout.GRID_Y))
                 lane = (mask & -mask).bit_length() - 1
-                return Stop(self.code.program.blocks[low][0], x + gx * (y + gy * z), int(record[layout.WARP_INDEX // 8]) * WARP + lane)
+                return Stop(self.code.program.blocks[low].first, x + gx * (y + gy * z), int(record[layout.WARP_INDEX // 8]) * WARP + lane)
         return False
 
     def count(self, counting: Counting) -> None:
         """Add what this thread counted."""
         instructions = self.code.kernel.instructions
-        for n, (first, last) in enumerate(self.code.program.blocks):
-            counting.lanes[first:last] += self.counts[n]
-            for at in range(first, last):
-                ins = instructions[at]
-                if ins.guard is not None and ins.opcode not in ("bra", "ret", "exit", "bar", "barrier", "trap"):
-                    counting.lanes[at] += self.guarded[at] - self.counts[n]
+        lanes = np.zeros(len(instructions), dtype=np.int64)
+        for block in self.code.program.blocks:
+            lanes[block.first : block.last] = self.counts[block.number]
+        for at, ins in enumerate(instructions):
+            if ins.guard is not None and ins.opcode not in ENDS:
+                lanes[at] = self.guarded[at]
+        counting.lanes += lanes
         rows = self.rows.reshape(-1, 4)
         for at, ins in enumerate(instructions):
             if ins.opcode == "mma":
-                counting.extra_flops[at] += flops_of(ins.mods) * int(self.guarded[at] if ins.guard else self.counts[_block_of(self.code.program, at)]) // WARP
+                counting.extra_flops[at] += flops_of(ins.mods) * int(lanes[at]) // WARP
             elif rows[at, 1]:
                 row = counting.memory.setdefault(at, np.zeros(6, dtype=np.int64))
                 row[:4] += rows[at]
                 row[4:] = int(ins.opcode not in ("ld", "ldu", "ldmatrix")), int("shared" in ins.mods)
-
-
-def _block_of(program: Program, at: int) -> int:
-    return next(n for n, (first, last) in enumerate(program.blocks) if first <= at < last)
 
 
 def flops_of(mods: tuple[str, ...]) -> int:

@@ -70,7 +70,7 @@ def reads_and_writes(ins: Instruction) -> tuple[list[str], list[str]]:
     targets = 0 if ins.opcode in NO_TARGET else 1
     reads = [name for operand in ins.operands[targets:] for name in registers_in(operand)]
     writes = [name for operand in ins.operands[:targets] for name in registers_in(operand)]
-    return (reads + [ins.guard] if ins.guard else reads), writes
+    return ([*reads, ins.guard] if ins.guard else reads), writes
 
 
 def blocks_of(kernel: Kernel) -> list[Block]:

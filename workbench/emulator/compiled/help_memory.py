@@ -8,9 +8,26 @@ from __future__ import annotations
 
 from workbench.emulator.compiled.help_count import count_sectors, count_wavefronts
 from workbench.emulator.compiled.layout import (
-    ADDRESS, DATA, ELEMENT, ENTRY_BYTES, ENTRY_END, ENTRY_START, ENTRY_WRITABLE, ENTRY_WRITTEN, EXTRA, FAULT, GAVE_UP, LOCAL_STRIDE,
-    RECENT, SHARED_LIMIT, TABLE, TABLE_COUNT, WARP_LOCAL, WARP_SHARED, WARP_WRITTEN,
-)  # fmt: skip
+    ADDRESS,
+    DATA,
+    ELEMENT,
+    ENTRY_BYTES,
+    ENTRY_END,
+    ENTRY_START,
+    ENTRY_WRITABLE,
+    ENTRY_WRITTEN,
+    EXTRA,
+    FAULT,
+    GAVE_UP,
+    LOCAL_STRIDE,
+    RECENT,
+    SHARED_LIMIT,
+    TABLE,
+    TABLE_COUNT,
+    WARP_LOCAL,
+    WARP_SHARED,
+    WARP_WRITTEN,
+)
 from workbench.emulator.compiled.tiny import fill, helper, load8, load16, load32, load64, lowest_bit, store8, store16, store32, store64
 from workbench.emulator.state import LOCAL_WINDOW, SHARED_WINDOW
 

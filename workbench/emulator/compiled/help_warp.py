@@ -4,11 +4,39 @@ from __future__ import annotations
 
 from workbench.emulator.compiled.help_count import count_matrix_rows, count_sectors, count_wavefronts
 from workbench.emulator.compiled.help_memory import generic_access, give_up, global_read, global_write, shared_read, shared_write
-from workbench.emulator.compiled.layout import ADDRESS, DATA, ELEMENT, EXTRA, FAULT, LOOP_ARGUMENTS, LOOP_COUNT, LOOP_STEPS, LOOPS, TEMP, WARP_SHARED
+from workbench.emulator.compiled.layout import (
+    ADDRESS,
+    DATA,
+    ELEMENT,
+    EXTRA,
+    FAULT,
+    LOOP_ARGUMENTS,
+    LOOP_COUNT,
+    LOOP_STEPS,
+    LOOPS,
+    TEMP,
+    WARP_SHARED,
+)
 from workbench.emulator.compiled.tiny import (
-    call4, fma80, helper, load16, load32, load64, load_f16, load_f32, load_f64, lowest_bit, store16, store32, store64, store_f16, store_f32, store_f64,
-    unsigned_divide, unsigned_less,
-)  # fmt: skip
+    call4,
+    fma80,
+    helper,
+    load16,
+    load32,
+    load64,
+    load_f16,
+    load_f32,
+    load_f64,
+    lowest_bit,
+    store16,
+    store32,
+    store64,
+    store_f16,
+    store_f32,
+    store_f64,
+    unsigned_divide,
+    unsigned_less,
+)
 
 OLD, NEW = EXTRA + 3 * ELEMENT, EXTRA + 4 * ELEMENT
 ADD, MIN, MAX, AND, OR, XOR, EXCHANGE, INCREMENT, DECREMENT, SWAP = range(10)
@@ -58,7 +86,7 @@ def divide64(context: int, mask: int, signed: int) -> int:
         if mask >> lane & 1 and b != 0:
             if signed == 0:
                 result = unsigned_divide(a, b)
-            elif a == -a and a != 0 or b == -b:
+            elif (a == -a and a != 0) or b == -b:
                 give_up(context)
             else:
                 result = a // b
@@ -120,7 +148,9 @@ def atomic_step(context: int, lane: int, op: int, size: int, kind: int) -> int:
             store_f64(memory, load_f64(memory) + load_f64(value))
         return 0
     signed = kind == SIGNED
-    result = combine(load_of(memory, size, signed), load_of(value, size, signed), load_of(context + NEW + lane * size, size, signed), op, signed)
+    result = combine(
+        load_of(memory, size, signed), load_of(value, size, signed), load_of(context + NEW + lane * size, size, signed), op, signed
+    )
     if size == 4:
         store32(memory, result)
     else:

@@ -113,7 +113,14 @@ def logic(e: Emitter, ins: Instruction) -> None:
     kind, op = ins.mods[-1], ins.opcode
     if kind == "pred":
         flags = [e.predicate(operand) for operand in ins.operands[1:]]
-        e.put_predicate(ins.operands[0], e.new(f"xor <32 x i1> {flags[0]}, {flags[1] if op != 'not' else 'splat (i1 true)'}" if op in ("xor", "not") else f"{op} <32 x i1> {flags[0]}, {flags[1]}"))
+        e.put_predicate(
+            ins.operands[0],
+            e.new(
+                f"xor <32 x i1> {flags[0]}, {flags[1] if op != 'not' else 'splat (i1 true)'}"
+                if op in ("xor", "not")
+                else f"{op} <32 x i1> {flags[0]}, {flags[1]}"
+            ),
+        )
         return
     only(ins, *KINDS)
     size = int(kind[1:])
@@ -201,10 +208,16 @@ def _prmt(e: Emitter, ins: Instruction) -> None:
 def _bfe(e: Emitter, ins: Instruction, kind: str, size: int) -> None:
     t, signed = vector(64), kind[0] == "s"
     value = extend(e, e.get(ins.operands[1], kind), size, 64, signed)
-    position, length = (e.resize(e.new(f"and {vector(32)} {e.get(operand, 'u32')}, splat (i32 255)"), 32, 64) for operand in ins.operands[2:4])
+    position, length = (
+        e.resize(e.new(f"and {vector(32)} {e.get(operand, 'u32')}, splat (i32 255)"), 32, 64) for operand in ins.operands[2:4]
+    )
 
     def clip(amount: str) -> str:
-        return e.binary("smin", t, e.binary("smax", t, amount, "zeroinitializer"), "splat (i64 63)") if signed else e.binary("umin", t, amount, "splat (i64 63)")
+        return (
+            e.binary("smin", t, e.binary("smax", t, amount, "zeroinitializer"), "splat (i64 63)")
+            if signed
+            else e.binary("umin", t, amount, "splat (i64 63)")
+        )
 
     rest = e.new(f"sub {t} splat (i64 64), {length}")
     up, down = clip(e.new(f"sub {t} {e.new(f'sub {t} splat (i64 64), {position}')}, {length}")), clip(rest)

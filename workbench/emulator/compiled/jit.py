@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
 import platform
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ from workbench.emulator.compiled import cache
 from workbench.emulator.compiled.arithmetic import LOOP_NAMES
 from workbench.emulator.compiled.emitter import EXPORTED
 
-_LOCK = threading.RLock()
+KERNEL_LEVEL = 0  # LLVM's code generation level for kernels: 1 takes twice as long
+
+_LOCK = threading.Lock()
 _ENGINES: list[Any] = []  # code lives as long as its engine
 
 
@@ -31,7 +35,9 @@ def target() -> Any:
 
 def machine(level: int) -> Any:
     """A code generator for this CPU; level 0 compiles fastest, 3 makes the fastest code."""
-    return target().create_target_machine(cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=level, reloc="pic", codemodel="small")
+    return target().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=level, reloc="pic", codemodel="small"
+    )
 
 
 def why_not() -> str | None:
@@ -49,20 +55,28 @@ def identity() -> str:
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
-    return repr((llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), llvmlite.__version__, llvm.llvm_version_info, digest.hexdigest()))
+    return repr(
+        (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), llvmlite.__version__, llvm.llvm_version_info, digest.hexdigest())
+    )
 
 
 def compile_object(text: str, level: int, *, passes: bool) -> bytes:
-    """Object code of IR text; `passes` runs LLVM's optimisations before code is made."""
-    with _LOCK:
-        module = llvm.parse_assembly(text)
-        generator = machine(level)
-        if passes:
-            options = llvm.create_pipeline_tuning_options(speed_level=level)
-            options.loop_vectorization = options.slp_vectorization = True
-            builder = llvm.create_pass_builder(generator, options)
-            builder.getModulePassManager().run(module, builder)
-        return bytes(generator.emit_object(module))
+    """Object code of IR text; `passes` runs LLVM's optimisations before code is made. Threads may do this at the same time."""
+    module = llvm.parse_assembly(text, llvm.create_context())
+    generator = machine(level)
+    if passes:
+        options = llvm.create_pipeline_tuning_options(speed_level=level)
+        options.loop_vectorization = options.slp_vectorization = True
+        builder = llvm.create_pass_builder(generator, options)
+        builder.getModulePassManager().run(module, builder)
+    return bytes(generator.emit_object(module))
+
+
+def compile_all(texts: list[str]) -> list[bytes]:
+    """Object code of the parts of a kernel, each on a thread of its own."""
+    target()
+    with ThreadPoolExecutor(len(texts)) as pool:
+        return list(pool.map(lambda text: compile_object(text, KERNEL_LEVEL, passes=False), texts))
 
 
 def load_object(code: bytes, *names: str) -> list[int]:
@@ -104,20 +118,30 @@ def numpy_loops() -> tuple[int, ...]:
     return tuple(found)
 
 
+def compile_s(instructions: int) -> float:
+    """About how long a kernel takes to compile, the helpers included when they are not loaded yet (measured on two EPYC cores; AVX2 needs more code)."""
+    wide = bool(llvm.get_host_cpu_features().get("avx512f"))
+    helpers = 0.0 if library.cache_info().currsize or cache.load(_helpers_name()) is not None else 0.7
+    return helpers + 0.01 + instructions * (0.00015 if wide else 0.0005)
+
+
+def _helpers_name() -> str:
+    return cache.key("helpers", identity())
+
+
 @functools.cache
 def library() -> tuple[int, ...]:
     """Addresses of the helpers in the order of `EXPORTED`, then of `run_ctas`."""
     from workbench.emulator.compiled import help_memory, help_schedule, help_warp, tiny
 
     assert help_memory and help_schedule and help_warp  # imported so that their helpers are registered
-    name = cache.key("helpers", identity())
+    name = _helpers_name()
     wanted = (*EXPORTED, "run_ctas")
-    code = cache.load(name)
-    if code is not None:
-        try:
-            return tuple(load_object(code, *wanted))
-        except RuntimeError:
-            pass
+    kept = cache.load(name)
+    if kept is not None:
+        with contextlib.suppress(RuntimeError):
+            return tuple(load_object(kept[0], *wanted))
+    target()
     code = compile_object(tiny.translate(), 2, passes=True)
-    cache.save(name, code)
+    cache.save(name, [code])
     return tuple(load_object(code, *wanted))

@@ -14,7 +14,12 @@ NEVER = 1 << 30  # the next block of a warp that cannot run
 HELPER_TABLE = 0  # addresses of the helpers that blocks call, 64 of them
 BLOCKS, KINDS, SIZES = 512, 520, 528  # per block: function, what it ends with (see END_*), instructions
 TABLE, TABLE_COUNT, RECENT = 536, 544, 552  # allocations (ENTRY_*), how many, the one used last
-COUNTING, COUNTS, GUARDED, ROWS = 560, 568, 576, 584  # whether memory is counted; lanes per block; lanes per guarded instruction; memory rows
+COUNTING, COUNTS, GUARDED, ROWS = (
+    560,
+    568,
+    576,
+    584,
+)  # whether memory is counted; lanes per block; lanes per guarded instruction; memory rows
 FAULT, STEP_LIMIT = 592, 600
 SHARED_LIMIT, LOCAL_STRIDE, PARAMS, SYMBOLS = 608, 616, 624, 632
 BLOCK_X, BLOCK_Y, BLOCK_Z, GRID_X, GRID_Y, GRID_Z = 640, 648, 656, 664, 672, 680

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.emulator.compiled import help_warp
 from workbench.emulator.compiled.arithmetic import only
-from workbench.emulator.compiled.emitter import Emitter, vector
+from workbench.emulator.compiled.emitter import Emitter, parts, vector
 from workbench.emulator.compiled.flow import ORDERED, Unsupported
 from workbench.emulator.compiled.layout import ADDRESS, DATA, ELEMENT, EXTRA, PARAMS
 from workbench.emulator.ptx import Imm, Instruction, Mem, Reg
@@ -25,13 +25,17 @@ def _shape(ins: Instruction) -> tuple[str, int, int]:
     space = next((mod for mod in ins.mods if mod in SPACES), "generic")
     if space == "const" or ins.mods[-1] not in KINDS:
         raise Unsupported(ins.text)
-    return space, (2 if ins.mods[-1] == "bf16" else int(ins.mods[-1][1:]) // 8), next((VECTORS[mod] for mod in ins.mods if mod in VECTORS), 1)
+    return (
+        space,
+        (2 if ins.mods[-1] == "bf16" else int(ins.mods[-1][1:]) // 8),
+        next((VECTORS[mod] for mod in ins.mods if mod in VECTORS), 1),
+    )
 
 
 def load(e: Emitter, ins: Instruction, number: int) -> None:
     """ld and ldu."""
     space, size, count = _shape(ins)
-    targets = getattr(ins.operands[0], "items", (ins.operands[0],))
+    targets = parts(ins.operands[0])
     source = ins.operands[1]
     if not isinstance(source, Mem) or size * count > 32 or len(targets) != count:
         raise Unsupported(ins.text)
@@ -48,7 +52,7 @@ def load(e: Emitter, ins: Instruction, number: int) -> None:
 
 
 def _load_param(e: Emitter, ins: Instruction, source: Mem, size: int) -> None:
-    targets = getattr(ins.operands[0], "items", (ins.operands[0],))
+    targets = parts(ins.operands[0])
     if source.base not in e.params or not isinstance(source.base, str):
         raise Unsupported(ins.text)
     length = next(length for name, length, _ in e.kernel.params if name == source.base)
@@ -64,7 +68,7 @@ def _load_param(e: Emitter, ins: Instruction, source: Mem, size: int) -> None:
 def store(e: Emitter, ins: Instruction, number: int) -> None:
     """st."""
     space, size, count = _shape(ins)
-    sources = getattr(ins.operands[1], "items", (ins.operands[1],))
+    sources = parts(ins.operands[1])
     if space == "param" or size * count > 32 or len(sources) != count:
         raise Unsupported(ins.text)
     e.store(vector(64), e.address(ins.operands[0], space), "context", ADDRESS)
@@ -89,7 +93,9 @@ def atomic(e: Emitter, ins: Instruction, number: int) -> None:
     if op == "cas":
         e.store(vector(8 * size), e.get(operands[2], kind), "context", help_warp.NEW)
     number_class = help_warp.FLOAT if floating else help_warp.SIGNED if kind[0] == "s" else help_warp.UNSIGNED
-    e.helper("atomic", "%context_", "%warp_", e.now[0], number, ("global", "shared", "generic").index(space), OPERATIONS[op], size, number_class)
+    e.helper(
+        "atomic", "%context_", "%warp_", e.now[0], number, ("global", "shared", "generic").index(space), OPERATIONS[op], size, number_class
+    )
     if ins.opcode == "atom":
         e.put(ins.operands[0], e.load(vector(8 * size), "context", EXTRA), 8 * size)
 

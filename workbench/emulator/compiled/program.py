@@ -40,32 +40,56 @@ COUNTED: dict[str, Callable[[Emitter, Instruction, int], None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A kernel's IR and what its launches need to know."""
+    """How a kernel is cut up and laid out: all that its launches need to know besides the code."""
 
-    text: str
-    blocks: tuple[tuple[int, int], ...]  # instructions [first, last) of each block
-    barriers: tuple[bool, ...]  # whether the block ends with one
-    scope: str  # see flow.scope
+    kernel: Kernel
+    blocks: list[Block]
+    slots: dict[str, int]  # offsets of registers in a warp's record
     warp_bytes: int
     params: dict[str, int]  # offsets in the parameter buffer
     symbols: dict[str, int]  # positions in the symbol table
+    scope: str  # see flow.scope
+
+    @property
+    def barriers(self) -> list[bool]:
+        """Whether each block ends with a barrier."""
+        return [self.kernel.instructions[block.last - 1].opcode in ("bar", "barrier") for block in self.blocks]
 
 
-def translate(kernel: Kernel, symbols: tuple[str, ...]) -> Program:
-    """The program of a kernel; raises `Unsupported`, naming the instruction, when it has one that is not known here."""
+def plan(kernel: Kernel, symbols: tuple[str, ...]) -> Program:
+    """The program of a kernel; raises `Unsupported` for register types that are not known here."""
     blocks = blocks_of(kernel)
     slots, size = slots_of(kernel, blocks)
     params, at = {}, 0
     for name, length, _ in kernel.params:
         params[name], at = at, at + -(-length // 16) * 16
-    declared: set[str] = set()
-    places = {name: n for n, name in enumerate(symbols)}
-    starts = {block.first: block.number for block in blocks}
-    functions = [_function(kernel, block, starts, Emitter(kernel, slots, places, declared, params)) for block in blocks]
-    table = f"@blocks = constant [{len(blocks)} x ptr] [{', '.join(f'ptr @b{block.number}' for block in blocks)}]\n"
-    ends = tuple(kernel.instructions[block.last - 1].opcode in ("bar", "barrier") for block in blocks)
-    text = "\n".join([*sorted(declared), *functions, table])
-    return Program(text, tuple((block.first, block.last) for block in blocks), ends, scope(kernel), size, params, places)
+    return Program(kernel, blocks, slots, size, params, {name: n for n, name in enumerate(symbols)}, scope(kernel))
+
+
+def translate(program: Program, parts: int) -> list[str]:
+    """The IR in up to `parts` modules of about the same size, each with a table `blocks` of its functions in order and their `count`.
+
+    Raises `Unsupported`, naming the instruction, when there is one that is not known here.
+    """
+    starts = {block.first: block.number for block in program.blocks}
+    functions, needs = [], []
+    for block in program.blocks:
+        declared: set[str] = set()
+        functions.append(
+            _function(program.kernel, block, starts, Emitter(program.kernel, program.slots, program.symbols, declared, program.params))
+        )
+        needs.append(declared)
+    total, texts, first = sum(map(len, functions)), [], 0
+    for part in range(parts):
+        last, size = first, 0
+        while last < len(functions) and (part == parts - 1 or size < total / parts):
+            size, last = size + len(functions[last]), last + 1
+        if last > first:
+            names = ", ".join(f"ptr @b{n}" for n in range(first, last))
+            table = f"@blocks = constant [{last - first} x ptr] [{names}]\n@count = constant i64 {last - first}\n"
+            texts.append("\n".join([*sorted(set().union(*needs[first:last])), *functions[first:last], table]))
+        first = last
+    return texts
 
 
 def _function(kernel: Kernel, block: Block, starts: dict[int, int], e: Emitter) -> str:

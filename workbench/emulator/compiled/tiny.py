@@ -11,15 +11,36 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+Helper = TypeVar("Helper", bound=Callable[..., int])
 HELPERS: dict[str, Callable[..., Any]] = {}
-WORDS = {"load8": "i8", "load16": "i16", "load32": "i32", "load64": "i64", "store8": "i8", "store16": "i16", "store32": "i32", "store64": "i64"}
+WORDS = {
+    "load8": "i8",
+    "load16": "i16",
+    "load32": "i32",
+    "load64": "i64",
+    "store8": "i8",
+    "store16": "i16",
+    "store32": "i32",
+    "store64": "i64",
+}
 FLOATS = {"load_f16": "half", "load_f32": "float", "load_f64": "double", "store_f16": "half", "store_f32": "float", "store_f64": "double"}
-INTEGER_OPS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "sdiv", ast.Mod: "srem", ast.LShift: "shl", ast.RShift: "ashr", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor"}
+INTEGER_OPS = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.FloorDiv: "sdiv",
+    ast.Mod: "srem",
+    ast.LShift: "shl",
+    ast.RShift: "ashr",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+}
 FLOAT_OPS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
 INTEGER_TESTS = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "slt", ast.LtE: "sle", ast.Gt: "sgt", ast.GtE: "sge"}
-BINARY = {"unsigned_less": "icmp ult", "unsigned_divide": "udiv", "unsigned_rest": "urem", "shift_right": "lshr"}
+BINARY = {"unsigned_less": "icmp ult", "unsigned_divide": "udiv"}
 DECLARATIONS = """
 declare i64 @llvm.ctpop.i64(i64)
 declare i64 @llvm.cttz.i64(i64, i1)
@@ -27,20 +48,23 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
 
 
-def helper(function: Callable[..., Any]) -> Callable[..., Any]:
+def helper(function: Helper) -> Helper:
     """Register a function of the subset; it is only ever compiled."""
     HELPERS[function.__name__] = function
     return function
 
 
-def _compiled_only(*_: Any) -> Any:
+def _whole(*_: object) -> int:
     raise NotImplementedError("this exists in compiled code only")
 
 
-load8 = load16 = load32 = load64 = store8 = store16 = store32 = store64 = _compiled_only
-load_f16 = load_f32 = load_f64 = store_f16 = store_f32 = store_f64 = _compiled_only
-unsigned_less = unsigned_divide = unsigned_rest = shift_right = _compiled_only
-popcount = lowest_bit = fill = call2 = call4 = fma80 = _compiled_only
+def _real(*_: object) -> float:
+    raise NotImplementedError("this exists in compiled code only")
+
+
+load8 = load16 = load32 = load64 = store8 = store16 = store32 = store64 = store_f16 = store_f32 = store_f64 = _whole
+load_f16 = load_f32 = load_f64 = fma80 = _real
+unsigned_less = unsigned_divide = popcount = lowest_bit = fill = call2 = call4 = _whole
 
 
 class _Function:
@@ -210,7 +234,7 @@ class _Function:
         if isinstance(node, ast.Compare):
             left, kind = self._value(node.left)
             right, _ = self._value(node.comparators[0])
-            return self._new(f"icmp {INTEGER_TESTS[type(node.ops[0])]} {kind} {left}, {right}"), "i1"  # type: ignore[index]
+            return self._new(f"icmp {INTEGER_TESTS[type(node.ops[0])]} {kind} {left}, {right}"), "i1"
         if isinstance(node, ast.IfExp):
             return self._conditional(node)
         if isinstance(node, ast.Call):

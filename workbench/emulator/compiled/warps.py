@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.emulator.compiled.arithmetic import only
-from workbench.emulator.compiled.emitter import Emitter, vector
+from workbench.emulator.compiled.emitter import Emitter, parts, vector
 from workbench.emulator.compiled.flow import Unsupported
 from workbench.emulator.compiled.layout import ADDRESS, DATA, ELEMENT, EXTRA
 from workbench.emulator.ptx import Instruction, Mem, Reg, Vec
@@ -18,7 +18,7 @@ def shuffle(e: Emitter, ins: Instruction) -> None:
     only(ins, "sync", "up", "down", "bfly", "idx", "b32")
     t = vector(32)
     mode = next(mod for mod in ins.mods if mod in ("up", "down", "bfly", "idx"))
-    targets = getattr(ins.operands[0], "items", (ins.operands[0],))
+    targets = parts(ins.operands[0])
     amount = e.new(f"and {t} {e.get(ins.operands[2], 'u32')}, splat (i32 31)")
     c = e.get(ins.operands[3], "u32")
     segment = e.new(f"and {t} {e.new(f'lshr {t} {c}, splat (i32 8)')}, splat (i32 31)")
@@ -94,7 +94,7 @@ def elect(e: Emitter, ins: Instruction) -> None:
 def load_matrix(e: Emitter, ins: Instruction, number: int) -> None:
     """ldmatrix of 8 x 8 tiles."""
     count, trans = _tiles(ins)
-    targets = getattr(ins.operands[0], "items", (ins.operands[0],))
+    targets = parts(ins.operands[0])
     if not isinstance(ins.operands[1], Mem):
         raise Unsupported(ins.text)
     e.store(vector(64), e.address(ins.operands[1], "shared"), "context", ADDRESS)
@@ -106,7 +106,7 @@ def load_matrix(e: Emitter, ins: Instruction, number: int) -> None:
 def store_matrix(e: Emitter, ins: Instruction, number: int) -> None:
     """stmatrix of 8 x 8 tiles."""
     count, trans = _tiles(ins)
-    sources = getattr(ins.operands[1], "items", (ins.operands[1],))
+    sources = parts(ins.operands[1])
     e.store(vector(64), e.address(ins.operands[0], "shared"), "context", ADDRESS)
     for n, source in enumerate(sources):
         e.store(vector(32), e.get(source, "b32"), "context", EXTRA + ELEMENT * n)
@@ -129,8 +129,8 @@ def multiply(e: Emitter, ins: Instruction) -> None:
     if k not in INNER[kinds[1]] or kinds[3] != kinds[0]:
         raise Unsupported(ins.text)
     for operand, base in zip(ins.operands[1:4], (DATA, EXTRA, EXTRA + 2 * ELEMENT), strict=True):
-        for n, item in enumerate(getattr(operand, "items", (operand,))):
+        for n, item in enumerate(parts(operand)):
             e.store(vector(32), e.get(item, "b32"), "context", base + ELEMENT * n)
     e.helper("multiply", "%context_", e.now[0], k, MULTIPLIED[kinds[1]], int(kinds[0] == "f16"))
-    for n, item in enumerate(getattr(ins.operands[0], "items", (ins.operands[0],))):
+    for n, item in enumerate(parts(ins.operands[0])):
         e.put(item, e.load(vector(32), "context", EXTRA + 2 * ELEMENT + ELEMENT * n), 32)
