@@ -8,6 +8,7 @@ the change happens does not show in any result.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING
@@ -23,12 +24,25 @@ from workbench.errors import UserError
 if TYPE_CHECKING:
     from workbench.emulator.compiled.engine import CompiledKernel
 
+VARIABLE = "CUTEGEN_EMULATOR_ENGINE"
+_INHERITED: list[str] = []
 ENGINES = ("auto", "numpy", "compiled")
+
+
+def warm() -> None:
+    """Load what compiled launches share, before a process is forked that may not read the disk; note the environment, which it loses."""
+    _INHERITED[:] = [os.environ[VARIABLE]] if VARIABLE in os.environ else []
+    with contextlib.suppress(ImportError, RuntimeError):
+        from workbench.emulator.compiled import engine, jit, program
+
+        if engine and program and jit.why_not() is None:
+            jit.library()
+            jit.numpy_loops()
 
 
 def chosen(engine: str | None) -> str:
     """The engine to use; UserError for a name that there is not."""
-    name = engine or os.environ.get("CUTEGEN_EMULATOR_ENGINE") or "auto"
+    name = engine or os.environ.get(VARIABLE) or (_INHERITED[-1] if _INHERITED else "auto")
     if name not in ENGINES:
         raise UserError(f"the emulator has no engine {name!r}: {', '.join(ENGINES)}")
     return name
