@@ -69,6 +69,7 @@ class Emitter:
         self.count = 0
         self.now = ("%mask", "%lanes")
         self.guarded = False
+        self.based = ""  # the value that BASE holds
 
     # ---- text ----------------------------------------------------------------------------------------------------------
     def new(self, line: str) -> str:
@@ -237,6 +238,16 @@ class Emitter:
             table = self.kernel.shared if space == "shared" else self.kernel.local
             return f"splat (i64 {table.get(operand.base, self.kernel.shared_bytes) + operand.offset})"
         return self.new(f"add {vector(64)} {base}, splat (i64 {operand.offset})") if operand.offset else base
+
+    def base(self, operand: object, space: str) -> int:
+        """Put the lanes' addresses without their offset in BASE, unless they are there already; the offset."""
+        if not isinstance(operand, Mem):
+            raise Unsupported(f"address {operand}")
+        source = self.read(operand.base.name) if isinstance(operand.base, Reg) else str(operand.base)
+        if self.based != source:
+            self.store(vector(64), self.address(Mem(operand.base, 0), space), "context", layout.BASE)
+            self.based = source
+        return operand.offset
 
     def symbol(self, name: str, size: int) -> str:
         """The address of a variable of the module, or the offset of one in shared or local memory."""

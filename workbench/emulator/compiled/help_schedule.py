@@ -14,6 +14,7 @@ from workbench.emulator.compiled.layout import (
     BLOCK_X,
     BLOCK_Y,
     BLOCKS,
+    COUNTS,
     CTA,
     CTA_BYTES,
     CTA_WARPS,
@@ -82,8 +83,18 @@ def choose(warp: int) -> int:
 
 
 @helper
-def advance(warp: int, taken: int, target: int, after: int) -> int:
-    """The lanes of MASK go on: those in `taken` at block `target`, the others at `after`."""
+def count_lanes(context: int, warp: int, block: int) -> int:
+    """Count the lanes that have run a block."""
+    place = load64(context + COUNTS) + 8 * block
+    store64(place, load64(place) + popcount(load64(warp + MASK)))
+    return 0
+
+
+@helper
+def advance(context: int, warp: int, block: int, taken: int, target: int) -> int:
+    """The lanes of MASK have run `block` and go on: those in `taken` at block `target`, the others at the next one."""
+    count_lanes(context, warp, block)
+    after = block + 1
     mask = load64(warp + MASK)
     if load64(warp + UNIFORM):
         if taken == mask:
@@ -99,8 +110,10 @@ def advance(warp: int, taken: int, target: int, after: int) -> int:
 
 
 @helper
-def leave(warp: int, taken: int, after: int) -> int:
-    """The lanes of `taken` exit."""
+def leave(context: int, warp: int, block: int, taken: int) -> int:
+    """The lanes of `taken` exit at the end of `block`."""
+    count_lanes(context, warp, block)
+    after = block + 1
     store64(warp + ALIVE, load64(warp + ALIVE) & ~taken)
     mask = load64(warp + MASK)
     for lane in range(32):
@@ -110,8 +123,10 @@ def leave(warp: int, taken: int, after: int) -> int:
 
 
 @helper
-def park(warp: int, taken: int, number: int, count: int, arrive: int, after: int) -> int:
-    """The lanes of `taken` reach barrier `number`, for `count` threads (0 = all of the CTA)."""
+def park(context: int, warp: int, block: int, taken: int, number: int, count: int, arrive: int) -> int:
+    """The lanes of `taken` reach barrier `number` at the end of `block`, for `count` threads (0 = all of the CTA)."""
+    count_lanes(context, warp, block)
+    after = block + 1
     mask = load64(warp + MASK)
     for lane in range(32):
         if mask >> lane & 1:

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from workbench.emulator.compiled.help_count import count_matrix_rows, count_sectors, count_wavefronts
-from workbench.emulator.compiled.help_memory import generic_access, give_up, global_read, global_write, shared_read, shared_write
+from workbench.emulator.compiled.help_memory import (
+    add_offset,
+    generic_access,
+    give_up,
+    global_read,
+    global_write,
+    shared_read,
+    shared_write,
+)
 from workbench.emulator.compiled.layout import (
     ADDRESS,
     DATA,
@@ -196,11 +204,12 @@ def atomic(context: int, warp: int, mask: int, spec: int, space: int, op: int, s
 
 
 @helper
-def matrix_load(context: int, warp: int, mask: int, spec: int, count: int, trans: int) -> int:
+def matrix_load(context: int, warp: int, mask: int, spec: int, count: int, trans: int, offset: int) -> int:
     """ldmatrix: `count` tiles of 8 x 8 16-bit elements, row addresses in ADDRESS; fragment n in DATA + n * ELEMENT."""
     if mask != 0xFFFF_FFFF:
         return give_up(context) if mask else 0
     rows = (1 << 8 * count) - 1
+    add_offset(context, offset)
     count_matrix_rows(context, spec, count)
     shared_read(context, warp, rows, 4, 4)
     if load64(context + FAULT) != 0:
@@ -220,7 +229,7 @@ def matrix_load(context: int, warp: int, mask: int, spec: int, count: int, trans
 
 
 @helper
-def matrix_store(context: int, warp: int, mask: int, spec: int, count: int, trans: int) -> int:
+def matrix_store(context: int, warp: int, mask: int, spec: int, count: int, trans: int, offset: int) -> int:
     """stmatrix: the reverse of matrix_load, fragments in EXTRA."""
     if mask != 0xFFFF_FFFF:
         return give_up(context) if mask else 0
@@ -235,6 +244,7 @@ def matrix_store(context: int, warp: int, mask: int, spec: int, count: int, tran
             else:
                 place_half(context, 8 * n + row, column, value)
                 place_half(context, 8 * n + row, column + 1, value >> 16)
+    add_offset(context, offset)
     count_matrix_rows(context, spec, count)
     return shared_write(context, warp, (1 << 8 * count) - 1, 4, 4)
 

@@ -31,6 +31,7 @@ STEPS = 800
 LOOPS = 816  # numpy's inner loops: (function, data) each
 LOOP_ARGUMENTS, LOOP_COUNT, LOOP_STEPS = 928, 944, 952
 ADDRESS, DATA, EXTRA, TEMP = 1024, 1280, 3328, 5376  # what blocks and helpers pass to each other; TEMP is for helpers alone
+BASE = 18_432  # addresses to which an access adds its offset
 CONTEXT_BYTES = 20_480
 ELEMENT = 256  # bytes from one vector in DATA or EXTRA to the next
 

@@ -42,8 +42,8 @@ def load(e: Emitter, ins: Instruction, number: int) -> None:
     if space == "param":
         _load_param(e, ins, source, size)
         return
-    e.store(vector(64), e.address(source, space), "context", ADDRESS)
-    e.helper(f"access_{space}", "%context_", "%warp_", e.now[0], number, size, count, 0)
+    offset = e.base(source, space)
+    e.helper(f"access_{space}", "%context_", "%warp_", e.now[0], number, size, count, 0, offset)
     for n, target in enumerate(targets):
         value = e.load(vector(8 * size), "context", DATA + ELEMENT * n)
         if size == 1:
@@ -71,10 +71,10 @@ def store(e: Emitter, ins: Instruction, number: int) -> None:
     sources = parts(ins.operands[1])
     if space == "param" or size * count > 32 or len(sources) != count:
         raise Unsupported(ins.text)
-    e.store(vector(64), e.address(ins.operands[0], space), "context", ADDRESS)
+    offset = e.base(ins.operands[0], space)
     for n, source in enumerate(sources):
         e.store(vector(8 * size), e.get(source, f"b{8 * size}"), "context", DATA + ELEMENT * n)
-    e.helper(f"access_{space}", "%context_", "%warp_", e.now[0], number, size, count, 1)
+    e.helper(f"access_{space}", "%context_", "%warp_", e.now[0], number, size, count, 1, offset)
 
 
 def atomic(e: Emitter, ins: Instruction, number: int) -> None:

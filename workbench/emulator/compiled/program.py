@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from workbench.emulator.compiled import arithmetic, convert, integers, memory, warps
-from workbench.emulator.compiled.emitter import Emitter, count_up
+from workbench.emulator.compiled.emitter import Emitter
 from workbench.emulator.compiled.flow import Block, Unsupported, blocks_of, scope, slots_of
-from workbench.emulator.compiled.layout import BARRIERS, COUNTS, MASK
+from workbench.emulator.compiled.layout import BARRIERS, MASK
 from workbench.emulator.ptx import Imm, Instruction, Kernel
 
 FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
@@ -99,8 +99,6 @@ def _function(kernel: Kernel, block: Block, starts: dict[int, int], e: Emitter) 
     e.do("%mask = load i64, ptr %place")
     e.do("%mask_ = trunc i64 %mask to i32")
     e.do("%lanes = bitcast i32 %mask_ to <32 x i1>")
-    row = e.load("ptr", "context", COUNTS)
-    count_up(e, e.new(f"getelementptr i8, ptr {row}, i64 {8 * block.number}"), "%mask")
     last = kernel.instructions[block.last - 1]
     ended = last.opcode in ("bra", "ret", "exit", "bar", "barrier", "trap", "brx")
     for number in range(block.first, block.last - ended):
@@ -127,18 +125,18 @@ def _instruction(e: Emitter, ins: Instruction, number: int) -> None:
 
 def _end(starts: dict[int, int], block: Block, e: Emitter, ins: Instruction | None, taken: str) -> None:
     """Where the lanes go on."""
-    after = block.number + 1
+    here = ("%context_", "%warp_", block.number)
     if ins is None:
-        e.helper("advance", "%warp_", 0, 0, after)
+        e.helper("advance", *here, 0, 0)
     elif ins.opcode == "bra":
-        e.helper("advance", "%warp_", taken, starts.get(ins.target, len(starts)), after)
+        e.helper("advance", *here, taken, starts.get(ins.target, len(starts)))
     elif ins.opcode in ("ret", "exit"):
-        e.helper("leave", "%warp_", taken, after)
+        e.helper("leave", *here, taken)
     elif ins.opcode in ("bar", "barrier"):
-        _barrier(e, ins, taken, after)
+        _barrier(e, ins, taken, here)
     elif ins.opcode == "trap":
         stop = e.new(f"icmp ne i64 {taken}, 0")
-        e.helper("advance", "%warp_", 0, 0, after)
+        e.helper("advance", *here, 0, 0)
         e.do(f"br i1 {stop}, label %trapped, label %done")
         e.lines.append("trapped:")
         e.helper("give_up", "%context_")
@@ -148,13 +146,13 @@ def _end(starts: dict[int, int], block: Block, e: Emitter, ins: Instruction | No
         raise Unsupported(ins.text)
 
 
-def _barrier(e: Emitter, ins: Instruction, taken: str, after: int) -> None:
+def _barrier(e: Emitter, ins: Instruction, taken: str, here: tuple[str, str, int]) -> None:
     if "cluster" in ins.mods or "warp" in ins.mods:
-        e.helper("advance", "%warp_", 0, 0, after)
+        e.helper("advance", *here, 0, 0)
         return
     arithmetic.only(ins, "sync", "arrive", "cta", "aligned")
     number = ins.operands[0] if ins.operands else Imm(0)
     count = ins.operands[1] if len(ins.operands) > 1 else Imm(0)
     if not isinstance(number, Imm) or not isinstance(count, Imm) or not 0 <= int(number.value) < BARRIERS or len(ins.operands) > 2:
         raise Unsupported(ins.text)
-    e.helper("park", "%warp_", taken, int(number.value), int(count.value), int("arrive" in ins.mods), after)
+    e.helper("park", *here, taken, int(number.value), int(count.value), int("arrive" in ins.mods))

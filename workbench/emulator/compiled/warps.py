@@ -5,8 +5,8 @@ from __future__ import annotations
 from workbench.emulator.compiled.arithmetic import only
 from workbench.emulator.compiled.emitter import Emitter, parts, vector
 from workbench.emulator.compiled.flow import Unsupported
-from workbench.emulator.compiled.layout import ADDRESS, DATA, ELEMENT, EXTRA
-from workbench.emulator.ptx import Instruction, Mem, Reg, Vec
+from workbench.emulator.compiled.layout import DATA, ELEMENT, EXTRA
+from workbench.emulator.ptx import Instruction, Reg, Vec
 
 LANE = "<" + ", ".join(f"i32 {n}" for n in range(32)) + ">"
 MULTIPLIED = {"f16": 0, "bf16": 1, "tf32": 2}
@@ -95,10 +95,8 @@ def load_matrix(e: Emitter, ins: Instruction, number: int) -> None:
     """ldmatrix of 8 x 8 tiles."""
     count, trans = _tiles(ins)
     targets = parts(ins.operands[0])
-    if not isinstance(ins.operands[1], Mem):
-        raise Unsupported(ins.text)
-    e.store(vector(64), e.address(ins.operands[1], "shared"), "context", ADDRESS)
-    e.helper("matrix_load", "%context_", "%warp_", e.now[0], number, count, trans)
+    offset = e.base(ins.operands[1], "shared")
+    e.helper("matrix_load", "%context_", "%warp_", e.now[0], number, count, trans, offset)
     for n, target in enumerate(targets):
         e.put(target, e.load(vector(32), "context", DATA + ELEMENT * n), 32)
 
@@ -107,10 +105,10 @@ def store_matrix(e: Emitter, ins: Instruction, number: int) -> None:
     """stmatrix of 8 x 8 tiles."""
     count, trans = _tiles(ins)
     sources = parts(ins.operands[1])
-    e.store(vector(64), e.address(ins.operands[0], "shared"), "context", ADDRESS)
+    offset = e.base(ins.operands[0], "shared")
     for n, source in enumerate(sources):
         e.store(vector(32), e.get(source, "b32"), "context", EXTRA + ELEMENT * n)
-    e.helper("matrix_store", "%context_", "%warp_", e.now[0], number, count, trans)
+    e.helper("matrix_store", "%context_", "%warp_", e.now[0], number, count, trans, offset)
 
 
 def _tiles(ins: Instruction) -> tuple[int, int]:
