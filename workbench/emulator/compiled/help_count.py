@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.emulator.compiled.layout import ADDRESS, COUNTING, ROW_BYTES, ROWS, TEMP
-from workbench.emulator.compiled.tiny import fill, helper, load64, lowest_bit, popcount, store64
+from workbench.emulator.compiled.tiny import fill, helper, highest_bit, load64, lowest_bit, popcount, store64
 
 SECTOR, BANKS, WORD = 32, 32, 4
 KEYS = TEMP  # up to 32 sorted keys
@@ -66,10 +66,28 @@ def add_row(context: int, spec: int, size: int, requests: int, units: int, ideal
 
 
 @helper
+def regular(context: int, mask: int, size: int) -> int:
+    """Whether all active lanes have one address, or all 32 lanes have addresses one after another."""
+    first: int = load64(context + ADDRESS + 8 * lowest_bit(mask))
+    apart = 0
+    unlike = 0
+    for lane in range(32):
+        at: int = load64(context + ADDRESS + 8 * lane)
+        unlike |= at ^ first if mask >> lane & 1 else 0
+        apart |= at ^ (first + lane * size)
+    return unlike == 0 or (apart == 0 and mask == 0xFFFF_FFFF)
+
+
+@helper
 def count_sectors(context: int, mask: int, spec: int, size: int) -> int:
     """One request to global memory: 32-byte sectors, and how few the distinct bytes would need."""
     if load64(context + COUNTING) == 0:
         return 0
+    if regular(context, mask, size):
+        first: int = load64(context + ADDRESS + 8 * lowest_bit(mask))
+        last: int = load64(context + ADDRESS + 8 * highest_bit(mask))
+        bytes_needed = last - first + size
+        return add_row(context, spec, popcount(mask) * size, 1, (last >> 5) - (first >> 5) + 1, (bytes_needed + SECTOR - 1) // SECTOR)
     pieces = distinct(context, mask, lowest_bit(size))
     return add_row(context, spec, popcount(mask) * size, 1, distinct(context, mask, 5), (pieces * size + SECTOR - 1) // SECTOR)
 
@@ -118,6 +136,9 @@ def count_wavefronts(context: int, mask: int, spec: int, size: int) -> int:
     if load64(context + COUNTING) == 0:
         return 0
     parts = size // WORD if size >= WORD else 1
+    if regular(context, mask, size):
+        groups = ((popcount(mask) - 1) * parts >> 5) + 1
+        return add_row(context, spec, popcount(mask) * size, 1, groups, groups)
     units = 0
     ideal = 0
     fresh = 0
@@ -126,8 +147,8 @@ def count_wavefronts(context: int, mask: int, spec: int, size: int) -> int:
     clear_banks(context)
     left = mask
     while left != 0:
-        if position * parts // 32 != group:
-            group = position * parts // 32
+        if position * parts >> 5 != group:
+            group = position * parts >> 5
             units += worst_bank(context)
             ideal += (fresh + BANKS - 1) // BANKS
             fresh = 0

@@ -273,17 +273,18 @@ def multiply(context: int, mask: int, k: int, kind: int, half: int) -> int:
     """mma m16n8: A in DATA, B in EXTRA, C in EXTRA + 2 ELEMENT (fragments as in the PTX ISA); D replaces C. Sums run over k in rising order."""
     if mask != 0xFFFF_FFFF:
         return give_up(context) if mask else 0
-    per = 1 if kind == 2 else 2
+    shift = 0 if kind == 2 else 1  # a register holds 1 << shift elements
+    odd = (1 << shift) - 1
     for lane in range(32):
         group = lane >> 2
-        inner = (lane & 3) * per
-        for e in range(k // 2):
-            register = e // per
-            at = context + DATA + ELEMENT * register + 4 * lane + (4 // per) * (e % per)
-            decode(context + A_FLOATS + 4 * ((group + 8 * (register % 2)) * k + inner + e % per + 4 * per * (register // 2)), at, kind)
-        for e in range(k // 4):
-            at = context + EXTRA + ELEMENT * (e // per) + 4 * lane + (4 // per) * (e % per)
-            decode(context + B_FLOATS + 4 * ((inner + e % per + 4 * per * (e // per)) * 8 + group), at, kind)
+        inner = (lane & 3) << shift
+        for e in range(k >> 1):
+            register = e >> shift
+            at = context + DATA + ELEMENT * register + 4 * lane + 2 * (e & odd)
+            decode(context + A_FLOATS + 4 * ((group + 8 * (register & 1)) * k + inner + (e & odd) + (4 << shift) * (register >> 1)), at, kind)
+        for e in range(k >> 2):
+            at = context + EXTRA + ELEMENT * (e >> shift) + 4 * lane + 2 * (e & odd)
+            decode(context + B_FLOATS + 4 * ((inner + (e & odd) + (4 << shift) * (e >> shift)) * 8 + group), at, kind)
     for row in range(16):
         sum_row(context + A_FLOATS + 4 * row * k, context + B_FLOATS, context + C_FLOATS + 32 * row, k)
     for lane in range(32):

@@ -44,6 +44,7 @@ BINARY = {"unsigned_less": "icmp ult", "unsigned_divide": "udiv"}
 DECLARATIONS = """
 declare i64 @llvm.ctpop.i64(i64)
 declare i64 @llvm.cttz.i64(i64, i1)
+declare i64 @llvm.ctlz.i64(i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
 
@@ -64,7 +65,7 @@ def _real(*_: object) -> float:
 
 load8 = load16 = load32 = load64 = store8 = store16 = store32 = store64 = store_f16 = store_f32 = store_f64 = _whole
 load_f16 = load_f32 = load_f64 = fma80 = _real
-unsigned_less = unsigned_divide = popcount = lowest_bit = fill = call2 = call4 = _whole
+unsigned_less = unsigned_divide = popcount = lowest_bit = highest_bit = fill = call2 = call4 = _whole
 
 
 class _Function:
@@ -228,6 +229,8 @@ class _Function:
             return str(int(self.globals[node.id])), "i64"
         if isinstance(node, ast.BinOp):
             return self._binary(node)
+        if isinstance(node, ast.BoolOp):
+            return self._conditional(ast.IfExp(node, ast.Constant(1), ast.Constant(0)))
         if isinstance(node, ast.UnaryOp):
             value, kind = self._value(node.operand)
             return (self._new(f"sub i64 0, {value}") if isinstance(node.op, ast.USub) else self._new(f"xor i64 {value}, -1")), kind
@@ -277,6 +280,9 @@ class _Function:
             return self._new(f"call i64 @llvm.ctpop.i64(i64 {values[0]})"), "i64"
         if name == "lowest_bit":
             return self._new(f"call i64 @llvm.cttz.i64(i64 {values[0]}, i1 false)"), "i64"
+        if name == "highest_bit":
+            zeros = self._new(f"call i64 @llvm.ctlz.i64(i64 {values[0]}, i1 false)")
+            return self._new(f"sub i64 63, {zeros}"), "i64"
         if name == "fill":
             self._emit(f"call void @llvm.memset.p0.i64(ptr {self._pointer(values[0])}, i8 {values[1]}, i64 {values[2]}, i1 false)")
             return "0", "i64"
