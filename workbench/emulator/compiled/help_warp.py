@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from workbench.emulator.compiled.help_access import add_offset, generic_access
 from workbench.emulator.compiled.help_count import count_matrix_rows, count_sectors, count_wavefronts
 from workbench.emulator.compiled.help_memory import (
-    add_offset,
-    generic_access,
     give_up,
     global_read,
     global_write,

@@ -132,9 +132,9 @@ def _helpers_name() -> str:
 @functools.cache
 def library() -> tuple[int, ...]:
     """Addresses of the helpers in the order of `EXPORTED`, then of `run_ctas`."""
-    from workbench.emulator.compiled import help_memory, help_schedule, help_warp, tiny
+    from workbench.emulator.compiled import help_access, help_schedule, help_warp, tiny
 
-    assert help_memory and help_schedule and help_warp  # imported so that their helpers are registered
+    assert help_access and help_schedule and help_warp  # imported so that their helpers are registered
     name = _helpers_name()
     wanted = (*EXPORTED, "run_ctas")
     kept = cache.load(name)
