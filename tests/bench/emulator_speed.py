@@ -126,8 +126,8 @@ def measure(title: str, text: str, names: tuple[str, ...], arguments: tuple[torc
             seconds, count = timed(machine, request, memory, engine, threads, times)
             name = "first" if times == 1 and repeats > 1 else engine
             median = statistics.median(seconds)
-            rows.append({"kernel": title, "engine": name, "threads": threads, "seconds": seconds, "median_s": median, "thread_instructions": count, "per_second": count / median})
-            print(f"{title:34} {name:9} {threads} thread{'s' * (threads > 1):1}  {median * 1e3:9.2f} ms  {count / median / 1e6:9.1f} M thread-instructions/s", flush=True)
+            rows.append({"kernel": title, "engine": name, "threads": threads, "seconds": seconds, "median_s": median, "best_s": min(seconds), "load": os.getloadavg()[0], "thread_instructions": count, "per_second": count / median})
+            print(f"{title:34} {name:9} {threads} thread{'s' * (threads > 1):1}  median {median * 1e3:8.2f} ms, best {min(seconds) * 1e3:8.2f} ms  {count / median / 1e6:8.1f} M thread-instructions/s", flush=True)
     return rows
 
 
