@@ -52,7 +52,7 @@ ARRIVED, EXPECTED, FIRST_WARP, CTA_BYTES = 0, 128, 256, 264
 BARRIERS = 16
 
 # ---- how a block ends ------------------------------------------------------------------------------------------------------
-END_PLAIN, END_BARRIER = 0, 1
+END_BARRIER = 1
 
 # ---- why compiled code stopped ---------------------------------------------------------------------------------------------
 GAVE_UP, TOO_LONG = 1, 2  # GAVE_UP: run the launch in the interpreter, which words the fault

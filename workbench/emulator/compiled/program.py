@@ -11,6 +11,7 @@ from workbench.emulator.compiled.flow import Block, Unsupported, blocks_of, scop
 from workbench.emulator.compiled.layout import BARRIERS, MASK
 from workbench.emulator.ptx import Imm, Instruction, Kernel
 
+BLOCK_LIMIT = 10_000  # instructions: unoptimised code keeps about 300 bytes of each on the stack (inferred), of which a thread has 8 MiB
 FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
 
 
@@ -57,8 +58,11 @@ class Program:
 
 
 def plan(kernel: Kernel, symbols: tuple[str, ...]) -> Program:
-    """The program of a kernel; raises `Unsupported` for register types that are not known here."""
+    """The program of a kernel; raises `Unsupported` for register types that are not known here, and for enormous blocks."""
     blocks = blocks_of(kernel)
+    longest = max((block.last - block.first for block in blocks), default=0)
+    if longest > BLOCK_LIMIT:
+        raise Unsupported(f"{longest} instructions with no branch between them")
     slots, size = slots_of(kernel, blocks)
     params, at = {}, 0
     for name, length, _ in kernel.params:
