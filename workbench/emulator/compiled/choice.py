@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 VARIABLE = "CUTEGEN_EMULATOR_ENGINE"
 _INHERITED: list[str] = []
 TRIPS = 16  # how often a loop is taken to run, where nothing is known
-MARGIN = 1.2  # how many times longer than compiling the interpreter must seem to take for compiling to come first
+MARGIN = 1.0  # how many times longer than compiling the interpreter must seem to take for compiling to come first
 ENGINES = ("auto", "numpy", "compiled")
 
 

@@ -122,7 +122,7 @@ def compile_s(instructions: int) -> float:
     """About how long a kernel takes to compile, the helpers included when they are not loaded yet (measured on two EPYC cores; AVX2 needs more code)."""
     wide = bool(llvm.get_host_cpu_features().get("avx512f"))
     helpers = 0.0 if library.cache_info().currsize or cache.load(_helpers_name()) is not None else 0.7
-    return helpers + 0.01 + instructions * (0.00015 if wide else 0.0005)
+    return helpers + 0.01 + instructions * (0.00011 if wide else 0.0004)
 
 
 def _helpers_name() -> str:
