@@ -170,10 +170,10 @@ def _join(low: Value, high: Value, kind: str) -> Value:
 
 def _float_op(opcode: str) -> Callable[..., Value]:
     def minimum(a: Value, b: Value) -> Value:
-        return np.where(np.signbit(a) & (a == b), a, np.fmin(a, b))
+        return np.where(a == b, np.where(np.signbit(a), a, b), np.fmin(a, b))
 
     def maximum(a: Value, b: Value) -> Value:
-        return np.where(np.signbit(b) & (a == b), a, np.fmax(a, b))
+        return np.where(a == b, np.where(np.signbit(a), b, a), np.fmax(a, b))
 
     table: dict[str, Callable[..., Value]] = {
         "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b,

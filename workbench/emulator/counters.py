@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from workbench.records import Finding, Launch, LineCounts
 
 SECTOR, BANKS, WORD = 32, 32, 4
 FLOP_OPS = {"add": 1, "sub": 1, "mul": 1, "fma": 2, "mad": 2, "div": 1, "sqrt": 1, "rcp": 1, "rsqrt": 1, "ex2": 1, "lg2": 1, "sin": 1, "cos": 1, "tanh": 1, "min": 1, "max": 1}
+COUNTS = tuple(name for name in LineCounts.__dataclass_fields__ if name != "line")
 FLOAT = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
 
 
@@ -41,6 +41,14 @@ class Counting:
         self.position = {id(ins): n for n, ins in enumerate(instructions)}
         self.memory: dict[tuple[int, bool], Any] = {}  # by instruction and whether it is its shared side: an asynchronous copy has both
         self.extra_flops = np.zeros(len(instructions), dtype=np.int64)
+
+    def state(self) -> dict[str, Any]:
+        """All counts so far, for `go_back`."""
+        return {"lanes": self.lanes.copy(), "extra_flops": self.extra_flops.copy(), "memory": {n: row.copy() for n, row in self.memory.items()}}
+
+    def go_back(self, state: dict[str, Any]) -> None:
+        """Forget what was counted after `state`."""
+        self.lanes, self.extra_flops, self.memory = state["lanes"], state["extra_flops"], state["memory"]
 
     def executed(self, n: int, lanes: int) -> None:
         """`lanes` threads executed instruction `n`."""
@@ -71,40 +79,40 @@ class Counting:
 
     def launch(self, name: str, request: GridRequest, printed: str) -> Launch:
         """The record: totals, per line, per class, and advice."""
-        lines: dict[int, LineCounts] = {}
+        sums: dict[int, list[int]] = {}
         classes: dict[str, int] = {}
-        for n, ins in enumerate(self.instructions):
-            count = int(self.lanes[n])
-            if not count:
-                continue
+        for n in np.nonzero(self.lanes)[0].tolist():
+            ins, count = self.instructions[n], int(self.lanes[n])
             kind = classify(ins)
             classes[kind] = classes.get(kind, 0) + count
-            old = lines.get(ins.line or 0, LineCounts(line=ins.line or 0))
-            lines[ins.line or 0] = _add(old, self._one(n, ins, count))
+            row = sums.setdefault(ins.line or 0, [0] * len(COUNTS))
+            for at, value in self._one(n, ins, count):
+                row[at] += value
+        lines = {line: LineCounts(line=line, **dict(zip(COUNTS, row, strict=True))) for line, row in sums.items()}
         total = LineCounts(line=0)
-        for row in lines.values():
-            total = _add(total, row)
+        for counts in lines.values():
+            total = _add(total, counts)
         ordered = tuple(lines[key] for key in sorted(lines))
         return Launch(kernel=name, grid=request.grid, block=request.block, cluster=request.cluster, dynamic_shared_bytes=request.dynamic_shared_bytes, total=total, lines=ordered,
                       classes=tuple(sorted(classes.items(), key=lambda item: -item[1])), findings=advice(name, ordered), printed=printed)  # fmt: skip
 
-    def _one(self, n: int, ins: Instruction, count: int) -> LineCounts:
+    def _one(self, n: int, ins: Instruction, count: int) -> list[tuple[int, int]]:
+        """What one instruction adds: (position in COUNTS, value)."""
         flops = int(self.extra_flops[n])
         if ins.opcode in FLOP_OPS and any(m in FLOAT for m in ins.mods):
             flops += count * FLOP_OPS[ins.opcode] * (2 if any(m.endswith("x2") for m in ins.mods) else 1)
-        row = LineCounts(line=ins.line or 0, instructions=count, flops=flops)
+        found = {"instructions": count, "flops": flops}
         if (memory := self.memory.get((n, True))) is not None:
             _, requests, units, ideal, _ = (int(v) for v in memory)
-            row = replace(row, shared_requests=requests, shared_wavefronts=units, shared_ideal_wavefronts=ideal)
+            found.update(shared_requests=requests, shared_wavefronts=units, shared_ideal_wavefronts=ideal)
         if (memory := self.memory.get((n, False))) is not None:
             size, requests, units, ideal, write = (int(v) for v in memory)
-            row = replace(row, global_read_bytes=0 if write else size, global_write_bytes=size if write else 0, global_requests=requests, global_sectors=units, global_ideal_sectors=ideal)
-        return row
+            found.update({"global_write_bytes" if write else "global_read_bytes": size}, global_requests=requests, global_sectors=units, global_ideal_sectors=ideal)
+        return [(COUNTS.index(name), value) for name, value in found.items()]
 
 
 def _add(a: LineCounts, b: LineCounts) -> LineCounts:
-    names = [name for name in LineCounts.__dataclass_fields__ if name != "line"]
-    return LineCounts(line=a.line, **{name: getattr(a, name) + getattr(b, name) for name in names})
+    return LineCounts(line=a.line, **{name: getattr(a, name) + getattr(b, name) for name in COUNTS})
 
 
 def _distinct(warps: Any, key: Any) -> int:
@@ -126,7 +134,9 @@ def sectors(warps: Any, where: Any, size: int) -> tuple[int, int]:
 def wavefronts(warps: Any, where: Any, size: int) -> tuple[int, int]:
     """Shared-memory wavefronts: the most distinct words in one bank, per quarter warp for 16 bytes and half warp for 8."""
     parts = max(1, size // WORD)
-    group = warps * 4 + (np.arange(len(warps)) % 32) * parts // 32 if parts > 1 else warps * 4
+    start = np.concatenate([[True], warps[1:] != warps[:-1]]) if len(warps) else np.zeros(0, dtype=bool)
+    position = np.arange(len(warps)) - np.maximum.accumulate(np.where(start, np.arange(len(warps)), 0)) if parts > 1 else 0
+    group = warps * 4 + position * parts // 32
     words = (where[:, None] // WORD + np.arange(parts)[None, :]).reshape(-1)
     owner = np.repeat(group, parts)
     key = np.unique(owner * (1 << 40) + words)

@@ -16,6 +16,8 @@ import numpy as np
 
 from workbench.emulator import alu, cluster, deferred, fp8, integers, loads, matrix, mbarrier, printing, races, tma, warp, wgmma
 from workbench.emulator.alu import Fn, Unknown
+from workbench.emulator.compiled.choice import Native, Turn
+from workbench.emulator.compiled.stop import Stop
 from workbench.emulator.counters import Counting
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.ptx import Imm, Instruction, Kernel, Reg, parse
@@ -23,6 +25,7 @@ from workbench.emulator.state import BARRIER_WAIT, Batch, Lanes
 from workbench.records import Failure, Finding, Launch
 
 BATCH_LANES = 16_384
+CHECKED_CTAS = 4  # of a counted launch, which the interpreter runs and looks for races in, before compiled code takes over
 DESCRIPTOR_BYTES = 128
 MOST_STALLS = 64  # times that every waiting try_wait gives up with no phase completed in between, before that is a deadlock
 BARRIERS = 16  # named barriers of a CTA (PTX ISA, barrier)
@@ -50,6 +53,10 @@ def _fence(ins: Instruction) -> Fn:
     return deferred.fence(ins) if ins.mods[:2] == ("proxy", "async") else _nothing(ins)
 
 
+def _patient() -> bool:
+    return False
+
+
 def _nothing(ins: Instruction) -> Fn:
     return lambda b, i: None
 
@@ -73,8 +80,9 @@ FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
 class Machine:
     """Runs the kernels of one PTX module. `run` raises `EmulationFault` at the first error of the program."""
 
-    def __init__(self, ptx: str, limits: DeviceLimits, source_file: str | None = None) -> None:
+    def __init__(self, ptx: str, limits: DeviceLimits, source_file: str | None = None, *, engine: str | None = None, threads: int | None = None) -> None:
         self.module = parse(ptx, source_file)
+        self.native = Native(ptx, engine, threads)
         self.limits = limits
         self._compiled: dict[str, _Program] = {}
         self._constants = {name: aligned_copy(data) for name, data in self.module.constants.items()}
@@ -102,14 +110,29 @@ class Machine:
         for name, data in parameters.items():  # what a kernel may take the address of: TMA descriptors
             memory.register(data.ctypes.data, data.nbytes, "a kernel parameter", writable=False)
             symbols[name] = data.ctypes.data
+        turn = Turn(self.native, kernel, request, self.limits, memory, symbols, counting, step)
+        checked = bool(turn.open and program.race_unit and counting.enabled and not program.ordered)  # races are looked for in the first CTAs at least
+        first = 0
         with np.errstate(all="ignore"):
-            for first in range(0, total, step):
-                batch = Batch(kernel, request, self.limits, memory, first, min(step, total - first), order)
+            while first < total:
+                ended = turn.rest(first) if first or not checked else False
+                if isinstance(ended, Stop):
+                    raise endless(Batch(kernel, request, self.limits, memory, ended.cta, 1), program.instructions[ended.instruction].line, ended.thread)
+                if ended:
+                    break
+                if not first:
+                    turn.keep()
+                count = min(step if first or not checked else min(step, CHECKED_CTAS), total - first)
+                batch = Batch(kernel, request, self.limits, memory, first, count, order)
                 batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, room, async_proxy=program.async_proxy, race_unit=program.race_unit)
-                program.execute(batch)
+                if not program.execute(batch, turn.impatient if first or not checked else _patient):
+                    turn.undo()
+                    continue
+                turn.settled()
                 printed += batch.printed
                 notices = {**batch.notices, **notices}
                 room = batch.print_room
+                first += count
         launch = counting.launch(kernel.name, request, "".join(printed))
         return replace(launch, findings=(*notices.values(), *launch.findings)) if notices else launch
 
@@ -168,6 +191,12 @@ def _parks(ins: Instruction) -> bool:
     return ins.opcode == "mbarrier" and ins.mods[0] == "try_wait"
 
 
+def endless(b: Batch, line: int | None, lane: int) -> EmulationFault:
+    """The fault of a kernel that went past the limit of instructions."""
+    return b.fault("infinite_loop", f"the kernel did not end within {b.request.step_limit} instructions", line, lane, stage="limits",
+                   hint="a loop whose condition never becomes false, or far too much work for one launch")  # fmt: skip
+
+
 class _Program:
     """A kernel decoded once: instructions as closures, grouped in basic blocks."""
 
@@ -186,6 +215,7 @@ class _Program:
         self.code = [self._decode(ins) for ins in self.instructions]
         self.async_proxy = any(ins.opcode == "wgmma" or (ins.opcode == "cp" and "bulk" in ins.mods and ".global.shared" in ins.text) for ins in self.instructions)
         self.race_unit = races.unit_of(self.instructions)
+        self.ordered = any(ins.opcode in ("atom", "red") for ins in self.instructions)  # what comes out may depend on which CTAs run together
         self.polls = {n: mbarrier.Poll(ins) for n, ins in enumerate(self.instructions) if _parks(ins)}
 
     def _decode(self, ins: Instruction) -> Fn:
@@ -201,8 +231,8 @@ class _Program:
 
         return unknown
 
-    def execute(self, b: Batch) -> None:
-        """Run one batch of CTAs to the end."""
+    def execute(self, b: Batch, impatient: Callable[[], bool]) -> bool:
+        """Run one batch of CTAs to the end; False when `impatient` says to leave it."""
         end = len(self.instructions)
         b.pc[~b.alive] = end
         steps = 0
@@ -211,20 +241,21 @@ class _Program:
             if not runnable.any():
                 if not b.alive.any():
                     deferred.leaked(b)
-                    return
+                    return True
                 self._release(b)
                 continue
             low = int(b.pc[runnable].min())
             if low >= end:
                 b.alive &= b.pc < end
                 continue
+            if impatient():
+                return False
             chosen = runnable & (b.pc == low)
             idx = None if chosen.all() else np.nonzero(chosen)[0]
             steps += self._block(b, low, idx)
             if steps > b.request.step_limit // 32:
                 lane = 0 if idx is None else int(idx[0])
-                raise b.fault("infinite_loop", f"the kernel did not end within {b.request.step_limit} instructions", self.instructions[low].line, lane, stage="limits",
-                              hint="a loop whose condition never becomes false, or far too much work for one launch")  # fmt: skip
+                raise endless(b, self.instructions[low].line, lane)
 
     def _block(self, b: Batch, start: int, idx: Lanes) -> int:
         stop = self.end_of[start]

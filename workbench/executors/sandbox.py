@@ -129,5 +129,5 @@ def probe() -> tuple[tuple[str, bool, str], ...]:
 
 def drop_environment(keep: Sequence[str] = ()) -> dict[str, str]:
     """The environment of the worker server: an allow-list, so that no key or token gets in."""
-    allowed = ("PATH", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "PYTHONPATH", "VIRTUAL_ENV", *keep)
+    allowed = ("PATH", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "PYTHONPATH", "VIRTUAL_ENV", "CUTEGEN_EMULATOR_ENGINE", *keep)
     return {name: os.environ[name] for name in allowed if name in os.environ}

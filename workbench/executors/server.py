@@ -236,6 +236,9 @@ def main() -> None:
         torch.set_num_threads(1)
         import workbench.executors.worker
         import workbench.problems.inspection  # noqa: F401
+        from workbench.emulator.compiled import choice
+
+        choice.warm()
 
         ready: dict[str, Any] = {"ready": True}
     except Exception as error:

@@ -1,0 +1,203 @@
+"""Launches on compiled code: build or fetch a kernel's code, run its CTAs on up to two threads, hand counters over, put memory back on a fault.
+
+Compiled code only handles launches that go well. At anything else (a bad address, a deadlock, a divergent warp where none may be) it stops;
+global memory is put back, and the interpreter runs the launch again and words the fault. An endless loop is reported from here, because the
+interpreter would need minutes to reach the limit; the line and thread named are those of the CTA that got there first, in CTA order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from workbench.emulator.compiled import cache, jit, layout
+from workbench.emulator.compiled.flow import ENDS
+from workbench.emulator.compiled.program import Program
+from workbench.emulator.compiled.saved import Saved
+from workbench.emulator.compiled.stop import Stop
+from workbench.emulator.counters import Counting
+from workbench.emulator.launch import DeviceLimits, GlobalMemory, GridRequest
+from workbench.emulator.state import WARP
+
+ALIGN = 64
+RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+class CompiledKernel:
+    """A kernel's machine code; see `find` and `make`."""
+
+    def __init__(self, program: Program, parts: list[bytes]) -> None:
+        self.program, self.kernel = program, program.kernel
+        tables = [jit.load_object(part, "blocks", "count") for part in parts]
+        self.table = np.concatenate([_words(blocks, int(_words(count, 1)[0])) for blocks, count in tables])
+        self.sizes = np.array([block.last - block.first for block in program.blocks], dtype=np.int64)
+        self.ends = np.array(program.barriers, dtype=np.uint8)
+
+    def run(
+        self,
+        request: GridRequest,
+        limits: DeviceLimits,
+        memory: GlobalMemory,
+        symbols: dict[str, int],
+        counting: Counting,
+        *,
+        first: int,
+        batch: int,
+        threads: int,
+    ) -> Stop | bool:
+        """Execute the CTAs from number `first` on; counts go to `counting` when they end well. `batch` is how many the interpreter runs at a time.
+
+        True: they ended, and are counted. False: the interpreter has to run them, and memory is as before. A `Stop`: they went on for too long.
+        """
+        saved = Saved(memory)
+        total = request.grid[0] * request.grid[1] * request.grid[2]
+        alone = self.program.scope == "batch"
+        group, workers = (min(batch, total), 1) if alone else (1, max(1, min(threads, total - first)))
+        bounds = [first + (total - first) * n // workers for n in range(workers + 1)]
+        contexts = [_Context(self, request, limits, memory, symbols, group, counting.enabled) for _ in range(workers)]
+        run = RUN(jit.library()[-1])
+        if workers == 1:
+            run(contexts[0].address, first, total)
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                list(pool.map(lambda n: run(contexts[n].address, bounds[n], bounds[n + 1]), range(workers)))
+        for context in contexts:
+            stop = context.stop()
+            if stop is not True:
+                saved.restore()
+                return stop
+        for context in contexts:
+            context.count(counting)
+        return True
+
+
+def _words(address: int, count: int) -> np.ndarray:
+    """A copy of 64-bit words in memory."""
+    return np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(address)).copy()
+
+
+def cached(plan: Program, name: str) -> CompiledKernel | None:
+    """A kernel's code from the disk, None when it is not there."""
+    parts = cache.load(name)
+    if parts is None:
+        return None
+    try:
+        return CompiledKernel(plan, parts)
+    except RuntimeError:
+        return None
+
+
+def make(plan: Program, texts: list[str], name: str) -> CompiledKernel:
+    """Compile a kernel and keep its code on disk."""
+    parts = jit.compile_all(texts)
+    cache.save(name, parts)
+    return CompiledKernel(plan, parts)
+
+
+class _Context:
+    """The memory that one thread of the host works in; see layout.py."""
+
+    def __init__(
+        self,
+        code: CompiledKernel,
+        request: GridRequest,
+        limits: DeviceLimits,
+        memory: GlobalMemory,
+        symbols: dict[str, int],
+        group: int,
+        counting: bool,
+    ) -> None:
+        self.code, kernel = code, code.kernel
+        self.kept: list[np.ndarray] = []
+        self.data = self._room(layout.CONTEXT_BYTES).view(np.int64)
+        self.address = self.data.ctypes.data
+        bx, by, bz = request.block
+        threads = bx * by * bz
+        warps = -(-threads // WARP)
+        self.group, self.warps, self.stride = group, warps, code.program.warp_bytes
+        shared = kernel.shared_bytes + request.dynamic_shared_bytes
+        shared_room = -(-(shared + 16) // 1024) * 1024
+        local = max(-(-kernel.local_bytes // 16) * 16, 16)
+        count = len(kernel.instructions)
+        self.counts, self.guarded = self._zeros(len(code.sizes)), self._zeros(count)
+        self.rows = self._zeros(4 * count)
+        self.records = self._room(group * warps * self.stride)
+        params = self._room(16 * sum(-(-length // 16) for _, length, _ in kernel.params) + 16)
+        for (name, _, _), value in zip(kernel.params, request.params, strict=True):
+            at = code.program.params[name]
+            params[at : at + len(value)] = np.frombuffer(value, dtype=np.uint8)
+        table = np.array(
+            [(e.start, e.end, e.written.ctypes.data if e.written is not None else 0, int(e.writable)) for e in memory.allocations]
+            or [(1, 0, 0, 0)],
+            dtype=np.uint64,
+        )
+        names = np.array([symbols[name] for name in code.program.symbols] or [0], dtype=np.uint64)
+        self.kept += [table, names]
+        self.data[: len(jit.library()) - 1] = jit.library()[:-1]
+        self.data[layout.LOOPS // 8 : layout.LOOPS // 8 + 10] = jit.numpy_loops()
+        for slot, content in {
+            layout.BLOCKS: code.table.ctypes.data, layout.KINDS: code.ends.ctypes.data, layout.SIZES: code.sizes.ctypes.data,
+            layout.TABLE: table.ctypes.data, layout.TABLE_COUNT: len(memory.allocations), layout.RECENT: table.ctypes.data, layout.COUNTING: int(counting),
+            layout.COUNTS: self.counts.ctypes.data, layout.GUARDED: self.guarded.ctypes.data, layout.ROWS: self.rows.ctypes.data,
+            layout.STEP_LIMIT: request.step_limit // 32, layout.SHARED_LIMIT: shared, layout.LOCAL_STRIDE: local, layout.PARAMS: params.ctypes.data,
+            layout.SYMBOLS: names.ctypes.data, layout.BLOCK_X: bx, layout.BLOCK_Y: by, layout.BLOCK_Z: bz, layout.GRID_X: request.grid[0],
+            layout.GRID_Y: request.grid[1], layout.GRID_Z: request.grid[2], layout.THREADS: threads, layout.CTA_WARPS: warps,
+            layout.DYNAMIC_SHARED: request.dynamic_shared_bytes, layout.SMS: limits.sms, layout.GROUP: group,
+            layout.LOCKSTEP: int(code.program.scope != "warp"), layout.WARPS: self.records.ctypes.data, layout.WARP_STRIDE: self.stride,
+            layout.CTAS: self._room(group * layout.CTA_BYTES).ctypes.data, layout.SHARED_BYTES: shared_room,
+            layout.SHARED: self._room(group * shared_room).ctypes.data, layout.WRITTEN: self._room(group * shared_room).ctypes.data,
+            layout.LOCAL: self._room(group * warps * WARP * local).ctypes.data,
+        }.items():  # fmt: skip
+            self.data[slot // 8] = content
+
+    def _room(self, size: int) -> np.ndarray:
+        """Zeroed bytes at an address that vectors may be kept at."""
+        raw = np.zeros(size + ALIGN, dtype=np.uint8)
+        self.kept.append(raw)
+        start = -raw.ctypes.data % ALIGN
+        return raw[start : start + size]
+
+    def _zeros(self, count: int) -> np.ndarray:
+        return self._room(8 * count).view(np.int64)
+
+    def stop(self) -> Stop | bool:
+        """Whether this thread ended well; a `Stop` when it went on for too long."""
+        if self.data[layout.FAULT // 8] != layout.TOO_LONG:
+            return not self.data[layout.FAULT // 8]
+        for n in range(self.group * self.warps):
+            record = self.records[n * self.stride : (n + 1) * self.stride].view(np.int64)
+            mask, low = int(record[layout.MASK // 8]), int(record[layout.LOW // 8])
+            if mask and low != layout.NEVER:
+                x, y, z = (int(record[at // 8]) for at in (layout.CTAID_X, layout.CTAID_Y, layout.CTAID_Z))
+                gx, gy = (int(self.data[at // 8]) for at in (layout.GRID_X, layout.GRID_Y))
+                lane = (mask & -mask).bit_length() - 1
+                return Stop(self.code.program.blocks[low].first, x + gx * (y + gy * z), int(record[layout.WARP_INDEX // 8]) * WARP + lane)
+        return False
+
+    def count(self, counting: Counting) -> None:
+        """Add what this thread counted."""
+        instructions = self.code.kernel.instructions
+        lanes = np.zeros(len(instructions), dtype=np.int64)
+        for block in self.code.program.blocks:
+            lanes[block.first : block.last] = self.counts[block.number]
+        for at, ins in enumerate(instructions):
+            if ins.guard is not None and ins.opcode not in ENDS:
+                lanes[at] = self.guarded[at]
+        counting.lanes += lanes
+        rows = self.rows.reshape(-1, 4)
+        for at, ins in enumerate(instructions):
+            if ins.opcode == "mma":
+                counting.extra_flops[at] += flops_of(ins.mods) * int(lanes[at]) // WARP
+            elif rows[at, 1]:
+                row = counting.memory.setdefault((at, "shared" in ins.mods), np.zeros(5, dtype=np.int64))
+                row[:4] += rows[at]
+                row[4] = int(ins.opcode not in ("ld", "ldu", "ldmatrix"))
+
+
+def flops_of(mods: tuple[str, ...]) -> int:
+    """FLOPs of one warp's mma: 2 m n k."""
+    shape = next(mod for mod in mods if mod[0] == "m" and mod[1].isdigit())
+    m, n, k = (int(part) for part in shape[1:].replace("n", " ").replace("k", " ").split())
+    return 2 * m * n * k

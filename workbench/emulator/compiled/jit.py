@@ -1,0 +1,147 @@
+"""LLVM through llvmlite: IR text -> object code -> addresses in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import platform
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from workbench.emulator.compiled import cache
+from workbench.emulator.compiled.arithmetic import LOOP_NAMES
+from workbench.emulator.compiled.emitter import EXPORTED
+
+KERNEL_LEVEL = 0  # LLVM's code generation level for kernels: 1 takes twice as long
+
+_LOCK = threading.Lock()
+_ENGINES: list[Any] = []  # code lives as long as its engine
+
+
+@functools.cache
+def target() -> Any:
+    """This machine as LLVM knows it."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_triple(llvm.get_process_triple())
+
+
+def machine(level: int) -> Any:
+    """A code generator for this CPU; level 0 compiles fastest, 3 makes the fastest code."""
+    return target().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=level, reloc="pic", codemodel="small"
+    )
+
+
+def why_not() -> str | None:
+    """Why code cannot be compiled for this machine, None when it can."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return f"compiled code is for x86-64, not {platform.machine()}"
+    features = llvm.get_host_cpu_features()
+    missing = [name for name in ("avx2", "fma", "f16c") if not features.get(name)]
+    return f"the CPU lacks {', '.join(missing)}" if missing else None
+
+
+@functools.cache
+def identity() -> str:
+    """What object code depends on besides its source: CPU, LLVM, and the text of this package."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return repr(
+        (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), llvmlite.__version__, llvm.llvm_version_info, digest.hexdigest())
+    )
+
+
+def compile_object(text: str, level: int, *, passes: bool) -> bytes:
+    """Object code of IR text; `passes` runs LLVM's optimisations before code is made. Threads may do this at the same time."""
+    module = llvm.parse_assembly(text, llvm.create_context())
+    generator = machine(level)
+    if passes:
+        options = llvm.create_pipeline_tuning_options(speed_level=level)
+        options.loop_vectorization = options.slp_vectorization = True
+        builder = llvm.create_pass_builder(generator, options)
+        builder.getModulePassManager().run(module, builder)
+    return bytes(generator.emit_object(module))
+
+
+def compile_all(texts: list[str]) -> list[bytes]:
+    """Object code of the parts of a kernel, each on a thread of its own."""
+    target()
+    with ThreadPoolExecutor(len(texts)) as pool:
+        return list(pool.map(lambda text: compile_object(text, KERNEL_LEVEL, passes=False), texts))
+
+
+def load_object(code: bytes, *names: str) -> list[int]:
+    """Link object code into this process; the addresses of the named symbols. RuntimeError when it is not usable."""
+    with _LOCK:
+        empty = llvm.parse_assembly("")
+        engine = llvm.create_mcjit_compiler(empty, machine(0))
+        engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        addresses = [engine.get_global_value_address(name) or engine.get_function_address(name) for name in names]
+        if not all(addresses):
+            raise RuntimeError("a symbol is missing in object code")
+        _ENGINES.append(engine)
+        return addresses
+
+
+class _Ufunc(ctypes.Structure):
+    """The beginning of numpy's PyUFuncObject (numpy/ufuncobject.h)."""
+
+    _fields_ = [
+        ("count", ctypes.c_ssize_t), ("type", ctypes.c_void_p), ("nin", ctypes.c_int), ("nout", ctypes.c_int), ("nargs", ctypes.c_int), ("identity", ctypes.c_int),
+        ("functions", ctypes.POINTER(ctypes.c_void_p)), ("data", ctypes.POINTER(ctypes.c_void_p)), ("ntypes", ctypes.c_int),
+    ]  # fmt: skip
+
+
+@functools.cache
+def numpy_loops() -> tuple[int, ...]:
+    """(function, data) of numpy's double-precision inner loops, in the order of `LOOP_NAMES`: the very code that the interpreter's results come from."""
+    import numpy as np
+
+    found: list[int] = []
+    for name in LOOP_NAMES:
+        function = getattr(np, name)
+        loop = _Ufunc.from_address(id(function))
+        if (loop.nin, loop.nout, loop.nargs, loop.ntypes) != (1, 1, 2, len(function.types)):
+            raise RuntimeError(f"numpy {np.__version__} lays its functions out differently")
+        at = function.types.index("d->d")
+        found += [loop.functions[at] or 0, (loop.data[at] or 0) if loop.data else 0]
+    return tuple(found)
+
+
+def compile_s(instructions: int) -> float:
+    """About how long a kernel takes to compile, the helpers included when they are not loaded yet (measured on two EPYC cores; AVX2 needs more code)."""
+    wide = bool(llvm.get_host_cpu_features().get("avx512f"))
+    helpers = 0.0 if library.cache_info().currsize or cache.load(_helpers_name()) is not None else 0.7
+    return helpers + 0.01 + instructions * (0.00011 if wide else 0.0004)
+
+
+def _helpers_name() -> str:
+    return cache.key("helpers", identity())
+
+
+@functools.cache
+def library() -> tuple[int, ...]:
+    """Addresses of the helpers in the order of `EXPORTED`, then of `run_ctas`."""
+    from workbench.emulator.compiled import help_access, help_schedule, help_warp, tiny
+
+    assert help_access and help_schedule and help_warp  # imported so that their helpers are registered
+    name = _helpers_name()
+    wanted = (*EXPORTED, "run_ctas")
+    kept = cache.load(name)
+    if kept is not None:
+        with contextlib.suppress(RuntimeError):
+            return tuple(load_object(kept[0], *wanted))
+    target()
+    code = compile_object(tiny.translate(), 2, passes=True)
+    cache.save(name, [code])
+    return tuple(load_object(code, *wanted))
