@@ -13,25 +13,13 @@ from workbench.emulator import EmulationFault
 from workbench.emulator.hook import emulated
 
 sys.path.insert(0, str(Path(__file__).parent / "hopper"))
-
-
-def matrix(rows: int, columns: int, dtype: torch.dtype, major: int, seed: int) -> torch.Tensor:
-    """Small integers; `major` is the contiguous dimension."""
-    values = torch.randint(-4, 5, (rows, columns), generator=torch.Generator().manual_seed(seed)).to(dtype)
-    return values if major == 1 else values.t().contiguous().t()
+from configurations import BOXES, GEMMS, matrix
 
 
 def view(t: torch.Tensor, major: int) -> Any:
     from cutlass.cute.runtime import from_dlpack
 
     return from_dlpack(t, assumed_align=16).mark_layout_dynamic(leading_dim=major)
-
-
-GEMMS = [
-    (torch.bfloat16, (128, 128, 64), 1, (200, 136, 160), (1, 1)), (torch.float16, (128, 128, 64), 2, (392, 264, 72), (1, 1)), (torch.float16, (128, 64, 64), 1, (136, 136, 72), (0, 1)),
-    (torch.bfloat16, (128, 64, 64), 2, (136, 136, 72), (0, 0)), (torch.float16, (128, 192, 64), 2, (300, 264, 72), (1, 0)), (torch.float8_e4m3fn, (128, 64, 128), 1, (136, 72, 96), (1, 1)),
-    (torch.float8_e5m2, (128, 64, 128), 2, (136, 72, 96), (1, 1)), (torch.int8, (128, 64, 128), 1, (136, 72, 96), (1, 1)), (torch.float16, (128, 32, 32), 1, (128, 32, 40), (1, 1)), (torch.float16, (128, 64, 32), 4, (500, 64, 40), (1, 1)),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(("dtype", "tile", "cluster", "shape", "majors"), GEMMS)
@@ -48,9 +36,6 @@ def test_gemm_with_tma_and_wgmma(dtype: torch.dtype, tile: tuple[int, int, int],
     steps, tiles = -(-k // tile[2]), -(-m // (tile[0] * cluster)) * cluster * -(-n // tile[1])
     assert launch.cluster == (cluster, 1, 1) and launch.total.flops == 2 * tile[0] * tile[1] * tile[2] * steps * tiles
     assert launch.total.global_write_bytes == 4 * m * n
-
-
-BOXES = [((104,), (32,)), ((5, 72), (32, 4)), ((3, 5, 40), (16, 2, 2)), ((2, 3, 5, 24), (8, 2, 2, 2)), ((2, 2, 3, 5, 24), (8, 2, 2, 2, 2))]
 
 
 def copied(shape: tuple[int, ...], box: tuple[int, ...], dtype: torch.dtype = torch.float16, *, add: bool = False, mistake: str = "") -> tuple[torch.Tensor, torch.Tensor]:

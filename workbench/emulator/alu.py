@@ -291,9 +291,12 @@ def int_arithmetic(ins: Instruction) -> Fn:
             quotient = np.where((a < 0) != (safe < 0), -(wide_a // wide_b), wide_a // wide_b).astype(a.dtype)
         return np.where(b == 0, a.dtype.type(-1) if kind[0] == "s" else ~a.dtype.type(0), quotient)
 
+    def remainder(a: Value, b: Value) -> Value:  # by zero PTX leaves it open; all ones is what an H200 gives
+        return np.where(b == 0, a.dtype.type(-1) if kind[0] == "s" else ~a.dtype.type(0), a - divide(a, b) * b)
+
     table: dict[str, Callable[..., Value]] = {
         "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": product, "min": np.minimum, "max": np.maximum,
-        "mad": lambda a, b, c: bits(product(a, b), result_size) + bits(c, result_size), "div": divide, "rem": lambda a, b: a - divide(a, b) * b,
+        "mad": lambda a, b, c: bits(product(a, b), result_size) + bits(c, result_size), "div": divide, "rem": remainder,
         "neg": lambda a: a.dtype.type(0) - a, "abs": np.abs,
     }  # fmt: skip
     function = table[ins.opcode]
@@ -386,18 +389,32 @@ def _prmt(a: Value, b: Value, selector: Value) -> Value:
     return result
 
 
+def _ones(count: Value, dtype: Any) -> Value:
+    """That many low bits set; all of them where `count` is the width or more."""
+    width = 8 * dtype.itemsize
+    some = (dtype.type(1) << np.minimum(count, np.uint32(width - 1)).astype(dtype)) - dtype.type(1)
+    return np.where(count >= width, ~dtype.type(0), some)
+
+
 def _bfe(a: Value, position: Value, length: Value, width: int) -> Value:
-    wide = a.astype(np.int64 if a.dtype.kind == "i" else np.uint64)
-    position, length = (position & np.uint32(255)).astype(wide.dtype), (length & np.uint32(255)).astype(wide.dtype)
-    up = np.clip(wide.dtype.type(64) - position - length, 0, 63).astype(wide.dtype)
-    moved = (wide << up) >> np.clip(wide.dtype.type(64) - length, 0, 63).astype(wide.dtype)
-    return np.where(length == 0, wide.dtype.type(0), moved).astype(a.dtype)
+    """The field, filled with its sign; positions and lengths of any size (PTX ISA, bfe: the pseudo-code)."""
+    raw = np.asarray(a).view(UNSIGNED[width // 8])
+    kind, top = raw.dtype, np.uint32(width - 1)
+    position, length = position & np.uint32(255), length & np.uint32(255)
+    moved = np.where(position > top, kind.type(0), raw >> np.minimum(position, top).astype(kind))
+    mask = _ones(np.minimum(length, np.where(position > top, np.uint32(0), np.uint32(width) - position)), kind)
+    sign = (raw >> np.minimum(position + length - np.uint32(1), top).astype(kind)) & kind.type(1)
+    negative = (sign == 1) & (length > 0) & (np.asarray(a).dtype.kind == "i")
+    return np.where(negative, moved & mask | ~mask, moved & mask).view(a.dtype)
 
 
 def _bfi(a: Value, b: Value, position: Value, length: Value) -> Value:
-    one = a.dtype.type(1)
-    mask = np.where(length >= 8 * a.dtype.itemsize, ~a.dtype.type(0), (one << length.astype(a.dtype)) - one) << position.astype(a.dtype)
-    return (b & ~mask) | ((a << position.astype(a.dtype)) & mask)
+    """`a` put into `b` as far as it fits (PTX ISA, bfi: the pseudo-code)."""
+    kind, top = a.dtype, np.uint32(8 * a.dtype.itemsize - 1)
+    position, length = position & np.uint32(255), length & np.uint32(255)
+    by = np.minimum(position, top).astype(kind)
+    mask = np.where(position > top, kind.type(0), _ones(length, kind) << by)
+    return (b & ~mask) | ((a << by) & mask)
 
 
 def funnel(ins: Instruction) -> Fn:
@@ -529,7 +546,11 @@ def convert(ins: Instruction) -> Fn:
     if to == "tf32":
         put, get = setter(ins.operands[0], 4), getter(ins.operands[1], "f32")
         return lambda b, i: put(b, i, _tf32(get(b, i), mode or "rna"))
-    put, get = setter(ins.operands[0], size_of(to)), getter(ins.operands[1], source)
+    get = getter(ins.operands[1], source)
+    if to == "s8":  # the register is wider, and filled with the sign
+        put = setter(ins.operands[0], 4)
+        return lambda b, i: put(b, i, _convert(get(b, i), to, source, mode, sat, relu).astype(np.int32))
+    put = setter(ins.operands[0], size_of(to))
     return lambda b, i: put(b, i, _convert(get(b, i), to, source, mode, sat, relu))
 
 
@@ -561,7 +582,11 @@ def _convert(value: Value, to: str, source: str, rounding: str | None, sat: bool
         info = np.iinfo(dtype)
         clipped = np.clip(np.where(np.isnan(whole), 0.0, whole), float(info.min), float(info.max))
         high = clipped >= float(info.max)
-        return np.where(high, dtype.type(info.max), np.where(high, 0.0, clipped).astype(dtype))
+        result = np.where(high, dtype.type(info.max), np.where(high, 0.0, clipped).astype(dtype))
+        if dtype.itemsize == 8 or source == "f64":  # else NaN becomes 0 (PTX ISA, cvt)
+            top = UNSIGNED[dtype.itemsize](1 << (8 * dtype.itemsize - 1))
+            result = np.where(np.isnan(whole), top.view(dtype), result)
+        return result
     if sat:
         info = np.iinfo(dtype)
         low, high_limit = max(info.min, np.iinfo(value.dtype).min), min(info.max, np.iinfo(value.dtype).max)

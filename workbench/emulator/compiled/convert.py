@@ -80,7 +80,11 @@ def _from_float(e: Emitter, ins: Instruction, to: str, source: str, rounding: st
         )
         size = int(to[1:])
         name = f"llvm.fpto{to[0]}i.sat.v32i{size}.v32f64"
-        e.put(ins.operands[0], e.call(name, vector(size), (floats("double"), whole)), size)
+        result = e.call(name, vector(size), (floats("double"), whole))
+        if size == 64 or source == "f64":  # else NaN becomes 0
+            nan = e.new(f"fcmp uno {floats('double')} {whole}, {whole}")
+            result = e.select(vector(size), nan, f"splat (i{size} {-(1 << (size - 1))})", result)
+        _put_whole(e, ins, result, to)
         return
     if rounding in ROUND:
         value = e.unary(ROUND[rounding], floats(have), value)
@@ -98,12 +102,18 @@ def _from_integer(e: Emitter, ins: Instruction, to: str, source: str, rounding: 
         want = int(to[1:])
         if "sat" in ins.mods:
             value = _clamp(e, value, source, to)
-        e.put(ins.operands[0], extend(e, value, size, want, signed) if want > size else e.resize(value, size, want), want)
+        _put_whole(e, ins, extend(e, value, size, want, signed) if want > size else e.resize(value, size, want), to)
         return
     if "sat" in ins.mods or (size == 64 and rounding in ("rz", "rm", "rp")):
         raise Unsupported(ins.text)
     direct = "double" if to == "f64" or rounding in ("rz", "rm", "rp") else "float"
     _round(e, ins, to, e.new(f"{source[0]}itofp {vector(size)} {value} to {floats(direct)}"), direct, rounding)
+
+
+def _put_whole(e: Emitter, ins: Instruction, value: str, to: str) -> None:
+    """An integer into its register; that of an s8 is wider, and filled with the sign."""
+    size = int(to[1:])
+    e.put(ins.operands[0], extend(e, value, 8, 32, True) if to == "s8" else value, 32 if to == "s8" else size)
 
 
 def _clamp(e: Emitter, value: str, source: str, to: str) -> str:

@@ -32,7 +32,9 @@ def int_arithmetic(e: Emitter, ins: Instruction) -> None:
         result = e.binary(("s" if signed else "u") + op, t, *values)
     elif op in ("div", "rem"):
         quotient = _divide(e, values[0], values[1], size, signed)
-        result = quotient if op == "div" else e.new(f"sub {t} {values[0]}, {e.new(f'mul {t} {quotient}, {values[1]}')}")
+        rest = e.new(f"sub {t} {values[0]}, {e.new(f'mul {t} {quotient}, {values[1]}')}")
+        by_zero = e.new(f"icmp eq {t} {values[1]}, zeroinitializer")
+        result = quotient if op == "div" else e.select(t, by_zero, f"splat (i{size} -1)", rest)
     elif op == "neg":
         result = e.new(f"sub {t} zeroinitializer, {values[0]}")
     elif op == "abs":
@@ -205,41 +207,48 @@ def _prmt(e: Emitter, ins: Instruction) -> None:
     e.put(ins.operands[0], total, 32)
 
 
+def _place(e: Emitter, operand: object, size: int) -> tuple[str, str, str]:
+    """A position or length of a field: (its 32-bit number, the same as a legal shift, whether it is past the end)."""
+    number = e.new(f"and {vector(32)} {e.get(operand, 'u32')}, splat (i32 255)")
+    count = e.resize(e.binary("umin", vector(32), number, f"splat (i32 {size - 1})"), 32, size)
+    return number, count, e.new(f"icmp uge {vector(32)} {number}, splat (i32 {size})")
+
+
+def _ones(e: Emitter, number: str, size: int) -> str:
+    """That many low bits set; all of them where there are as many or more."""
+    t = vector(size)
+    count = e.resize(e.binary("umin", vector(32), number, f"splat (i32 {size - 1})"), 32, size)
+    some = e.new(f"sub {t} {e.new(f'shl {t} splat (i{size} 1), {count}')}, splat (i{size} 1)")
+    return e.select(t, e.new(f"icmp uge {vector(32)} {number}, splat (i32 {size})"), f"splat (i{size} -1)", some)
+
+
 def _bfe(e: Emitter, ins: Instruction, kind: str, size: int) -> None:
-    t, signed = vector(64), kind[0] == "s"
-    value = extend(e, e.get(ins.operands[1], kind), size, 64, signed)
-    position, length = (
-        e.resize(e.new(f"and {vector(32)} {e.get(operand, 'u32')}, splat (i32 255)"), 32, 64) for operand in ins.operands[2:4]
-    )
-
-    def clip(amount: str) -> str:
-        return (
-            e.binary("smin", t, e.binary("smax", t, amount, "zeroinitializer"), "splat (i64 63)")
-            if signed
-            else e.binary("umin", t, amount, "splat (i64 63)")
-        )
-
-    rest = e.new(f"sub {t} splat (i64 64), {length}")
-    up, down = clip(e.new(f"sub {t} {e.new(f'sub {t} splat (i64 64), {position}')}, {length}")), clip(rest)
-    moved = e.new(f"{'ashr' if signed else 'lshr'} {t} {e.new(f'shl {t} {value}, {up}')}, {down}")
-    empty = e.new(f"icmp eq {t} {length}, zeroinitializer")
-    e.put(ins.operands[0], e.resize(e.select(t, empty, "zeroinitializer", moved), 64, size), size)
+    t, n = vector(size), vector(32)
+    value = e.get(ins.operands[1], kind)
+    position, by, past = _place(e, ins.operands[2], size)
+    length = _place(e, ins.operands[3], size)[0]
+    moved = e.select(t, past, "zeroinitializer", e.new(f"lshr {t} {value}, {by}"))
+    room = e.select(n, past, "zeroinitializer", e.new(f"sub {n} splat (i32 {size}), {position}"))
+    mask = _ones(e, e.binary("umin", n, length, room), size)
+    result = e.new(f"and {t} {moved}, {mask}")
+    if kind[0] == "s":
+        last = e.binary("umin", n, e.new(f"sub {n} {e.new(f'add {n} {position}, {length}')}, splat (i32 1)"), f"splat (i32 {size - 1})")
+        bit = e.new(f"and {t} {e.new(f'lshr {t} {value}, {e.resize(last, 32, size)}')}, splat (i{size} 1)")
+        some = e.new(f"icmp ne {n} {length}, zeroinitializer")
+        negative = e.new(f"and <32 x i1> {some}, {e.new(f'icmp ne {t} {bit}, zeroinitializer')}")
+        filled = e.new(f"or {t} {result}, {e.new(f'xor {t} {mask}, splat (i{size} -1)')}")
+        result = e.select(t, negative, filled, result)
+    e.put(ins.operands[0], result, size)
 
 
 def _bfi(e: Emitter, ins: Instruction, kind: str, size: int) -> None:
     t = vector(size)
     a, b = e.get(ins.operands[1], kind), e.get(ins.operands[2], kind)
-    position, length = (e.get(operand, "u32") for operand in ins.operands[3:5])
-
-    def shifted(value: str, amount: str) -> str:
-        count = e.resize(e.binary("umin", vector(32), amount, f"splat (i32 {size - 1})"), 32, size)
-        over = e.new(f"icmp uge {vector(32)} {amount}, splat (i32 {size})")
-        return e.select(t, over, "zeroinitializer", e.new(f"shl {t} {value}, {count}"))
-
-    ones = e.new(f"sub {t} {shifted(f'splat (i{size} 1)', length)}, splat (i{size} 1)")
-    mask = shifted(ones, position)
+    _, by, past = _place(e, ins.operands[3], size)
+    ones = _ones(e, _place(e, ins.operands[4], size)[0], size)
+    mask = e.select(t, past, "zeroinitializer", e.new(f"shl {t} {ones}, {by}"))
     inverse = e.new(f"xor {t} {mask}, splat (i{size} -1)")
-    kept, placed = e.new(f"and {t} {b}, {inverse}"), e.new(f"and {t} {shifted(a, position)}, {mask}")
+    kept, placed = e.new(f"and {t} {b}, {inverse}"), e.new(f"and {t} {e.new(f'shl {t} {a}, {by}')}, {mask}")
     e.put(ins.operands[0], e.new(f"or {t} {kept}, {placed}"), size)
 
 
