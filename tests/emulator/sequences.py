@@ -40,7 +40,7 @@ INTEGER = [
     "add.sat.s32 {d}, {a}, {b};", "setp.lt.s32 %p1, {a}, {b};\nselp.b32 {d}, {b}, {c}, %p1;", "setp.hi.and.u32 %p2|%p3, {a}, {b}, %p1;\n@%p3 mov.u32 {d}, {c};", "set.ge.u32.s32 {d}, {a}, {b};",
     "mul.wide.s32 %rd10, {a}, {b};\nmov.b64 {{{d}, %r90}}, %rd10;", "mov.b64 %rd11, {{{a}, {b}}};\nmov.b64 %rd12, {{{c}, {a}}};\nmul.hi.u64 %rd10, %rd11, %rd12;\nmul.hi.s64 %rd13, %rd11, %rd12;\nxor.b64 %rd10, %rd10, %rd13;\nmov.b64 {{%r90, {d}}}, %rd10;",
     "mov.b64 %rd11, {{{a}, {b}}};\ncvt.s64.s32 %rd12, {c};\ndiv.s64 %rd10, %rd11, %rd12;\nrem.u64 %rd13, %rd11, %rd12;\nxor.b64 %rd10, %rd10, %rd13;\nmov.b64 {{{d}, %r90}}, %rd10;",
-    "mov.b64 %rd11, {{{a}, {b}}};\nshr.s64 %rd10, %rd11, {c};\nshl.b64 %rd12, %rd11, {a};\nbfe.s64 %rd13, %rd11, 7, {b};\nxor.b64 %rd10, %rd10, %rd12;\nxor.b64 %rd10, %rd10, %rd13;\nmov.b64 {{{d}, %r90}}, %rd10;",
+    "mov.b64 %rd11, {{{a}, {b}}};\nshr.s64 %rd10, %rd11, {c};\nshl.b64 %rd12, %rd11, {a};\nand.b32 %r91, {b}, 255;\nbfe.s64 %rd13, %rd11, 7, %r91;\nxor.b64 %rd10, %rd10, %rd12;\nxor.b64 %rd10, %rd10, %rd13;\nmov.b64 {{{d}, %r90}}, %rd10;",
     "cvt.u16.u32 %rs1, {a};\ncvt.u16.u32 %rs2, {b};\nmul.lo.u16 %rs3, %rs1, %rs2;\nadd.s16 %rs3, %rs3, %rs1;\nshr.s16 %rs4, %rs3, 3;\nmul.wide.s16 {d}, %rs4, %rs2;", "cvt.s8.s32 {d}, {a};", "cvt.sat.u8.s32 {d}, {a};", "cvt.sat.s16.u32 {d}, {a};",
 ]  # fmt: skip
 FLOAT = [

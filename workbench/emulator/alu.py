@@ -472,11 +472,12 @@ def compare(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         result = test(a(b, i), c(b, i))
+        both = [result, np.logical_not(result)][: len(puts)]  # the second is (not t) BoolOp c, not the first one's opposite
         if logical is not None and third is not None:
-            result = logical(result, third(b, i))
-        puts[0](b, i, np.asarray(result) if isinstance(result, np.ndarray) else np.bool_(result))
-        if len(puts) > 1:
-            puts[1](b, i, np.logical_not(result))
+            other = third(b, i)
+            both = [logical(value, other) for value in both]
+        for put, value in zip(puts, both, strict=True):
+            put(b, i, np.asarray(value) if isinstance(value, np.ndarray) else np.bool_(value))
 
     return run
 

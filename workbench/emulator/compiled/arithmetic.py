@@ -152,13 +152,13 @@ def compare(e: Emitter, ins: Instruction) -> None:
         one = 0x3F80_0000 if ins.mods[-2] == "f32" else 0xFFFF_FFFF
         e.put(ins.operands[0], e.select(vector(32), flags, f"splat (i32 {one})", "zeroinitializer"), 32)
         return
-    if combine:
-        flags = e.new(f"{combine} <32 x i1> {flags}, {e.predicate(ins.operands[3])}")
     targets = parts(ins.operands[0])
-    opposite = e.new(f"xor <32 x i1> {flags}, splat (i1 true)") if len(targets) > 1 else ""
-    e.put_predicate(targets[0], flags)
-    if opposite:
-        e.put_predicate(targets[1], opposite)
+    both = [flags, e.new(f"xor <32 x i1> {flags}, splat (i1 true)")][: len(targets)]
+    if combine:
+        other = e.predicate(ins.operands[3])
+        both = [e.new(f"{combine} <32 x i1> {value}, {other}") for value in both]
+    for target, value in zip(targets, both, strict=True):
+        e.put_predicate(target, value)
 
 
 def _test(e: Emitter, name: str, kind: str, a: object, b: object, ins: Instruction) -> str:
