@@ -86,6 +86,19 @@ def test_mistakes_of_a_pipeline_are_named(mistake: str, kind: str, said: str) ->
     assert failure.kind == kind and said in failure.message and failure.line
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_wgmma_with_a_from_registers_and_b_that_threads_wrote(dtype: torch.dtype) -> None:
+    from cutlass.cute.runtime import from_dlpack
+    from registers import tile
+
+    a, b, d = matrix(64, 64, dtype, 1, 1), matrix(32, 64, dtype, 1, 2), torch.empty((64, 32))
+    with emulated(arch="sm_90a", device="H200"):
+        tile(*(from_dlpack(t, assumed_align=16) for t in (a, b, d)), True)
+    assert torch.equal(d.double(), a.double() @ b.double().t())
+    with pytest.raises(EmulationFault, match="with no proxy fence between"), emulated(arch="sm_90a", device="H200"):
+        tile(*(from_dlpack(t, assumed_align=16) for t in (a, b, d)), False)
+
+
 def test_the_swizzle_is_its_own_inverse_and_keeps_chunks_whole() -> None:
     import numpy as np
 
