@@ -323,6 +323,8 @@ def copy_async(ins: Instruction) -> Fn:
     assert isinstance(target, Mem) and isinstance(source, Mem)
     to, frm = address(target, "shared"), address(source, "global")
     size = int(ins.operands[2].value)  # type: ignore[attr-defined]
+    if size not in (4, 8, 16):
+        raise Unknown(ins.text)
     ignore = getter(ins.operands[3], "u32") if len(ins.operands) > 3 and isinstance(ins.operands[3], Reg) else None
     fixed = int(ins.operands[3].value) if len(ins.operands) > 3 and not isinstance(ins.operands[3], Reg) else size  # type: ignore[attr-defined]
 

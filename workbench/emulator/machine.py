@@ -30,6 +30,7 @@ DESCRIPTOR_BYTES = 128
 MOST_STALLS = 64  # times that every waiting try_wait gives up with no phase completed in between, before that is a deadlock
 BARRIERS = 16  # named barriers of a CTA (PTX ISA, barrier)
 FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
+MISFITS = (TypeError, ValueError, KeyError, IndexError, AttributeError, AssertionError, OverflowError, ZeroDivisionError)
 ENDS = ("bra", "ret", "exit", "bar", "barrier", "trap", "brx")
 
 
@@ -81,7 +82,10 @@ class Machine:
     """Runs the kernels of one PTX module. `run` raises `EmulationFault` at the first error of the program."""
 
     def __init__(self, ptx: str, limits: DeviceLimits, source_file: str | None = None, *, engine: str | None = None, threads: int | None = None) -> None:
-        self.module = parse(ptx, source_file)
+        try:
+            self.module = parse(ptx, source_file)
+        except MISFITS as error:
+            raise EmulationFault(Failure(stage="launch", kind="bad_ptx", message=f"PTX that cannot be read ({type(error).__name__}: {error})")) from error
         self.native = Native(ptx, engine, threads)
         self.limits = limits
         self._compiled: dict[str, _Program] = {}
@@ -182,7 +186,7 @@ def decode(ins: Instruction) -> Fn | None:
     family = FAMILIES.get(ins.opcode)
     try:
         return family(ins) if family else None
-    except (Unknown, AssertionError, KeyError, StopIteration, IndexError, ValueError):
+    except (Unknown, StopIteration, *MISFITS):
         return None
 
 
@@ -267,7 +271,10 @@ class _Program:
                 if active is not None and len(active) == 0:
                     continue
             b.counting.executed(n, b.lanes if active is None else len(active))
-            self.code[n](b, active)
+            try:
+                self.code[n](b, active)
+            except MISFITS as error:
+                raise self._misfit(b, ins, error) from error
         last = self.instructions[stop - 1]
         if last.opcode in ENDS:
             self._end(b, last, stop, idx)
@@ -276,6 +283,12 @@ class _Program:
         else:
             self._jump(b, idx, stop)
         return stop - start
+
+    @staticmethod
+    def _misfit(b: Batch, ins: Instruction, error: Exception) -> EmulationFault:
+        """The fault of an instruction whose operands are not what its form takes; a kernel that a compiler made has none."""
+        text = re.sub(r"\s+", " ", ins.text)
+        return b.fault("unknown_instruction", f"the emulator cannot execute `{text}` ({type(error).__name__}: {error})", ins.line, stage="launch", hint="if a compiler wrote it, it is a fault of the emulator: report it")
 
     @staticmethod
     def _jump(b: Batch, idx: Lanes, pc: int) -> None:
