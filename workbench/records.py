@@ -225,6 +225,22 @@ class LineCounts:
 
 
 @record
+class Paced:
+    """Some CTAs of a launch followed in time, each as if alone on its SM (emulator/pace.py), and through the L1 cache (emulator/cached.py)."""
+
+    ctas: int
+    cycles: float  # of the SM clock, until a CTA's last warp is done; mean over the CTAs
+    issue: float  # warp-instructions of a CTA, as the device issues them (moves are folded, 64-bit integers take two)
+    l1_requests: int = 0  # of warps, for global loads that look into L1; this and the rest summed over the CTAs
+    l1_sectors: int = 0  # 32 bytes, counted once for each request, as lines are
+    l1_lines: int = 0  # 128 bytes
+    l1_missed: int = 0  # sectors
+    l2_missed: int = 0  # sectors that the CTA's share of L2 did not hold, of all that L2 was asked for
+    touched: int = 0  # different sectors that L2 was asked for
+    stalls: tuple[tuple[int, float], ...] = ()  # (source line, cycles that a warp waits there on average), longest first
+
+
+@record
 class Launch:
     """One kernel launch on the emulator: geometry, counters in all, by source line and by instruction class."""
 
@@ -238,6 +254,8 @@ class Launch:
     classes: tuple[tuple[str, int], ...] = ()  # thread-instructions by class: fp32, int, load, store, mma, barrier, ...
     findings: tuple[Finding, ...] = ()
     printed: str = ""
+    sampled: int | None = None  # CTAs that were executed; the counters are scaled to the whole grid
+    paced: Paced | None = None
 
 
 @record

@@ -37,6 +37,7 @@ class Counting:
     def __init__(self, instructions: list[Instruction], *, enabled: bool) -> None:
         self.instructions = instructions
         self.enabled = enabled
+        self.pace: Any = None  # of the batch that is running, when it is followed
         self.lanes = np.zeros(len(instructions), dtype=np.int64)
         self.position = {id(ins): n for n, ins in enumerate(instructions)}
         self.memory: dict[tuple[int, bool], Any] = {}  # by instruction and whether it is its shared side: an asynchronous copy has both
@@ -63,7 +64,7 @@ class Counting:
         row[0] += len(where) * size
         row[1] += requests
         if space == "shared":
-            units, ideal = wavefronts(warps, where, size)
+            units, ideal = wavefronts(warps, where, size, write)
         else:
             units, ideal = sectors(warps, where, size)
         row[2] += units
@@ -76,6 +77,12 @@ class Counting:
             units = -(-(read + written) // SECTOR)
             row += np.array([read + written, 1, units, units, 0])
             row[4] = int(written > 0)
+
+    def scale(self, whole: int, part: int) -> None:
+        """What `part` CTAs counted stands for `whole` CTAs."""
+        self.lanes, self.extra_flops = self.lanes * whole // part, self.extra_flops * whole // part
+        for row in self.memory.values():
+            row[:4] = row[:4] * whole // part
 
     def launch(self, name: str, request: GridRequest, printed: str) -> Launch:
         """The record: totals, per line, per class, and advice."""
@@ -131,12 +138,28 @@ def sectors(warps: Any, where: Any, size: int) -> tuple[int, int]:
     return count, int(np.sum(-(-per_warp * size // SECTOR)))
 
 
-def wavefronts(warps: Any, where: Any, size: int) -> tuple[int, int]:
-    """Shared-memory wavefronts: the most distinct words in one bank, per quarter warp for 16 bytes and half warp for 8."""
+def _paired(where: Any) -> Any:
+    """For each whole warp (rows of 32 addresses): every lane reads what the next one does, or every lane what the one after the next does."""
+    fours = where.reshape(-1, 8, 4)
+    return (fours[:, :, 0::2] == fours[:, :, 1::2]).all(axis=(1, 2)) | (fours[:, :, :2] == fours[:, :, 2:]).all(axis=(1, 2))
+
+
+def wavefronts(warps: Any, where: Any, size: int, write: bool) -> tuple[int, int]:
+    """Shared-memory wavefronts: the most distinct words in one bank, per quarter warp for 16 bytes and half warp for 8.
+
+    Loads of a whole warp whose lanes read the same in pairs take half as many parts. Source: measured on an H200, 168 patterns (tests/bench/wavefronts_on_gpu.py).
+    """
     parts = max(1, size // WORD)
     start = np.concatenate([[True], warps[1:] != warps[:-1]]) if len(warps) else np.zeros(0, dtype=bool)
     position = np.arange(len(warps)) - np.maximum.accumulate(np.where(start, np.arange(len(warps)), 0)) if parts > 1 else 0
     group = warps * 4 + position * parts // 32
+    if parts > 1 and not write:
+        ends = np.append(np.nonzero(start)[0], len(warps))
+        whole = np.nonzero(np.diff(ends) == 32)[0]
+        if len(whole):
+            lanes = ends[whole][:, None] + np.arange(32)
+            lanes = lanes[_paired(where[lanes])]
+            group[lanes] = warps[lanes] * 4 + np.arange(32) * (parts // 2) // 32
     words = (where[:, None] // WORD + np.arange(parts)[None, :]).reshape(-1)
     owner = np.repeat(group, parts)
     key = np.unique(owner * (1 << 40) + words)

@@ -74,6 +74,9 @@ class Emulation:
     source_file: str | None
     cuda: bool
     strict: bool
+    sample: int | None = None
+    follow: bool = False
+    limit_s: float | None = None
     launches: list[Launch] = field(default_factory=list)
     faults: list[EmulationFault] = field(default_factory=list)  # also those that the program caught
     modules: list[CompiledModule] = field(default_factory=list)
@@ -87,7 +90,8 @@ class Emulation:
     def modes(self) -> ExitStack:
         """Torch's modes of this emulation, entered; closing the stack leaves them."""
         stack = ExitStack()
-        stack.enter_context(self.watch)
+        if self.sample is None:  # what a sample leaves unwritten is no error, and filling it would touch all of it
+            stack.enter_context(self.watch)
         if self.cuda:
             stack.enter_context(Operations(self.labels, self.gpu))
             stack.enter_context(Functions(self.labels))
@@ -109,7 +113,7 @@ class Emulation:
         memory = GlobalMemory()
         for found in self.labels.alive():
             if not (self.cuda and found.kind == "host"):
-                memory.register(found.start, found.size, found.name, written=self.watch.written(found.start))
+                memory.register(found.start, found.size, found.name, written=self.watch.written(found.start) if self.sample is None else None)
         for address, buffer in self.gpu.buffers.items():
             memory.register(address, len(buffer.data), buffer.name, written=buffer.written)
         return memory
@@ -129,6 +133,7 @@ class Emulation:
         request = GridRequest(
             entry=name, grid=(config.grid.x, config.grid.y, config.grid.z), block=(config.block.x, config.block.y, config.block.z), cluster=cluster_of(config),
             dynamic_shared_bytes=config.shared, params=params, step_limit=self.step_limit, counters=self.counters, source_file=self.source_file, strict_shared=self.strict,
+            sample=self.sample, follow=self.follow, limit_s=self.limit_s,
         )  # fmt: skip
         captured = self.gpu.capturing.get(config.stream or 0)
         if captured is not None:
@@ -364,17 +369,21 @@ def _raising(plain: Callable[..., Any], runtime: Runtime) -> Callable[..., Any]:
 
 
 @contextmanager
-def emulated(*, arch: str = "sm_80", device: str = "H200", counters: bool = True, step_limit: int = 200_000_000, source_file: str | None = None, cuda: bool = False, strict: bool = True) -> Iterator[Emulation]:
+def emulated(*, arch: str = "sm_80", device: str = "H200", counters: bool = True, step_limit: int = 200_000_000, source_file: str | None = None, cuda: bool = False, strict: bool = True,
+             sample: int | None = None, follow: bool = False, limit_s: float | None = None) -> Iterator[Emulation]:  # fmt: skip
     """Run CuTe DSL programs on the CPU for `arch`; raises `EmulationFault` from the launch that went wrong.
 
     With `cuda`, only what was asked for on "cuda" is device memory, and torch.cuda and cuda.bindings answer as on a machine with one GPU `device`.
+    With `sample`, so many CTAs of each launch are executed and what they count is scaled to the grid: results are then incomplete, and loads of what was not written are
+    allowed. With `follow`, they are followed in time and through L1 (`Launch.paced`). `limit_s` ends a launch that takes longer.
     Without `strict`, reading shared memory that nothing wrote is advice, not an error: kernels do it in tiles that stick out, and drop what they read.
     """
     if _ACTIVE:
         raise UserError("an emulation is already active in this process: leave it first")
     known = devices.find(device)
-    limits = DeviceLimits(name=device, shared_bytes_per_block=SHARED_LIMITS.get(arch, 232_448), sms=known.sms)
-    emulation = Emulation(arch, limits, VirtualGpu(known, arch), counters, step_limit, source_file, cuda, strict)
+    limits = DeviceLimits(name=device, shared_bytes_per_block=SHARED_LIMITS.get(arch, 232_448), sms=known.sms, shared_bytes_per_sm=known.shared_bytes_per_sm,
+                          threads_per_sm=known.threads_per_sm, l2_bytes=known.l2_bytes, blocks_per_sm=known.blocks_per_sm)  # fmt: skip
+    emulation = Emulation(arch, limits, VirtualGpu(known, arch), counters, step_limit, source_file, cuda, strict, sample, follow, limit_s)
     patches = _Patches()
     with tempfile.TemporaryDirectory(prefix="cutegen-") as folder:
         _ACTIVE.append(emulation)

@@ -11,6 +11,10 @@ import numpy as np
 from workbench.records import Failure, Finding
 
 
+SYSTEM_SHARED = 1024  # bytes of shared memory that the system takes of every CTA (CUDA C++ programming guide, compute capability 8.x and 9.0)
+BEYOND_SHARED = 28_672  # bytes that an SM's unified L1 and shared memory has beyond the most shared memory: 256 - 228 KiB, 192 - 164 KiB
+
+
 class EmulationFault(Exception):
     """A launch that cannot go on; `failure` says what, where in the candidate's file, and by which thread."""
 
@@ -30,6 +34,17 @@ class DeviceLimits:
     grid_x: int = 2**31 - 1
     grid_yz: int = 65_535
     sms: int = 132
+    shared_bytes_per_sm: int = 233_472
+    threads_per_sm: int = 2048
+    blocks_per_sm: int = 32
+
+    l2_bytes: int = 60 << 20
+
+    def shares(self, threads: int, shared: int) -> tuple[int, int]:
+        """Bytes of L1 and of L2 that one CTA has, with as many CTAs resident as threads and shared memory allow (registers are not known here)."""
+        per_block = shared + SYSTEM_SHARED
+        resident = max(min(self.threads_per_sm // threads, self.blocks_per_sm, self.shared_bytes_per_sm // per_block), 1)
+        return max((self.shared_bytes_per_sm + BEYOND_SHARED - resident * per_block) // resident, 0), self.l2_bytes // (self.sms * resident)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +60,9 @@ class GridRequest:
     step_limit: int = 200_000_000  # warp-instructions, so that an endless loop ends
     counters: bool = True
     source_file: str | None = None
+    sample: int | None = None  # execute only so many CTAs (whole clusters), spread over the grid, and scale what is counted
+    follow: bool = False  # follow warps in time and loads through L1
+    limit_s: float | None = None  # of the clock on the wall, for the interpreter
     strict_shared: bool = True  # whether reading shared memory that nothing wrote ends the launch, or is only noted
 
 

@@ -8,13 +8,14 @@ complete. When nothing can run and lanes still wait, that is a deadlock, and the
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from workbench.emulator import alu, cluster, deferred, fp8, integers, loads, matrix, mbarrier, printing, races, tma, warp, wgmma
+from workbench.emulator import alu, cluster, deferred, fp8, integers, loads, matrix, mbarrier, pace, printing, races, tma, warp, wgmma
 from workbench.emulator.alu import Fn, Unknown
 from workbench.emulator.compiled.choice import Native, Turn
 from workbench.emulator.compiled.stop import Stop
@@ -114,6 +115,8 @@ class Machine:
         for name, data in parameters.items():  # what a kernel may take the address of: TMA descriptors
             memory.register(data.ctypes.data, data.nbytes, "a kernel parameter", writable=False)
             symbols[name] = data.ctypes.data
+        if request.sample is not None or request.follow:
+            return self._sampled(kernel, program, request, memory, counting, order, symbols)
         turn = Turn(self.native, kernel, request, self.limits, memory, symbols, counting, step)
         checked = bool(turn.open and program.race_unit and counting.enabled and not program.ordered)  # races are looked for in the first CTAs at least
         first = 0
@@ -140,6 +143,25 @@ class Machine:
         launch = counting.launch(kernel.name, request, "".join(printed))
         return replace(launch, findings=(*notices.values(), *launch.findings)) if notices else launch
 
+    def _sampled(self, kernel: Kernel, program: _Program, request: GridRequest, memory: GlobalMemory, counting: Counting, order: Any, symbols: dict[str, int]) -> Launch:
+        """Execute some CTAs, followed in time if that is asked for; what they count stands for the grid."""
+        total = request.grid[0] * request.grid[1] * request.grid[2]
+        together = request.cluster[0] * request.cluster[1] * request.cluster[2]
+        chosen = spread(total // together, -(-(request.sample or total) // together))
+        numbers = (np.arange(total) if order is None else order).reshape(-1, together)[chosen].reshape(-1)
+        batch = Batch(kernel, request, self.limits, memory, 0, len(numbers), numbers)
+        batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, printing.PRINT_LIMIT, async_proxy=program.async_proxy)
+        if request.follow:
+            program.steps = program.steps or [pace.step(ins) for ins in kernel.instructions]
+            batch.pace = pace.Pace(batch, program.steps, kernel.instructions, program.starts, *self.limits.shares(batch.threads, batch.shared_limit))
+        end = time.perf_counter() + (request.limit_s or float("inf"))
+        with np.errstate(all="ignore"):
+            if not program.execute(batch, lambda: time.perf_counter() > end):
+                raise batch.fault("too_long", f"{len(numbers)} CTAs did not end within {request.limit_s:g} s", None, stage="limits")
+        counting.scale(total, len(numbers))
+        launch = counting.launch(kernel.name, request, "".join(batch.printed))
+        return replace(launch, sampled=len(numbers) if len(numbers) < total else None, paced=batch.pace.result() if batch.pace else None)
+
     def _check(self, kernel: Kernel, request: GridRequest) -> None:
         threads = request.block[0] * request.block[1] * request.block[2]
         shared = kernel.shared_bytes + request.dynamic_shared_bytes
@@ -162,6 +184,13 @@ def _by_cluster(request: GridRequest) -> np.ndarray:
     (gx, gy, gz), (cx, cy, cz) = request.grid, request.cluster
     numbers = np.arange(gx * gy * gz).reshape(gz // cz, cz, gy // cy, cy, gx // cx, cx)
     return numbers.transpose(0, 2, 4, 1, 3, 5).reshape(-1)
+
+
+def spread(count: int, some: int) -> np.ndarray:
+    """At most `some` of the numbers below `count`, spread by the golden ratio, so that no regular pattern of the grid is met again and again."""
+    if some >= count:
+        return np.arange(count)
+    return np.unique((np.arange(1, some + 1) * 0.6180339887 % 1 * count).astype(np.int64))
 
 
 def aligned_copy(data: bytes) -> np.ndarray:
@@ -221,6 +250,7 @@ class _Program:
         self.race_unit = races.unit_of(self.instructions)
         self.ordered = any(ins.opcode in ("atom", "red") for ins in self.instructions)  # what comes out may depend on which CTAs run together
         self.polls = {n: mbarrier.Poll(ins) for n, ins in enumerate(self.instructions) if _parks(ins)}
+        self.steps: list[pace.Step] | None = None  # for following, made when it is asked for
 
     def _decode(self, ins: Instruction) -> Fn:
         if ins.opcode in ENDS or _parks(ins):
@@ -263,6 +293,9 @@ class _Program:
 
     def _block(self, b: Batch, start: int, idx: Lanes) -> int:
         stop = self.end_of[start]
+        pace = b.pace
+        if pace is not None:
+            pace.enter(start, idx)
         for n in range(start, stop):
             ins = self.instructions[n]
             active = idx
@@ -275,6 +308,10 @@ class _Program:
                 self.code[n](b, active)
             except MISFITS as error:
                 raise self._misfit(b, ins, error) from error
+            if pace is not None:
+                pace.executed(n, active)
+        if pace is not None:
+            pace.leave()
         last = self.instructions[stop - 1]
         if last.opcode in ENDS:
             self._end(b, last, stop, idx)
@@ -336,6 +373,8 @@ class _Program:
         on = ready | b.timed_out[lanes]
         if on.any():
             poll.put(b, lanes[on], ready[on])
+            if b.pace is not None:
+                b.pace.waited(lanes[ready], index[ready])
         b.timed_out[lanes] = False
         parked = lanes[~on]
         b.pc[parked], b.waiting[parked], b.waiting_line[parked], b.waiting_for[parked] = n, BARRIER_WAIT, ins.line or 0, index[~on]
@@ -380,6 +419,8 @@ class _Program:
                 b.arrived[done, number] = 0
                 if b.races is not None:
                     b.races.epoch[done] += 1
+                if b.pace is not None:
+                    b.pace.met(free)
                 progressed = True
         return progressed
 

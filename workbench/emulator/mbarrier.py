@@ -47,6 +47,8 @@ def _places(b: Batch, lanes: Any, where: Any, ins: Instruction, *, write: bool =
 
 def _apply(b: Batch, lanes: Any, index: Any, arrivals: Any, tx: Any, ins: Instruction) -> None:
     """Count arrivals and bytes (expected: positive, arrived: negative), one word after the other, and complete phases."""
+    if b.pace is not None:
+        b.pace.arrived(lanes, index, ins)
     words = b.shared.view(np.int64)
     unique, inverse = np.unique(index, return_inverse=True)
     added, bytes_ = np.zeros(len(unique), dtype=np.int64), np.zeros(len(unique), dtype=np.int64)

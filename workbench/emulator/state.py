@@ -57,6 +57,7 @@ class Batch:
         self.local_stride = max(-(-kernel.local_bytes // 16) * 16, 16)  # of one thread; keeps 16-byte accesses aligned
         self.local = np.zeros(self.lanes * self.local_stride, dtype=np.uint8)
         self.special = self._special(bx, by)
+        self.pace: Any = None  # follows the warps in time (pace.py)
         self.printed: list[str] = []
         self.notices: dict[tuple[str, int | None], Finding] = {}  # what does not end the launch, once for each kind and line
 
@@ -155,6 +156,8 @@ class Batch:
         """Count one access of the active lanes."""
         if self.counting.enabled and space in ("global", "shared", "generic"):
             self.counting.memory_access(ins, space, self.all_lanes(idx) // WARP, where, size, write)
+            if self.pace is not None and space == "global" and not write:
+                self.pace.accessed(ins, self.all_lanes(idx), where, size)
 
     def count_matrix_rows(self, ins: Any, lanes: Any, where: Any) -> None:
         """Count ldmatrix or stmatrix: each group of eight rows of 16 bytes is one request."""

@@ -38,7 +38,7 @@ def access_shared(context: int, warp: int, mask: int, spec: int, size: int, vect
     if mask == 0:
         return 0
     add_offset(context, offset)
-    count_wavefronts(context, mask, spec, size * vector)
+    count_wavefronts(context, mask, spec, size * vector, write)
     return shared_write(context, warp, mask, size, vector) if write else shared_read(context, warp, mask, size, vector)
 
 

@@ -131,11 +131,25 @@ def worst_bank(context: int) -> int:
 
 
 @helper
-def count_wavefronts(context: int, mask: int, spec: int, size: int) -> int:
-    """One request to shared memory: 8-byte accesses go by half warps, 16-byte ones by quarters, counted along the active lanes."""
+def paired(context: int, mask: int) -> int:
+    """Whether, in a whole warp, every lane has the address of the next one, or every lane that of the one after the next."""
+    next_differs = 0
+    second_differs = 0
+    for lane in range(32):
+        at: int = load64(context + ADDRESS + 8 * lane)
+        next_differs |= at ^ load64(context + ADDRESS + 8 * (lane ^ 1))
+        second_differs |= at ^ load64(context + ADDRESS + 8 * (lane ^ 2))
+    return mask == 0xFFFF_FFFF and (next_differs == 0 or second_differs == 0)
+
+
+@helper
+def count_wavefronts(context: int, mask: int, spec: int, size: int, write: int) -> int:
+    """One request to shared memory: 8-byte accesses go by half warps, 16-byte ones by quarters, counted along the active lanes; see counters.py."""
     if load64(context + COUNTING) == 0:
         return 0
     parts = size // WORD if size >= WORD else 1
+    if parts > 1 and write == 0 and paired(context, mask):
+        parts = parts // 2
     if regular(context, mask, size):
         groups = ((popcount(mask) - 1) * parts >> 5) + 1
         return add_row(context, spec, popcount(mask) * size, 1, groups, groups)

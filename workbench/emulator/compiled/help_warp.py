@@ -171,7 +171,7 @@ def atomic(context: int, warp: int, mask: int, spec: int, space: int, op: int, s
     if mask == 0:
         return 0
     if space == 1:
-        count_wavefronts(context, mask, spec, size)
+        count_wavefronts(context, mask, spec, size, 1)
     else:
         count_sectors(context, mask, spec, size)
     left = mask
