@@ -231,10 +231,11 @@ class Paced:
     ctas: int
     cycles: float  # of the SM clock, until a CTA's last warp is done; mean over the CTAs
     issue: float  # warp-instructions of a CTA, as the device issues them (moves are folded, 64-bit integers take two)
-    l1_requests: int = 0  # of warps, for global loads that look into L1; this and the rest summed over the CTAs
-    l1_sectors: int = 0  # 32 bytes, counted once for each request, as lines are
-    l1_lines: int = 0  # 128 bytes
-    l1_missed: int = 0  # sectors
+    l1_requests: int = 0  # of warps, for global memory through L1, stores and atomics included; this and the rest summed over the CTAs
+    l1_lines: int = 0  # 128 bytes, counted once for each request: the tags that are compared
+    l1_sectors: int = 0  # 32 bytes, likewise, of loads
+    l1_missed: int = 0  # sectors of loads that L2 was asked for
+    written: int = 0  # sectors of stores and atomics
     l2_missed: int = 0  # sectors that the CTA's share of L2 did not hold, of all that L2 was asked for
     touched: int = 0  # different sectors that L2 was asked for
     stalls: tuple[tuple[int, float], ...] = ()  # (source line, cycles that a warp waits there on average), longest first

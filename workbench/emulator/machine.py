@@ -153,7 +153,7 @@ class Machine:
         batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, printing.PRINT_LIMIT, async_proxy=program.async_proxy)
         if request.follow:
             program.steps = program.steps or [pace.step(ins) for ins in kernel.instructions]
-            batch.pace = pace.Pace(batch, program.steps, kernel.instructions, program.starts, *self.limits.shares(batch.threads, batch.shared_limit))
+            batch.pace = pace.Pace(batch, program.steps, kernel.instructions, *self.limits.shares(batch.threads, batch.shared_limit))
         end = time.perf_counter() + (request.limit_s or float("inf"))
         with np.errstate(all="ignore"):
             if not program.execute(batch, lambda: time.perf_counter() > end):

@@ -12,7 +12,6 @@ barriers are inferred. wgmma takes n / 2 cycles for m64nNk32B, from the data she
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,8 @@ WARP = 32
 ARITHMETIC, DOUBLE, INTEGER, SPECIAL, CONVERT, EXCHANGE = 4, 16, 5, 23, 8, 24
 SHARED, L1_HIT, BEYOND, TMA_LATENCY, ATOMIC, BARRIER = 30, 40, 560, 700, 600, 20
 MMA, WGMMA_START = 33, 32
+ALL = slice(None)
+WAITING = ("mbarrier", "wgmma", "bar", "barrier", "fence", "membar", "atom", "red")
 UNROLLED = 4  # turns of a plain loop that ptxas schedules together (inferred)
 FREE = ("mov", "cvta", "pragma", "prefetch", "prefetchu", "discard", "setmaxnreg", "griddepcontrol")  # ptxas folds them, or nothing waits for them
 
@@ -109,32 +110,33 @@ def wgmma_cycles(ins: Instruction) -> float:
     return int(shape[4:].split("k")[0]) / 2
 
 
-def _plain_loops(starts: list[int], instructions: list[Instruction], steps: list[Step]) -> set[int]:
-    """Blocks that branch to themselves and wait for nothing but memory."""
-    found = set()
-    for start, end in itertools.pairwise(starts):
-        last = instructions[end - 1]
-        if last.opcode == "bra" and last.target == start and not any(step.kind.endswith("wait") or ins.opcode in ("mbarrier", "wgmma") for step, ins in zip(steps[start:end], instructions[start:end], strict=True)):
-            found.add(start)
+def _plain_loops(instructions: list[Instruction], steps: list[Step]) -> dict[int, int]:
+    """First instruction of each innermost loop that waits for nothing but memory, by each instruction in it."""
+    found: dict[int, int] = {}
+    backward = [(ins.target, n) for n, ins in enumerate(instructions) if ins.opcode == "bra" and 0 <= ins.target <= n]
+    for first, last in backward:
+        inner = any(first <= target and end < last for target, end in backward)
+        if not inner and not any(steps[n].kind.endswith("wait") or instructions[n].opcode in WAITING for n in range(first, last + 1)):
+            found.update(dict.fromkeys(range(first, last + 1), first))
     return found
 
 
 class Pace:
     """The clocks of a batch's warps; `executed` is called for every instruction that the interpreter runs."""
 
-    def __init__(self, b: Batch, steps: list[Step], instructions: list[Instruction], starts: list[int], l1_bytes: int, l2_bytes: int) -> None:
+    def __init__(self, b: Batch, steps: list[Step], instructions: list[Instruction], l1_bytes: int, l2_bytes: int) -> None:
         self.b, self.steps, self.instructions = b, steps, instructions
         self.l1, self.l2 = Cache(b.count, l1_bytes), Cache(b.count, l2_bytes)
-        self.requests = self.looked_up = self.lines = self.missed = self.l2_missed = 0
+        self.requests = self.looked_up = self.lines = self.missed = self.l2_missed = self.written = 0
         self.beyond: list[Any] = []  # keys of what had to come from beyond L1
-        self.loops = _plain_loops(starts, instructions, steps)
-        self.before, self.turns = -1, 0
+        self.loops = _plain_loops(instructions, steps)
+        self.loop, self.turns = -1, 0
         self.warps = b.lanes // WARP
         self.now = np.zeros(self.warps)
         self.ready: dict[str, Any] = {}
         self.stalls = np.zeros(len(instructions))
         self.issued = 0.0
-        self.here: Any = slice(None)
+        self.here: Any = ALL
         self.base = self.last = self.now
         self.count = 0
         self.late: Any = None
@@ -147,19 +149,20 @@ class Pace:
         self._barrier_of.update({n: address(ins.operands[3], "shared") for n, ins in enumerate(instructions) if steps[n].kind == "bulk_load" and n not in self._barrier_of and isinstance(ins.operands[3], Mem)})
 
     def enter(self, start: int, idx: Any) -> None:
-        """These lanes begin the basic block at `start`. A few turns of a loop of one block, with no barrier or wait, count as one block: ptxas unrolls it."""
-        self.turns = self.turns + 1 if start == self.before and start in self.loops else 0
-        self.before = start
-        here = slice(None) if idx is None else np.unique(idx // WARP)
-        if self.turns % UNROLLED and np.array_equal(here, self.here):
+        """These lanes begin the basic block at `start`. A few turns of an innermost loop with no barrier or wait count as one block: ptxas unrolls it."""
+        loop = self.loops.get(start, -1)
+        here = ALL if idx is None else np.unique(idx // WARP)
+        same = loop >= 0 and loop == self.loop and (here is self.here or np.array_equal(here, self.here))
+        self.turns = 0 if not same else self.turns + (start == loop)
+        self.loop, self.here = loop, here
+        if same and (start != loop or self.turns % UNROLLED):
             return
-        self.here = here
         self.base = self.now[self.here]
         self.last = self.base
         self.count = 0
 
-    def accessed(self, ins: Instruction, lanes: Any, where: Any, size: int) -> None:
-        """Lanes read global memory: which of their warps wait for more than L1."""
+    def accessed(self, ins: Instruction, lanes: Any, where: Any, size: int, write: bool) -> None:
+        """Lanes access global memory: lines that L1 looks up and, of loads, which warps wait for more than L1."""
         cta = self.b.cta[lanes]
         keys, parts = sectors(cta, where, size)
         unique, inverse = np.unique(keys, return_inverse=True)
@@ -168,10 +171,12 @@ class Pace:
             return
         warp = np.repeat(lanes // WARP, parts)
         asked = np.unique((warp << OWNER) + (keys & ((1 << OWNER) - 1)))
-        lines = np.unique(asked // (LINE // SECTOR))
         self.requests += int(np.unique(lanes // WARP).size)
+        self.lines += len(np.unique(asked // (LINE // SECTOR)))
+        if write:
+            self.written += len(unique)
+            return
         self.looked_up += len(asked)
-        self.lines += len(lines)
         missed = self.l1.load(unique)
         self.missed += int(missed.sum())
         self._from_l2(unique[missed])
@@ -307,6 +312,6 @@ class Pace:
         warps = max(self.warps, 1)
         return Paced(
             ctas=self.b.count, cycles=float(per_cta.mean()), issue=self.issued / self.b.count, l1_requests=self.requests, l1_sectors=self.looked_up, l1_lines=self.lines, l1_missed=self.missed,
-            l2_missed=self.l2_missed, touched=len(np.unique(np.concatenate(self.beyond))) if self.beyond else 0,
+            written=self.written, l2_missed=self.l2_missed, touched=len(np.unique(np.concatenate(self.beyond))) if self.beyond else 0,
             stalls=tuple(sorted(((line, round(cycles / warps, 1)) for line, cycles in lines.items()), key=lambda item: -item[1])),
         )  # fmt: skip

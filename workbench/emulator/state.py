@@ -156,8 +156,8 @@ class Batch:
         """Count one access of the active lanes."""
         if self.counting.enabled and space in ("global", "shared", "generic"):
             self.counting.memory_access(ins, space, self.all_lanes(idx) // WARP, where, size, write)
-            if self.pace is not None and space == "global" and not write:
-                self.pace.accessed(ins, self.all_lanes(idx), where, size)
+            if self.pace is not None and space == "global":
+                self.pace.accessed(ins, self.all_lanes(idx), where, size, write)
 
     def count_matrix_rows(self, ins: Any, lanes: Any, where: Any) -> None:
         """Count ldmatrix or stmatrix: each group of eight rows of 16 bytes is one request."""

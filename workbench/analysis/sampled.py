@@ -1,0 +1,93 @@
+"""A modelled time for a launch of which some CTAs were followed at their true size (`emulated(sample=..., follow=True)`): nothing is scaled but the number of CTAs.
+
+With n CTAs, S SMs, R CTAs resident on an SM (registers, shared memory, threads), f = clock, m = ceil(n / S) CTAs on the busiest SM, and counts per CTA:
+
+    issue          i m / (4 f)                         i warp-instructions; four schedulers issue one each
+    pipes          F m / (r f)                         F FLOPs; r = 256 a cycle for fp32, on tensor cores the data sheet's dense rate per SM and cycle
+    shared memory  w m / f                             w wavefronts, one a cycle
+    L1             (max(2 q, l) + b / 4) m / f         q requests, l lines of 128 bytes that they look up, b sectors that pass L1 by (cp.async.cg, TMA)
+    L2             32 n (e + s + b) / B2               e sectors that missed L1, s sectors stored
+    DRAM           D / B                               D = least bytes + (p - 1) 32 n u if the CTAs share little, see below; of it, what L2 keeps of the output is not written
+    latency        ceil(n / (S R)) (c + c0) / f        c cycles of one CTA alone (emulator/pace.py), c0 for starting it
+
+    T = (sum over terms t^k)^(1/k) + launch            k-norm: resources overlap, but not wholly
+
+u different sectors that a CTA asks L2 for; p = sectors that its share of L2 does not hold / u, the passes over memory that L2 does not catch. CTAs share little when 32 n u is under
+1.5 times the least bytes; when they share much (a matrix product), neighbours in time find in L2 what the first one brought.
+
+Where constants come from: 4 schedulers, 128 FMA lanes, bytes and rates are the device's data sheet; one wavefront, one line and half a request a cycle, and B (1.05 times the copy rate: reads are faster
+than copies) were seen in Nsight Compute's counters and times on one H200 (tests/bench/results/h200_counters.json); B2, c0, k and the launch were fitted to the kernels of tests/bench/time_model.py, which
+states how far off the model is. Not modelled: data that CTAs share in L1 (an SM keeps weights that CTA after CTA reads: L2 traffic is overstated), DRAM pages, power, clocks under load, a CTA whose work depends on data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from workbench.analysis.devices import Device
+from workbench.analysis.model import TENSOR, resident
+from workbench.records import KernelBuild, Launch, Work
+
+SECTOR = 32
+SCHEDULERS, LANES = 4, 128
+L2_RATE = 2.0  # times the data sheet's DRAM bandwidth (fitted)
+READ_RATE = 1.05  # times the copy rate (measured: row sums and matrix-vector products)
+COPY_SHARE = 0.88  # of the data sheet's bandwidth, where no copy was measured (the H200's ratio)
+START_CYCLES = 800  # fitted
+NORM = 5.0  # fitted
+LAUNCH_S = 2.5e-6  # fitted
+SHARED_MUCH = 1.5
+L2_KEEPS = 0.37  # of L2: written bytes that are not yet in DRAM when the kernel ends (measured, 9 kernels)
+
+
+def dram_bytes(launch: Launch, work: Work, share: float, device: Device) -> tuple[float, float]:
+    """Bytes that a launch reads from DRAM and, while it runs, writes there; `share` of the problem's least bytes are this launch's."""
+    assert launch.paced is not None
+    paced, ctas = launch.paced, math.prod(launch.grid)
+    each = ctas / paced.ctas * SECTOR
+    least = work.least_bytes * share
+    written = min(float(launch.total.global_write_bytes), least)
+    touched = paced.touched * each
+    again = (paced.l2_missed / max(paced.touched, 1) - 1) * touched if touched < SHARED_MUCH * least else 0.0
+    return least - written + again, max(written - L2_KEEPS * device.l2_bytes, 0.0)
+
+
+def terms(launch: Launch, build: KernelBuild | None, device: Device, work: Work, share: float = 1.0) -> dict[str, float]:
+    """Seconds by resource; see the module's text. The launch must have been followed."""
+    assert launch.paced is not None
+    paced, total, ctas = launch.paced, launch.total, math.prod(launch.grid)
+    busiest = math.ceil(ctas / device.sms) / ctas / device.clock_hz  # seconds for one cycle's work of every CTA on the busiest SM
+    each = ctas / paced.ctas
+    on_tensor = dict(launch.classes).get(TENSOR, 0) > 0
+    rate = device.peak(work.dtype, tensor_cores=True) / device.sms / device.clock_hz if on_tensor else 2 * LANES
+    bypass = max(total.global_sectors - (paced.l1_sectors + paced.written) * each, 0)
+    waves = math.ceil(ctas / (device.sms * max(resident(launch, build, device).blocks, 1)))
+    read, written = dram_bytes(launch, work, share, device)
+    return {
+        "issue": paced.issue * ctas * busiest / SCHEDULERS,
+        "tensor cores" if on_tensor else "fp32": total.flops / rate * busiest,
+        "shared memory": total.shared_wavefronts * busiest,
+        "L1": (max(2 * paced.l1_requests, paced.l1_lines) * each + bypass / 4) * busiest,
+        "L2": ((paced.l1_missed + paced.written) * each + bypass) * SECTOR / (L2_RATE * device.bandwidth),
+        "DRAM": (read + written) / (READ_RATE * (device.copy_bandwidth or COPY_SHARE * device.bandwidth)),
+        "latency": waves * (paced.cycles + START_CYCLES) / device.clock_hz,
+    }
+
+
+def shares(launches: Sequence[Launch]) -> list[float]:
+    """How the problem's least bytes are split among the launches: by the sectors that they ask for."""
+    whole = sum(launch.total.global_sectors for launch in launches)
+    return [launch.total.global_sectors / whole if whole else 1 / len(launches) for launch in launches]
+
+
+def modelled_time(launches: Sequence[Launch], builds: Sequence[KernelBuild], device: Device, work: Work) -> tuple[float, str]:
+    """Modelled seconds of followed launches at `work`, and the resource that limits the longest."""
+    by_name = {build.kernel: build for build in builds}
+    seconds, limit = 0.0, (0.0, "")
+    for launch, share in zip(launches, shares(launches), strict=True):
+        parts = terms(launch, by_name.get(launch.kernel), device, work, share)
+        taken = sum(part**NORM for part in parts.values()) ** (1 / NORM)
+        limit = max(limit, (taken, max(parts, key=lambda name: parts[name])))
+        seconds += taken + LAUNCH_S
+    return seconds, limit[1]
