@@ -1,0 +1,193 @@
+"""gemm(a, b) .mma(...) .schedule(...) -> a Hopper kernel: TMA and mbarriers feed wgmma, warp-specialised, persistent, with clusters.
+
+Operands as in `gemm`: a (batch, m, k), b (batch, k, n), d (batch, m, n), any strides. TMA reads rows that start at multiples of 16 bytes and
+cuts off what sticks out; an operand that lies otherwise (odd leading dimension, another dtype) is first copied into rows that do, by a
+kernel of its own. A result whose rows do not is stored from registers. cooperative: the warpgroups that multiply share a tile by its rows;
+pingpong: each has a tile of its own, and stores it while the other multiplies.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+from workbench.dsl.hopper_text import KERNEL
+from workbench.dsl.ir import Binding, Stage, setting
+from workbench.dsl.pieces import Parts, epilogue_lines
+from workbench.records import record
+
+ELEMENTS = {"f16": "Float16", "bf16": "BFloat16"}
+DTYPES = {"f16": "float16", "bf16": "bfloat16"}
+BYTES = {"f16": 2, "bf16": 2}
+SHARED_BYTES = 232_448  # a CTA's share on sm_90a
+DEFAULT_TILE = (128, 256, 64)
+IMPORTS = "import functools\n\nimport cuda.bindings.driver as cuda\nimport cutlass.pipeline as pipeline\nimport cutlass.utils as utils\nimport cutlass.utils.hopper_helpers as sm90\nfrom cutlass.cute.nvgpu import cpasync, warp, warpgroup"
+
+
+@record
+class Plan:
+    """The settings of one kernel, defaults filled in. Tile (m, n, k) and cluster (m, n) in elements and CTAs; band in tiles."""
+
+    kind: str  # f16 or bf16: what wgmma multiplies
+    tile: tuple[int, int, int]
+    cluster: tuple[int, int]
+    stages: int
+    schedule: str  # cooperative or pingpong
+    raster: str  # along_m or along_n: where neighbouring CTAs go first
+    band: int
+    store: str  # tma or direct
+
+    @property
+    def groups(self) -> int:
+        """Warpgroups that multiply."""
+        return 1 if self.schedule == "cooperative" and self.tile[0] == 64 else 2
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile that one warpgroup computes."""
+        return self.tile[0] if self.schedule == "pingpong" else self.tile[0] // self.groups
+
+    @property
+    def store_columns(self) -> int:
+        """Columns of 64 rows that one TMA store moves: as many as a swizzled row of 128 bytes has."""
+        return next(width for width in (128 // BYTES[self.kind], 32, 16, 8) if self.tile[1] % width == 0)
+
+    @property
+    def buffers(self) -> int:
+        """Pieces of the result that a warpgroup keeps in shared memory: one is written while the one before it leaves."""
+        return 2 if self.rows // 64 * (self.tile[1] // self.store_columns) % 2 == 0 else 1
+
+    @property
+    def epilogue_bytes(self) -> int:
+        """Shared memory for the result."""
+        return self.groups * self.buffers * 64 * self.store_columns * BYTES[self.kind] if self.store == "tma" else 0
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a CTA: stages, result, mbarriers."""
+        return self.stages * stage_bytes(self.kind, self.tile) + self.epilogue_bytes + 1024
+
+
+def stage_bytes(kind: str, tile: tuple[int, int, int]) -> int:
+    """Bytes of one tile of a and one of b."""
+    return (tile[0] + tile[1]) * tile[2] * BYTES[kind]
+
+
+def most_stages(plan: Plan) -> int:
+    """How many stages fit."""
+    return (SHARED_BYTES - 1024 - plan.epilogue_bytes) // stage_bytes(plan.kind, plan.tile)
+
+
+def pair(value: object, default: tuple[int, int]) -> tuple[int, int]:
+    """A setting of two numbers; the second is 1 when only one is given."""
+    if isinstance(value, int):
+        return value, 1
+    return (int(value[0]), int(value[1])) if isinstance(value, tuple) and len(value) == 2 else default
+
+
+def plan_of(stage: Stage) -> Plan:
+    """The settings of a checked stage."""
+    import dataclasses
+
+    tile = setting(stage, "tile")
+    raster = setting(stage, "raster", ("along_m", 8))
+    way, band = raster if isinstance(raster, tuple) else (raster, 8)
+    plan = Plan(
+        kind=str(setting(stage, "mma", "f16")), tile=tile if isinstance(tile, tuple) else DEFAULT_TILE, cluster=pair(setting(stage, "cluster"), (1, 1)), stages=0,
+        schedule=str(setting(stage, "schedule", "cooperative")), raster=str(way), band=int(str(band)), store=str(setting(stage, "store", "tma")),
+    )  # fmt: skip
+    stages = setting(stage, "stages")
+    return dataclasses.replace(plan, stages=stages if isinstance(stages, int) else min(most_stages(plan), 8))
+
+
+def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
+    """The kernels and the body of forward; `functions` defines the scalar functions of the epilogue."""
+    plan = plan_of(stage)
+    bias = any(call.name == "bias" for call in stage.epilogues)
+    cm, cn = plan.cluster
+    fields = {
+        "functions": functions, "element": ELEMENTS[plan.kind], "dtype": DTYPES[plan.kind], "kind": plan.kind, "tm": plan.tile[0], "tn": plan.tile[1], "tk": plan.tile[2], "cm": cm, "cn": cn, "stages": plan.stages,
+        "groups": plan.groups, "rows": plan.rows, "band": plan.band, "store_n": plan.store_columns, "buffers": plan.buffers,
+        "parameter": "bias: cute.Tensor, " if bias else "", "argument": "bias, " if bias else "",
+        "operation_a": _load(cn), "operation_b": _load(cm), "send_a": ", mcast_mask=to_a" if cn > 1 else "", "send_b": ", mcast_mask=to_b" if cm > 1 else "",
+        **_place(plan), **_scheduled(plan), "finish": _finish(stage),
+    }  # fmt: skip
+    return Parts(kernels=KERNEL.format(**fields), forward=_forward(binding, bias, plan), imports=IMPORTS)
+
+
+def _load(sharers: int) -> str:
+    return "cpasync.CopyBulkTensorTileG2SMulticastOp()" if sharers > 1 else "cpasync.CopyBulkTensorTileG2SOp()"
+
+
+def _place(plan: Plan) -> dict[str, str]:
+    if plan.raster == "along_m":
+        return {"raster": "rows of tiles", "outer": "rows", "inner": "columns", "found": "first + within % high, within // high"}
+    return {"raster": "columns of tiles", "outer": "columns", "inner": "rows", "found": "within // high, first + within % high"}
+
+
+COOPERATIVE = {
+    "about": "{groups} warpgroups multiply, {rows} rows of each tile each",
+    "own_a": "cute.local_tile(shared_a, (ROWS, TILE_K, STAGES), (group, 0, 0))  # the rows of this warpgroup",
+    "first": "cluster", "stride": "clusters", "shift": " + group * ROWS", "arrivals": "4 * GROUPS",
+    "order": "", "skip_start": "", "wait_turn": "", "pass_turn": "", "skip_other": "",
+}  # fmt: skip
+PINGPONG = {
+    "about": "{groups} warpgroups take turns: one multiplies while the other stores",
+    "own_a": "shared_a",
+    "first": "cluster + group * clusters", "stride": "GROUPS * clusters", "shift": "", "arrivals": "4",
+    "order": """
+    turns = memory.allocate_array(cutlass.Int64, GROUPS)  # whose turn it is to multiply
+    if thread < GROUPS:
+        cute.arch.mbarrier_init(turns + thread, 128)""",
+    "skip_start": """
+        turn = cutlass.Int32(0)
+        if group == 1:
+            # the first tile belongs to the other warpgroup, which may start at once
+            reading.advance(steps)
+            releasing.advance(steps)
+            cute.arch.mbarrier_arrive(turns)""",
+    "wait_turn": """
+            cute.arch.mbarrier_wait(turns + group, turn)
+            turn = 1 - turn""",
+    "pass_turn": """
+            cute.arch.mbarrier_arrive(turns + 1 - group)""",
+    "skip_other": """
+            # the stages in between hold the other warpgroup's tile
+            reading.advance(steps)
+            releasing.advance(steps)""",
+}  # fmt: skip
+
+
+def _scheduled(plan: Plan) -> dict[str, str]:
+    pieces = PINGPONG if plan.schedule == "pingpong" else COOPERATIVE
+    registers = ("\n        cute.arch.setmaxregister_decrease(40)", "\n        cute.arch.setmaxregister_increase(232)") if plan.groups > 1 else ("", "")
+    return {**pieces, "about": pieces["about"].format(groups=plan.groups, rows=plan.rows), "give_registers": registers[0], "take_registers": registers[1]}
+
+
+def _finish(stage: Stage) -> str:
+    """What happens to each total between the multiplication and the store."""
+    lines = epilogue_lines(stage, "bias[cutlass.min(n0 + where[e][1], n - 1)]")  # past the edge, any value will do
+    if not lines:
+        return ""
+    return textwrap.indent("\n".join(["for e in cutlass.range_constexpr(cute.size(totals)):", "    total = totals[e]", *("    " + line for line in lines), "    totals[e] = total", ""]), " " * 12)
+
+
+def _forward(binding: Binding, bias: bool, plan: Plan) -> str:
+    bound = dict(binding.operands)
+    lines = [
+        f"a, b = {bound.get('a', 'a')}, {bound.get('b', 'b')}",
+        "d = torch.empty(*a.shape[:-1], b.shape[-1], dtype=a.dtype, device=a.device)",
+        "# a as (batch, m, k), b as (batch, n, k), d as (batch, m, n); the strides say how they lie in memory",
+        "a3, b3, d3 = (t if t.dim() == 3 else t.unsqueeze(0) for t in (a.detach(), b.detach().transpose(-2, -1), d))",
+        "a3, b3 = readable(a3), readable(b3)",
+        f"by_tma = {'takes_tma(d3) and d3.dtype.itemsize == ELEMENT.width // 8' if plan.store == 'tma' else 'False'}  # else the result is stored from registers",
+        "k_first = (a3.stride(2) == 1, b3.stride(2) == 1)  # whether k is the contiguous extent of a and of b",
+        f"call(gemm, (d.dtype, by_tma, *k_first{', ' + bound.get('bias', 'bias') + '.dtype' if bias else ''}), (",
+        "    from_dlpack(a3, assumed_align=16).mark_layout_dynamic(leading_dim=2 if k_first[0] else 1),",
+        "    from_dlpack(b3, assumed_align=16).mark_layout_dynamic(leading_dim=2 if k_first[1] else 1),",
+        *([f"    from_dlpack({bound.get('bias', 'bias')}.detach()).mark_layout_dynamic(),"] if bias else []),
+        "    from_dlpack(d3, assumed_align=16 if by_tma else None).mark_layout_dynamic(leading_dim=2),",
+        "    cutlass.Int32(resident()), cuda.CUstream(torch.cuda.current_stream().cuda_stream),",
+        "), (by_tma,))",
+        "return d",
+    ]
+    return "\n".join(lines)
