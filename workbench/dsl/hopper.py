@@ -20,7 +20,8 @@ DTYPES = {"f16": "float16", "bf16": "bfloat16"}
 BYTES = {"f16": 2, "bf16": 2}
 SHARED_BYTES = 232_448  # a CTA's share on sm_90a
 DEFAULT_TILE = (128, 256, 64)
-IMPORTS = "import functools\n\nimport cuda.bindings.driver as cuda\nimport cutlass.pipeline as pipeline\nimport cutlass.utils as utils\nimport cutlass.utils.hopper_helpers as sm90\nfrom cutlass.cute.nvgpu import cpasync, warp, warpgroup"
+TURNED = ".transpose(-2, -1)"
+IMPORTS = "import functools\nimport weakref\n\nimport cuda.bindings.driver as cuda\nimport cutlass.pipeline as pipeline\nimport cutlass.utils as utils\nimport cutlass.utils.hopper_helpers as sm90\nfrom cutlass.cute.nvgpu import cpasync, warp, warpgroup"
 
 
 @record
@@ -173,21 +174,26 @@ def _finish(stage: Stage) -> str:
 
 def _forward(binding: Binding, bias: bool, plan: Plan) -> str:
     bound = dict(binding.operands)
+    (a, a_turned), (b, b_turned) = (_stored(bound.get(name, name)) for name in ("a", "b"))
+    extra = bound.get("bias", "bias")
     lines = [
-        f"a, b = {bound.get('a', 'a')}, {bound.get('b', 'b')}",
-        "d = torch.empty(*a.shape[:-1], b.shape[-1], dtype=a.dtype, device=a.device)",
-        "# a as (batch, m, k), b as (batch, n, k), d as (batch, m, n); the strides say how they lie in memory",
-        "a3, b3, d3 = (t if t.dim() == 3 else t.unsqueeze(0) for t in (a.detach(), b.detach().transpose(-2, -1), d))",
-        "a3, b3 = readable(a3), readable(b3)",
-        f"by_tma = {'takes_tma(d3) and d3.dtype.itemsize == ELEMENT.width // 8' if plan.store == 'tma' else 'False'}  # else the result is stored from registers",
-        "k_first = (a3.stride(2) == 1, b3.stride(2) == 1)  # whether k is the contiguous extent of a and of b",
-        f"call(gemm, (d.dtype, by_tma, *k_first{', ' + bound.get('bias', 'bias') + '.dtype' if bias else ''}), (",
-        "    from_dlpack(a3, assumed_align=16).mark_layout_dynamic(leading_dim=2 if k_first[0] else 1),",
-        "    from_dlpack(b3, assumed_align=16).mark_layout_dynamic(leading_dim=2 if k_first[1] else 1),",
-        *([f"    from_dlpack({bound.get('bias', 'bias')}.detach()).mark_layout_dynamic(),"] if bias else []),
+        f"a, b = {a}, {b}",
+        f"d = torch.empty(*a.shape[:-{2 if a_turned else 1}], {'a.shape[-1], ' if a_turned else ''}b.shape[-{2 if b_turned else 1}], dtype=a.dtype, device=a.device)",
+        "d3 = d if d.dim() == 3 else d.unsqueeze(0)",
+        f"(left, left_first), (right, right_first) = operand(a, {a_turned}), operand(b, {not b_turned})  # as (batch, m, k) and (batch, n, k)",
+        f"by_tma = {'d.dtype == DTYPE and d.shape[-1] * d.element_size() % 16 == 0' if plan.store == 'tma' else 'False'}  # otherwise the result is stored from registers",
+        f"call(gemm, (d.dtype, by_tma, left_first, right_first{f', {extra}.dtype' if bias else ''}), (",
+        "    left, right,",
+        *([f"    from_dlpack({extra}.detach()).mark_layout_dynamic(),"] if bias else []),
         "    from_dlpack(d3, assumed_align=16 if by_tma else None).mark_layout_dynamic(leading_dim=2),",
-        "    cutlass.Int32(resident()), cuda.CUstream(torch.cuda.current_stream().cuda_stream),",
-        "), (by_tma,))",
+        "    cuda.CUstream(torch.cuda.current_stream().cuda_stream),",
+        "), (by_tma, resident()))",
         "return d",
     ]
     return "\n".join(lines)
+
+
+def _stored(expression: str) -> tuple[str, bool]:
+    """(the tensor itself, whether the operand is its transpose): the tensor is the same object at every call, a view of it is not."""
+    turned = expression.endswith(TURNED)
+    return expression.removesuffix(TURNED), turned

@@ -153,7 +153,7 @@ def gemm_kernel(
 
 
 @cute.jit
-def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, resident: cutlass.Int32, stream: cuda.CUstream, by_tma: cutlass.Constexpr):
+def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, stream: cuda.CUstream, by_tma: cutlass.Constexpr, resident: cutlass.Constexpr):
     """a (batch, m, k), b (batch, n, k), d (batch, m, n); `resident` clusters run at once."""
     a, b, d = (cute.make_tensor(t.iterator, cute.select(t.layout, mode=[1, 2, 0])) for t in (a, b, d))
     tile = (TILE_M, TILE_N, TILE_K)
@@ -218,6 +218,24 @@ def readable(tensor):
         cuda.CUstream(torch.cuda.current_stream().cuda_stream),
     ), (along_k,))
     return copy
+
+
+known = {{}}  # operands that TMA reads where they lie: their CuTe tensors, as long as they live
+
+
+def operand(tensor, turned):
+    """(CuTe tensor (batch, rows, k), whether k is the contiguous extent) of a matrix; `turned` when it is stored as (k, rows)."""
+    key, place = (id(tensor), turned), (tensor.data_ptr(), tensor.shape, tensor.stride())
+    if key in known and known[key][0]() is tensor and known[key][1] == place:
+        return known[key][2]
+    view = tensor.detach().transpose(-2, -1) if turned else tensor.detach()
+    view = view if view.dim() == 3 else view.unsqueeze(0)
+    ready = readable(view)
+    k_first = ready.stride(2) == 1
+    made = (from_dlpack(ready, assumed_align=16).mark_layout_dynamic(leading_dim=2 if k_first else 1), k_first)
+    if ready is view:
+        known[key] = (weakref.ref(tensor, lambda _: known.pop(key, None)), place, made)
+    return made
 
 
 @functools.cache
