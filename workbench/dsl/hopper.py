@@ -21,7 +21,7 @@ BYTES = {"f16": 2, "bf16": 2}
 SHARED_BYTES = 232_448  # a CTA's share on sm_90a
 DEFAULT_TILE = (128, 256, 64)
 TURNED = ".transpose(-2, -1)"
-IMPORTS = "import functools\nimport weakref\n\nimport cuda.bindings.driver as cuda\nimport cutlass.pipeline as pipeline\nimport cutlass.utils as utils\nimport cutlass.utils.hopper_helpers as sm90\nfrom cutlass.cute.nvgpu import cpasync, warp, warpgroup"
+IMPORTS = "import functools\nimport weakref\n\nimport cuda.bindings.driver as cuda\nimport cutlass.pipeline as pipeline\nimport cutlass.utils as utils\nimport cutlass.utils.hopper_helpers as sm90\nfrom cutlass.cute.nvgpu import cpasync, warp, warpgroup\nfrom cutlass.tensor_utils import LayoutEnum"
 
 
 @record
@@ -177,7 +177,7 @@ def _forward(binding: Binding, bias: bool, plan: Plan) -> str:
     (a, a_turned), (b, b_turned) = (_stored(bound.get(name, name)) for name in ("a", "b"))
     extra = bound.get("bias", "bias")
     lines = [
-        f"a, b = {a}, {b}",
+        *([f"a, b = {a}, {b}"] if (a, b) != ("a", "b") else []),
         f"d = torch.empty(*a.shape[:-{2 if a_turned else 1}], {'a.shape[-1], ' if a_turned else ''}b.shape[-{2 if b_turned else 1}], dtype=a.dtype, device=a.device)",
         "d3 = d if d.dim() == 3 else d.unsqueeze(0)",
         f"(left, left_first), (right, right_first) = operand(a, {a_turned}), operand(b, {not b_turned})  # as (batch, m, k) and (batch, n, k)",

@@ -92,7 +92,7 @@ def gemm_kernel(
         releasing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES){skip_start}
         if cutlass.const_expr(by_tma):
             fragments = cute.make_tiled_copy_C_atom(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), cutlass.Float16), tiled_mma)
-            to_shared = cute.make_tiled_copy_S(sm90.sm90_get_smem_store_op(utils.LayoutEnum.ROW_MAJOR, ELEMENT, cutlass.Float32), fragments)
+            to_shared = cute.make_tiled_copy_S(sm90.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, ELEMENT, cutlass.Float32), fragments)
             into_d = to_shared.get_slice(lane).partition_D(shared_d)
             results = to_shared.retile(totals)
             piece = cute.make_rmem_tensor(into_d[None, None, None, 0].shape, ELEMENT)
@@ -157,10 +157,10 @@ def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, stream: cuda
     """a (batch, m, k), b (batch, n, k), d (batch, m, n); `resident` clusters run at once."""
     a, b, d = (cute.make_tensor(t.iterator, cute.select(t.layout, mode=[1, 2, 0])) for t in (a, b, d))
     tile = (TILE_M, TILE_N, TILE_K)
-    major_a, major_b = utils.LayoutEnum.from_tensor(a), utils.LayoutEnum.from_tensor(b)
+    major_a, major_b = LayoutEnum.from_tensor(a), LayoutEnum.from_tensor(b)
     tiled_mma = sm90.make_trivial_tiled_mma(ELEMENT, ELEMENT, major_a.sm90_mma_major_mode(), major_b.sm90_mma_major_mode(), cutlass.Float32, (1, 1, 1), tiler_mn=(64, TILE_N))
     layout_a, layout_b = sm90.make_smem_layout_a(major_a, tile, ELEMENT, STAGES), sm90.make_smem_layout_b(major_b, tile, ELEMENT, STAGES)
-    layout_d = sm90.make_smem_layout_epi(ELEMENT, utils.LayoutEnum.ROW_MAJOR, (64, STORE_N), GROUPS * BUFFERS)
+    layout_d = sm90.make_smem_layout_epi(ELEMENT, LayoutEnum.ROW_MAJOR, (64, STORE_N), GROUPS * BUFFERS)
     tma_a, view_a = cpasync.make_tiled_tma_atom({operation_a}, a, cute.slice_(layout_a, (None, None, 0)), (TILE_M, TILE_K), num_multicast=CLUSTER_N)
     tma_b, view_b = cpasync.make_tiled_tma_atom({operation_b}, b, cute.slice_(layout_b, (None, None, 0)), (TILE_N, TILE_K), num_multicast=CLUSTER_M)
     tma_d, view_d = None, d
