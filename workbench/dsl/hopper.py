@@ -1,8 +1,8 @@
 """gemm(a, b) .mma(...) .schedule(...) -> a Hopper kernel: TMA and mbarriers feed wgmma, warp-specialised, persistent, with clusters.
 
 Operands as in `gemm`: a (batch, m, k), b (batch, k, n), d (batch, m, n), any strides. TMA reads rows that start at multiples of 16 bytes and
-cuts off what sticks out; an operand that lies otherwise (odd leading dimension, another dtype) is first copied into rows that do, by a
-kernel of its own. A result whose rows do not is stored from registers. cooperative: the warpgroups that multiply share a tile by its rows;
+cuts off what sticks out; an operand that lies otherwise (odd leading dimension, another dtype, TF32 not along k) is first copied into rows
+that do, by a kernel of its own. A result whose rows do not is stored from registers. cooperative: the warpgroups that multiply share a tile by its rows;
 pingpong: each has a tile of its own, and stores it while the other multiplies.
 """
 
@@ -15,11 +15,20 @@ from workbench.dsl.ir import Binding, Stage, setting
 from workbench.dsl.pieces import Parts, epilogue_lines
 from workbench.records import record
 
-ELEMENTS = {"f16": "Float16", "bf16": "BFloat16"}
-DTYPES = {"f16": "float16", "bf16": "bfloat16"}
-BYTES = {"f16": 2, "bf16": 2}
+ELEMENTS = {"f16": "Float16", "bf16": "BFloat16", "tf32": "TFloat32"}
+STORED = {"f16": ("Float16", "float16"), "bf16": ("BFloat16", "bfloat16"), "tf32": ("Float32", "float32")}  # in memory, in CuTe DSL's and in torch's words
+BYTES = {"f16": 2, "bf16": 2, "tf32": 4}
 SHARED_BYTES = 232_448  # a CTA's share on sm_90a
-DEFAULT_TILE = (128, 256, 64)
+TRIVIAL_MMA = "sm90.make_trivial_tiled_mma(ELEMENT, ELEMENT, major_a.sm90_mma_major_mode(), major_b.sm90_mma_major_mode(), cutlass.Float32, (1, 1, 1), tiler_mn=(64, TILE_N))"
+TF32_MMA = "cute.make_tiled_mma(cute.make_mma_atom(MmaTF32Op(ELEMENT, cutlass.Float32, (64, TILE_N, 8), warpgroup.OperandSource.SMEM, OperandMajorMode.K, OperandMajorMode.K)), (1, 1, 1))"
+TF32_CLASS = '''
+class MmaTF32Op(warpgroup.MmaF16BF16Op):
+    """wgmma m64nNk8 on TF32: CuTe DSL 4.8 has no name for it, its compiler has. Both operands lie along k."""
+
+    def _verify(self):
+        pass
+
+'''
 TURNED = ".transpose(-2, -1)"
 IMPORTS = "import functools\nimport weakref\n\nimport cuda.bindings.driver as cuda\nimport cutlass.pipeline as pipeline\nimport cutlass.utils as utils\nimport cutlass.utils.hopper_helpers as sm90\nfrom cutlass.cute.nvgpu import cpasync, warp, warpgroup\nfrom cutlass.tensor_utils import LayoutEnum"
 
@@ -78,6 +87,11 @@ def most_stages(plan: Plan) -> int:
     return (SHARED_BYTES - 1024 - plan.epilogue_bytes) // stage_bytes(plan.kind, plan.tile)
 
 
+def default_tile(kind: str) -> tuple[int, int, int]:
+    """128 rows, 256 columns, and 128 bytes along k."""
+    return (128, 256, 128 // BYTES.get(kind, 2))
+
+
 def pair(value: object, default: tuple[int, int]) -> tuple[int, int]:
     """A setting of two numbers; the second is 1 when only one is given."""
     if isinstance(value, int):
@@ -93,7 +107,7 @@ def plan_of(stage: Stage) -> Plan:
     raster = setting(stage, "raster", ("along_m", 8))
     way, band = raster if isinstance(raster, tuple) else (raster, 8)
     plan = Plan(
-        kind=str(setting(stage, "mma", "f16")), tile=tile if isinstance(tile, tuple) else DEFAULT_TILE, cluster=pair(setting(stage, "cluster"), (1, 1)), stages=0,
+        kind=str(setting(stage, "mma", "f16")), tile=tile if isinstance(tile, tuple) else default_tile(str(setting(stage, "mma", "f16"))), cluster=pair(setting(stage, "cluster"), (1, 1)), stages=0,
         schedule=str(setting(stage, "schedule", "cooperative")), raster=str(way), band=int(str(band)), store=str(setting(stage, "store", "tma")),
     )  # fmt: skip
     stages = setting(stage, "stages")
@@ -106,13 +120,24 @@ def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
     bias = any(call.name == "bias" for call in stage.epilogues)
     cm, cn = plan.cluster
     fields = {
-        "functions": functions, "element": ELEMENTS[plan.kind], "dtype": DTYPES[plan.kind], "kind": plan.kind, "tm": plan.tile[0], "tn": plan.tile[1], "tk": plan.tile[2], "cm": cm, "cn": cn, "stages": plan.stages,
+        "functions": functions, **_types(plan.kind), "tm": plan.tile[0], "tn": plan.tile[1], "tk": plan.tile[2], "cm": cm, "cn": cn, "stages": plan.stages,
         "groups": plan.groups, "rows": plan.rows, "band": plan.band, "store_n": plan.store_columns, "buffers": plan.buffers,
         "parameter": "bias: cute.Tensor, " if bias else "", "argument": "bias, " if bias else "",
         "operation_a": _load(cn), "operation_b": _load(cm), "send_a": ", mcast_mask=to_a" if cn > 1 else "", "send_b": ", mcast_mask=to_b" if cm > 1 else "",
         **_place(plan), **_scheduled(plan), "finish": _finish(stage),
     }  # fmt: skip
-    return Parts(kernels=KERNEL.format(**fields), forward=_forward(binding, bias, plan), imports=IMPORTS)
+    imports = IMPORTS.replace("import cpasync", "import OperandMajorMode, cpasync") if plan.kind == "tf32" else IMPORTS
+    return Parts(kernels=KERNEL.format(**fields), forward=_forward(binding, bias, plan), imports=imports)
+
+
+def _types(kind: str) -> dict[str, str]:
+    """The pieces of text that depend on what is multiplied."""
+    stored, dtype = STORED[kind]
+    same = {"element": ELEMENTS[kind], "stored": stored, "dtype": dtype}
+    if kind != "tf32":
+        return {**same, "rounded": "", "operation_class": "", "tiled_mma": TRIVIAL_MMA, "recast": "", "reads": "TMA", "along_k": ""}
+    recast = "    a, b = (cute.recast_tensor(t, ELEMENT) for t in (a, b))  # so that TMA rounds float32 to TF32 on the way\n"
+    return {**same, "rounded": "; TMA rounds it on the way", "operation_class": TF32_CLASS, "tiled_mma": TF32_MMA, "recast": recast, "reads": "wgmma", "along_k": " and tensor.stride(2) == 1"}
 
 
 def _load(sharers: int) -> str:

@@ -9,9 +9,10 @@ STAGES = {stages}  # tiles of a and of b in shared memory: some arrive while one
 GROUPS, ROWS = {groups}, {rows}  # warpgroups that multiply, and how many rows of a tile each computes; one more warpgroup loads
 BAND = {band}  # {raster} that are walked together, so that their operands stay in L2
 STORE_N, BUFFERS = {store_n}, {buffers}  # columns of 64 rows that leave in one store, and how many such pieces a warpgroup has
-ELEMENT, DTYPE = cutlass.{element}, torch.{dtype}  # what wgmma multiplies; it accumulates in float32
+ELEMENT = cutlass.{element}  # what wgmma multiplies; it accumulates in float32
+STORED, DTYPE = cutlass.{stored}, torch.{dtype}  # what memory holds{rounded}
 
-{functions}
+{operation_class}{functions}
 @cute.jit
 def place(work: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
     """(m, n, batch) of a piece of work, in clusters."""
@@ -42,7 +43,7 @@ def gemm_kernel(
     shared_a = memory.allocate_tensor(ELEMENT, layout_a.outer, 1024, swizzle=layout_a.inner)
     shared_b = memory.allocate_tensor(ELEMENT, layout_b.outer, 1024, swizzle=layout_b.inner)
     if cutlass.const_expr(by_tma):
-        shared_d = memory.allocate_tensor(ELEMENT, layout_d.outer, 1024, swizzle=layout_d.inner)
+        shared_d = memory.allocate_tensor(STORED, layout_d.outer, 1024, swizzle=layout_d.inner)
     pipe = pipeline.PipelineTmaAsync.create(
         barrier_storage=barriers,
         num_stages=STAGES,
@@ -92,10 +93,10 @@ def gemm_kernel(
         releasing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES){skip_start}
         if cutlass.const_expr(by_tma):
             fragments = cute.make_tiled_copy_C_atom(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), cutlass.Float16), tiled_mma)
-            to_shared = cute.make_tiled_copy_S(sm90.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, ELEMENT, cutlass.Float32), fragments)
+            to_shared = cute.make_tiled_copy_S(sm90.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, STORED, cutlass.Float32), fragments)
             into_d = to_shared.get_slice(lane).partition_D(shared_d)
             results = to_shared.retile(totals)
-            piece = cute.make_rmem_tensor(into_d[None, None, None, 0].shape, ELEMENT)
+            piece = cute.make_rmem_tensor(into_d[None, None, None, 0].shape, STORED)
             tiles_d = cute.local_tile(d, (64, STORE_N), (None, None, None))
             out_d, target_d = cpasync.tma_partition(tma_d, 0, cute.make_layout(1), cute.group_modes(shared_d, 0, 2), cute.group_modes(tiles_d, 0, 2))
         for work in cutlass.range({first}, works, {stride}, unroll=1):
@@ -130,9 +131,8 @@ def gemm_kernel(
                             with cute.arch.elect_one():
                                 cute.arch.cp_async_bulk_wait_group(BUFFERS - 1, read=True)  # what was in this buffer has left
                         cute.arch.barrier(barrier_id=1 + group, number_of_threads=128)
-                        for e in cutlass.range_constexpr(cute.size(piece, mode=[0])):
-                            for f in cutlass.range_constexpr(cute.size(piece, mode=[2])):
-                                piece[e, 0, f] = results[(e, j * cute.size(piece, mode=[2]) + f), i, 0].to(ELEMENT)
+                        for e in cutlass.range_constexpr(cute.size(piece)):
+                            piece[e] = results[j * cute.size(piece) + e, i, 0].to(STORED)
                         cute.copy(to_shared, piece, into_d[None, None, None, buffer])
                         cute.arch.fence_proxy("async.shared", space="cta")
                         cute.arch.barrier(barrier_id=1 + group, number_of_threads=128)
@@ -156,11 +156,11 @@ def gemm_kernel(
 def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, stream: cuda.CUstream, by_tma: cutlass.Constexpr, resident: cutlass.Constexpr):
     """a (batch, m, k), b (batch, n, k), d (batch, m, n); `resident` clusters run at once."""
     a, b, d = (cute.make_tensor(t.iterator, cute.select(t.layout, mode=[1, 2, 0])) for t in (a, b, d))
-    tile = (TILE_M, TILE_N, TILE_K)
+{recast}    tile = (TILE_M, TILE_N, TILE_K)
     major_a, major_b = LayoutEnum.from_tensor(a), LayoutEnum.from_tensor(b)
-    tiled_mma = sm90.make_trivial_tiled_mma(ELEMENT, ELEMENT, major_a.sm90_mma_major_mode(), major_b.sm90_mma_major_mode(), cutlass.Float32, (1, 1, 1), tiler_mn=(64, TILE_N))
+    tiled_mma = {tiled_mma}
     layout_a, layout_b = sm90.make_smem_layout_a(major_a, tile, ELEMENT, STAGES), sm90.make_smem_layout_b(major_b, tile, ELEMENT, STAGES)
-    layout_d = sm90.make_smem_layout_epi(ELEMENT, LayoutEnum.ROW_MAJOR, (64, STORE_N), GROUPS * BUFFERS)
+    layout_d = sm90.make_smem_layout_epi(STORED, LayoutEnum.ROW_MAJOR, (64, STORE_N), GROUPS * BUFFERS)
     tma_a, view_a = cpasync.make_tiled_tma_atom({operation_a}, a, cute.slice_(layout_a, (None, None, 0)), (TILE_M, TILE_K), num_multicast=CLUSTER_N)
     tma_b, view_b = cpasync.make_tiled_tma_atom({operation_b}, b, cute.slice_(layout_b, (None, None, 0)), (TILE_N, TILE_K), num_multicast=CLUSTER_M)
     tma_d, view_d = None, d
@@ -179,11 +179,11 @@ def pack_kernel(source: cute.Tensor, target: cute.Tensor, along_k: cutlass.Const
     x, y, _ = cute.arch.thread_idx()
     block_k, block_row, batch = cute.arch.block_idx()
     memory = cutlass.memory.SmemAllocator()
-    tile = memory.allocate_tensor(ELEMENT, cute.make_layout((32, 32), stride=(33, 1)), 16)
+    tile = memory.allocate_tensor(STORED, cute.make_layout((32, 32), stride=(33, 1)), 16)
     for step in cutlass.range_constexpr(4):
         i, j = (y + 8 * step, x) if cutlass.const_expr(along_k) else (x, y + 8 * step)
         if block_row * 32 + i < source.shape[1] and block_k * 32 + j < source.shape[2]:
-            tile[i, j] = source[batch, block_row * 32 + i, block_k * 32 + j].to(ELEMENT)
+            tile[i, j] = source[batch, block_row * 32 + i, block_k * 32 + j].to(STORED)
     cute.arch.sync_threads()
     for step in cutlass.range_constexpr(4):
         i = y + 8 * step
@@ -205,8 +205,8 @@ def takes_tma(tensor):
 
 
 def readable(tensor):
-    """A (batch, rows, k) operand as it is, or a copy that TMA can read: ELEMENT, along k, rows padded to 16 bytes."""
-    if takes_tma(tensor) and tensor.dtype == DTYPE:
+    """A (batch, rows, k) operand as it is, or a copy that {reads} can read: STORED, along k, rows padded to 16 bytes."""
+    if takes_tma(tensor) and tensor.dtype == DTYPE{along_k}:
         return tensor
     batches, rows, k = tensor.shape
     unit = 128 // ELEMENT.width

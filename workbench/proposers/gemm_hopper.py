@@ -14,6 +14,7 @@ from workbench.dsl import Call, Program, Stage, check
 from workbench.dsl.hopper import BYTES, Plan, plan_of
 from workbench.records import Facts, record
 
+# for elements of two bytes; of others, as many bytes along k
 TILES = ((128, 256, 64), (256, 128, 64), (128, 192, 64), (128, 128, 64), (64, 256, 64), (128, 64, 64), (64, 128, 64), (64, 64, 64), (64, 32, 64), (64, 16, 64), (64, 64, 128), (64, 32, 128), (64, 16, 128))
 CLUSTERS = ((2, 1), (1, 1), (1, 2), (2, 2))
 MMA_FLOPS_PER_CYCLE = 4096  # dense f16 on one SM: 1024 FMA on each of four tensor cores, in two FLOPs
@@ -46,7 +47,7 @@ class Choice:
     seconds: float
     tiles: int
     ctas: int
-    aligned: bool  # whether every row starts at a multiple of 16 bytes, if the tensors are contiguous
+    copied: tuple[str, ...]  # operands that TMA or wgmma cannot read where they lie
 
     @property
     def title(self) -> str:
@@ -62,7 +63,7 @@ class Choice:
         what = f"{self.tiles} tiles on {self.ctas} CTAs ({waves:.1f} waves)"
         shared = f"; a cluster fetches a tile of {'b' if self.plan.cluster[0] > 1 else 'a'} once for {math.prod(self.plan.cluster)} CTAs" if self.plan.cluster != (1, 1) else ""
         how = "; one warpgroup stores while the other multiplies" if self.plan.schedule == "pingpong" else ""
-        copied = "" if self.aligned else "; rows that do not start at multiples of 16 bytes are copied into padded ones first, since TMA cannot read them"
+        copied = f"; {' and '.join(self.copied)} first copied along k into rows at multiples of 16 bytes, since {'TMA' if self.plan.kind != 'tf32' else 'TF32 wgmma'} cannot read {'them' if self.copied[1:] else 'it'}" if self.copied else ""
         return f"TMA feeds wgmma through {self.plan.stages} stages; {what}{shared}{how}{copied}; modelled {self.seconds * 1e6:.3g} us"
 
 
@@ -96,14 +97,23 @@ def modelled(plan: Plan, size: Size, device: devices.Device) -> tuple[float, int
     return max(cycles / device.clock_hz, moved / (device.copy_bandwidth or device.bandwidth)), tiles, ctas
 
 
-def choices(operation: Call, kind: str, size: Size, device_name: str, most: int = 8) -> tuple[Choice, ...]:
+def copied_of(kind: str, size: Size, layout: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """The operands that are copied first, if the tensors are contiguous: rows that are no multiple of 16 bytes, or not along k where wgmma needs that."""
+    along_k = {"a": dict(layout).get("a", "row") == "row", "b": dict(layout).get("b", "row") == "column"}
+    extents = {"a": size.k if along_k["a"] else size.m, "b": size.k if along_k["b"] else size.n}
+    return tuple(name for name in ("a", "b") if extents[name] * BYTES[kind] % 16 or (kind == "tf32" and not along_k[name]))
+
+
+def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tuple[tuple[str, str], ...] = (), most: int = 8) -> tuple[Choice, ...]:
     """Legal configurations, fastest first by the model, at most two of a tile; `kind` is what wgmma multiplies.
 
     The first is the earliest of TILES and CLUSTERS that is within NEAR of the fastest: the order there is what experience prefers.
     """
     device = devices.find(device_name)
+    copied = copied_of(kind, size, layout)
+    copying = sum(2 * {"a": size.m, "b": size.n}[name] * size.k * size.batches * BYTES[kind] for name in copied) / device.bandwidth
     found = []
-    for tile in TILES:
+    for tile in ((tm, tn, tk * 2 // BYTES[kind]) for tm, tn, tk in TILES):
         for cluster in CLUSTERS:
             for schedule in ("cooperative", "pingpong"):
                 settings = (_set("tile", *tile), _set("mma", kind), _set("schedule", schedule), *((_set("cluster", *cluster),) if cluster != (1, 1) else ()))
@@ -112,7 +122,7 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, most: int 
                     continue
                 plan = plan_of(stage)
                 seconds, tiles, ctas = modelled(plan, size, device)
-                found.append(Choice(settings=settings, plan=plan, seconds=seconds, tiles=tiles, ctas=ctas, aligned=not (size.k * BYTES[kind] % 16 or size.n * BYTES[kind] % 16)))
+                found.append(Choice(settings=settings, plan=plan, seconds=seconds + copying, tiles=tiles, ctas=ctas, copied=copied))
     fastest = min(choice.seconds for choice in found)
     first = next(choice for choice in found if choice.seconds <= NEAR * fastest)
     kept = [first]

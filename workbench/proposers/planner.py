@@ -16,7 +16,7 @@ from workbench.proposers import gemm_hopper
 from workbench.proposers.recognise import Computation, Unrecognised, recognise
 from workbench.records import Ask, Candidate, Event, LineCounts, Proposal, record
 
-WGMMA = {"fp16": "f16", "bf16": "bf16"}  # precision -> what Hopper's tensor cores multiply
+WGMMA = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}  # precision -> what Hopper's tensor cores multiply
 
 
 @record
@@ -73,7 +73,7 @@ def _hopper_rungs(found: Computation, precision: str, arch: str, device: str, si
     kind = WGMMA.get(precision)
     if arch != "sm_90a" or kind is None or size is None:
         return ()
-    return tuple(Rung(settings=choice.settings, title=choice.title, reason=choice.reason, seconds=choice.seconds) for choice in gemm_hopper.choices(found.operation, kind, size, device))
+    return tuple(Rung(settings=choice.settings, title=choice.title, reason=choice.reason, seconds=choice.seconds) for choice in gemm_hopper.choices(found.operation, kind, size, device, found.layout))
 
 
 def _gemm_ladder(found: Computation, precision: str) -> tuple[Rung, ...]:
