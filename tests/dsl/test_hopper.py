@@ -18,7 +18,7 @@ from workbench.emulator.hook import Emulation
 INIT = "def __init__(self):\n    super().__init__()\n"
 GOLDEN = Path(__file__).parent / "golden"
 HOPPER = "gemm(a, b) .arch(sm_90a) .mma(f16) "
-DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
+DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}
 
 
 def matrix(rows: int, columns: int, dtype: torch.dtype, *, seed: int, turned: bool = False, batch: int = 0) -> torch.Tensor:
@@ -52,7 +52,7 @@ def product(folder: Path, text: str, arguments: tuple[torch.Tensor, ...], names:
     ("gemm(a, b) .mma(f16) .schedule(cooperative)", "arch", "sm_90a"), (HOPPER + ".schedule(both)", "schedule", "cooperative, pingpong"), ("gemm(a, b) .arch(sm_90a) .mma(int8) .schedule(pingpong)", "mma", "f16"),
     (HOPPER + ".schedule(pingpong) .tile(128, 256, 64)", "tile", "n at most 128 with m 128"), (HOPPER + ".schedule(cooperative) .tile(96, 128, 64)", "tile", "m 64, 128, 256"),
     (HOPPER + ".schedule(cooperative) .tile(128, 100, 64)", "tile", "multiple of 16"), (HOPPER + ".schedule(cooperative) .tile(128, 256, 64) .stages(5)", "stages", "at most 4 stages of this tile in 232448 bytes"),
-    (HOPPER + ".schedule(cooperative) .stages(1)", "stages", "2 to 16"), (HOPPER + ".schedule(cooperative) .cluster(3, 1)", "cluster", "1, 2 or 4 along m; 1 or 2 along n"),
+    ("gemm(a, b) .arch(sm_90a) .mma(tf32) .schedule(cooperative) .tile(128, 48, 32)", "tile", "multiple of 32"), (HOPPER + ".schedule(cooperative) .stages(1)", "stages", "2 to 16"), (HOPPER + ".schedule(cooperative) .cluster(3, 1)", "cluster", "1, 2 or 4 along m; 1 or 2 along n"),
     (HOPPER + ".schedule(cooperative) .cluster(4, 1) .tile(64, 16, 64)", "cluster", "a smaller cluster"), (HOPPER + ".schedule(cooperative) .raster(diagonal)", "raster", "along_m or along_n"),
     (HOPPER + ".schedule(cooperative) .store(later)", "store", "tma, direct"), (HOPPER + ".schedule(cooperative) .thread_tile(2, 2)", "thread_tile", "leave it out"), (HOPPER + ".tile(64, 64, 32) .cluster(2, 1)", "cluster", "schedule"),
 ])  # fmt: skip
@@ -76,7 +76,8 @@ def test_text_is_as_written_down() -> None:
     ("f16", ".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1)", (200, 264, 136), "", 0), ("bf16", ".tile(128, 64, 64) .schedule(cooperative) .cluster(1, 2)", (136, 200, 72), "b", 0),
     ("bf16", ".tile(64, 64, 64) .schedule(pingpong) .cluster(2, 2) .stages(3)", (136, 136, 200), "a", 2), ("f16", ".tile(256, 128, 64) .schedule(cooperative) .raster(along_n, 2)", (264, 136, 40), "ab", 0),
     ("f16", ".tile(64, 32, 32) .schedule(cooperative) .store(direct)", (72, 56, 72), "", 2), ("bf16", ".tile(64, 48, 128) .schedule(cooperative)", (8, 72, 264), "b", 0),
-    ("f16", ".tile(128, 128, 16) .schedule(pingpong) .cluster(4, 1)", (136, 136, 40), "b", 0),
+    ("f16", ".tile(128, 128, 16) .schedule(pingpong) .cluster(4, 1)", (136, 136, 40), "b", 0), ("tf32", ".tile(128, 256, 32) .schedule(cooperative) .cluster(2, 1)", (200, 264, 76), "b", 0),
+    ("tf32", ".tile(64, 96, 64) .schedule(pingpong) .cluster(1, 2)", (72, 100, 136), "b", 2),
 ])  # fmt: skip
 def test_products_are_exact(tmp_path: Path, kind: str, settings: str, shape: tuple[int, int, int], turned: str, batch: int) -> None:
     m, n, k = shape
@@ -104,10 +105,19 @@ def test_rows_that_tma_cannot_read_are_copied(tmp_path: Path, shape: tuple[int, 
     assert len(emulation.launches) == launches
 
 
-def test_other_dtypes_and_strides_are_converted_on_the_way(tmp_path: Path) -> None:
-    a, b = matrix(40, 72, torch.float32, seed=1), matrix(72, 96, torch.float32, seed=2)[:, ::2]
-    got, _ = product(tmp_path, HOPPER + ".tile(64, 64, 64) .schedule(cooperative)", (a, b))
-    assert got.dtype == torch.float32 and torch.equal(got, a @ b)
+def test_strided_operands_are_copied_and_other_dtypes_refused(tmp_path: Path) -> None:
+    a, b = matrix(40, 72, torch.float16, seed=1), matrix(72, 96, torch.float16, seed=2)[:, ::2]
+    got, emulation = product(tmp_path, HOPPER + ".tile(64, 64, 64) .schedule(cooperative)", (a, b))
+    assert torch.equal(got, (a.double() @ b.double()).half()) and len(emulation.launches) == 2
+    with pytest.raises(TypeError, match=r"multiplies torch.float16, not torch.float32"):
+        product(tmp_path, HOPPER + ".tile(64, 64, 64) .schedule(cooperative)", (a.float(), b.float()))
+
+
+def test_tf32_is_rounded_to_ten_bits(tmp_path: Path) -> None:
+    a, b = torch.randn(72, 136, generator=torch.Generator().manual_seed(1)), torch.randn(136, 72, generator=torch.Generator().manual_seed(2))
+    got, _ = product(tmp_path, "gemm(a, b) .arch(sm_90a) .mma(tf32) .tile(64, 64, 32) .schedule(cooperative)", (a, b))
+    wanted = a.double() @ b.double()
+    assert 1e-5 < float((got.double() - wanted).norm() / wanted.norm()) < 2e-3
 
 
 def test_views_of_operands_live_as_long_as_the_operands(tmp_path: Path) -> None:
@@ -131,8 +141,8 @@ def test_every_legal_program_computes_the_product(tmp_path: Path) -> None:
     draw = random.Random(20261121)
     done = 0
     while done < 60:
-        kind, turned, batch = draw.choice(["f16", "bf16"]), draw.choice(["", "a", "b", "ab"]), draw.choice([0, 0, 2])
-        text = f"gemm(a, b) .arch(sm_90a) .mma({kind}) .tile({draw.choice([64, 128, 256])}, {16 * draw.randint(1, 16)}, {draw.choice([16, 32, 64, 128])})"
+        kind, turned, batch = draw.choice(["f16", "bf16", "tf32"]), draw.choice(["", "a", "b", "ab"]), draw.choice([0, 0, 2])
+        text = f"gemm(a, b) .arch(sm_90a) .mma({kind}) .tile({draw.choice([64, 128, 256])}, {16 * draw.randint(1, 16)}, {draw.choice([8, 16, 32, 64, 128])})"
         text += f" .schedule({draw.choice(['cooperative', 'pingpong'])}) .cluster({draw.choice([1, 2, 4])}, {draw.choice([1, 2])}) .raster({draw.choice(['along_m', 'along_n'])}, {draw.choice([1, 3, 8])})"
         if check(parse(text)):
             continue

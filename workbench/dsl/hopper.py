@@ -1,8 +1,8 @@
 """gemm(a, b) .mma(...) .schedule(...) -> a Hopper kernel: TMA and mbarriers feed wgmma, warp-specialised, persistent, with clusters.
 
 Operands as in `gemm`: a (batch, m, k), b (batch, k, n), d (batch, m, n), any strides. TMA reads rows that start at multiples of 16 bytes and
-cuts off what sticks out; an operand that lies otherwise (odd leading dimension, another dtype, TF32 not along k) is first copied into rows
-that do, by a kernel of its own. A result whose rows do not is stored from registers. cooperative: the warpgroups that multiply share a tile by its rows;
+cuts off what sticks out; an operand that lies otherwise (odd leading dimension, TF32 not along k) is first copied into rows
+that do, by a kernel of its own. A result whose rows do not is stored by the threads. cooperative: the warpgroups that multiply share a tile by its rows;
 pingpong: each has a tile of its own, and stores it while the other multiplies.
 """
 
@@ -69,7 +69,7 @@ class Plan:
     @property
     def epilogue_bytes(self) -> int:
         """Shared memory for the result."""
-        return self.groups * self.buffers * 64 * self.store_columns * BYTES[self.kind] if self.store == "tma" else 0
+        return self.groups * self.buffers * 64 * self.store_columns * BYTES[self.kind]
 
     @property
     def shared_bytes(self) -> int:
@@ -206,8 +206,8 @@ def _forward(binding: Binding, bias: bool, plan: Plan) -> str:
         f"d = torch.empty(*a.shape[:-{2 if a_turned else 1}], {'a.shape[-1], ' if a_turned else ''}b.shape[-{2 if b_turned else 1}], dtype=a.dtype, device=a.device)",
         "d3 = d if d.dim() == 3 else d.unsqueeze(0)",
         f"(left, left_first), (right, right_first) = operand(a, {a_turned}), operand(b, {not b_turned})  # as (batch, m, k) and (batch, n, k)",
-        f"by_tma = {'d.dtype == DTYPE and d.shape[-1] * d.element_size() % 16 == 0' if plan.store == 'tma' else 'False'}  # otherwise the result is stored from registers",
-        f"call(gemm, (d.dtype, by_tma, left_first, right_first{f', {extra}.dtype' if bias else ''}), (",
+        f"by_tma = {'d.shape[-1] * d.element_size() % 16 == 0  # otherwise the threads store the result' if plan.store == 'tma' else 'False'}",
+        f"call(gemm, (by_tma, left_first, right_first{f', {extra}.dtype' if bias else ''}), (",
         "    left, right,",
         *([f"    from_dlpack({extra}.detach()).mark_layout_dynamic(),"] if bias else []),
         "    from_dlpack(d3, assumed_align=16 if by_tma else None).mark_layout_dynamic(leading_dim=2),",

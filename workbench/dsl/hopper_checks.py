@@ -52,7 +52,7 @@ def _names(stage: Stage) -> list[Rejection]:
     if way not in RASTERS or not isinstance(band, int) or not 1 <= band <= 64:
         found.append(Rejection(field="raster", value=str(raster), reason="where neighbouring CTAs go first, and how many tiles wide the band is that they walk", legal="along_m or along_n, then 1 to 64"))
     if store not in STORES:
-        found.append(Rejection(field="store", value=str(store), reason="how a tile of the result leaves: through shared memory, or from registers", legal=", ".join(STORES)))
+        found.append(Rejection(field="store", value=str(store), reason="who stores a tile of the result: TMA, or the threads", legal=", ".join(STORES)))
     return found
 
 

@@ -42,8 +42,7 @@ def gemm_kernel(
     barriers = memory.allocate_array(cutlass.Int64, STAGES * 2){order}
     shared_a = memory.allocate_tensor(ELEMENT, layout_a.outer, 1024, swizzle=layout_a.inner)
     shared_b = memory.allocate_tensor(ELEMENT, layout_b.outer, 1024, swizzle=layout_b.inner)
-    if cutlass.const_expr(by_tma):
-        shared_d = memory.allocate_tensor(STORED, layout_d.outer, 1024, swizzle=layout_d.inner)
+    shared_d = memory.allocate_tensor(STORED, layout_d.outer, 1024, swizzle=layout_d.inner)
     pipe = pipeline.PipelineTmaAsync.create(
         barrier_storage=barriers,
         num_stages=STAGES,
@@ -91,12 +90,12 @@ def gemm_kernel(
         where = tiled_mma.get_slice(lane).partition_C(cute.make_identity_tensor((ROWS, TILE_N)))
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
         releasing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES){skip_start}
+        fragments = cute.make_tiled_copy_C_atom(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), cutlass.Float16), tiled_mma)
+        to_shared = cute.make_tiled_copy_S(sm90.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, STORED, cutlass.Float32), fragments)
+        into_d = to_shared.get_slice(lane).partition_D(shared_d)
+        results = to_shared.retile(totals)
+        piece = cute.make_rmem_tensor(into_d[None, None, None, 0].shape, STORED)
         if cutlass.const_expr(by_tma):
-            fragments = cute.make_tiled_copy_C_atom(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), cutlass.Float16), tiled_mma)
-            to_shared = cute.make_tiled_copy_S(sm90.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, STORED, cutlass.Float32), fragments)
-            into_d = to_shared.get_slice(lane).partition_D(shared_d)
-            results = to_shared.retile(totals)
-            piece = cute.make_rmem_tensor(into_d[None, None, None, 0].shape, STORED)
             tiles_d = cute.local_tile(d, (64, STORE_N), (None, None, None))
             out_d, target_d = cpasync.tma_partition(tma_d, 0, cute.make_layout(1), cute.group_modes(shared_d, 0, 2), cute.group_modes(tiles_d, 0, 2))
         for work in cutlass.range({first}, works, {stride}, unroll=1):
@@ -123,29 +122,31 @@ def gemm_kernel(
             warpgroup.wait_group(0)
             pipe.consumer_release(releasing)
             releasing.advance(){skip_other}
-{finish}            if cutlass.const_expr(by_tma):
-                for i in cutlass.range_constexpr(ROWS // 64):
-                    for j in cutlass.range_constexpr(TILE_N // STORE_N):
-                        buffer = group * BUFFERS + (i * (TILE_N // STORE_N) + j) % BUFFERS
+{finish}            for i in cutlass.range_constexpr(ROWS // 64):
+                for j in cutlass.range_constexpr(TILE_N // STORE_N):
+                    # 64 rows and STORE_N columns at a time: registers, shared memory, global memory
+                    buffer = group * BUFFERS + (i * (TILE_N // STORE_N) + j) % BUFFERS
+                    row, column = m0 + 64 * i, n0 + STORE_N * j
+                    if cutlass.const_expr(by_tma):
                         if warp_index % 4 == 0:
                             with cute.arch.elect_one():
                                 cute.arch.cp_async_bulk_wait_group(BUFFERS - 1, read=True)  # what was in this buffer has left
-                        cute.arch.barrier(barrier_id=1 + group, number_of_threads=128)
-                        for e in cutlass.range_constexpr(cute.size(piece)):
-                            piece[e] = results[j * cute.size(piece) + e, i, 0].to(STORED)
-                        cute.copy(to_shared, piece, into_d[None, None, None, buffer])
+                    cute.arch.barrier(barrier_id=1 + group, number_of_threads=128)
+                    for e in cutlass.range_constexpr(cute.size(piece)):
+                        piece[e] = results[j * cute.size(piece) + e, i, 0].to(STORED)
+                    cute.copy(to_shared, piece, into_d[None, None, None, buffer])
+                    if cutlass.const_expr(by_tma):
                         cute.arch.fence_proxy("async.shared", space="cta")
-                        cute.arch.barrier(barrier_id=1 + group, number_of_threads=128)
+                    cute.arch.barrier(barrier_id=1 + group, number_of_threads=128)
+                    if cutlass.const_expr(by_tma):
                         if warp_index % 4 == 0:
                             with cute.arch.elect_one():
-                                cute.copy(tma_d, out_d[None, buffer], target_d[None, m0 // 64 + i, n0 // STORE_N + j, batch])
+                                cute.copy(tma_d, out_d[None, buffer], target_d[None, row // 64, column // STORE_N, batch])
                                 cute.arch.cp_async_bulk_commit_group()
-            else:
-                for e in cutlass.range_constexpr(cute.size(totals)):
-                    row = m0 + where[e][0]
-                    column = n0 + where[e][1]
-                    if row < m and column < n:
-                        d_plain[row, column, batch] = totals[e].to(d_plain.element_type)
+                    else:
+                        for e in cutlass.range(lane, 64 * STORE_N, 128, unroll=4):
+                            if row + e // STORE_N < m and column + e % STORE_N < n:
+                                d_plain[row + e // STORE_N, column + e % STORE_N, batch] = shared_d[e // STORE_N, e % STORE_N, buffer]
         if cutlass.const_expr(by_tma):
             if warp_index % 4 == 0:
                 with cute.arch.elect_one():
@@ -183,7 +184,7 @@ def pack_kernel(source: cute.Tensor, target: cute.Tensor, along_k: cutlass.Const
     for step in cutlass.range_constexpr(4):
         i, j = (y + 8 * step, x) if cutlass.const_expr(along_k) else (x, y + 8 * step)
         if block_row * 32 + i < source.shape[1] and block_k * 32 + j < source.shape[2]:
-            tile[i, j] = source[batch, block_row * 32 + i, block_k * 32 + j].to(STORED)
+            tile[i, j] = source[batch, block_row * 32 + i, block_k * 32 + j]
     cute.arch.sync_threads()
     for step in cutlass.range_constexpr(4):
         i = y + 8 * step
@@ -206,13 +207,15 @@ def takes_tma(tensor):
 
 def readable(tensor):
     """A (batch, rows, k) operand as it is, or a copy that {reads} can read: STORED, along k, rows padded to 16 bytes."""
-    if takes_tma(tensor) and tensor.dtype == DTYPE{along_k}:
+    if tensor.dtype == DTYPE and takes_tma(tensor){along_k}:
         return tensor
+    if tensor.dtype != DTYPE:
+        raise TypeError(f"this kernel multiplies {{DTYPE}}, not {{tensor.dtype}}")
     batches, rows, k = tensor.shape
     unit = 128 // ELEMENT.width
     copy = torch.empty(batches, rows, (k + unit - 1) // unit * unit, dtype=DTYPE, device=tensor.device)[:, :, :k]
     along_k = tensor.stride(2) == 1
-    call(pack, (tensor.dtype, along_k, tensor.stride(1) == 1), (
+    call(pack, (along_k, tensor.stride(1) == 1), (
         from_dlpack(tensor).mark_layout_dynamic(**({{"leading_dim": 2 if along_k else 1}} if 1 in tensor.stride()[1:] else {{}})),
         from_dlpack(copy, assumed_align=16).mark_layout_dynamic(leading_dim=2),
         cuda.CUstream(torch.cuda.current_stream().cuda_stream),
