@@ -78,18 +78,20 @@ TINY = (
 def cases(quick: bool, dry: bool) -> list[Case]:
     """What is measured, most important first."""
     if dry:
-        return [Case("square", 136, 136, 136, "f16"), Case("odd", 37, 51, 67, "bf16", "kn"), Case("batched", 72, 48, 40, "f16", "mn", batch=2), Case("fused", 64, 72, 48, "bf16", epilogue=("bias", "gelu"))]
+        return [Case("square", 136, 136, 136, "f16"), Case("odd", 37, 51, 67, "bf16", "kn"), Case("batched", 72, 48, 40, "f16", "mn", batch=2), Case("fused", 64, 72, 48, "bf16", epilogue=("bias", "gelu")), Case("tf32", 72, 96, 72, "tf32", "kn")]
     square = [Case("square", s, s, s, kind, order) for s in (4096, 8192, 2048) for kind in ("bf16", "f16") for order in ("kk", "kn")]
     if quick:
         return [case for case in square if case.kind == "bf16"] + [Case("skinny", 16, 4096, 4096)]
     skinny = [Case("skinny", m, 4096, 4096, "bf16", order) for m in (16, 64, 256) for order in ("kk", "kn")]
     odd = [Case("odd", 4095, 4097, 4096), Case("odd", 4097, 4095, 4095, "bf16", "kn"), Case("odd", 1000, 3000, 2000, "f16", "kn")]
     more = [Case("square", 4096, 4096, 4096, "bf16", "mn"), Case("square", 1024, 1024, 1024), Case("batched", 1024, 1024, 1024, "bf16", "kn", batch=16), Case("fused", 4096, 4096, 4096, "bf16", "kk", epilogue=("bias", "gelu")), Case("tall", 32768, 512, 2048), Case("deep", 512, 512, 32768)]
-    return [*square, *skinny, *odd, *more]
+    tf32 = [Case("tf32", s, s, s, "tf32", order) for s in (4096, 8192) for order in ("kk", "kn")]
+    return [*square, *skinny, *tf32, *odd, *more]
 
 
 def load(case: Case, chosen: tuple[Call, ...], folder: Path) -> tuple[str, Any]:
-    """The program and its compiled text, imported."""
+    """The program and its compiled text, imported; tiles are given for elements of two bytes."""
+    chosen = tuple(Call(name="tile", positional=(*call.positional[:2], int(str(call.positional[2])) // 2)) if call.name == "tile" and case.kind == "tf32" else call for call in chosen)
     stage = Stage(operation=Call(name="gemm", positional=("a", "b")), settings=(Call(name="arch", positional=("sm_90a",)), Call(name="mma", positional=(case.kind,)), *chosen), epilogues=tuple(Call(name=name) for name in case.epilogue))
     program = Program(stages=(stage,))
     if rejections := check(program):
@@ -128,7 +130,9 @@ def by_torch(case: Case, tensors: list[torch.Tensor]) -> torch.Tensor:
 
 def error_of(case: Case, tensors: list[torch.Tensor], got: torch.Tensor) -> float:
     """Relative error of the whole result, against float32."""
+    torch.backends.cuda.matmul.allow_tf32 = False
     wanted = by_torch(case, [tensor.float() for tensor in tensors])
+    torch.backends.cuda.matmul.allow_tf32 = case.kind == "tf32"  # what torch is timed with
     return float(((got.float() - wanted).norm() / wanted.norm()).item())
 
 
@@ -222,7 +226,6 @@ def facts() -> dict[str, Any]:
 @contextlib.contextmanager
 def device(arguments: argparse.Namespace) -> Iterator[None]:
     """The GPU, or the emulator for a dry run."""
-    torch.backends.cuda.matmul.allow_tf32 = False
     if not arguments.dry_run:
         yield
         return
@@ -267,7 +270,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="squares in bf16 and one skinny shape, four configurations each, under three minutes")
     parser.add_argument("--dry-run", action="store_true", help="tiny shapes on the emulator")
     parser.add_argument("--limit-s", type=float, default=0.0, help="no new configuration after this (default: 540, with --quick 150)")
-    parser.add_argument("--only", default="", help="groups: square, skinny, odd, batched, fused, tall, deep")
+    parser.add_argument("--only", default="", help="groups: square, skinny, tf32, odd, batched, fused, tall, deep")
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     arguments.limit_s = arguments.limit_s or (150.0 if arguments.quick else 540.0)
