@@ -114,7 +114,7 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tu
     copying = sum(2 * {"a": size.m, "b": size.n}[name] * size.k * size.batches * BYTES[kind] for name in copied) / device.bandwidth
     found = []
     for tile in ((tm, tn, tk * 2 // BYTES[kind]) for tm, tn, tk in TILES):
-        for cluster in CLUSTERS:
+        for cluster in (pair for pair in CLUSTERS if pair[0] <= math.ceil(size.m / tile[0]) and pair[1] <= math.ceil(size.n / tile[1])):  # no CTA without work
             for schedule in ("cooperative", "pingpong"):
                 settings = (_set("tile", *tile), _set("mma", kind), _set("schedule", schedule), *((_set("cluster", *cluster),) if cluster != (1, 1) else ()))
                 stage = Stage(operation=operation, settings=(_set("arch", "sm_90a"), *settings))
