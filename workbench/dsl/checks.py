@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 
+from workbench.dsl import hopper_checks
 from workbench.dsl.ir import Call, Program, Rejection, Stage, setting
 
 UNARY = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "neg", "abs")
@@ -12,7 +13,7 @@ SETTINGS = {
     "elementwise": ("arch", "threads", "vector"),
     "softmax": ("arch", "threads_per_row", "vector", "passes", "kept"), "layernorm": ("arch", "threads_per_row", "vector", "kept"), "rmsnorm": ("arch", "threads_per_row", "vector", "kept"),
     "reduce": ("arch", "threads_per_row", "vector", "threads", "split"), "crossentropy": ("arch", "threads_per_row", "vector", "kept"), "matvec": ("arch", "threads_per_row", "vector"),
-    "gemm": ("arch", "layout", "tile", "thread_tile", "mma", "stages"),
+    "gemm": ("arch", "layout", "tile", "thread_tile", "mma", "stages", "schedule", "cluster", "raster", "store"),
 }  # fmt: skip
 EPILOGUES = ("bias", "scale", *UNARY)
 ARCHES = ("sm_80", "sm_90a")
@@ -90,7 +91,9 @@ def _expression(value: object) -> list[Rejection]:
 
 
 def _gemm(stage: Stage) -> list[Rejection]:
-    found = []
+    if setting(stage, "schedule") is not None:
+        return hopper_checks.check(stage)
+    found = hopper_checks.unscheduled(stage)
     tile = setting(stage, "tile")
     if tile is not None:
         values = tile if isinstance(tile, tuple) else (tile,)

@@ -1,4 +1,4 @@
-"""gemm(a, b) -> matrix product kernels: naive, shared-memory tiles with register blocking, tensor cores (multistage: `pipelined`); fused epilogues.
+"""gemm(a, b) -> matrix product kernels: naive, shared-memory tiles with register blocking, tensor cores (multistage: `pipelined`; Hopper: `hopper`); fused epilogues.
 
 Operands are always presented as a (batch, m, k), b (batch, k, n), d (batch, m, n), with whatever strides they have.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import textwrap
 
-from workbench.dsl import pipelined
+from workbench.dsl import hopper, pipelined
 from workbench.dsl.ir import Binding, Stage, setting
-from workbench.dsl.pieces import FUNCTIONS, Parts, definitions
+from workbench.dsl.pieces import FUNCTIONS, Parts, definitions, epilogue_lines
 
 NAIVE = '''{functions}
 @cute.kernel
@@ -155,20 +155,14 @@ OPERATIONS = {
 
 
 def _epilogue(stage: Stage, depth: int) -> str:
-    lines = []
-    for call in stage.epilogues:
-        if call.name == "bias":
-            lines.append("total = total + bias[column].to(cutlass.Float32)")
-        elif call.name == "scale":
-            lines.append(f"total = total * {float(call.positional[0])!r}")  # type: ignore[arg-type]
-        else:
-            lines.append(f"total = {'abs_' if call.name == 'abs' else call.name}(total)")
-    return textwrap.indent("\n".join([*lines, "d[batch, row, column] = total.to(d.element_type)"]), " " * depth)
+    return textwrap.indent("\n".join([*epilogue_lines(stage, "bias[column]"), "d[batch, row, column] = total.to(d.element_type)"]), " " * depth)
 
 
 def emit(stage: Stage, binding: Binding) -> Parts:
-    """Naive without a tile, register-blocked with tile and thread_tile, tensor cores with mma, multistage with mma and stages."""
+    """Naive without a tile, register-blocked with tile and thread_tile, tensor cores with mma, multistage with mma and stages, Hopper's with a schedule."""
     functions = definitions(tuple(dict.fromkeys(call.name for call in stage.epilogues if call.name in FUNCTIONS)))
+    if setting(stage, "schedule") is not None:
+        return hopper.emit(stage, binding, functions)
     bias = any(call.name == "bias" for call in stage.epilogues)
     common = {"functions": functions, "parameter": "bias: cute.Tensor, " if bias else "", "argument": "bias, " if bias else ""}
     layout = dict(next((call.named for call in stage.settings if call.name == "layout"), ()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.dsl.ir import Call
+from workbench.dsl.ir import Call, Stage
 from workbench.records import record
 
 FUNCTIONS = {
@@ -65,3 +65,16 @@ def names_in(value: object) -> tuple[str, ...]:
     if isinstance(value, Call):
         return tuple(dict.fromkeys(name for part in value.positional for name in names_in(part)))
     return (value,) if isinstance(value, str) else ()
+
+
+def epilogue_lines(stage: Stage, bias: str) -> list[str]:
+    """Python statements that take `total` (float32) through the epilogues; `bias` is the text of its element."""
+    lines = []
+    for call in stage.epilogues:
+        if call.name == "bias":
+            lines.append(f"total = total + {bias}.to(cutlass.Float32)")
+        elif call.name == "scale":
+            lines.append(f"total = total * {float(call.positional[0])!r}")  # type: ignore[arg-type]
+        else:
+            lines.append(f"total = {'abs_' if call.name == 'abs' else call.name}(total)")
+    return lines

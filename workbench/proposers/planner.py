@@ -12,8 +12,11 @@ from collections.abc import Iterator
 
 from workbench.dsl import Binding, Call, Program, Stage, compile_program, format_program
 from workbench.errors import ProgramError
+from workbench.proposers import gemm_hopper
 from workbench.proposers.recognise import Computation, Unrecognised, recognise
 from workbench.records import Ask, Candidate, Event, LineCounts, Proposal, record
+
+WGMMA = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}  # precision -> what Hopper's tensor cores multiply
 
 
 @record
@@ -24,14 +27,15 @@ class Rung:
     title: str
     reason: str
     need: str = ""  # sectors, wavefronts, instructions, requests: what the predicted gain comes from
+    seconds: float | None = None  # modelled on the whole device, where there is a model of the whole kernel
 
 
 def _set(name: str, *values: object) -> Call:
     return Call(name=name, positional=values)
 
 
-def ladder(found: Computation, precision: str, itemsize: int) -> tuple[Rung, ...]:
-    """The rungs for a computation, simplest first."""
+def ladder(found: Computation, precision: str, itemsize: int, *, arch: str = "sm_80", device: str = "H200", size: gemm_hopper.Size | None = None) -> tuple[Rung, ...]:
+    """The rungs for a computation, simplest first; products on Hopper start with its own kernels, fastest first by their model."""
     wide = 16 // itemsize
     if found.kind == "elementwise":
         return (
@@ -48,7 +52,7 @@ def ladder(found: Computation, precision: str, itemsize: int) -> tuple[Rung, ...
             Rung(settings=(_set("threads", 256),), title="256 columns per CTA", reason="wider CTAs", need=""),
         )
     if found.kind == "gemm":
-        return _gemm_ladder(found, precision)
+        return (*_hopper_rungs(found, precision, arch, device, size), *_gemm_ladder(found, precision))
     rungs = [
         Rung(settings=(_set("threads_per_row", 1),), title="one thread per row", reason="the simplest correct kernel: each thread walks its own row"),
         Rung(settings=(_set("threads_per_row", 32),), title="one warp per row", reason="neighbouring threads read neighbouring elements, so a request touches the fewest sectors", need="sectors"),
@@ -63,6 +67,13 @@ def ladder(found: Computation, precision: str, itemsize: int) -> tuple[Rung, ...
             Rung(settings=(_set("threads_per_row", 1024), _set("vector", wide), Call(name="kept")), title="1024 threads keep the row", reason="a quarter of the registers per thread, so that long rows fit", need="parallel"),
         ]
     return tuple(rungs)
+
+
+def _hopper_rungs(found: Computation, precision: str, arch: str, device: str, size: gemm_hopper.Size | None) -> tuple[Rung, ...]:
+    kind = WGMMA.get(precision)
+    if arch != "sm_90a" or kind is None or size is None:
+        return ()
+    return tuple(Rung(settings=choice.settings, title=choice.title, reason=choice.reason, seconds=choice.seconds) for choice in gemm_hopper.choices(found.operation, kind, size, device, found.layout))
 
 
 def _gemm_ladder(found: Computation, precision: str) -> tuple[Rung, ...]:
@@ -109,6 +120,13 @@ def _evidence(rung: Rung, total: LineCounts | None) -> tuple[str, float | None]:
     return "", {"tensor": 4.0, "parallel": 1.5}.get(rung.need)
 
 
+def _modelled_gain(ask: Ask, found: Computation, rung: Rung, rungs: tuple[Rung, ...]) -> float | None:
+    """The baseline's modelled time over the rung's, where the baseline is a rung that has one."""
+    program = ask.baseline.proposal.candidate.program if ask.baseline else None
+    before = next((other.seconds for other in rungs if other.seconds is not None and _program(found, other, ask.arch) == program), None)
+    return before / rung.seconds if before is not None and rung.seconds else None
+
+
 def _program(found: Computation, rung: Rung, arch: str) -> str:
     layout = (Call(name="layout", named=found.layout),) if found.layout else ()
     arch_call = _set("arch", arch if arch in ("sm_80", "sm_90a") else "sm_80")
@@ -116,21 +134,29 @@ def _program(found: Computation, rung: Rung, arch: str) -> str:
 
 
 def _asked(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
-    """A rung from the person's words, when they name a setting: "128 threads", "tile 64x64x16", "vector 4", "32 threads per row"."""
+    """A rung from the person's words, when they name a setting: "128 threads", "tile 64x64x16", "vector 4", "32 threads per row"; on Hopper "cluster 2x1", "4 stages", "pingpong"."""
     text = words.lower()
     settings: list[Call] = []
     if match := re.search(r"(\d+)\s+threads?\s+per\s+row", text):
         settings.append(_set("threads_per_row", int(match[1])))
     elif match := re.search(r"(\d+)\s+threads", text):
         settings.append(_set("threads", int(match[1])))
-    if match := re.search(r"tile\s+(?:of\s+)?(\d+)\s*[x,]\s*(\d+)(?:\s*[x,]\s*(\d+))?", text):
-        settings.append(_set("tile", int(match[1]), int(match[2]), int(match[3] or 16)))
+    hopper = next((rung for rung in rungs if any(call.name == "schedule" for call in rung.settings)), None)
+    if match := re.search(r"tiles?\s+(?:of\s+)?(\d+)\s*[x,]\s*(\d+)(?:\s*[x,]\s*(\d+))?", text):
+        settings.append(_set("tile", int(match[1]), int(match[2]), int(match[3] or (64 if hopper else 16))))
     if match := re.search(r"vector\s+(?:of\s+|width\s+)?(\d+)", text):
         settings.append(_set("vector", int(match[1])))
+    if hopper is not None:
+        if match := re.search(r"clusters?\s+(?:of\s+)?(\d)\s*[x,]\s*(\d)", text):
+            settings.append(_set("cluster", int(match[1]), int(match[2])))
+        if match := re.search(r"(\d+)\s+stages", text):
+            settings.append(_set("stages", int(match[1])))
+        if match := re.search(r"cooperative|ping-?pong", text):
+            settings.append(_set("schedule", match[0].replace("-", "")))
     if not settings:
         return ()
     names = {call.name for call in settings}
-    base = next((rung for rung in reversed(rungs) if names & {call.name for call in rung.settings}), rungs[0])
+    base = hopper or next((rung for rung in reversed(rungs) if names & {call.name for call in rung.settings}), rungs[0])
     kept = tuple(call for call in base.settings if call.name not in names)
     return (Rung(settings=(*settings, *kept), title=f"as asked: {words.strip()}", reason="the person asked for it"),)
 
@@ -156,7 +182,7 @@ class Planner:
             yield Event(kind="note", message=str(reason))
             return
         itemsize = 2 if ask.problem.precision in ("fp16", "bf16") else 4
-        rungs = ladder(found, ask.problem.precision, itemsize)
+        rungs = ladder(found, ask.problem.precision, itemsize, arch=ask.arch, device=ask.device, size=gemm_hopper.size_of(ask.facts))
         asked = _asked(ask.instruction, rungs) if ask.instruction else ()
         if ask.instruction and not asked:
             yield Event(kind="note", message="the planner follows settings (threads, tile, vector), not words; it goes on with its own next step")
@@ -167,7 +193,7 @@ class Planner:
             if program in tried or any(call.name in banned for call in rung.settings):
                 continue
             try:
-                yield self._proposal(ask, found, rung, program)
+                yield self._proposal(ask, found, rung, program, rungs)
             except ProgramError as error:
                 yield Event(kind="note", message=f"{rung.title}: {error}")
                 continue
@@ -175,9 +201,9 @@ class Planner:
         yield Event(kind="note", message=f"the planner has tried all its {len(rungs)} ideas for {found.kind}; refine by hand below %%cutegen edit")
 
     @staticmethod
-    def _proposal(ask: Ask, found: Computation, rung: Rung, program: str) -> Proposal:
+    def _proposal(ask: Ask, found: Computation, rung: Rung, program: str, rungs: tuple[Rung, ...]) -> Proposal:
         source = compile_program(program, binding_of(ask, found))
-        evidence, gain = _evidence(rung, _total(ask))
+        evidence, gain = _evidence(rung, _total(ask)) if rung.seconds is None else ("", _modelled_gain(ask, found, rung, rungs))
         return Proposal(
             candidate=Candidate(source=source, program=program), title=rung.title, reason=rung.reason + evidence, by="planner",
             parent=ask.baseline.number if ask.baseline else None, instruction=ask.instruction, predicted_gain=gain if ask.baseline else None,

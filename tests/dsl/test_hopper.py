@@ -1,0 +1,155 @@
+"""muCUTLASS's Hopper GEMMs: checks, the text as a golden file, and every kind of kernel on the emulator, exact (small integers, so every sum is)."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from workbench.dsl import Binding, check, compile_program, format_program, parse
+from workbench.emulator import emulated
+from workbench.emulator.hook import Emulation
+
+INIT = "def __init__(self):\n    super().__init__()\n"
+GOLDEN = Path(__file__).parent / "golden"
+HOPPER = "gemm(a, b) .arch(sm_90a) .mma(f16) "
+DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}
+
+
+def matrix(rows: int, columns: int, dtype: torch.dtype, *, seed: int, turned: bool = False, batch: int = 0) -> torch.Tensor:
+    """Small integers; `turned` when the rows are the contiguous extent."""
+    shape = (*((batch,) if batch else ()), *((columns, rows) if turned else (rows, columns)))
+    values = torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    return values.transpose(-2, -1) if turned else values
+
+
+def load(folder: Path, text: str, names: tuple[str, ...], operands: tuple[tuple[str, str], ...] = ()) -> tuple[Any, Path]:
+    """The candidate of a program, imported."""
+    path = folder / "candidate.py"
+    path.write_text(compile_program(text, Binding(init_source=INIT, forward_arguments=names, operands=operands)))
+    spec = importlib.util.spec_from_file_location(f"candidate_{folder.name}", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module, path
+
+
+def product(folder: Path, text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...] = ("a", "b"), resident: int | None = None) -> tuple[torch.Tensor, Emulation]:
+    """What the program's kernel computes, on a device that runs `resident` clusters at once."""
+    module, path = load(folder, text, names)
+    if resident is not None:
+        module.resident = lambda: resident
+    with emulated(arch="sm_90a", source_file=str(path)) as emulation:
+        return module.ModelNew()(*arguments), emulation
+
+
+@pytest.mark.parametrize(("text", "field", "legal"), [
+    ("gemm(a, b) .mma(f16) .schedule(cooperative)", "arch", "sm_90a"), (HOPPER + ".schedule(both)", "schedule", "cooperative, pingpong"), ("gemm(a, b) .arch(sm_90a) .mma(int8) .schedule(pingpong)", "mma", "f16"),
+    (HOPPER + ".schedule(pingpong) .tile(128, 256, 64)", "tile", "n at most 128 with m 128"), (HOPPER + ".schedule(cooperative) .tile(96, 128, 64)", "tile", "m 64, 128, 256"),
+    (HOPPER + ".schedule(cooperative) .tile(128, 100, 64)", "tile", "multiple of 16"), (HOPPER + ".schedule(cooperative) .tile(128, 256, 64) .stages(5)", "stages", "at most 4 stages of this tile in 232448 bytes"),
+    ("gemm(a, b) .arch(sm_90a) .mma(tf32) .schedule(cooperative) .tile(128, 48, 32)", "tile", "multiple of 32"), (HOPPER + ".schedule(cooperative) .stages(1)", "stages", "2 to 16"), (HOPPER + ".schedule(cooperative) .cluster(3, 1)", "cluster", "1, 2 or 4 along m; 1 or 2 along n"),
+    (HOPPER + ".schedule(cooperative) .cluster(4, 1) .tile(64, 16, 64)", "cluster", "a smaller cluster"), (HOPPER + ".schedule(cooperative) .raster(diagonal)", "raster", "along_m or along_n"),
+    (HOPPER + ".schedule(cooperative) .store(later)", "store", "tma, direct"), (HOPPER + ".schedule(cooperative) .thread_tile(2, 2)", "thread_tile", "leave it out"), (HOPPER + ".tile(64, 64, 32) .cluster(2, 1)", "cluster", "schedule"),
+])  # fmt: skip
+def test_rejections_name_field_and_legal_values(text: str, field: str, legal: str) -> None:
+    found = check(parse(text))
+    assert [item.field for item in found] == [field]
+    assert found[0].reason and legal in found[0].legal
+
+
+def test_text_is_as_written_down() -> None:
+    program = HOPPER + ".tile(128, 128, 64) .schedule(pingpong) .cluster(2, 1) .raster(along_n, 4) >> bias() >> relu()"
+    assert format_program(parse(program)) == program.replace("  ", " ")
+    text, path = compile_program(program, Binding(init_source=INIT, forward_arguments=("a", "b", "bias"))), GOLDEN / "gemm_hopper.txt"
+    if os.environ.get("CUTEGEN_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize(("kind", "settings", "shape", "turned", "batch"), [
+    ("f16", ".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1)", (200, 264, 136), "", 0), ("bf16", ".tile(128, 64, 64) .schedule(cooperative) .cluster(1, 2)", (136, 200, 72), "b", 0),
+    ("bf16", ".tile(64, 64, 64) .schedule(pingpong) .cluster(2, 2) .stages(3)", (136, 136, 200), "a", 2), ("f16", ".tile(256, 128, 64) .schedule(cooperative) .raster(along_n, 2)", (264, 136, 40), "ab", 0),
+    ("f16", ".tile(64, 32, 32) .schedule(cooperative) .store(direct)", (72, 56, 72), "", 2), ("bf16", ".tile(64, 48, 128) .schedule(cooperative)", (8, 72, 264), "b", 0),
+    ("f16", ".tile(128, 128, 16) .schedule(pingpong) .cluster(4, 1)", (136, 136, 40), "b", 0), ("tf32", ".tile(128, 256, 32) .schedule(cooperative) .cluster(2, 1)", (200, 264, 76), "b", 0),
+    ("tf32", ".tile(64, 96, 64) .schedule(pingpong) .cluster(1, 2)", (72, 100, 136), "b", 2),
+])  # fmt: skip
+def test_products_are_exact(tmp_path: Path, kind: str, settings: str, shape: tuple[int, int, int], turned: str, batch: int) -> None:
+    m, n, k = shape
+    a, b = matrix(m, k, DTYPES[kind], seed=1, turned="a" in turned, batch=batch), matrix(k, n, DTYPES[kind], seed=2, turned="b" in turned, batch=batch)
+    got, emulation = product(tmp_path, f"gemm(a, b) .arch(sm_90a) .mma({kind}) {settings}", (a, b))
+    assert torch.equal(got, (a.double() @ b.double()).to(DTYPES[kind]))
+    assert len(emulation.launches) == 1 and not [finding for finding in emulation.findings if finding.severity == "error"]
+
+
+@pytest.mark.parametrize("schedule", ["cooperative", "pingpong"])
+@pytest.mark.parametrize("resident", [1, 2])
+def test_ctas_go_on_to_further_tiles(tmp_path: Path, schedule: str, resident: int) -> None:
+    a, b, bias = matrix(328, 136, torch.float16, seed=1, batch=2), matrix(136, 200, torch.float16, seed=2, batch=2), matrix(1, 200, torch.float16, seed=3)[0]
+    got, emulation = product(tmp_path, HOPPER + f".tile(64, 64, 64) .schedule({schedule}) .cluster(2, 1) .stages(3) >> bias() >> scale(0.5) >> relu()", (a, b, bias), ("a", "b", "bias"), resident)
+    assert torch.equal(got, torch.relu((a.double() @ b.double() + bias.double()) * 0.5).to(torch.float16))
+    assert emulation.launches[0].grid == (2, 1, resident)
+
+
+@pytest.mark.parametrize(("shape", "turned", "launches"), [((37, 51, 67), "", 3), ((37, 51, 67), "ab", 3), ((64, 56, 1), "", 2), ((1, 64, 130), "", 1), ((17, 24, 70), "b", 3)])
+def test_rows_that_tma_cannot_read_are_copied(tmp_path: Path, shape: tuple[int, int, int], turned: str, launches: int) -> None:
+    m, n, k = shape
+    a, b = matrix(m, k, torch.bfloat16, seed=1, turned="a" in turned), matrix(k, n, torch.bfloat16, seed=2, turned="b" in turned)
+    got, emulation = product(tmp_path, "gemm(a, b) .arch(sm_90a) .mma(bf16) .tile(64, 64, 64) .schedule(cooperative)", (a, b))
+    assert torch.equal(got, (a.double() @ b.double()).to(torch.bfloat16))
+    assert len(emulation.launches) == launches
+
+
+def test_strided_operands_are_copied_and_other_dtypes_refused(tmp_path: Path) -> None:
+    a, b = matrix(40, 72, torch.float16, seed=1), matrix(72, 96, torch.float16, seed=2)[:, ::2]
+    got, emulation = product(tmp_path, HOPPER + ".tile(64, 64, 64) .schedule(cooperative)", (a, b))
+    assert torch.equal(got, (a.double() @ b.double()).half()) and len(emulation.launches) == 2
+    with pytest.raises(TypeError, match=r"multiplies torch.float16, not torch.float32"):
+        product(tmp_path, HOPPER + ".tile(64, 64, 64) .schedule(cooperative)", (a.float(), b.float()))
+
+
+def test_tf32_is_rounded_to_ten_bits(tmp_path: Path) -> None:
+    a, b = torch.randn(72, 136, generator=torch.Generator().manual_seed(1)), torch.randn(136, 72, generator=torch.Generator().manual_seed(2))
+    got, _ = product(tmp_path, "gemm(a, b) .arch(sm_90a) .mma(tf32) .tile(64, 64, 32) .schedule(cooperative)", (a, b))
+    wanted = a.double() @ b.double()
+    assert 1e-5 < float((got.double() - wanted).norm() / wanted.norm()) < 2e-3
+
+
+def test_views_of_operands_live_as_long_as_the_operands(tmp_path: Path) -> None:
+    module, path = load(tmp_path, HOPPER + ".tile(64, 64, 64) .schedule(cooperative)", ("a", "b"), (("b", "b.transpose(-2, -1)"),))
+    model, a, b = module.ModelNew(), matrix(64, 64, torch.float16, seed=1), matrix(64, 64, torch.float16, seed=2)
+    with emulated(arch="sm_90a", source_file=str(path)):
+        first = model(a, b)
+        views = dict(module.known)
+        b.mul_(2)
+        assert torch.equal(model(a, b), 2 * first) and torch.equal(first, a @ b.t() / 2) and module.known == views and len(views) == 2
+        a = matrix(64, 64, torch.float16, seed=3)
+        assert torch.equal(model(a, b), a @ b.t()) and len(module.known) == 2
+        del a, b
+        assert not module.known
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_legal_program_computes_the_product(tmp_path: Path) -> None:
+    """Programs, shapes and layouts at random, by one seed."""
+    draw = random.Random(20261121)
+    done = 0
+    while done < 60:
+        kind, turned, batch = draw.choice(["f16", "bf16", "tf32"]), draw.choice(["", "a", "b", "ab"]), draw.choice([0, 0, 2])
+        text = f"gemm(a, b) .arch(sm_90a) .mma({kind}) .tile({draw.choice([64, 128, 256])}, {16 * draw.randint(1, 16)}, {draw.choice([8, 16, 32, 64, 128])})"
+        text += f" .schedule({draw.choice(['cooperative', 'pingpong'])}) .cluster({draw.choice([1, 2, 4])}, {draw.choice([1, 2])}) .raster({draw.choice(['along_m', 'along_n'])}, {draw.choice([1, 3, 8])})"
+        if check(parse(text)):
+            continue
+        done += 1
+        m, n, k = (draw.choice([8 * draw.randint(1, 40), draw.randint(1, 300)]) for _ in range(3))
+        a, b = matrix(m, k, DTYPES[kind], seed=1, turned="a" in turned, batch=batch), matrix(k, n, DTYPES[kind], seed=2, turned="b" in turned, batch=batch)
+        folder = tmp_path / str(done)
+        folder.mkdir()
+        got, _ = product(folder, text, (a, b), resident=draw.choice([1, 2, 66]))
+        assert torch.equal(got, (a.double() @ b.double()).to(DTYPES[kind])), (text, m, n, k, turned, batch)

@@ -1,0 +1,91 @@
+"""Static checks of gemm with a schedule: what TMA, wgmma, clusters and the shared memory of sm_90a allow."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from workbench.dsl import hopper
+from workbench.dsl.ir import Rejection, Stage, setting
+
+SCHEDULES = ("cooperative", "pingpong")
+STORES = ("tma", "direct")
+RASTERS = ("along_m", "along_n")
+CLUSTERS = tuple((m, n) for m in (1, 2, 4) for n in (1, 2))
+ONLY_SCHEDULED = ("cluster", "raster", "store")
+ACCUMULATORS = 64 * 256  # float32 of one warpgroup that fit beside everything else: 128 a thread
+
+
+def check(stage: Stage) -> list[Rejection]:
+    """All rejections of a gemm that names a schedule."""
+    found: list[Rejection] = []
+    arch, schedule, kind = setting(stage, "arch", "sm_80"), setting(stage, "schedule"), setting(stage, "mma")
+    if arch != "sm_90a":
+        found.append(Rejection(field="arch", value=str(arch), reason="a schedule is for TMA and wgmma, which only Hopper has", legal="sm_90a (or leave schedule out)"))
+    if schedule not in SCHEDULES:
+        found.append(Rejection(field="schedule", value=str(schedule), reason="how the warpgroups that multiply share the tiles", legal=", ".join(SCHEDULES)))
+    if kind not in hopper.ELEMENTS:
+        found.append(Rejection(field="mma", value=str(kind), reason="what wgmma multiplies", legal=", ".join(hopper.ELEMENTS)))
+    if setting(stage, "thread_tile") is not None:
+        found.append(Rejection(field="thread_tile", value=str(setting(stage, "thread_tile")), reason="wgmma says which thread holds which output", legal="leave it out"))
+    found += _cluster(stage) + _names(stage)
+    if not found:
+        found = _tile(stage) or _sizes(hopper.plan_of(stage), setting(stage, "stages"))
+    return found
+
+
+def unscheduled(stage: Stage) -> list[Rejection]:
+    """Settings that mean nothing without a schedule."""
+    return [Rejection(field=name, value=str(setting(stage, name)), reason="only kernels with a schedule have it", legal="add .schedule(cooperative) and .arch(sm_90a)") for name in ONLY_SCHEDULED if setting(stage, name) is not None]
+
+
+def _cluster(stage: Stage) -> list[Rejection]:
+    value = setting(stage, "cluster", (1, 1))
+    if (value if isinstance(value, tuple) else (value, 1)) in CLUSTERS:
+        return []
+    return [Rejection(field="cluster", value=str(value), reason="CTAs along m and along n that share their tiles", legal="1, 2 or 4 along m; 1 or 2 along n")]
+
+
+def _names(stage: Stage) -> list[Rejection]:
+    found = []
+    raster, store = setting(stage, "raster", "along_m"), setting(stage, "store", "tma")
+    way, band = raster if isinstance(raster, tuple) and len(raster) == 2 else (raster, 8)
+    if way not in RASTERS or not isinstance(band, int) or not 1 <= band <= 64:
+        found.append(Rejection(field="raster", value=str(raster), reason="where neighbouring CTAs go first, and how many tiles wide the band is that they walk", legal="along_m or along_n, then 1 to 64"))
+    if store not in STORES:
+        found.append(Rejection(field="store", value=str(store), reason="who stores a tile of the result: TMA, or the threads", legal=", ".join(STORES)))
+    return found
+
+
+def _tile(stage: Stage) -> list[Rejection]:
+    tile = setting(stage, "tile", hopper.default_tile(str(setting(stage, "mma"))))
+    pingpong = setting(stage, "schedule") == "pingpong"
+    values = tile if isinstance(tile, tuple) else (tile,)
+    heights = (64, 128) if pingpong else (64, 128, 256)
+    depths = tuple(size // hopper.BYTES[str(setting(stage, "mma"))] for size in ((64, 128, 256) if setting(stage, "mma") == "tf32" else (32, 64, 128, 256)))
+    legal = f"m {', '.join(map(str, heights))}; n a multiple of 16 from 16 to 256; k {', '.join(map(str, depths))}"
+    if len(values) != 3 or any(not isinstance(value, int) for value in values):
+        return [Rejection(field="tile", value=str(tile), reason="three extents m, n, k", legal=legal)]
+    m, n, k = values
+    if setting(stage, "mma") == "tf32" and n % 32 and n != 16:
+        return [Rejection(field="tile", value=f"{m}, {n}, {k}", reason="CuTe DSL has no layout of float32 for it in shared memory", legal="n 16, or a multiple of 32, with mma(tf32)")]
+    if m not in heights or not 16 <= n <= 256 or n % 16 or k not in depths:
+        return [Rejection(field="tile", value=f"{m}, {n}, {k}", reason="a warpgroup multiplies 64 rows at a time (wgmma m64nNkK), and rows of shared memory are swizzled in 32, 64 or 128 bytes", legal=legal)]
+    return []
+
+
+def _sizes(plan: hopper.Plan, asked: object) -> list[Rejection]:
+    m, n, _ = plan.tile
+    size = ", ".join(map(str, plan.tile))
+    if plan.rows * n > ACCUMULATORS:
+        legal = f"n at most {ACCUMULATORS // plan.rows} with m {m}"
+        return [Rejection(field="tile", value=size, reason=f"each thread would hold {plan.rows * n // 128} accumulators, more than its registers take", legal=legal)]
+    if n // plan.cluster[0] % 8 or m // plan.cluster[1] % 8:
+        return [Rejection(field="cluster", value=f"{plan.cluster[0]}, {plan.cluster[1]}", reason="each CTA of a cluster loads a part of the tile that they share, in whole pieces of 8 rows", legal="a smaller cluster, or a larger tile")]
+    most = hopper.most_stages(plan)
+    if asked is not None and (not isinstance(asked, int) or not 2 <= asked <= 16):
+        return [Rejection(field="stages", value=str(asked), reason="tiles of k that are in shared memory at once", legal="2 to 16")]
+    if plan.stages > most or most < 2:
+        need = dataclasses.replace(plan, stages=max(plan.stages, 2)).shared_bytes
+        legal = f"at most {most} stages of this tile in {hopper.SHARED_BYTES} bytes" if most >= 2 else f"a smaller tile: {hopper.SHARED_BYTES} bytes"
+        return [Rejection(field="stages", value=str(max(plan.stages, 2)), reason=f"needs {need} bytes of shared memory", legal=legal)]
+    return []
