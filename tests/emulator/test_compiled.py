@@ -53,6 +53,20 @@ def test_the_engines_agree(name: str, grid: int, block: int) -> None:
     assert not difference(a, b)
 
 
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
+def test_a_signed_load_fills_a_wider_register_with_the_sign(engine: str) -> None:
+    data = aligned(64)
+    data[:2] = 0x8000_0000, 0xFFFE_8003
+    bodies = "ld.global.s32 %rd4, [%rd1];\nld.global.s16 %r6, [%rd1+4];\nld.global.s16 %rd5, [%rd1+6];\nld.param.s32 %rd6, [k_param_1];\nld.global.s8 %rd7, [%rd1+3];\nld.global.u32 %rd8, [%rd1];\n"
+    stores = "st.global.b64 [%rd1+16], %rd4;\nst.global.b32 [%rd1+24], %r6;\nst.global.b64 [%rd1+32], %rd5;\nst.global.b64 [%rd1+40], %rd6;\nst.global.b64 [%rd1+48], %rd7;\nst.global.b64 [%rd1+56], %rd8;"
+    machine = Machine(assembled(bodies + stores).native._ptx, DeviceLimits(), engine=engine)
+    memory = GlobalMemory()
+    memory.register(data.ctypes.data, data.nbytes, "data")
+    machine.run(GridRequest(entry="k", grid=(1, 1, 1), block=(1, 1, 1), params=(data.ctypes.data.to_bytes(8, "little"), (2**32 - 5).to_bytes(4, "little"))), memory)
+    assert not machine.native.reasons and data.view(np.int32)[6] == -0x7FFD
+    assert data.view(np.int64)[[2, 4, 5, 6, 7]].tolist() == [-(2**31), -2, -5, -128, 2**31]
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_worded_alike(name: str) -> None:
     body, options = FAULTS[name]
