@@ -53,6 +53,28 @@ def test_the_engines_agree(name: str, grid: int, block: int) -> None:
     assert not difference(a, b)
 
 
+SPIN = """setp.ge.u32 %p1, %r3, 2;
+@%p1 bra $WRITE;
+$SPIN: ld.relaxed.gpu.global.b32 %r6, [%rd1];
+setp.eq.u32 %p2, %r6, 0;
+@%p2 bra $SPIN;
+add.u32 %r6, %r6, %r2;
+st.global.b32 [%rd3+1024], %r6;
+bra $END;
+$WRITE: setp.eq.u32 %p3, %r2, 40;
+@%p3 st.release.gpu.global.b32 [%rd1], 7;
+$END:"""
+
+
+def test_threads_that_spin_let_others_go_first() -> None:
+    data = aligned(1024)
+    a, b = launch(assembled(SPIN), data, grid=3, block=64, steps=400_000)
+    assert a.failure is None and not difference(a, b)
+    assert np.frombuffer(a.memory[0], np.uint32)[256:384].tolist() == [7 + n % 64 for n in range(128)]
+    a, b = launch(assembled(SPIN), data, grid=2, block=64, steps=400_000)  # nobody will write it
+    assert a.failure is not None and a.failure == b.failure and "did not end" in a.failure[0].message
+
+
 @pytest.mark.parametrize("engine", ["numpy", "compiled"])
 def test_a_signed_load_fills_a_wider_register_with_the_sign(engine: str) -> None:
     data = aligned(64)
