@@ -44,6 +44,17 @@ def vector_width(columns: int, *tensors: torch.Tensor, widest: int = 16) -> int:
     return width
 
 
+_COUNTERS: dict[tuple[torch.device, int], torch.Tensor] = {}
+
+
+def counters(device: torch.device, count: int) -> torch.Tensor:
+    """At least `count` int32 zeros for kernels that leave them zero, so that no memset is needed; one buffer per stream, since calls on different streams may overlap."""
+    key = (device, torch.cuda.current_stream(device).cuda_stream)
+    if key not in _COUNTERS or len(_COUNTERS[key]) < count:
+        _COUNTERS[key] = torch.zeros(max(count, 1024), dtype=torch.int32, device=device)
+    return _COUNTERS[key]
+
+
 def require(condition: bool, message: str) -> None:
     """Raise ValueError(message) unless the condition holds."""
     if not condition:

@@ -22,7 +22,7 @@ import cutlass.cute as cute
 import torch
 from cuda.bindings.driver import CUstream
 
-from workbench.examples.launching import flat, launch, processors, require, same_place
+from workbench.examples.launching import counters, flat, launch, processors, require, same_place
 
 THREADS = 256
 WARPS = THREADS // 32
@@ -61,7 +61,7 @@ def across_cta(value: Any, scratch: cute.Tensor, op: cutlass.Constexpr) -> Any:
 
 @cute.kernel
 def reduce_kernel(x: cute.Tensor, partials: cute.Tensor, result: cute.Tensor, counter: cute.Tensor, count: cutlass.Int64, start: Any, op: cutlass.Constexpr, width: cutlass.Constexpr) -> None:
-    """x (count), partials (CTAs), result (1), counter (1) with 0 before and after."""
+    """x (count), partials (CTAs), result (1), counter with 0 in its first word before and after."""
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
@@ -117,17 +117,6 @@ def reduce_host(
     reduce_kernel(x, partials, result, counter, count, start, op, width).launch(grid=[blocks, 1, 1], block=[THREADS, 1, 1], stream=stream)
 
 
-_COUNTERS: dict[tuple[torch.device, int], torch.Tensor] = {}
-
-
-def _counter(device: torch.device) -> torch.Tensor:
-    """A zero that every call leaves zero; one per stream, since calls on different streams may overlap."""
-    key = (device, torch.cuda.current_stream(device).cuda_stream)
-    if key not in _COUNTERS:
-        _COUNTERS[key] = torch.zeros(1, dtype=torch.int32, device=device)
-    return _COUNTERS[key]
-
-
 def reduce_all(x: torch.Tensor, op: str = "sum") -> torch.Tensor:
     """The sum, max or min of all elements of x (any shape, contiguous; float32, float16, bfloat16 or int32) as a tensor without dimensions.
 
@@ -146,7 +135,7 @@ def reduce_all(x: torch.Tensor, op: str = "sum") -> torch.Tensor:
     partials = torch.empty(blocks, dtype=accumulator, device=x.device)
     neutral: float = 0 if op == "sum" else (torch.iinfo(torch.int32).min if op == "max" else torch.iinfo(torch.int32).max) if x.dtype == torch.int32 else float("-inf") if op == "max" else float("inf")
     launch(
-        reduce_host, (flat(x, width * x.element_size()), view1(partials), view1(result), view1(_counter(x.device))),
+        reduce_host, (flat(x, width * x.element_size()), view1(partials), view1(result), view1(counters(x.device, 1))),
         (cutlass.Int64(x.numel()), TYPES[accumulator](neutral), cutlass.Int32(blocks)), (op, width), key=(x.dtype,),
     )  # fmt: skip
     return result
