@@ -30,18 +30,24 @@ TILES = ((128, 128), (128, 64), (64, 64))  # output pixels x filters
 
 
 @cute.jit
+def divide(a: Any, b: Any) -> Any:
+    """Quotient and remainder of numbers that are not negative: one unsigned division, where // of signed numbers has to look at signs."""
+    quotient = (cutlass.Uint32(a) // cutlass.Uint32(b)).to(cutlass.Int32)
+    return quotient, a - quotient * b
+
+
+@cute.jit
 def corners(shape: Any, block: Any, tile: cutlass.Constexpr, width: cutlass.Constexpr) -> Any:
     """For each pixel that this thread gathers: the image's first row in x, and the input position under the filter's first element; (3, pixels)."""
-    height, columns, out_height, out_columns, _, pixels, stride, padding = shape
+    height, _, out_height, out_columns, _, pixels, stride, padding = shape
     thread, _, _ = cute.arch.thread_idx()
     across = DEPTH // width
     count = tile[0] * across // THREADS
     found = cute.make_rmem_tensor(cute.make_layout((3, count)), cutlass.Int32)
     for step in cutlass.range_constexpr(count):
         pixel = block * tile[0] + step * (THREADS // across) + thread // across
-        image = pixel // (out_height * out_columns)
-        p = pixel // out_columns % out_height
-        q = pixel % out_columns
+        line, q = divide(pixel, out_columns)
+        image, p = divide(line, out_height)
         found[0, step] = image * height
         found[1, step] = p * stride[0] - padding[0]
         found[2, step] = q * stride[1] - padding[1]
@@ -57,10 +63,8 @@ def gather(x: cute.Tensor, tiles: cute.Tensor, stage: Any, at: Any, found: cute.
     thread, _, _ = cute.arch.thread_idx()
     across = DEPTH // width
     chunk = thread % across * width
-    depth = at * DEPTH + chunk
-    c = depth % channels
-    s = depth // channels % filters[1]
-    r = depth // channels // filters[1]
+    position, c = divide(at * DEPTH + chunk, channels)
+    r, s = divide(position, filters[1])
     for step in cutlass.range_constexpr(cute.size(found, mode=[1])):
         h, w = found[1, step] + r * dilation[0], found[2, step] + s * dilation[1]
         inside = r < filters[0] and h >= 0 and h < height and w >= 0 and w < columns
@@ -113,8 +117,8 @@ def conv2d_host(
 
 
 def _pair(value: int | tuple[int, int], name: str, least: int) -> tuple[int, int]:
-    both = (value, value) if isinstance(value, int) else tuple(value)
-    require(len(both) == 2 and min(both) >= least, f"{name} must be one or two numbers, at least {least}, not {value}")
+    both = (value, value) if isinstance(value, int) else (value[0], value[1])
+    require(min(both) >= least, f"{name} must be one or two numbers, at least {least}, not {value}")
     return both
 
 
@@ -165,8 +169,8 @@ def main(arguments: list[str] | None = None) -> None:
     for dtype, window, settings in ((torch.float16, (3, 3), {"padding": 1}), (torch.bfloat16, (3, 2), {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)})):
         x = torch.randint(-2, 3, (options.batch, options.channels, options.size, options.size + 2), device="cuda").to(dtype).contiguous(memory_format=torch.channels_last)
         weight = torch.randint(-2, 3, (options.filters, options.channels, *window), device="cuda").to(dtype).contiguous(memory_format=torch.channels_last)
-        exact = torch.nn.functional.conv2d(x.double(), weight.double(), **settings).to(dtype)  # type: ignore[arg-type]
-        same = torch.equal(conv2d(x, weight, **settings), exact)  # type: ignore[arg-type]
+        exact = torch.nn.functional.conv2d(x.double(), weight.double(), **settings).to(dtype)
+        same = torch.equal(conv2d(x, weight, **settings), exact)
         print(f"{dtype} {window} {settings}: equal {same}")
         assert same
 

@@ -151,8 +151,9 @@ def matmul(a: torch.Tensor, b: torch.Tensor, *, deterministic: bool = True, spli
     require(tile in (LARGE, SMALL), f"tile must be {LARGE} or {SMALL}, not {tile}")
     splits = splits or choose_splits(m, n, k, tile, processors(a.device))
     require(splits > 0, f"splits must be positive, not {splits}")
-    per_split = -(-(-(-k // DEPTH)) // splits)
-    splits = -(-(-(-k // DEPTH)) // per_split)  # no slice is empty
+    depths = (k + DEPTH - 1) // DEPTH
+    per_split = (depths + splits - 1) // splits
+    splits = (depths + per_split - 1) // per_split  # no slice is empty
     how = "direct" if splits == 1 and deterministic else "deterministic" if deterministic else "atomic"
     d = torch.empty(m, n, dtype=a.dtype, device=a.device) if deterministic else torch.zeros(m, n, dtype=torch.float32, device=a.device)
     tiles = -(-m // tile[0]) * -(-n // tile[1])
