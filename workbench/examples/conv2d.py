@@ -65,9 +65,11 @@ def gather(x: cute.Tensor, tiles: cute.Tensor, stage: Any, at: Any, found: cute.
     chunk = thread % across * width
     position, c = divide(at * DEPTH + chunk, channels)
     r, s = divide(position, filters[1])
+    down, right, rows, length = r * dilation[0], s * dilation[1], cutlass.Uint32(height), cutlass.Uint32(columns)
+    exists = r < filters[0]  # the last tile of the depth may stick out
     for step in cutlass.range_constexpr(cute.size(found, mode=[1])):
-        h, w = found[1, step] + r * dilation[0], found[2, step] + s * dilation[1]
-        inside = r < filters[0] and h >= 0 and h < height and w >= 0 and w < columns
+        h, w = found[1, step] + down, found[2, step] + right
+        inside = exists & (cutlass.Uint32(h) < rows) & (cutlass.Uint32(w) < length)  # unsigned: what is negative is large
         offset = (cutlass.Int64(found[0, step] + h) * columns + w) * channels + c
         put(tiles, step * (THREADS // across) + thread // across, chunk, stage, x.iterator + cute.assume(offset, divby=width), inside, width)
 
@@ -87,7 +89,7 @@ def conv2d_kernel(
     depth = filters[0] * filters[1] * shape[4]
     column = block_n * tile[1]
     end = (depth + DEPTH - 1) // DEPTH
-    for ahead in cutlass.range_constexpr(STAGES - 1):
+    for ahead in cutlass.range(STAGES - 1, unroll=1):
         if ahead < end:
             gather(x, tiles_a, ahead, ahead, found, shape, filters, dilation, width)
             fetch(weight, tiles_b, ahead, column, ahead * DEPTH, count, depth, tile[1], DEPTH, True, width)

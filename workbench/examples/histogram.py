@@ -33,7 +33,7 @@ SHARED_PER_SM = 196_608  # bytes that tables may take of an SM
 @cute.jit
 def count_into(table: cute.Tensor, value: Any, bins: Any, copies: cutlass.Constexpr) -> None:
     """Count one value in this lane's copy."""
-    if value >= 0 and value < bins:
+    if (value >= 0) & (value < bins):
         place = value.to(cutlass.Int32) * copies + cute.arch.lane_idx() % copies
         cute.arch.atomic_add(table.iterator + place, cutlass.Int32(1), sem="relaxed", scope="cta")
 
@@ -68,7 +68,7 @@ def histogram_kernel(x: cute.Tensor, counts: cute.Tensor, count: cutlass.Int64, 
             count_into(table, wide(loaded[e, 0]), bins, copies)
         at += stride
     tail = vectors * width + thread  # fewer than `width` elements are left
-    if block == 0 and tail < count:
+    if (block == 0) & (tail < count):
         count_into(table, wide(x[tail]), bins, copies)
     cute.arch.sync_threads()
 

@@ -50,7 +50,8 @@ _COUNTERS: dict[tuple[torch.device, int], torch.Tensor] = {}
 def counters(device: torch.device, count: int) -> torch.Tensor:
     """At least `count` int32 zeros for kernels that leave them zero, so that no memset is needed; one buffer per stream, since calls on different streams may overlap."""
     key = (device, torch.cuda.current_stream(device).cuda_stream)
-    if key not in _COUNTERS or len(_COUNTERS[key]) < count:
+    known = _COUNTERS.get(key)
+    if known is None or known.device != device or len(known) < count:  # what an emulator made that has ended is no longer on the device
         _COUNTERS[key] = torch.zeros(max(count, 1024), dtype=torch.int32, device=device)
     return _COUNTERS[key]
 

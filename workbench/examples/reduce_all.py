@@ -88,7 +88,7 @@ def reduce_kernel(x: cute.Tensor, partials: cute.Tensor, result: cute.Tensor, co
             value = combine(value, loaded[e, 0].to(kind), op)
         at += stride
     tail = vectors * width + thread  # fewer than `width` elements are left
-    if block == 0 and tail < count:
+    if (block == 0) & (tail < count):
         value = combine(value, x[tail].to(kind), op)
 
     value = across_cta(value, scratch, op)

@@ -25,7 +25,7 @@ from cuda.bindings.driver import CUstream
 from cutlass.cute.runtime import from_dlpack
 
 from workbench.examples.launching import counters, flat, launch, processors, require
-from workbench.examples.tensor_core import THREADS, Product, fetch, multiply, shared_layout, store, tiled_mma
+from workbench.examples.tensor_core import THREADS, Product, add_atomically, fetch, multiply, shared_layout, store, tiled_mma
 
 STAGES = 3
 DEPTH = 64  # of k per stage
@@ -48,7 +48,7 @@ def split_k_kernel(
     product = Product(mma, tiles_a, tiles_b, tile, (a_along_k, b_along_k))
     first = split * per_split
     end = min(first + per_split, (k + DEPTH - 1) // DEPTH)
-    for ahead in cutlass.range_constexpr(STAGES - 1):
+    for ahead in cutlass.range(STAGES - 1, unroll=1):
         if first + ahead < end:
             fetch(a, tiles_a, ahead, row, (first + ahead) * DEPTH, m, k, tile[0], DEPTH, a_along_k, width_a)
             fetch(b, tiles_b, ahead, column, (first + ahead) * DEPTH, n, k, tile[1], DEPTH, b_along_k, width_b)
@@ -66,10 +66,7 @@ def split_k_kernel(
     if cutlass.const_expr(how == "direct"):
         store(totals, where, d, row, column, m, n, pairs)
     elif cutlass.const_expr(how == "atomic"):
-        for e in cutlass.range_constexpr(cute.size(totals)):
-            i, j = row + where[e][0], column + where[e][1]
-            if i < m and j < n:
-                cute.arch.atomic_add(d.iterator + (cutlass.Int64(i) * n + j), totals[e], sem="relaxed", scope="gpu")
+        add_atomically(totals, where, d, row, column, m, n)
     else:
         if gather(totals, partials, semaphores):
             store(totals, where, d, row, column, m, n, pairs)

@@ -76,7 +76,7 @@ def _fetch_step(
     i, j = line, chunk
     if cutlass.const_expr(not along_depth):
         i, j = chunk, line
-    inside = row + i < rows and column + j < columns
+    inside = (row + i < rows) & (column + j < columns)
     put(tile, i, j, stage, matrix.iterator + cute.crd2idx((row + i, column + j), matrix.layout), inside, width)
 
 
@@ -119,9 +119,22 @@ def store(totals: cute.Tensor, where: cute.Tensor, d: cute.Tensor, row: Any, col
     width = 2 if cutlass.const_expr(pairs) else 1
     out = cute.make_rmem_tensor(cute.make_layout(width), d.element_type)
     slots = cute.zipped_divide(d, (width,))
-    for p in cutlass.range_constexpr(cute.size(totals) // width):
-        i, j = row + where[p * width][0], column + where[p * width][1]
-        if i < rows and j < columns:
-            for e in cutlass.range_constexpr(width):
-                out[e] = totals[p * width + e].to(d.element_type)
-            cute.autovec_copy(out, slots[None, (cutlass.Int64(i) * columns + j) // width])
+    for m in cutlass.range_constexpr(cute.size(totals, mode=[1])):
+        for n in cutlass.range_constexpr(cute.size(totals, mode=[2])):
+            for v in cutlass.range_constexpr(4 // width):  # a thread has ((2 neighbours, 2 rows), m, n)
+                i, j = row + where[v * width, m, n][0], column + where[v * width, m, n][1]
+                if (i < rows) & (j < columns):
+                    for e in cutlass.range_constexpr(width):
+                        out[e] = totals[v * width + e, m, n].to(d.element_type)
+                    cute.autovec_copy(out, slots[None, (cutlass.Int64(i) * columns + j) // width])
+
+
+@cute.jit
+def add_atomically(totals: cute.Tensor, where: cute.Tensor, d: cute.Tensor, row: Any, column: Any, rows: Any, columns: Any) -> None:
+    """Add a tile to d (rows * columns), float32, clipped at the edges."""
+    for m in cutlass.range_constexpr(cute.size(totals, mode=[1])):
+        for n in cutlass.range_constexpr(cute.size(totals, mode=[2])):
+            for v in cutlass.range_constexpr(4):
+                i, j = row + where[v, m, n][0], column + where[v, m, n][1]
+                if (i < rows) & (j < columns):
+                    cute.arch.atomic_add(d.iterator + (cutlass.Int64(i) * columns + j), totals[v, m, n], sem="relaxed", scope="gpu")

@@ -133,10 +133,10 @@ def scan_row(
             largest = ordered(loaded[0, u])
             for e in cutlass.range_constexpr(1, width):
                 largest = cutlass.max(largest, ordered(loaded[e, u]))
-            if cute.arch.vote_any_sync(inside and largest >= (bar >> 32).to(cutlass.Int32)):
+            if cute.arch.vote_any_sync(inside & (largest >= (bar >> 32).to(cutlass.Int32))):
                 for e in cutlass.range_constexpr(width):
                     key = (cutlass.Int64(ordered(loaded[e, u])) << 32) | (cutlass.Int64(0xFFFFFFFF) - (part * width + e))
-                    passes = inside and key > bar
+                    passes = inside & (key > bar)
                     lanes = cute.arch.vote_ballot_sync(passes)
                     if passes:
                         queue[waiting + cute.arch.popc(lanes & ((1 << lane) - 1))] = key
@@ -159,7 +159,7 @@ def merge_warps(lists: cute.Tensor, best: cute.Tensor, warp: Any, blocks: cutlas
     left = warps
     while left > 1:
         left //= 2
-        if warp >= left and warp < 2 * left:
+        if (warp >= left) & (warp < 2 * left):
             for b in cutlass.range_constexpr(blocks):
                 lists[lane, b, warp] = best[b]
         cute.arch.sync_threads()

@@ -52,7 +52,7 @@ def transpose_kernel(x: cute.Tensor, y: cute.Tensor, rows: cutlass.Int32, column
     for step in cutlass.range_constexpr(32 // WARPS):  # all loads first: they are in flight together
         for r in cutlass.range_constexpr(per_word):
             row = block_row * side + (step * WARPS + warp) * per_word + r
-            if row < rows and word * per_word < columns:
+            if (row < rows) & (word * per_word < columns):
                 cute.autovec_copy(from_x[(0, None), (row, word)], loaded[None, r, step])
     for step in cutlass.range_constexpr(32 // WARPS):
         for c in cutlass.range_constexpr(per_word):
@@ -64,7 +64,7 @@ def transpose_kernel(x: cute.Tensor, y: cute.Tensor, rows: cutlass.Int32, column
     for step in cutlass.range_constexpr(32 // WARPS):
         for c in cutlass.range_constexpr(per_word):
             row = block_column * side + (step * WARPS + warp) * per_word + c
-            if row < columns and word * per_word < rows:
+            if (row < columns) & (word * per_word < rows):
                 cute.autovec_copy(tile[None, lane, c, step * WARPS + warp], turned[None, c])
                 cute.autovec_copy(turned[None, c], to_y[(0, None), (row, word)])
 
