@@ -53,6 +53,42 @@ def test_the_engines_agree(name: str, grid: int, block: int) -> None:
     assert not difference(a, b)
 
 
+SPIN = """setp.ge.u32 %p1, %r3, 2;
+@%p1 bra $WRITE;
+$SPIN: ld.relaxed.gpu.global.b32 %r6, [%rd1];
+setp.eq.u32 %p2, %r6, 0;
+@%p2 bra $SPIN;
+add.u32 %r6, %r6, %r2;
+st.global.b32 [%rd3+1024], %r6;
+bra $END;
+$WRITE: setp.eq.u32 %p3, %r2, 40;
+@%p3 st.release.gpu.global.b32 [%rd1], 7;
+$END:"""
+
+
+def test_threads_that_spin_let_others_go_first() -> None:
+    data = aligned(1024)
+    a, b = launch(assembled(SPIN), data, grid=3, block=64, steps=400_000)
+    assert a.failure is None and not difference(a, b)
+    assert np.frombuffer(a.memory[0], np.uint32)[256:384].tolist() == [7 + n % 64 for n in range(128)]
+    a, b = launch(assembled(SPIN), data, grid=2, block=64, steps=400_000)  # nobody will write it
+    assert a.failure is not None and a.failure == b.failure and "did not end" in a.failure[0].message
+
+
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
+def test_a_signed_load_fills_a_wider_register_with_the_sign(engine: str) -> None:
+    data = aligned(64)
+    data[:2] = 0x8000_0000, 0xFFFE_8003
+    bodies = "ld.global.s32 %rd4, [%rd1];\nld.global.s16 %r6, [%rd1+4];\nld.global.s16 %rd5, [%rd1+6];\nld.param.s32 %rd6, [k_param_1];\nld.global.s8 %rd7, [%rd1+3];\nld.global.u32 %rd8, [%rd1];\n"
+    stores = "st.global.b64 [%rd1+16], %rd4;\nst.global.b32 [%rd1+24], %r6;\nst.global.b64 [%rd1+32], %rd5;\nst.global.b64 [%rd1+40], %rd6;\nst.global.b64 [%rd1+48], %rd7;\nst.global.b64 [%rd1+56], %rd8;"
+    machine = Machine(assembled(bodies + stores).native._ptx, DeviceLimits(), engine=engine)
+    memory = GlobalMemory()
+    memory.register(data.ctypes.data, data.nbytes, "data")
+    machine.run(GridRequest(entry="k", grid=(1, 1, 1), block=(1, 1, 1), params=(data.ctypes.data.to_bytes(8, "little"), (2**32 - 5).to_bytes(4, "little"))), memory)
+    assert not machine.native.reasons and data.view(np.int32)[6] == -0x7FFD
+    assert data.view(np.int64)[[2, 4, 5, 6, 7]].tolist() == [-(2**31), -2, -5, -128, 2**31]
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_worded_alike(name: str) -> None:
     body, options = FAULTS[name]

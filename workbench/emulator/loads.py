@@ -212,10 +212,10 @@ def load(ins: Instruction) -> Fn:
     targets = ins.operands[0].items if isinstance(ins.operands[0], Vec) else (ins.operands[0],)
     source = ins.operands[1]
     assert isinstance(source, Mem)
-    signed = kind[0] == "s" and size < 4
-    puts = [setter(target, 4 if size < 2 else size) for target in targets]
+    signed = kind[0] == "s" and size < 8  # the register may be wider than what is loaded: the sign fills it
+    puts = [setter(target, 8 if signed else 4 if size < 2 else size) for target in targets]
     if space == "param":
-        return _load_param(puts[0] if vector == 1 else puts, source, size, vector)
+        return _load_param(puts, source, size, vector, signed)
     where = address(source, space)
 
     def run(b: Batch, i: Lanes) -> None:
@@ -224,8 +224,10 @@ def load(ins: Instruction) -> Fn:
         values = _read(b, i, at, size, vector, place, ins)
         for n, put in enumerate(puts):
             value = values[:, n]
-            if size < 2 or signed:
-                value = value.view(np.int8 if size == 1 else np.int16).astype(np.int32) if kind[0] == "s" else value.astype(np.uint32)
+            if signed:
+                value = value.view(np.dtype(f"i{size}")).astype(np.int64)
+            elif size < 2:
+                value = value.astype(np.uint32)
             put(b, i, bits(value, value.dtype.itemsize))
 
     return run
@@ -252,15 +254,14 @@ def _place(space: str, at: Any) -> tuple[str, Any]:
     return "global", at
 
 
-def _load_param(puts: Any, source: Mem, size: int, vector: int) -> Fn:
+def _load_param(puts: list[Any], source: Mem, size: int, vector: int, signed: bool) -> Fn:
     name, offset = str(source.base), source.offset
-    puts = puts if isinstance(puts, list) else [puts]
 
     def run(b: Batch, i: Lanes) -> None:
         data = b.params[name]
         for n, put in enumerate(puts):
             raw = data[offset + n * size : offset + (n + 1) * size]
-            put(b, i, UNSIGNED[max(size, 2) if size != 1 else 4](int.from_bytes(raw, "little")))
+            put(b, i, np.int64(int.from_bytes(raw, "little", signed=True)).view(np.uint64) if signed else UNSIGNED[max(size, 2) if size != 1 else 4](int.from_bytes(raw, "little")))
 
     return run
 

@@ -23,6 +23,7 @@ from workbench.emulator.counters import Counting
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.ptx import Imm, Instruction, Kernel, Reg, parse
 from workbench.emulator.state import BARRIER_WAIT, Batch, Lanes
+from workbench.emulator.turns import Turns
 from workbench.records import Failure, Finding, Launch
 
 BATCH_LANES = 16_384
@@ -269,7 +270,7 @@ class _Program:
         """Run one batch of CTAs to the end; False when `impatient` says to leave it."""
         end = len(self.instructions)
         b.pc[~b.alive] = end
-        steps = 0
+        steps, turns = 0, Turns()
         while True:
             runnable = b.alive & (b.waiting < 0)
             if not runnable.any():
@@ -278,13 +279,12 @@ class _Program:
                     return True
                 self._release(b)
                 continue
-            low = int(b.pc[runnable].min())
+            low, chosen = turns.choose(b, runnable)
             if low >= end:
                 b.alive &= b.pc < end
                 continue
             if impatient():
                 return False
-            chosen = runnable & (b.pc == low)
             idx = None if chosen.all() else np.nonzero(chosen)[0]
             steps += self._block(b, low, idx)
             if steps > b.request.step_limit // 32:

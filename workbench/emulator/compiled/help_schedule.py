@@ -40,6 +40,7 @@ from workbench.emulator.compiled.layout import (
     PARKED,
     PC,
     REGISTERS,
+    RESTING,
     SHARED,
     SHARED_BYTES,
     SIZES,
@@ -62,6 +63,7 @@ from workbench.emulator.compiled.layout import (
     WRITTEN,
 )
 from workbench.emulator.compiled.tiny import call2, fill, helper, load8, load32, load64, popcount, store8, store32, store64
+from workbench.emulator.turns import PATIENCE
 
 
 @helper
@@ -255,28 +257,76 @@ def complete_all(context: int, ctas: int) -> int:
 
 
 @helper
+def lowest(context: int, warps: int) -> int:
+    """The smallest block at which a warp that does not rest can go on."""
+    stride: int = load64(context + WARP_STRIDE)
+    first: int = load64(context + WARPS)
+    low = NEVER
+    for w in range(warps):
+        here: int = load64(first + w * stride + LOW)
+        low = here if here < low and load64(first + w * stride + RESTING) == 0 else low
+    return low
+
+
+@helper
+def rest(context: int, warps: int, block: int) -> int:
+    """The warps at `block` rest; returns the smallest block of the others, and lets all run again when there are none."""
+    stride: int = load64(context + WARP_STRIDE)
+    first: int = load64(context + WARPS)
+    for w in range(warps):
+        if load64(first + w * stride + LOW) == block:
+            store64(first + w * stride + RESTING, 1)
+    return lowest(context, warps)
+
+
+@helper
+def wake(context: int, warps: int) -> int:
+    """Nobody rests any longer; returns how many did."""
+    stride: int = load64(context + WARP_STRIDE)
+    first: int = load64(context + WARPS)
+    woken = 0
+    for w in range(warps):
+        woken += load64(first + w * stride + RESTING)
+        store64(first + w * stride + RESTING, 0)
+    return woken
+
+
+@helper
 def run_lockstep(context: int, ctas: int) -> int:
-    """Run a group of CTAs to its end: the smallest block of all, over every warp that is there, and again."""
+    """Run a group of CTAs to its end: the smallest block of all, over every warp that is there, and again; whoever spins lets others go first (turns.py)."""
     warps = load64(context + CTA_WARPS) * ctas
     stride: int = load64(context + WARP_STRIDE)
     first: int = load64(context + WARPS)
     steps = 0
+    before = -1
+    backs = 0
     while 1:
-        low = NEVER
-        alive = 0
-        for w in range(warps):
-            here: int = load64(first + w * stride + LOW)
-            low = here if here < low else low
-            alive |= load64(first + w * stride + ALIVE)
+        low = lowest(context, warps)
         if low == NEVER:
+            if wake(context, warps) > 0:
+                before = -1
+                continue
+            alive = 0
+            for w in range(warps):
+                alive |= load64(first + w * stride + ALIVE)
             if alive == 0:
                 return 0
             if complete_all(context, ctas) == 0:
                 store64(context + FAULT, GAVE_UP)
                 return 0
             continue
+        if low <= before:
+            backs += 1
+            if backs > PATIENCE:
+                backs = 0
+                other = rest(context, warps, low)
+                if other == NEVER:
+                    wake(context, warps)
+                else:
+                    low = other
+        before = low
         for w in range(warps):
-            if load64(first + w * stride + LOW) == low:
+            if load64(first + w * stride + LOW) == low and load64(first + w * stride + RESTING) == 0:
                 call2(load64(load64(context + BLOCKS) + 8 * low), context, first + w * stride)
         steps += load64(load64(context + SIZES) + 8 * low)
         if too_long(context, steps):

@@ -44,6 +44,7 @@ ALIVE, PARKED, LOW, MASK, UNIFORM = 128, 136, 144, 152, 160  # masks; the block 
 CTA, WARP_SHARED, WARP_WRITTEN, WARP_LOCAL, WARP_INDEX = 168, 176, 184, 192, 200
 BARRIER = 208  # 8-bit number of the barrier that a parked lane waits at
 CTAID_X, CTAID_Y, CTAID_Z, SMID = 240, 248, 256, 264
+RESTING = 272  # whether the warp spun for long, and others get a turn
 TID_X, TID_Y, TID_Z = 320, 448, 576
 REGISTERS = 704
 

@@ -46,9 +46,11 @@ def load(e: Emitter, ins: Instruction, number: int) -> None:
     e.helper(f"access_{space}", "%context_", "%warp_", e.now[0], number, size, count, 0, offset)
     for n, target in enumerate(targets):
         value = e.load(vector(8 * size), "context", DATA + ELEMENT * n)
-        if size == 1:
-            value = e.new(f"{'sext' if ins.mods[-1][0] == 's' else 'zext'} {vector(8)} {value} to {vector(32)}")
-        e.put(target, value, max(8 * size, 32 if size == 1 else 0))
+        signed, wide = ins.mods[-1][0] == "s" and size < 8, 8 * size
+        if signed or size == 1:
+            wide = 64 if signed else 32  # the register may be wider than what is loaded: the sign fills it
+            value = e.new(f"{'sext' if signed else 'zext'} {vector(8 * size)} {value} to {vector(wide)}")
+        e.put(target, value, wide)
 
 
 def _load_param(e: Emitter, ins: Instruction, source: Mem, size: int) -> None:
@@ -62,7 +64,11 @@ def _load_param(e: Emitter, ins: Instruction, source: Mem, size: int) -> None:
         if offset < 0 or offset + size > length:
             raise Unsupported(ins.text)
         value = e.new(f"load i{8 * size}, ptr {e.new(f'getelementptr i8, ptr {table}, i64 {e.params[source.base] + offset}')}, align 1")
-        e.put(target, e.splat(f"i{8 * size}", value), 8 * size)
+        wide = 8 * size
+        if ins.mods[-1][0] == "s" and size < 8:
+            wide = 64
+            value = e.new(f"sext i{8 * size} {value} to i64")
+        e.put(target, e.splat(f"i{wide}", value), wide)
 
 
 def store(e: Emitter, ins: Instruction, number: int) -> None:

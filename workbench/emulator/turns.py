@@ -1,0 +1,49 @@
+"""Whose turn it is: the threads at the smallest instruction, unless they spin; then others get a turn.
+
+Warps that wait for others in a loop (a spin lock, a look-back at other CTAs' results) would otherwise run for ever, since the loop lies before what the others
+have to do. After PATIENCE jumps back, the warps in the loop rest until everybody else waits, has ended, or has looped as long. The compiled engine follows
+the same rule (compiled/help_schedule.py), so that atomics happen in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from workbench.emulator.state import Batch
+
+PATIENCE = 64  # jumps back in a row of turns before others get theirs
+
+
+class Turns:
+    """Chooses what runs next in one batch."""
+
+    def __init__(self) -> None:
+        self.resting: Any = None  # lanes whose warps rest
+        self.before = -1
+        self.backs = 0
+
+    def choose(self, b: Batch, runnable: Any) -> tuple[int, Any]:
+        """The instruction that runs next, and the lanes that run it; `runnable` has at least one."""
+        if self.resting is not None:
+            awake = runnable & ~self.resting
+            if awake.any():
+                runnable = awake
+            else:
+                self.resting, self.before = None, -1
+        low = int(b.pc[runnable].min())
+        self.backs += low <= self.before
+        if self.backs > PATIENCE:
+            self.backs = 0
+            looping = np.repeat((runnable & (b.pc == low)).reshape(-1, 32).any(axis=1), 32)
+            others = runnable & ~looping
+            if others.any():
+                self.resting = looping if self.resting is None else self.resting | looping
+                runnable = others
+                low = int(b.pc[runnable].min())
+            else:
+                self.resting = None
+        self.before = low
+        return low, runnable & (b.pc == low)

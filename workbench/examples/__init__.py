@@ -1,0 +1,1 @@
+"""Worked example kernels in CuTe DSL, each checked against torch."""
