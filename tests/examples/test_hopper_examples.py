@@ -1,0 +1,79 @@
+"""The Hopper example kernels against torch, on the emulator, at odd sizes; operands are small integers where the result can be exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from workbench.emulator.hook import Emulation, emulated
+
+HALF, BRAIN, SINGLE, E4M3, E5M2 = torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2
+
+
+@pytest.fixture
+def hopper() -> Iterator[Emulation]:
+    with emulated(arch="sm_90a", device="H200", cuda=True) as emulation:
+        yield emulation
+
+
+def matrix(rows: int, columns: int, dtype: torch.dtype, *, major: int = 1, seed: int) -> torch.Tensor:
+    """Small integers on the device; `major` is the contiguous dimension."""
+    values = torch.randint(-3, 4, (rows, columns), generator=torch.Generator().manual_seed(seed)).to(dtype)
+    return (values if major == 1 else values.t().contiguous().t()).cuda()
+
+
+GEMMS = [
+    # m, n, k, of A and B, of C and D, contiguous dimensions of A and B, options
+    (257, 136, 72, HALF, HALF, (1, 1), {}),
+    (257, 129, 72, HALF, SINGLE, (1, 1), {}),  # rows of D that TMA does not take
+    (600, 520, 136, BRAIN, BRAIN, (1, 1), {"max_clusters": 1, "add": True}),  # several tiles, one after the other
+    (304, 264, 72, BRAIN, HALF, (0, 0), {"cluster": (2, 2), "swizzle": 1}),
+    (300, 264, 72, HALF, HALF, (1, 0), {"cluster": (1, 2)}),
+    (304, 264, 72, HALF, HALF, (0, 1), {"cluster": (1, 1), "tile": (64, 128, 64), "stages": 2}),
+    (257, 129, 144, E4M3, HALF, (1, 1), {}),
+    (300, 200, 144, E5M2, SINGLE, (1, 1), {"tile": (256, 128, 128), "add": True}),
+    (500, 200, 144, HALF, HALF, (1, 1), {"tile": (128, 192, 64), "add": True, "max_clusters": 1}),  # an odd number of sub-tiles
+    (8, 8, 8, HALF, BRAIN, (1, 1), {"tile": (64, 32, 64), "cluster": (1, 1)}),
+]
+
+
+@pytest.mark.parametrize(("m", "n", "k", "dtype", "out", "majors", "options"), GEMMS)
+def test_gemm(hopper: Emulation, m: int, n: int, k: int, dtype: torch.dtype, out: torch.dtype, majors: tuple[int, int], options: dict[str, Any]) -> None:
+    from workbench.examples.gemm_hopper import gemm
+
+    options = dict(options)
+    a, b = matrix(m, k, dtype, major=majors[0], seed=1), matrix(n, k, dtype, major=majors[1], seed=2)
+    c = matrix(m, n, out, seed=3) if options.pop("add", False) else None
+    d = torch.empty((m, n), dtype=out, device="cuda")
+    gemm(a, b, d, c=c, **options)
+    expected = a.double() @ b.double().t() + (0 if c is None else c.double())
+    assert torch.equal(d, expected.to(out))
+    assert not [finding for finding in hopper.findings if finding.severity == "error"]
+
+
+def test_gemm_reads_a_tile_of_b_once_for_a_cluster(hopper: Emulation) -> None:
+    from workbench.examples.gemm_hopper import gemm
+
+    read = {}
+    for cluster in ((1, 1), (2, 1)):
+        a, b, d = matrix(256, 64, HALF, seed=1), matrix(256, 64, HALF, seed=2), torch.empty((256, 256), dtype=HALF, device="cuda")
+        gemm(a, b, d, cluster=cluster)
+        read[cluster] = hopper.launches[-1].total.global_read_bytes
+    assert read == {(1, 1): (2 * 128 + 2 * 256) * 64 * 2, (2, 1): (2 * 128 + 256) * 64 * 2}
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"k": 9}, "rows of a multiple of 16 bytes, but a row takes 18 bytes"), ({"dtype": SINGLE}, "dtypes a torch.float32"), ({"tile": (96, 256, 64)}, "m is 64, 128 or 256"),
+    ({"stages": 9}, "9 stages of tile"), ({"cluster": (3, 1)}, "1, 2 or 4 CTAs"), ({"wide": 8}, "shapes a"),
+])  # fmt: skip
+def test_gemm_says_what_it_does_not_take(hopper: Emulation, change: dict[str, Any], said: str) -> None:
+    from workbench.examples.gemm_hopper import gemm
+
+    change = dict(change)
+    k, dtype, wide = change.pop("k", 72), change.pop("dtype", HALF), change.pop("wide", 0)
+    a, b, d = matrix(64, k, dtype, seed=1), matrix(64, k + wide, dtype, seed=2), torch.empty((64, 64), dtype=dtype, device="cuda")
+    with pytest.raises(ValueError, match=said):
+        gemm(a, b, d, **change)
