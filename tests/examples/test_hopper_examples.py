@@ -77,3 +77,46 @@ def test_gemm_says_what_it_does_not_take(hopper: Emulation, change: dict[str, An
     a, b, d = matrix(64, k, dtype, seed=1), matrix(64, k + wide, dtype, seed=2), torch.empty((64, 64), dtype=dtype, device="cuda")
     with pytest.raises(ValueError, match=said):
         gemm(a, b, d, **change)
+
+
+ATTENTIONS = [
+    # batch, heads, key heads, queries, keys, dim, dtype, causal, options
+    (1, 2, 2, 200, 333, 64, HALF, False, {"max_ctas": 2}),  # more tiles than CTAs
+    (2, 1, 1, 130, 257, 128, BRAIN, True, {}),
+    (1, 2, 2, 333, 77, 128, HALF, True, {"max_ctas": 1}),  # queries that see every key
+    (1, 2, 2, 500, 500, 64, BRAIN, True, {"max_ctas": 2}),  # 192 queries a tile: blocks of which some rows see no key
+    (1, 4, 2, 70, 300, 64, HALF, False, {"groups": 2, "scale": 0.3}),  # heads that share keys
+    (1, 1, 1, 1, 1, 128, HALF, True, {}),
+]
+
+
+@pytest.mark.parametrize(("batch", "heads", "key_heads", "queries", "keys", "dim", "dtype", "causal", "options"), ATTENTIONS)
+def test_flash_attention(hopper: Emulation, batch: int, heads: int, key_heads: int, queries: int, keys: int, dim: int, dtype: torch.dtype, causal: bool, options: dict[str, Any]) -> None:
+    from workbench.examples.flash_attention import attention
+
+    generator = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(shape, generator=generator).to(dtype).cuda() for shape in ((batch, heads, queries, dim), (batch, key_heads, keys, dim), (batch, key_heads, keys, dim)))
+    out = attention(q, k, v, causal=causal, **options)
+    wide_k, wide_v = (t.float().repeat_interleave(heads // key_heads, 1) for t in (k, v))
+    expected = torch.nn.functional.scaled_dot_product_attention(q.float(), wide_k, wide_v, is_causal=causal, scale=options.get("scale"))
+    torch.testing.assert_close(out.float(), expected, rtol=0, atol=2e-3 if dtype == HALF else 1.6e-2)
+    assert not [finding for finding in hopper.findings if finding.severity == "error"]
+
+
+def test_flash_attention_takes_heads_that_lie_inside_rows(hopper: Emulation) -> None:
+    """(batch, length, heads, dim) in memory, as projections leave it; values exact: one key, so that the weights are 1."""
+    from workbench.examples.flash_attention import attention
+
+    q = torch.randn(1, 65, 3, 64).to(HALF).cuda().transpose(1, 2)
+    v = matrix(3, 64, HALF, seed=1).reshape(1, 1, 3, 64).transpose(1, 2)
+    assert torch.equal(attention(q, v, v), v.expand(1, 3, 65, 64))
+
+
+@pytest.mark.parametrize(("change", "said"), [({"dim": 96}, "dim 64 or 128"), ({"heads": 3}, "multiple of key heads"), ({"groups": 3}, "3 warpgroups for dim 128")])
+def test_flash_attention_says_what_it_does_not_take(hopper: Emulation, change: dict[str, int], said: str) -> None:
+    from workbench.examples.flash_attention import attention
+
+    change = {"dim": 128, "heads": 2, **change}
+    q, k = torch.zeros(1, change.pop("heads"), 4, change["dim"], dtype=HALF, device="cuda"), torch.zeros(1, 2, 4, change.pop("dim"), dtype=HALF, device="cuda")
+    with pytest.raises(ValueError, match=said):
+        attention(q, k, k, **change)
