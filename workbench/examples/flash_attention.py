@@ -247,8 +247,7 @@ class FlashAttention:
             cute.arch.sync_warp()
         warpgroup.wait_group(0)  # O is there, and the weights may be overwritten
         pipe_v.consumer_release(state_v)
-        for e in cutlass.range_constexpr(cute.size(out)):
-            out[e] = out[e] * shrink[e // 2 % 2]
+        self.scale_rows(out, shrink)
         weights.store(scores.load().to(self.dtype).reshape(weights.shape))
         state_k.advance()
         state_v.advance()
@@ -256,36 +255,31 @@ class FlashAttention:
 
     @cute.jit
     def mask(self, scores, row, column, keys):
-        """Minus infinity where a query does not see a key; `row`, `column`: of this thread's first element. Element e is in row e // 2 % 2 * 8, column e // 4 * 8 + e % 2 from there."""
+        """Minus infinity where a query does not see a key; `row`, `column`: of this thread's first element."""
         for half in cutlass.range_constexpr(2):
             limit = keys - column
             if cutlass.const_expr(self.causal):
                 limit = cutlass.min(limit, row + half * 8 + 1 - column)
-            for e in cutlass.range_constexpr(cute.size(scores)):
-                if cutlass.const_expr(e // 2 % 2 == half):
-                    scores[e] = scores[e] if e // 4 * 8 + e % 2 < limit else -cutlass.Float32.inf
+            part = self.by_row(scores)[half, None]
+            for e in cutlass.range(cute.size(part), unroll_full=True):
+                part[e] = part[e] if e // 2 * 8 + e % 2 < limit else -cutlass.Float32.inf
 
     @cute.jit
     def softmax(self, scores, highest, total, factor, masked: cutlass.Constexpr):
         """Scores to exponentials in place, with the running maximum and sum of the two rows; returns by what O must shrink. Four neighbouring threads share a row."""
         shrink = cute.make_rmem_tensor(2, cutlass.Float32)
+        by_row = self.by_row(scores)
         for half in cutlass.range_constexpr(2):
-            top = highest[half]
-            for e in cutlass.range_constexpr(cute.size(scores)):
-                if cutlass.const_expr(e // 2 % 2 == half):
-                    top = cute.arch.fmax(top, scores[e])
+            row = by_row[half, None]
+            top = row.load().reduce(cute.ReductionOp.MAX, highest[half], 0)
             top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, 1))
             top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, 2))
             base = top * factor
             if cutlass.const_expr(masked):
                 base = cutlass.Float32(0.0) if top == -cutlass.Float32.inf else base  # no key of this row so far
             shrink[half] = cute.math.exp2(highest[half] * factor - base, fastmath=True)
-            added = cutlass.Float32(0.0)
-            for e in cutlass.range_constexpr(cute.size(scores)):
-                if cutlass.const_expr(e // 2 % 2 == half):
-                    scores[e] = cute.math.exp2(scores[e] * factor - base, fastmath=True)
-                    added += scores[e]
-            total[half] = total[half] * shrink[half] + added
+            row.store(cute.math.exp2(row.load() * factor - base, fastmath=True))
+            total[half] = row.load().reduce(cute.ReductionOp.ADD, total[half] * shrink[half], 0)
             highest[half] = top
         return shrink
 
@@ -295,8 +289,18 @@ class FlashAttention:
         for half in cutlass.range_constexpr(2):
             added = total[half] + cute.arch.shuffle_sync_bfly(total[half], 1)
             total[half] = cute.arch.rcp_approx(added + cute.arch.shuffle_sync_bfly(added, 2))
-        for e in cutlass.range_constexpr(cute.size(out)):
-            out[e] = out[e] * total[e // 2 % 2]
+        self.scale_rows(out, total)
+
+    def by_row(self, accumulator):
+        """An accumulator's elements (2 rows, the rest) of a thread: element e is in row e // 2 % 2, which is 8 rows below the first, and column e // 4 * 8 + e % 2."""
+        return cute.make_tensor(accumulator.iterator, cute.make_layout((2, (2, cute.size(accumulator) // 4)), stride=(2, (1, 4))))
+
+    @cute.jit
+    def scale_rows(self, accumulator, factors):
+        """Multiply each of a thread's two rows by its factor."""
+        for half in cutlass.range_constexpr(2):
+            row = self.by_row(accumulator)[half, None]
+            row.store(row.load() * factors[half])
 
     @cute.jit
     def store(self, one_mma, out, tma_o, o, shared_o, block, head, entry, group, thread):
