@@ -71,8 +71,9 @@ class HopperGemm:
         m, n, _ = self.tile
         major_a, major_b = LayoutEnum.from_tensor(a), LayoutEnum.from_tensor(b)
         modes = major_a.sm90_mma_major_mode(), major_b.sm90_mma_major_mode()
-        tiled_mma = sm90.make_trivial_tiled_mma(a.element_type, b.element_type, *modes, cutlass.Float32, (self.consumers, 1, 1), tiler_mn=(64, n))
-        one_mma = sm90.make_trivial_tiled_mma(a.element_type, b.element_type, *modes, cutlass.Float32, (1, 1, 1), tiler_mn=(64, n))
+        first_mma, tiled_mma, one_mma = [
+            sm90.make_trivial_tiled_mma(a.element_type, b.element_type, *modes, cutlass.Float32, (groups, 1, 1), tiler_mn=(64, n)) for groups in (self.consumers, self.consumers, 1)
+        ]
         layout_a = sm90.make_smem_layout_a(major_a, self.tile, a.element_type, self.stages)
         layout_b = sm90.make_smem_layout_b(major_b, self.tile, b.element_type, self.stages)
         layout_d = sm90.make_smem_layout_epi(d.element_type, LayoutEnum.ROW_MAJOR, (64, self.columns), BUFFERS * self.consumers)
@@ -85,7 +86,7 @@ class HopperGemm:
             tma_d, tensor_d = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), d, cute.slice_(layout_d, (None, None, 0)), (64, self.columns))
         rows = cute.ceil_div(cute.size(d, mode=[0]), m * self.cluster[0])
         columns = cute.ceil_div(cute.size(d, mode=[1]), n * self.cluster[1])
-        self.kernel(tma_a, tensor_a, tma_b, tensor_b, tma_c, tensor_c, tma_d, tensor_d, rows, columns, tiled_mma, one_mma, layout_a, layout_b, layout_d).launch(
+        self.kernel(tma_a, tensor_a, tma_b, tensor_b, tma_c, tensor_c, tma_d, tensor_d, rows, columns, first_mma, tiled_mma, one_mma, layout_a, layout_b, layout_d).launch(
             grid=[self.cluster[0], self.cluster[1], cutlass.min(rows * columns, clusters)], block=[self.threads, 1, 1], cluster=[*self.cluster, 1], stream=stream, min_blocks_per_mp=1
         )
 
@@ -104,7 +105,7 @@ class HopperGemm:
 
     @cute.kernel
     def kernel(self, tma_a: cute.CopyAtom, a: cute.Tensor, tma_b: cute.CopyAtom, b: cute.Tensor, tma_c: cute.CopyAtom | None, c: cute.Tensor | None, tma_d: cute.CopyAtom | None, d: cute.Tensor,
-               rows: cutlass.Int32, columns: cutlass.Int32, tiled_mma: cute.TiledMma, one_mma: cute.TiledMma, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout, layout_d: cute.ComposedLayout):  # fmt: skip
+               rows: cutlass.Int32, columns: cutlass.Int32, first_mma: cute.TiledMma, tiled_mma: cute.TiledMma, one_mma: cute.TiledMma, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout, layout_d: cute.ComposedLayout):  # fmt: skip
         thread, _, _ = cute.arch.thread_idx()
         rank_m, rank_n, cluster = cute.arch.block_idx()
         _, _, clusters = cute.arch.grid_dim()
@@ -166,6 +167,8 @@ class HopperGemm:
             part_a = tiled_mma.make_fragment_A(mine.partition_A(shared_a))
             part_b = tiled_mma.make_fragment_B(mine.partition_B(shared_b))
             sums = cute.make_rmem_tensor(tiled_mma.partition_shape_C(self.tile[:2]), cutlass.Float32)
+            first_mma.set(warpgroup.Field.ACCUMULATE, False)
+            tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
             reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.stages)
             releasing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.stages)
             written = cutlass.Int32(0)  # sub-tiles that this warpgroup has stored
@@ -174,30 +177,34 @@ class HopperGemm:
                 row, column = row * self.cluster[0] + rank_m, column * self.cluster[1] + rank_n
                 if cutlass.const_expr(c is not None):
                     self.prefetch(tma_c, c, shared_d, barriers_c, row, column, group, warp % 4, written)
-                warpgroup.fence()
-                tiled_mma.set(warpgroup.Field.ACCUMULATE, False)  # the first step overwrites the sums of the last tile
-                pipe.consumer_wait(reading)
-                for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
-                    cute.gemm(tiled_mma, sums, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], sums)
-                    tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
-                warpgroup.commit_group()
-                reading.advance()
-                for _step in cutlass.range(1, steps, unroll=1):
-                    pipe.consumer_wait(reading)
-                    for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
-                        cute.gemm(tiled_mma, sums, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], sums)
-                    warpgroup.commit_group()
-                    warpgroup.wait_group(1)  # all but the newest are done: their stage is free
-                    pipe.consumer_release(releasing)
-                    releasing.advance()
-                    reading.advance()
-                warpgroup.wait_group(0)
-                pipe.consumer_release(releasing)
-                releasing.advance()
-                self.store(one_mma, sums, tma_c, c, tma_d, d, shared_d, barriers_c, row, column, group, thread % WARPGROUP, written)
+                reading, releasing = self.multiply(first_mma, tiled_mma, sums, part_a, part_b, pipe, reading, releasing, steps)
+                self.store(one_mma, sums, tma_c, c, tma_d, d, shared_d, barriers_c, row, column, group, thread % WARPGROUP, written, None)
                 written += self.subtiles
             if warp % 4 == 0:
                 cute.arch.cp_async_bulk_wait_group(0)
+
+    @cute.jit
+    def multiply(self, first_mma, mma, sums, part_a, part_b, pipe, reading, releasing, steps):
+        """The main loop over k of one tile: `first_mma` overwrites the sums of the last tile, `mma` adds. Returns the pipeline's states."""
+        warpgroup.fence()
+        pipe.consumer_wait(reading)
+        for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
+            cute.gemm(mma if part > 0 else first_mma, sums, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], sums)
+        warpgroup.commit_group()
+        reading.advance()
+        for _step in cutlass.range(1, steps, unroll=1):
+            pipe.consumer_wait(reading)
+            for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
+                cute.gemm(mma, sums, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], sums)
+            warpgroup.commit_group()
+            warpgroup.wait_group(1)  # all but the newest are done: their stage is free
+            pipe.consumer_release(releasing)
+            releasing.advance()
+            reading.advance()
+        warpgroup.wait_group(0)
+        pipe.consumer_release(releasing)
+        releasing.advance()
+        return reading, releasing
 
     def corner(self, row, column, group, subtile):
         """(row, column) in units of sub-tiles of a warpgroup's sub-tile `subtile` in the CTA's tile (row, column)."""
@@ -222,10 +229,10 @@ class HopperGemm:
                 self.load_c(tma_c, c, shared_d, barriers_c, self.corner(row, column, group, subtile), group, written + subtile)
 
     @cute.jit
-    def store(self, one_mma, sums, tma_c, c, tma_d, d, shared_d, barriers_c, row, column, group, thread, written):
+    def store(self, one_mma, sums, tma_c, c, tma_d, d, shared_d, barriers_c, row, column, group, thread, written, map_d):
         """A warpgroup's part of a tile, sub-tile by sub-tile through its two buffers; one barrier each.
 
-        When the warpgroup meets at the barrier after filling a buffer, the storing thread has seen that the store before has been read, so the other buffer may be filled next.
+        `map_d`: pointer to another TMA descriptor of D than the atom's, or None. When the warpgroup meets at the barrier after filling a buffer, the storing thread has seen that the store before has been read, so the other buffer may be filled next.
         """
         store_atom = sm90.get_smem_store_op(LayoutEnum.ROW_MAJOR, self.dtype_d, cutlass.Float32)
         pattern = cute.make_tiled_copy_C_atom(cute.make_copy_atom(cute.nvgpu.warp.StMatrix8x8x16bOp(False, 4), cutlass.Float16), one_mma)
@@ -250,12 +257,12 @@ class HopperGemm:
             cute.copy(storing, out, into[None, None, None, buffer])
             place = self.corner(row, column, group, subtile)
             if cutlass.const_expr(self.tma_store):
-                self.store_tma(tma_c, c, tma_d, d, shared_d, barriers_c, place, row, column, group, thread, subtile, number)
+                self.store_tma(tma_c, c, tma_d, d, shared_d, barriers_c, place, row, column, group, thread, subtile, number, map_d)
             else:
                 self.store_plain(d, shared_d[None, None, buffer], place, group, thread)
 
     @cute.jit
-    def store_tma(self, tma_c, c, tma_d, d, shared_d, barriers_c, place, row, column, group, thread, subtile, number):
+    def store_tma(self, tma_c, c, tma_d, d, shared_d, barriers_c, place, row, column, group, thread, subtile, number, map_d):
         """A filled buffer to D by TMA; where C follows, the next sub-tile of C into the same buffer."""
         warp = cute.arch.make_warp_uniform(thread // 32)
         cute.arch.fence_proxy("async.shared", space="cta")  # what the threads wrote, TMA will read
@@ -265,7 +272,7 @@ class HopperGemm:
         if warp == 0:
             out, target = cpasync.tma_partition(tma_d, 0, cute.make_layout(1), cute.group_modes(shared_d, 0, 2), cute.group_modes(cute.local_tile(d, (64, self.columns), (None, None)), 0, 2))
             with cute.arch.elect_one():  # groups of stores belong to a thread
-                cute.copy(tma_d, out[None, group * BUFFERS + number % BUFFERS], target[None, place[0], place[1]])
+                cute.copy(tma_d, out[None, group * BUFFERS + number % BUFFERS], target[None, place[0], place[1]], tma_desc_ptr=map_d)
                 cute.arch.cp_async_bulk_commit_group()
             if cutlass.const_expr(c is not None and subtile + BUFFERS < self.subtiles):
                 cute.arch.cp_async_bulk_wait_group(0, read=True)
