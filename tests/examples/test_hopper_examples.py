@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from workbench.emulator import EmulationFault
 from workbench.emulator.hook import Emulation, emulated
 
 HALF, BRAIN, SINGLE, E4M3, E5M2 = torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2
@@ -120,3 +121,45 @@ def test_flash_attention_says_what_it_does_not_take(hopper: Emulation, change: d
     q, k = torch.zeros(1, change.pop("heads"), 4, change["dim"], dtype=HALF, device="cuda"), torch.zeros(1, 2, 4, change.pop("dim"), dtype=HALF, device="cuda")
     with pytest.raises(ValueError, match=said):
         attention(q, k, k, **change)
+
+
+GROUPS = [
+    # problems (m, n, k), dtype of A and B, of D, options
+    ([(129, 136, 72), (300, 264, 136), (64, 8, 16), (1, 600, 8)], HALF, HALF, {"cluster": (1, 1), "max_clusters": 2}),
+    ([(257, 264, 144), (8, 8, 16), (400, 520, 32)], BRAIN, SINGLE, {"max_clusters": 1}),
+    ([(200, 136, 144), (120, 72, 272)], E4M3, HALF, {"tile": (128, 128, 128)}),
+    ([(8 * number, 8 * number + 8, 16) for number in range(1, 13)], HALF, HALF, {"tile": (64, 64, 64), "cluster": (1, 1), "max_clusters": 1}),  # more problems than places of the ring
+]
+
+
+@pytest.mark.parametrize(("sizes", "dtype", "out", "options"), GROUPS)
+def test_grouped_gemm(hopper: Emulation, sizes: list[tuple[int, int, int]], dtype: torch.dtype, out: torch.dtype, options: dict[str, Any]) -> None:
+    from workbench.examples.grouped_gemm import grouped_gemm
+
+    problems = [(matrix(m, k, dtype, seed=m), matrix(n, k, dtype, seed=n), torch.empty((m, n), dtype=out, device="cuda")) for m, n, k in sizes]
+    grouped_gemm(problems, **options)
+    for a, b, d in problems:
+        assert torch.equal(d, (a.double() @ b.double().t()).to(out))
+    assert len(hopper.launches) == 1 and not [finding for finding in hopper.findings if finding.severity == "error"]
+
+
+def test_grouped_gemm_without_its_acquire_is_an_error(hopper: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    from workbench.examples import grouped_gemm as module
+
+    def careless(self: Any, atoms: Any, tensors: Any, drafts: Any, places: Any, warp: Any) -> None:
+        module.MAPS.update_tensormap(tensors, atoms, places, warp, drafts)
+
+    monkeypatch.setattr(module.GroupedGemm, "publish", careless)
+    monkeypatch.setattr(module, "COMPILED", {})
+    problem = (matrix(64, 64, HALF, seed=1), matrix(64, 64, HALF, seed=2), torch.empty((64, 64), dtype=HALF, device="cuda"))
+    with pytest.raises(EmulationFault, match="a descriptor in global memory that this CTA did not acquire"):
+        module.grouped_gemm([problem], tile=(64, 64, 64), cluster=(1, 1))
+
+
+def test_grouped_gemm_says_what_it_does_not_take(hopper: Emulation) -> None:
+    from workbench.examples.grouped_gemm import grouped_gemm
+
+    good = (matrix(64, 64, HALF, seed=1), matrix(64, 64, HALF, seed=2), torch.empty((64, 64), dtype=HALF, device="cuda"))
+    narrow = (good[0], matrix(9, 64, HALF, seed=3), torch.empty((64, 9), dtype=HALF, device="cuda"))
+    with pytest.raises(ValueError, match="rows of a multiple of 16 bytes, D too"):
+        grouped_gemm([good, narrow])

@@ -214,7 +214,7 @@ def load(ins: Instruction) -> Fn:
     assert isinstance(source, Mem)
     signed = kind[0] == "s" and size < 4
     puts = [setter(target, 4 if size < 2 else size) for target in targets]
-    if space == "param":
+    if space == "param" and not isinstance(source.base, Reg):  # through a register: the parameter's address in memory, see Machine.run
         return _load_param(puts[0] if vector == 1 else puts, source, size, vector)
     where = address(source, space)
 

@@ -66,17 +66,12 @@ class HopperGemm:
 
     @cute.jit
     def __call__(self, a: cute.Tensor, b: cute.Tensor, c: cute.Tensor | None, d: cute.Tensor, clusters: cutlass.Int32, stream: cuda.CUstream):
-        self.dtype, self.dtype_d = a.element_type, d.element_type
+        self.dtype, self.dtype_b, self.dtype_d = a.element_type, b.element_type, d.element_type
         self.plan(a.element_type.width, d.element_type.width)
         m, n, _ = self.tile
-        major_a, major_b = LayoutEnum.from_tensor(a), LayoutEnum.from_tensor(b)
-        modes = major_a.sm90_mma_major_mode(), major_b.sm90_mma_major_mode()
-        first_mma, tiled_mma, one_mma = [
-            sm90.make_trivial_tiled_mma(a.element_type, b.element_type, *modes, cutlass.Float32, (groups, 1, 1), tiler_mn=(64, n)) for groups in (self.consumers, self.consumers, 1)
-        ]
-        layout_a = sm90.make_smem_layout_a(major_a, self.tile, a.element_type, self.stages)
-        layout_b = sm90.make_smem_layout_b(major_b, self.tile, b.element_type, self.stages)
-        layout_d = sm90.make_smem_layout_epi(d.element_type, LayoutEnum.ROW_MAJOR, (64, self.columns), BUFFERS * self.consumers)
+        majors = LayoutEnum.from_tensor(a), LayoutEnum.from_tensor(b)
+        mmas, layouts = self.mmas(*majors), self.layouts(*majors)
+        layout_a, layout_b, layout_d = layouts
         tma_a, tensor_a = self.load_atom(a, layout_a, (m, self.tile[2]), self.cluster[1])
         tma_b, tensor_b = self.load_atom(b, layout_b, (n, self.tile[2]), self.cluster[0])
         tma_c, tensor_c, tma_d, tensor_d = None, None, None, d
@@ -86,14 +81,51 @@ class HopperGemm:
             tma_d, tensor_d = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), d, cute.slice_(layout_d, (None, None, 0)), (64, self.columns))
         rows = cute.ceil_div(cute.size(d, mode=[0]), m * self.cluster[0])
         columns = cute.ceil_div(cute.size(d, mode=[1]), n * self.cluster[1])
-        self.kernel(tma_a, tensor_a, tma_b, tensor_b, tma_c, tensor_c, tma_d, tensor_d, rows, columns, first_mma, tiled_mma, one_mma, layout_a, layout_b, layout_d).launch(
+        self.kernel(tma_a, tensor_a, tma_b, tensor_b, tma_c, tensor_c, tma_d, tensor_d, rows, columns, *mmas, *layouts).launch(
             grid=[self.cluster[0], self.cluster[1], cutlass.min(rows * columns, clusters)], block=[self.threads, 1, 1], cluster=[*self.cluster, 1], stream=stream, min_blocks_per_mp=1
         )
+
+    def mmas(self, major_a, major_b):
+        """Three wgmmas: of all consumer warpgroups together, twice (one is to overwrite, one to add), and of one warpgroup, which the epilogue's copies are cut by."""
+        modes = major_a.sm90_mma_major_mode(), major_b.sm90_mma_major_mode()
+        return [
+            sm90.make_trivial_tiled_mma(self.dtype, self.dtype_b, *modes, cutlass.Float32, (groups, 1, 1), tiler_mn=(64, self.tile[1])) for groups in (self.consumers, self.consumers, 1)
+        ]
+
+    def layouts(self, major_a, major_b):
+        """Swizzled shared memory of the stages of A, of B, and of the epilogue's buffers."""
+        layout_a = sm90.make_smem_layout_a(major_a, self.tile, self.dtype, self.stages)
+        layout_b = sm90.make_smem_layout_b(major_b, self.tile, self.dtype_b, self.stages)
+        return layout_a, layout_b, sm90.make_smem_layout_epi(self.dtype_d, LayoutEnum.ROW_MAJOR, (64, self.columns), BUFFERS * self.consumers)
 
     def load_atom(self, tensor, layout, tile, multicast):
         """TMA atom and tensor to load tiles into stages of `layout`, each CTA of `multicast` a slice for all of them."""
         load = cpasync.CopyBulkTensorTileG2SMulticastOp() if multicast > 1 else cpasync.CopyBulkTensorTileG2SOp()
         return cpasync.make_tiled_tma_atom(load, tensor, cute.slice_(layout, (None, None, 0)), tile, num_multicast=multicast)
+
+    def pipe(self, barriers):
+        """The pipeline of stages: a stage is empty when every consumer warp of every CTA that its copies go to has said so to the CTA that loads."""
+        consumers = pipeline.CooperativeGroup(pipeline.Agent.Thread, 4 * self.consumers * (sum(self.cluster) - 1))
+        return pipeline.PipelineTmaAsync.create(
+            barrier_storage=barriers, num_stages=self.stages, producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread), consumer_group=consumers, tx_count=self.stage_bytes,
+            cta_layout_vmnk=cute.make_layout((1, *self.cluster, 1)), defer_sync=True,
+        )  # fmt: skip
+
+    def partition(self, tma_a, a, shared_a, tma_b, b, shared_b, rank_m, rank_n):
+        """((stages, tiles in global memory) of A, the same of B): what this CTA loads, which is a slice where others of the cluster load the rest."""
+        tiles_a, tiles_b = cute.local_tile(a, (self.tile[0], self.tile[2]), (None, None)), cute.local_tile(b, (self.tile[1], self.tile[2]), (None, None))
+        share_a, share_b = cute.make_layout(self.cluster[1]), cute.make_layout(self.cluster[0])
+        return (cpasync.tma_partition(tma_a, rank_n, share_a, cute.group_modes(shared_a, 0, 2), cute.group_modes(tiles_a, 0, 2)),
+                cpasync.tma_partition(tma_b, rank_m, share_b, cute.group_modes(shared_b, 0, 2), cute.group_modes(tiles_b, 0, 2)))  # fmt: skip
+
+    def masks(self, rank_m, rank_n):
+        """CTAs of the cluster that get what this one loads of A (those of its row) and of B (those of its column); None for only this one."""
+        mask_a, mask_b = None, None
+        if self.cluster[1] > 1:
+            mask_a = cutlass.Int16(sum(1 << self.cluster[0] * y for y in range(self.cluster[1]))) << cutlass.Int16(rank_m)
+        if self.cluster[0] > 1:
+            mask_b = cutlass.Int16((1 << self.cluster[0]) - 1) << cutlass.Int16(rank_n * self.cluster[0])
+        return mask_a, mask_b
 
     @cute.jit
     def place(self, index: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
@@ -119,35 +151,20 @@ class HopperGemm:
         shared_a = memory.allocate_tensor(self.dtype, layout_a.outer, 1024, swizzle=layout_a.inner)
         shared_b = memory.allocate_tensor(self.dtype, layout_b.outer, 1024, swizzle=layout_b.inner)
         shared_d = memory.allocate_tensor(self.dtype_d, layout_d.outer, 1024, swizzle=layout_d.inner)
-        pipe = pipeline.PipelineTmaAsync.create(
-            barrier_storage=barriers,
-            num_stages=self.stages,
-            producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 4 * self.consumers * (sum(self.cluster) - 1)),  # one arrival of each warp at each CTA that it shares with
-            tx_count=self.stage_bytes,
-            cta_layout_vmnk=cute.make_layout((1, *self.cluster, 1)),
-            defer_sync=True,
-        )
+        pipe = self.pipe(barriers)
         if cutlass.const_expr(c is not None):  # noqa: SIM102 (one is for the compiler, one for the device)
             if warp == 0:
                 with cute.arch.elect_one():
                     for one in cutlass.range_constexpr(BUFFERS * self.consumers):
                         cute.arch.mbarrier_init(barriers_c + one, 1)
         pipeline.pipeline_init_arrive(self.cluster, is_relaxed=True)
-        tiles_a = cute.local_tile(a, (self.tile[0], self.tile[2]), (None, None))
-        tiles_b = cute.local_tile(b, (self.tile[1], self.tile[2]), (None, None))
-        into_a, from_a = cpasync.tma_partition(tma_a, rank_n, cute.make_layout(self.cluster[1]), cute.group_modes(shared_a, 0, 2), cute.group_modes(tiles_a, 0, 2))
-        into_b, from_b = cpasync.tma_partition(tma_b, rank_m, cute.make_layout(self.cluster[0]), cute.group_modes(shared_b, 0, 2), cute.group_modes(tiles_b, 0, 2))
-        steps = cute.size(tiles_a, mode=[3])
+        (into_a, from_a), (into_b, from_b) = self.partition(tma_a, a, shared_a, tma_b, b, shared_b, rank_m, rank_n)
+        steps = cute.ceil_div(cute.size(a, mode=[1]), self.tile[2])
         pipeline.pipeline_init_wait(self.cluster)
         if warp < 4:
             cute.arch.setmaxregister_decrease(PRODUCER_REGISTERS)
             if warp == 0:
-                mask_a, mask_b = None, None  # CTAs of the cluster that get what this one loads
-                if cutlass.const_expr(self.cluster[1] > 1):
-                    mask_a = cutlass.Int16(sum(1 << self.cluster[0] * y for y in range(self.cluster[1]))) << cutlass.Int16(rank_m)
-                if cutlass.const_expr(self.cluster[0] > 1):
-                    mask_b = cutlass.Int16((1 << self.cluster[0]) - 1) << cutlass.Int16(rank_n * self.cluster[0])
+                mask_a, mask_b = self.masks(rank_m, rank_n)
                 writing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.stages)
                 for index in cutlass.range(cluster, rows * columns, clusters, unroll=1):
                     row, column = self.place(index, rows, columns)
