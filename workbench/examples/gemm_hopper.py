@@ -68,17 +68,16 @@ class HopperGemm:
     def __call__(self, a: cute.Tensor, b: cute.Tensor, c: cute.Tensor | None, d: cute.Tensor, clusters: cutlass.Int32, stream: cuda.CUstream):
         self.dtype, self.dtype_b, self.dtype_d = a.element_type, b.element_type, d.element_type
         self.plan(a.element_type.width, d.element_type.width)
-        m, n, _ = self.tile
+        m, n, depth = self.tile
         majors = LayoutEnum.from_tensor(a), LayoutEnum.from_tensor(b)
         mmas, layouts = self.mmas(*majors), self.layouts(*majors)
-        layout_a, layout_b, layout_d = layouts
-        tma_a, tensor_a = self.load_atom(a, layout_a, (m, self.tile[2]), self.cluster[1])
-        tma_b, tensor_b = self.load_atom(b, layout_b, (n, self.tile[2]), self.cluster[0])
+        tma_a, tensor_a = self.load_atom(a, layouts[0], (m, depth), self.cluster[1])
+        tma_b, tensor_b = self.load_atom(b, layouts[1], (n, depth), self.cluster[0])
         tma_c, tensor_c, tma_d, tensor_d = None, None, None, d
         if cutlass.const_expr(c is not None):
-            tma_c, tensor_c = self.load_atom(c, layout_d, (64, self.columns), 1)
+            tma_c, tensor_c = self.load_atom(c, layouts[2], (64, self.columns), 1)
         if cutlass.const_expr(self.tma_store):
-            tma_d, tensor_d = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), d, cute.slice_(layout_d, (None, None, 0)), (64, self.columns))
+            tma_d, tensor_d = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), d, cute.slice_(layouts[2], (None, None, 0)), (64, self.columns))
         rows = cute.ceil_div(cute.size(d, mode=[0]), m * self.cluster[0])
         columns = cute.ceil_div(cute.size(d, mode=[1]), n * self.cluster[1])
         self.kernel(tma_a, tensor_a, tma_b, tensor_b, tma_c, tensor_c, tma_d, tensor_d, rows, columns, *mmas, *layouts).launch(
@@ -88,9 +87,8 @@ class HopperGemm:
     def mmas(self, major_a, major_b):
         """Three wgmmas: of all consumer warpgroups together, twice (one is to overwrite, one to add), and of one warpgroup, which the epilogue's copies are cut by."""
         modes = major_a.sm90_mma_major_mode(), major_b.sm90_mma_major_mode()
-        return [
-            sm90.make_trivial_tiled_mma(self.dtype, self.dtype_b, *modes, cutlass.Float32, (groups, 1, 1), tiler_mn=(64, self.tile[1])) for groups in (self.consumers, self.consumers, 1)
-        ]
+        groups = self.consumers, self.consumers, 1
+        return [sm90.make_trivial_tiled_mma(self.dtype, self.dtype_b, *modes, cutlass.Float32, (count, 1, 1), tiler_mn=(64, self.tile[1])) for count in groups]
 
     def layouts(self, major_a, major_b):
         """Swizzled shared memory of the stages of A, of B, and of the epilogue's buffers."""
@@ -120,11 +118,8 @@ class HopperGemm:
 
     def masks(self, rank_m, rank_n):
         """CTAs of the cluster that get what this one loads of A (those of its row) and of B (those of its column); None for only this one."""
-        mask_a, mask_b = None, None
-        if self.cluster[1] > 1:
-            mask_a = cutlass.Int16(sum(1 << self.cluster[0] * y for y in range(self.cluster[1]))) << cutlass.Int16(rank_m)
-        if self.cluster[0] > 1:
-            mask_b = cutlass.Int16((1 << self.cluster[0]) - 1) << cutlass.Int16(rank_n * self.cluster[0])
+        mask_a = cutlass.Int16(sum(1 << self.cluster[0] * y for y in range(self.cluster[1]))) << cutlass.Int16(rank_m) if self.cluster[1] > 1 else None
+        mask_b = cutlass.Int16((1 << self.cluster[0]) - 1) << cutlass.Int16(rank_n * self.cluster[0]) if self.cluster[0] > 1 else None
         return mask_a, mask_b
 
     @cute.jit
@@ -174,7 +169,6 @@ class HopperGemm:
                         full = pipe.producer_get_barrier(writing)
                         cute.copy(tma_a, from_a[None, row, step], into_a[None, writing.index], tma_bar_ptr=full, mcast_mask=mask_a)
                         cute.copy(tma_b, from_b[None, column, step], into_b[None, writing.index], tma_bar_ptr=full, mcast_mask=mask_b)
-                        pipe.producer_commit(writing)
                         writing.advance()
                 pipe.producer_tail(writing)  # no CTA of a cluster may leave while another still writes into it or arrives at its mbarriers
         else:
@@ -249,21 +243,21 @@ class HopperGemm:
     def store(self, one_mma, sums, tma_c, c, tma_d, d, shared_d, barriers_c, row, column, group, thread, written, map_d):
         """A warpgroup's part of a tile, sub-tile by sub-tile through its two buffers; one barrier each.
 
-        `map_d`: pointer to another TMA descriptor of D than the atom's, or None. When the warpgroup meets at the barrier after filling a buffer, the storing thread has seen that the store before has been read, so the other buffer may be filled next.
+        When the warpgroup meets at the barrier after filling a buffer, the storing thread has seen that the store before has been read, so the other buffer may be filled next.
+        `map_d`: pointer to another TMA descriptor of D than the atom's, or None.
         """
         store_atom = sm90.get_smem_store_op(LayoutEnum.ROW_MAJOR, self.dtype_d, cutlass.Float32)
         pattern = cute.make_tiled_copy_C_atom(cute.make_copy_atom(cute.nvgpu.warp.StMatrix8x8x16bOp(False, 4), cutlass.Float16), one_mma)
         storing = cute.make_tiled_copy_S(store_atom, pattern)
-        mine = storing.get_slice(thread)
+        mine, pieces = storing.get_slice(thread), storing.retile(sums)
         into = mine.partition_D(shared_d)
-        pieces = storing.retile(sums)
         out = cute.make_rmem_tensor(cute.make_layout(mine.partition_S(shared_d).shape[:3]).shape, self.dtype_d)
         size = cute.size(out)
         for subtile in cutlass.range_constexpr(self.subtiles):
             number = written + subtile
             buffer = group * BUFFERS + number % BUFFERS
             values = cute.make_rmem_tensor(out.shape, cutlass.Float32)
-            for e in cutlass.range_constexpr(size):
+            for e in cutlass.range(size, unroll_full=True):
                 values[e] = pieces[subtile * size + e]
             if cutlass.const_expr(c is not None):
                 loading = cute.make_tiled_copy_S(cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), self.dtype_d), pattern)
@@ -324,8 +318,7 @@ def gemm(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, *, c: torch.Tensor |
     """
     tile = tile or (128, 256, ROW_BYTES // a.element_size())
     check(a, b, c, d, tile, cluster)
-    majors = tuple(leading(t) for t in (a, b))
-    tma_store = aligned(d)
+    majors, tma_store = (leading(a), leading(b)), aligned(d)
     key = (a.dtype, b.dtype, d.dtype, c is not None, majors, tma_store, tile, cluster, swizzle, stages)
     clusters = min(max_clusters or 1 << 16, resident(cluster[0] * cluster[1]))
     stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
