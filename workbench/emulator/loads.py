@@ -214,7 +214,7 @@ def load(ins: Instruction) -> Fn:
     assert isinstance(source, Mem)
     signed = kind[0] == "s" and size < 8  # the register may be wider than what is loaded: the sign fills it
     puts = [setter(target, 8 if signed else 4 if size < 2 else size) for target in targets]
-    if space == "param":
+    if space == "param" and not isinstance(source.base, Reg):  # through a register: the parameter's address in memory, see Machine.run
         return _load_param(puts, source, size, vector, signed)
     where = address(source, space)
 

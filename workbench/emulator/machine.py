@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator import alu, cluster, deferred, fp8, integers, loads, matrix, mbarrier, pace, printing, races, tma, warp, wgmma
+from workbench.emulator import alu, cluster, deferred, fp8, integers, loads, matrix, mbarrier, pace, printing, races, tensormap, tma, warp, wgmma
 from workbench.emulator.alu import Fn, Unknown
 from workbench.emulator.compiled.choice import Native, Turn
 from workbench.emulator.compiled.stop import Stop
@@ -53,6 +53,8 @@ def _copy(ins: Instruction) -> Fn:
 
 
 def _fence(ins: Instruction) -> Fn:
+    if ins.mods[1:2] == ("tensormap",):
+        return tensormap.fence(ins)
     return deferred.fence(ins) if ins.mods[:2] == ("proxy", "async") else _nothing(ins)
 
 
@@ -75,7 +77,7 @@ FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
     "cp": _copy, "shfl": warp.shuffle, "vote": warp.vote, "activemask": warp.vote, "redux": warp.reduce_sync, "match": warp.match, "elect": warp.elect,
     "call": printing.call, "ldmatrix": matrix.load_matrix, "stmatrix": matrix.store_matrix, "mma": matrix.multiply,
     "mbarrier": mbarrier.operation, "wgmma": wgmma.multiply, "mapa": cluster.map_address, "getctarank": cluster.cta_rank,
-    "fence": _fence,
+    "fence": _fence, "tensormap": tensormap.operation,
     **dict.fromkeys(("setmaxnreg", "membar", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "discard", "pragma"), _nothing),
 }  # fmt: skip
 

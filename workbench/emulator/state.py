@@ -8,6 +8,7 @@ import numpy as np
 
 from workbench.emulator.deferred import Copy, Queue
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
+from workbench.emulator.proxies import TensorMaps
 from workbench.emulator.ptx import Kernel
 from workbench.emulator.races import Races
 from workbench.records import Failure, Finding, Stage
@@ -46,6 +47,7 @@ class Batch:
         self.shared = np.zeros(count * self.shared_bytes, dtype=np.uint8)
         self.shared_written = np.zeros(count * self.shared_bytes, dtype=np.uint8)
         self.copies, self.stores = Queue(self.lanes), Queue(self.lanes)  # cp.async and bulk stores in flight
+        self.tensor_maps = TensorMaps()  # descriptors that the kernel edits
         self.arrivals: list[Copy] = []  # bulk loads in flight, which an mbarrier stands for
         self.barriers = np.zeros(count * self.shared_bytes // 8, dtype=np.uint8)  # 1 where an mbarrier was initialised
         self.waiting_for = np.zeros(self.lanes, dtype=np.int64)  # index of the mbarrier's word

@@ -118,8 +118,11 @@ def _descriptor(b: Batch, ins: Instruction, lane: int, where: int) -> Descriptor
         raise b.fault("bad_descriptor", "a TMA descriptor that lies in no tensor and no kernel parameter", ins.line, lane, where)
     if where % 64:
         raise b.fault("misaligned", "a TMA descriptor must be aligned to 64 bytes", ins.line, lane, where)
+    raw = found.data[where - found.start : where - found.start + 128].tobytes()
+    if b.tensor_maps.used:
+        b.tensor_maps.check(b, ins, lane, where, raw)
     try:
-        return decode(found.data[where - found.start : where - found.start + 128].tobytes())
+        return decode(raw)
     except ValueError as error:
         raise b.fault("bad_descriptor", f"no TMA descriptor: {error}", ins.line, lane, where) from None
 
