@@ -12,6 +12,7 @@ from workbench.emulator.launch import Allocation
 from workbench.emulator.printing import store_param
 from workbench.emulator.ptx import Instruction, Mem, Name, Reg, Vec
 from workbench.emulator.state import CONST_WINDOW, LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, Batch, Lanes, Value
+from workbench.emulator.views import missed
 
 SPACES = ("global", "shared", "local", "param", "const")
 
@@ -65,6 +66,7 @@ def global_allocation(b: Batch, i: Lanes, where: Any, size: int, write: bool, in
     low, high = int(where.min()), int(where.max())
     found = b.memory.find(low)
     if found is not None and high + size <= found.end:
+        _within_views(found, b, i, where, size, write, ins)
         return [(_writable(found, b, i, where, write, ins), slice(None))]
     parts = []
     left = np.ones(len(where), dtype=bool)
@@ -77,9 +79,22 @@ def global_allocation(b: Batch, i: Lanes, where: Any, size: int, write: bool, in
             raise b.fault("out_of_bounds", f"{verb} {size} bytes is out of bounds: {b.memory.nearest(int(where[at]))}", ins.line, lane, int(where[at]),
                           hint="guard the access with the tensor's true extent (predication), odd sizes included")  # fmt: skip
         inside = left & (where >= found.start) & (where + size <= found.end)
-        parts.append((_writable(found, b, i, where, write, ins), np.nonzero(inside)[0]))
+        pick = np.nonzero(inside)[0]
+        _within_views(found, b, b.all_lanes(i)[pick], where[pick], size, write, ins)
+        parts.append((_writable(found, b, i, where, write, ins), pick))
         left &= ~inside
     return parts
+
+
+def _within_views(found: Allocation, b: Batch, i: Lanes, where: Any, size: int, write: bool, ins: Instruction) -> None:
+    """Fault on an access inside a storage of which the launch got only a part, outside that part."""
+    if not found.narrow:
+        return
+    bad = missed(found.views, where, size)
+    if bad.any():
+        at, lane = _first(bad, b, i)
+        raise b.fault("out_of_bounds", f"{'write' if write else 'read'} of {size} bytes is out of bounds of the tensor, inside its storage: {b.memory.nearest(int(where[at]))}", ins.line, lane, int(where[at]),
+                      hint="the tensor is a slice of a larger one: guard the access with its own extents, and use its own strides")  # fmt: skip
 
 
 def _writable(found: Allocation, b: Batch, i: Lanes, where: Any, write: bool, ins: Instruction) -> Allocation:
@@ -170,7 +185,7 @@ def read_shared(b: Batch, i: Lanes, where: Any, size: int, vector: int, ins: Ins
             message = f"read of shared memory that nothing wrote, at offset {int(where[bad]) + n * size}"
             if b.request.strict_shared:
                 raise b.fault("uninitialised", message, ins.line, lane, int(where[bad]), hint="a missing store or barrier, or a copy that is not complete")
-            b.notice("uninitialised", message, ins.line, lane)
+            b.notice("uninitialised", message, ins.line, lane, int(where[bad]))
         out[:, n] = view[index + n]
     if b.races is not None:
         b.races.load(b, b.all_lanes(i), at, size * vector, ins)

@@ -22,6 +22,7 @@ from workbench.emulator.counters import Counting
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.ptx import Imm, Instruction, Kernel, Reg, parse
 from workbench.emulator.state import BARRIER_WAIT, Batch, Lanes
+from workbench.emulator.unwritten import Unwritten
 from workbench.records import Failure, Finding, Launch
 
 BATCH_LANES = 16_384
@@ -115,7 +116,10 @@ class Machine:
             memory.register(data.ctypes.data, data.nbytes, "a kernel parameter", writable=False)
             symbols[name] = data.ctypes.data
         turn = Turn(self.native, kernel, request, self.limits, memory, symbols, counting, step)
-        checked = bool(turn.open and program.race_unit and counting.enabled and not program.ordered)  # races are looked for in the first CTAs at least
+        suspect = bool(program.race_unit or program.unwritten.matters or memory.gaps)  # what only the interpreter looks for: in the first CTAs at least
+        if request.sanitize and suspect:
+            turn.code, turn.open = None, False
+        checked = bool(turn.open and suspect and counting.enabled and not program.ordered)
         first = 0
         with np.errstate(all="ignore"):
             while first < total:
@@ -154,7 +158,8 @@ class Machine:
         elif any(extent % part for extent, part in zip(request.grid, request.cluster, strict=True)):
             problem = f"grid {request.grid} is no multiple of the cluster {request.cluster}"
         if problem:
-            raise EmulationFault(Failure(stage="launch", kind="bad_launch", message=problem, line=line))
+            finding = Finding(kind="bad_launch", severity="error", message=problem, line=line, kernel=kernel.name)
+            raise EmulationFault(Failure(stage="launch", kind="bad_launch", message=problem, line=line), finding)
 
 
 def _by_cluster(request: GridRequest) -> np.ndarray:
@@ -220,6 +225,7 @@ class _Program:
         self.async_proxy = any(ins.opcode == "wgmma" or (ins.opcode == "cp" and "bulk" in ins.mods and ".global.shared" in ins.text) for ins in self.instructions)
         self.race_unit = races.unit_of(self.instructions)
         self.ordered = any(ins.opcode in ("atom", "red") for ins in self.instructions)  # what comes out may depend on which CTAs run together
+        self.unwritten = Unwritten(kernel, self.starts)
         self.polls = {n: mbarrier.Poll(ins) for n, ins in enumerate(self.instructions) if _parks(ins)}
 
     def _decode(self, ins: Instruction) -> Fn:
@@ -239,6 +245,7 @@ class _Program:
         """Run one batch of CTAs to the end; False when `impatient` says to leave it."""
         end = len(self.instructions)
         b.pc[~b.alive] = end
+        self.unwritten.begin(b)
         steps = 0
         while True:
             runnable = b.alive & (b.waiting < 0)
@@ -266,13 +273,20 @@ class _Program:
         for n in range(start, stop):
             ins = self.instructions[n]
             active = idx
+            watch = self.unwritten.steps[n] if b.garbage or b.garbage_line else None
+            if watch is not None:
+                watch.guard(b, idx)
             if ins.guard is not None and ins.opcode not in ENDS and n not in self.polls:
                 active = self._guarded(b, ins, idx)
                 if active is not None and len(active) == 0:
                     continue
             b.counting.executed(n, b.lanes if active is None else len(active))
             try:
+                if watch is not None and not watch.late:
+                    watch.follow(b, active)
                 self.code[n](b, active)
+                if watch is not None and watch.late:
+                    watch.follow(b, active)
             except MISFITS as error:
                 raise self._misfit(b, ins, error) from error
         last = self.instructions[stop - 1]

@@ -57,6 +57,9 @@ class Batch:
         self.local_stride = max(-(-kernel.local_bytes // 16) * 16, 16)  # of one thread; keeps 16-byte accesses aligned
         self.local = np.zeros(self.lanes * self.local_stride, dtype=np.uint8)
         self.special = self._special(bx, by)
+        self.garbage: dict[str, Any] = {}  # registers that nothing wrote, or that were computed from such (unwritten.py)
+        self.garbage_line = 0  # where garbage was used that was then stored to shared or local memory, 0 while there is none
+        self.local_garbage: Any = None
         self.printed: list[str] = []
         self.notices: dict[tuple[str, int | None], Finding] = {}  # what does not end the launch, once for each kind and line
 
@@ -132,11 +135,11 @@ class Batch:
         finding = Finding(kind=kind, severity="error", message=text, line=line, kernel=self.kernel.name, block=block, thread=thread, address=address)
         return EmulationFault(Failure(stage=stage, kind=kind, message=text, line=line, hint=hint), finding)
 
-    def notice(self, kind: str, message: str, line: int | None, lane: int) -> None:
+    def notice(self, kind: str, message: str, line: int | None, lane: int, address: int | None = None) -> None:
         """Something doubtful that the kernel may survive."""
         block, thread = self.where(lane)
         if (kind, line) not in self.notices:
-            self.notices[kind, line] = Finding(kind=kind, severity="advice", message=f"{message} by thread {thread} of block {block}", line=line, kernel=self.kernel.name, block=block, thread=thread)
+            self.notices[kind, line] = Finding(kind=kind, severity="advice", message=f"{message} by thread {thread} of block {block}", line=line, kernel=self.kernel.name, block=block, thread=thread, address=address)
 
     def attach(self, counting: Any, params: dict[str, bytes], symbols: dict[str, int], print_room: int, *, async_proxy: bool = False, race_unit: int = 0) -> None:
         """Give the batch its counters, the launch's parameters, the addresses of the module's data, how much it may still print, whether the kernel uses TMA stores or wgmma, and the unit in which races are looked for (0: not)."""

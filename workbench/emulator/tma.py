@@ -322,6 +322,8 @@ def _global_range(b: Batch, ins: Instruction, lane: int, where: int, size: int, 
     found = b.memory.find(where)
     if found is None or where + size > found.end:
         raise b.fault("out_of_bounds", f"bulk copy of {size} bytes is out of bounds: {b.memory.nearest(where if found is None else found.end)}", ins.line, lane, where)
+    if found.narrow and not any(view.holds(np.array([where]), size).all() for view in found.views):
+        raise b.fault("out_of_bounds", f"bulk copy of {size} bytes is out of bounds of the tensor, inside its storage: {b.memory.nearest(where)}", ins.line, lane, where)
     begin = where - found.start
     if write and not found.writable:
         raise b.fault("write_to_constant", f"a bulk copy to read-only {found.name}", ins.line, lane, where)
