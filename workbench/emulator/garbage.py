@@ -286,7 +286,7 @@ def _load(ins: Instruction) -> Follow:
 
 def _memory(b: Batch, i: Lanes, place: str, at: Any) -> tuple[Any, Any]:
     """(marks by byte, first byte of each lane) of shared or local memory, None where no garbage was stored."""
-    if not b.garbage_line or place not in ("shared", "local"):
+    if not b.garbage_stored or place not in ("shared", "local"):
         return None, None
     lanes = b.all_lanes(i)
     if place == "local":
@@ -313,7 +313,7 @@ def _store(ins: Instruction) -> Follow:
         if found is not None and (found & BYTES).any():
             if b.local_garbage is None:
                 b.local_garbage = np.zeros(len(b.local), dtype=np.uint8)
-            b.garbage_line = int((found >> 8).max()) or ins.line or 1
+            b.garbage_stored, b.garbage_line = True, int((found >> 8).max())
         marks, start = _memory(b, i, place, at)
         if marks is not None:
             for n, state in enumerate(states):

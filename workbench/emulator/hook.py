@@ -243,16 +243,17 @@ class _Patches:
                 emulation.loading = None
 
         self.set(compiled, "_load_cuda_library", load_library)
+        unknown = functools.partial(emulation.given, Arguments())  # what the next launch is given, unless its call says so
         for owner in (dsl_executor.JitExecutor, dsl_executor.JitCompiledFunction):
             if "run_compiled_program" in owner.__dict__:
-                self.set(owner, "run_compiled_program", _raising(owner.run_compiled_program, runtime, lambda: emulation.given(Arguments())))
+                self.set(owner, "run_compiled_program", _raising(owner.run_compiled_program, runtime, after=unknown))
         if importlib.util.find_spec("tvm_ffi"):
             from workbench.emulator import tvm
 
             def made(function: Any) -> None:
                 emulation.compiled.append(CompiledModule(function.__ptx__ or "", function.__cubin__ or b""))
 
-            tvm.divert(self.set, functools.partial(_raising, runtime=runtime), made, emulation.labels if emulation.cuda else None)
+            tvm.divert(self.set, functools.partial(_raising, runtime=runtime, before=unknown), made, emulation.labels if emulation.cuda else None)
         self.set(dsl_cuda, "get_device_attribute", lambda attribute, device_id=0: emulation.gpu.attribute(int(attribute)) or 0)
 
     def _tensors(self, emulation: Emulation) -> None:
@@ -359,10 +360,11 @@ def _refuse_module(file_path: Any, **_: Any) -> Any:
     raise NotEmulated(f"{file_path}: a function compiled ahead of time carries no PTX, so it is not emulated; compile it in this program (turn the program's compile cache off)")
 
 
-def _raising(plain: Callable[..., Any], runtime: Runtime, after: Callable[[], None] = lambda: None) -> Callable[..., Any]:
-    """Raises what a callback had to keep, since no Python exception crosses a compiled frame; `after` is called either way."""
+def _raising(plain: Callable[..., Any], runtime: Runtime, before: Callable[[], None] = lambda: None, after: Callable[[], None] = lambda: None) -> Callable[..., Any]:
+    """Raises what a callback had to keep, since no Python exception crosses a compiled frame; `before` and `after` are called either way."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        before()
         try:
             result = plain(*args, **kwargs)
         except Exception:

@@ -273,7 +273,7 @@ class _Program:
         for n in range(start, stop):
             ins = self.instructions[n]
             active = idx
-            watch = self.unwritten.steps[n] if b.garbage or b.garbage_line else None
+            watch = self.unwritten.steps[n] if b.garbage or b.garbage_stored else None
             if watch is not None:
                 watch.guard(b, idx)
             if ins.guard is not None and ins.opcode not in ENDS and n not in self.polls:

@@ -58,7 +58,7 @@ class Batch:
         self.local = np.zeros(self.lanes * self.local_stride, dtype=np.uint8)
         self.special = self._special(bx, by)
         self.garbage: dict[str, Any] = {}  # registers that nothing wrote, or that were computed from such (unwritten.py)
-        self.garbage_line = 0  # where garbage was used that was then stored to shared or local memory, 0 while there is none
+        self.garbage_stored, self.garbage_line = False, 0  # whether some was stored to shared or local memory, and the line that used it first
         self.local_garbage: Any = None
         self.printed: list[str] = []
         self.notices: dict[tuple[str, int | None], Finding] = {}  # what does not end the launch, once for each kind and line

@@ -31,7 +31,7 @@ def watch_arguments(put: Set, given: Callable[[Arguments], None]) -> None:
     """Call `given` with the arguments of every call of a compiled function, before it runs."""
     tensor, pointer = cute_runtime._Tensor, cute_runtime._Pointer
     make = tensor.__init__
-    generate, types = jit_executor.ExecutionArgs._generate_execution_args, dsl.BaseDSL.generate_mlir_function_types
+    generate, extract = jit_executor.ExecutionArgs._generate_execution_args, dsl.BaseDSL.extract_dynamic_args
 
     def init(self: Any, source: Any, *args: Any, **kwargs: Any) -> None:
         make(self, source, *args, **kwargs)
@@ -42,15 +42,14 @@ def watch_arguments(put: Set, given: Callable[[Arguments], None]) -> None:
         given(gather(self.bound_call_arguments(args, kwargs).items(), pointer, tensor))
         return generate(self, args, kwargs)
 
-    def generate_types(self: Any, func: Any, name: str, args: Any, named: Any, signature: inspect.Signature, compile_only: bool = False) -> Any:
-        if not compile_only:
-            bound = signature.bind(*args, **named)
-            given(gather([(key, value) for key, value in bound.arguments.items() if _of_run_time(signature.parameters[key], value)], pointer, tensor))
-        return types(self, func, name, args, named, signature, compile_only)
+    def extract_dynamic_args(self: Any, function: Any, args: Any, named: Any, signature: inspect.Signature) -> Any:  # of a call that compiles first
+        bound = signature.bind(*args, **named).arguments
+        given(gather([(key, value) for key, value in bound.items() if _of_run_time(signature.parameters[key], value)], pointer, tensor))
+        return extract(self, function, args, named, signature)
 
     put(tensor, "__init__", init)
     put(jit_executor.ExecutionArgs, "_generate_execution_args", generate_execution_args)
-    put(dsl.BaseDSL, "generate_mlir_function_types", generate_types)
+    put(dsl.BaseDSL, "extract_dynamic_args", extract_dynamic_args)
 
 
 def _of_run_time(parameter: inspect.Parameter, value: Any) -> bool:
