@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator import alu, cluster, deferred, fp8, integers, loads, matrix, mbarrier, printing, races, tma, warp, wgmma
+from workbench.emulator import alu, cluster, deferred, divergence, fp8, integers, loads, matrix, mbarrier, printing, races, tma, warp, wgmma
 from workbench.emulator.alu import Fn, Unknown
 from workbench.emulator.compiled.choice import Native, Turn
 from workbench.emulator.compiled.stop import Stop
@@ -331,6 +331,7 @@ class _Program:
         elif ins.opcode in ("ret", "exit"):
             self._jump(b, taken, len(self.instructions))
             b.alive[b.all_lanes(taken)] = False
+            divergence.exited(b, b.all_lanes(taken), self.instructions)
         elif ins.opcode == "trap":
             raise b.fault("trap", "the kernel executed a trap (a failed assertion)", ins.line, int(b.all_lanes(taken)[0]))
         elif ins.opcode in ("bar", "barrier"):
@@ -390,6 +391,7 @@ class _Program:
             done = (here >= expected) & (here > 0)
             if done.any():
                 free = at & done[b.cta]
+                divergence.completed(b, free, self.instructions)
                 b.waiting[free] = -1
                 b.arrived[done, number] = 0
                 if b.races is not None:
