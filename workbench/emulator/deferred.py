@@ -82,6 +82,7 @@ def leaked(b: Batch) -> None:
     for arrival in b.arrivals:
         b.notice("leaked_copy", "a bulk load that nothing waits for before the kernel ends", arrival.ins.line, int(arrival.lanes[0]))
     b.arrivals = []
+    b.products.leaked(b)
 
 
 def finish_arrivals(b: Batch) -> bool:

@@ -12,7 +12,7 @@ from workbench.emulator.state import BARRIER_WAIT, WARP, Batch
 HINT = "no barrier inside a branch that only some threads of a warp take: move it out of the `if`"
 
 
-def exited(b: Batch, lanes: Any, instructions: list[Instruction]) -> None:
+def threads_ended(b: Batch, lanes: Any, instructions: list[Instruction]) -> None:
     """Fault if a thread ends while others of its warp wait at a barrier, which it never reaches."""
     waits = (b.waiting >= 0) & (b.waiting < BARRIER_WAIT)
     if not waits.any():
@@ -28,7 +28,7 @@ def exited(b: Batch, lanes: Any, instructions: list[Instruction]) -> None:
         raise _fault(b, lane, f"thread {b.where(other)[1]} of the same warp ends without reaching it")
 
 
-def completed(b: Batch, free: Any, instructions: list[Instruction]) -> None:
+def barrier_completed(b: Batch, free: Any, instructions: list[Instruction]) -> None:
     """Fault if a barrier is complete at which a warp's threads are not together: at two places of the program, or not all of those that have not ended."""
     warps = np.unique(np.nonzero(free)[0] // WARP)
     here, alive, pc = free.reshape(-1, WARP)[warps], b.alive.reshape(-1, WARP)[warps], b.pc.reshape(-1, WARP)[warps]

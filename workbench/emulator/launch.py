@@ -48,7 +48,7 @@ class GridRequest:
     step_limit: int = 200_000_000  # warp-instructions, so that an endless loop ends
     counters: bool = True
     source_file: str | None = None
-    sanitize: bool = False  # every CTA on the interpreter, where there is something that only it finds
+    sanitize: bool = False  # every CTA on the interpreter, which finds more
     strict_shared: bool = True  # whether reading shared memory that nothing wrote ends the launch, or is only noted
 
 

@@ -110,6 +110,8 @@ def read_global(b: Batch, i: Lanes, where: Any, size: int, vector: int, ins: Ins
     for found, pick in global_allocation(b, i, where, size * vector, False, ins):
         _check_written(b, i, where[pick], found, size * vector, ins, pick)
         offset = where[pick] - found.start
+        if b.races is not None:
+            b.races.load_global(b, b.all_lanes(i)[pick], found, offset, size * vector, ins)
         if (found.start % size) == 0 and found.size >= size:
             view = found.data[: found.size // size * size].view(kind)
             index = offset // size
@@ -143,6 +145,9 @@ def write_global(b: Batch, i: Lanes, where: Any, values: list[Any], size: int, i
         offset = where[pick] - found.start
         view = found.data[: found.size // size * size].view(kind)
         index = offset // size
+        if b.races is not None:
+            together = np.stack([np.broadcast_to(value, where.shape)[pick].astype(kind) for value in values], axis=1)
+            b.races.store_global(b, b.all_lanes(i)[pick], found, offset, size * len(values), ins, together.view(np.uint8))
         for n, value in enumerate(values):
             view[index + n] = value[pick] if isinstance(value, np.ndarray) and value.ndim else value
         if found.written is not None:
@@ -359,6 +364,8 @@ def copy_async(ins: Instruction) -> Fn:
         b.count_memory(ins, "shared", lanes, into, size, True)
         at = _shared_index(b, lanes, into, size, True, ins)
         words = at[:, None] // 4 + np.arange(size // 4)
+        if b.races is not None:
+            b.races.issue(b, lanes, at, size, ins)
         b.shared_written.view(np.uint32)[words] = IN_FLIGHT * 0x01010101
 
         def finish(pick: Any) -> None:

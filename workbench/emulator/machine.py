@@ -8,17 +8,20 @@ complete. When nothing can run and lanes still wait, that is a deadlock, and the
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from workbench.emulator import alu, cluster, deferred, divergence, fp8, integers, loads, matrix, mbarrier, printing, races, tma, warp, wgmma
+from workbench.emulator import alu, cluster, deferred, fp8, integers, loads, matrix, mbarrier, printing, races, tma, waits, warp, wgmma
 from workbench.emulator.alu import Fn, Unknown
 from workbench.emulator.compiled.choice import Native, Turn
 from workbench.emulator.compiled.stop import Stop
 from workbench.emulator.counters import Counting
+from workbench.emulator.divergence import barrier_completed, threads_ended
+from workbench.emulator.global_races import Record
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.ptx import Imm, Instruction, Kernel, Reg, parse
 from workbench.emulator.state import BARRIER_WAIT, Batch, Lanes
@@ -27,6 +30,7 @@ from workbench.records import Failure, Finding, Launch
 
 BATCH_LANES = 16_384
 CHECKED_CTAS = 4  # of a counted launch, which the interpreter runs and looks for races in, before compiled code takes over
+PATIENCE_S = 1.0  # that the interpreter takes to look for races in a kernel with atomics, whose CTAs cannot be split
 DESCRIPTOR_BYTES = 128
 MOST_STALLS = 64  # times that every waiting try_wait gives up with no phase completed in between, before that is a deadlock
 BARRIERS = 16  # named barriers of a CTA (PTX ISA, barrier)
@@ -57,6 +61,16 @@ def _fence(ins: Instruction) -> Fn:
 
 def _patient() -> bool:
     return False
+
+
+class _Patience:
+    """Whether to leave a batch that could run on compiled code: not within the first seconds, in which the interpreter looks for races."""
+
+    def __init__(self, impatient: Callable[[], bool]) -> None:
+        self.impatient, self.until = impatient, time.perf_counter() + PATIENCE_S
+
+    def __call__(self) -> bool:
+        return time.perf_counter() > self.until and self.impatient()
 
 
 def _nothing(ins: Instruction) -> Fn:
@@ -103,7 +117,10 @@ class Machine:
         total = request.grid[0] * request.grid[1] * request.grid[2]
         padded = -(-request.block[0] * request.block[1] * request.block[2] // 32) * 32
         together = request.cluster[0] * request.cluster[1] * request.cluster[2]
-        step = max(1, BATCH_LANES // (padded * together)) * together  # whole clusters
+        lanes = BATCH_LANES
+        if counting.enabled and program.race_plan.asynchronous:
+            lanes = min(lanes, races.most_ctas(program.race_plan, kernel.shared_bytes + request.dynamic_shared_bytes, padded) * padded)
+        step = max(1, lanes // (padded * together)) * together  # whole clusters
         order = _by_cluster(request) if together > 1 else None
         printed: list[str] = []
         notices: dict[tuple[str, int | None], Finding] = {}
@@ -116,10 +133,12 @@ class Machine:
             memory.register(data.ctypes.data, data.nbytes, "a kernel parameter", writable=False)
             symbols[name] = data.ctypes.data
         turn = Turn(self.native, kernel, request, self.limits, memory, symbols, counting, step)
-        suspect = bool(program.race_unit or program.unwritten.matters or memory.gaps)  # what only the interpreter looks for: in the first CTAs at least
-        if request.sanitize and suspect:
+        if request.sanitize:  # what only the interpreter looks for, in every CTA
             turn.code, turn.open = None, False
-        checked = bool(turn.open and suspect and counting.enabled and not program.ordered)
+        checked = turn.open and counting.enabled and (not program.ordered or total <= step)  # races are looked for in the first CTAs at least, or in all
+        few = step if program.ordered else min(step, CHECKED_CTAS)
+        looking = (program.race_plan, Record(request, program.race_plan.everywhere)) if counting.enabled else None
+        patience = _Patience(turn.impatient) if program.ordered else _patient
         first = 0
         with np.errstate(all="ignore"):
             while first < total:
@@ -130,10 +149,10 @@ class Machine:
                     break
                 if not first:
                     turn.keep()
-                count = min(step if first or not checked else min(step, CHECKED_CTAS), total - first)
+                count = min(step if first or not checked else few, total - first)
                 batch = Batch(kernel, request, self.limits, memory, first, count, order)
-                batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, room, async_proxy=program.async_proxy, race_unit=program.race_unit)
-                if not program.execute(batch, turn.impatient if first or not checked else _patient):
+                batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, room, async_proxy=program.async_proxy, races=looking)
+                if not program.execute(batch, turn.impatient if first or not checked else patience):
                     turn.undo()
                     continue
                 turn.settled()
@@ -221,9 +240,10 @@ class _Program:
                 leaders.add(n)  # lanes that wait run it again
         self.starts = sorted(leader for leader in leaders if leader <= count)
         self.end_of = {start: self.starts[n + 1] for n, start in enumerate(self.starts[:-1])}
-        self.code = [self._decode(ins) for ins in self.instructions]
+        watch = waits.Watch(self.instructions)
+        self.code = [watch.wrap(ins, self._decode(ins)) for ins in self.instructions]
         self.async_proxy = any(ins.opcode == "wgmma" or (ins.opcode == "cp" and "bulk" in ins.mods and ".global.shared" in ins.text) for ins in self.instructions)
-        self.race_unit = races.unit_of(self.instructions)
+        self.race_plan = races.plan_of(self.instructions)
         self.ordered = any(ins.opcode in ("atom", "red") for ins in self.instructions)  # what comes out may depend on which CTAs run together
         self.unwritten = Unwritten(kernel, self.starts)
         self.polls = {n: mbarrier.Poll(ins) for n, ins in enumerate(self.instructions) if _parks(ins)}
@@ -331,7 +351,7 @@ class _Program:
         elif ins.opcode in ("ret", "exit"):
             self._jump(b, taken, len(self.instructions))
             b.alive[b.all_lanes(taken)] = False
-            divergence.exited(b, b.all_lanes(taken), self.instructions)
+            threads_ended(b, b.all_lanes(taken), self.instructions)
         elif ins.opcode == "trap":
             raise b.fault("trap", "the kernel executed a trap (a failed assertion)", ins.line, int(b.all_lanes(taken)[0]))
         elif ins.opcode in ("bar", "barrier"):
@@ -351,6 +371,8 @@ class _Program:
         on = ready | b.timed_out[lanes]
         if on.any():
             poll.put(b, lanes[on], ready[on])
+        if b.races is not None and ready.any():
+            b.races.clocks.leave(index[ready], lanes[ready])
         b.timed_out[lanes] = False
         parked = lanes[~on]
         b.pc[parked], b.waiting[parked], b.waiting_line[parked], b.waiting_for[parked] = n, BARRIER_WAIT, ins.line or 0, index[~on]
@@ -370,6 +392,8 @@ class _Program:
             raise b.fault("bad_barrier", f"barrier {number}: a CTA has {BARRIERS}, numbered from 0", ins.line, int(b.all_lanes(idx)[0]))
         count = int(ins.operands[1].value) if len(ins.operands) > 1 and isinstance(ins.operands[1], Imm) else 0
         lanes = b.all_lanes(idx)
+        if b.races is not None:
+            b.races.clocks.arrive(lanes, b.cta, number)
         if "arrive" in ins.mods:
             np.add.at(b.arrived, (b.cta[lanes], number), 1)
         else:
@@ -391,11 +415,11 @@ class _Program:
             done = (here >= expected) & (here > 0)
             if done.any():
                 free = at & done[b.cta]
-                divergence.completed(b, free, self.instructions)
+                barrier_completed(b, free, self.instructions)
                 b.waiting[free] = -1
                 b.arrived[done, number] = 0
                 if b.races is not None:
-                    b.races.epoch[done] += 1
+                    b.races.clocks.complete(np.nonzero(free)[0], b.cta, int(number), done)
                 progressed = True
         return progressed
 

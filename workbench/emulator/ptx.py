@@ -246,8 +246,9 @@ class _Parser:
         return f"{name}@{self.scopes[-1]}" if len(self.scopes) > 1 else name
 
     def _loc(self, text: str) -> None:
+        """Inside inline assembly, which has a scope of its own, the compiler counts the lines of the assembly on from the source line: those are not lines of the file."""
         match = _LOC.match(text)
-        if not match:
+        if not match or len(self.scopes) > 1:
             return
         for file, line in ((match[1], match[2]), (match[3], match[4])):  # the innermost first, then its caller
             name = self.module.files.get(int(file), "") if file else None

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from workbench.emulator.deferred import Copy, Queue
+from workbench.emulator.global_races import Record
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.ptx import Kernel
-from workbench.emulator.races import Races
+from workbench.emulator.races import Plan, Races
+from workbench.emulator.waits import Products
 from workbench.records import Failure, Finding, Stage
 
 WARP = 32
@@ -141,10 +143,11 @@ class Batch:
         if (kind, line) not in self.notices:
             self.notices[kind, line] = Finding(kind=kind, severity="advice", message=f"{message} by thread {thread} of block {block}", line=line, kernel=self.kernel.name, block=block, thread=thread, address=address)
 
-    def attach(self, counting: Any, params: dict[str, bytes], symbols: dict[str, int], print_room: int, *, async_proxy: bool = False, race_unit: int = 0) -> None:
-        """Give the batch its counters, the launch's parameters, the addresses of the module's data, how much it may still print, whether the kernel uses TMA stores or wgmma, and the unit in which races are looked for (0: not)."""
+    def attach(self, counting: Any, params: dict[str, bytes], symbols: dict[str, int], print_room: int, *, async_proxy: bool = False, races: tuple[Plan, Record] | None = None) -> None:
+        """Give the batch its counters, the launch's parameters, the addresses of the module's data, how much it may still print, whether the kernel uses TMA stores or wgmma, and how to look for races (None: not)."""
         self.async_proxy = async_proxy
-        self.races = Races(self, race_unit) if race_unit and self.count and counting.enabled and self.padded > WARP else None
+        self.races = Races(self, *races) if races and self.count else None
+        self.products = Products(self)
         self.counting = counting
         self.params = params
         self.symbols = symbols

@@ -176,6 +176,7 @@ def _load_tensor(ins: Instruction) -> Fn:
 
 def _later(b: Batch, ins: Instruction, lane: int, barrier: int, members: list[int] | None, places: list[Any], data: Any) -> None:
     """A load in flight: its bytes are marked now, and written and counted on the mbarrier when it is finished."""
+    clock = b.races.bulk_write(b, lane, places, ins) if b.races is not None else None
     for at in places:
         b.shared_written[at] = IN_FLIGHT
 
@@ -183,20 +184,20 @@ def _later(b: Batch, ins: Instruction, lane: int, barrier: int, members: list[in
         for at in places:
             b.shared[at] = data
             b.shared_written[at] = WRITTEN
-        _arrived(b, ins, lane, barrier, data.size, members)
+        _arrived(b, ins, lane, barrier, data.size, members, clock)
 
     b.arrivals.append(Copy(ins, np.array([lane]), np.array([0]), finish))
 
 
-def _arrived(b: Batch, ins: Instruction, lane: int, where: int, size: int, members: list[int] | None) -> None:
+def _arrived(b: Batch, ins: Instruction, lane: int, where: int, size: int, members: list[int] | None, clock: Any) -> None:
     """Count the bytes of a finished copy on the mbarrier: one, or the same place in every CTA of a multicast."""
     if members is None:
-        complete_tx(b, np.array([lane]), np.array([where]), np.array([size]), ins)
+        complete_tx(b, np.array([lane]), np.array([where]), np.array([size]), ins, clock)
         return
     base = int(b.cta[lane]) // b.cluster_size * b.cluster_size
     offset = where & ((1 << RANK_SHIFT) - 1)
     for cta in members:
-        complete_tx(b, np.array([lane]), np.array([offset | (cta - base + 1) << RANK_SHIFT]), np.array([size]), ins)
+        complete_tx(b, np.array([lane]), np.array([offset | (cta - base + 1) << RANK_SHIFT]), np.array([size]), ins, clock)
 
 
 def _box(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: tuple[int, ...]) -> Any:
@@ -208,6 +209,8 @@ def _box(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: tuple[int, ..
         found, data, flags = _window(b, ins, lane, d, first, count, False)
         if flags is not None and not flags.all():
             raise b.fault("uninitialised", f"TMA load of a box at {first} of {found.name}, parts of which nothing wrote", ins.line, lane, hint="write every element before it is read; torch.empty leaves memory undefined")
+        if b.races is not None and b.races.record.was_written(found):
+            b.races.load_global(b, *_elements(lane, found, d, first, count), d.size, ins)
         out[inside] = data
     b.counting.bulk(ins, read=int(out.size))
     return out.reshape(-1)
@@ -239,17 +242,37 @@ def _store_tensor(ins: Instruction) -> Fn:
             shape = (*reversed(d.box), d.size)
             source_bytes = _places(start, offset, d.box_bytes, d.swizzle).reshape(shape)[inside]
             _readable(b, ins, int(lane), source_bytes, "a TMA store")
-            _, target, flags = _window(b, ins, int(lane), d, first, count, True)
+            found, target, flags = _window(b, ins, int(lane), d, first, count, True)
+            if b.races is not None:
+                b.races.store_global(b, *_elements(int(lane), found, d, first, count), d.size, ins, None)
+            done = _reading(b, int(lane), source_bytes, ins)
 
-            def finish(_: Any, target: Any = target, flags: Any = flags, source_bytes: Any = source_bytes, d: Descriptor = d) -> None:
+            def finish(_: Any, target: Any = target, flags: Any = flags, source_bytes: Any = source_bytes, d: Descriptor = d, done: Callable[[], None] = done) -> None:
                 target[...] = _reduced(target, b.shared[source_bytes], d, op) if op else b.shared[source_bytes]
                 if flags is not None:
                     flags[...] = 1
+                done()
 
             b.stores.add(ins, np.array([lane]), finish)
             b.counting.bulk(ins, written=int(np.prod(count)) * d.size)
 
     return run
+
+
+def _elements(lane: int, found: Allocation, d: Descriptor, first: tuple[int, ...], count: tuple[int, ...]) -> tuple[Any, Allocation, Any]:
+    """(the lane for each element of a part of a tensor, its allocation, the elements' offsets in it), for the races."""
+    offsets = np.array([d.start - found.start], dtype=np.int64)
+    for begin, n, stride in zip(first, count, d.strides, strict=True):
+        offsets = (offsets[:, None] + (begin + np.arange(n)) * stride).reshape(-1)
+    return np.full(len(offsets), lane), found, offsets
+
+
+def _reading(b: Batch, lane: int, places: Any, ins: Instruction) -> Callable[[], None]:
+    """Note that a bulk store reads these bytes of shared memory; the value says that it is over."""
+    if b.races is None:
+        return lambda: None
+    races, tick = b.races, b.races.bulk_read(b, lane, places, ins)
+    return lambda: races.bulk_done(lane, tick)
 
 
 def _readable(b: Batch, ins: Instruction, lane: int, places: Any, what: str) -> None:
@@ -296,9 +319,11 @@ def _bulk(ins: Instruction) -> Fn:
                 start, offset = _shared_range(b, ins, lane, out[n], size, CHUNK, False)
                 _readable(b, ins, lane, slice(start + offset, start + offset + size), "a bulk store")
                 target_bytes = _global_range(b, ins, lane, into[n], size, True)
+                done = _reading(b, lane, np.arange(start + offset, start + offset + size), ins)
 
-                def finish(_: Any, target_bytes: Any = target_bytes, begin: int = start + offset, size: int = size) -> None:
+                def finish(_: Any, target_bytes: Any = target_bytes, begin: int = start + offset, size: int = size, done: Callable[[], None] = done) -> None:
                     target_bytes[...] = b.shared[begin : begin + size]
+                    done()
 
                 b.stores.add(ins, np.array([lane]), finish)
                 continue
@@ -327,6 +352,12 @@ def _global_range(b: Batch, ins: Instruction, lane: int, where: int, size: int, 
     begin = where - found.start
     if write and not found.writable:
         raise b.fault("write_to_constant", f"a bulk copy to read-only {found.name}", ins.line, lane, where)
+    if b.races is not None and (write or b.races.record.was_written(found)):
+        at = begin + np.arange(0, size, CHUNK)
+        if write:
+            b.races.store_global(b, np.full(len(at), lane), found, at, CHUNK, ins, None)
+        else:
+            b.races.load_global(b, np.full(len(at), lane), found, at, CHUNK, ins)
     if found.written is not None:
         if write:
             found.written[begin : begin + size] = 1

@@ -257,9 +257,8 @@ class Histogram(Case):
         warp, lane = thread // 32, thread % 32
         warps = 1 if cutlass.const_expr(self.variant == "one warp") else WARPS
         bins = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Int32, cute.make_layout((16, warps)), 16)
-        if cutlass.const_expr(self.variant != "bins_not_cleared"):
-            if lane < 16:
-                bins[lane, warp] = 0
+        if cutlass.const_expr(self.variant != "bins_not_cleared") and lane < 16:
+            bins[lane, warp] = 0
         mine = 0 if cutlass.const_expr(self.variant == "one_set_of_bins") else warp
         if cutlass.const_expr(self.variant == "one_set_of_bins"):
             cute.arch.sync_threads()
