@@ -27,6 +27,8 @@ def address(operand: Mem, space: str) -> Any:
 
         def read(b: Batch, i: Lanes) -> Value:
             value = b.read(name, i)
+            if narrow and value.dtype == np.uint32:
+                return (value.astype(np.int64) + offset) & 0xFFFF_FFFF  # 32-bit addresses wrap around
             value = value.astype(np.int64) if narrow or value.dtype != np.uint64 else value.view(np.int64)
             return value + offset if offset else value
 

@@ -451,4 +451,4 @@ class _Program:
         lacks = f"{arrivals} of {expected} arrivals" + (f" and {left} bytes" if left else "")
         lines = sorted({int(line) for line in b.waiting_line[mine]})
         message = f"mbarrier deadlock: {int(mine.sum())} threads wait at line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}; the mbarrier at offset {word * 8 % b.shared_bytes} lacks {lacks} in its phase of parity {parity}"
-        return b.fault("mbarrier_deadlock", message, lines[0] or None, lane, hint="compare the parity waited for, the arrival count, and the bytes that expect_tx announces with those that the copies bring")
+        return b.fault("mbarrier_deadlock", message, lines[0] or None, lane, word * 8 % b.shared_bytes, hint="compare the parity waited for, the arrival count, and the bytes that expect_tx announces with those that the copies bring")

@@ -61,7 +61,7 @@ def _apply(b: Batch, lanes: Any, index: Any, arrivals: Any, tx: Any, ins: Instru
     over = pending < 0
     if over.any():
         first = int(np.argmax(over[inverse]))
-        raise b.fault("mbarrier_overrun", f"an mbarrier that expects {int(expected[over][0])} arrivals a phase got {int(-pending[over][0])} more", ins.line, int(lanes[first]),
+        raise b.fault("mbarrier_overrun", f"an mbarrier that expects {int(expected[over][0])} arrivals a phase got {int(-pending[over][0])} more", ins.line, int(lanes[first]), int(index[first]) * 8 % b.shared_bytes,
                       hint="compare the arrival count of mbarrier_init with the threads that arrive")  # fmt: skip
     done = (pending == 0) & (left == 0)
     words[unique] = _word(np.where(done, expected, pending), expected, left, parity ^ done)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from workbench.emulator.alu import Fn, Unknown, getter
-from workbench.emulator.deferred import IN_FLIGHT, UNFENCED, WRITTEN, Copy, unfenced
+from workbench.emulator.deferred import IN_FLIGHT, WRITTEN, Copy, unreadable
 from workbench.emulator.launch import Allocation
 from workbench.emulator.loads import ATOMIC, _as_bits, _as_values, _spread, address
 from workbench.emulator.mbarrier import complete_tx
@@ -278,11 +278,10 @@ def _reading(b: Batch, lane: int, places: Any, ins: Instruction) -> Callable[[],
 def _readable(b: Batch, ins: Instruction, lane: int, places: Any, what: str) -> None:
     """Fault unless these bytes of shared memory hold values that the asynchronous proxy may read."""
     marks = b.shared_written[places]
-    if not (marks & WRITTEN).all():
-        flight = "that a copy in flight is writing" if (marks & IN_FLIGHT).any() else "that nothing wrote"
-        raise b.fault("copy_in_flight" if (marks & IN_FLIGHT).any() else "uninitialised", f"{what} of shared memory {flight}", ins.line, lane, hint="a missing store, wait or barrier before it")
-    if (marks & UNFENCED).any():
-        raise unfenced(b, ins, lane, what)
+    if (marks != WRITTEN).any():
+        fault = unreadable(b, ins, lane, marks, np.arange(places.start, places.stop) if isinstance(places, slice) else places, what)
+        if fault is not None:
+            raise fault
 
 
 def _reduced(old: Any, new: Any, d: Descriptor, op: str) -> Any:

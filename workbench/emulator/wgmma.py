@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench.emulator import fp8
 from workbench.emulator.alu import Fn, Unknown, getter, setter
-from workbench.emulator.deferred import IN_FLIGHT, WRITTEN, unfenced
+from workbench.emulator.deferred import WRITTEN, unreadable
 from workbench.emulator.loads import _spread
 from workbench.emulator.ptx import Imm, Instruction, Vec
 from workbench.emulator.state import WARP, Batch, Lanes
@@ -82,26 +82,19 @@ def _matrix(b: Batch, ins: Instruction, lanes: Any, word: Any, extent: int, dept
         where = where ^ (where >> 3 & SWIZZLE_BITS[TMA_MODE[tile.mode]])
         if (where + size > b.shared_limit).any():
             bad = int(np.argmax((where + size > b.shared_limit).any(axis=(1, 2))))
-            raise b.fault("shared_out_of_bounds", f"wgmma reads shared memory at offset {int(where[bad].max())}, but the CTA has {b.shared_limit} bytes", ins.line, int(lanes[pick[bad]]))
+            raise b.fault("shared_out_of_bounds", f"wgmma reads shared memory at offset {int(where[bad].max())}, but the CTA has {b.shared_limit} bytes", ins.line, int(lanes[pick[bad]]), int(where[bad].max()))
         index = (cta[pick][:, None, None] * b.shared_bytes + where) // size
         marks = b.shared_written[index * size]
         if (marks != WRITTEN).any():
-            raise _unreadable(b, ins, marks, lanes[pick])
+            lane = int(lanes[pick][int(np.argmax((marks != WRITTEN).any(axis=(1, 2))))])
+            fault = unreadable(b, ins, lane, marks, index * size, "wgmma")
+            if fault is not None:
+                raise fault
         out[pick] = _decode(b.shared.view(f"u{size}")[index], kind)
         if b.races is not None:
             step = max(b.races.unit // size, 1)
             b.races.matrix(b, lanes[pick], (index[:, ::step] if turned else index[:, :, ::step]) * size, ins, tick, own_rows=own_rows)
     return out
-
-
-def _unreadable(b: Batch, ins: Instruction, marks: Any, lanes: Any) -> Exception:
-    """The fault of a matrix that is not there, or not yet, or not fenced."""
-    lane = int(lanes[int(np.argmax((marks != WRITTEN).any(axis=(1, 2))))])
-    if (marks & IN_FLIGHT).any():
-        return b.fault("copy_in_flight", "wgmma reads shared memory that an asynchronous copy in flight is writing", ins.line, lane, hint="wait for the mbarrier of the stage, with its parity, before the multiplication")
-    if not (marks & WRITTEN).all():
-        return b.fault("uninitialised", "wgmma reads shared memory that nothing wrote", ins.line, lane, hint="wait for the copy that fills the stage, or check the tile's layout")
-    return unfenced(b, ins, lane, "wgmma")
 
 
 def _groups(b: Batch, i: Lanes, ins: Instruction) -> Any:
