@@ -17,7 +17,7 @@ from workbench.emulator import EmulationFault
 sys.path.insert(0, str(Path(__file__).parent / "bugs"))
 from case import Case, cases, planted
 
-FILES = ("copies", "shared", "copies_async", "hopper_copies")
+FILES = ("copies", "shared", "copies_async", "hopper_copies", "hopper_products", "meetings")
 KERNELS = [case for file in FILES for case in cases(importlib.import_module(file))]
 BUGS = [(case, name, kind, lines) for case in KERNELS for name, (kind, lines) in planted(case).items()]
 CORRECT = [(case, name) for case in KERNELS for name in case.correct]
