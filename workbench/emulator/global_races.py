@@ -82,10 +82,11 @@ class Record:
             return
         table, units = self._table(found), self._units(offset, size)
         if is_strong(ins):
-            return self._acquire(races, table, lanes, units)
+            self._acquire(races, table, lanes, units)
+            return
         mine = races.global_lane[lanes][:, None]
         if table.any_written:
-            self._check(b, races, ins, lanes, units, table.writer, table.written, "reads", found)
+            self._check(b, races, ins, lanes, units, table.writer, table.written, "read", found)
         tick = self.ticks.next(ins)
         seen, ever = table.reader[units], table.read[units] > 0
         moved = ever & (seen // self.padded != mine // self.padded)
@@ -107,13 +108,13 @@ class Record:
             self._release(races, table, lanes, units, tick)
         if strong and not atomic:
             return
-        self._check(b, races, ins, lanes, units, table.reader, table.read, "overwrites", found)
-        self._check(b, races, ins, lanes, units, table.other, table.before, "overwrites", found)
+        self._check(b, races, ins, lanes, units, table.reader, table.read, "overwritten", found)
+        self._check(b, races, ins, lanes, units, table.other, table.before, "overwritten", found)
         same = None
         if values is not None and table.any_written:
             there = found.data[np.minimum(offset[:, None] + np.arange(size), found.size - 1)]
             same = (there == values).reshape(len(lanes), units.shape[1], -1).all(axis=2)
-        self._check(b, races, ins, lanes, units, table.writer, table.written, "overwrites", found, same)
+        self._check(b, races, ins, lanes, units, table.writer, table.written, "overwritten", found, same)
         mine = np.broadcast_to(races.global_lane[lanes][:, None], units.shape)
         table.writer[units], table.written[units] = mine, tick
         table.read[units] = table.before[units] = 0
@@ -189,16 +190,16 @@ class Record:
         for n, k in zip(*np.nonzero(twice), strict=True):
             unit = int(units[n, k])
             if last[unit] != parts[n, k].tobytes():
-                self._report(b, ins, int(lanes[n]), unit, int(table.writer[unit]), int(table.written[unit]), "writes", found)
+                self._report(b, ins, int(lanes[n]), unit, int(table.writer[unit]), int(table.written[unit]), "written", found)
 
     def _report(self, b: Batch, ins: Instruction, lane: int, unit: int, other: int, tick: int, does: str, found: Allocation) -> None:
         gx, gy, _ = self.request.grid
         bx, by, _ = self.request.block
         cta, thread = other // self.padded, other % self.padded
         who = f"thread {(thread % bx, thread // bx % by, thread // (bx * by))} of block {(cta % gx, cta // gx % gy, cta // (gx * gy))}"
-        wrote = does != "overwrites" or tick == int(self._table(found).written[unit])
-        verb = "writes at the same time" if does == "writes" else f"{'wrote' if wrote else 'read'} at line {self.ticks.line(tick)}"
+        wrote = does != "overwritten" or tick == int(self._table(found).written[unit])
+        verb = "writes at the same time" if does == "written" else f"{'wrote' if wrote else 'read'} at line {self.ticks.line(tick)}"
         address = found.start + unit * self.unit
-        raise b.fault("global_race", f"a race in global memory: {does} {b.memory.nearest(address)}, which {who} {verb}, with nothing to order the two", ins.line, lane, address, hint=HINT)
+        raise b.fault("global_race", f"a race in global memory: {b.memory.nearest(address)}, which {who} {verb}, with nothing to order the two, is {does}", ins.line, lane, address, hint=HINT)
 
 

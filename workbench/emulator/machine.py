@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator import alu, cluster, deferred, fp8, integers, loads, matrix, mbarrier, printing, races, tma, waits, warp, wgmma
+from workbench.emulator import alu, cluster, deadlock, deferred, fp8, integers, loads, matrix, mbarrier, printing, races, tma, waits, warp, wgmma
 from workbench.emulator.alu import Fn, Unknown
 from workbench.emulator.compiled.choice import Native, Turn
 from workbench.emulator.compiled.stop import Stop
@@ -416,23 +416,4 @@ class _Program:
             b.timed_out |= stuck
             b.waiting[stuck] = -1
             return
-        if stuck.any():
-            raise self._mbarrier_deadlock(b, stuck)
-        lane = int(np.argmax(b.waiting >= 0))
-        cta = b.cta[lane]
-        mine = (b.cta == cta) & (b.waiting >= 0)
-        places = sorted({int(line) for line in b.waiting_line[mine]})
-        exited = int(((b.cta == cta) & ~b.alive & (b.thread < b.threads)).sum())
-        message = f"barrier deadlock: {int(mine.sum())} threads wait at line{'s' if len(places) > 1 else ''} {', '.join(map(str, places))} and {exited} have exited; the barrier can never complete"
-        raise b.fault("barrier_deadlock", message, places[0] or None, lane, hint="every thread of the CTA must reach the same barrier: no barrier inside a branch that only some threads take")
-
-    @staticmethod
-    def _mbarrier_deadlock(b: Batch, stuck: Any) -> EmulationFault:
-        lane = int(np.argmax(stuck))
-        mine = stuck & (b.cta == b.cta[lane])
-        word = int(b.waiting_for[lane])
-        arrivals, expected, left, parity = (int(field[0]) for field in mbarrier.fields(b.shared.view(np.int64)[word : word + 1]))
-        lacks = f"{arrivals} of {expected} arrivals" + (f" and {left} bytes" if left else "")
-        lines = sorted({int(line) for line in b.waiting_line[mine]})
-        message = f"mbarrier deadlock: {int(mine.sum())} threads wait at line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}; the mbarrier at offset {word * 8 % b.shared_bytes} lacks {lacks} in its phase of parity {parity}"
-        return b.fault("mbarrier_deadlock", message, lines[0] or None, lane, hint="compare the parity waited for, the arrival count, and the bytes that expect_tx announces with those that the copies bring")
+        raise deadlock.deadlock(b)
