@@ -98,23 +98,33 @@ class Races:
 
     def store(self, b: Batch, lanes: Any, at: Any, size: int, ins: Instruction, values: Any) -> None:
         """These lanes write `values`, (lanes, bytes), to `size` bytes each."""
-        if not self.on:
+        if not self.on or is_atomic(ins):
             return
-        units = self._units(at, size)
-        atomic, tick = is_atomic(ins), self.ticks.next(ins)
-        if (atomic and self.plan.fences) or is_strong(ins):
-            self.clocks.meet(units[:, 0], lanes, acquire=ins.opcode == "atom", release=True)
-        if is_strong(ins) and not atomic:
+        units, tick = self._units(at, size), self.ticks.next(ins)
+        if is_strong(ins):
+            self.clocks.meet(units[:, 0], lanes, acquire=False, release=True)
             return
+        mine = self._write(b, lanes, units, tick, ins, (at, size, values))
+        twice = self.writer[units] >> 5 != mine >> 5  # another warp writes it in the same access
+        if twice.any():
+            self._same_access(b, ins, lanes, units, twice, values)
+
+    def atomic(self, b: Batch, lanes: Any, at: Any, size: int, ins: Instruction) -> None:
+        """These lanes read and write at once, in turns where addresses collide."""
+        if self.on:
+            units, tick = self._units(at, size), self.ticks.next(ins)
+            if self.plan.fences or is_strong(ins):
+                self.clocks.meet(units[:, 0], lanes, acquire=ins.opcode == "atom", release=True)
+            self._write(b, lanes, units, tick, ins, None)
+
+    def _write(self, b: Batch, lanes: Any, units: Any, tick: int, ins: Instruction, given: Any) -> Any:
         self._check_readers(b, ins, lanes, units, "overwritten")
-        self._check_writer(b, ins, lanes, units, "overwritten", None if atomic else (at, size, values))
+        self._check_writer(b, ins, lanes, units, "overwritten", given)
         mine = np.broadcast_to(lanes.astype(np.int32)[:, None], units.shape)
         self.writer[units] = mine
         self.written[units] = tick
         self.read[units] = self.lasting[units] = 0
-        twice = self.writer[units] >> 5 != mine >> 5  # another warp writes it in the same access
-        if twice.any() and not atomic:
-            self._same_access(b, ins, lanes, units, twice, values)
+        return mine
 
     def issue(self, b: Batch, lanes: Any, at: Any, size: int, ins: Instruction) -> None:
         """These lanes issue copies that will write there: whoever still reads is overwritten."""
