@@ -22,7 +22,7 @@ KERNELS = [case for file in FILES for case in cases(importlib.import_module(file
 BUGS = [(case, name, kind, lines) for case in KERNELS for name, (kind, lines) in planted(case).items()]
 CORRECT = [(case, name) for case in KERNELS for name in case.correct]
 OF_A_LAUNCH = ("bad_launch", "uncoalesced", "bank_conflict")  # kinds that no one thread is to blame for
-WITHOUT_ADDRESS = (*OF_A_LAUNCH, "barrier_deadlock", "barrier_divergence", "uninitialised_register", "leaked_copy")
+WITHOUT_ADDRESS = (*OF_A_LAUNCH, "barrier_deadlock", "barrier_divergence", "uninitialised_register", "leaked_copy", "wgmma_in_flight", "wgmma_fence_missing")
 
 
 def emulated(case: type[Case]) -> Any:

@@ -45,11 +45,11 @@ def test_correct_loops_are_not_suspected(k: int, scaled: bool) -> None:
 
 
 @pytest.mark.parametrize(("mistake", "kind", "mark", "said", "cure"), [
-    ("wait", "wgmma_in_flight", "store", "reads an accumulator of the wgmma of line {multiply}, which has not been waited for", "wait_group(0)"),
-    ("one too few", "wgmma_in_flight", "store", "reads an accumulator of the wgmma of line {multiply}", "wait_group(0)"),
+    ("wait", "wgmma_in_flight", "store", "an accumulator of the wgmma of line {multiply}, which has not been waited for, is read by thread (128, 0, 0)", "wait_group(0)"),
+    ("one too few", "wgmma_in_flight", "store", "an accumulator of the wgmma of line {multiply}", "wait_group(0)"),
     ("commit", "wgmma_in_flight", "store", "was never committed", "commit_group"),
-    ("fence", "wgmma_fence_missing", "multiply", "with no wgmma.fence before it", "warpgroup.fence()"),
-    ("release", "wgmma_in_flight", "load", "which the wgmma of line {multiply} still reads", "before the stage is released"),
+    ("fence", "wgmma_fence_missing", "multiply", "a wgmma that no wgmma.fence precedes is issued by thread (128, 0, 0)", "warpgroup.fence()"),
+    ("release", "wgmma_in_flight", "load", "which the wgmma of line {multiply} still reads (nothing waited for that multiplication), is overwritten by a TMA load, issued by thread (0, 0, 0)", "before the stage is released"),
 ])  # fmt: skip
 def test_a_missing_wait_is_found_on_its_line(mistake: str, kind: str, mark: str, said: str, cure: str) -> None:
     with pytest.raises(EmulationFault) as caught:
@@ -63,7 +63,7 @@ def test_a_missing_wait_is_found_on_its_line(mistake: str, kind: str, mark: str,
 
 @pytest.mark.parametrize(("mistake", "kind", "mark", "said"), [
     ("scale", "wgmma_fence_missing", "multiply", "accumulator registers were written after the last wgmma.fence"),
-    ("scale in flight", "wgmma_in_flight", "scale", "reads an accumulator of the wgmma"),
+    ("scale in flight", "wgmma_in_flight", "scale", "an accumulator of the wgmma of line"),
 ])  # fmt: skip
 def test_accumulators_that_the_threads_change(mistake: str, kind: str, mark: str, said: str) -> None:
     with pytest.raises(EmulationFault) as caught:

@@ -37,6 +37,11 @@ class Ticks:
         self.instructions.append(ins)
         return len(self.instructions) - 1
 
+    def turns(self, ins: Instruction, count: int) -> int:
+        """The first of `count` ticks of accesses that one instruction makes one after the other."""
+        self.instructions += [ins] * count
+        return len(self.instructions) - count
+
     def line(self, tick: int) -> int | None:
         """The source line of an access."""
         ins = self.instructions[tick]
@@ -151,13 +156,13 @@ class Clocks:
         self.take(warps, self.published[self._slots(words)])
 
     def meet(self, units: Any, lanes: Any, *, acquire: bool, release: bool) -> None:
-        """Lanes synchronise through addresses of shared memory."""
+        """Lanes synchronise through addresses of shared memory, all that come together with each other."""
         units, warps = _distinct(units, lanes >> 5)
         slots = self._slots(-1 - units)
-        if acquire:
-            self.take(warps, self.published[slots])
         if release:
             join(self.published, slots, self.rows(warps))
+        if acquire:
+            self.take(warps, self.published[slots])
 
     def finished(self, columns: Any, warps: Any, tick: Any) -> None:
         """These warps waited for what they issued until `tick` of an asynchronous column."""

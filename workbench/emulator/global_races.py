@@ -52,7 +52,7 @@ class Record:
         self.request, self.unit, self.ticks = request, unit, Ticks()
         self.padded = -(-request.block[0] * request.block[1] * request.block[2] // 32) * 32
         self.tables: dict[int, Table] = {}
-        self.releases: list[tuple[int, Any, Any]] = []  # tick, cluster of each warp that releases, clock of each
+        self.releases: list[tuple[Any, Any, Any]] = []  # of warps that release together: ticks, clusters, clocks
         self.kept = 0
 
     def cluster_of(self, cta: Any) -> tuple[Any, Any]:
@@ -82,10 +82,11 @@ class Record:
             return None
         table, units = self._table(found), self._units(offset, size)
         if is_strong(ins):
-            return self._acquire(races, table, lanes, units)
+            self._acquire(races, table, lanes, units)
+            return
         mine = races.global_lane[lanes][:, None]
         if table.any_written:
-            self._check(b, races, ins, lanes, units, table.writer, table.written, "reads", found)
+            self._check(b, races, ins, lanes, units, table.writer, table.written, "read", found)
         tick = self.ticks.next(ins)
         seen, ever = table.reader[units], table.read[units] > 0
         moved = ever & (seen // self.padded != mine // self.padded)
@@ -100,42 +101,59 @@ class Record:
 
     def store(self, b: Batch, races: Races, lanes: Any, found: Allocation, offset: Any, size: int, ins: Instruction, values: Any) -> None:
         """Lanes write `values`, (lanes, bytes), None where they are not known."""
-        table, units = self._table(found), self._units(offset, size)
-        atomic, strong, tick = is_atomic(ins), is_strong(ins), self.ticks.next(ins)
-        if strong or (atomic and not any(m in FLOATS for m in ins.mods)):
-            if ins.opcode == "atom":
-                self._acquire(races, table, lanes, units)
-            self._release(races, table, lanes, units, tick)
-        if strong and not atomic:
+        if ins.opcode in ("atom", "red"):
             return
-        self._check(b, races, ins, lanes, units, table.reader, table.read, "overwrites", found)
-        self._check(b, races, ins, lanes, units, table.other, table.before, "overwrites", found)
+        table, units, tick = self._table(found), self._units(offset, size), np.full(len(lanes), self.ticks.next(ins))
+        if is_strong(ins):
+            self._release(races, table, lanes, units, tick)
+            return
         same = None
         if values is not None and table.any_written:
             there = found.data[np.minimum(offset[:, None] + np.arange(size), found.size - 1)]
             same = (there == values).reshape(len(lanes), units.shape[1], -1).all(axis=2)
-        self._check(b, races, ins, lanes, units, table.writer, table.written, "overwrites", found, same)
-        mine = np.broadcast_to(races.global_lane[lanes][:, None], units.shape)
-        table.writer[units], table.written[units] = mine, tick
-        table.read[units] = table.before[units] = 0
-        table.any_written = True
+        mine = self._write(b, races, ins, lanes, table, units, tick, found, same)
         twice = table.writer[units] >> 5 != mine >> 5
-        if twice.any() and not atomic and values is not None:
+        if twice.any() and not is_atomic(ins) and values is not None:
             self._same_access(b, races, ins, lanes, units, twice, values, table, found)
 
-    def _acquire(self, races: Races, table: Table, lanes: Any, units: Any) -> None:
-        if table.released is not None:
-            np.maximum.at(races.clocks.seen[:, races.clocks.acquired], lanes >> 5, table.released[units].max(axis=1))
+    def atomic(self, b: Batch, races: Races, lanes: Any, found: Allocation, offset: Any, size: int, rank: Any, ins: Instruction) -> None:
+        """Lanes read and write at once, each in its turn (`rank`) at its address."""
+        table, units = self._table(found), self._units(offset, size)
+        counts = not any(m in FLOATS for m in ins.mods)  # flags and counters are integers
+        turns = int(rank.max()) + 1 if counts and len(rank) else 1
+        tick = self.ticks.turns(ins, turns) + (rank if turns > 1 else np.zeros(len(lanes), dtype=np.int64))
+        if counts:
+            if ins.opcode == "atom":
+                self._acquire(races, table, lanes, units, np.where(rank > 0, tick - 1, 0))
+            self._release(races, table, lanes, units, tick)
+        self._write(b, races, ins, lanes, table, units, tick, found, None)
 
-    def _release(self, races: Races, table: Table, lanes: Any, units: Any, tick: int) -> None:
-        warps = warps_of(np.sort(lanes))
+    def _write(self, b: Batch, races: Races, ins: Instruction, lanes: Any, table: Table, units: Any, tick: Any, found: Allocation, same: Any) -> Any:
+        self._check(b, races, ins, lanes, units, table.reader, table.read, "overwritten", found)
+        self._check(b, races, ins, lanes, units, table.other, table.before, "overwritten", found)
+        self._check(b, races, ins, lanes, units, table.writer, table.written, "overwritten", found, same)
+        mine = np.broadcast_to(races.global_lane[lanes][:, None], units.shape)
+        table.writer[units], table.written[units] = mine, tick[:, None]
+        table.read[units] = table.before[units] = 0
+        table.any_written = True
+        return mine
+
+    def _acquire(self, races: Races, table: Table, lanes: Any, units: Any, turn: Any = 0) -> None:
+        """Lanes get to know what was released at their addresses, until the tick `turn` at least."""
+        if table.released is not None or np.any(turn):
+            released = 0 if table.released is None else table.released[units].max(axis=1)
+            np.maximum.at(races.clocks.seen[:, races.clocks.acquired], lanes >> 5, np.maximum(released, turn))
+
+    def _release(self, races: Races, table: Table, lanes: Any, units: Any, tick: Any) -> None:
+        warps = warps_of(lanes)
         if self.kept < MOST_RELEASED:
+            first = np.nonzero(np.concatenate([[True], lanes[1:] >> 5 != lanes[:-1] >> 5]))[0]
             rows = races.clocks.rows(warps)
             self.kept += rows.size
-            self.releases.append((tick, races.cluster[warps // races.clocks.warps], rows))
+            self.releases.append((np.minimum.reduceat(tick, first), races.cluster[warps // races.clocks.warps], rows))
         if table.released is None:
             table.released = np.zeros(len(table.written), dtype=np.int32)
-        table.released[units] = tick
+        table.released[units] = tick[:, None]
 
     def _check(self, b: Batch, races: Races, ins: Instruction, lanes: Any, units: Any, who: Any, when: Any, does: str, found: Allocation, same: Any = None) -> None:
         """Fault if the other access to one of the units (lanes, n) is of another warp and not ordered before this one."""
@@ -179,9 +197,10 @@ class Record:
 
     def _first_release(self, cluster: int, column: int, stamp: int) -> int:
         """The tick of the first release by a warp that knows of that access."""
-        for tick, clusters, rows in self.releases:
-            if tick >= stamp and (rows[clusters == cluster, column] >= stamp).any():
-                return tick
+        for ticks, clusters, rows in self.releases:
+            found = ticks[(ticks >= stamp) & (clusters == cluster) & (rows[:, column] >= stamp)]
+            if len(found):
+                return int(found.min())
         return 1 << 62
 
     def _same_access(self, b: Batch, races: Races, ins: Instruction, lanes: Any, units: Any, twice: Any, values: Any, table: Table, found: Allocation) -> None:
@@ -190,16 +209,16 @@ class Record:
         for n, k in zip(*np.nonzero(twice), strict=True):
             unit = int(units[n, k])
             if last[unit] != parts[n, k].tobytes():
-                self._report(b, ins, int(lanes[n]), unit, int(table.writer[unit]), int(table.written[unit]), "writes", found)
+                self._report(b, ins, int(lanes[n]), unit, int(table.writer[unit]), int(table.written[unit]), "written", found)
 
     def _report(self, b: Batch, ins: Instruction, lane: int, unit: int, other: int, tick: int, does: str, found: Allocation) -> None:
         gx, gy, _ = self.request.grid
         bx, by, _ = self.request.block
         cta, thread = other // self.padded, other % self.padded
         who = f"thread {(thread % bx, thread // bx % by, thread // (bx * by))} of block {(cta % gx, cta // gx % gy, cta // (gx * gy))}"
-        wrote = does != "overwrites" or tick == int(self._table(found).written[unit])
-        verb = "writes at the same time" if does == "writes" else f"{'wrote' if wrote else 'read'} at line {self.ticks.line(tick)}"
+        wrote = does != "overwritten" or tick == int(self._table(found).written[unit])
+        verb = "writes at the same time" if does == "written" else f"{'wrote' if wrote else 'read'} at line {self.ticks.line(tick)}"
         address = found.start + unit * self.unit
-        raise b.fault("global_race", f"a race in global memory: {does} {b.memory.nearest(address)}, which {who} {verb}, with nothing to order the two", ins.line, lane, address, hint=HINT)
+        raise b.fault("global_race", f"a race in global memory: {b.memory.nearest(address)}, which {who} {verb}, with nothing to order the two, is {does}", ins.line, lane, address, hint=HINT)
 
 

@@ -419,6 +419,8 @@ def atomic(ins: Instruction) -> Fn:
         reader(b, lanes, at, size, 1, ins)
         key = at if place != "shared" else at + b.cta[lanes] * (1 << 32)
         rank = _ranks(key)
+        if b.races is not None:
+            _note_atomic(b, lanes, at, place, size, rank, ins)
         for turn in range(int(rank.max()) + 1):
             now = np.nonzero(rank == turn)[0]
             before = _as_values(reader(b, lanes[now], at[now], size, 1, ins)[:, 0], kind, values.dtype)
@@ -429,6 +431,16 @@ def atomic(ins: Instruction) -> Fn:
             put(b, i, _as_bits(old, kind, size))
 
     return run
+
+
+def _note_atomic(b: Batch, lanes: Any, at: Any, place: str, size: int, rank: Any, ins: Instruction) -> None:
+    """Tell the races of an atomic; `rank` is each lane's turn at its address."""
+    assert b.races is not None
+    if place == "shared":
+        b.races.atomic(b, lanes, _shared_index(b, lanes, at, size, True, ins), size, ins)
+        return
+    for found, pick in global_allocation(b, lanes, at, size, True, ins):
+        b.races.record.atomic(b, b.races, lanes[pick], found, at[pick] - found.start, size, rank[pick], ins)
 
 
 def _as_values(raw: Any, kind: str, dtype: Any) -> Any:

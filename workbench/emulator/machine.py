@@ -20,6 +20,7 @@ from workbench.emulator.alu import Fn, Unknown
 from workbench.emulator.compiled.choice import Native, Turn
 from workbench.emulator.compiled.stop import Stop
 from workbench.emulator.counters import Counting
+from workbench.emulator.deadlock import deadlock
 from workbench.emulator.divergence import barrier_completed, threads_ended
 from workbench.emulator.global_races import Record
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
@@ -91,6 +92,13 @@ FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
     "fence": _fence,
     **dict.fromkeys(("setmaxnreg", "membar", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "discard", "pragma"), _nothing),
 }  # fmt: skip
+
+
+def _operand(b: Batch, ins: Instruction, at: int, idx: Lanes) -> Any:
+    """A number that a barrier is given, one for all lanes or one each; 0 where it is not."""
+    operand = ins.operands[at] if len(ins.operands) > at else None
+    value = b.read(operand.name, idx) if isinstance(operand, Reg) else operand.value if isinstance(operand, Imm) else 0
+    return np.asarray(value).astype(np.int64)
 
 
 class Machine:
@@ -385,13 +393,17 @@ class _Program:
             if "red" in ins.mods:
                 raise b.fault("unknown_instruction", f"the emulator does not know `{ins.text}`", ins.line, stage="launch")
             return
-        number = int(ins.operands[0].value) if ins.operands and isinstance(ins.operands[0], Imm) else 0
-        if ins.operands and isinstance(ins.operands[0], Reg):
-            number = int(np.max(b.read(ins.operands[0].name, idx)))
-        if number >= BARRIERS:
-            raise b.fault("bad_barrier", f"barrier {number}: a CTA has {BARRIERS}, numbered from 0", ins.line, int(b.all_lanes(idx)[0]))
-        count = int(ins.operands[1].value) if len(ins.operands) > 1 and isinstance(ins.operands[1], Imm) else 0
         lanes = b.all_lanes(idx)
+        numbers, counts = (_operand(b, ins, at, idx) for at in (0, 1))
+        for number in np.unique(numbers):  # warps may come to one instruction for barriers of their own
+            mine = lanes if not numbers.ndim else lanes[numbers == number]
+            self._arrive_at(b, ins, mine, int(number), counts if not counts.ndim else counts[numbers == number] if numbers.ndim else counts)
+        self._complete(b)
+
+    @staticmethod
+    def _arrive_at(b: Batch, ins: Instruction, lanes: Any, number: int, count: Any) -> None:
+        if not 0 <= number < BARRIERS:
+            raise b.fault("bad_barrier", f"barrier {number}: a CTA has {BARRIERS}, numbered from 0", ins.line, int(lanes[0]))
         if b.races is not None:
             b.races.clocks.arrive(lanes, b.cta, number)
         if "arrive" in ins.mods:
@@ -399,8 +411,7 @@ class _Program:
         else:
             b.waiting[lanes] = number
             b.waiting_line[lanes] = ins.line or 0
-        b.barrier_count[np.unique(b.cta[lanes]), number] = count
-        self._complete(b)
+        b.barrier_count[b.cta[lanes], number] = count
 
     def _complete(self, b: Batch) -> bool:
         """Release every barrier whose CTA has all its threads there (exited threads no longer count)."""
@@ -432,23 +443,4 @@ class _Program:
             b.timed_out |= stuck
             b.waiting[stuck] = -1
             return
-        if stuck.any():
-            raise self._mbarrier_deadlock(b, stuck)
-        lane = int(np.argmax(b.waiting >= 0))
-        cta = b.cta[lane]
-        mine = (b.cta == cta) & (b.waiting >= 0)
-        places = sorted({int(line) for line in b.waiting_line[mine]})
-        exited = int(((b.cta == cta) & ~b.alive & (b.thread < b.threads)).sum())
-        message = f"barrier deadlock: {int(mine.sum())} threads wait at line{'s' if len(places) > 1 else ''} {', '.join(map(str, places))} and {exited} have exited; the barrier can never complete"
-        raise b.fault("barrier_deadlock", message, places[0] or None, lane, hint="every thread of the CTA must reach the same barrier: no barrier inside a branch that only some threads take")
-
-    @staticmethod
-    def _mbarrier_deadlock(b: Batch, stuck: Any) -> EmulationFault:
-        lane = int(np.argmax(stuck))
-        mine = stuck & (b.cta == b.cta[lane])
-        word = int(b.waiting_for[lane])
-        arrivals, expected, left, parity = (int(field[0]) for field in mbarrier.fields(b.shared.view(np.int64)[word : word + 1]))
-        lacks = f"{arrivals} of {expected} arrivals" + (f" and {left} bytes" if left else "")
-        lines = sorted({int(line) for line in b.waiting_line[mine]})
-        message = f"mbarrier deadlock: {int(mine.sum())} threads wait at line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}; the mbarrier at offset {word * 8 % b.shared_bytes} lacks {lacks} in its phase of parity {parity}"
-        return b.fault("mbarrier_deadlock", message, lines[0] or None, lane, word * 8 % b.shared_bytes, hint="compare the parity waited for, the arrival count, and the bytes that expect_tx announces with those that the copies bring")
+        raise deadlock(b)

@@ -79,12 +79,13 @@ class Races:
     def load(self, b: Batch, lanes: Any, at: Any, size: int, ins: Instruction) -> None:
         """These lanes read `size` bytes each at byte offsets `at` of the batch's shared memory."""
         if not self.on or is_atomic(ins):
-            return None
+            return
         units = self._units(at, size)
         if is_strong(ins):
-            return self.clocks.meet(units[:, 0], lanes, acquire=True, release=False)
+            self.clocks.meet(units[:, 0], lanes, acquire=True, release=False)
+            return
         tick, warp = self.ticks.next(ins), lanes >> 5
-        self._check_writer(b, ins, lanes, units, "reads")
+        self._check_writer(b, ins, lanes, units, "read")
         column = warp % self.clocks.per
         if self.clocks.ranks > 1:
             away = units[:, 0] // self.per_cta != b.cta[lanes]
@@ -94,32 +95,41 @@ class Races:
                 self.lasting[units[away]] = tick
         self.reads[units, column[:, None]] = tick
         self.read[units] = tick
-        return None
 
     def store(self, b: Batch, lanes: Any, at: Any, size: int, ins: Instruction, values: Any) -> None:
         """These lanes write `values`, (lanes, bytes), to `size` bytes each."""
-        if not self.on:
+        if not self.on or is_atomic(ins):
             return
-        units = self._units(at, size)
-        atomic, tick = is_atomic(ins), self.ticks.next(ins)
-        if (atomic and self.plan.fences) or is_strong(ins):
-            self.clocks.meet(units[:, 0], lanes, acquire=ins.opcode == "atom", release=True)
-        if is_strong(ins) and not atomic:
+        units, tick = self._units(at, size), self.ticks.next(ins)
+        if is_strong(ins):
+            self.clocks.meet(units[:, 0], lanes, acquire=False, release=True)
             return
-        self._check_readers(b, ins, lanes, units, "overwrites")
-        self._check_writer(b, ins, lanes, units, "overwrites", None if atomic else (at, size, values))
+        mine = self._write(b, lanes, units, tick, ins, (at, size, values))
+        twice = self.writer[units] >> 5 != mine >> 5  # another warp writes it in the same access
+        if twice.any():
+            self._same_access(b, ins, lanes, units, twice, values)
+
+    def atomic(self, b: Batch, lanes: Any, at: Any, size: int, ins: Instruction) -> None:
+        """These lanes read and write at once, in turns where addresses collide."""
+        if self.on:
+            units, tick = self._units(at, size), self.ticks.next(ins)
+            if self.plan.fences or is_strong(ins):
+                self.clocks.meet(units[:, 0], lanes, acquire=ins.opcode == "atom", release=True)
+            self._write(b, lanes, units, tick, ins, None)
+
+    def _write(self, b: Batch, lanes: Any, units: Any, tick: int, ins: Instruction, given: Any) -> Any:
+        self._check_readers(b, ins, lanes, units, "overwritten")
+        self._check_writer(b, ins, lanes, units, "overwritten", given)
         mine = np.broadcast_to(lanes.astype(np.int32)[:, None], units.shape)
         self.writer[units] = mine
         self.written[units] = tick
         self.read[units] = self.lasting[units] = 0
-        twice = self.writer[units] >> 5 != mine >> 5  # another warp writes it in the same access
-        if twice.any() and not atomic:
-            self._same_access(b, ins, lanes, units, twice, values)
+        return mine
 
     def issue(self, b: Batch, lanes: Any, at: Any, size: int, ins: Instruction) -> None:
         """These lanes issue copies that will write there: whoever still reads is overwritten."""
         if self.on:
-            self._check_readers(b, ins, lanes, self._units(at, size), "overwrites")
+            self._check_readers(b, ins, lanes, self._units(at, size), "overwritten")
 
     def bulk_write(self, b: Batch, lane: int, places: list[Any], ins: Instruction) -> Any:
         """A bulk copy into these bytes (of several CTAs, if multicast); returns the clock that its mbarrier gets."""
@@ -128,8 +138,8 @@ class Races:
         if self.on:
             for at in places:
                 units = (at[:: self.unit] // self.unit)[None, :]
-                self._check_readers(b, ins, lanes, units, "overwrites")
-                self._check_writer(b, ins, lanes, units, "overwrites")
+                self._check_readers(b, ins, lanes, units, "overwritten")
+                self._check_writer(b, ins, lanes, units, "overwritten")
                 self.writer[units], self.written[units] = lane, tick
                 self.read[units] = self.lasting[units] = 0
         return self.clocks.rows(lanes >> 5)
@@ -140,7 +150,7 @@ class Races:
         self.ticks.lanes[tick] = lane
         if self.on:
             units = np.unique(np.ravel(at) // self.unit)[None, :]
-            self._check_writer(b, ins, np.array([lane]), units, "reads")
+            self._check_writer(b, ins, np.array([lane]), units, "read")
             self.reads[units, self.bulk_column] = tick
             self.read[units] = self.lasting[units] = tick
         return tick
@@ -165,7 +175,7 @@ class Races:
             bad = (known < stamp[n, k]) & ~(theirs & own_rows)
             if bad.any():
                 at_bad = int(np.argmax(bad))
-                self._report(b, ins, int(lanes[n[at_bad]]), int(unit[at_bad]), "wgmma reads", self._wrote(b, int(unit[at_bad])), HINT)
+                self._report(b, ins, int(lanes[n[at_bad]]), int(unit[at_bad]), "read", self._wrote(b, int(unit[at_bad])), HINT)
         self.reads[units, (clocks.per + warp % clocks.per // 4)[:, None]] = tick
         self.read[units] = self.lasting[units] = tick
 
@@ -177,7 +187,7 @@ class Races:
     def barrier_used(self, b: Batch, lanes: Any, words: Any, ins: Instruction) -> None:
         """These lanes use mbarriers: their initialisation must be seen."""
         if self.on:
-            self._check_writer(b, ins, lanes, (words * 8 // self.unit)[:, None], "uses the mbarrier at")
+            self._check_writer(b, ins, lanes, (words * 8 // self.unit)[:, None], "used as an mbarrier")
 
     def barrier_made(self, lanes: Any, words: Any, ins: Instruction) -> None:
         """These lanes initialise mbarriers."""
@@ -255,17 +265,17 @@ class Races:
             first = cta * clocks.per + 4 * group
             over = (clocks.seen[first : first + 4, self.known_at[cta % clocks.ranks, column]] >= tick).all()
             if not over:
-                self._report(b, ins, lane, unit, does, f"which the wgmma of {line} still reads: that multiplication was not waited for", WAIT_FIRST, "wgmma_in_flight")
-            self._report(b, ins, lane, unit, does, f"which the wgmma of {line} read, with nothing to order the two", HINT)
+                self._report(b, ins, lane, unit, does, f"which the wgmma of {line} still reads (nothing waited for that multiplication),", WAIT_FIRST, "wgmma_in_flight")
+            self._report(b, ins, lane, unit, does, f"which the wgmma of {line} read, with nothing to order the two,", HINT)
         if column == self.bulk_column:
             issuer = self.ticks.lanes.get(tick, 0) >> 5
             waited = clocks.seen[issuer, clocks.bulk + clocks.own[issuer]] >= tick
-            said = f"which the bulk store of {line} {'read, with nothing to order the two' if waited else 'still reads: it was not waited for'}"
+            said = f"which the bulk store of {line} {'read, with nothing to order the two,' if waited else 'still reads (nothing waited for it),'}"
             self._report(b, ins, lane, unit, does, said, READ_FIRST)
         reader = int(self.remote[unit]) if column == self.remote_column else unit // self.per_cta * clocks.per + column
         block, thread = b.where(reader << 5)
         whose = f" of block {block}" if block != b.where(lane)[0] else ""
-        self._report(b, ins, lane, unit, does, f"which a thread of the warp of thread {thread}{whose} read at {line}, with no barrier between", HINT)
+        self._report(b, ins, lane, unit, does, f"which a thread of the warp of thread {thread}{whose} read at {line}, with no barrier between,", HINT)
 
     def _wrote(self, b: Batch, unit: int) -> str:
         tick = int(self.written[unit])
@@ -273,25 +283,25 @@ class Races:
         block, thread = b.where(int(self.writer[unit]))
         whose = f" of block {block}" if b.cluster_size > 1 else ""
         if wrote is not None and wrote.opcode == "cp" and "bulk" in wrote.mods:
-            return f"which the TMA load of line {line} by thread {thread}{whose} wrote, with no wait for its mbarrier between"
+            return f"which the TMA load of line {line} by thread {thread}{whose} wrote, with no wait for its mbarrier between,"
         verb = "initialised" if wrote is not None and wrote.opcode == "mbarrier" else "wrote"
-        return f"which thread {thread}{whose} {verb} at line {line}, with no barrier between"
+        return f"which thread {thread}{whose} {verb} at line {line}, with no barrier between,"
 
     def _same_access(self, b: Batch, ins: Instruction, lanes: Any, units: Any, twice: Any, values: Any) -> None:
         parts = values.reshape(*units.shape, -1)
         last = {int(unit): part.tobytes() for unit, part in zip(units.reshape(-1), parts.reshape(-1, parts.shape[-1]), strict=True)}
         for n, k in zip(*np.nonzero(twice), strict=True):
             if last[int(units[n, k])] != parts[n, k].tobytes():
-                _block, thread = b.where(int(self.writer[units[n, k]]))
-                self._report(b, ins, int(lanes[n]), int(units[n, k]), "writes", f"which thread {thread} writes at the same time, with no barrier between", HINT)
+                thread = b.where(int(self.writer[units[n, k]]))[1]
+                self._report(b, ins, int(lanes[n]), int(units[n, k]), "written", f"which thread {thread} writes at the same time, with no barrier between,", HINT)
 
     def _report(self, b: Batch, ins: Instruction, lane: int, unit: int, does: str, other: str, hint: str, kind: str = "shared_race") -> None:
-        if ins.opcode == "cp" and "bulk" in ins.mods:
-            does = f"{'a TMA load' if does == 'overwrites' else 'a bulk store'} {does}"
+        if ins.opcode == "wgmma" or (ins.opcode == "cp" and "bulk" in ins.mods):
+            does += f" by a {'wgmma' if ins.opcode == 'wgmma' else 'TMA load' if does == 'overwritten' else 'bulk store'}, issued"
         offset = unit * self.unit % b.shared_bytes
         where = f" of block {b.where(unit // self.per_cta * b.padded)[0]}" if b.cluster_size > 1 else ""
         said = "" if kind != "shared_race" else "a race in shared memory: "
-        raise b.fault(kind, f"{said}{does} offset {offset} of shared memory{where}, {other}", ins.line, lane, offset, hint=hint)
+        raise b.fault(kind, f"{said}offset {offset} of shared memory{where}, {other} is {does}", ins.line, lane, offset, hint=hint)
 
 
 def columns_of(warps: int) -> int:

@@ -146,16 +146,16 @@ class Products:
         warps = self._warps(b, i)
         never = self.fenced[warps] == 0
         if never.any():
-            raise b.fault("wgmma_fence_missing", "a wgmma with no wgmma.fence before it", ins.line, int(warps[int(np.argmax(never))]) * 32, hint=FENCE)
+            raise b.fault("wgmma_fence_missing", "a wgmma that no wgmma.fence precedes is issued", ins.line, int(warps[int(np.argmax(never))]) * 32, hint=FENCE)
         for name in self.changed.keys() & {*sums, *inputs} if self.changed else ():
             late = self.changed[name][warps] > self.fenced[warps]
             if late.any():
                 what = "accumulator" if name in sums else "A"
-                raise b.fault("wgmma_fence_missing", f"a wgmma whose {what} registers were written after the last wgmma.fence", ins.line, int(warps[int(np.argmax(late))]) * 32, hint=FENCE)
+                raise b.fault("wgmma_fence_missing", f"a wgmma whose {what} registers were written after the last wgmma.fence is issued", ins.line, int(warps[int(np.argmax(late))]) * 32, hint=FENCE)
         if self.busy:
-            self._pending(b, warps, inputs, self.sums, ins, "takes A from")
-            self._pending(b, warps, sums, self.inputs, ins, "overwrites an A register of")
-            self._pending(b, warps, [name for name in sums if self.shapes.get(name, shape) != shape], self.sums, ins, "of another shape uses")
+            self._pending(b, warps, inputs, self.sums, ins, "read as A by a wgmma, issued")
+            self._pending(b, warps, sums, self.inputs, ins, "overwritten", "A register")
+            self._pending(b, warps, [name for name in sums if self.shapes.get(name, shape) != shape], self.sums, ins, "used by a wgmma of another shape, issued")
         for table, names in ((self.sums, sums), (self.inputs, inputs)):
             new: dict[int, Any] = {}  # registers of one accumulator share an array
             for name in names:
@@ -170,11 +170,11 @@ class Products:
     def check(self, b: Batch, i: Any, sources: list[str], targets: list[str], ins: Instruction) -> None:
         """An ordinary instruction reads and writes these: faults where a multiplication is in flight."""
         warps = self._warps(b, i)
-        self._pending(b, warps, sources, self.sums, ins, "reads")
-        self._pending(b, warps, targets, self.sums, ins, "overwrites")
-        self._pending(b, warps, targets, self.inputs, ins, "overwrites an A register of")
+        self._pending(b, warps, sources, self.sums, ins, "read")
+        self._pending(b, warps, targets, self.sums, ins, "overwritten")
+        self._pending(b, warps, targets, self.inputs, ins, "overwritten", "A register")
 
-    def _pending(self, b: Batch, warps: Any, names: list[str], table: dict[str, Any], ins: Instruction, does: str) -> None:
+    def _pending(self, b: Batch, warps: Any, names: list[str], table: dict[str, Any], ins: Instruction, does: str, what: str = "accumulator") -> None:
         for name in names:
             if name not in table:
                 continue
@@ -185,10 +185,8 @@ class Products:
                 warp, number, by = int(warps[first]), int(group[first]), self.by[name]
                 closed = number < int(self.open[warp])
                 left = int(self.open[warp]) - 1 - number if closed else 0
-                what = does if does.startswith("overwrites an A") else f"{does} an accumulator of"
                 why = "has not been waited for" if closed else "was never committed, so that no wait covers it"
-                subject = "a wgmma " if ins.opcode == "wgmma" else ""
-                raise b.fault("wgmma_in_flight", f"{subject}{what} the wgmma of line {by.line}, which {why}", ins.line, warp * 32, hint=WAIT.format(n=left))
+                raise b.fault("wgmma_in_flight", f"an {what} of the wgmma of line {by.line}, which {why}, is {does}", ins.line, warp * 32, hint=WAIT.format(n=left))
 
     def change(self, b: Batch, i: Any, names: list[str]) -> None:
         """An ordinary instruction wrote these registers."""

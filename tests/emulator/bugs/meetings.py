@@ -185,8 +185,8 @@ class Cluster(Case):
         else:
             cute.arch.cluster_arrive()
             cute.arch.cluster_wait()
-        other = cute.make_tensor(cute.arch.map_dsmem_ptr(room.iterator, 1 - rank), THREADS)
-        y[rank * THREADS + thread] = other[THREADS - 1 - thread]  # BUG(own_barrier_only): shared_race
+        theirs = cute.arch.map_dsmem_ptr(room.iterator + (THREADS - 1 - thread), 1 - rank)
+        y[rank * THREADS + thread] = cute.arch.inline_ptx("ld.shared::cluster.f32 {$w0}, [{$r0}];", write_only_types=[cutlass.Float32], read_only_args=[theirs.toint()])  # BUG(own_barrier_only): shared_race
         cute.arch.cluster_arrive()
         cute.arch.cluster_wait()
 
