@@ -26,7 +26,8 @@ from typing import Any
 
 import torch
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parent))
 import workbench.problems as problems
 from workbench.dsl import compile_program
 from workbench.problems import inspection, loading

@@ -20,8 +20,8 @@ from workbench.emulator.hook import emulated
 from workbench.problems import cases, inspection, loading
 from workbench.proposers.planner import binding_of
 from workbench.proposers.recognise import recognise
-from workbench.session import recording as recordings
 from workbench.records import Facts, Launch, Problem, TensorSpec, Work
+from workbench.session import recording as recordings
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -62,7 +62,7 @@ def test_a_store_that_adds(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(("mistake", "kind", "said"), [
-    ("parity", "copy_in_flight", "a TMA store of shared memory that a copy in flight is writing"), ("wait", "copy_in_flight", "that a copy in flight is writing"), ("bytes", "mbarrier_deadlock", "lacks 0 of 1 arrivals and 16 bytes in its phase of parity 0"),
+    ("parity", "copy_in_flight", "a TMA store reads shared memory that an asynchronous copy in flight is writing"), ("wait", "copy_in_flight", "copy in flight is writing"), ("bytes", "mbarrier_deadlock", "lacks 0 of 1 arrivals and 16 bytes in its phase of parity 0"),
     ("count", "mbarrier_deadlock", "lacks 1 of 2 arrivals"), ("uninitialised", "mbarrier_uninitialised", "was never initialised"),
 ])  # fmt: skip
 def test_mistakes_with_an_mbarrier_are_named(mistake: str, kind: str, said: str) -> None:

@@ -13,11 +13,10 @@ from engines import aligned
 from workbench.emulator.launch import DeviceLimits, GlobalMemory, GridRequest
 from workbench.emulator.machine import Machine
 
-BENCH = Path(__file__).parents[1] / "bench"
-sys.path.insert(0, str(BENCH))
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 from wavefronts_on_gpu import WIDTHS, check, kernel, patterns
 
-MEASURED = BENCH / "results" / "h200_wavefronts.json"
+MEASURED = Path(__file__).parents[1] / "bench" / "results" / "h200_wavefronts.json"
 
 
 def test_every_measured_pattern_takes_as_many_wavefronts_as_the_rule_says() -> None:

@@ -50,13 +50,18 @@ def arrive(b: Batch, idx: Lanes) -> None:
     cluster = b.cta[lanes] // b.cluster_size
     b.cluster_phase_of[lanes] = b.cluster_phase[cluster]
     np.add.at(b.cluster_arrived, cluster, 1)
+    if b.races is not None:
+        b.races.clocks.arrive_cluster(lanes)
     complete(b)
 
 
 def wait(b: Batch, idx: Lanes, line: int | None) -> None:
     """barrier.cluster.wait: parks the lanes whose phase is not complete."""
     lanes = b.all_lanes(idx)
-    early = lanes[b.cluster_phase[b.cta[lanes] // b.cluster_size] <= b.cluster_phase_of[lanes]]
+    not_yet = b.cluster_phase[b.cta[lanes] // b.cluster_size] <= b.cluster_phase_of[lanes]
+    early = lanes[not_yet]
+    if b.races is not None:
+        b.races.clocks.leave_cluster(lanes[~not_yet])
     b.waiting[early] = CLUSTER_WAIT
     b.waiting_line[early] = line or 0
 
@@ -70,7 +75,11 @@ def complete(b: Batch) -> bool:
         return False
     b.cluster_phase[done] += 1
     b.cluster_arrived[done] = 0
-    b.waiting[(b.waiting == CLUSTER_WAIT) & done[b.cta // b.cluster_size]] = -1
+    woken = (b.waiting == CLUSTER_WAIT) & done[b.cta // b.cluster_size]
+    b.waiting[woken] = -1
+    if b.races is not None:
+        b.races.clocks.complete_cluster(done)
+        b.races.clocks.leave_cluster(np.nonzero(woken)[0])
     return True
 
 

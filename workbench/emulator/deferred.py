@@ -2,7 +2,8 @@
 
 Bytes of shared memory that a copy in flight will write are marked, so that whoever reads them without waiting is found; what a copy in flight
 still has to read may be overwritten before it does, as on the device. Marks of shared memory, one byte each in `Batch.shared_written`: bit 0 = holds a
-value, bit 1 = a copy in flight will write it, bit 2 = written by ordinary stores and not yet fenced for the asynchronous proxy.
+value, bit 1 = a copy in flight will write it, bit 2 = written by ordinary stores and not yet fenced for the asynchronous proxy, bit 7 = what was stored is a register
+that nothing wrote (garbage.py).
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import numpy as np
 from workbench.emulator.ptx import Instruction
 
 if TYPE_CHECKING:
+    from workbench.emulator.launch import EmulationFault
     from workbench.emulator.state import Batch
 
-WRITTEN, IN_FLIGHT, UNFENCED = 1, 2, 4
+WRITTEN, IN_FLIGHT, UNFENCED, GARBAGE = 1, 2, 4, 0x80
 
 
 @dataclass(slots=True)
@@ -82,6 +84,7 @@ def leaked(b: Batch) -> None:
     for arrival in b.arrivals:
         b.notice("leaked_copy", "a bulk load that nothing waits for before the kernel ends", arrival.ins.line, int(arrival.lanes[0]))
     b.arrivals = []
+    b.products.leaked(b)
 
 
 def finish_arrivals(b: Batch) -> bool:
@@ -104,7 +107,17 @@ def fence(ins: Instruction) -> Callable[[Batch, Any], None]:
     return run
 
 
-def unfenced(b: Batch, ins: Instruction, lane: int, what: str) -> Exception:
-    """The fault of reading through the asynchronous proxy what was not fenced."""
-    return b.fault("proxy_fence_missing", f"{what} reads shared memory that ordinary stores wrote, with no proxy fence between", ins.line, lane,
-                   hint="after the stores, every thread that wrote: cute.arch.fence_proxy('async.shared', space='cta'), then a barrier, then the TMA store or wgmma")  # fmt: skip
+def unreadable(b: Batch, ins: Instruction, lane: int, marks: Any, places: Any, what: str) -> EmulationFault | None:
+    """The fault of reading shared memory through the asynchronous proxy where nothing is yet, where garbage is, or what was not fenced; None for values. `places`: of the marks, in the batch's shared memory."""
+    for wrong, kind, why, hint in (
+        (marks & IN_FLIGHT, "copy_in_flight", "that an asynchronous copy in flight is writing", "wait for the copy first: the mbarrier of the TMA load with its parity, or cp_async_wait_group and a barrier"),
+        (~marks & WRITTEN, "uninitialised", "that nothing wrote", "a missing store, wait or barrier before it, or a layout that is not that of the copy"),
+        (marks & GARBAGE, "uninitialised_register", "that a register was stored to which nothing wrote", "fill a fragment before it is stored"),
+        (marks & UNFENCED, "proxy_fence_missing", "that ordinary stores wrote, with no proxy fence between",
+         "after the stores, every thread that wrote: cute.arch.fence_proxy('async.shared', space='cta'), then a barrier, then the TMA store or wgmma"),
+    ):  # fmt: skip
+        bad = wrong != 0
+        if bad.any():
+            at = int(np.broadcast_to(places, bad.shape)[bad][0]) % b.shared_bytes
+            return b.fault(kind, f"{what} reads shared memory {why}, at offset {at}", ins.line, lane, at, hint=hint)
+    return None

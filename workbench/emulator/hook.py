@@ -43,8 +43,10 @@ from workbench.emulator.labels import Labels
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.machine import Machine
 from workbench.emulator.runtime import LaunchConfig, Runtime, cluster_of
+from workbench.emulator.strictness import poison_fragments, watch_arguments
 from workbench.emulator.tensors import AllocationWatch, as_cuda_capsule
 from workbench.emulator.timing import roofline_seconds
+from workbench.emulator.views import Arguments
 from workbench.errors import NotEmulated, UserError
 from workbench.records import Failure, Finding, Launch
 
@@ -77,6 +79,8 @@ class Emulation:
     sample: int | None = None
     follow: bool = False
     limit_s: float | None = None
+    sanitize: bool = False
+    arguments: Arguments = field(default_factory=Arguments)  # of the call of a compiled function that is running
     launches: list[Launch] = field(default_factory=list)
     faults: list[EmulationFault] = field(default_factory=list)  # also those that the program caught
     modules: list[CompiledModule] = field(default_factory=list)
@@ -108,9 +112,13 @@ class Emulation:
         instructions = machine.module.kernels[kernel].instructions if machine else []
         return sorted({ins.file for ins in instructions if ins.line == line and ins.file})
 
-    def memory(self) -> GlobalMemory:
-        """All memory that a kernel may touch: labelled tensors that are still alive, and what the driver was asked for."""
-        memory = GlobalMemory()
+    def given(self, arguments: Arguments) -> None:
+        """The arguments of the call that is about to run; none are known for functions that take them another way."""
+        self.arguments = arguments
+
+    def memory(self, arguments: Arguments | None = None) -> GlobalMemory:
+        """All memory that a kernel may touch: labelled tensors that are still alive, and what the driver was asked for; of the tensors among `arguments` what they reach."""
+        memory = GlobalMemory(arguments=arguments or Arguments())
         for found in self.labels.alive():
             if not (self.cuda and found.kind == "host"):
                 memory.register(found.start, found.size, found.name, written=self.watch.written(found.start) if self.sample is None else None)
@@ -132,18 +140,18 @@ class Emulation:
         params = tuple(ctypes.string_at(arguments[n], size) for n, (_, size, _) in enumerate(kernel.params))
         request = GridRequest(
             entry=name, grid=(config.grid.x, config.grid.y, config.grid.z), block=(config.block.x, config.block.y, config.block.z), cluster=cluster_of(config),
-            dynamic_shared_bytes=config.shared, params=params, step_limit=self.step_limit, counters=self.counters, source_file=self.source_file, strict_shared=self.strict,
+            dynamic_shared_bytes=config.shared, params=params, step_limit=self.step_limit, counters=self.counters, source_file=self.source_file, strict_shared=self.strict, sanitize=self.sanitize,
             sample=self.sample, follow=self.follow, limit_s=self.limit_s,
         )  # fmt: skip
         captured = self.gpu.capturing.get(config.stream or 0)
         if captured is not None:
-            captured.append(lambda: self._run(machine, request))
+            captured.append(functools.partial(self._run, machine, request, self.arguments))
         else:
-            self._run(machine, request)
+            self._run(machine, request, self.arguments)
 
-    def _run(self, machine: Machine, request: GridRequest) -> None:
+    def _run(self, machine: Machine, request: GridRequest, arguments: Arguments) -> None:
         try:
-            launch = machine.run(request, self.memory())
+            launch = machine.run(request, self.memory(arguments))
         except EmulationFault as fault:
             self.faults.append(self._explained(fault))
             raise self.faults[-1] from None
@@ -153,17 +161,21 @@ class Emulation:
             sys.stdout.write(launch.printed)  # where a GPU's printf goes too
 
     def _explained(self, fault: EmulationFault) -> EmulationFault:
-        """An access to host memory is called that; every other fault is as it was."""
+        """An access to host memory, or to a tensor that is gone, is called that; every other fault is as it was."""
         finding = fault.finding
-        if not self.cuda or finding is None or finding.kind != "out_of_bounds" or finding.address is None:
+        if finding is None or finding.kind != "out_of_bounds" or finding.address is None:
             return fault
-        for found in self.labels.alive():
-            if found.kind == "host" and found.start <= finding.address < found.start + found.size:
-                by = f" by thread {finding.thread} of block {finding.block}"
-                message = f"the kernel touches host memory: {found.name} is on the CPU{by}"
-                failure = replace(fault.failure, kind="host_memory", message=message, hint='put it on the device: .cuda(), or device="cuda"')
-                return EmulationFault(failure, replace(finding, kind="host_memory", message=message))
-        return fault
+        kind, message, hint = "", "", ""
+        host = [found for found in self.labels.alive() if found.kind == "host" and found.start <= finding.address < found.start + found.size] if self.cuda else []
+        gone = self.labels.gone(finding.address)
+        if host:
+            kind, message, hint = "host_memory", f"the kernel touches host memory: {host[0].name} is on the CPU", 'put it on the device: .cuda(), or device="cuda"'
+        elif gone and self.memory().find(finding.address) is None:
+            kind, message, hint = "use_after_free", f"the kernel touches memory that was freed: {gone} is gone", "keep the tensor alive until the last kernel that uses its address has run"
+        if not kind:
+            return fault
+        message = f"{message}, by thread {finding.thread} of block {finding.block}"
+        return EmulationFault(replace(fault.failure, kind=kind, message=message, hint=hint), replace(finding, kind=kind, message=message))
 
 
 class _Patches:
@@ -193,6 +205,9 @@ class _Patches:
         self.set(CuTeDSL._get_dsl().envar, "arch", emulation.arch)  # the environment variable is read only once per process
         self._engine(emulation, runtime)
         self._tensors(emulation)
+        watch_arguments(self.set, emulation.given)
+        if emulation.sanitize:
+            poison_fragments(self.set)
         self._driver(emulation)
         if emulation.cuda:
             self._facade(emulation)
@@ -233,16 +248,17 @@ class _Patches:
                 emulation.loading = None
 
         self.set(compiled, "_load_cuda_library", load_library)
+        unknown = functools.partial(emulation.given, Arguments())  # what the next launch is given, unless its call says so
         for owner in (dsl_executor.JitExecutor, dsl_executor.JitCompiledFunction):
             if "run_compiled_program" in owner.__dict__:
-                self.set(owner, "run_compiled_program", _raising(owner.run_compiled_program, runtime))
+                self.set(owner, "run_compiled_program", _raising(owner.run_compiled_program, runtime, after=unknown))
         if importlib.util.find_spec("tvm_ffi"):
             from workbench.emulator import tvm
 
             def made(function: Any) -> None:
                 emulation.compiled.append(CompiledModule(function.__ptx__ or "", function.__cubin__ or b""))
 
-            tvm.divert(self.set, functools.partial(_raising, runtime=runtime), made, emulation.labels if emulation.cuda else None)
+            tvm.divert(self.set, functools.partial(_raising, runtime=runtime, before=unknown), made, emulation.labels if emulation.cuda else None)
         self.set(dsl_cuda, "get_device_attribute", lambda attribute, device_id=0: emulation.gpu.attribute(int(attribute)) or 0)
 
     def _tensors(self, emulation: Emulation) -> None:
@@ -349,10 +365,11 @@ def _refuse_module(file_path: Any, **_: Any) -> Any:
     raise NotEmulated(f"{file_path}: a function compiled ahead of time carries no PTX, so it is not emulated; compile it in this program (turn the program's compile cache off)")
 
 
-def _raising(plain: Callable[..., Any], runtime: Runtime) -> Callable[..., Any]:
-    """Raises what a callback had to keep, since no Python exception crosses a compiled frame."""
+def _raising(plain: Callable[..., Any], runtime: Runtime, before: Callable[[], None] = lambda: None, after: Callable[[], None] = lambda: None) -> Callable[..., Any]:
+    """Raises what a callback had to keep, since no Python exception crosses a compiled frame; `before` and `after` are called either way."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        before()
         try:
             result = plain(*args, **kwargs)
         except Exception:
@@ -360,6 +377,8 @@ def _raising(plain: Callable[..., Any], runtime: Runtime) -> Callable[..., Any]:
             if pending is not None:
                 raise pending from None
             raise
+        finally:
+            after()
         pending, runtime.pending = runtime.pending, None
         if pending is not None:
             raise pending
@@ -369,11 +388,12 @@ def _raising(plain: Callable[..., Any], runtime: Runtime) -> Callable[..., Any]:
 
 
 @contextmanager
-def emulated(*, arch: str = "sm_80", device: str = "H200", counters: bool = True, step_limit: int = 200_000_000, source_file: str | None = None, cuda: bool = False, strict: bool = True,
+def emulated(*, arch: str = "sm_80", device: str = "H200", counters: bool = True, step_limit: int = 200_000_000, source_file: str | None = None, cuda: bool = False, strict: bool = True, sanitize: bool = False,
              sample: int | None = None, follow: bool = False, limit_s: float | None = None) -> Iterator[Emulation]:  # fmt: skip
     """Run CuTe DSL programs on the CPU for `arch`; raises `EmulationFault` from the launch that went wrong.
 
     With `cuda`, only what was asked for on "cuda" is device memory, and torch.cuda and cuda.bindings answer as on a machine with one GPU `device`.
+    With `sanitize`, fragments in registers are compiled so that reading them before they are written is found (strictness.py).
     With `sample`, so many CTAs of each launch are executed and what they count is scaled to the grid: results are then incomplete, and loads of what was not written are
     allowed. With `follow`, they are followed in time and through L1 (`Launch.paced`). `limit_s` ends a launch that takes longer.
     Without `strict`, reading shared memory that nothing wrote is advice, not an error: kernels do it in tiles that stick out, and drop what they read.
@@ -383,7 +403,7 @@ def emulated(*, arch: str = "sm_80", device: str = "H200", counters: bool = True
     known = devices.find(device)
     limits = DeviceLimits(name=device, shared_bytes_per_block=SHARED_LIMITS.get(arch, 232_448), sms=known.sms, shared_bytes_per_sm=known.shared_bytes_per_sm,
                           threads_per_sm=known.threads_per_sm, l2_bytes=known.l2_bytes, blocks_per_sm=known.blocks_per_sm)  # fmt: skip
-    emulation = Emulation(arch, limits, VirtualGpu(known, arch), counters, step_limit, source_file, cuda, strict, sample, follow, limit_s)
+    emulation = Emulation(arch, limits, VirtualGpu(known, arch), counters, step_limit, source_file, cuda, strict, sanitize=sanitize, sample=sample, follow=follow, limit_s=limit_s)
     patches = _Patches()
     with tempfile.TemporaryDirectory(prefix="cutegen-") as folder:
         _ACTIVE.append(emulation)

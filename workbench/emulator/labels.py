@@ -20,6 +20,8 @@ class Label:
     kind: str  # "cuda", "pinned" or "host"
     name: str
     reference: Any
+    start: int = 0
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Labels:
             return
         if len(self._labels) > self._purge_at:
             self._purge()
-        self._labels[storage._cdata] = Label(kind, describe(tensor), StorageWeakRef(storage))
+        self._labels[storage._cdata] = Label(kind, describe(tensor), StorageWeakRef(storage), storage.data_ptr(), storage.nbytes())
 
     def drop(self, tensor: torch.Tensor) -> None:
         """Take the label away: an ordinary CPU tensor again."""
@@ -70,6 +72,10 @@ class Labels:
             if storage is not None:
                 found.append(Range(storage.data_ptr(), storage.nbytes(), label.kind, label.name))
         return found
+
+    def gone(self, address: int) -> str | None:
+        """The name of a labelled storage that held `address` until nothing held it any more."""
+        return next((label.name for label in self._labels.values() if label.start <= address < label.start + label.size and label.reference.expired()), None)
 
     def _purge(self) -> None:
         self._labels = {key: label for key, label in self._labels.items() if not label.reference.expired()}

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from workbench.emulator.views import Arguments, View, merged
 from workbench.records import Failure, Finding
+
+NEAR = 1 << 20  # bytes from a tensor argument within which an address is told as an index of it
 
 
 SYSTEM_SHARED = 1024  # bytes of shared memory that the system takes of every CTA (CUDA C++ programming guide, compute capability 8.x and 9.0)
@@ -63,6 +66,7 @@ class GridRequest:
     sample: int | None = None  # execute only so many CTAs (whole clusters), spread over the grid, and scale what is counted
     follow: bool = False  # follow warps in time and loads through L1
     limit_s: float | None = None  # of the clock on the wall, for the interpreter
+    sanitize: bool = False  # every CTA on the interpreter, which finds more
     strict_shared: bool = True  # whether reading shared memory that nothing wrote ends the launch, or is only noted
 
 
@@ -76,6 +80,8 @@ class Allocation:
     writable: bool
     data: np.ndarray
     written: np.ndarray | None = None  # per byte, only where the allocation began uninitialised
+    views: tuple[View, ...] = ()  # the launch's tensors that lie in it
+    narrow: bool = False  # whether only what they reach may be touched
 
     @property
     def end(self) -> int:
@@ -88,6 +94,7 @@ class GlobalMemory:
     """The global memory that a launch may touch; every access is checked against it."""
 
     allocations: list[Allocation] = field(default_factory=list)
+    arguments: Arguments = field(default_factory=Arguments)
     _starts: list[int] = field(default_factory=list)
 
     def register(self, address: int, size: int, name: str, *, writable: bool = True, written: np.ndarray | None = None) -> None:
@@ -99,7 +106,7 @@ class GlobalMemory:
             return
         data = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
         kept = [a for a in self.allocations if not (address <= a.start and a.end <= address + size)]
-        kept.append(Allocation(address, size, name, writable, data, written))
+        kept.append(Allocation(address, size, name, writable, data, written, *self.arguments.of_range(address, size)))
         self.allocations = sorted(kept, key=lambda a: a.start)
         self._starts = [a.start for a in self.allocations]
 
@@ -110,13 +117,31 @@ class GlobalMemory:
             return self.allocations[at]
         return None
 
+    def ranges(self) -> list[tuple[int, int, Allocation]]:
+        """(start, end, allocation) of all that may be touched, gaps between the rows of a slice included."""
+        return [(max(low, a.start), min(high, a.end), a) for a in self.allocations for low, high in (merged(a.views) if a.narrow else [(a.start, a.end)])]
+
+    @property
+    def gaps(self) -> bool:
+        """Whether `ranges` includes what no tensor reaches."""
+        return any(a.narrow and not all(view.dense for view in a.views) for a in self.allocations)
+
     def nearest(self, address: int) -> str:
-        """A phrase that says where `address` lies with respect to the closest allocation."""
+        """A phrase that says where `address` lies with respect to the closest allocation, and as an index of the closest tensor of the launch."""
         if not self.allocations:
             return "no tensor is registered"
-        best = min(self.allocations, key=lambda a: min(abs(address - a.start), abs(address - a.end)))
+        best = min(self.allocations, key=lambda a: 0 if a.start <= address < a.end else min(abs(address - a.start), abs(address - a.end)))
         if address >= best.end:
-            return f"{address - best.end} bytes past the end of {best.name} ({best.size} bytes)"
-        if address < best.start:
-            return f"{best.start - address} bytes before the start of {best.name} ({best.size} bytes)"
-        return f"byte {address - best.start} of {best.name} ({best.size} bytes)"
+            place = f"{address - best.end} bytes past the end of {best.name} ({best.size} bytes)"
+        elif address < best.start:
+            place = f"{best.start - address} bytes before the start of {best.name} ({best.size} bytes)"
+        else:
+            place = f"byte {address - best.start} of {best.name} ({best.size} bytes)"
+        return place + self._index(address, best)
+
+    @staticmethod
+    def _index(address: int, best: Allocation) -> str:
+        if not best.views:
+            return ""
+        view = min(best.views, key=lambda v: 0 if v.low <= address < v.high else min(abs(address - v.low), abs(address - v.high + 1)))
+        return f", {view.place(address)}" if view.low - NEAR < address < view.high + NEAR else ""

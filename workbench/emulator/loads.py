@@ -12,6 +12,7 @@ from workbench.emulator.launch import Allocation
 from workbench.emulator.printing import store_param
 from workbench.emulator.ptx import Instruction, Mem, Name, Reg, Vec
 from workbench.emulator.state import CONST_WINDOW, LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, Batch, Lanes, Value
+from workbench.emulator.views import missed
 
 SPACES = ("global", "shared", "local", "param", "const")
 
@@ -26,6 +27,8 @@ def address(operand: Mem, space: str) -> Any:
 
         def read(b: Batch, i: Lanes) -> Value:
             value = b.read(name, i)
+            if narrow and value.dtype == np.uint32:
+                return (value.astype(np.int64) + offset) & 0xFFFF_FFFF  # 32-bit addresses wrap around
             value = value.astype(np.int64) if narrow or value.dtype != np.uint64 else value.view(np.int64)
             return value + offset if offset else value
 
@@ -65,6 +68,7 @@ def global_allocation(b: Batch, i: Lanes, where: Any, size: int, write: bool, in
     low, high = int(where.min()), int(where.max())
     found = b.memory.find(low)
     if found is not None and high + size <= found.end:
+        _within_views(found, b, i, where, size, write, ins)
         return [(_writable(found, b, i, where, write, ins), slice(None))]
     parts = []
     left = np.ones(len(where), dtype=bool)
@@ -77,9 +81,22 @@ def global_allocation(b: Batch, i: Lanes, where: Any, size: int, write: bool, in
             raise b.fault("out_of_bounds", f"{verb} {size} bytes is out of bounds: {b.memory.nearest(int(where[at]))}", ins.line, lane, int(where[at]),
                           hint="guard the access with the tensor's true extent (predication), odd sizes included")  # fmt: skip
         inside = left & (where >= found.start) & (where + size <= found.end)
-        parts.append((_writable(found, b, i, where, write, ins), np.nonzero(inside)[0]))
+        pick = np.nonzero(inside)[0]
+        _within_views(found, b, b.all_lanes(i)[pick], where[pick], size, write, ins)
+        parts.append((_writable(found, b, i, where, write, ins), pick))
         left &= ~inside
     return parts
+
+
+def _within_views(found: Allocation, b: Batch, i: Lanes, where: Any, size: int, write: bool, ins: Instruction) -> None:
+    """Fault on an access inside a storage of which the launch got only a part, outside that part."""
+    if not found.narrow:
+        return
+    bad = missed(found.views, where, size)
+    if bad.any():
+        at, lane = _first(bad, b, i)
+        raise b.fault("out_of_bounds", f"{'write' if write else 'read'} of {size} bytes is out of bounds of the tensor, inside its storage: {b.memory.nearest(int(where[at]))}", ins.line, lane, int(where[at]),
+                      hint="the tensor is a slice of a larger one: guard the access with its own extents, and use its own strides")  # fmt: skip
 
 
 def _writable(found: Allocation, b: Batch, i: Lanes, where: Any, write: bool, ins: Instruction) -> Allocation:
@@ -95,6 +112,8 @@ def read_global(b: Batch, i: Lanes, where: Any, size: int, vector: int, ins: Ins
     for found, pick in global_allocation(b, i, where, size * vector, False, ins):
         _check_written(b, i, where[pick], found, size * vector, ins, pick)
         offset = where[pick] - found.start
+        if b.races is not None:
+            b.races.load_global(b, b.all_lanes(i)[pick], found, offset, size * vector, ins)
         if (found.start % size) == 0 and found.size >= size:
             view = found.data[: found.size // size * size].view(kind)
             index = offset // size
@@ -128,6 +147,9 @@ def write_global(b: Batch, i: Lanes, where: Any, values: list[Any], size: int, i
         offset = where[pick] - found.start
         view = found.data[: found.size // size * size].view(kind)
         index = offset // size
+        if b.races is not None:
+            together = np.stack([np.broadcast_to(value, where.shape)[pick].astype(kind) for value in values], axis=1)
+            b.races.store_global(b, b.all_lanes(i)[pick], found, offset, size * len(values), ins, together.view(np.uint8))
         for n, value in enumerate(values):
             view[index + n] = value[pick] if isinstance(value, np.ndarray) and value.ndim else value
         if found.written is not None:
@@ -170,7 +192,7 @@ def read_shared(b: Batch, i: Lanes, where: Any, size: int, vector: int, ins: Ins
             message = f"read of shared memory that nothing wrote, at offset {int(where[bad]) + n * size}"
             if b.request.strict_shared:
                 raise b.fault("uninitialised", message, ins.line, lane, int(where[bad]), hint="a missing store or barrier, or a copy that is not complete")
-            b.notice("uninitialised", message, ins.line, lane)
+            b.notice("uninitialised", message, ins.line, lane, int(where[bad]))
         out[:, n] = view[index + n]
     if b.races is not None:
         b.races.load(b, b.all_lanes(i), at, size * vector, ins)
@@ -345,6 +367,8 @@ def copy_async(ins: Instruction) -> Fn:
         b.count_memory(ins, "shared", lanes, into, size, True)
         at = _shared_index(b, lanes, into, size, True, ins)
         words = at[:, None] // 4 + np.arange(size // 4)
+        if b.races is not None:
+            b.races.issue(b, lanes, at, size, ins)
         b.shared_written.view(np.uint32)[words] = IN_FLIGHT * 0x01010101
 
         def finish(pick: Any) -> None:
@@ -396,6 +420,8 @@ def atomic(ins: Instruction) -> Fn:
         reader(b, lanes, at, size, 1, ins)
         key = at if place != "shared" else at + b.cta[lanes] * (1 << 32)
         rank = _ranks(key)
+        if b.races is not None:
+            _note_atomic(b, lanes, at, place, size, rank, ins)
         for turn in range(int(rank.max()) + 1):
             now = np.nonzero(rank == turn)[0]
             before = _as_values(reader(b, lanes[now], at[now], size, 1, ins)[:, 0], kind, values.dtype)
@@ -406,6 +432,16 @@ def atomic(ins: Instruction) -> Fn:
             put(b, i, _as_bits(old, kind, size))
 
     return run
+
+
+def _note_atomic(b: Batch, lanes: Any, at: Any, place: str, size: int, rank: Any, ins: Instruction) -> None:
+    """Tell the races of an atomic; `rank` is each lane's turn at its address."""
+    assert b.races is not None
+    if place == "shared":
+        b.races.atomic(b, lanes, _shared_index(b, lanes, at, size, True, ins), size, ins)
+        return
+    for found, pick in global_allocation(b, lanes, at, size, True, ins):
+        b.races.record.atomic(b, b.races, lanes[pick], found, at[pick] - found.start, size, rank[pick], ins)
 
 
 def _as_values(raw: Any, kind: str, dtype: Any) -> Any:

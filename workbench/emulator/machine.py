@@ -15,19 +15,41 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator import alu, cluster, deferred, fp8, integers, loads, matrix, mbarrier, pace, printing, races, tensormap, tma, warp, wgmma
+from workbench.emulator import (  # fmt: skip
+    alu,
+    cluster,
+    deferred,
+    fp8,
+    integers,
+    loads,
+    matrix,
+    mbarrier,
+    pace,
+    printing,
+    races,
+    tensormap,
+    tma,
+    waits,
+    warp,
+    wgmma,
+)
 from workbench.emulator.alu import Fn, Unknown
 from workbench.emulator.compiled.choice import Native, Turn
 from workbench.emulator.compiled.stop import Stop
 from workbench.emulator.counters import Counting
+from workbench.emulator.deadlock import deadlock
+from workbench.emulator.divergence import barrier_completed, threads_ended
+from workbench.emulator.global_races import Record
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.ptx import Imm, Instruction, Kernel, Reg, parse
 from workbench.emulator.state import BARRIER_WAIT, Batch, Lanes
 from workbench.emulator.turns import Turns
+from workbench.emulator.unwritten import Unwritten
 from workbench.records import Failure, Finding, Launch
 
 BATCH_LANES = 16_384
 CHECKED_CTAS = 4  # of a counted launch, which the interpreter runs and looks for races in, before compiled code takes over
+PATIENCE_S = 1.0  # that the interpreter takes to look for races in a kernel with atomics, whose CTAs cannot be split
 DESCRIPTOR_BYTES = 128
 MOST_STALLS = 64  # times that every waiting try_wait gives up with no phase completed in between, before that is a deadlock
 BARRIERS = 16  # named barriers of a CTA (PTX ISA, barrier)
@@ -62,6 +84,16 @@ def _patient() -> bool:
     return False
 
 
+class _Patience:
+    """Whether to leave a batch that could run on compiled code: not within the first seconds, in which the interpreter looks for races."""
+
+    def __init__(self, impatient: Callable[[], bool]) -> None:
+        self.impatient, self.until = impatient, time.perf_counter() + PATIENCE_S
+
+    def __call__(self) -> bool:
+        return time.perf_counter() > self.until and self.impatient()
+
+
 def _nothing(ins: Instruction) -> Fn:
     return lambda b, i: None
 
@@ -80,6 +112,13 @@ FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
     "fence": _fence, "tensormap": tensormap.operation,
     **dict.fromkeys(("setmaxnreg", "membar", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "discard", "pragma"), _nothing),
 }  # fmt: skip
+
+
+def _operand(b: Batch, ins: Instruction, at: int, idx: Lanes) -> Any:
+    """A number that a barrier is given, one for all lanes or one each; 0 where it is not."""
+    operand = ins.operands[at] if len(ins.operands) > at else None
+    value = b.read(operand.name, idx) if isinstance(operand, Reg) else operand.value if isinstance(operand, Imm) else 0
+    return np.asarray(value).astype(np.int64)
 
 
 class Machine:
@@ -106,7 +145,10 @@ class Machine:
         total = request.grid[0] * request.grid[1] * request.grid[2]
         padded = -(-request.block[0] * request.block[1] * request.block[2] // 32) * 32
         together = request.cluster[0] * request.cluster[1] * request.cluster[2]
-        step = max(1, BATCH_LANES // (padded * together)) * together  # whole clusters
+        lanes = BATCH_LANES
+        if counting.enabled and program.race_plan.asynchronous:
+            lanes = min(lanes, races.most_ctas(program.race_plan, kernel.shared_bytes + request.dynamic_shared_bytes, padded) * padded)
+        step = max(1, lanes // (padded * together)) * together  # whole clusters
         order = _by_cluster(request) if together > 1 else None
         printed: list[str] = []
         notices: dict[tuple[str, int | None], Finding] = {}
@@ -121,7 +163,12 @@ class Machine:
         if request.sample is not None or request.follow:
             return self._sampled(kernel, program, request, memory, counting, order, symbols)
         turn = Turn(self.native, kernel, request, self.limits, memory, symbols, counting, step)
-        checked = bool(turn.open and program.race_unit and counting.enabled and not program.ordered)  # races are looked for in the first CTAs at least
+        if request.sanitize:  # what only the interpreter looks for, in every CTA
+            turn.code, turn.open = None, False
+        checked = turn.open and counting.enabled and (not program.ordered or total <= step)  # races are looked for in the first CTAs at least, or in all
+        few = step if program.ordered else min(step, CHECKED_CTAS)
+        looking = (program.race_plan, Record(request, program.race_plan.everywhere)) if counting.enabled else None
+        patience = _Patience(turn.impatient) if program.ordered else _patient
         first = 0
         with np.errstate(all="ignore"):
             while first < total:
@@ -132,10 +179,10 @@ class Machine:
                     break
                 if not first:
                     turn.keep()
-                count = min(step if first or not checked else min(step, CHECKED_CTAS), total - first)
+                count = min(step if first or not checked else few, total - first)
                 batch = Batch(kernel, request, self.limits, memory, first, count, order)
-                batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, room, async_proxy=program.async_proxy, race_unit=program.race_unit)
-                if not program.execute(batch, turn.impatient if first or not checked else _patient):
+                batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, room, async_proxy=program.async_proxy, races=looking)
+                if not program.execute(batch, turn.impatient if first or not checked else patience):
                     turn.undo()
                     continue
                 turn.settled()
@@ -179,7 +226,8 @@ class Machine:
         elif any(extent % part for extent, part in zip(request.grid, request.cluster, strict=True)):
             problem = f"grid {request.grid} is no multiple of the cluster {request.cluster}"
         if problem:
-            raise EmulationFault(Failure(stage="launch", kind="bad_launch", message=problem, line=line))
+            finding = Finding(kind="bad_launch", severity="error", message=problem, line=line, kernel=kernel.name)
+            raise EmulationFault(Failure(stage="launch", kind="bad_launch", message=problem, line=line), finding)
 
 
 def _by_cluster(request: GridRequest) -> np.ndarray:
@@ -248,10 +296,12 @@ class _Program:
                 leaders.add(n)  # lanes that wait run it again
         self.starts = sorted(leader for leader in leaders if leader <= count)
         self.end_of = {start: self.starts[n + 1] for n, start in enumerate(self.starts[:-1])}
-        self.code = [self._decode(ins) for ins in self.instructions]
+        watch = waits.Watch(self.instructions)
+        self.code = [watch.wrap(ins, self._decode(ins)) for ins in self.instructions]
         self.async_proxy = any(ins.opcode == "wgmma" or (ins.opcode == "cp" and "bulk" in ins.mods and ".global.shared" in ins.text) for ins in self.instructions)
-        self.race_unit = races.unit_of(self.instructions)
+        self.race_plan = races.plan_of(self.instructions)
         self.ordered = any(ins.opcode in ("atom", "red") for ins in self.instructions)  # what comes out may depend on which CTAs run together
+        self.unwritten = Unwritten(kernel, self.starts)
         self.polls = {n: mbarrier.Poll(ins) for n, ins in enumerate(self.instructions) if _parks(ins)}
         self.steps: list[pace.Step] | None = None  # for following, made when it is asked for
 
@@ -272,6 +322,7 @@ class _Program:
         """Run one batch of CTAs to the end; False when `impatient` says to leave it."""
         end = len(self.instructions)
         b.pc[~b.alive] = end
+        self.unwritten.begin(b)
         steps, turns = 0, Turns()
         while True:
             runnable = b.alive & (b.waiting < 0)
@@ -301,13 +352,20 @@ class _Program:
         for n in range(start, stop):
             ins = self.instructions[n]
             active = idx
+            watch = self.unwritten.steps[n] if b.garbage or b.garbage_stored else None
+            if watch is not None:
+                watch.guard(b, idx)
             if ins.guard is not None and ins.opcode not in ENDS and n not in self.polls:
                 active = self._guarded(b, ins, idx)
                 if active is not None and len(active) == 0:
                     continue
             b.counting.executed(n, b.lanes if active is None else len(active))
             try:
+                if watch is not None and not watch.late:
+                    watch.follow(b, active)
                 self.code[n](b, active)
+                if watch is not None and watch.late:
+                    watch.follow(b, active)
             except MISFITS as error:
                 raise self._misfit(b, ins, error) from error
             if pace is not None:
@@ -356,6 +414,7 @@ class _Program:
         elif ins.opcode in ("ret", "exit"):
             self._jump(b, taken, len(self.instructions))
             b.alive[b.all_lanes(taken)] = False
+            threads_ended(b, b.all_lanes(taken), self.instructions)
         elif ins.opcode == "trap":
             raise b.fault("trap", "the kernel executed a trap (a failed assertion)", ins.line, int(b.all_lanes(taken)[0]))
         elif ins.opcode in ("bar", "barrier"):
@@ -377,6 +436,8 @@ class _Program:
             poll.put(b, lanes[on], ready[on])
             if b.pace is not None:
                 b.pace.waited(lanes[ready], index[ready])
+        if b.races is not None and ready.any():
+            b.races.clocks.leave(index[ready], lanes[ready])
         b.timed_out[lanes] = False
         parked = lanes[~on]
         b.pc[parked], b.waiting[parked], b.waiting_line[parked], b.waiting_for[parked] = n, BARRIER_WAIT, ins.line or 0, index[~on]
@@ -389,20 +450,25 @@ class _Program:
             if "red" in ins.mods:
                 raise b.fault("unknown_instruction", f"the emulator does not know `{ins.text}`", ins.line, stage="launch")
             return
-        number = int(ins.operands[0].value) if ins.operands and isinstance(ins.operands[0], Imm) else 0
-        if ins.operands and isinstance(ins.operands[0], Reg):
-            number = int(np.max(b.read(ins.operands[0].name, idx)))
-        if number >= BARRIERS:
-            raise b.fault("bad_barrier", f"barrier {number}: a CTA has {BARRIERS}, numbered from 0", ins.line, int(b.all_lanes(idx)[0]))
-        count = int(ins.operands[1].value) if len(ins.operands) > 1 and isinstance(ins.operands[1], Imm) else 0
         lanes = b.all_lanes(idx)
+        numbers, counts = (_operand(b, ins, at, idx) for at in (0, 1))
+        for number in np.unique(numbers):  # warps may come to one instruction for barriers of their own
+            mine = lanes if not numbers.ndim else lanes[numbers == number]
+            self._arrive_at(b, ins, mine, int(number), counts if not counts.ndim else counts[numbers == number] if numbers.ndim else counts)
+        self._complete(b)
+
+    @staticmethod
+    def _arrive_at(b: Batch, ins: Instruction, lanes: Any, number: int, count: Any) -> None:
+        if not 0 <= number < BARRIERS:
+            raise b.fault("bad_barrier", f"barrier {number}: a CTA has {BARRIERS}, numbered from 0", ins.line, int(lanes[0]))
+        if b.races is not None:
+            b.races.clocks.arrive(lanes, b.cta, number)
         if "arrive" in ins.mods:
             np.add.at(b.arrived, (b.cta[lanes], number), 1)
         else:
             b.waiting[lanes] = number
             b.waiting_line[lanes] = ins.line or 0
-        b.barrier_count[np.unique(b.cta[lanes]), number] = count
-        self._complete(b)
+        b.barrier_count[b.cta[lanes], number] = count
 
     def _complete(self, b: Batch) -> bool:
         """Release every barrier whose CTA has all its threads there (exited threads no longer count)."""
@@ -417,10 +483,11 @@ class _Program:
             done = (here >= expected) & (here > 0)
             if done.any():
                 free = at & done[b.cta]
+                barrier_completed(b, free, self.instructions)
                 b.waiting[free] = -1
                 b.arrived[done, number] = 0
                 if b.races is not None:
-                    b.races.epoch[done] += 1
+                    b.races.clocks.complete(np.nonzero(free)[0], b.cta, int(number), done)
                 if b.pace is not None:
                     b.pace.met(free)
                 progressed = True
@@ -435,23 +502,4 @@ class _Program:
             b.timed_out |= stuck
             b.waiting[stuck] = -1
             return
-        if stuck.any():
-            raise self._mbarrier_deadlock(b, stuck)
-        lane = int(np.argmax(b.waiting >= 0))
-        cta = b.cta[lane]
-        mine = (b.cta == cta) & (b.waiting >= 0)
-        places = sorted({int(line) for line in b.waiting_line[mine]})
-        exited = int(((b.cta == cta) & ~b.alive & (b.thread < b.threads)).sum())
-        message = f"barrier deadlock: {int(mine.sum())} threads wait at line{'s' if len(places) > 1 else ''} {', '.join(map(str, places))} and {exited} have exited; the barrier can never complete"
-        raise b.fault("barrier_deadlock", message, places[0] or None, lane, hint="every thread of the CTA must reach the same barrier: no barrier inside a branch that only some threads take")
-
-    @staticmethod
-    def _mbarrier_deadlock(b: Batch, stuck: Any) -> EmulationFault:
-        lane = int(np.argmax(stuck))
-        mine = stuck & (b.cta == b.cta[lane])
-        word = int(b.waiting_for[lane])
-        arrivals, expected, left, parity = (int(field[0]) for field in mbarrier.fields(b.shared.view(np.int64)[word : word + 1]))
-        lacks = f"{arrivals} of {expected} arrivals" + (f" and {left} bytes" if left else "")
-        lines = sorted({int(line) for line in b.waiting_line[mine]})
-        message = f"mbarrier deadlock: {int(mine.sum())} threads wait at line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}; the mbarrier at offset {word * 8 % b.shared_bytes} lacks {lacks} in its phase of parity {parity}"
-        return b.fault("mbarrier_deadlock", message, lines[0] or None, lane, hint="compare the parity waited for, the arrival count, and the bytes that expect_tx announces with those that the copies bring")
+        raise deadlock(b)

@@ -42,13 +42,17 @@ def _places(b: Batch, lanes: Any, where: Any, ins: Instruction, *, write: bool =
             at = int(np.argmax(new))
             raise b.fault("mbarrier_uninitialised", f"an mbarrier at offset {int(where[at])} of shared memory is used, but was never initialised", ins.line, int(lanes[at]), int(where[at]),
                           hint="mbarrier_init by one thread, then mbarrier_init_fence and a barrier, before the first use")  # fmt: skip
+        if b.races is not None:
+            b.races.barrier_used(b, lanes, index, ins)
     return index
 
 
-def _apply(b: Batch, lanes: Any, index: Any, arrivals: Any, tx: Any, ins: Instruction) -> None:
-    """Count arrivals and bytes (expected: positive, arrived: negative), one word after the other, and complete phases."""
+def _apply(b: Batch, lanes: Any, index: Any, arrivals: Any, tx: Any, ins: Instruction, clock: Any = None) -> None:
+    """Count arrivals and bytes (expected: positive, arrived: negative), one word after the other, and complete phases; `clock`: of the copy that brings the bytes, None for threads."""
     if b.pace is not None:
         b.pace.arrived(lanes, index, ins)
+    if b.races is not None:
+        b.races.clocks.give(index, lanes, clock)
     words = b.shared.view(np.int64)
     unique, inverse = np.unique(index, return_inverse=True)
     added, bytes_ = np.zeros(len(unique), dtype=np.int64), np.zeros(len(unique), dtype=np.int64)
@@ -59,19 +63,21 @@ def _apply(b: Batch, lanes: Any, index: Any, arrivals: Any, tx: Any, ins: Instru
     over = pending < 0
     if over.any():
         first = int(np.argmax(over[inverse]))
-        raise b.fault("mbarrier_overrun", f"an mbarrier that expects {int(expected[over][0])} arrivals a phase got {int(-pending[over][0])} more", ins.line, int(lanes[first]),
+        raise b.fault("mbarrier_overrun", f"an mbarrier that expects {int(expected[over][0])} arrivals a phase got {int(-pending[over][0])} more", ins.line, int(lanes[first]), int(index[first]) * 8 % b.shared_bytes,
                       hint="compare the arrival count of mbarrier_init with the threads that arrive")  # fmt: skip
     done = (pending == 0) & (left == 0)
     words[unique] = _word(np.where(done, expected, pending), expected, left, parity ^ done)
     if done.any():
         b.stalls = 0
+        if b.races is not None:
+            b.races.clocks.publish(unique[done])
         woken = (b.waiting == BARRIER_WAIT) & np.isin(b.waiting_for, unique[done])
         b.waiting[woken] = -1
 
 
-def complete_tx(b: Batch, lanes: Any, where: Any, count: Any, ins: Instruction) -> None:
-    """Bytes of an asynchronous copy have arrived."""
-    _apply(b, lanes, _places(b, lanes, where, ins), np.zeros(len(lanes), dtype=np.int64), -count, ins)
+def complete_tx(b: Batch, lanes: Any, where: Any, count: Any, ins: Instruction, clock: Any = None) -> None:
+    """Bytes of an asynchronous copy have arrived; `clock`: what its issuer had seen and done (races)."""
+    _apply(b, lanes, _places(b, lanes, where, ins), np.zeros(len(lanes), dtype=np.int64), -count, ins, clock)
 
 
 def operation(ins: Instruction) -> Fn:
@@ -100,6 +106,8 @@ def _init(ins: Instruction) -> Fn:
         b.shared.view(np.int64)[index] = _word(expected, expected, np.int64(0), np.int64(0))
         b.shared_written.view(np.uint64)[index] = np.uint64(0x0101010101010101)
         b.barriers[index] = 1
+        if b.races is not None:
+            b.races.barrier_made(lanes, index, ins)
 
     return run
 
@@ -189,8 +197,10 @@ def _test(ins: Instruction) -> Fn:
     poll = Poll(ins)
 
     def run(b: Batch, i: Lanes) -> None:
-        ready = poll.ready(b, i)[0]
+        ready, index = poll.ready(b, i)
         poll.put(b, i, ready)
+        if b.races is not None:
+            b.races.clocks.leave(index[ready], b.all_lanes(i)[ready])
         if not ready.all():
             finish_arrivals(b)  # a loop of test_wait must end
 
@@ -207,6 +217,8 @@ def arrive_after_copies(ins: Instruction) -> Fn:
         lanes, at = _lanes_at(where, b, i)
         index = _places(b, lanes, at, ins)
         b.copies.wait(lanes, None)
+        if b.races is not None and not arrivals:
+            b.races.clocks.give(index, lanes)
         if arrivals:
             _apply(b, lanes, index, np.ones(len(lanes), dtype=np.int64), np.zeros(len(lanes), dtype=np.int64), ins)
 

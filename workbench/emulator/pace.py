@@ -29,7 +29,7 @@ WARP = 32
 ARITHMETIC, DOUBLE, INTEGER, SPECIAL, CONVERT, EXCHANGE = 4, 16, 5, 23, 8, 24
 SHARED, L1_HIT, BEYOND, TMA_LATENCY, ATOMIC, BARRIER = 30, 40, 560, 700, 600, 20
 MMA, WGMMA_START = 33, 32
-ALL = slice(None)
+ALL: Any = slice(None)
 WAITING = ("mbarrier", "wgmma", "bar", "barrier", "fence", "membar", "atom", "red")
 UNROLLED = 4  # turns of a plain loop that ptxas schedules together (inferred)
 FREE = ("mov", "cvta", "pragma", "prefetch", "prefetchu", "discard", "setmaxnreg", "griddepcontrol")  # ptxas folds them, or nothing waits for them
@@ -151,8 +151,8 @@ class Pace:
     def enter(self, start: int, idx: Any) -> None:
         """These lanes begin the basic block at `start`. A few turns of an innermost loop with no barrier or wait count as one block: ptxas unrolls it."""
         loop = self.loops.get(start, -1)
-        here = ALL if idx is None else np.unique(idx // WARP)
-        same = loop >= 0 and loop == self.loop and (here is self.here or np.array_equal(here, self.here))
+        here: Any = ALL if idx is None else np.unique(idx // WARP)
+        same = loop >= 0 and loop == self.loop and (here is self.here or (here is not ALL and self.here is not ALL and np.array_equal(here, self.here)))
         self.turns = 0 if not same else self.turns + (start == loop)
         self.loop, self.here = loop, here
         if same and (start != loop or self.turns % UNROLLED):

@@ -27,13 +27,14 @@ def emulated(*, device: str = "H200", arch: str | None = None, counters: bool = 
     """Run CuTe DSL programs as on a machine with one GPU `device`: torch tensors on "cuda", streams, events, cuda.bindings, with no GPU.
 
     `arch` is what CuTe DSL compiles for (default: the device's own). Every launch is checked; one that goes wrong raises `EmulationFault` with the
-    source line. With `sanitize`, so does reading shared memory that nothing wrote, which is advice otherwise. The value has `launches`, `findings` and `faults`. Raises `UserError` for an unknown device or when an emulation is active.
+    source line. With `sanitize`, so does reading shared memory that nothing wrote, which is advice otherwise, and fragments in registers are compiled so that
+    using one before it is written is found. The value has `launches`, `findings` and `faults`. Raises `UserError` for an unknown device or when an emulation is active.
     """
     known = devices.find(device)
     chosen = EXACT.get(arch or "", arch) or known.arch
     if not chosen.startswith("sm_") or chosen not in hook.SHARED_LIMITS:
         raise UserError(f"no architecture is called {arch!r}; there are: {', '.join(hook.SHARED_LIMITS)}")
-    with hook.emulated(arch=chosen, device=known.name, counters=counters, cuda=True, strict=sanitize) as emulation:
+    with hook.emulated(arch=chosen, device=known.name, counters=counters, cuda=True, strict=sanitize, sanitize=sanitize) as emulation:
         yield emulation
 
 

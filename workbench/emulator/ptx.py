@@ -92,7 +92,7 @@ _TOKEN_FLOAT = re.compile(r"0[fF]([0-9a-fA-F]{8})$")
 _TOKEN_DOUBLE = re.compile(r"0[dD]([0-9a-fA-F]{16})$")
 DSL_PACKAGE = "nvidia_cutlass_dsl"  # in the path of every file of CuTe DSL: such lines are its callers'
 _WORD = re.compile(r"(?<![\w$%.])[A-Za-z_$][\w$]*")
-_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*?inlined_at\s+(\d+)\s+(\d+))?")
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*?inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
 
 
 def _operand(text: str) -> object:
@@ -172,6 +172,7 @@ class _Parser:
         self.kernel: Kernel | None = None
         self.line: int | None = None
         self.file = ""
+        self.place: tuple[int, str] | None = None  # the newest line and file that stands for more than the whole function
         self.scopes: list[int] = []
         self.locals: list[dict[str, str]] = []  # of each scope: registers declared without a %, as inline assembly does
         self.scope_count = 0
@@ -246,13 +247,16 @@ class _Parser:
         return f"{name}@{self.scopes[-1]}" if len(self.scopes) > 1 else name
 
     def _loc(self, text: str) -> None:
+        """Inside inline assembly, which has a scope of its own, the compiler counts the lines of the assembly on from the source line: those are not lines of the file."""
         match = _LOC.match(text)
-        if not match:
+        if not match or len(self.scopes) > 1:
             return
-        for file, line in ((match[1], match[2]), (match[3], match[4])):  # the innermost first, then its caller
+        for file, line, column in ((match[1], match[2], match[3]), (match[4], match[5], match[6])):  # the innermost first, then its caller
             name = self.module.files.get(int(file), "") if file else None
             if name is not None and int(line) and (name == self.source_file if self.source_file else DSL_PACKAGE not in name):
                 self.line, self.file = int(line), name
+                if int(column):
+                    self.place = int(line), name
                 return
 
     def _entry(self, text: str) -> None:
@@ -261,6 +265,7 @@ class _Parser:
         assert head is not None
         self.kernel = Kernel(head[1])
         self.line, self.file = None, ""
+        self.place = None
         for param in _split(match[2]) if match else []:
             found = re.search(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr[^%]*?\s)?([\w$]+)(?:\[(\d+)\])?\s*$", param.strip())
             if found:
@@ -322,10 +327,11 @@ class _Parser:
                 operands.append(Vec(tuple(_operand(item) for item in part.split("|"))))
             else:
                 operands.append(_operand(part.lstrip("!")) if not part.strip().startswith("!") else ("not", _operand(part.strip()[1:])))
+        line, file = self.place if opcode in ("atom", "red") and self.place else (self.line, self.file)  # CuTe DSL gives atomics the function's own line; their addresses have the right one
         if opcode == "bra":
             label = operands[0].name if isinstance(operands[0], Name) else str(operands[0])
             operands = [Name(f"{label}@{self.scopes[-1]}" if len(self.scopes) > 1 else label), Name(label)]
-        self.kernel.instructions.append(Instruction(opcode, tuple(m for mod in mods for m in mod.split("::")[:1] if m), tuple(operands), guard, negated, self.line, text, file=self.file))
+        self.kernel.instructions.append(Instruction(opcode, tuple(m for mod in mods for m in mod.split("::")[:1] if m), tuple(operands), guard, negated, line, text, file=file))
 
 
 def _inside_instruction(current: str) -> bool:

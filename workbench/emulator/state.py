@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from workbench.emulator.deferred import Copy, Queue
+from workbench.emulator.global_races import Record
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.proxies import TensorMaps
 from workbench.emulator.ptx import Kernel
-from workbench.emulator.races import Races
+from workbench.emulator.races import Plan, Races
+from workbench.emulator.waits import Products
 from workbench.records import Failure, Finding, Stage
 
 WARP = 32
@@ -60,6 +62,9 @@ class Batch:
         self.local = np.zeros(self.lanes * self.local_stride, dtype=np.uint8)
         self.special = self._special(bx, by)
         self.pace: Any = None  # follows the warps in time (pace.py)
+        self.garbage: dict[str, Any] = {}  # registers that nothing wrote, or that were computed from such (unwritten.py)
+        self.garbage_stored, self.garbage_line = False, 0  # whether some was stored to shared or local memory, and the line that used it first
+        self.local_garbage: Any = None
         self.printed: list[str] = []
         self.notices: dict[tuple[str, int | None], Finding] = {}  # what does not end the launch, once for each kind and line
 
@@ -135,16 +140,17 @@ class Batch:
         finding = Finding(kind=kind, severity="error", message=text, line=line, kernel=self.kernel.name, block=block, thread=thread, address=address)
         return EmulationFault(Failure(stage=stage, kind=kind, message=text, line=line, hint=hint), finding)
 
-    def notice(self, kind: str, message: str, line: int | None, lane: int) -> None:
+    def notice(self, kind: str, message: str, line: int | None, lane: int, address: int | None = None) -> None:
         """Something doubtful that the kernel may survive."""
         block, thread = self.where(lane)
         if (kind, line) not in self.notices:
-            self.notices[kind, line] = Finding(kind=kind, severity="advice", message=f"{message} by thread {thread} of block {block}", line=line, kernel=self.kernel.name, block=block, thread=thread)
+            self.notices[kind, line] = Finding(kind=kind, severity="advice", message=f"{message} by thread {thread} of block {block}", line=line, kernel=self.kernel.name, block=block, thread=thread, address=address)
 
-    def attach(self, counting: Any, params: dict[str, bytes], symbols: dict[str, int], print_room: int, *, async_proxy: bool = False, race_unit: int = 0) -> None:
-        """Give the batch its counters, the launch's parameters, the addresses of the module's data, how much it may still print, whether the kernel uses TMA stores or wgmma, and the unit in which races are looked for (0: not)."""
+    def attach(self, counting: Any, params: dict[str, bytes], symbols: dict[str, int], print_room: int, *, async_proxy: bool = False, races: tuple[Plan, Record] | None = None) -> None:
+        """Give the batch its counters, the launch's parameters, the addresses of the module's data, how much it may still print, whether the kernel uses TMA stores or wgmma, and how to look for races (None: not)."""
         self.async_proxy = async_proxy
-        self.races = Races(self, race_unit) if race_unit and self.count and counting.enabled and self.padded > WARP else None
+        self.races = Races(self, *races) if races and self.count else None
+        self.products = Products(self)
         self.counting = counting
         self.params = params
         self.symbols = symbols

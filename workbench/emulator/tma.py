@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from workbench.emulator.alu import Fn, Unknown, getter
-from workbench.emulator.deferred import IN_FLIGHT, UNFENCED, WRITTEN, Copy, unfenced
+from workbench.emulator.deferred import IN_FLIGHT, WRITTEN, Copy, unreadable
 from workbench.emulator.launch import Allocation
 from workbench.emulator.loads import ATOMIC, _as_bits, _as_values, _spread, address
 from workbench.emulator.mbarrier import complete_tx
@@ -179,6 +179,7 @@ def _load_tensor(ins: Instruction) -> Fn:
 
 def _later(b: Batch, ins: Instruction, lane: int, barrier: int, members: list[int] | None, places: list[Any], data: Any) -> None:
     """A load in flight: its bytes are marked now, and written and counted on the mbarrier when it is finished."""
+    clock = b.races.bulk_write(b, lane, places, ins) if b.races is not None else None
     for at in places:
         b.shared_written[at] = IN_FLIGHT
 
@@ -186,20 +187,20 @@ def _later(b: Batch, ins: Instruction, lane: int, barrier: int, members: list[in
         for at in places:
             b.shared[at] = data
             b.shared_written[at] = WRITTEN
-        _arrived(b, ins, lane, barrier, data.size, members)
+        _arrived(b, ins, lane, barrier, data.size, members, clock)
 
     b.arrivals.append(Copy(ins, np.array([lane]), np.array([0]), finish))
 
 
-def _arrived(b: Batch, ins: Instruction, lane: int, where: int, size: int, members: list[int] | None) -> None:
+def _arrived(b: Batch, ins: Instruction, lane: int, where: int, size: int, members: list[int] | None, clock: Any) -> None:
     """Count the bytes of a finished copy on the mbarrier: one, or the same place in every CTA of a multicast."""
     if members is None:
-        complete_tx(b, np.array([lane]), np.array([where]), np.array([size]), ins)
+        complete_tx(b, np.array([lane]), np.array([where]), np.array([size]), ins, clock)
         return
     base = int(b.cta[lane]) // b.cluster_size * b.cluster_size
     offset = where & ((1 << RANK_SHIFT) - 1)
     for cta in members:
-        complete_tx(b, np.array([lane]), np.array([offset | (cta - base + 1) << RANK_SHIFT]), np.array([size]), ins)
+        complete_tx(b, np.array([lane]), np.array([offset | (cta - base + 1) << RANK_SHIFT]), np.array([size]), ins, clock)
 
 
 def _box(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: tuple[int, ...]) -> Any:
@@ -211,6 +212,8 @@ def _box(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: tuple[int, ..
         found, data, flags = _window(b, ins, lane, d, first, count, False)
         if flags is not None and not flags.all():
             raise b.fault("uninitialised", f"TMA load of a box at {first} of {found.name}, parts of which nothing wrote", ins.line, lane, hint="write every element before it is read; torch.empty leaves memory undefined")
+        if b.races is not None and b.races.record.was_written(found):
+            b.races.load_global(b, *_elements(lane, found, d, first, count), d.size, ins)
         out[inside] = data
     b.counting.bulk(ins, read=int(out.size))
     return out.reshape(-1)
@@ -242,12 +245,16 @@ def _store_tensor(ins: Instruction) -> Fn:
             shape = (*reversed(d.box), d.size)
             source_bytes = _places(start, offset, d.box_bytes, d.swizzle).reshape(shape)[inside]
             _readable(b, ins, int(lane), source_bytes, "a TMA store")
-            _, target, flags = _window(b, ins, int(lane), d, first, count, True)
+            found, target, flags = _window(b, ins, int(lane), d, first, count, True)
+            if b.races is not None:
+                b.races.store_global(b, *_elements(int(lane), found, d, first, count), d.size, ins, None)
+            done = _reading(b, int(lane), source_bytes, ins)
 
-            def finish(_: Any, target: Any = target, flags: Any = flags, source_bytes: Any = source_bytes, d: Descriptor = d) -> None:
+            def finish(_: Any, target: Any = target, flags: Any = flags, source_bytes: Any = source_bytes, d: Descriptor = d, done: Callable[[], None] = done) -> None:
                 target[...] = _reduced(target, b.shared[source_bytes], d, op) if op else b.shared[source_bytes]
                 if flags is not None:
                     flags[...] = 1
+                done()
 
             b.stores.add(ins, np.array([lane]), finish)
             b.counting.bulk(ins, written=int(np.prod(count)) * d.size)
@@ -255,14 +262,29 @@ def _store_tensor(ins: Instruction) -> Fn:
     return run
 
 
+def _elements(lane: int, found: Allocation, d: Descriptor, first: tuple[int, ...], count: tuple[int, ...]) -> tuple[Any, Allocation, Any]:
+    """(the lane for each element of a part of a tensor, its allocation, the elements' offsets in it), for the races."""
+    offsets = np.array([d.start - found.start], dtype=np.int64)
+    for begin, n, stride in zip(first, count, d.strides, strict=True):
+        offsets = (offsets[:, None] + (begin + np.arange(n)) * stride).reshape(-1)
+    return np.full(len(offsets), lane), found, offsets
+
+
+def _reading(b: Batch, lane: int, places: Any, ins: Instruction) -> Callable[[], None]:
+    """Note that a bulk store reads these bytes of shared memory; the value says that it is over."""
+    if b.races is None:
+        return lambda: None
+    races, tick = b.races, b.races.bulk_read(b, lane, places, ins)
+    return lambda: races.bulk_done(lane, tick)
+
+
 def _readable(b: Batch, ins: Instruction, lane: int, places: Any, what: str) -> None:
     """Fault unless these bytes of shared memory hold values that the asynchronous proxy may read."""
     marks = b.shared_written[places]
-    if not (marks & WRITTEN).all():
-        flight = "that a copy in flight is writing" if (marks & IN_FLIGHT).any() else "that nothing wrote"
-        raise b.fault("copy_in_flight" if (marks & IN_FLIGHT).any() else "uninitialised", f"{what} of shared memory {flight}", ins.line, lane, hint="a missing store, wait or barrier before it")
-    if (marks & UNFENCED).any():
-        raise unfenced(b, ins, lane, what)
+    if (marks != WRITTEN).any():
+        fault = unreadable(b, ins, lane, marks, np.arange(places.start, places.stop) if isinstance(places, slice) else places, what)
+        if fault is not None:
+            raise fault
 
 
 def _reduced(old: Any, new: Any, d: Descriptor, op: str) -> Any:
@@ -299,9 +321,11 @@ def _bulk(ins: Instruction) -> Fn:
                 start, offset = _shared_range(b, ins, lane, out[n], size, CHUNK, False)
                 _readable(b, ins, lane, slice(start + offset, start + offset + size), "a bulk store")
                 target_bytes = _global_range(b, ins, lane, into[n], size, True)
+                done = _reading(b, lane, np.arange(start + offset, start + offset + size), ins)
 
-                def finish(_: Any, target_bytes: Any = target_bytes, begin: int = start + offset, size: int = size) -> None:
+                def finish(_: Any, target_bytes: Any = target_bytes, begin: int = start + offset, size: int = size, done: Callable[[], None] = done) -> None:
                     target_bytes[...] = b.shared[begin : begin + size]
+                    done()
 
                 b.stores.add(ins, np.array([lane]), finish)
                 continue
@@ -325,9 +349,17 @@ def _global_range(b: Batch, ins: Instruction, lane: int, where: int, size: int, 
     found = b.memory.find(where)
     if found is None or where + size > found.end:
         raise b.fault("out_of_bounds", f"bulk copy of {size} bytes is out of bounds: {b.memory.nearest(where if found is None else found.end)}", ins.line, lane, where)
+    if found.narrow and not any(view.holds(np.array([where]), size).all() for view in found.views):
+        raise b.fault("out_of_bounds", f"bulk copy of {size} bytes is out of bounds of the tensor, inside its storage: {b.memory.nearest(where)}", ins.line, lane, where)
     begin = where - found.start
     if write and not found.writable:
         raise b.fault("write_to_constant", f"a bulk copy to read-only {found.name}", ins.line, lane, where)
+    if b.races is not None and (write or b.races.record.was_written(found)):
+        at = begin + np.arange(0, size, CHUNK)
+        if write:
+            b.races.store_global(b, np.full(len(at), lane), found, at, CHUNK, ins, None)
+        else:
+            b.races.load_global(b, np.full(len(at), lane), found, at, CHUNK, ins)
     if found.written is not None:
         if write:
             found.written[begin : begin + size] = 1

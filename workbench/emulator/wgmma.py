@@ -1,7 +1,8 @@
 """wgmma.mma_async of Hopper: A from shared memory or registers, B from shared memory, f16, bf16, tf32, e4m3, e5m2, s8, u8.
 
 Accumulation: products and their sum over one instruction's k, then the accumulator, in float32 by BLAS order (integers exactly), not in the
-tensor core's own undocumented order. A multiplication is done when it is issued; fence, commit and wait order nothing yet.
+tensor core's own undocumented order. A multiplication is computed when it is issued, but its registers are in flight until the wait that covers it (waits.py),
+and the shared memory that it reads is being read until then (races.py).
 
 Layouts: PTX ISA, asynchronous warpgroup-level matrix shared-memory layout; the canonical layouts are those of CUTLASS's mma_sm90_desc.hpp, in
 units of 16 bytes (T elements): K-major ((8,m),(T,2k)):((swizzle span, SBO),(1,T or LBO)); MN-major ((T,span,m),(8,k)):((1,T,LBO),(span,SBO)).
@@ -17,11 +18,12 @@ import numpy as np
 
 from workbench.emulator import fp8
 from workbench.emulator.alu import Fn, Unknown, getter, setter
-from workbench.emulator.deferred import IN_FLIGHT, WRITTEN, unfenced
+from workbench.emulator.deferred import WRITTEN, unreadable
 from workbench.emulator.loads import _spread
 from workbench.emulator.ptx import Imm, Instruction, Vec
 from workbench.emulator.state import WARP, Batch, Lanes
 from workbench.emulator.tma import SWIZZLE_BITS
+from workbench.emulator.waits import registers
 
 GROUP = 4 * WARP  # threads of a warpgroup
 ROWS = 64
@@ -67,8 +69,8 @@ def _decode(raw: Any, kind: str) -> Any:
     return raw.view(np.int8 if kind == "s8" else np.uint8).astype(np.float64)
 
 
-def _matrix(b: Batch, ins: Instruction, lanes: Any, word: Any, extent: int, depth: int, kind: str, turned: bool) -> Any:
-    """(warpgroups, extent, depth) of the matrices that descriptors name, one for each warpgroup (`lanes`: its first thread)."""
+def _matrix(b: Batch, ins: Instruction, lanes: Any, word: Any, extent: int, depth: int, kind: str, turned: bool, tick: int, *, own_rows: bool) -> Any:
+    """(warpgroups, extent, depth) of the matrices that descriptors name, one for each warpgroup (`lanes`: its first thread); `tick`, `own_rows`: for the races."""
     size = SIZES[kind]
     out = np.empty((len(word), extent, depth), dtype=np.float64 if kind in ("s8", "u8") else np.float32)
     cta = b.cta[lanes]
@@ -80,23 +82,19 @@ def _matrix(b: Batch, ins: Instruction, lanes: Any, word: Any, extent: int, dept
         where = where ^ (where >> 3 & SWIZZLE_BITS[TMA_MODE[tile.mode]])
         if (where + size > b.shared_limit).any():
             bad = int(np.argmax((where + size > b.shared_limit).any(axis=(1, 2))))
-            raise b.fault("shared_out_of_bounds", f"wgmma reads shared memory at offset {int(where[bad].max())}, but the CTA has {b.shared_limit} bytes", ins.line, int(lanes[pick[bad]]))
+            raise b.fault("shared_out_of_bounds", f"wgmma reads shared memory at offset {int(where[bad].max())}, but the CTA has {b.shared_limit} bytes", ins.line, int(lanes[pick[bad]]), int(where[bad].max()))
         index = (cta[pick][:, None, None] * b.shared_bytes + where) // size
         marks = b.shared_written[index * size]
         if (marks != WRITTEN).any():
-            raise _unreadable(b, ins, marks, lanes[pick])
+            lane = int(lanes[pick][int(np.argmax((marks != WRITTEN).any(axis=(1, 2))))])
+            fault = unreadable(b, ins, lane, marks, index * size, "wgmma")
+            if fault is not None:
+                raise fault
         out[pick] = _decode(b.shared.view(f"u{size}")[index], kind)
+        if b.races is not None:
+            step = max(b.races.unit // size, 1)
+            b.races.matrix(b, lanes[pick], (index[:, ::step] if turned else index[:, :, ::step]) * size, ins, tick, own_rows=own_rows)
     return out
-
-
-def _unreadable(b: Batch, ins: Instruction, marks: Any, lanes: Any) -> Exception:
-    """The fault of a matrix that is not there, or not yet, or not fenced."""
-    lane = int(lanes[int(np.argmax((marks != WRITTEN).any(axis=(1, 2))))])
-    if (marks & IN_FLIGHT).any():
-        return b.fault("copy_in_flight", "wgmma reads shared memory that an asynchronous copy in flight is writing", ins.line, lane, hint="wait for the mbarrier of the stage, with its parity, before the multiplication")
-    if not (marks & WRITTEN).all():
-        return b.fault("uninitialised", "wgmma reads shared memory that nothing wrote", ins.line, lane, hint="wait for the copy that fills the stage, or check the tile's layout")
-    return unfenced(b, ins, lane, "wgmma")
 
 
 def _groups(b: Batch, i: Lanes, ins: Instruction) -> Any:
@@ -122,8 +120,13 @@ def _register_map(depth: int, size: int) -> tuple[Any, Any]:
 
 def multiply(ins: Instruction) -> Fn:
     """wgmma.mma_async.sync.aligned.m64nNkK.out.a.b d, a or its descriptor, b's descriptor, scale-d{, scale-a, scale-b{, turn-a, turn-b}}."""
-    if ins.mods[0] in ("fence", "commit_group", "wait_group"):
-        return lambda b, i: None
+    if ins.mods[0] == "fence":
+        return lambda b, i: b.products.fence(b, i)
+    if ins.mods[0] == "commit_group":
+        return lambda b, i: b.products.commit(b, i)
+    if ins.mods[0] == "wait_group":
+        newest = int(ins.operands[0].value)  # type: ignore[attr-defined]
+        return lambda b, i: b.products.wait(b, i, newest)
     shape = next(m for m in ins.mods if m.startswith("m64n"))
     n, depth = (int(part) for part in shape[4:].split("k"))
     out, kind_a, kind_b = [m for m in ins.mods if m in ("f32", "f16", "s32", *SIZES)][:3]
@@ -144,11 +147,12 @@ def multiply(ins: Instruction) -> Fn:
     row_d, col_d = _accumulator_map(n)
     row_a, col_a = _register_map(depth, SIZES[kind_a])
     kind_of_sum = np.float64 if out == "s32" else np.float32
+    sums, inputs = registers(d), registers(a) if from_registers else []
 
-    def read_a(b: Batch, i: Lanes, lanes: Any) -> Any:
+    def read_a(b: Batch, i: Lanes, lanes: Any, tick: int) -> Any:
         if not from_registers:
             word = _spread(b, i, gets_a[0](b, i)).view(np.int64)[::GROUP]
-            return _matrix(b, ins, lanes[::GROUP], word, ROWS, depth, kind_a, turn_a)
+            return _matrix(b, ins, lanes[::GROUP], word, ROWS, depth, kind_a, turn_a, tick, own_rows=True)
         raw = np.ascontiguousarray(np.stack([_spread(b, i, get(b, i)).reshape(-1, GROUP) for get in gets_a], axis=-1)).view(f"u{SIZES[kind_a]}")
         full = np.empty((len(raw), ROWS, depth), dtype=kind_of_sum)
         full[:, row_a, col_a] = _decode(raw, kind_a)
@@ -156,8 +160,10 @@ def multiply(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes = _groups(b, i, ins)
-        left = read_a(b, i, lanes)
-        right = _matrix(b, ins, lanes[::GROUP], _spread(b, i, get_b(b, i)).view(np.int64)[::GROUP], n, depth, kind_b, turn_b)
+        b.products.issue(b, i, ins, sums, inputs, shape)
+        tick = b.races.ticks.next(ins) if b.races is not None else 0
+        left = read_a(b, i, lanes, tick)
+        right = _matrix(b, ins, lanes[::GROUP], _spread(b, i, get_b(b, i)).view(np.int64)[::GROUP], n, depth, kind_b, turn_b, tick, own_rows=False)
         product = np.matmul(left, right.transpose(0, 2, 1))[:, row_d, col_d]
         if signs[0] * signs[1] < 0:
             product = -product

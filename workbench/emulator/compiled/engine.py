@@ -129,7 +129,7 @@ class _Context:
             at = code.program.params[name]
             params[at : at + len(value)] = np.frombuffer(value, dtype=np.uint8)
         table = np.array(
-            [(e.start, e.end, e.written.ctypes.data if e.written is not None else 0, int(e.writable)) for e in memory.allocations]
+            [(low, high, e.written.ctypes.data + low - e.start if e.written is not None else 0, int(e.writable)) for low, high, e in memory.ranges()]
             or [(1, 0, 0, 0)],
             dtype=np.uint64,
         )
@@ -139,7 +139,7 @@ class _Context:
         self.data[layout.LOOPS // 8 : layout.LOOPS // 8 + 10] = jit.numpy_loops()
         for slot, content in {
             layout.BLOCKS: code.table.ctypes.data, layout.KINDS: code.ends.ctypes.data, layout.SIZES: code.sizes.ctypes.data,
-            layout.TABLE: table.ctypes.data, layout.TABLE_COUNT: len(memory.allocations), layout.RECENT: table.ctypes.data, layout.COUNTING: int(counting),
+            layout.TABLE: table.ctypes.data, layout.TABLE_COUNT: len(memory.ranges()), layout.RECENT: table.ctypes.data, layout.COUNTING: int(counting),
             layout.COUNTS: self.counts.ctypes.data, layout.GUARDED: self.guarded.ctypes.data, layout.ROWS: self.rows.ctypes.data,
             layout.STEP_LIMIT: request.step_limit // 32, layout.SHARED_LIMIT: shared, layout.LOCAL_STRIDE: local, layout.PARAMS: params.ctypes.data,
             layout.SYMBOLS: names.ctypes.data, layout.BLOCK_X: bx, layout.BLOCK_Y: by, layout.BLOCK_Z: bz, layout.GRID_X: request.grid[0],

@@ -1,0 +1,221 @@
+"""What wgmma does to registers until it is waited for.
+
+The accumulator of a wgmma, and A when it comes from registers, belong to the multiplication until a wait_group covers its group: reading or writing the
+accumulator, or writing A, before that is an error; another wgmma of the same shape may use the same accumulator. Registers that were written by other
+instructions need a wgmma.fence before wgmma uses them, and so does a warp's first wgmma. Copies from register to register (`mov`) are the compiler's: a copy of an accumulator in flight is
+itself in flight, and a copy, a constant too, is no write that needs a fence, since compilers place them after it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.emulator.ptx import FloatBits, Imm, Instruction, Mem, Reg, Vec
+
+if TYPE_CHECKING:
+    from workbench.emulator.alu import Fn
+    from workbench.emulator.state import Batch
+
+RING = 16  # committed groups of which the tick is kept: more than wait_group can leave (7)
+WRITES_NOTHING = ("st", "red", "bra", "bar", "barrier", "cp", "wgmma", "stmatrix", "call", "prefetch", "trap", "ret", "exit", "fence", "membar", "nanosleep", "setmaxnreg")
+WAIT = "cute.nvgpu.warpgroup.wait_group({n}) after the commit_group of that multiplication, before its accumulator or its A registers are touched"
+FENCE = "cute.nvgpu.warpgroup.fence() after the registers were written, before the first cute.gemm that uses them"
+
+
+def registers(operand: object) -> list[str]:
+    """Names of the registers in an operand."""
+    if isinstance(operand, Reg):
+        return [operand.name]
+    if isinstance(operand, Vec):
+        return [name for item in operand.items for name in registers(item)]
+    return registers(operand.base) if isinstance(operand, Mem) else []
+
+
+def _moves(ins: Instruction) -> bool:
+    return ins.opcode == "mov" and not isinstance(ins.operands[1], (Imm, FloatBits))
+
+
+def touched(ins: Instruction) -> tuple[list[str], list[str]]:
+    """(registers read, registers written) by an instruction that is no wgmma."""
+    if ins.opcode in WRITES_NOTHING or not ins.operands or (ins.opcode == "mbarrier" and isinstance(ins.operands[0], Mem)):
+        return [name for operand in ins.operands for name in registers(operand)], []
+    return [name for operand in ins.operands[1:] for name in registers(operand)], registers(ins.operands[0])
+
+
+class Watch:
+    """Which registers of a kernel wgmma uses, directly or through copies; what to check at which instruction."""
+
+    def __init__(self, instructions: list[Instruction]) -> None:
+        products = [ins for ins in instructions if ins.opcode == "wgmma" and ins.mods[0] == "mma_async"]
+        self.any = bool(products)
+        flying = {name for ins in products for operand in ins.operands[:2] for name in registers(operand) if isinstance(operand, Vec)}
+        moves = [touched(ins) for ins in instructions if _moves(ins)] if products else []
+        self.flying, self.changed = _closure(flying, moves), _closure(flying, [(targets, sources) for sources, targets in moves])
+
+    def wrap(self, ins: Instruction, run: Fn) -> Fn:
+        """`run` with what is to be checked before and noted after it."""
+        if not self.any or ins.opcode == "wgmma":
+            return run
+        reads, writes = touched(ins)
+        sources, targets = [name for name in reads if name in self.flying], [name for name in writes if name in self.flying]
+        changes = [name for name in writes if name in self.changed]
+        if not sources and not targets and not changes:
+            return run
+        if _moves(ins):
+            return _copying(run, reads, targets, changes)
+        constant = ins.opcode == "mov"
+
+        def checked(b: Batch, i: Any) -> None:
+            if b.products.busy:
+                b.products.check(b, i, sources, targets, ins)
+            run(b, i)
+            if changes and not constant:
+                b.products.change(b, i, changes)
+
+        return checked
+
+
+def _copying(run: Fn, sources: list[str], targets: list[str], changes: list[str]) -> Fn:
+    """A copy, which hands on what is known of its sources."""
+
+    def copied(b: Batch, i: Any) -> None:
+        run(b, i)
+        b.products.copy(b, i, sources, targets, changes)
+
+    return copied
+
+
+def _closure(names: set[str], edges: list[tuple[list[str], list[str]]]) -> set[str]:
+    """The names, and all that edges (from, to) reach from them."""
+    known, grown = set(names), True
+    while grown:
+        before = len(known)
+        for sources, targets in edges:
+            if not known.isdisjoint(sources):
+                known.update(targets)
+        grown = len(known) > before
+    return known
+
+
+class Products:
+    """The multiplications in flight of a batch, by warp: groups are numbered from 1, `done` is the newest that was waited for."""
+
+    def __init__(self, b: Batch) -> None:
+        count = b.lanes // 32
+        self.busy = False
+        self.open, self.done = np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        self.commits = np.zeros((count, RING), dtype=np.int64)  # ticks of the races, by group
+        self.fenced, self.issued = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)  # last fence and last wgmma, by `step`
+        self.step = 1
+        self.sums: dict[str, Any] = {}  # accumulator register -> group of each warp
+        self.inputs: dict[str, Any] = {}  # A register -> the same
+        self.shapes: dict[str, str] = {}
+        self.by: dict[str, Instruction] = {}
+        self.changed: dict[str, Any] = {}  # register -> step at which an ordinary instruction wrote it
+        self.count = count
+
+    def _warps(self, b: Batch, i: Any) -> Any:
+        return np.arange(self.count) if i is None else np.unique(i >> 5)
+
+    def fence(self, b: Batch, i: Any) -> None:
+        """wgmma.fence."""
+        self.step += 1
+        self.fenced[self._warps(b, i)] = self.step
+
+    def commit(self, b: Batch, i: Any) -> None:
+        """wgmma.commit_group."""
+        warps = self._warps(b, i)
+        if b.races is not None:
+            self.commits[warps, self.open[warps] % RING] = b.races.ticks.now
+        self.open[warps] += 1
+
+    def wait(self, b: Batch, i: Any, newest: int) -> None:
+        """wgmma.wait_group: all but the `newest` committed groups are complete."""
+        warps = self._warps(b, i)
+        due = np.maximum(self.open[warps] - 1 - newest, self.done[warps])
+        self.done[warps] = due
+        if b.races is not None:
+            b.races.multiplied(warps, np.where(due > 0, self.commits[warps, due % RING], 0))
+        groups = {id(group): group for table in (self.sums, self.inputs) for group in table.values()}
+        self.busy = any((group > self.done).any() for group in groups.values())
+
+    def issue(self, b: Batch, i: Any, ins: Instruction, sums: list[str], inputs: list[str], shape: str) -> None:
+        """A wgmma that uses these registers: faults where they are not ready for it."""
+        warps = self._warps(b, i)
+        never = self.fenced[warps] == 0
+        if never.any():
+            raise b.fault("wgmma_fence_missing", "a wgmma that no wgmma.fence precedes is issued", ins.line, int(warps[int(np.argmax(never))]) * 32, hint=FENCE)
+        for name in self.changed.keys() & {*sums, *inputs} if self.changed else ():
+            late = self.changed[name][warps] > self.fenced[warps]
+            if late.any():
+                what = "accumulator" if name in sums else "A"
+                raise b.fault("wgmma_fence_missing", f"a wgmma whose {what} registers were written after the last wgmma.fence is issued", ins.line, int(warps[int(np.argmax(late))]) * 32, hint=FENCE)
+        if self.busy:
+            self._pending(b, warps, inputs, self.sums, ins, "read as A by a wgmma, issued")
+            self._pending(b, warps, sums, self.inputs, ins, "overwritten", "A register")
+            self._pending(b, warps, [name for name in sums if self.shapes.get(name, shape) != shape], self.sums, ins, "used by a wgmma of another shape, issued")
+        for table, names in ((self.sums, sums), (self.inputs, inputs)):
+            new: dict[int, Any] = {}  # registers of one accumulator share an array
+            for name in names:
+                old = table.get(name)
+                if id(old) not in new:
+                    new[id(old)] = np.zeros(self.count, dtype=np.int64) if old is None else old.copy()
+                    new[id(old)][warps] = self.open[warps]
+                table[name] = new[id(old)]
+                self.by[name], self.shapes[name] = ins, shape
+        self.busy = True
+
+    def check(self, b: Batch, i: Any, sources: list[str], targets: list[str], ins: Instruction) -> None:
+        """An ordinary instruction reads and writes these: faults where a multiplication is in flight."""
+        warps = self._warps(b, i)
+        self._pending(b, warps, sources, self.sums, ins, "read")
+        self._pending(b, warps, targets, self.sums, ins, "overwritten")
+        self._pending(b, warps, targets, self.inputs, ins, "overwritten", "A register")
+
+    def _pending(self, b: Batch, warps: Any, names: list[str], table: dict[str, Any], ins: Instruction, does: str, what: str = "accumulator") -> None:
+        for name in names:
+            if name not in table:
+                continue
+            group = table[name][warps]
+            early = group > self.done[warps]
+            if early.any():
+                first = int(np.argmax(early))
+                warp, number, by = int(warps[first]), int(group[first]), self.by[name]
+                closed = number < int(self.open[warp])
+                left = int(self.open[warp]) - 1 - number if closed else 0
+                why = "has not been waited for" if closed else "was never committed, so that no wait covers it"
+                raise b.fault("wgmma_in_flight", f"an {what} of the wgmma of line {by.line}, which {why}, is {does}", ins.line, warp * 32, hint=WAIT.format(n=left))
+
+    def change(self, b: Batch, i: Any, names: list[str]) -> None:
+        """An ordinary instruction wrote these registers."""
+        warps = self._warps(b, i)
+        self.step += 1
+        for name in names:
+            if name not in self.changed:
+                self.changed[name] = np.zeros(self.count, dtype=np.int64)
+            self.changed[name][warps] = self.step
+
+    def copy(self, b: Batch, i: Any, sources: list[str], targets: list[str], changes: list[str]) -> None:
+        """A copy between registers: the targets are in flight and changed as their sources are."""
+        warps = self._warps(b, i)
+        for table, names in ((self.sums, targets), (self.changed, changes)):
+            known = [table[name][warps] for name in sources if name in table]
+            if not known and not any(name in table for name in names):
+                continue
+            value = np.max(known, axis=0) if known else 0
+            for name in names:
+                group = table[name] = table[name].copy() if name in table else np.zeros(self.count, dtype=np.int64)
+                group[warps] = value
+        by = next((self.by[name] for name in sources if name in self.by), None)
+        for name in targets:
+            if by is not None:
+                self.by[name] = by
+
+    def leaked(self, b: Batch) -> None:
+        """Say which multiplications nothing waited for before the kernel ends."""
+        for name, group in self.sums.items():
+            late = group > self.done
+            if late.any():
+                b.notice("leaked_wgmma", "a wgmma that nothing waits for before the kernel ends", self.by[name].line, int(np.argmax(late)) * 32)
