@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.emulator.clocks import warps_of
 from workbench.emulator.ptx import FloatBits, Imm, Instruction, Mem, Reg, Vec
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Products:
         self.count = count
 
     def _warps(self, b: Batch, i: Any) -> Any:
-        return np.arange(self.count) if i is None else np.unique(i >> 5)
+        return np.arange(self.count) if i is None else warps_of(i)
 
     def fence(self, b: Batch, i: Any) -> None:
         """wgmma.fence."""
