@@ -57,8 +57,9 @@ def warps_of(lanes: Any) -> Any:
 def join(target: Any, index: Any, rows: Any) -> None:
     """target[index[n]] becomes its maximum with rows[n]; an index may come several times."""
     if len(index) > 1:
-        order = np.argsort(index, kind="stable")
-        index, rows = index[order], rows[order]
+        if (index[1:] < index[:-1]).any():
+            order = np.argsort(index, kind="stable")
+            index, rows = index[order], rows[order]
         first = np.nonzero(np.concatenate([[True], index[1:] != index[:-1]]))[0]
         if len(first) < len(index):
             index, rows = index[first], np.maximum.reduceat(rows, first, axis=0)
@@ -102,7 +103,7 @@ class Clocks:
         """These warps get to know `rows`."""
         if len(warps):
             join(self.seen, warps, rows)
-            self._refloor(np.unique(warps))
+            self._refloor(warps)
 
     def arrive(self, lanes: Any, cta: Any, number: int) -> None:
         """Lanes arrive at a named barrier of their CTAs (`cta`: of each lane)."""
@@ -131,6 +132,7 @@ class Clocks:
         self.take(warps, self.gathered[warps // self.warps])
 
     def _slots(self, keys: Any) -> Any:
+        """Rows of `pending` and `published`, which grow for new keys."""
         found = [self.slots.setdefault(key, len(self.slots)) for key in keys.tolist()]
         while len(self.slots) > len(self.pending):
             self.pending, self.published = (np.concatenate([rows, np.zeros_like(rows)]) for rows in (self.pending, self.published))
@@ -142,7 +144,8 @@ class Clocks:
         if rows is None:
             words, warps = _distinct(words, warps)
             rows = self.rows(warps)
-        join(self.pending, self._slots(words), np.broadcast_to(rows, (len(words), self.columns)))
+        slots = self._slots(words)
+        join(self.pending, slots, np.broadcast_to(rows, (len(words), self.columns)))
 
     def publish(self, words: Any) -> None:
         """The phases of these mbarriers are complete."""
@@ -153,7 +156,8 @@ class Clocks:
     def leave(self, words: Any, lanes: Any) -> None:
         """Lanes found that the phases of their mbarriers that they wait for are complete."""
         words, warps = _distinct(words, lanes >> 5)
-        self.take(warps, self.published[self._slots(words)])
+        slots = self._slots(words)
+        self.take(warps, self.published[slots])
 
     def meet(self, units: Any, lanes: Any, *, acquire: bool, release: bool) -> None:
         """Lanes synchronise through addresses of shared memory, all that come together with each other."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.emulator.clocks import Clocks
+from workbench.emulator.clocks import LARGEST, Clocks
 from workbench.emulator.global_races import Record, is_atomic, is_strong
 from workbench.emulator.ptx import SIZES, Instruction
 
@@ -66,7 +66,7 @@ class Races:
         count = b.count * self.per_cta if self.on else 0
         self.bulk_column, self.remote_column = clocks.per + clocks.groups, clocks.per + clocks.groups + 1
         self.writer, self.written = np.zeros(count, dtype=np.int32), np.zeros(count, dtype=np.int32)
-        self.read, self.lasting = np.zeros(count, dtype=np.int32), np.zeros(count, dtype=np.int32)  # newest read of any kind; newest by a column that is no warp's own
+        self.read, self.lasting = np.zeros(count, dtype=np.int32), np.zeros(count, dtype=np.int32)  # newest by a warp of the CTA; newest by any other column
         self.reads = np.zeros((count, columns_of(clocks.per)), dtype=np.int32)
         self.remote = np.zeros(count if clocks.ranks > 1 else 0, dtype=np.int32)
         rank = np.arange(clocks.ranks)[:, None]
@@ -149,10 +149,10 @@ class Races:
         tick = self.ticks.next(ins)
         self.ticks.lanes[tick] = lane
         if self.on:
-            units = np.unique(np.ravel(at) // self.unit)[None, :]
+            units = at[..., :: self.unit].reshape(1, -1) // self.unit
             self._check_writer(b, ins, np.array([lane]), units, "read")
             self.reads[units, self.bulk_column] = tick
-            self.read[units] = self.lasting[units] = tick
+            self.lasting[units] = tick
         return tick
 
     def bulk_done(self, lane: int, tick: int) -> None:
@@ -165,19 +165,16 @@ class Races:
         units = at.reshape(len(lanes), -1) // self.unit
         warp, clocks = lanes >> 5, self.clocks
         stamp = self.written[units]
-        late = stamp > np.min([clocks.floor[warp + k] for k in range(4)], axis=0)[:, None]
-        if late.any():
-            n, k = np.nonzero(late)
-            unit, group = units[n, k], warp[n]
-            writer = self.writer[unit] >> 5
-            theirs = (writer >= group) & (writer < group + 4)
-            known = np.max([np.where(writer == group + w, 0, clocks.seen[group + w, clocks.own[writer]]) for w in range(4)], axis=0)
-            bad = (known < stamp[n, k]) & ~(theirs & own_rows)
+        if (stamp.max(axis=1) > np.min([clocks.floor[warp + k] for k in range(4)], axis=0)).any():
+            each = warp[:, None] + np.arange(4)
+            known = clocks.seen[each, : clocks.warps]  # (warpgroups, 4, warps of the cluster)
+            np.put_along_axis(known, clocks.own[each][:, :, None], LARGEST if own_rows else 0, axis=2)
+            bad = known.max(axis=1)[np.arange(len(lanes))[:, None], (self.writer[units] >> 5) % clocks.warps] < stamp
             if bad.any():
-                at_bad = int(np.argmax(bad))
-                self._report(b, ins, int(lanes[n[at_bad]]), int(unit[at_bad]), "read", self._wrote(b, int(unit[at_bad])), HINT)
+                n, k = (int(part) for part in np.unravel_index(int(np.argmax(bad)), bad.shape))
+                self._report(b, ins, int(lanes[n]), int(units[n, k]), "read", self._wrote(b, int(units[n, k])), HINT)
         self.reads[units, (clocks.per + warp % clocks.per // 4)[:, None]] = tick
-        self.read[units] = self.lasting[units] = tick
+        self.lasting[units] = tick
 
     def multiplied(self, warps: Any, tick: Any) -> None:
         """These warps waited for the wgmma that their warpgroups issued until `tick`."""
@@ -231,11 +228,16 @@ class Races:
             return
         n, k = np.nonzero(late)
         unit, warp = units[n, k], warp[n]
-        width = self.known_at.shape[1]
-        rows, rank = self.reads[unit], unit // self.per_cta % self.clocks.ranks
-        bad = rows[:, :width] > self.clocks.seen[warp[:, None], self.known_at[rank]]
-        mine = unit // self.per_cta == warp // self.clocks.per
-        bad[np.arange(len(unit))[mine], (warp % self.clocks.per)[mine]] = False
+        width, rows, cta = self.known_at.shape[1], self.reads[unit], unit // self.per_cta
+        if len(lanes) == 1:  # a bulk copy, into one CTA
+            known = self.clocks.seen[warp[0], self.known_at[cta[0] % self.clocks.ranks]]
+            if cta[0] == warp[0] // self.clocks.per:
+                known[warp[0] % self.clocks.per] = LARGEST
+            bad = rows[:, :width] > known
+        else:
+            bad = rows[:, :width] > self.clocks.seen[warp[:, None], self.known_at[cta % self.clocks.ranks]]
+            mine = cta == warp // self.clocks.per
+            bad[np.arange(len(unit))[mine], (warp % self.clocks.per)[mine]] = False
         if bad.any():
             first, column = (int(part) for part in np.unravel_index(int(np.argmax(bad)), bad.shape))
             self._still_read(b, ins, int(lanes[n[first]]), int(unit[first]), column, int(rows[first, column]), does)

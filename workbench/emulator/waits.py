@@ -1,9 +1,10 @@
 """What wgmma does to registers until it is waited for.
 
 The accumulator of a wgmma, and A when it comes from registers, belong to the multiplication until a wait_group covers its group: reading or writing the
-accumulator, or writing A, before that is an error; another wgmma of the same shape may use the same accumulator. Registers that were written by other
-instructions need a wgmma.fence before wgmma uses them, and so does a warp's first wgmma. Copies from register to register (`mov`) are the compiler's: a copy of an accumulator in flight is
-itself in flight, and a copy, a constant too, is no write that needs a fence, since compilers place them after it.
+accumulator, or writing A, before that is an error; another wgmma of the same shape may use the same accumulator. Registers that other instructions wrote
+need a wgmma.fence before wgmma uses them, and so does a warp's first wgmma. Where a value is computed is the compiler's choice, which moves copies, constants and
+arithmetic behind fences that the program has before them; so a copy of an accumulator in flight is itself in flight, and a fence is only missing where it must be: after a load into the
+registers, or after the wait for the accumulator that was read to compute them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.emulator.clocks import warps_of
 from workbench.emulator.ptx import FloatBits, Imm, Instruction, Mem, Reg, Vec
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from workbench.emulator.state import Batch
 
 RING = 16  # committed groups of which the tick is kept: more than wait_group can leave (7)
+LOADS = ("ld", "ldu", "ldmatrix", "atom", "shfl")  # what no compiler moves across a fence
 WRITES_NOTHING = ("st", "red", "bra", "bar", "barrier", "cp", "wgmma", "stmatrix", "call", "prefetch", "trap", "ret", "exit", "fence", "membar", "nanosleep", "setmaxnreg")
 WAIT = "cute.nvgpu.warpgroup.wait_group({n}) after the commit_group of that multiplication, before its accumulator or its A registers are touched"
 FENCE = "cute.nvgpu.warpgroup.fence() after the registers were written, before the first cute.gemm that uses them"
@@ -65,14 +68,14 @@ class Watch:
             return run
         if _moves(ins):
             return _copying(run, reads, targets, changes)
-        constant = ins.opcode == "mov"
+        loads = ins.opcode in LOADS
 
         def checked(b: Batch, i: Any) -> None:
             if b.products.busy:
                 b.products.check(b, i, sources, targets, ins)
             run(b, i)
-            if changes and not constant:
-                b.products.change(b, i, changes)
+            if changes:
+                b.products.change(b, i, changes, None if loads else sources)
 
         return checked
 
@@ -107,17 +110,18 @@ class Products:
         self.busy = False
         self.open, self.done = np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self.commits = np.zeros((count, RING), dtype=np.int64)  # ticks of the races, by group
-        self.fenced, self.issued = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)  # last fence and last wgmma, by `step`
-        self.step = 1
+        self.waits = np.zeros((count, RING), dtype=np.int64)  # steps at which groups were waited for
+        self.fenced = np.zeros(count, dtype=np.int64)  # step of the last fence
+        self.step = 1  # counts fences, waits and loads
         self.sums: dict[str, Any] = {}  # accumulator register -> group of each warp
         self.inputs: dict[str, Any] = {}  # A register -> the same
         self.shapes: dict[str, str] = {}
         self.by: dict[str, Instruction] = {}
-        self.changed: dict[str, Any] = {}  # register -> step at which an ordinary instruction wrote it
+        self.changed: dict[str, Any] = {}  # register -> step after which a fence must come before wgmma uses it, 0 for none
         self.count = count
 
     def _warps(self, b: Batch, i: Any) -> Any:
-        return np.arange(self.count) if i is None else np.unique(i >> 5)
+        return np.arange(self.count) if i is None else warps_of(i)
 
     def fence(self, b: Batch, i: Any) -> None:
         """wgmma.fence."""
@@ -135,6 +139,10 @@ class Products:
         """wgmma.wait_group: all but the `newest` committed groups are complete."""
         warps = self._warps(b, i)
         due = np.maximum(self.open[warps] - 1 - newest, self.done[warps])
+        self.step += 1
+        for back in range(min(int((due - self.done[warps]).max()), RING) if len(warps) else 0):
+            new = due - back > self.done[warps]
+            self.waits[warps[new], (due[new] - back) % RING] = self.step
         self.done[warps] = due
         if b.races is not None:
             b.races.multiplied(warps, np.where(due > 0, self.commits[warps, due % RING], 0))
@@ -165,6 +173,8 @@ class Products:
                     new[id(old)][warps] = self.open[warps]
                 table[name] = new[id(old)]
                 self.by[name], self.shapes[name] = ins, shape
+        for name in self.changed.keys() & set(sums) if self.changed else ():
+            self.changed[name][warps] = 0
         self.busy = True
 
     def check(self, b: Batch, i: Any, sources: list[str], targets: list[str], ins: Instruction) -> None:
@@ -188,26 +198,38 @@ class Products:
                 why = "has not been waited for" if closed else "was never committed, so that no wait covers it"
                 raise b.fault("wgmma_in_flight", f"an {what} of the wgmma of line {by.line}, which {why}, is {does}", ins.line, warp * 32, hint=WAIT.format(n=left))
 
-    def change(self, b: Batch, i: Any, names: list[str]) -> None:
-        """An ordinary instruction wrote these registers."""
+    def change(self, b: Batch, i: Any, names: list[str], sources: list[str] | None) -> None:
+        """An ordinary instruction wrote these registers: a load, or arithmetic on `sources`."""
         warps = self._warps(b, i)
-        self.step += 1
+        if sources is None:
+            self.step += 1
+        known = self.step if sources is None else np.max([self._origin(name, warps) for name in sources], axis=0) if sources else 0
         for name in names:
             if name not in self.changed:
                 self.changed[name] = np.zeros(self.count, dtype=np.int64)
-            self.changed[name][warps] = self.step
+            self.changed[name][warps] = known
+            if name in self.sums:
+                self.sums[name] = self.sums[name].copy()
+                self.sums[name][warps] = 0
+
+    def _origin(self, name: str, warps: Any) -> Any:
+        """The step at which a register had its value: that of the wait for its multiplication, else of the load that it comes from."""
+        before = self.changed[name][warps] if name in self.changed else np.zeros(len(warps), dtype=np.int64)
+        if name not in self.sums:
+            return before
+        group = self.sums[name][warps]
+        return np.where((group > 0) & (group > self.done[warps] - RING), self.waits[warps, group % RING], before)
 
     def copy(self, b: Batch, i: Any, sources: list[str], targets: list[str], changes: list[str]) -> None:
         """A copy between registers: the targets are in flight and changed as their sources are."""
         warps = self._warps(b, i)
-        for table, names in ((self.sums, targets), (self.changed, changes)):
-            known = [table[name][warps] for name in sources if name in table]
+        values = ([self.sums[name][warps] for name in sources if name in self.sums], [self.changed[name][warps] for name in sources if name in self.changed])
+        for table, names, known in zip((self.sums, self.changed), (targets, changes), values, strict=True):
             if not known and not any(name in table for name in names):
                 continue
-            value = np.max(known, axis=0) if known else 0
             for name in names:
                 group = table[name] = table[name].copy() if name in table else np.zeros(self.count, dtype=np.int64)
-                group[warps] = value
+                group[warps] = np.max(known, axis=0) if known else 0
         by = next((self.by[name] for name in sources if name in self.by), None)
         for name in targets:
             if by is not None:

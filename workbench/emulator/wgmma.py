@@ -92,7 +92,7 @@ def _matrix(b: Batch, ins: Instruction, lanes: Any, word: Any, extent: int, dept
                 raise fault
         out[pick] = _decode(b.shared.view(f"u{size}")[index], kind)
         if b.races is not None:
-            step = max(b.races.unit // size, 1)
+            step = CHUNK // size  # one place in each 16 bytes stands for them
             b.races.matrix(b, lanes[pick], (index[:, ::step] if turned else index[:, :, ::step]) * size, ins, tick, own_rows=own_rows)
     return out
 
