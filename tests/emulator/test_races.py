@@ -203,7 +203,7 @@ class SplitK:
             if thread == 0:
                 cute.arch.atomic_add(flag.iterator, cutlass.Int32(1))
         else:
-            if cutlass.const_expr(self.mistake != "flag"):  # noqa: SIM102 (decided while tracing)
+            if cutlass.const_expr(self.mistake != "flag"):
                 if thread == 0:
                     while cute.arch.load(flag.iterator, cutlass.Int32, sem="acquire", scope="gpu") == 0:
                         pass

@@ -17,10 +17,7 @@ from workbench.emulator.launch import DeviceLimits, GlobalMemory, GridRequest
 from workbench.emulator.machine import Machine
 from workbench.records import Launch
 
-<<<<<<< HEAD
-=======
 sys.path.insert(0, str(Path(__file__).parent))
->>>>>>> races
 sys.path.insert(0, str(Path(__file__).parent / "hopper"))
 from configurations import matrix
 from engines import HEAD, START

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-<<<<<<< HEAD
 from workbench.emulator import (  # fmt: skip
     alu,
     cluster,
@@ -30,32 +29,22 @@ from workbench.emulator import (  # fmt: skip
     races,
     tensormap,
     tma,
-    waits,
     warp,
     wgmma,
 )
-=======
-from workbench.emulator import alu, cluster, deferred, fp8, integers, loads, matrix, mbarrier, printing, races, tma, warp, wgmma
->>>>>>> races
 from workbench.emulator.alu import Fn, Unknown
 from workbench.emulator.compiled.choice import Native, Turn
 from workbench.emulator.compiled.stop import Stop
 from workbench.emulator.counters import Counting
 from workbench.emulator.deadlock import deadlock
-<<<<<<< HEAD
 from workbench.emulator.divergence import barrier_completed, threads_ended
-=======
->>>>>>> races
 from workbench.emulator.global_races import Record
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.ptx import Imm, Instruction, Kernel, Reg, parse
 from workbench.emulator.state import BARRIER_WAIT, Batch, Lanes
-<<<<<<< HEAD
 from workbench.emulator.turns import Turns
 from workbench.emulator.unwritten import Unwritten
-=======
 from workbench.emulator.waits import Watch
->>>>>>> races
 from workbench.records import Failure, Finding, Launch
 
 BATCH_LANES = 16_384
