@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -163,3 +164,13 @@ def test_grouped_gemm_says_what_it_does_not_take(hopper: Emulation) -> None:
     narrow = (good[0], matrix(9, 64, HALF, seed=3), torch.empty((64, 9), dtype=HALF, device="cuda"))
     with pytest.raises(ValueError, match="rows of a multiple of 16 bytes, D too"):
         grouped_gemm([good, narrow])
+
+
+@pytest.mark.parametrize(("name", "arguments", "said"), [
+    ("gemm_hopper", "--m 130 --n 264 --k 80 --add", "130 x 264 x 80, bfloat16: equal"), ("grouped_gemm", "--problems 2 --size 64", "2 problems in one launch: equal"),
+    ("flash_attention", "--queries 65 --keys 130 --causal", "130 keys: at most"),
+])  # fmt: skip
+def test_each_example_runs_and_checks_itself(hopper: Emulation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, arguments: str, said: str) -> None:
+    monkeypatch.setattr("sys.argv", [name, *arguments.split()])
+    import_module(f"workbench.examples.{name}").main()
+    assert said in capsys.readouterr().out

@@ -74,9 +74,13 @@ def copy(ins: Instruction) -> Fn:
     if "wait_group" in ins.mods:
         newest = int(ins.operands[0].value)  # type: ignore[attr-defined]
         return lambda b, i: b.stores.wait(b.all_lanes(i), newest)
-    if "im2col" in ins.text or "prefetch" in ins.mods:
-        if "prefetch" in ins.mods:
-            return lambda b, i: None
+    if "prefetch" in ins.mods:
+        return lambda b, i: None
+    if "im2col" in ins.mods and ".global.shared" not in ins.text:
+        from workbench.emulator import im2col
+
+        return im2col.load(ins)
+    if any(m.startswith("im2col") for m in ins.mods):
         raise Unknown(ins.text)
     if "tensor" in ins.mods:
         return _store_tensor(ins) if ".global.shared" in ins.text else _load_tensor(ins)
@@ -112,7 +116,8 @@ def _window(b: Batch, ins: Instruction, lane: int, d: Descriptor, first: tuple[i
     return found, data, flags
 
 
-def _descriptor(b: Batch, ins: Instruction, lane: int, where: int) -> Descriptor:
+def _raw(b: Batch, ins: Instruction, lane: int, where: int) -> bytes:
+    """The 128 bytes of a descriptor; faults where there is none, or one that TMA need not know yet."""
     found = b.memory.find(where)
     if found is None or where + 128 > found.end:
         raise b.fault("bad_descriptor", "a TMA descriptor that lies in no tensor and no kernel parameter", ins.line, lane, where)
@@ -121,8 +126,12 @@ def _descriptor(b: Batch, ins: Instruction, lane: int, where: int) -> Descriptor
     raw = found.data[where - found.start : where - found.start + 128].tobytes()
     if b.tensor_maps.used:
         b.tensor_maps.check(b, ins, lane, where, raw)
+    return raw
+
+
+def _descriptor(b: Batch, ins: Instruction, lane: int, where: int) -> Descriptor:
     try:
-        return decode(raw)
+        return decode(_raw(b, ins, lane, where))
     except ValueError as error:
         raise b.fault("bad_descriptor", f"no TMA descriptor: {error}", ins.line, lane, where) from None
 
