@@ -139,8 +139,8 @@ def test_a_wgmma_that_nothing_waits_for_is_said(left: str) -> None:
     assert [(finding.kind, finding.severity) for finding in launch(left).findings if finding.kind != "bank_conflict"] == [("leaked_wgmma", "advice")]
 
 
-STORED = "setp.eq.u32 %p3, %r2, 0;\n@%p3 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r6], 512;\n@%p3 cp.async.bulk.commit_group;\n"
-AGAIN = "st.shared.b32 [%r7], %r2;\n"
+STORED = "bar.sync 0;\nsetp.eq.u32 %p3, %r2, 0;\n@%p3 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r6], 512;\n@%p3 cp.async.bulk.commit_group;\n"
+AGAIN = "mad.lo.u32 %r9, %r2, 4, %r6;\nst.shared.b32 [%r9], %r2;\n"
 
 
 def test_a_buffer_that_a_bulk_store_still_reads() -> None:

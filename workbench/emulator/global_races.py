@@ -216,7 +216,7 @@ class Record:
         cta, thread = other // self.padded, other % self.padded
         who = f"thread {(thread % bx, thread // bx % by, thread // (bx * by))} of block {(cta % gx, cta // gx % gy, cta // (gx * gy))}"
         wrote = does != "overwritten" or tick == int(self._table(found).written[unit])
-        verb = "writes at the same time" if does == "written" else f"{'wrote' if wrote else 'read'} at line {self.ticks.line(tick)}"
+        verb = "writes at the same time" if does == "written" else f"{'wrote' if wrote else 'read'}{self.ticks.line(tick, 'at')}"
         address = found.start + unit * self.unit
         raise b.fault("global_race", f"a race in global memory: {b.memory.nearest(address)}, which {who} {verb}, with nothing to order the two, is {does}", ins.line, lane, address, hint=HINT)
 
