@@ -28,7 +28,7 @@ def test_a_view_holds_exactly_its_elements(dims: list[tuple[int, int]], first: i
         stride = stride * extent + gap
     storage = torch.zeros(stride + 8)
     view = of_tensor(storage.as_strided(shape[::-1], strides[::-1], first), "x")
-    reached = set(storage.as_strided(shape, strides, first).storage_offset() + sum(i * s for i, s in zip(index, strides, strict=True)) for index in np.ndindex(*shape))
+    reached = {storage.as_strided(shape, strides, first).storage_offset() + sum(i * s for i, s in zip(index, strides, strict=True)) for index in np.ndindex(*shape)}
     where = storage.data_ptr() + 4 * np.arange(-2, len(storage) + 2)
     assert [int(n) - 2 for n in np.nonzero(view.holds(where, 4))[0]] == sorted(reached)
     for at in sorted(reached):

@@ -6,16 +6,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from cutlass.cute.runtime import from_dlpack
 
 from workbench.emulator import EmulationFault
 from workbench.emulator.hook import Emulation, emulated
+from workbench.emulator.launch import DeviceLimits, GlobalMemory, GridRequest
+from workbench.emulator.machine import Machine
+from workbench.records import Launch
 
-FOLDER = Path(__file__).parent / "hopper"
-sys.path.insert(0, str(FOLDER))
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "hopper"))
 from configurations import matrix
+from engines import HEAD, START
 
 
 def run(k: int, **options: Any) -> tuple[torch.Tensor, torch.Tensor, Emulation]:
@@ -33,7 +38,7 @@ def run(k: int, **options: Any) -> tuple[torch.Tensor, torch.Tensor, Emulation]:
 
 def text(line: int | None) -> str:
     """That line of the kernel."""
-    return (FOLDER / "waiting.py").read_text(encoding="utf-8").splitlines()[(line or 1) - 1]
+    return (Path(__file__).parent / "hopper" / "waiting.py").read_text(encoding="utf-8").splitlines()[(line or 1) - 1]
 
 
 @pytest.mark.parametrize("k", [64, 128, 576])
@@ -70,3 +75,76 @@ def test_accumulators_that_the_threads_change(mistake: str, kind: str, mark: str
         run(576, mistake=mistake, scaled=True)
     failure = caught.value.failure
     assert failure.kind == kind and text(failure.line).rstrip().endswith(f"# {mark}") and said in failure.message, failure
+
+
+READY = START + """mov.u32 %r6, sm;
+mad.lo.u32 %r7, %r2, 16, %r6;
+mov.u32 %r8, 0;
+st.shared.v4.b32 [%r7], {%r8, %r8, %r8, %r8};
+fence.proxy.async.shared::cta;
+bar.sync 0;
+mov.u64 %rd5, 34360262656;
+setp.ne.u32 %p2, %r8, 0;
+ld.shared.b32 %r20, [%r7];
+ld.shared.b32 %r21, [%r7+4];
+mov.b32 %r22, %r20;
+mov.b32 %r23, %r21;
+wgmma.fence.sync.aligned;
+"""
+SUMS = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1, %f2, %f3, %f4}, {%r20, %r21, %r22, %r23}, %rd5, %p2, 1, 1, 0;\n"
+WIDER = "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%f1, %f2, %f3, %f4, %f11, %f12, %f13, %f14}, {%r30, %r31, %r32, %r33}, %rd5, %p2, 1, 1, 0;\n"
+COMMIT, WAIT = "wgmma.commit_group.sync.aligned;\n", "wgmma.wait_group.sync.aligned 0;\n"
+
+
+def launch(body: str) -> Launch:
+    """One warpgroup runs PTX text."""
+    data = np.zeros(128, np.uint32)
+    memory = GlobalMemory()
+    memory.register(data.ctypes.data, data.nbytes, "data")
+    request = GridRequest(entry="k", grid=(1, 1, 1), block=(128, 1, 1), params=(data.ctypes.data.to_bytes(8, "little"), (0).to_bytes(4, "little")))
+    return Machine(HEAD + READY + body + "ret;\n}\n", DeviceLimits()).run(request, memory)
+
+
+@pytest.mark.parametrize("body", [
+    SUMS + COMMIT + "mov.b32 %f5, %f1;\n" + WAIT + "add.f32 %f6, %f5, %f1;\n",  # a copy that the compiler makes before the wait
+    SUMS + COMMIT + "add.u32 %r9, %r20, 1;\n" + WAIT,  # A may be read
+    SUMS + SUMS + COMMIT + SUMS + COMMIT + WAIT,  # one accumulator, one shape
+    "mov.b32 %f1, 0f00000000;\nadd.u32 %r20, %r8, 1;\nmov.b32 %r21, %r20;\n" + SUMS + COMMIT + WAIT,  # constants and arithmetic that the compiler put behind the fence
+    SUMS + COMMIT + WAIT + "add.f32 %f1, %f1, %f2;\nwgmma.fence.sync.aligned;\n" + SUMS + COMMIT + WAIT,
+    SUMS + COMMIT + WAIT + "mov.u32 %r20, 7;\n" + SUMS + COMMIT + WAIT,
+])  # fmt: skip
+def test_what_compilers_and_pipelines_do_is_no_mistake(body: str) -> None:
+    assert not [finding for finding in launch(body).findings if finding.kind != "bank_conflict"]
+
+
+@pytest.mark.parametrize(("body", "kind", "said"), [
+    (SUMS + COMMIT + "mov.b32 %f5, %f1;\nadd.f32 %f6, %f5, %f5;\n" + WAIT, "wgmma_in_flight", "an accumulator of the wgmma"),
+    (SUMS + COMMIT + "add.f32 %f2, %f9, %f9;\n" + WAIT, "wgmma_in_flight", "is overwritten by thread (0, 0, 0)"),
+    (SUMS + COMMIT + "add.u32 %r22, %r2, 1;\n" + WAIT, "wgmma_in_flight", "an A register of the wgmma"),
+    (SUMS + COMMIT + WIDER + COMMIT + WAIT, "wgmma_in_flight", "is used by a wgmma of another shape"),
+    ("ld.shared.b32 %r20, [%r7];\n" + SUMS + COMMIT + WAIT, "wgmma_fence_missing", "a wgmma whose A registers were written after the last wgmma.fence"),
+    ("ld.shared.b32 %r9, [%r7];\nmov.b32 %r20, %r9;\n" + SUMS + COMMIT + WAIT, "wgmma_fence_missing", "a wgmma whose A registers"),
+    (SUMS + COMMIT + WAIT + "add.f32 %f1, %f1, %f2;\n" + SUMS + COMMIT + WAIT, "wgmma_fence_missing", "a wgmma whose accumulator registers"),
+])  # fmt: skip
+def test_registers_that_a_wgmma_still_owns(body: str, kind: str, said: str) -> None:
+    with pytest.raises(EmulationFault) as caught:
+        launch(body)
+    assert caught.value.failure.kind == kind and said in caught.value.failure.message, caught.value.failure
+
+
+@pytest.mark.parametrize("left", [SUMS, SUMS + COMMIT])
+def test_a_wgmma_that_nothing_waits_for_is_said(left: str) -> None:
+    assert [(finding.kind, finding.severity) for finding in launch(left).findings if finding.kind != "bank_conflict"] == [("leaked_wgmma", "advice")]
+
+
+STORED = "bar.sync 0;\nsetp.eq.u32 %p3, %r2, 0;\n@%p3 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r6], 512;\n@%p3 cp.async.bulk.commit_group;\n"
+AGAIN = "mad.lo.u32 %r9, %r2, 4, %r6;\nst.shared.b32 [%r9], %r2;\n"
+
+
+def test_a_buffer_that_a_bulk_store_still_reads() -> None:
+    read = "@%p3 cp.async.bulk.wait_group.read 0;\n"
+    launch(STORED + read + "bar.sync 0;\n" + AGAIN)
+    for body, said in ((STORED + AGAIN + read, "still reads (nothing waited for it), is overwritten by thread (0, 0, 0)"), (STORED + "bar.sync 0;\n" + AGAIN + read, "still reads"), (STORED + read + AGAIN, "read, with nothing to order the two, is overwritten by thread (32, 0, 0)")):
+        with pytest.raises(EmulationFault) as caught:
+            launch(body)
+        assert caught.value.failure.kind == "shared_race" and said in caught.value.failure.message and caught.value.failure.hint, caught.value.failure

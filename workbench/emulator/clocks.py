@@ -42,10 +42,14 @@ class Ticks:
         self.instructions += [ins] * count
         return len(self.instructions) - count
 
-    def line(self, tick: int) -> int | None:
-        """The source line of an access."""
-        ins = self.instructions[tick]
-        return ins.line if ins else None
+    def line(self, tick: int, word: str) -> str:
+        """" of line 12" (or another word) for the source line of an access, "" where there is none."""
+        return at_line(self.instructions[tick], word)
+
+
+def at_line(ins: Instruction | None, word: str) -> str:
+    """" of line 12" (or another word) for an instruction's source line, "" where it has none."""
+    return f" {word} line {ins.line}" if ins is not None and ins.line else ""
 
 
 def warps_of(lanes: Any) -> Any:

@@ -79,7 +79,7 @@ class Record:
     def load(self, b: Batch, races: Races, lanes: Any, found: Allocation, offset: Any, size: int, ins: Instruction) -> None:
         """Lanes read; an atomic's read is part of its write."""
         if is_atomic(ins) or not found.writable:
-            return None
+            return
         table, units = self._table(found), self._units(offset, size)
         if is_strong(ins):
             self._acquire(races, table, lanes, units)
@@ -97,7 +97,6 @@ class Record:
             lost = table.reader[units] // self.padded != mine // self.padded  # another CTA reads it in the same access
             if lost.any():
                 table.other[units[lost]], table.before[units[lost]] = np.broadcast_to(mine, units.shape)[lost], tick
-        return None
 
     def store(self, b: Batch, races: Races, lanes: Any, found: Allocation, offset: Any, size: int, ins: Instruction, values: Any) -> None:
         """Lanes write `values`, (lanes, bytes), None where they are not known."""
@@ -217,7 +216,7 @@ class Record:
         cta, thread = other // self.padded, other % self.padded
         who = f"thread {(thread % bx, thread // bx % by, thread // (bx * by))} of block {(cta % gx, cta // gx % gy, cta // (gx * gy))}"
         wrote = does != "overwritten" or tick == int(self._table(found).written[unit])
-        verb = "writes at the same time" if does == "written" else f"{'wrote' if wrote else 'read'} at line {self.ticks.line(tick)}"
+        verb = "writes at the same time" if does == "written" else f"{'wrote' if wrote else 'read'}{self.ticks.line(tick, 'at')}"
         address = found.start + unit * self.unit
         raise b.fault("global_race", f"a race in global memory: {b.memory.nearest(address)}, which {who} {verb}, with nothing to order the two, is {does}", ins.line, lane, address, hint=HINT)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator import alu, cluster, deferred, fp8, integers, loads, matrix, mbarrier, printing, races, tma, waits, warp, wgmma
+from workbench.emulator import alu, cluster, deferred, fp8, integers, loads, matrix, mbarrier, printing, races, tma, warp, wgmma
 from workbench.emulator.alu import Fn, Unknown
 from workbench.emulator.compiled.choice import Native, Turn
 from workbench.emulator.compiled.stop import Stop
@@ -27,6 +27,7 @@ from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory
 from workbench.emulator.ptx import Imm, Instruction, Kernel, Reg, parse
 from workbench.emulator.state import BARRIER_WAIT, Batch, Lanes
 from workbench.emulator.unwritten import Unwritten
+from workbench.emulator.waits import Watch
 from workbench.records import Failure, Finding, Launch
 
 BATCH_LANES = 16_384
@@ -248,7 +249,7 @@ class _Program:
                 leaders.add(n)  # lanes that wait run it again
         self.starts = sorted(leader for leader in leaders if leader <= count)
         self.end_of = {start: self.starts[n + 1] for n, start in enumerate(self.starts[:-1])}
-        watch = waits.Watch(self.instructions)
+        watch = Watch(self.instructions)
         self.code = [watch.wrap(ins, self._decode(ins)) for ins in self.instructions]
         self.async_proxy = any(ins.opcode == "wgmma" or (ins.opcode == "cp" and "bulk" in ins.mods and ".global.shared" in ins.text) for ins in self.instructions)
         self.race_plan = races.plan_of(self.instructions)

@@ -261,33 +261,33 @@ class Races:
 
     def _still_read(self, b: Batch, ins: Instruction, lane: int, unit: int, column: int, tick: int, does: str) -> None:
         clocks = self.clocks
-        line = f"line {self.ticks.line(tick)}"
+        of, at = self.ticks.line(tick, "of"), self.ticks.line(tick, "at")
         if clocks.per <= column < self.bulk_column:
             cta, group = unit // self.per_cta, column - clocks.per
             first = cta * clocks.per + 4 * group
             over = (clocks.seen[first : first + 4, self.known_at[cta % clocks.ranks, column]] >= tick).all()
             if not over:
-                self._report(b, ins, lane, unit, does, f"which the wgmma of {line} still reads (nothing waited for that multiplication),", WAIT_FIRST, "wgmma_in_flight")
-            self._report(b, ins, lane, unit, does, f"which the wgmma of {line} read, with nothing to order the two,", HINT)
+                self._report(b, ins, lane, unit, does, f"which the wgmma{of} still reads (nothing waited for that multiplication),", WAIT_FIRST, "wgmma_in_flight")
+            self._report(b, ins, lane, unit, does, f"which the wgmma{of} read, with nothing to order the two,", HINT)
         if column == self.bulk_column:
             issuer = self.ticks.lanes.get(tick, 0) >> 5
             waited = clocks.seen[issuer, clocks.bulk + clocks.own[issuer]] >= tick
-            said = f"which the bulk store of {line} {'read, with nothing to order the two,' if waited else 'still reads (nothing waited for it),'}"
+            said = f"which the bulk store{of} {'read, with nothing to order the two,' if waited else 'still reads (nothing waited for it),'}"
             self._report(b, ins, lane, unit, does, said, READ_FIRST)
         reader = int(self.remote[unit]) if column == self.remote_column else unit // self.per_cta * clocks.per + column
         block, thread = b.where(reader << 5)
         whose = f" of block {block}" if block != b.where(lane)[0] else ""
-        self._report(b, ins, lane, unit, does, f"which a thread of the warp of thread {thread}{whose} read at {line}, with no barrier between,", HINT)
+        self._report(b, ins, lane, unit, does, f"which a thread of the warp of thread {thread}{whose} read{at}, with no barrier between,", HINT)
 
     def _wrote(self, b: Batch, unit: int) -> str:
         tick = int(self.written[unit])
-        wrote, line = self.ticks.instructions[tick], self.ticks.line(tick)
+        wrote = self.ticks.instructions[tick]
         block, thread = b.where(int(self.writer[unit]))
         whose = f" of block {block}" if b.cluster_size > 1 else ""
         if wrote is not None and wrote.opcode == "cp" and "bulk" in wrote.mods:
-            return f"which the TMA load of line {line} by thread {thread}{whose} wrote, with no wait for its mbarrier between,"
+            return f"which the TMA load{self.ticks.line(tick, 'of')} by thread {thread}{whose} wrote, with no wait for its mbarrier between,"
         verb = "initialised" if wrote is not None and wrote.opcode == "mbarrier" else "wrote"
-        return f"which thread {thread}{whose} {verb} at line {line}, with no barrier between,"
+        return f"which thread {thread}{whose} {verb}{self.ticks.line(tick, 'at')}, with no barrier between,"
 
     def _same_access(self, b: Batch, ins: Instruction, lanes: Any, units: Any, twice: Any, values: Any) -> None:
         parts = values.reshape(*units.shape, -1)

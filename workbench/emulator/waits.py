@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.emulator.clocks import warps_of
+from workbench.emulator.clocks import at_line, warps_of
 from workbench.emulator.ptx import FloatBits, Imm, Instruction, Mem, Reg, Vec
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Products:
                 closed = number < int(self.open[warp])
                 left = int(self.open[warp]) - 1 - number if closed else 0
                 why = "has not been waited for" if closed else "was never committed, so that no wait covers it"
-                raise b.fault("wgmma_in_flight", f"an {what} of the wgmma of line {by.line}, which {why}, is {does}", ins.line, warp * 32, hint=WAIT.format(n=left))
+                raise b.fault("wgmma_in_flight", f"an {what} of the wgmma{at_line(by, 'of')}, which {why}, is {does}", ins.line, warp * 32, hint=WAIT.format(n=left))
 
     def change(self, b: Batch, i: Any, names: list[str], sources: list[str] | None) -> None:
         """An ordinary instruction wrote these registers: a load, or arithmetic on `sources`."""
