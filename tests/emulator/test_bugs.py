@@ -56,4 +56,5 @@ def test_a_correct_kernel_is_not_suspected(case: type[Case], variant: str) -> No
 
 
 def test_there_are_enough_of_both() -> None:
-    assert len(BUGS) >= 40 and len(CORRECT) >= 40
+    assert len(BUGS) >= 44 and len(CORRECT) >= 42 and len(KERNELS) >= 40
+    assert len({kind for *_, kind, _ in BUGS}) >= 20 and all(planted(case) for case in KERNELS)
