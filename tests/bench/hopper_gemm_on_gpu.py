@@ -68,10 +68,10 @@ LARGE = (
 )  # fmt: skip
 SMALL = (
     settings((64, 64, 64)), settings((64, 32, 64)), settings((64, 128, 64)), settings((64, 64, 128)), settings((64, 32, 128)), settings((64, 64, 64), (1, 2)), settings((64, 16, 128)),
-    settings((64, 128, 64), (1, 1), "pingpong"), settings((128, 128, 64), (2, 1)), settings((128, 64, 64), (2, 1)), settings((128, 256, 64), (2, 1)),
+    settings((128, 64, 64), (2, 2)), settings((64, 128, 64), splitk=4), settings((64, 64, 64), splitk=2), settings((128, 128, 64), (2, 1), splitk=8), settings((64, 128, 64), (1, 1), "pingpong"), settings((128, 128, 64), (2, 1)), settings((128, 64, 64), (2, 1)), settings((128, 256, 64), (2, 1)),
 )  # fmt: skip
 TINY = (
-    settings((128, 64, 64), (2, 1)), settings((64, 128, 64), (1, 2), "pingpong", stages=3), settings((64, 32, 32), store="direct"), settings((128, 128, 64), (2, 2), raster=("along_n", 2)),
+    settings((128, 64, 64), (2, 1)), settings((64, 128, 64), (1, 2), "pingpong", stages=3), settings((64, 32, 32), store="direct"), settings((128, 128, 64), (2, 2), raster=("along_n", 2), splitk=2),
 )  # fmt: skip
 
 

@@ -54,7 +54,7 @@ def product(folder: Path, text: str, arguments: tuple[torch.Tensor, ...], names:
     (HOPPER + ".schedule(cooperative) .tile(128, 100, 64)", "tile", "multiple of 16"), (HOPPER + ".schedule(cooperative) .tile(128, 256, 64) .stages(5)", "stages", "at most 4 stages of this tile in 232448 bytes"),
     ("gemm(a, b) .arch(sm_90a) .mma(tf32) .schedule(cooperative) .tile(128, 48, 32)", "tile", "multiple of 32"), (HOPPER + ".schedule(cooperative) .stages(1)", "stages", "2 to 16"), (HOPPER + ".schedule(cooperative) .cluster(3, 1)", "cluster", "1, 2 or 4 along m; 1 or 2 along n"),
     (HOPPER + ".schedule(cooperative) .cluster(4, 1) .tile(64, 16, 64)", "cluster", "a smaller cluster"), (HOPPER + ".schedule(cooperative) .raster(diagonal)", "raster", "along_m or along_n"),
-    (HOPPER + ".schedule(cooperative) .store(later)", "store", "tma, direct"), (HOPPER + ".schedule(cooperative) .thread_tile(2, 2)", "thread_tile", "leave it out"), (HOPPER + ".tile(64, 64, 32) .cluster(2, 1)", "cluster", "schedule"),
+    (HOPPER + ".schedule(cooperative) .store(later)", "store", "tma, direct"), (HOPPER + ".schedule(cooperative) .splitk(1)", "splitk", "2 to 64"), (HOPPER + ".schedule(pingpong) .tile(64, 64, 64) .splitk(2)", "splitk", "schedule(cooperative)"), (HOPPER + ".schedule(cooperative) .thread_tile(2, 2)", "thread_tile", "leave it out"), (HOPPER + ".tile(64, 64, 32) .cluster(2, 1)", "cluster", "schedule"),
 ])  # fmt: skip
 def test_rejections_name_field_and_legal_values(text: str, field: str, legal: str) -> None:
     found = check(parse(text))
@@ -94,6 +94,17 @@ def test_ctas_go_on_to_further_tiles(tmp_path: Path, schedule: str, resident: in
     got, emulation = product(tmp_path, HOPPER + f".tile(64, 64, 64) .schedule({schedule}) .cluster(2, 1) .stages(3) >> bias() >> scale(0.5) >> relu()", (a, b, bias), ("a", "b", "bias"), resident)
     assert torch.equal(got, torch.relu((a.double() @ b.double() + bias.double()) * 0.5).to(torch.float16))
     assert emulation.launches[0].grid == (2, 1, resident)
+
+
+@pytest.mark.parametrize(("kind", "settings", "shape", "batch"), [
+    ("f16", ".tile(64, 64, 64) .splitk(3)", (72, 40, 600), 0), ("bf16", ".tile(128, 128, 64) .cluster(2, 1) .splitk(2)", (200, 101, 333), 2), ("tf32", ".tile(64, 32, 32) .splitk(8)", (40, 72, 72), 0),
+])  # fmt: skip
+def test_parts_of_k_are_added_by_a_second_kernel(tmp_path: Path, kind: str, settings: str, shape: tuple[int, int, int], batch: int) -> None:
+    m, n, k = shape
+    a, b, bias = matrix(m, k, DTYPES[kind], seed=1, batch=batch), matrix(k, n, DTYPES[kind], seed=2, turned=True, batch=batch), matrix(1, n, DTYPES[kind], seed=3)[0]
+    got, emulation = product(tmp_path, f"gemm(a, b) .arch(sm_90a) .mma({kind}) .schedule(cooperative) {settings} >> bias() >> relu()", (a, b, bias), ("a", "b", "bias"), resident=3)
+    assert torch.equal(got, torch.relu(a.double() @ b.double() + bias.double()).to(DTYPES[kind]))
+    assert "combine_kernel" in emulation.launches[-1].kernel
 
 
 @pytest.mark.parametrize(("shape", "turned", "launches"), [((37, 51, 67), "", 3), ((37, 51, 67), "ab", 3), ((64, 56, 1), "", 2), ((1, 64, 130), "", 1), ((17, 24, 70), "b", 3)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import textwrap
 
-from workbench.dsl.hopper_text import KERNEL
+from workbench.dsl.hopper_text import COMBINE, KERNEL, SHARE
 from workbench.dsl.ir import Binding, Stage, setting
 from workbench.dsl.pieces import Parts, epilogue_lines
 from workbench.records import record
@@ -45,6 +45,7 @@ class Plan:
     raster: str  # along_m or along_n: where neighbouring CTAs go first
     band: int
     store: str  # tma or direct
+    splits: int = 1  # parts of k that are summed up apart, in float32, and added by a second kernel
 
     @property
     def groups(self) -> int:
@@ -57,9 +58,14 @@ class Plan:
         return self.tile[0] if self.schedule == "pingpong" else self.tile[0] // self.groups
 
     @property
+    def result_bytes(self) -> int:
+        """Bytes of one element that the kernel stores."""
+        return BYTES[self.kind] if self.splits == 1 else 4
+
+    @property
     def store_columns(self) -> int:
         """Columns of 64 rows that one TMA store moves: as many as a swizzled row of 128 bytes has."""
-        return next(width for width in (128 // BYTES[self.kind], 32, 16, 8) if self.tile[1] % width == 0)
+        return next(width for width in (128 // self.result_bytes, 32, 16, 8) if self.tile[1] % width == 0)
 
     @property
     def buffers(self) -> int:
@@ -69,7 +75,7 @@ class Plan:
     @property
     def epilogue_bytes(self) -> int:
         """Shared memory for the result."""
-        return self.groups * self.buffers * 64 * self.store_columns * BYTES[self.kind]
+        return self.groups * self.buffers * 64 * self.store_columns * self.result_bytes
 
     @property
     def shared_bytes(self) -> int:
@@ -108,7 +114,7 @@ def plan_of(stage: Stage) -> Plan:
     way, band = raster if isinstance(raster, tuple) else (raster, 8)
     plan = Plan(
         kind=str(setting(stage, "mma", "f16")), tile=tile if isinstance(tile, tuple) else default_tile(str(setting(stage, "mma", "f16"))), cluster=pair(setting(stage, "cluster"), (1, 1)), stages=0,
-        schedule=str(setting(stage, "schedule", "cooperative")), raster=str(way), band=int(str(band)), store=str(setting(stage, "store", "tma")),
+        schedule=str(setting(stage, "schedule", "cooperative")), raster=str(way), band=int(str(band)), store=str(setting(stage, "store", "tma")), splits=int(str(setting(stage, "splitk", 1))),
     )  # fmt: skip
     stages = setting(stage, "stages")
     return dataclasses.replace(plan, stages=stages if isinstance(stages, int) else min(most_stages(plan), 8))
@@ -118,13 +124,14 @@ def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
     """The kernels and the body of forward; `functions` defines the scalar functions of the epilogue."""
     plan = plan_of(stage)
     bias = any(call.name == "bias" for call in stage.epilogues)
+    early = bias and plan.splits == 1  # whether the multiplying kernel adds it
     cm, cn = plan.cluster
     fields = {
         "functions": functions, **_types(plan.kind), "tm": plan.tile[0], "tn": plan.tile[1], "tk": plan.tile[2], "cm": cm, "cn": cn, "stages": plan.stages,
         "groups": plan.groups, "rows": plan.rows, "band": plan.band, "store_n": plan.store_columns, "buffers": plan.buffers,
-        "parameter": "bias: cute.Tensor, " if bias else "", "argument": "bias, " if bias else "",
+        "parameter": "bias: cute.Tensor, " if early else "", "argument": "bias, " if early else "",
         "operation_a": _load(cn), "operation_b": _load(cm), "send_a": ", mcast_mask=to_a" if cn > 1 else "", "send_b": ", mcast_mask=to_b" if cm > 1 else "",
-        **_place(plan), **_scheduled(plan), "finish": _finish(stage),
+        **_place(plan), **_scheduled(plan), **_split(stage, plan), "finish": _finish(stage) if plan.splits == 1 else "",
     }  # fmt: skip
     imports = IMPORTS.replace("import cpasync", "import OperandMajorMode, cpasync") if plan.kind == "tf32" else IMPORTS
     return Parts(kernels=KERNEL.format(**fields), forward=_forward(binding, bias, plan), imports=imports)
@@ -183,10 +190,25 @@ PINGPONG = {
 }  # fmt: skip
 
 
+def _split(stage: Stage, plan: Plan) -> dict[str, str]:
+    """The pieces of text that say which steps of k belong to a piece of work."""
+    if plan.splits == 1:
+        return {"result": "STORED", "splits": "", "share": "", "combine": "", "share_loaded": "", "share_multiplied": "", "loaded": "steps", "multiplied": "steps", "batch": "batch"}
+    bias = any(call.name == "bias" for call in stage.epilogues)
+    epilogue = textwrap.indent("\n".join(epilogue_lines(stage, "bias[column]")), " " * 8)
+    combine = COMBINE.format(parameter="bias: cute.Tensor, " if bias else "", argument="bias, " if bias else "", epilogue=epilogue).replace("\n\n        d[", "\n        d[")
+    return {
+        "result": "cutlass.Float32", "splits": f"SPLITS = {plan.splits}  # parts of k; each has its own sums, which a second kernel adds\n", "share": SHARE, "combine": combine,
+        "share_loaded": "\n                first, count = share(batch, steps)", "share_multiplied": "\n            _, count = share(batch, steps)",
+        "loaded": "first, first + count", "multiplied": "count", "batch": "batch // SPLITS",
+    }  # fmt: skip
+
+
 def _scheduled(plan: Plan) -> dict[str, str]:
     pieces = PINGPONG if plan.schedule == "pingpong" else COOPERATIVE
     registers = ("\n        cute.arch.setmaxregister_decrease(40)", "\n        cute.arch.setmaxregister_increase(232)") if plan.groups > 1 else ("", "")
-    return {**pieces, "about": pieces["about"].format(groups=plan.groups, rows=plan.rows), "give_registers": registers[0], "take_registers": registers[1]}
+    about = pieces["about"].format(groups=plan.groups, rows=plan.rows) if plan.groups > 1 else "one warpgroup multiplies"
+    return {**pieces, "about": about, "give_registers": registers[0], "take_registers": registers[1]}
 
 
 def _finish(stage: Stage) -> str:
@@ -201,21 +223,28 @@ def _forward(binding: Binding, bias: bool, plan: Plan) -> str:
     bound = dict(binding.operands)
     (a, a_turned), (b, b_turned) = (_stored(bound.get(name, name)) for name in ("a", "b"))
     extra = bound.get("bias", "bias")
+    bias_view = [f"    from_dlpack({extra}.detach()).mark_layout_dynamic(),"] if bias else []
+    bias_key = f"{extra}.dtype, " if bias else ""
+    split = plan.splits > 1
+    target = "partial" if split else "d3"
     lines = [
         *([f"a, b = {a}, {b}"] if (a, b) != ("a", "b") else []),
         f"d = torch.empty(*a.shape[:-{2 if a_turned else 1}], {'a.shape[-1], ' if a_turned else ''}b.shape[-{2 if b_turned else 1}], dtype=a.dtype, device=a.device)",
         "d3 = d if d.dim() == 3 else d.unsqueeze(0)",
+        *(["partial = torch.empty(d3.shape[0] * SPLITS, *d3.shape[1:], dtype=torch.float32, device=a.device)"] if split else []),
         f"(left, left_first), (right, right_first) = operand(a, {a_turned}), operand(b, {not b_turned})  # as (batch, m, k) and (batch, n, k)",
-        f"by_tma = {'d.shape[-1] * d.element_size() % 16 == 0  # otherwise the threads store the result' if plan.store == 'tma' else 'False'}",
-        f"call(gemm, (by_tma, left_first, right_first{f', {extra}.dtype' if bias else ''}), (",
+        f"by_tma = {f'{target}.shape[-1] * {target}.element_size() % 16 == 0  # otherwise the threads store the result' if plan.store == 'tma' else 'False'}",
+        "stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)",
+        f"call(gemm, ({'' if split else bias_key}by_tma, left_first, right_first), (",
         "    left, right,",
-        *([f"    from_dlpack({extra}.detach()).mark_layout_dynamic(),"] if bias else []),
-        "    from_dlpack(d3, assumed_align=16 if by_tma else None).mark_layout_dynamic(leading_dim=2),",
-        "    cuda.CUstream(torch.cuda.current_stream().cuda_stream),",
+        *([] if split else bias_view),
+        f"    from_dlpack({target}, assumed_align=16 if by_tma else None).mark_layout_dynamic(leading_dim=2),",
+        "    stream,",
         "), (by_tma, resident()))",
-        "return d",
     ]
-    return "\n".join(lines)
+    if split:
+        lines += [f"call(combine, ({bias_key}d.dtype,), (", "    from_dlpack(partial).mark_layout_dynamic(leading_dim=2),", *bias_view, "    from_dlpack(d3).mark_layout_dynamic(leading_dim=2),", "    stream,", "))"]
+    return "\n".join([*lines, "return d"])
 
 
 def _stored(expression: str) -> tuple[str, bool]:
