@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from workbench.dsl import Binding, Call, Program, Stage, check, emit, format_program
 
 INIT = "def __init__(self):\n    super().__init__()\n"
-DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}
-ALLOWED = {"f16": 1e-3, "bf16": 8e-3, "tf32": 2e-3}  # relative error of the whole product, rounding of the result included
+DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "e4m3": torch.float8_e4m3fn}
+ALLOWED = {"f16": 1e-3, "bf16": 8e-3, "tf32": 2e-3, "e4m3": 1e-2}  # relative error of the whole product, rounding of the result included
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,13 @@ def cases(quick: bool, dry: bool) -> list[Case]:
     odd = [Case("odd", 4095, 4097, 4096), Case("odd", 4097, 4095, 4095, "bf16", "kn"), Case("odd", 1000, 3000, 2000, "f16", "kn")]
     more = [Case("square", 4096, 4096, 4096, "bf16", "mn"), Case("square", 1024, 1024, 1024), Case("batched", 1024, 1024, 1024, "bf16", "kn", batch=16), Case("fused", 4096, 4096, 4096, "bf16", "kk", epilogue=("bias", "gelu")), Case("tall", 32768, 512, 2048), Case("deep", 512, 512, 32768)]
     tf32 = [Case("tf32", s, s, s, "tf32", order) for s in (4096, 8192) for order in ("kk", "kn")]
-    return [*square, *skinny, *tf32, *odd, *more]
+    fp8 = [Case("fp8", s, s, s, "e4m3") for s in (4096, 8192)]
+    return [*square, *skinny, *tf32, *odd, *more, *fp8]
 
 
 def load(case: Case, chosen: tuple[Call, ...], folder: Path) -> tuple[str, Any]:
     """The program and its compiled text, imported; tiles are given for elements of two bytes."""
-    chosen = tuple(Call(name="tile", positional=(*call.positional[:2], int(str(call.positional[2])) // 2)) if call.name == "tile" and case.kind == "tf32" else call for call in chosen)
+    chosen = tuple(Call(name="tile", positional=(*call.positional[:2], int(str(call.positional[2])) * 2 // DTYPES[case.kind].itemsize)) if call.name == "tile" else call for call in chosen)
     stage = Stage(operation=Call(name="gemm", positional=("a", "b")), settings=(Call(name="arch", positional=("sm_90a",)), Call(name="mma", positional=(case.kind,)), *chosen), epilogues=tuple(Call(name=name) for name in case.epilogue))
     program = Program(stages=(stage,))
     if rejections := check(program):
@@ -124,6 +125,9 @@ def operands(case: Case) -> list[torch.Tensor]:
 
 def by_torch(case: Case, tensors: list[torch.Tensor]) -> torch.Tensor:
     """What torch users write."""
+    if tensors[0].dtype == torch.float8_e4m3fn:
+        one = torch.ones((), device="cuda")
+        return torch._scaled_mm(tensors[0], tensors[1], scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
     product = torch.addmm(tensors[2], tensors[0], tensors[1]) if "bias" in case.epilogue else torch.matmul(tensors[0], tensors[1])
     return torch.nn.functional.gelu(product) if "gelu" in case.epilogue else product
 
@@ -270,7 +274,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="squares in bf16 and one skinny shape, four configurations each, under three minutes")
     parser.add_argument("--dry-run", action="store_true", help="tiny shapes on the emulator")
     parser.add_argument("--limit-s", type=float, default=0.0, help="no new configuration after this (default: 540, with --quick 150)")
-    parser.add_argument("--only", default="", help="groups: square, skinny, tf32, odd, batched, fused, tall, deep")
+    parser.add_argument("--only", default="", help="groups: square, skinny, tf32, odd, batched, fused, tall, deep, fp8")
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     arguments.limit_s = arguments.limit_s or (150.0 if arguments.quick else 540.0)

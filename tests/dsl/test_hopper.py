@@ -124,6 +124,16 @@ def test_strided_operands_are_copied_and_other_dtypes_refused(tmp_path: Path) ->
         product(tmp_path, HOPPER + ".tile(64, 64, 64) .schedule(cooperative)", (a.float(), b.float()))
 
 
+@pytest.mark.parametrize(("dtype", "settings", "shape", "turned", "launches"), [
+    (torch.float8_e4m3fn, ".mma(e4m3) .tile(128, 128, 128) .schedule(cooperative) .cluster(2, 1)", (136, 144, 160), "b", 1), (torch.float8_e5m2, ".mma(e5m2) .tile(64, 48, 64) .schedule(pingpong)", (72, 50, 67), "", 3),
+])  # fmt: skip
+def test_eight_bit_floats_give_bfloat16(tmp_path: Path, dtype: torch.dtype, settings: str, shape: tuple[int, int, int], turned: str, launches: int) -> None:
+    m, n, k = shape
+    a, b = matrix(m, k, dtype, seed=1), matrix(k, n, dtype, seed=2, turned="b" in turned)
+    got, emulation = product(tmp_path, f"gemm(a, b) .arch(sm_90a) {settings}", (a, b))
+    assert got.dtype == torch.bfloat16 and torch.equal(got, (a.double() @ b.double()).bfloat16()) and len(emulation.launches) == launches
+
+
 def test_tf32_is_rounded_to_ten_bits(tmp_path: Path) -> None:
     a, b = torch.randn(72, 136, generator=torch.Generator().manual_seed(1)), torch.randn(136, 72, generator=torch.Generator().manual_seed(2))
     got, _ = product(tmp_path, "gemm(a, b) .arch(sm_90a) .mma(tf32) .tile(64, 64, 32) .schedule(cooperative)", (a, b))

@@ -1,9 +1,9 @@
 """gemm(a, b) .mma(...) .schedule(...) -> a Hopper kernel: TMA and mbarriers feed wgmma, warp-specialised, persistent, with clusters.
 
 Operands as in `gemm`: a (batch, m, k), b (batch, k, n), d (batch, m, n), any strides. TMA reads rows that start at multiples of 16 bytes and
-cuts off what sticks out; an operand that lies otherwise (odd leading dimension, TF32 not along k) is first copied into rows
-that do, by a kernel of its own. A result whose rows do not is stored by the threads. cooperative: the warpgroups that multiply share a tile by its rows;
-pingpong: each has a tile of its own, and stores it while the other multiplies.
+cuts off what sticks out; an operand that lies otherwise (odd leading dimension, TF32 or 8-bit floats not along k) is first copied into rows that
+do, by a kernel of its own. A result whose rows do not is stored by the threads. cooperative: the warpgroups that multiply share a tile by its
+rows; pingpong: each has a tile of its own, and stores it while the other multiplies.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from workbench.dsl.ir import Binding, Stage, setting
 from workbench.dsl.pieces import Parts, epilogue_lines
 from workbench.records import record
 
-ELEMENTS = {"f16": "Float16", "bf16": "BFloat16", "tf32": "TFloat32"}
-STORED = {"f16": ("Float16", "float16"), "bf16": ("BFloat16", "bfloat16"), "tf32": ("Float32", "float32")}  # in memory, in CuTe DSL's and in torch's words
-BYTES = {"f16": 2, "bf16": 2, "tf32": 4}
+ELEMENTS = {"f16": "Float16", "bf16": "BFloat16", "tf32": "TFloat32", "e4m3": "Float8E4M3FN", "e5m2": "Float8E5M2"}
+STORED = {"f16": ("Float16", "float16"), "bf16": ("BFloat16", "bfloat16"), "tf32": ("Float32", "float32"), "e4m3": ("Uint8", "float8_e4m3fn"), "e5m2": ("Uint8", "float8_e5m2")}  # in memory, in CuTe DSL's and in torch's words
+BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1}
+ALONG_K = ("tf32", "e4m3", "e5m2")  # wgmma takes these along k only
 SHARED_BYTES = 232_448  # a CTA's share on sm_90a
 TRIVIAL_MMA = "sm90.make_trivial_tiled_mma(ELEMENT, ELEMENT, major_a.sm90_mma_major_mode(), major_b.sm90_mma_major_mode(), cutlass.Float32, (1, 1, 1), tiler_mn=(64, TILE_N))"
 TF32_MMA = "cute.make_tiled_mma(cute.make_mma_atom(MmaTF32Op(ELEMENT, cutlass.Float32, (64, TILE_N, 8), warpgroup.OperandSource.SMEM, OperandMajorMode.K, OperandMajorMode.K)), (1, 1, 1))"
@@ -37,7 +38,7 @@ IMPORTS = "import functools\nimport weakref\n\nimport cuda.bindings.driver as cu
 class Plan:
     """The settings of one kernel, defaults filled in. Tile (m, n, k) and cluster (m, n) in elements and CTAs; band in tiles."""
 
-    kind: str  # f16 or bf16: what wgmma multiplies
+    kind: str  # f16, bf16, tf32, e4m3 or e5m2: what wgmma multiplies
     tile: tuple[int, int, int]
     cluster: tuple[int, int]
     stages: int
@@ -59,8 +60,8 @@ class Plan:
 
     @property
     def result_bytes(self) -> int:
-        """Bytes of one element that the kernel stores."""
-        return BYTES[self.kind] if self.splits == 1 else 4
+        """Bytes of one element that the kernel stores; the product of 8-bit floats is bfloat16."""
+        return max(BYTES[self.kind], 2) if self.splits == 1 else 4
 
     @property
     def store_columns(self) -> int:
@@ -140,11 +141,19 @@ def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
 def _types(kind: str) -> dict[str, str]:
     """The pieces of text that depend on what is multiplied."""
     stored, dtype = STORED[kind]
-    same = {"element": ELEMENTS[kind], "stored": stored, "dtype": dtype}
-    if kind != "tf32":
-        return {**same, "rounded": "", "operation_class": "", "tiled_mma": TRIVIAL_MMA, "recast": "", "reads": "TMA", "along_k": ""}
-    recast = "    a, b = (cute.recast_tensor(t, ELEMENT) for t in (a, b))  # so that TMA rounds float32 to TF32 on the way\n"
-    return {**same, "rounded": "; TMA rounds it on the way", "operation_class": TF32_CLASS, "tiled_mma": TF32_MMA, "recast": recast, "reads": "wgmma", "along_k": " and tensor.stride(2) == 1"}
+    pieces = {"element": ELEMENTS[kind], "stored": stored, "dtype": dtype, "rounded": "", "operation_class": "", "tiled_mma": TRIVIAL_MMA, "recast": "", "reads": "TMA", "along_k": "", "bits": ""}
+    if kind in ALONG_K:
+        pieces |= {"reads": "wgmma", "along_k": " and tensor.stride(2) == 1", "recast": "    a, b = (cute.recast_tensor(t, ELEMENT) for t in (a, b))\n"}
+    if kind == "tf32":
+        pieces |= {"rounded": "; TMA rounds it on the way", "operation_class": TF32_CLASS, "tiled_mma": TF32_MMA}
+    elif kind in ALONG_K:
+        pieces |= {"rounded": ": the bits of", "bits": ".view(torch.uint8)"}
+    return pieces
+
+
+def _result(kind: str) -> tuple[str, str]:
+    """(CuTe DSL's type of the result, torch's)."""
+    return ("STORED", "a.dtype") if kind not in ("e4m3", "e5m2") else ("cutlass.BFloat16", "torch.bfloat16")
 
 
 def _load(sharers: int) -> str:
@@ -193,7 +202,7 @@ PINGPONG = {
 def _split(stage: Stage, plan: Plan) -> dict[str, str]:
     """The pieces of text that say which steps of k belong to a piece of work."""
     if plan.splits == 1:
-        return {"result": "STORED", "splits": "", "share": "", "combine": "", "share_loaded": "", "share_multiplied": "", "loaded": "steps", "multiplied": "steps", "batch": "batch"}
+        return {"result": _result(plan.kind)[0], "splits": "", "share": "", "combine": "", "share_loaded": "", "share_multiplied": "", "loaded": "steps", "multiplied": "steps", "batch": "batch"}
     bias = any(call.name == "bias" for call in stage.epilogues)
     epilogue = textwrap.indent("\n".join(epilogue_lines(stage, "bias[column]")), " " * 8)
     combine = COMBINE.format(parameter="bias: cute.Tensor, " if bias else "", argument="bias, " if bias else "", epilogue=epilogue).replace("\n\n        d[", "\n        d[")
@@ -229,7 +238,7 @@ def _forward(binding: Binding, bias: bool, plan: Plan) -> str:
     target = "partial" if split else "d3"
     lines = [
         *([f"a, b = {a}, {b}"] if (a, b) != ("a", "b") else []),
-        f"d = torch.empty(*a.shape[:-{2 if a_turned else 1}], {'a.shape[-1], ' if a_turned else ''}b.shape[-{2 if b_turned else 1}], dtype=a.dtype, device=a.device)",
+        f"d = torch.empty(*a.shape[:-{2 if a_turned else 1}], {'a.shape[-1], ' if a_turned else ''}b.shape[-{2 if b_turned else 1}], dtype={_result(plan.kind)[1]}, device=a.device)",
         "d3 = d if d.dim() == 3 else d.unsqueeze(0)",
         *(["partial = torch.empty(d3.shape[0] * SPLITS, *d3.shape[1:], dtype=torch.float32, device=a.device)"] if split else []),
         f"(left, left_first), (right, right_first) = operand(a, {a_turned}), operand(b, {not b_turned})  # as (batch, m, k) and (batch, n, k)",

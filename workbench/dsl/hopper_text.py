@@ -207,13 +207,11 @@ def takes_tma(tensor):
 
 def readable(tensor):
     """A (batch, rows, k) operand as it is, or a copy that {reads} can read: STORED, along k, rows padded to 16 bytes."""
-    if tensor.dtype == DTYPE and takes_tma(tensor){along_k}:
+    if takes_tma(tensor){along_k}:
         return tensor
-    if tensor.dtype != DTYPE:
-        raise TypeError(f"this kernel multiplies {{DTYPE}}, not {{tensor.dtype}}")
     batches, rows, k = tensor.shape
     unit = 128 // ELEMENT.width
-    copy = torch.empty(batches, rows, (k + unit - 1) // unit * unit, dtype=DTYPE, device=tensor.device)[:, :, :k]
+    copy = torch.empty(batches, rows, (k + unit - 1) // unit * unit, dtype=tensor.dtype, device=tensor.device)[:, :, :k]
     along_k = tensor.stride(2) == 1
     call(pack, (along_k, tensor.stride(1) == 1), (
         from_dlpack(tensor).mark_layout_dynamic(**({{"leading_dim": 2 if along_k else 1}} if 1 in tensor.stride()[1:] else {{}})),
@@ -231,7 +229,9 @@ def operand(tensor, turned):
     key, place = (id(tensor), turned), (tensor.data_ptr(), tensor.shape, tensor.stride())
     if key in known and known[key][0]() is tensor and known[key][1] == place:
         return known[key][2]
-    view = tensor.detach().transpose(-2, -1) if turned else tensor.detach()
+    if tensor.dtype != DTYPE:
+        raise TypeError(f"this kernel multiplies {{DTYPE}}, not {{tensor.dtype}}")
+    view = tensor.detach(){bits}.transpose(-2, -1) if turned else tensor.detach(){bits}
     view = view if view.dim() == 3 else view.unsqueeze(0)
     ready = readable(view)
     k_first = ready.stride(2) == 1

@@ -11,7 +11,7 @@ import math
 
 from workbench.analysis import devices
 from workbench.dsl import Call, Program, Stage, check
-from workbench.dsl.hopper import BYTES, Plan, plan_of
+from workbench.dsl.hopper import ALONG_K, BYTES, Plan, plan_of
 from workbench.records import Facts, record
 
 # for elements of two bytes; of others, as many bytes along k
@@ -66,7 +66,7 @@ class Choice:
         shared = f"; a cluster fetches a tile of {'b' if self.plan.cluster[0] > 1 else 'a'} once for {math.prod(self.plan.cluster)} CTAs" if self.plan.cluster != (1, 1) else ""
         how = "; one warpgroup stores while the other multiplies" if self.plan.schedule == "pingpong" else ""
         how += f"; {self.plan.splits} parts of k are summed up side by side" if self.plan.splits > 1 else ""
-        copied = f"; {' and '.join(self.copied)} first copied along k into rows at multiples of 16 bytes, since {'TMA' if self.plan.kind != 'tf32' else 'TF32 wgmma'} cannot read {'them' if self.copied[1:] else 'it'}" if self.copied else ""
+        copied = f"; {' and '.join(self.copied)} first copied along k into rows at multiples of 16 bytes, since {'TMA' if self.plan.kind not in ALONG_K else f'wgmma on {self.plan.kind}'} cannot read {'them' if self.copied[1:] else 'it'}" if self.copied else ""
         return f"TMA feeds wgmma through {self.plan.stages} stages; {what}{shared}{how}{copied}; modelled {self.seconds * 1e6:.3g} us"
 
 
@@ -105,7 +105,7 @@ def copied_of(kind: str, size: Size, layout: tuple[tuple[str, str], ...]) -> tup
     """The operands that are copied first, if the tensors are contiguous: rows that are no multiple of 16 bytes, or not along k where wgmma needs that."""
     along_k = {"a": dict(layout).get("a", "row") == "row", "b": dict(layout).get("b", "row") == "column"}
     extents = {"a": size.k if along_k["a"] else size.m, "b": size.k if along_k["b"] else size.n}
-    return tuple(name for name in ("a", "b") if extents[name] * BYTES[kind] % 16 or (kind == "tf32" and not along_k[name]))
+    return tuple(name for name in ("a", "b") if extents[name] * BYTES[kind] % 16 or (kind in ALONG_K and not along_k[name]))
 
 
 def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tuple[tuple[str, str], ...] = (), most: int = 8) -> tuple[Choice, ...]:
