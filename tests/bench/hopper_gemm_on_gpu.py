@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from workbench.dsl import Binding, Call, Program, Stage, check, emit, format_program
 
 INIT = "def __init__(self):\n    super().__init__()\n"
-DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}
-ALLOWED = {"f16": 1e-3, "bf16": 8e-3, "tf32": 2e-3}  # relative error of the whole product, rounding of the result included
+DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "e4m3": torch.float8_e4m3fn}
+ALLOWED = {"f16": 1e-3, "bf16": 8e-3, "tf32": 2e-3, "e4m3": 1e-2}  # relative error of the whole product, rounding of the result included
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,17 @@ def settings(tile: tuple[int, int, int], cluster: tuple[int, int] = (1, 1), sche
 
 
 LARGE = (
-    settings((128, 256, 64), (2, 1)), settings((128, 256, 64), (1, 1)), settings((128, 256, 64), (1, 2)), settings((256, 128, 64), (2, 1)), settings((256, 128, 64), (1, 2)),
-    settings((128, 128, 64), (2, 1), "pingpong"), settings((64, 256, 64), (2, 1), "pingpong"), settings((128, 128, 64), (2, 1)), settings((128, 256, 64), (2, 1), raster=("along_n", 8)),
+    settings((128, 256, 64), (2, 1)), settings((128, 256, 64), (1, 1)), settings((128, 128, 64), (2, 1), "pingpong"), settings((128, 256, 64), (1, 2)), settings((256, 128, 64), (2, 1)),
+    settings((64, 256, 64), (2, 1), "pingpong"), settings((256, 128, 64), (1, 2)), settings((128, 128, 64), (2, 1)), settings((128, 256, 64), (2, 1), raster=("along_n", 8)),
     settings((128, 256, 64), (2, 1), raster=("along_m", 4)), settings((128, 256, 64), (2, 1), raster=("along_m", 16)), settings((128, 256, 64), (2, 2)), settings((128, 192, 64), (2, 1)),
     settings((128, 256, 64), (2, 1), store="direct"), settings((128, 256, 64), (4, 1)),
 )  # fmt: skip
 SMALL = (
     settings((64, 64, 64)), settings((64, 32, 64)), settings((64, 128, 64)), settings((64, 64, 128)), settings((64, 32, 128)), settings((64, 64, 64), (1, 2)), settings((64, 16, 128)),
-    settings((64, 128, 64), (1, 1), "pingpong"), settings((128, 128, 64), (2, 1)), settings((128, 64, 64), (2, 1)), settings((128, 256, 64), (2, 1)),
+    settings((128, 64, 64), (2, 2)), settings((64, 128, 64), splitk=4), settings((64, 64, 64), splitk=2), settings((128, 128, 64), (2, 1), splitk=8), settings((64, 128, 64), (1, 1), "pingpong"), settings((128, 128, 64), (2, 1)), settings((128, 64, 64), (2, 1)), settings((128, 256, 64), (2, 1)),
 )  # fmt: skip
 TINY = (
-    settings((128, 64, 64), (2, 1)), settings((64, 128, 64), (1, 2), "pingpong", stages=3), settings((64, 32, 32), store="direct"), settings((128, 128, 64), (2, 2), raster=("along_n", 2)),
+    settings((128, 64, 64), (2, 1)), settings((64, 128, 64), (1, 2), "pingpong", stages=3), settings((64, 32, 32), store="direct"), settings((128, 128, 64), (2, 2), raster=("along_n", 2), splitk=2),
 )  # fmt: skip
 
 
@@ -79,31 +79,38 @@ def cases(quick: bool, dry: bool) -> list[Case]:
     """What is measured, most important first."""
     if dry:
         return [Case("square", 136, 136, 136, "f16"), Case("odd", 37, 51, 67, "bf16", "kn"), Case("batched", 72, 48, 40, "f16", "mn", batch=2), Case("fused", 64, 72, 48, "bf16", epilogue=("bias", "gelu")), Case("tf32", 72, 96, 72, "tf32", "kn")]
-    square = [Case("square", s, s, s, kind, order) for s in (4096, 8192, 2048) for kind in ("bf16", "f16") for order in ("kk", "kn")]
+    square = [Case("square", s, s, s, kind, order) for kind in ("bf16", "f16") for s in (4096, 8192, 2048) for order in ("kk", "kn")]
     if quick:
         return [case for case in square if case.kind == "bf16"] + [Case("skinny", 16, 4096, 4096)]
     skinny = [Case("skinny", m, 4096, 4096, "bf16", order) for m in (16, 64, 256) for order in ("kk", "kn")]
     odd = [Case("odd", 4095, 4097, 4096), Case("odd", 4097, 4095, 4095, "bf16", "kn"), Case("odd", 1000, 3000, 2000, "f16", "kn")]
     more = [Case("square", 4096, 4096, 4096, "bf16", "mn"), Case("square", 1024, 1024, 1024), Case("batched", 1024, 1024, 1024, "bf16", "kn", batch=16), Case("fused", 4096, 4096, 4096, "bf16", "kk", epilogue=("bias", "gelu")), Case("tall", 32768, 512, 2048), Case("deep", 512, 512, 32768)]
     tf32 = [Case("tf32", s, s, s, "tf32", order) for s in (4096, 8192) for order in ("kk", "kn")]
-    return [*square, *skinny, *tf32, *odd, *more]
+    fp8 = [Case("fp8", s, s, s, "e4m3") for s in (4096, 8192)]
+    return [*square[:6], *skinny, *tf32, *square[6:], *odd, *more, *fp8]
+
+
+LOADED: dict[str, Any] = {}  # by program: what is compiled for one size serves the others
 
 
 def load(case: Case, chosen: tuple[Call, ...], folder: Path) -> tuple[str, Any]:
     """The program and its compiled text, imported; tiles are given for elements of two bytes."""
-    chosen = tuple(Call(name="tile", positional=(*call.positional[:2], int(str(call.positional[2])) // 2)) if call.name == "tile" and case.kind == "tf32" else call for call in chosen)
+    chosen = tuple(Call(name="tile", positional=(*call.positional[:2], int(str(call.positional[2])) * 2 // DTYPES[case.kind].itemsize)) if call.name == "tile" else call for call in chosen)
     stage = Stage(operation=Call(name="gemm", positional=("a", "b")), settings=(Call(name="arch", positional=("sm_90a",)), Call(name="mma", positional=(case.kind,)), *chosen), epilogues=tuple(Call(name=name) for name in case.epilogue))
     program = Program(stages=(stage,))
     if rejections := check(program):
         raise ValueError(" | ".join(map(str, rejections)))
     text = format_program(program)
+    if text in LOADED:
+        return text, LOADED[text]
     path = folder / f"candidate_{abs(hash(text))}.py"
     path.write_text(emit(program, Binding(init_source=INIT, forward_arguments=("a", "b", *(("bias",) if "bias" in case.epilogue else ())))))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return text, module.ModelNew()
+    LOADED[text] = module.ModelNew()
+    return text, LOADED[text]
 
 
 def operands(case: Case) -> list[torch.Tensor]:
@@ -124,6 +131,9 @@ def operands(case: Case) -> list[torch.Tensor]:
 
 def by_torch(case: Case, tensors: list[torch.Tensor]) -> torch.Tensor:
     """What torch users write."""
+    if tensors[0].dtype == torch.float8_e4m3fn:
+        one = torch.ones((), device="cuda")
+        return torch._scaled_mm(tensors[0], tensors[1], scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
     product = torch.addmm(tensors[2], tensors[0], tensors[1]) if "bias" in case.epilogue else torch.matmul(tensors[0], tensors[1])
     return torch.nn.functional.gelu(product) if "gelu" in case.epilogue else product
 
@@ -212,7 +222,9 @@ def choices(case: Case, arguments: argparse.Namespace) -> tuple[tuple[Call, ...]
     if arguments.dry_run:
         return TINY
     sweep = SMALL if min(case.m, case.n) <= 1024 and case.batch == 0 else LARGE
-    return sweep[:4] if arguments.quick else sweep
+    if arguments.quick:
+        return sweep[:5]
+    return sweep if sweep is SMALL or (case.group, case.kind) == ("square", "bf16") else sweep[:6]
 
 
 def facts() -> dict[str, Any]:
@@ -267,10 +279,10 @@ def main() -> int:
     """Measure, print, write; 1 when any configuration fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--quick", action="store_true", help="squares in bf16 and one skinny shape, four configurations each, under three minutes")
+    parser.add_argument("--quick", action="store_true", help="squares in bf16 and one skinny shape, five configurations each, under three minutes")
     parser.add_argument("--dry-run", action="store_true", help="tiny shapes on the emulator")
     parser.add_argument("--limit-s", type=float, default=0.0, help="no new configuration after this (default: 540, with --quick 150)")
-    parser.add_argument("--only", default="", help="groups: square, skinny, tf32, odd, batched, fused, tall, deep")
+    parser.add_argument("--only", default="", help="groups: square, skinny, tf32, odd, batched, fused, tall, deep, fp8")
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     arguments.limit_s = arguments.limit_s or (150.0 if arguments.quick else 540.0)

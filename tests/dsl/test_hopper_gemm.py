@@ -54,7 +54,7 @@ def product(folder: Path, text: str, arguments: tuple[torch.Tensor, ...], names:
     (HOPPER + ".schedule(cooperative) .tile(128, 100, 64)", "tile", "multiple of 16"), (HOPPER + ".schedule(cooperative) .tile(128, 256, 64) .stages(5)", "stages", "at most 4 stages of this tile in 232448 bytes"),
     ("gemm(a, b) .arch(sm_90a) .mma(tf32) .schedule(cooperative) .tile(128, 48, 32)", "tile", "multiple of 32"), (HOPPER + ".schedule(cooperative) .stages(1)", "stages", "2 to 16"), (HOPPER + ".schedule(cooperative) .cluster(3, 1)", "cluster", "1, 2 or 4 along m; 1 or 2 along n"),
     (HOPPER + ".schedule(cooperative) .cluster(4, 1) .tile(64, 16, 64)", "cluster", "a smaller cluster"), (HOPPER + ".schedule(cooperative) .raster(diagonal)", "raster", "along_m or along_n"),
-    (HOPPER + ".schedule(cooperative) .store(later)", "store", "tma, direct"), (HOPPER + ".schedule(cooperative) .thread_tile(2, 2)", "thread_tile", "leave it out"), (HOPPER + ".tile(64, 64, 32) .cluster(2, 1)", "cluster", "schedule"),
+    (HOPPER + ".schedule(cooperative) .store(later)", "store", "tma, direct"), (HOPPER + ".schedule(cooperative) .splitk(1)", "splitk", "2 to 64"), (HOPPER + ".schedule(pingpong) .tile(64, 64, 64) .splitk(2)", "splitk", "schedule(cooperative)"), (HOPPER + ".schedule(cooperative) .thread_tile(2, 2)", "thread_tile", "leave it out"), (HOPPER + ".tile(64, 64, 32) .cluster(2, 1)", "cluster", "schedule"),
 ])  # fmt: skip
 def test_rejections_name_field_and_legal_values(text: str, field: str, legal: str) -> None:
     found = check(parse(text))
@@ -96,6 +96,17 @@ def test_ctas_go_on_to_further_tiles(tmp_path: Path, schedule: str, resident: in
     assert emulation.launches[0].grid == (2, 1, resident)
 
 
+@pytest.mark.parametrize(("kind", "settings", "shape", "batch"), [
+    ("f16", ".tile(64, 64, 64) .splitk(3)", (72, 40, 600), 0), ("bf16", ".tile(128, 128, 64) .cluster(2, 1) .splitk(2)", (200, 101, 333), 2), ("tf32", ".tile(64, 32, 32) .splitk(8)", (40, 72, 72), 0),
+])  # fmt: skip
+def test_parts_of_k_are_added_by_a_second_kernel(tmp_path: Path, kind: str, settings: str, shape: tuple[int, int, int], batch: int) -> None:
+    m, n, k = shape
+    a, b, bias = matrix(m, k, DTYPES[kind], seed=1, batch=batch), matrix(k, n, DTYPES[kind], seed=2, turned=True, batch=batch), matrix(1, n, DTYPES[kind], seed=3)[0]
+    got, emulation = product(tmp_path, f"gemm(a, b) .arch(sm_90a) .mma({kind}) .schedule(cooperative) {settings} >> bias() >> relu()", (a, b, bias), ("a", "b", "bias"), resident=3)
+    assert torch.equal(got, torch.relu(a.double() @ b.double() + bias.double()).to(DTYPES[kind]))
+    assert "combine_kernel" in emulation.launches[-1].kernel
+
+
 @pytest.mark.parametrize(("shape", "turned", "launches"), [((37, 51, 67), "", 3), ((37, 51, 67), "ab", 3), ((64, 56, 1), "", 2), ((1, 64, 130), "", 1), ((17, 24, 70), "b", 3)])
 def test_rows_that_tma_cannot_read_are_copied(tmp_path: Path, shape: tuple[int, int, int], turned: str, launches: int) -> None:
     m, n, k = shape
@@ -111,6 +122,16 @@ def test_strided_operands_are_copied_and_other_dtypes_refused(tmp_path: Path) ->
     assert torch.equal(got, (a.double() @ b.double()).half()) and len(emulation.launches) == 2
     with pytest.raises(TypeError, match=r"multiplies torch.float16, not torch.float32"):
         product(tmp_path, HOPPER + ".tile(64, 64, 64) .schedule(cooperative)", (a.float(), b.float()))
+
+
+@pytest.mark.parametrize(("dtype", "settings", "shape", "turned", "launches"), [
+    (torch.float8_e4m3fn, ".mma(e4m3) .tile(128, 128, 128) .schedule(cooperative) .cluster(2, 1)", (136, 144, 160), "b", 1), (torch.float8_e5m2, ".mma(e5m2) .tile(64, 48, 64) .schedule(pingpong)", (72, 50, 67), "", 3),
+])  # fmt: skip
+def test_eight_bit_floats_give_bfloat16(tmp_path: Path, dtype: torch.dtype, settings: str, shape: tuple[int, int, int], turned: str, launches: int) -> None:
+    m, n, k = shape
+    a, b = matrix(m, k, dtype, seed=1), matrix(k, n, dtype, seed=2, turned="b" in turned)
+    got, emulation = product(tmp_path, f"gemm(a, b) .arch(sm_90a) {settings}", (a, b))
+    assert got.dtype == torch.bfloat16 and torch.equal(got, (a.double() @ b.double()).bfloat16()) and len(emulation.launches) == launches
 
 
 def test_tf32_is_rounded_to_ten_bits(tmp_path: Path) -> None:

@@ -51,6 +51,11 @@ def test_small_results_are_cut_so_that_the_device_is_busy(shape: tuple[int, int,
     assert first(*shape).ctas >= 128
 
 
+def test_long_k_is_summed_in_parts() -> None:
+    assert first(512, 512, 32768).plan.splits >= 4 and first(256, 256, 524288, "tf32").plan.splits >= 8
+    assert all(first(size, size, size).plan.splits == 1 for size in (1024, 2048, 4096, 8192))
+
+
 def test_all_choices_are_legal_and_ranked() -> None:
     for shape in ((4096, 4096, 4096), (100, 3000, 77), (16, 16, 16)):
         found = choices(GEMM, "f16", Size(m=shape[0], n=shape[1], k=shape[2]), "H200")

@@ -13,7 +13,7 @@ SETTINGS = {
     "elementwise": ("arch", "threads", "vector"),
     "softmax": ("arch", "threads_per_row", "vector", "passes", "kept"), "layernorm": ("arch", "threads_per_row", "vector", "kept"), "rmsnorm": ("arch", "threads_per_row", "vector", "kept"),
     "reduce": ("arch", "threads_per_row", "vector", "threads", "split"), "crossentropy": ("arch", "threads_per_row", "vector", "kept"), "matvec": ("arch", "threads_per_row", "vector"),
-    "gemm": ("arch", "layout", "tile", "thread_tile", "mma", "stages", "schedule", "cluster", "raster", "store"),
+    "gemm": ("arch", "layout", "tile", "thread_tile", "mma", "stages", "schedule", "cluster", "raster", "store", "splitk"),
 }  # fmt: skip
 EPILOGUES = ("bias", "scale", *UNARY)
 ARCHES = ("sm_80", "sm_90a")

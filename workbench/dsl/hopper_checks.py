@@ -11,7 +11,7 @@ SCHEDULES = ("cooperative", "pingpong")
 STORES = ("tma", "direct")
 RASTERS = ("along_m", "along_n")
 CLUSTERS = tuple((m, n) for m in (1, 2, 4) for n in (1, 2))
-ONLY_SCHEDULED = ("cluster", "raster", "store")
+ONLY_SCHEDULED = ("cluster", "raster", "store", "splitk")
 ACCUMULATORS = 64 * 256  # float32 of one warpgroup that fit beside everything else: 128 a thread
 
 
@@ -51,6 +51,11 @@ def _names(stage: Stage) -> list[Rejection]:
     way, band = raster if isinstance(raster, tuple) and len(raster) == 2 else (raster, 8)
     if way not in RASTERS or not isinstance(band, int) or not 1 <= band <= 64:
         found.append(Rejection(field="raster", value=str(raster), reason="where neighbouring CTAs go first, and how many tiles wide the band is that they walk", legal="along_m or along_n, then 1 to 64"))
+    splits = setting(stage, "splitk")
+    if splits is not None and (not isinstance(splits, int) or not 2 <= splits <= 64):
+        found.append(Rejection(field="splitk", value=str(splits), reason="parts of k that are summed up apart and added by a second kernel", legal="2 to 64"))
+    elif splits is not None and setting(stage, "schedule") == "pingpong":
+        found.append(Rejection(field="splitk", value=str(splits), reason="the warpgroups of pingpong skip each other's steps of k, which are not the same number in every part", legal="leave it out, or schedule(cooperative)"))
     if store not in STORES:
         found.append(Rejection(field="store", value=str(store), reason="who stores a tile of the result: TMA, or the threads", legal=", ".join(STORES)))
     return found

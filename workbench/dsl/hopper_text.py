@@ -8,7 +8,7 @@ CLUSTER_M, CLUSTER_N = {cm}, {cn}  # CTAs that work side by side; TMA hands a ti
 STAGES = {stages}  # tiles of a and of b in shared memory: some arrive while one is multiplied
 GROUPS, ROWS = {groups}, {rows}  # warpgroups that multiply, and how many rows of a tile each computes; one more warpgroup loads
 BAND = {band}  # {raster} that are walked together, so that their operands stay in L2
-STORE_N, BUFFERS = {store_n}, {buffers}  # columns of 64 rows that leave in one store, and how many such pieces a warpgroup has
+{splits}STORE_N, BUFFERS = {store_n}, {buffers}  # columns of 64 rows that leave in one store, and how many such pieces a warpgroup has
 ELEMENT = cutlass.{element}  # what wgmma multiplies; it accumulates in float32
 STORED, DTYPE = cutlass.{stored}, torch.{dtype}  # what memory holds{rounded}
 
@@ -24,7 +24,7 @@ def place(work: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
     m, n = {found}
     return m, n, batch
 
-
+{share}
 @cute.kernel
 def gemm_kernel(
     tma_a: cute.CopyAtom, a: cute.Tensor, tma_b: cute.CopyAtom, b: cute.Tensor, {parameter}tma_d: cute.CopyAtom, d: cute.Tensor, d_plain: cute.Tensor,
@@ -42,7 +42,7 @@ def gemm_kernel(
     barriers = memory.allocate_array(cutlass.Int64, STAGES * 2){order}
     shared_a = memory.allocate_tensor(ELEMENT, layout_a.outer, 1024, swizzle=layout_a.inner)
     shared_b = memory.allocate_tensor(ELEMENT, layout_b.outer, 1024, swizzle=layout_b.inner)
-    shared_d = memory.allocate_tensor(STORED, layout_d.outer, 1024, swizzle=layout_d.inner)
+    shared_d = memory.allocate_tensor({result}, layout_d.outer, 1024, swizzle=layout_d.inner)
     pipe = pipeline.PipelineTmaAsync.create(
         barrier_storage=barriers,
         num_stages=STAGES,
@@ -70,12 +70,12 @@ def gemm_kernel(
             for work in cutlass.range(cluster, works, clusters, unroll=1):
                 tile_m, tile_n, batch = place(work, rows, columns)
                 tile_m = tile_m * CLUSTER_M + in_m
-                tile_n = tile_n * CLUSTER_N + in_n
-                for step in cutlass.range(steps, unroll=1):
+                tile_n = tile_n * CLUSTER_N + in_n{share_loaded}
+                for step in cutlass.range({loaded}, unroll=1):
                     pipe.producer_acquire(writing)
                     arrived = pipe.producer_get_barrier(writing)
-                    cute.copy(tma_a, from_a[None, tile_m, step, batch], into_a[None, writing.index], tma_bar_ptr=arrived{send_a})
-                    cute.copy(tma_b, from_b[None, tile_n, step, batch], into_b[None, writing.index], tma_bar_ptr=arrived{send_b})
+                    cute.copy(tma_a, from_a[None, tile_m, step, {batch}], into_a[None, writing.index], tma_bar_ptr=arrived{send_a})
+                    cute.copy(tma_b, from_b[None, tile_n, step, {batch}], into_b[None, writing.index], tma_bar_ptr=arrived{send_b})
                     pipe.producer_commit(writing)
                     writing.advance()
             pipe.producer_tail(writing)
@@ -91,17 +91,17 @@ def gemm_kernel(
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
         releasing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES){skip_start}
         fragments = cute.make_tiled_copy_C_atom(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), cutlass.Float16), tiled_mma)
-        to_shared = cute.make_tiled_copy_S(sm90.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, STORED, cutlass.Float32), fragments)
+        to_shared = cute.make_tiled_copy_S(sm90.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, {result}, cutlass.Float32), fragments)
         into_d = to_shared.get_slice(lane).partition_D(shared_d)
         results = to_shared.retile(totals)
-        piece = cute.make_rmem_tensor(into_d[None, None, None, 0].shape, STORED)
+        piece = cute.make_rmem_tensor(into_d[None, None, None, 0].shape, {result})
         if cutlass.const_expr(by_tma):
             tiles_d = cute.local_tile(d, (64, STORE_N), (None, None, None))
             out_d, target_d = cpasync.tma_partition(tma_d, 0, cute.make_layout(1), cute.group_modes(shared_d, 0, 2), cute.group_modes(tiles_d, 0, 2))
         for work in cutlass.range({first}, works, {stride}, unroll=1):
             tile_m, tile_n, batch = place(work, rows, columns)
             m0 = (tile_m * CLUSTER_M + in_m) * TILE_M{shift}
-            n0 = (tile_n * CLUSTER_N + in_n) * TILE_N{wait_turn}
+            n0 = (tile_n * CLUSTER_N + in_n) * TILE_N{share_multiplied}{wait_turn}
             pipe.consumer_wait(reading)
             warpgroup.fence()
             tiled_mma.set(warpgroup.Field.ACCUMULATE, False)
@@ -110,7 +110,7 @@ def gemm_kernel(
                 tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
             warpgroup.commit_group()
             reading.advance()
-            for _step in cutlass.range(1, steps, unroll=1):
+            for _step in cutlass.range(1, {multiplied}, unroll=1):
                 pipe.consumer_wait(reading)
                 for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
                     cute.gemm(tiled_mma, totals, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], totals)
@@ -133,7 +133,7 @@ def gemm_kernel(
                                 cute.arch.cp_async_bulk_wait_group(BUFFERS - 1, read=True)  # what was in this buffer has left
                     cute.arch.barrier(barrier_id=1 + group, number_of_threads=128)
                     for e in cutlass.range_constexpr(cute.size(piece)):
-                        piece[e] = results[j * cute.size(piece) + e, i, 0].to(STORED)
+                        piece[e] = results[j * cute.size(piece) + e, i, 0].to({result})
                     cute.copy(to_shared, piece, into_d[None, None, None, buffer])
                     if cutlass.const_expr(by_tma):
                         cute.arch.fence_proxy("async.shared", space="cta")
@@ -161,7 +161,7 @@ def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, stream: cuda
     major_a, major_b = LayoutEnum.from_tensor(a), LayoutEnum.from_tensor(b)
     tiled_mma = {tiled_mma}
     layout_a, layout_b = sm90.make_smem_layout_a(major_a, tile, ELEMENT, STAGES), sm90.make_smem_layout_b(major_b, tile, ELEMENT, STAGES)
-    layout_d = sm90.make_smem_layout_epi(STORED, LayoutEnum.ROW_MAJOR, (64, STORE_N), GROUPS * BUFFERS)
+    layout_d = sm90.make_smem_layout_epi({result}, LayoutEnum.ROW_MAJOR, (64, STORE_N), GROUPS * BUFFERS)
     tma_a, view_a = cpasync.make_tiled_tma_atom({operation_a}, a, cute.slice_(layout_a, (None, None, 0)), (TILE_M, TILE_K), num_multicast=CLUSTER_N)
     tma_b, view_b = cpasync.make_tiled_tma_atom({operation_b}, b, cute.slice_(layout_b, (None, None, 0)), (TILE_N, TILE_K), num_multicast=CLUSTER_M)
     tma_d, view_d = None, d
@@ -174,7 +174,7 @@ def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, stream: cuda
     )
 
 
-@cute.kernel
+{combine}@cute.kernel
 def pack_kernel(source: cute.Tensor, target: cute.Tensor, along_k: cutlass.Constexpr):
     """32 x 32 elements (row, k) through shared memory: read along the source's contiguous extent, written along k."""
     x, y, _ = cute.arch.thread_idx()
@@ -207,13 +207,11 @@ def takes_tma(tensor):
 
 def readable(tensor):
     """A (batch, rows, k) operand as it is, or a copy that {reads} can read: STORED, along k, rows padded to 16 bytes."""
-    if tensor.dtype == DTYPE and takes_tma(tensor){along_k}:
+    if takes_tma(tensor){along_k}:
         return tensor
-    if tensor.dtype != DTYPE:
-        raise TypeError(f"this kernel multiplies {{DTYPE}}, not {{tensor.dtype}}")
     batches, rows, k = tensor.shape
     unit = 128 // ELEMENT.width
-    copy = torch.empty(batches, rows, (k + unit - 1) // unit * unit, dtype=DTYPE, device=tensor.device)[:, :, :k]
+    copy = torch.empty(batches, rows, (k + unit - 1) // unit * unit, dtype=tensor.dtype, device=tensor.device)[:, :, :k]
     along_k = tensor.stride(2) == 1
     call(pack, (along_k, tensor.stride(1) == 1), (
         from_dlpack(tensor).mark_layout_dynamic(**({{"leading_dim": 2 if along_k else 1}} if 1 in tensor.stride()[1:] else {{}})),
@@ -231,7 +229,9 @@ def operand(tensor, turned):
     key, place = (id(tensor), turned), (tensor.data_ptr(), tensor.shape, tensor.stride())
     if key in known and known[key][0]() is tensor and known[key][1] == place:
         return known[key][2]
-    view = tensor.detach().transpose(-2, -1) if turned else tensor.detach()
+    if tensor.dtype != DTYPE:
+        raise TypeError(f"this kernel multiplies {{DTYPE}}, not {{tensor.dtype}}")
+    view = tensor.detach(){bits}.transpose(-2, -1) if turned else tensor.detach(){bits}
     view = view if view.dim() == 3 else view.unsqueeze(0)
     ready = readable(view)
     k_first = ready.stride(2) == 1
@@ -245,4 +245,37 @@ def operand(tensor, turned):
 def resident():
     """How many clusters the device runs at once."""
     return utils.HardwareInfo().get_max_active_clusters(CLUSTER_M * CLUSTER_N)
+'''
+SHARE = '''
+@cute.jit
+def share(batch: cutlass.Int32, steps: cutlass.Int32):
+    """(first, count) of the steps of k that belong to this piece of work; at least one, past the end if there are none left, where TMA reads zeros."""
+    split = batch % SPLITS
+    first, last = split * steps // SPLITS, (split + 1) * steps // SPLITS
+    if first == last:
+        first = steps
+    return first, cutlass.max(last - first, 1)
+
+'''
+COMBINE = '''@cute.kernel
+def combine_kernel(partial: cute.Tensor, {parameter}d: cute.Tensor):
+    """One output per thread: the sum of its SPLITS partial sums."""
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    batches, m, n = d.shape
+    index = block * 256 + thread
+    row, column, batch = index // n % m, index % n, index // n // m
+    if batch < batches:
+        total = cutlass.Float32(0.0)
+        for split in cutlass.range_constexpr(SPLITS):
+            total += partial[batch * SPLITS + split, row, column]
+{epilogue}
+        d[batch, row, column] = total.to(d.element_type)
+
+
+@cute.jit
+def combine(partial: cute.Tensor, {parameter}d: cute.Tensor, stream: cuda.CUstream):
+    combine_kernel(partial, {argument}d).launch(grid=[(cute.size(d) + 255) // 256, 1, 1], block=[256, 1, 1], stream=stream)
+
+
 '''

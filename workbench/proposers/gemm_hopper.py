@@ -11,7 +11,7 @@ import math
 
 from workbench.analysis import devices
 from workbench.dsl import Call, Program, Stage, check
-from workbench.dsl.hopper import BYTES, Plan, plan_of
+from workbench.dsl.hopper import ALONG_K, BYTES, Plan, plan_of
 from workbench.records import Facts, record
 
 # for elements of two bytes; of others, as many bytes along k
@@ -24,6 +24,8 @@ LATENCY_CYCLES = 1000  # from a TMA load to its arrival
 STORE_CYCLES = 1200  # a tile's epilogue: conversion, shared memory, the barriers
 STEP_CYCLES = 40  # of one step of k that no multiplication hides: the wait, the issue
 CLUSTER_COST = 0.01  # for each further CTA that a stage waits for
+SECOND_KERNEL_S = 3e-6  # its launch and its tail
+SPLITS = (1, 2, 4, 8, 16)
 NEAR = 1.1  # how much slower by the model a choice may be that experience prefers
 WASTE_COST = 0.1  # for tiles that lie outside the result altogether
 
@@ -53,8 +55,8 @@ class Choice:
     def title(self) -> str:
         """The settings in words."""
         cluster = "" if self.plan.cluster == (1, 1) else f", clusters of {self.plan.cluster[0]}x{self.plan.cluster[1]}"
-        raster = "" if self.plan.raster == "along_m" else ", walked along n"
-        return f"{'x'.join(map(str, self.plan.tile))} tiles, {self.plan.schedule}{cluster}{raster}"
+        split = "" if self.plan.splits == 1 else f", k in {self.plan.splits} parts"
+        return f"{'x'.join(map(str, self.plan.tile))} tiles, {self.plan.schedule}{cluster}{split}"
 
     @property
     def reason(self) -> str:
@@ -63,7 +65,8 @@ class Choice:
         what = f"{self.tiles} tiles on {self.ctas} CTAs ({waves:.1f} waves)"
         shared = f"; a cluster fetches a tile of {'b' if self.plan.cluster[0] > 1 else 'a'} once for {math.prod(self.plan.cluster)} CTAs" if self.plan.cluster != (1, 1) else ""
         how = "; one warpgroup stores while the other multiplies" if self.plan.schedule == "pingpong" else ""
-        copied = f"; {' and '.join(self.copied)} first copied along k into rows at multiples of 16 bytes, since {'TMA' if self.plan.kind != 'tf32' else 'TF32 wgmma'} cannot read {'them' if self.copied[1:] else 'it'}" if self.copied else ""
+        how += f"; {self.plan.splits} parts of k are summed up side by side" if self.plan.splits > 1 else ""
+        copied = f"; {' and '.join(self.copied)} first copied along k into rows at multiples of 16 bytes, since {'TMA' if self.plan.kind not in ALONG_K else f'wgmma on {self.plan.kind}'} cannot read {'them' if self.copied[1:] else 'it'}" if self.copied else ""
         return f"TMA feeds wgmma through {self.plan.stages} stages; {what}{shared}{how}{copied}; modelled {self.seconds * 1e6:.3g} us"
 
 
@@ -83,25 +86,26 @@ def modelled(plan: Plan, size: Size, device: devices.Device) -> tuple[float, int
     """(seconds, tiles, CTAs at work)."""
     (tm, tn, tk), (cm, cn) = plan.tile, plan.cluster
     width = BYTES[plan.kind]
-    useful = math.ceil(size.m / tm) * math.ceil(size.n / tn) * size.batches
-    tiles = math.ceil(size.m / (tm * cm)) * cm * math.ceil(size.n / (tn * cn)) * cn * size.batches
+    useful = math.ceil(size.m / tm) * math.ceil(size.n / tn) * size.batches * plan.splits
+    tiles = math.ceil(size.m / (tm * cm)) * cm * math.ceil(size.n / (tn * cn)) * cn * size.batches * plan.splits
     ctas = min(tiles, math.floor(device.sms * (1.0 if cm * cn < 4 else 0.97) / (cm * cn)) * cm * cn)  # the SMs of a GPC rarely divide by four
     multiply = 2 * tm * tn * tk / (MMA_FLOPS_PER_CYCLE * 2 / width)
     shared = (tm + tn * (tm // 64)) * tk * width / SHARED_BYTES_PER_CYCLE
     fetch = (tm / cn + tn / cm) * tk * width / L2_BYTES_PER_CYCLE
     step = (max(multiply, shared, fetch, LATENCY_CYCLES / plan.stages) + STEP_CYCLES) * (1 + CLUSTER_COST * (cm * cn - 1)) * (1 + WASTE_COST * (1 - useful / tiles))
-    store = STORE_CYCLES + tm * tn * width / 64
+    store = STORE_CYCLES + tm * tn * plan.result_bytes / 64
     behind, start = (0.2, 100) if plan.schedule == "pingpong" else (1.0, 0)
-    cycles = LATENCY_CYCLES + start + math.ceil(tiles / ctas) * (math.ceil(size.k / tk) * step + behind * store) + (1 - behind) * store
+    cycles = LATENCY_CYCLES + start + math.ceil(tiles / ctas) * (math.ceil(math.ceil(size.k / tk) / plan.splits) * step + behind * store) + (1 - behind) * store
     moved = ((size.m + size.n) * size.k + size.m * size.n) * width * size.batches
-    return max(cycles / device.clock_hz, moved / (device.copy_bandwidth or device.bandwidth)), tiles, ctas
+    added = (plan.splits * 8 + width) * size.m * size.n * size.batches / device.bandwidth + SECOND_KERNEL_S if plan.splits > 1 else 0.0
+    return max(cycles / device.clock_hz, moved / (device.copy_bandwidth or device.bandwidth)) + added, tiles, ctas
 
 
 def copied_of(kind: str, size: Size, layout: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     """The operands that are copied first, if the tensors are contiguous: rows that are no multiple of 16 bytes, or not along k where wgmma needs that."""
     along_k = {"a": dict(layout).get("a", "row") == "row", "b": dict(layout).get("b", "row") == "column"}
     extents = {"a": size.k if along_k["a"] else size.m, "b": size.k if along_k["b"] else size.n}
-    return tuple(name for name in ("a", "b") if extents[name] * BYTES[kind] % 16 or (kind == "tf32" and not along_k[name]))
+    return tuple(name for name in ("a", "b") if extents[name] * BYTES[kind] % 16 or (kind in ALONG_K and not along_k[name]))
 
 
 def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tuple[tuple[str, str], ...] = (), most: int = 8) -> tuple[Choice, ...]:
@@ -115,8 +119,9 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tu
     found = []
     for tile in ((tm, tn, tk * 2 // BYTES[kind]) for tm, tn, tk in TILES):
         for cluster in (pair for pair in CLUSTERS if pair[0] <= math.ceil(size.m / tile[0]) and pair[1] <= math.ceil(size.n / tile[1])):  # no CTA without work
-            for schedule in ("cooperative", "pingpong"):
-                settings = (_set("tile", *tile), _set("mma", kind), _set("schedule", schedule), *((_set("cluster", *cluster),) if cluster != (1, 1) else ()))
+            for schedule, splits in (*(("cooperative", splits) for splits in SPLITS), ("pingpong", 1)):
+                how = (*((_set("cluster", *cluster),) if cluster != (1, 1) else ()), *((_set("splitk", splits),) if splits > 1 else ()))
+                settings = (_set("tile", *tile), _set("mma", kind), _set("schedule", schedule), *how)
                 stage = Stage(operation=operation, settings=(_set("arch", "sm_90a"), *settings))
                 if check(Program(stages=(stage,))):
                     continue
