@@ -236,6 +236,7 @@ class Paced:
     l1_sectors: int = 0  # 32 bytes, likewise, of loads
     l1_missed: int = 0  # sectors of loads that L2 was asked for
     written: int = 0  # sectors of stores and atomics
+    wgmma: bool = False  # whether tensor cores are used by warpgroups
     l2_missed: int = 0  # sectors that the CTA's share of L2 did not hold, of all that L2 was asked for
     touched: int = 0  # different sectors that L2 was asked for
     stalls: tuple[tuple[int, float], ...] = ()  # (source line, cycles that a warp waits there on average), longest first

@@ -3,7 +3,8 @@
 With n CTAs, S SMs, R CTAs resident on an SM (registers, shared memory, threads), f = clock, m = ceil(n / S) CTAs on the busiest SM, and counts per CTA:
 
     issue          i m / (4 f)                         i warp-instructions; four schedulers issue one each
-    pipes          F m / (r f)                         F FLOPs; r = 256 a cycle for fp32, on tensor cores the data sheet's dense rate per SM and cycle
+    pipes          F m / (r f)                         F FLOPs; r = 256 a cycle for fp32, on tensor cores the data sheet's dense rate per SM and cycle,
+                                                       on Hopper 62 % of it for mma.sync
     shared memory  w m / f                             w wavefronts, one a cycle
     L1             (max(2 q, l) + b / 4) m / f         q requests, l lines of 128 bytes that they look up, b sectors that pass L1 by (cp.async.cg, TMA)
     L2             32 n (e + s + b) / B2               e sectors that missed L1, s sectors stored
@@ -38,6 +39,7 @@ START_CYCLES = 800  # fitted
 NORM = 5.0  # fitted
 LAUNCH_S = 2.5e-6  # fitted
 SHARED_MUCH = 1.5
+MMA_SHARE = 0.62  # of the tensor cores' peak that mma.sync reaches on Hopper (Luo et al., 2024; wgmma reaches nearly all)
 L2_KEEPS = 0.37  # of L2: written bytes that are not yet in DRAM when the kernel ends (measured, 9 kernels)
 
 
@@ -60,7 +62,8 @@ def terms(launch: Launch, build: KernelBuild | None, device: Device, work: Work,
     busiest = math.ceil(ctas / device.sms) / ctas / device.clock_hz  # seconds for one cycle's work of every CTA on the busiest SM
     each = ctas / paced.ctas
     on_tensor = dict(launch.classes).get(TENSOR, 0) > 0
-    rate = device.peak(work.dtype, tensor_cores=True) / device.sms / device.clock_hz if on_tensor else 2 * LANES
+    peak = device.peak(work.dtype, tensor_cores=True) * (1.0 if paced.wgmma or device.arch == "sm_80" else MMA_SHARE)
+    rate = peak / device.sms / device.clock_hz if on_tensor else 2 * LANES
     bypass = max(total.global_sectors - (paced.l1_sectors + paced.written) * each, 0)
     waves = math.ceil(ctas / (device.sms * max(resident(launch, build, device).blocks, 1)))
     read, written = dram_bytes(launch, work, share, device)

@@ -82,7 +82,7 @@ def step(ins: Instruction) -> Step:
 def _kind(ins: Instruction) -> tuple[str, float]:
     op, mods = ins.opcode, ins.mods
     if op in ("ld", "ldu"):
-        return ("load" if "shared" not in mods and "local" not in mods else "", SHARED)
+        return ("load" if "param" not in mods and "shared" not in mods and "local" not in mods else "", SHARED)
     if op == "wgmma":
         return {"fence": ("", 0), "commit_group": ("commit", 0), "wait_group": ("wait", 0)}.get(mods[0], ("wgmma", 0))
     if op == "cp":
@@ -157,7 +157,7 @@ class Pace:
         self.loop, self.here = loop, here
         if same and (start != loop or self.turns % UNROLLED):
             return
-        self.base = self.now[self.here]
+        self.base = self.now[self.here].copy()
         self.last = self.base
         self.count = 0
 
@@ -312,6 +312,6 @@ class Pace:
         warps = max(self.warps, 1)
         return Paced(
             ctas=self.b.count, cycles=float(per_cta.mean()), issue=self.issued / self.b.count, l1_requests=self.requests, l1_sectors=self.looked_up, l1_lines=self.lines, l1_missed=self.missed,
-            written=self.written, l2_missed=self.l2_missed, touched=len(np.unique(np.concatenate(self.beyond))) if self.beyond else 0,
+            written=self.written, wgmma=any(step.kind == "wgmma" for step in self.steps), l2_missed=self.l2_missed, touched=len(np.unique(np.concatenate(self.beyond))) if self.beyond else 0,
             stalls=tuple(sorted(((line, round(cycles / warps, 1)) for line, cycles in lines.items()), key=lambda item: -item[1])),
         )  # fmt: skip
