@@ -148,7 +148,7 @@ def emulate(arguments: argparse.Namespace) -> int:
     """An unmodified CuTe DSL program on the emulator."""
     from workbench.emulator import program
 
-    return program.run(arguments.program, arguments.rest, device=arguments.device, arch=arguments.arch, sanitize=arguments.sanitize, counters=arguments.counters)
+    return program.run(arguments.program, arguments.rest, device=arguments.device, arch=arguments.arch, sanitize=arguments.sanitize, counters=arguments.counters, follow=arguments.follow)
 
 
 def _stored(name: str | None) -> Any:
@@ -331,6 +331,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--device", default="H200", help="the GPU that the program finds: A100, H100, H200, RTX4090 (default H200)")
     one.add_argument("--arch", help="what CuTe DSL compiles for, sm_80 to sm_90a (default: the device's own)")
     one.add_argument("--sanitize", action="store_true", help="report advice too (uncoalesced access, bank conflicts), and take a read of unwritten shared memory for an error; other errors are always reported")
+    one.add_argument("--follow", action="store_true", help="follow the first CTAs of each launch in time: cycles, the lines at which warps wait, cache hits, and a better modelled time")
     one.add_argument("--counters", metavar="FILE", help="write everything counted and found to a JSON file")
     one.add_argument("program", help="a .py or .ipynb file; options of ours come before it")
     one.add_argument("rest", nargs=argparse.REMAINDER, help="arguments of the program")

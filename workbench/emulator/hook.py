@@ -394,8 +394,8 @@ def emulated(*, arch: str = "sm_80", device: str = "H200", counters: bool = True
 
     With `cuda`, only what was asked for on "cuda" is device memory, and torch.cuda and cuda.bindings answer as on a machine with one GPU `device`.
     With `sanitize`, fragments in registers are compiled so that reading them before they are written is found (strictness.py).
-    With `sample`, so many CTAs of each launch are executed and what they count is scaled to the grid: results are then incomplete, and loads of what was not written are
-    allowed. With `follow`, they are followed in time and through L1 (`Launch.paced`). `limit_s` ends a launch that takes longer.
+    With `follow`, the first CTAs of each launch are followed in time and through the caches (`Launch.paced`). With `sample`, so many CTAs of each launch, spread over the grid, are all that is
+    executed, and what they count is scaled: results are then incomplete, and loads of what was not written are allowed. `limit_s` ends a sampled launch that takes longer.
     Without `strict`, reading shared memory that nothing wrote is advice, not an error: kernels do it in tiles that stick out, and drop what they read.
     """
     if _ACTIVE:

@@ -64,8 +64,8 @@ class GridRequest:
     counters: bool = True
     source_file: str | None = None
     sample: int | None = None  # execute only so many CTAs (whole clusters), spread over the grid, and scale what is counted
-    follow: bool = False  # follow warps in time and loads through L1
-    limit_s: float | None = None  # of the clock on the wall, for the interpreter
+    follow: bool = False  # follow the first CTAs, or those of the sample, in time and their loads through the caches
+    limit_s: float | None = None  # of the clock on the wall, for a sample
     sanitize: bool = False  # every CTA on the interpreter, which finds more
     strict_shared: bool = True  # whether reading shared memory that nothing wrote ends the launch, or is only noted
 

@@ -48,6 +48,7 @@ from workbench.emulator.waits import Watch
 from workbench.records import Failure, Finding, Launch
 
 BATCH_LANES = 16_384
+FOLLOWED_CTAS = 4  # of a launch that is followed in time
 CHECKED_CTAS = 4  # of a counted launch, which the interpreter runs and looks for races in, before compiled code takes over
 PATIENCE_S = 1.0  # that the interpreter takes to look for races in a kernel with atomics, whose CTAs cannot be split
 DESCRIPTOR_BYTES = 128
@@ -160,7 +161,7 @@ class Machine:
         for name, data in parameters.items():  # what a kernel may take the address of: TMA descriptors
             memory.register(data.ctypes.data, data.nbytes, "a kernel parameter", writable=False)
             symbols[name] = data.ctypes.data
-        if request.sample is not None or request.follow:
+        if request.sample is not None:
             return self._sampled(kernel, program, request, memory, counting, order, symbols)
         turn = Turn(self.native, kernel, request, self.limits, memory, symbols, counting, step)
         if request.sanitize:  # what only the interpreter looks for, in every CTA
@@ -169,6 +170,9 @@ class Machine:
         few = step if program.ordered else min(step, CHECKED_CTAS)
         looking = (program.race_plan, Record(request, program.race_plan.everywhere)) if counting.enabled else None
         patience = _Patience(turn.impatient) if program.ordered else _patient
+        followed = None
+        if request.follow:  # the first CTAs, on the interpreter
+            checked, few, patience = True, max(FOLLOWED_CTAS, together), _patient
         first = 0
         with np.errstate(all="ignore"):
             while first < total:
@@ -182,6 +186,9 @@ class Machine:
                 count = min(step if first or not checked else few, total - first)
                 batch = Batch(kernel, request, self.limits, memory, first, count, order)
                 batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, room, async_proxy=program.async_proxy, races=looking)
+                if request.follow and not first:
+                    self._follow(batch, program)
+                    followed = batch.pace
                 if not program.execute(batch, turn.impatient if first or not checked else patience):
                     turn.undo()
                     continue
@@ -191,7 +198,13 @@ class Machine:
                 room = batch.print_room
                 first += count
         launch = counting.launch(kernel.name, request, "".join(printed))
+        launch = replace(launch, paced=followed.result()) if followed else launch
         return replace(launch, findings=(*notices.values(), *launch.findings)) if notices else launch
+
+    def _follow(self, batch: Batch, program: _Program) -> None:
+        """Follow the batch's warps in time and its loads through the caches."""
+        program.steps = program.steps or [pace.step(ins) for ins in program.instructions]
+        batch.pace = pace.Pace(batch, program.steps, program.instructions, *self.limits.shares(batch.threads, batch.shared_limit))
 
     def _sampled(self, kernel: Kernel, program: _Program, request: GridRequest, memory: GlobalMemory, counting: Counting, order: Any, symbols: dict[str, int]) -> Launch:
         """Execute some CTAs, followed in time if that is asked for; what they count stands for the grid."""
@@ -202,8 +215,7 @@ class Machine:
         batch = Batch(kernel, request, self.limits, memory, 0, len(numbers), numbers)
         batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, printing.PRINT_LIMIT, async_proxy=program.async_proxy)
         if request.follow:
-            program.steps = program.steps or [pace.step(ins) for ins in kernel.instructions]
-            batch.pace = pace.Pace(batch, program.steps, kernel.instructions, *self.limits.shares(batch.threads, batch.shared_limit))
+            self._follow(batch, program)
         end = time.perf_counter() + (request.limit_s or float("inf"))
         with np.errstate(all="ignore"):
             if not program.execute(batch, lambda: time.perf_counter() > end):

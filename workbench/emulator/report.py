@@ -5,12 +5,14 @@ from __future__ import annotations
 import linecache
 from typing import Any
 
+from workbench.analysis import sampled
 from workbench.emulator.hook import Emulation
 from workbench.emulator.timing import roofline_seconds
-from workbench.records import Failure, Finding
+from workbench.records import Failure, Finding, Launch, Work
 from workbench.wire import to_plain
 
 MARK = "========= "
+WAITS = 3  # lines at which warps wait longest
 SHOWN = 50  # findings of one severity in full; the rest are counted
 
 
@@ -30,6 +32,7 @@ def text(emulation: Emulation, *, advice: bool) -> str:
             lines += [f"ADVICE {finding.kind}: {finding.message}", *_place(finding, emulation)]
         if len(hints) > SHOWN:
             lines.append(f"and {len(hints) - SHOWN} more pieces of advice")
+    lines += _followed(emulation)
     lines += emulation.notes
     lines.append(_counted(emulation))
     errors = len(emulation.faults)
@@ -53,6 +56,35 @@ def _place(finding: Finding, emulation: Emulation) -> list[str]:
     where = " or ".join(f"{file}:{finding.line}" for file in files) or (f"line {finding.line}" if finding.line else "a place without line information")
     source = linecache.getline(files[0], finding.line).strip() if finding.line and len(files) == 1 else ""
     return [f"    at {where} in kernel {finding.kernel}", *([f"        {source}"] if source else [])]
+
+
+def _followed(emulation: Emulation) -> list[str]:
+    """Of each kernel that was followed, its longest launch: cycles of a CTA, modelled time and limit, where warps wait."""
+    slowest: dict[str, tuple[float, str, Launch]] = {}
+    for launch in emulation.launches:
+        if launch.paced is not None:
+            seconds, limit = _modelled(launch, emulation)
+            if launch.kernel not in slowest or seconds > slowest[launch.kernel][0]:
+                slowest[launch.kernel] = (seconds, limit, launch)
+    lines = []
+    for kernel, (seconds, limit, launch) in slowest.items():
+        paced = launch.paced
+        assert paced is not None
+        hits = f", L1 hits {100 * (1 - paced.l1_missed / paced.l1_sectors):.0f} %" if paced.l1_sectors else ""
+        lines.append(f"followed: {kernel}: {seconds * 1e6:.3g} us modelled, limited by {limit}; one CTA alone takes {paced.cycles:,.0f} cycles{hits}")
+        for line, cycles in paced.stalls[:WAITS]:
+            files = emulation.files(kernel, line)
+            source = linecache.getline(files[0], line).strip() if len(files) == 1 else ""
+            lines.append(f"    a warp waits {cycles:,.0f} cycles at line {line}" + (f": {source}" if source else ""))
+    return lines
+
+
+def _modelled(launch: Launch, emulation: Emulation) -> tuple[float, str]:
+    """The sampled model's time; the least bytes are what the launch moves, but no more than there is of allocated memory."""
+    total, alive = launch.total, emulation.memory().allocations
+    least = min(total.global_read_bytes + total.global_write_bytes, sum(allocation.size for allocation in alive) or 1)
+    work = Work(case="launch", flops=total.flops, least_bytes=least, dtype="float16", tensor_cores=True)
+    return sampled.modelled_time([launch], (), emulation.gpu.device, work)
 
 
 def _counted(emulation: Emulation) -> str:
