@@ -36,10 +36,10 @@ def is_strong(ins: Instruction) -> bool:
 
 
 class Table:
-    """What is remembered of one allocation, for each unit: lanes of the launch (-1: none is not needed, a tick of 0 says it) and ticks."""
+    """What is remembered of one allocation, for each unit: lanes of the launch (CTA by CTA) and ticks, 0 where there was none."""
 
-    def __init__(self, units: int) -> None:
-        self.writer, self.reader, self.other = (np.zeros(units, dtype=np.int64) for _ in range(3))
+    def __init__(self, units: int, lanes: int) -> None:
+        self.writer, self.reader, self.other = (np.zeros(units, dtype=np.int32 if lanes < 1 << 31 else np.int64) for _ in range(3))
         self.written, self.read, self.before = (np.zeros(units, dtype=np.int32) for _ in range(3))
         self.released: Any = None  # newest release at this address
         self.any_written = False
@@ -51,6 +51,7 @@ class Record:
     def __init__(self, request: GridRequest, unit: int) -> None:
         self.request, self.unit, self.ticks = request, unit, Ticks()
         self.padded = -(-request.block[0] * request.block[1] * request.block[2] // 32) * 32
+        self.lanes = self.padded * request.grid[0] * request.grid[1] * request.grid[2]
         self.tables: dict[int, Table] = {}
         self.releases: list[tuple[Any, Any, Any]] = []  # of warps that release together: ticks, clusters, clocks
         self.kept = 0
@@ -69,7 +70,7 @@ class Record:
     def _table(self, found: Allocation) -> Table:
         table = self.tables.get(found.start)
         if table is None:
-            table = self.tables[found.start] = Table(found.size // self.unit + 1)
+            table = self.tables[found.start] = Table(found.size // self.unit + 1, self.lanes)
         return table
 
     def _units(self, offset: Any, size: int) -> Any:
