@@ -38,6 +38,7 @@ FAULTS = {
     "shared memory out of bounds": ("mul.lo.u32 %r6, %r5, 100;\nst.shared.u32 [%r6], %r5;", {}),
     "trap": ("setp.eq.u32 %p1, %r5, 40;\n@%p1 trap;", {}),
     "deadlock": ("setp.lt.u32 %p1, %r2, 32;\n@%p1 bra $L1;\nbar.sync 1, 64;\n$L1:\nbar.sync 0;", {}),
+    "a register that nothing wrote": ("add.u32 %r6, %r60, %r5;\nst.global.u32 [%rd3], %r6;", {}),
     "divergent matrix load": (SHARED + "setp.lt.u32 %p1, %r2, 3;\n@%p1 ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r8}, [%r6];", {}),
 }  # fmt: skip
 

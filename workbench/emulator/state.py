@@ -63,6 +63,7 @@ class Batch:
         self.special = self._special(bx, by)
         self.pace: Any = None  # follows the warps in time (pace.py)
         self.garbage: dict[str, Any] = {}  # registers that nothing wrote, or that were computed from such (unwritten.py)
+        self.garbage_made = 0  # how often some came into being: as long as it stays the same, what is defined stays so
         self.garbage_stored, self.garbage_line = False, 0  # whether some was stored to shared or local memory, and the line that used it first
         self.local_garbage: Any = None
         self.printed: list[str] = []

@@ -20,6 +20,7 @@ from workbench.emulator.state import Batch, Lanes
 
 NO_TARGET = ("st", "red", "stmatrix", "bra", "ret", "exit", "bar", "barrier", "trap", "fence", "membar", "prefetch", "prefetchu", "nanosleep", "setmaxnreg", "call", "griddepcontrol", "discard", "pragma", "brx", "cp")
 SINKS = ("red", "atom", "stmatrix", "cp", "call", "bar", "barrier", "mbarrier", "mapa", "multimem")
+WIDE = 8  # registers from which on an instruction, wgmma above all, remembers that they were defined
 WHAT = {"st": "what is stored to global memory", "call": "what is printed", "cp": "an asynchronous copy"}
 
 
@@ -70,6 +71,8 @@ class Step:
         self.late = ins.opcode == "st"  # after the store, which clears what it overwrites
         self.sink = ins.opcode in SINKS or (ins.opcode == "st" and (self.space in ("global", "param") or "async" in ins.mods))
         self.rule: Follow = RULES.get(ins.opcode, generic)(ins)
+        self.wide = len(uses.values) > WIDE
+        self.clean: tuple[int, Lanes] | None = None  # when and for which lanes all its registers were seen to be defined
 
     def guard(self, b: Batch, i: Lanes) -> None:
         """Fault if whether this instruction is executed hangs on garbage."""
@@ -79,11 +82,16 @@ class Step:
     def follow(self, b: Batch, i: Lanes) -> None:
         """Carry garbage through the instruction."""
         ins, uses = self.ins, self.uses
+        if self.clean is not None and self.clean[0] == b.garbage_made and (self.clean[1] is i or np.array_equal(self.clean[1], i)):
+            return
         self._refuse(b, i, uses.addresses, "an address")
         if self.sink:
             self._refuse(b, i, uses.values, WHAT.get(ins.opcode, f"`{ins.opcode}`"))
         for name, garbage in zip(uses.targets, self.rule(b, i, self), strict=False):
             put(b, name, i, garbage)
+        if self.wide:
+            known = [b.garbage[name] for name in (*uses.values, *uses.targets) if name in b.garbage]
+            self.clean = None if any((found if i is None else found[i]).any() for found in known) else (b.garbage_made, i)
 
     def _refuse(self, b: Batch, i: Lanes, names: Iterable[str], what: str) -> None:
         for name in names:
@@ -108,6 +116,7 @@ def put(b: Batch, name: str, i: Lanes, garbage: Any) -> None:
     known = b.garbage.get(name)
     if i is None:
         if garbage is not None and garbage.any():
+            b.garbage_made += 1
             b.garbage[name] = garbage.copy()
         elif known is not None:
             del b.garbage[name]
@@ -116,6 +125,7 @@ def put(b: Batch, name: str, i: Lanes, garbage: Any) -> None:
         if garbage is None or not garbage.any():
             return
         known = b.garbage[name] = np.zeros(b.lanes, dtype=np.int64)
+    b.garbage_made += int(garbage is not None and bool(garbage.any()))
     known[i] = 0 if garbage is None else garbage
     if not known.any():
         del b.garbage[name]
@@ -140,8 +150,12 @@ class Unwritten:
         if not matters:
             self.registers, self.steps = frozenset(), [None] * len(instructions)
 
+        self.wide = [step for step in self.steps if step is not None and step.wide]
+
     def begin(self, b: Batch) -> None:
         """Every lane begins with garbage in the registers that may be read first."""
+        for step in self.wide:
+            step.clean = None
         b.garbage = {name: np.full(b.lanes, 0xFF, dtype=np.int64) for name in self.registers}
 
 
