@@ -175,6 +175,41 @@ def profile(arguments: argparse.Namespace) -> None:
     print(f"{len(labels)} cases, {len(kernels)} kernels")
 
 
+def compare(arguments: argparse.Namespace) -> None:
+    """Both sides beside each other, kernel by kernel; what is exact, and how far off the rest is."""
+    from workbench.analysis import devices, sampled
+    from workbench.records import Launch, Work
+    from workbench.wire import from_plain
+
+    counted, measured = (json.loads(path.read_text()) for path in arguments.files)
+    rows = []
+    for ours, theirs in zip(counted, measured["kernels"], strict=True):
+        (plain,) = ours["launches"]
+        launch, work = from_plain(plain, Launch), from_plain(ours["work"], Work)
+        ncu = {name: value or 0.0 for name, value in theirs.items() if isinstance(value, (int, float)) or value is None}
+        total, paced = launch.total, launch.paced
+        assert paced is not None
+        ctas = launch.grid[0] * launch.grid[1] * launch.grid[2] / paced.ctas
+        pairs = {
+            "global requests": (total.global_requests, ncu["global_load_requests"] + ncu["global_store_requests"]),
+            "global sectors": (total.global_sectors, ncu["global_load_sectors"] + ncu["global_store_sectors"] + ncu["copy_sectors"]),
+            "shared wavefronts": (total.shared_wavefronts, ncu["shared_load_wavefronts"] + ncu["shared_store_wavefronts"] + ncu["copy_sectors"] / 4),
+            "warp instructions": (total.instructions / 32, ncu["warp_instructions"]),
+            "issue slots": (paced.issue * paced.ctas * ctas, ncu["warp_instructions"]),
+            "FLOPs": (total.flops, ncu["fadd"] + ncu["fmul"] + 2 * ncu["ffma"]),
+            "L1 misses": (paced.l1_missed * ctas, ncu["global_load_sectors"] - ncu["global_load_hits"]),
+            "DRAM bytes": (sum(sampled.dram_bytes(launch, work, 1.0, devices.find("H200"))), ncu["dram_read_bytes"] + ncu["dram_write_bytes"]),
+        }
+        rows.append({"label": ours["label"], "ns": ncu["ns"], **{name: {"ours": round(a), "ncu": round(b)} for name, (a, b) in pairs.items()}})
+        print(ours["label"])
+        print("   " + ", ".join(f"{name} {a:.4g}/{b:.4g}" + (f" ({a / b:.3f})" if b and abs(a / b - 1) > 1e-9 else "") for name, (a, b) in pairs.items()))
+    for name in ("global requests", "global sectors", "shared wavefronts", "warp instructions", "issue slots", "FLOPs", "L1 misses", "DRAM bytes"):
+        off = sorted(abs(row[name]["ours"] / row[name]["ncu"] - 1) for row in rows if row[name]["ncu"])
+        exact = sum(row[name]["ours"] == row[name]["ncu"] for row in rows)
+        print(f"{name}: {exact} of {len(rows)} equal; of {len(off)} with any: median {100 * off[len(off) // 2]:.2f} % off, at most {100 * off[-1]:.1f} %")
+    arguments.out.write_text(json.dumps({"machine": measured["machine"], "rows": rows}, indent=1) + "\n")
+
+
 def number(text: str) -> float | None:
     """A value of ncu's table; None where there is none."""
     try:
@@ -187,10 +222,12 @@ def main() -> None:
     """See the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    for name, function in (("emulate", emulate), ("profile", profile), ("launch", launch_all)):
+    for name, function in (("emulate", emulate), ("profile", profile), ("launch", launch_all), ("compare", compare)):
         sub = commands.add_parser(name)
         sub.add_argument("--out", type=Path, default=Path(f"{name}.json"))
         sub.set_defaults(function=function)
+        if function is compare:
+            sub.add_argument("files", type=Path, nargs=2, help="what emulate and profile wrote")
     arguments = parser.parse_args()
     arguments.function(arguments)
 

@@ -51,7 +51,7 @@ def dram_bytes(launch: Launch, work: Work, share: float, device: Device) -> tupl
     least = work.least_bytes * share
     written = min(float(launch.total.global_write_bytes), least)
     touched = paced.touched * each
-    again = (paced.l2_missed / max(paced.touched, 1) - 1) * touched if touched < SHARED_MUCH * least else 0.0
+    again = max(paced.l2_missed / max(paced.touched, 1) - 1, 0.0) * touched if touched < SHARED_MUCH * least else 0.0
     return least - written + again, max(written - L2_KEEPS * device.l2_bytes, 0.0)
 
 
