@@ -25,6 +25,8 @@ def deadlock(b: Batch) -> EmulationFault:
     exited = int(((b.cta == b.cta[lane]) & ~b.alive & (b.thread < b.threads)).sum())
     groups = _groups(b, lane, np.nonzero(mine)[0])
     said = "; ".join(groups[:SHOWN]) + (f"; and {len(groups) - SHOWN} more" if len(groups) > SHOWN else "")
+    if len(groups) > 1:
+        said = f"{int(mine.sum())} threads wait: {said}"
     kind = "mbarrier" if at_mbarrier.any() else "barrier"
     gone = f"; {exited} threads have exited" if exited else ""
     number = int(b.waiting[lane])
@@ -46,7 +48,7 @@ def _groups(b: Batch, first: int, lanes: Any) -> list[str]:
     keys = np.stack([lanes != first, b.waiting_line[lanes], b.waiting[lanes], place])
     keys[0] = [not any((key[1:] == own).all() for own in keys[1:, lanes == first].T) for key in keys.T]
     found, counts = np.unique(keys, axis=1, return_counts=True)
-    return [f"{count} threads{_of(b, int(key[2]), int(key[3]))} wait at line {key[1]} for {_what(b, int(key[2]), int(key[3]))}" for key, count in zip(found.T, counts, strict=True)]
+    return [f"{count} threads{_of(b, int(key[2]), int(key[3]))} wait{f' at line {key[1]}' if key[1] else ''} for {_what(b, int(key[2]), int(key[3]))}" for key, count in zip(found.T, counts, strict=True)]
 
 
 def _of(b: Batch, waiting: int, place: int) -> str:
