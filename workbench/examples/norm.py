@@ -27,7 +27,11 @@ from workbench.examples.launching import flat, launch, require, same_place, vect
 
 PER_THREAD = 16  # elements of a row that a thread should hold
 MOST_PER_THREAD = 32
-EARLY = 16  # up to this many elements per thread, weights are loaded before the sums, and wait in registers
+
+
+def early(elements: int, threads: int) -> bool:
+    """Whether weights are loaded before the sums and wait in registers: for that, 1024 threads with 64 registers each have too few."""
+    return elements <= PER_THREAD and threads < 1024
 
 
 @cute.jit
@@ -72,7 +76,7 @@ def norm_kernel(
                 cute.autovec_copy(cute.zipped_divide(x, (width,))[None, start + part], kept[None, turn])
                 if cutlass.const_expr(fused):
                     cute.autovec_copy(cute.zipped_divide(residual, (width,))[None, start + part], other[None, turn])
-        if cutlass.const_expr(width * turns <= EARLY):
+        if cutlass.const_expr(early(width * turns, threads)):
             load_weights(weight, bias, scale, shift, vectors, lane, layer, width, turns, threads)
         if cutlass.const_expr(fused):
             for turn in cutlass.range_constexpr(turns):
@@ -95,7 +99,7 @@ def norm_kernel(
                     square += difference * difference
         square = row_sum(square, scratch[None, 1], threads)
         factor = cute.math.rsqrt(square / columns + eps)
-        if cutlass.const_expr(width * turns > EARLY):
+        if cutlass.const_expr(not early(width * turns, threads)):
             load_weights(weight, bias, scale, shift, vectors, lane, layer, width, turns, threads)
         for turn in cutlass.range_constexpr(turns):
             part = turn * threads + lane
