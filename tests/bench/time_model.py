@@ -27,7 +27,7 @@ from workbench.records import KernelBuild, Launch, Work
 from workbench.toolchain import describe_module
 from workbench.wire import from_plain, to_plain
 
-PLANNED = ("h200_loop_rows.json", "h200_loop_part1.json", "h200_loop_part2.json", "h200_loop_bf16.json", "h200_loop_tf32.json")
+PLANNED = ("h200_loop_rows.json", "h200_loop_part1.json", "h200_loop_part2.json", "h200_loop_bf16.json", "h200_loop_tf32.json", "h200_loop_hopper_bf16.json", "h200_loop_hopper_tf32.json")
 RECORDED = ("h200_replays.json", "h200_replay_attention.json", "h200_replays_repairs.json")
 SAMPLE = 4
 
@@ -104,8 +104,10 @@ def main() -> None:
         print(f"{row['label'][:64]:64s} measured {row['seconds'] * 1e6:10.1f} us  modelled {row['modelled_s'] * 1e6:10.1f} us  {row['modelled_s'] / row['seconds']:5.2f}  {row['limit']}")
     found = summary(rows)
     print({name: round(value, 3) for name, value in found.items()})
+    if arguments.again:
+        left_out = json.loads(arguments.again.read_text())["left_out"]
     target = arguments.out or arguments.again
-    target.write_text(json.dumps({"summary": found, "left_out": left_out or (json.loads(target.read_text()).get("left_out", []) if arguments.again else []), "rows": rows}) + "\n")
+    target.write_text(json.dumps({"summary": found, "left_out": left_out, "rows": rows}) + "\n")
 
 
 if __name__ == "__main__":
