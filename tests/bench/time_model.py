@@ -45,7 +45,7 @@ def kernels() -> Iterator[Measured]:
 def sample(one: Measured, limit_s: float) -> dict[str, Any]:
     """What the model needs of one kernel."""
     launches, modules = sampled(one, sample=SAMPLE, limit_s=limit_s)
-    builds = [to_plain(build) for module in modules for build in describe_module(module.ptx, module.cubin, one.arch)]
+    builds = [{**to_plain(build), "ptx": "", "sass": ""} for module in modules for build in describe_module(module.ptx, module.cubin, one.arch)]
     plain = [{**to_plain(launch), "lines": [], "findings": []} for launch in launches]
     for launch in plain:
         launch["paced"]["stalls"] = []
@@ -79,6 +79,15 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, float]:
             "p90_factor": float(np.quantile(factor, 0.9)), "worst_factor": float(factor.max()), "pairs": pairs, "pairs_right": right}  # fmt: skip
 
 
+def keep(target: Path, rows: list[dict[str, Any]], left_out: list[str]) -> dict[str, float]:
+    """Write what there is, with its summary."""
+    for row in rows:
+        row["modelled_s"], row["limit"] = modelled(row)
+    found = summary(rows) if len(rows) > 1 else {}
+    target.write_text(json.dumps({"summary": found, "left_out": left_out, "rows": rows}) + "\n")
+    return found
+
+
 def main() -> None:
     """See the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -91,23 +100,22 @@ def main() -> None:
     if arguments.again:
         rows = json.loads(arguments.again.read_text())["rows"]
     else:
-        rows = []
+        rows = json.loads(arguments.out.read_text())["rows"] if arguments.out.exists() else []  # goes on where it was stopped
+        done = {row["label"] for row in rows}
         for one in kernels():
-            if arguments.only in one.label:
+            if arguments.only in one.label and one.label not in done:
                 try:
                     rows.append(sample(one, arguments.limit_s))
                 except Exception as error:
                     left_out.append(f"{one.label}: {type(error).__name__}: {str(error).splitlines()[0]}")
                 print(one.label, left_out[-1] if left_out and left_out[-1].startswith(one.label) else "", file=sys.stderr, flush=True)
-    for row in rows:
-        row["modelled_s"], row["limit"] = modelled(row)
-        print(f"{row['label'][:64]:64s} measured {row['seconds'] * 1e6:10.1f} us  modelled {row['modelled_s'] * 1e6:10.1f} us  {row['modelled_s'] / row['seconds']:5.2f}  {row['limit']}")
-    found = summary(rows)
-    print({name: round(value, 3) for name, value in found.items()})
+                keep(arguments.out, rows, left_out)
     if arguments.again:
         left_out = json.loads(arguments.again.read_text())["left_out"]
-    target = arguments.out or arguments.again
-    target.write_text(json.dumps({"summary": found, "left_out": left_out, "rows": rows}) + "\n")
+    found = keep(arguments.out or arguments.again, rows, left_out)
+    for row in rows:
+        print(f"{row['label'][:64]:64s} measured {row['seconds'] * 1e6:10.1f} us  modelled {row['modelled_s'] * 1e6:10.1f} us  {row['modelled_s'] / row['seconds']:5.2f}  {row['limit']}")
+    print({name: round(value, 3) for name, value in found.items()})
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def test_8_bit_conversions_of_pairs() -> None:
 
 def test_registers_of_inline_assembly_belong_to_their_scope() -> None:
     a = lanes([2, 5], np.uint32)
-    first, second = run("{\n.reg .b32 t;\n.reg .pred p;\nadd.u32 t, %r10, 1;\nsetp.gt.u32 p, t, 4;\nselp.b32 %r60, t, 0, p;\n}\n{\n.reg .b32 t;\nmov.b32 t, 9;\n@%p1 bra skip;\nadd.u32 %r61, t, %r10;\nskip:\n}", [a], 2)
+    first, second = run("setp.ne.u32 %p1, %r10, %r10;\n{\n.reg .b32 t;\n.reg .pred p;\nadd.u32 t, %r10, 1;\nsetp.gt.u32 p, t, 4;\nselp.b32 %r60, t, 0, p;\n}\n{\n.reg .b32 t;\nmov.b32 t, 9;\n@%p1 bra skip;\nadd.u32 %r61, t, %r10;\nskip:\n}", [a], 2)
     assert list(first[:2]) == [0, 6] and list(second[:2]) == [11, 14]
 
 

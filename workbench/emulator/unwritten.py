@@ -62,6 +62,14 @@ class Uses:
         return Uses(tuple(values), tuple(name for operand in ins.operands for name in _bases(operand)), tuple(_registers(ins.operands[0])) if first and ins.operands else ())
 
 
+def _rule(ins: Instruction) -> Follow:
+    """How garbage goes through an instruction; through one whose operands are not what its form takes, not at all: executing it is a fault."""
+    try:
+        return RULES.get(ins.opcode, generic)(ins)
+    except (ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError):
+        return lambda b, i, step: ()
+
+
 class Step:
     """One instruction that may see garbage: faults where that matters, else says which of what it writes is garbage."""
 
@@ -70,7 +78,7 @@ class Step:
         self.space = _space(ins)
         self.late = ins.opcode == "st"  # after the store, which clears what it overwrites
         self.sink = ins.opcode in SINKS or (ins.opcode == "st" and (self.space in ("global", "param") or "async" in ins.mods))
-        self.rule: Follow = RULES.get(ins.opcode, generic)(ins)
+        self.rule = _rule(ins)
         self.wide = len(uses.values) > WIDE
         self.clean: tuple[int, Lanes] | None = None  # when and for which lanes all its registers were seen to be defined
 
