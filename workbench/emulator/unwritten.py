@@ -67,7 +67,7 @@ def _rule(ins: Instruction) -> Follow:
     try:
         return RULES.get(ins.opcode, generic)(ins)
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError):
-        return lambda b, i, step: ()
+        return lambda b, i, step: []
 
 
 class Step:
