@@ -87,7 +87,7 @@ ATTENTIONS = [
     (2, 1, 1, 130, 257, 128, BRAIN, True, {}),
     (1, 2, 2, 333, 77, 128, HALF, True, {"max_ctas": 1}),  # queries that see every key
     (1, 2, 2, 500, 500, 64, BRAIN, True, {"max_ctas": 2}),  # 192 queries a tile: blocks of which some rows see no key
-    (1, 4, 2, 70, 300, 64, HALF, False, {"groups": 2, "scale": 0.3}),  # heads that share keys
+    (1, 4, 2, 70, 300, 64, HALF, False, {"groups": 3, "scale": 0.3}),  # heads that share keys
     (1, 1, 1, 1, 1, 128, HALF, True, {}),
 ]
 

@@ -332,16 +332,15 @@ def multiprocessors() -> int:
     return int(utils.HardwareInfo().get_device_multiprocessor_count())
 
 
-def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, scale: float | None = None, out: torch.Tensor | None = None, groups: int | None = None,
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, scale: float | None = None, out: torch.Tensor | None = None, groups: int = 2,
               max_ctas: int | None = None) -> torch.Tensor:  # fmt: skip
     """softmax(scale * q @ k^T) @ v, on the current CUDA stream. The first call of a configuration compiles (seconds); sizes are dynamic.
 
     q (batch, heads, queries, dim), k, v (batch, key heads, keys, dim), float16 or bfloat16, dim 64 or 128; returns a tensor like q. `scale`: None means 1 / sqrt(dim). `groups`: consumer
-    warpgroups of 64 queries, None for 3 (dim 64) or 2. `max_ctas`: no more than these, for tests. Raises ValueError for what the kernel does not take.
+    warpgroups of 64 queries, 2, or 3 for dim 64 (which spills: 2.4 times as slow on an H200). `max_ctas`: no more than these, for tests. Raises ValueError for what the kernel does not take.
     """
     check(q, k, v)
     dim = q.shape[3]
-    groups = groups or (3 if dim == 64 else 2)
     if groups not in REGISTERS or (groups == 3 and dim == 128):
         raise ValueError(f"{groups} warpgroups for dim {dim}: 2, or for dim 64 also 3")
     out = torch.empty_like(q) if out is None else out
