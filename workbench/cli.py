@@ -148,7 +148,7 @@ def emulate(arguments: argparse.Namespace) -> int:
     """An unmodified CuTe DSL program on the emulator."""
     from workbench.emulator import program
 
-    return program.run(arguments.program, arguments.rest, device=arguments.device, arch=arguments.arch, sanitize=arguments.sanitize, counters=arguments.counters, follow=arguments.follow)
+    return program.run(arguments.program, arguments.rest, device=arguments.device, arch=arguments.arch, sanitize=arguments.sanitize, counters=arguments.counters, follow=arguments.follow, as_json=_json)
 
 
 def _stored(name: str | None) -> Any:

@@ -60,7 +60,9 @@ def _what(b: Batch, waiting: int, place: int) -> str:
     """What some threads wait for, and what it lacks; `place`: the mbarrier's word, or the CTA."""
     if waiting == BARRIER_WAIT:
         arrivals, expected, left, parity = (int(field[0]) for field in mbarrier.fields(b.shared.view(np.int64)[place : place + 1]))
-        lacks = f"{arrivals} of {expected} arrivals" + (f" and {left} bytes" if left else "")
+        lacks = f"{arrivals} of {expected} arrivals" + (f" and {left} bytes" if left > 0 else "")
+        if left < 0:
+            lacks += f", and got {-left} bytes more than were announced,"
         return f"the mbarrier at offset {place * 8 % b.shared_bytes}, which lacks {lacks} in its phase of parity {parity}"
     if waiting == CLUSTER_WAIT:
         cluster = place // b.cluster_size

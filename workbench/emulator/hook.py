@@ -170,7 +170,7 @@ class Emulation:
         gone = self.labels.gone(finding.address)
         if host:
             kind, message, hint = "host_memory", f"the kernel touches host memory: {host[0].name} is on the CPU", 'put it on the device: .cuda(), or device="cuda"'
-        elif gone and self.memory().find(finding.address) is None:
+        elif gone and self.arguments.may_reach(finding.address) and self.memory().find(finding.address) is None:
             kind, message, hint = "use_after_free", f"the kernel touches memory that was freed: {gone} is gone", "keep the tensor alive until the last kernel that uses its address has run"
         if not kind:
             return fault

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import runpy
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +16,13 @@ from typing import Any
 
 from workbench.analysis import devices
 from workbench.emulator import hook, report
+from workbench.emulator.compiled.choice import chosen
 from workbench.emulator.hook import Emulation
 from workbench.emulator.launch import EmulationFault
 from workbench.errors import NotEmulated, UserError
 
-OK, FAILED, UNSUPPORTED = 0, 1, 2
+STANDARD = sysconfig.get_paths()["stdlib"]
+OK, FAILED, UNSUPPORTED, INTERRUPTED = 0, 1, 2, 130
 EXACT = {"sm_90": "sm_90a", "sm_100": "sm_100a"}  # CuTe DSL compiles for the exact architecture
 
 
@@ -38,8 +42,8 @@ def emulated(*, device: str = "H200", arch: str | None = None, counters: bool = 
         yield emulation
 
 
-def run(file: str, arguments: Sequence[str], *, device: str, arch: str | None, sanitize: bool, counters: str | None, follow: bool = False) -> int:
-    """Run a script or notebook; the report goes to standard error, counters to a JSON file. Returns the exit status.
+def run(file: str, arguments: Sequence[str], *, device: str, arch: str | None, sanitize: bool, counters: str | None, follow: bool = False, as_json: bool = False) -> int:
+    """Run a script or notebook; the report goes to standard error, counters to a JSON file (or, `as_json`, to standard output, what the program prints to standard error). Returns the exit status.
 
     0: it ended well and nothing was found. 1: it raised, or a kernel did something wrong (also if the program caught that). 2: it needs what the
     emulator does not do, named in the report. A status that the program itself exits with is passed on.
@@ -47,17 +51,26 @@ def run(file: str, arguments: Sequence[str], *, device: str, arch: str | None, s
     path = Path(file)
     if not path.is_file():
         raise UserError(f"no program at {path}")
+    if path.suffix not in (".py", ".ipynb"):
+        raise UserError(f"{path} is no program: a .py or .ipynb file is needed")
+    if counters and (Path(counters).is_dir() or not Path(counters).resolve().parent.is_dir()):
+        raise UserError(f"--counters {counters}: not a file that can be written")
+    chosen(None)  # a name in the environment that there is not, said now
     with emulated(device=device, arch=arch, sanitize=sanitize, follow=follow) as emulation:
         print(report.heading(path.name, emulation), file=sys.stderr, flush=True)
-        status = _execute(path, arguments, emulation)
+        with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+            status = _execute(path, arguments, emulation)
     sys.stdout.flush()
     if status == OK and emulation.faults:
         status = FAILED
     if any(fault.failure.kind == "unknown_instruction" for fault in emulation.faults):
         status = UNSUPPORTED
     print(report.text(emulation, advice=sanitize), file=sys.stderr, flush=True)
+    document = json.dumps(report.document(path.name, emulation), indent=1) + "\n" if counters or as_json else ""
     if counters:
-        Path(counters).write_text(json.dumps(report.document(path.name, emulation), indent=1) + "\n", encoding="utf-8")
+        Path(counters).write_text(document, encoding="utf-8")
+    if as_json:
+        print(document, end="")
     return status
 
 
@@ -79,6 +92,10 @@ def _execute(path: Path, arguments: Sequence[str], emulation: Emulation) -> int:
     except NotEmulated as error:
         emulation.notes.append(f"not emulated: {error}" + (f" (called at {place})" if (place := _own_frame(error.__traceback__)) else ""))
         return UNSUPPORTED
+    except KeyboardInterrupt:
+        place = _own_frame(sys.exc_info()[2])
+        emulation.notes.append("stopped" + (f" at {place}" if place else ""))
+        return INTERRUPTED
     except Exception as error:
         traceback.print_exception(type(error), error, _from_program(error.__traceback__))
         return FAILED
@@ -106,7 +123,7 @@ def _notebook(path: Path) -> None:
 
 
 def _is_ours(file: str) -> bool:
-    return "nvidia_cutlass_dsl" in file or file.startswith(("<frozen", str(Path(__file__).parent.parent))) or "/IPython/" in file or "/torch/" in file
+    return "nvidia_cutlass_dsl" in file or file.startswith((STANDARD, "<frozen", str(Path(__file__).parent.parent))) or "/IPython/" in file or "/torch/" in file
 
 
 def _own_frame(trace: TracebackType | None) -> str | None:

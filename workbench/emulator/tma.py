@@ -87,6 +87,13 @@ def copy(ins: Instruction) -> Fn:
     return _bulk(ins)
 
 
+def _same_rank(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: list[Any]) -> None:
+    """Fault where a descriptor has another number of dimensions than the instruction gives coordinates."""
+    if len(at) != len(d.box):
+        raise b.fault("bad_descriptor", f"a TMA instruction of {len(at)} dimension{'s' if len(at) > 1 else ''} with a descriptor of {len(d.box)}", ins.line, lane,
+                      hint="a static extent of 1 makes CuTe drop a dimension: mark the layout as dynamic (mark_layout_dynamic)")  # fmt: skip
+
+
 def _clip(d: Descriptor, at: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[int, ...], tuple[int, ...]] | None:
     """(part of the box inside the tensor, its first coordinates, its extents), slowest dimension first in the slices; None where nothing is inside."""
     low = [max(-c, 0) for c in at]
@@ -177,6 +184,7 @@ def _load_tensor(ins: Instruction) -> Fn:
         masks = _numbers(mask_of(b, i), b, i) if mask_of else [0] * len(lanes)
         for n, lane in enumerate(lanes):
             d = _descriptor(b, ins, int(lane), maps[n])
+            _same_rank(b, ins, int(lane), d, at)
             data = _box(b, ins, int(lane), d, tuple(column[n] for column in at))
             bases = _members(b, int(lane), masks[n]) if mask_of else None
             base, offset = _shared_range(b, ins, int(lane), places[n], d.box_bytes, 128, True)
@@ -246,6 +254,7 @@ def _store_tensor(ins: Instruction) -> Fn:
         places, maps, at = _numbers(frm(b, i), b, i), _numbers(desc_of(b, i), b, i), [_numbers(get(b, i), b, i) for get in coordinates]
         for n, lane in enumerate(lanes):
             d = _descriptor(b, ins, int(lane), maps[n])
+            _same_rank(b, ins, int(lane), d, at)
             start, offset = _shared_range(b, ins, int(lane), places[n], d.box_bytes, 128, False)
             clipped = _clip(d, tuple(column[n] for column in at))
             if clipped is None:

@@ -109,6 +109,10 @@ class Arguments:
     addresses: tuple[int, ...] = ()
     complete: bool = False
 
+    def may_reach(self, address: int) -> bool:
+        """Whether an address belongs to one of the arguments, or may, as far as is known."""
+        return not self.complete or not self.views or bool(self.addresses) or any(view.low <= address < view.high for view in self.views)
+
     def of_range(self, start: int, size: int) -> tuple[tuple[View, ...], bool]:
         """(the tensors that lie in a storage, whether they are all that may be touched of it)."""
         mine = tuple(view for view in self.views if start <= view.start < start + size)

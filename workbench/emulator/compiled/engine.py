@@ -58,11 +58,13 @@ class CompiledKernel:
         bounds = [first + (total - first) * n // workers for n in range(workers + 1)]
         contexts = [_Context(self, request, limits, memory, symbols, group, counting.enabled) for _ in range(workers)]
         run = RUN(jit.library()[-1])
-        if workers == 1:
-            run(contexts[0].address, first, total)
-        else:
-            with ThreadPoolExecutor(workers) as pool:
+        with ThreadPoolExecutor(workers) as pool:  # one thread too: this one can be interrupted
+            try:
                 list(pool.map(lambda n: run(contexts[n].address, bounds[n], bounds[n + 1]), range(workers)))
+            except KeyboardInterrupt:
+                for context in contexts:
+                    context.data[layout.STEP_LIMIT // 8] = 0
+                raise
         for context in contexts:
             stop = context.stop()
             if stop is not True:
