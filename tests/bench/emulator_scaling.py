@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import workbench
 from workbench.examples import gemm_hopper, norm, reduce_all, transpose
 
-GEMMS, ELEMENTS = (256, 384, 512, 768, 1024, 1536, 2048), tuple(1 << n for n in range(16, 26, 2))
+GEMMS, ELEMENTS = (256, 384, 512, 768, 1024, 1536), tuple(1 << n for n in range(16, 26, 2))
 Run = Callable[[], object]
 
 

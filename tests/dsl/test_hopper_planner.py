@@ -97,7 +97,7 @@ def test_words_that_name_settings(words: str, settings: str) -> None:
     assert settings in (proposal(dataclasses.replace(asked("matmul", "fp16"), instruction=words)).candidate.program or "")
 
 
-@pytest.mark.parametrize(("name", "precision"), [("matmul_bias_gelu", "bf16"), ("matmul_transposed", "tf32"), ("batched_matmul", "fp16")])
+@pytest.mark.parametrize(("name", "precision"), [("matmul_bias_gelu", "bf16"), pytest.param("matmul_transposed", "tf32", marks=pytest.mark.slow), pytest.param("batched_matmul", "fp16", marks=pytest.mark.slow)])
 def test_verdict_of_the_first_version_on_the_emulator(tmp_path: Path, name: str, precision: Any) -> None:
     problem = dataclasses.replace(problems.load(name), precision=precision)
     with Session.create(problem, root=tmp_path, executor="emulator", arch="sm_90a") as session:

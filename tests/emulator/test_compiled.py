@@ -163,7 +163,10 @@ def model_of(source: str, folder: Path) -> object:
     return module
 
 
-@pytest.mark.parametrize("name", problems.shipped())
+LONG = ("matmul_transposed", "matmul_bias_gelu", "batched_matmul", "layer_norm", "max_middle_axis")  # like one of the others
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in problems.shipped()])
 def test_every_version_of_every_shipped_problem_agrees(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = problems.load(name)
     facts = inspect(problem)
