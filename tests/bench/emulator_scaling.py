@@ -89,7 +89,7 @@ def plot(series: dict[str, list[dict[str, object]]], target: Path) -> None:
         figure.add_scatter(x=[float(str(row["work"])) / top for row in rows], y=[float(str(row["median_s"])) / slowest for row in rows], mode="lines+markers", name=f"{name} ({slowest:.2g} s)")
     figure.add_scatter(x=[1e-3, 1], y=[1e-3, 1], mode="lines", line={"dash": "dot", "color": "gray"}, name="linear")
     figure.update_layout(xaxis={"type": "log", "title": "work (1 = largest)"}, yaxis={"type": "log", "title": "time (1 = largest)"}, template="plotly_white", width=760, height=480, margin={"t": 20})
-    figure.write_html(target, include_plotlyjs=True)
+    figure.write_html(target, include_plotlyjs=True, config={"displayModeBar": False})
 
 
 def main() -> None:
