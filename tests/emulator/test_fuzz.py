@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fuzz import case
 
-FOUND = (313, 2924, 3200, 7794, 8829)  # seeds that once failed
+FOUND = (313, 1943, 2433, 2924, 3200, 3639, 5721, 7794, 8829)  # seeds that once failed
 
 
 @pytest.mark.parametrize("start", range(0, 400, 100))

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.emulator.alu import Unknown
 from workbench.emulator.garbage import RULES, Follow, generic
 from workbench.emulator.ptx import Instruction, Kernel, Mem, Reg, Vec
 from workbench.emulator.state import Batch, Lanes
@@ -66,7 +67,7 @@ def _rule(ins: Instruction) -> Follow:
     """How garbage goes through an instruction; through one whose operands are not what its form takes, not at all: executing it is a fault."""
     try:
         return RULES.get(ins.opcode, generic)(ins)
-    except (ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError):
+    except (Unknown, ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError):
         return lambda b, i, step: []
 
 
