@@ -251,3 +251,10 @@ def test_unwritten_shared_memory_is_advice_unless_sanitized() -> None:
         assert y.tolist() == [5.0] + [0.0] * 31 and [(finding.kind, finding.severity) for finding in emulation.findings] == [("uninitialised", "advice")]
     with workbench.emulated(sanitize=True), pytest.raises(EmulationFault, match="shared memory that nothing wrote"):
         sticking_out(from_dlpack(torch.zeros(32, device="cuda")))
+
+
+def test_other_devices_are_refused_and_profiler_marks_ignored() -> None:
+    with workbench.emulated():
+        torch.cuda.set_device(0)
+        with torch.cuda.nvtx.range("a mark"), pytest.raises(Exception, match="1"):
+            torch.cuda.set_device(1)

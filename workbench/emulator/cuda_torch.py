@@ -15,7 +15,7 @@ from workbench.emulator.labels import Labels
 from workbench.errors import NotEmulated
 
 _STATE_CALLS = (
-    "synchronize", "empty_cache", "reset_peak_memory_stats", "reset_max_memory_allocated", "set_device", "manual_seed", "manual_seed_all", "seed", "seed_all",
+    "synchronize", "empty_cache", "reset_peak_memory_stats", "reset_max_memory_allocated", "manual_seed", "manual_seed_all", "seed", "seed_all",
     "_lazy_init", "init", "ipc_collect", "set_stream", "set_sync_debug_mode", "reset_accumulated_memory_stats",
 )  # fmt: skip
 
@@ -38,7 +38,7 @@ class TorchCuda:
             "is_available": lambda: True, "is_initialized": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0, "is_bf16_supported": lambda *a, **k: True,
             "get_device_name": lambda which=None: self.name(), "get_device_capability": lambda which=None: gpu.capability(), "get_device_properties": self.properties,
             "get_arch_list": lambda: [gpu.arch], "current_stream": lambda which=None: self.streams[-1], "default_stream": lambda which=None: self.default,
-            "stream": self.stream, "device": _Device, "graph": self.graph, "mem_get_info": lambda which=None: (device.memory_bytes - self.used(), device.memory_bytes),
+            "stream": self.stream, "device": _Device, "set_device": _Device, "graph": self.graph, "mem_get_info": lambda which=None: (device.memory_bytes - self.used(), device.memory_bytes),
             "memory_allocated": lambda which=None: self.used(), "max_memory_allocated": lambda which=None: self.used(), "memory_reserved": lambda which=None: self.used(),
             "max_memory_reserved": lambda which=None: self.used(), "can_device_access_peer": lambda *_: False,
         }  # fmt: skip
