@@ -37,7 +37,8 @@ def registers(operand: object) -> list[str]:
 
 
 def _moves(ins: Instruction) -> bool:
-    return ins.opcode == "mov" and not isinstance(ins.operands[1], (Imm, FloatBits))
+    """Copies and conversions, which the compiler moves before the wait that the program has before them."""
+    return ins.opcode in ("mov", "cvt") and len(ins.operands) == 2 and not isinstance(ins.operands[1], (Imm, FloatBits))
 
 
 def touched(ins: Instruction) -> tuple[list[str], list[str]]:
