@@ -17,7 +17,7 @@ u different sectors that a CTA asks L2 for; p = sectors that its share of L2 doe
 1.5 times the least bytes; when they share much (a matrix product), neighbours in time find in L2 what the first one brought.
 
 Where constants come from: 4 schedulers, 128 FMA lanes, bytes and rates are the device's data sheet; one wavefront, one line and half a request a cycle, and B (1.05 times the copy rate: reads are faster
-than copies) were seen in Nsight Compute's counters and times on one H200 (tests/bench/results/h200_counters.json); B2, c0, k and the launch were fitted to the kernels of tests/bench/time_model.py, which
+than copies) were seen in Nsight Compute's counters and times on one H200 (tests/bench/results/h200_counters.json); B2, c0, k and the launch were set by eye to some of the kernels of tests/bench/time_model.py, which
 states how far off the model is. Not modelled: data that CTAs share in L1 (an SM keeps weights that CTA after CTA reads: L2 traffic is overstated), DRAM pages, power, clocks under load, a CTA whose work depends on data.
 """
 
@@ -32,14 +32,14 @@ from workbench.records import KernelBuild, Launch, Work
 
 SECTOR = 32
 SCHEDULERS, LANES = 4, 128
-L2_RATE = 2.0  # times the data sheet's DRAM bandwidth (fitted)
+L2_RATE = 2.0  # times the data sheet's DRAM bandwidth (set by eye)
 READ_RATE = 1.05  # times the copy rate (measured: row sums and matrix-vector products)
 COPY_SHARE = 0.88  # of the data sheet's bandwidth, where no copy was measured (the H200's ratio)
-START_CYCLES = 800  # fitted
-NORM = 5.0  # fitted
-LAUNCH_S = 2.5e-6  # fitted
+START_CYCLES = 800  # set by eye
+NORM = 5.0  # set by eye
+LAUNCH_S = 2.5e-6  # set by eye
 SHARED_MUCH = 1.5
-MMA_SHARE = 0.62  # of the tensor cores' peak that mma.sync reaches on Hopper (Luo et al., 2024; wgmma reaches nearly all)
+MMA_SHARE = 0.62  # of the tensor cores' peak that mma.sync reaches on Hopper where wgmma reaches nearly all (inferred; about what Luo et al., 2024, report)
 L2_KEEPS = 0.37  # of L2: written bytes that are not yet in DRAM when the kernel ends (measured, 9 kernels)
 
 

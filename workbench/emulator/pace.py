@@ -5,9 +5,9 @@ ends when its last instruction has started, because a warp issues in order. Oper
 A barrier takes its warps to the latest of their clocks, an mbarrier's wait to the latest arrival, a wait for cp.async or wgmma to the end of what it
 covers. Limits of throughput are not in it: those are the other terms of the time model (analysis/model.py), but for wgmma, which one unit per SM executes in turn.
 
-Latencies in cycles of the SM clock. Arithmetic, shared memory, L1, L2 and mma follow published microbenchmarks of Hopper (Luo et al., "Benchmarking and
-Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking", 2024) in rounded form; the latency past L1 is a mean of L2 and DRAM, and it, TMA, atomics and
-barriers are inferred. wgmma takes n / 2 cycles for m64nNk32B, from the data sheet's dense rate: 1024 fp16 FMAs a cycle and SM sub-core.
+Latencies in cycles of the SM clock, all inferred: round numbers of the size that microbenchmarks of Hopper find (such as Luo et al., "Benchmarking and Dissecting the
+Nvidia Hopper GPU Architecture via Microbenchmarking", 2024), not taken over from a table; the one past L1 stands for L2 and DRAM together. wgmma takes n / 2 cycles for
+m64nN and 32 bytes of k, from the data sheet's dense rate: 2048 fp16 FMAs a cycle and SM.
 """
 
 from __future__ import annotations
@@ -68,10 +68,7 @@ def step(ins: Instruction) -> Step:
     operands = list(ins.operands)
     if op not in NO_TARGET and operands and not isinstance(operands[0], Mem) and not (op in ("mbarrier", "wgmma") and mods[0] in ("init", "inval", "fence", "commit_group", "wait_group")):
         targets = _names(operands[0])
-        if op != "wgmma":  # the accumulator is read too, but the unit itself forwards it
-            operands = operands[1:]
-        else:
-            operands = operands[1:]
+        operands = operands[1:]  # wgmma reads its accumulator too, but the unit itself forwards it
     sources = tuple(name for operand in operands for name in _names(operand)) + ((str(ins.guard),) if ins.guard else ())
     kind, latency = _kind(ins)
     free = op in FREE or (op == "ld" and "param" in mods)
@@ -95,7 +92,7 @@ def _kind(ins: Instruction) -> tuple[str, float]:
         return "", MMA
     if op in ("shfl", "redux", "match", "vote", "elect"):
         return "", EXCHANGE
-    if op in ("ldmatrix",):
+    if op == "ldmatrix":
         return "", SHARED
     if "f64" in mods:
         return "", DOUBLE
