@@ -34,7 +34,7 @@ import workbench.problems as problems
 from workbench.dsl import compile_program
 from workbench.problems import inspection, loading
 from workbench.proposers.planner import binding_of
-from workbench.proposers.recognise import recognise
+from workbench.proposers.recognition import recognise
 from workbench.records import Problem
 
 METRICS = {

@@ -19,7 +19,7 @@ from workbench.dsl import compile_program
 from workbench.emulator.hook import emulated
 from workbench.problems import cases, inspection, loading
 from workbench.proposers.planner import binding_of
-from workbench.proposers.recognise import recognise
+from workbench.proposers.recognition import recognise
 from workbench.records import Facts, Launch, Problem, TensorSpec, Work
 from workbench.session import recording as recordings
 

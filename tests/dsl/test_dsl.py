@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 from pathlib import Path
 
@@ -11,12 +10,11 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from running import INIT, run
 
 from workbench.dsl import Binding, Call, Program, Stage, check, compile_program, format_program, parse
-from workbench.emulator import emulated
 from workbench.errors import ProgramError
 
-INIT = "def __init__(self):\n    super().__init__()\n"
 NAMES = st.sampled_from(["x", "y", "relu", "threads", "tile", "a_b"])
 VALUES = st.recursive(NAMES | st.integers(-9, 999), lambda inner: st.builds(lambda n, p: Call(name=n, positional=tuple(p)), NAMES, st.lists(inner, max_size=2)), max_leaves=4)
 CALLS = st.builds(lambda n, p, k: Call(name=n, positional=tuple(p), named=tuple(k)), NAMES, st.lists(VALUES, max_size=2), st.lists(st.tuples(NAMES, VALUES), max_size=2))
@@ -45,20 +43,6 @@ def test_rejections_name_field_and_legal_values(text: str, field: str) -> None:
 def test_bad_text_says_where() -> None:
     with pytest.raises(ProgramError, match="line 1, column"):
         parse("softmax(x .threads(3)")
-
-
-def run(folder: Path, text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...], operands: tuple[tuple[str, str], ...] = ()) -> torch.Tensor:
-    source = compile_program(text, Binding(init_source=INIT, forward_arguments=names, operands=operands))
-    assert source == compile_program(text, Binding(init_source=INIT, forward_arguments=names, operands=operands))
-    path = folder / "candidate.py"
-    path.write_text(source)
-    spec = importlib.util.spec_from_file_location(f"candidate_{folder.name}", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    with emulated(source_file=str(path)):
-        result: torch.Tensor = module.ModelNew()(*arguments)
-    return result
 
 
 X = {"even": torch.randn(32, 128, generator=torch.Generator().manual_seed(1)), "odd": torch.randn(37, 51, generator=torch.Generator().manual_seed(2))}

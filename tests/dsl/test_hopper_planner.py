@@ -12,7 +12,7 @@ import pytest
 from workbench import problems
 from workbench.dsl import Call, check, parse
 from workbench.executors.inspector import WorkerInspector
-from workbench.proposers.gemm_hopper import Choice, Size, choices, copied_of, size_of
+from workbench.proposers.ladders.gemm_hopper import Choice, Size, choices, copied_of, size_of
 from workbench.proposers.planner import Planner
 from workbench.records import Ask, Problem, Proposal, Version
 from workbench.session import Session

@@ -22,8 +22,9 @@ from workbench.emulator.machine import Machine
 from workbench.errors import ProgramError, UserError
 from workbench.problems import loading
 from workbench.problems.inspection import inspect
-from workbench.proposers.planner import _program, binding_of, ladder
-from workbench.proposers.recognise import recognise
+from workbench.proposers.ladders import Context, ladder
+from workbench.proposers.planner import _program, binding_of
+from workbench.proposers.recognition import recognise
 from workbench.records import Ask
 
 pytestmark = pytest.mark.skipif(jit.why_not() is not None, reason=str(jit.why_not()))
@@ -174,7 +175,7 @@ def test_every_version_of_every_shipped_problem_agrees(name: str, tmp_path: Path
     ask = Ask(problem=problem, facts=facts)
     case = next((case for case in facts.cases if case.name == "odd"), facts.cases[0])
     reference = loading.load_module(problem, case.settings)
-    for rung in ladder(found, problem.precision, 4):
+    for rung in ladder(Context(found=found, precision=problem.precision)):
         try:
             source = compile_program(_program(found, rung, "sm_80"), binding_of(ask, found))
         except ProgramError:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from workbench import problems
-from workbench.dsl import grammar_text
-from workbench.dsl.checks import SETTINGS
+from workbench.dsl import OPERATIONS, grammar_text
 from workbench.executors.inspector import WorkerInspector
 from workbench.proposers.llm import catalogue, patches, prompts
 from workbench.records import Ask, Candidate, Decision, Failure, Outcome, Proposal, Trial, Verdict, Version
@@ -52,7 +51,7 @@ def cases() -> dict[str, str]:
     return {
         "synthesis": rendered("synthesis", fresh), "optimise": rendered("optimise", ask, menu=menu), "optimise-with-profile": rendered("optimise", dataclasses.replace(ask, profile="- line 3: 4.0x the sectors it needs"), menu=menu),
         "diagnosis-wrong": rendered("diagnosis", ask, **shown), "diagnosis-compile": rendered("diagnosis", ask, **compiled), "patch": rendered("patch", ask, **shown, diagnosis="The last row is left out."),
-        "ask": rendered("ask", ask, question="why is v2 wrong?"), "mucutlass": rendered("mucutlass", fresh, grammar=grammar_text(), operations=SETTINGS, start="reduce(x, op=sum, axis=last)", program=""),
+        "ask": rendered("ask", ask, question="why is v2 wrong?"), "mucutlass": rendered("mucutlass", fresh, grammar=grammar_text(), operations=OPERATIONS.values(), start="reduce(x, op=sum, axis=last)", program=""),
     }  # fmt: skip
 
 

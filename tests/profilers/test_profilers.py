@@ -15,7 +15,7 @@ from workbench.executors.emulator import EmulatorExecutor
 from workbench.executors.inspector import WorkerInspector
 from workbench.profilers.counters import CounterProfiler
 from workbench.profilers.sass import SassProfiler
-from workbench.proposers.recognise import recognise
+from workbench.proposers.recognition import recognise
 from workbench.records import Candidate, Facts, Job, Outcome, Problem
 
 MEASURED = Path(__file__).parent.parent / "bench" / "results" / "h200_loop_part1.json"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from workbench.dsl.checks import check
+from workbench.dsl.checks import check, configurations
 from workbench.dsl.emit import emit
 from workbench.dsl.ir import Binding, Call, Program, Rejection, Stage
+from workbench.dsl.registry import OPERATIONS
 from workbench.dsl.text import format_program, grammar_text, parse
 from workbench.errors import ProgramError
 
-__all__ = ["Binding", "Call", "Program", "Rejection", "Stage", "check", "compile_program", "emit", "format_program", "grammar_text", "parse"]
+__all__ = ["OPERATIONS", "Binding", "Call", "Program", "Rejection", "Stage", "check", "compile_program", "configurations", "emit", "format_program", "grammar_text", "parse"]
 
 
 def compile_program(text: str, binding: Binding) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from workbench.dsl.ir import Binding, Stage, setting
-from workbench.dsl.pieces import Parts, definitions, expression, functions_used, names_in
+from workbench.dsl.ir import Binding, Call, Rejection, Stage, names_in, setting
+from workbench.dsl.operation import ARCH, THREADS, VECTOR, Operation, close
+from workbench.dsl.pieces import BINARY, UNARY, Parts, definitions, expression, functions_used
 
 SCALAR = '''{functions}
 @cute.kernel
@@ -21,7 +22,7 @@ def elementwise({inputs}, out: cute.Tensor, count: cutlass.Int32):
     blocks = (count + {threads} - 1) // {threads}
     elementwise_kernel({names}, out, count).launch(grid=[blocks, 1, 1], block=[{threads}, 1, 1])
 '''
-VECTOR = '''{functions}
+VECTORISED = '''{functions}
 @cute.kernel
 def elementwise_kernel({inputs}, out: cute.Tensor, count: cutlass.Int32, width: cutlass.Constexpr):
     """`width` neighbouring elements per thread, moved in one access."""
@@ -70,4 +71,28 @@ def emit(stage: Stage, binding: Binding) -> Parts:
         flat = [f"from_dlpack({name}.view(-1)).mark_layout_dynamic()" for name in (*names, "out")]
         lines += ["call(elementwise, x_dtype, (", *[f"    {item}," for item in flat], "    cutlass.Int32(out.numel()),", "))"]
     lines = [line.replace("x_dtype", f"{first}.dtype") for line in lines]
-    return Parts(kernels=(VECTOR if vector > 1 else SCALAR).format(**fields), forward="\n".join([*lines, "return out"]))
+    return Parts(kernels=(VECTORISED if vector > 1 else SCALAR).format(**fields), forward="\n".join([*lines, "return out"]))
+
+
+def check(stage: Stage) -> list[Rejection]:
+    """Rejections of the expression."""
+    if not stage.operation.positional:
+        return [Rejection(field="elementwise", value="", reason="needs an expression", legal="for example relu(x)")]
+    return check_expression(stage.operation.positional[0])
+
+
+def check_expression(value: object) -> list[Rejection]:
+    """Unknown functions, and wrong numbers of arguments."""
+    if not isinstance(value, Call):
+        return []
+    arity = 1 if value.name in UNARY else 2 if value.name in BINARY else 0
+    if not arity:
+        return [Rejection(field="function", value=value.name, reason="no such function", legal=close(value.name, UNARY + BINARY))]
+    if len(value.positional) != arity:
+        return [Rejection(field=value.name, value=str(len(value.positional)), reason=f"takes {arity} argument{'s' if arity > 1 else ''}", legal=str(arity))]
+    return [item for part in value.positional for item in check_expression(part)]
+
+
+OPERATIONS = (
+    Operation(name="elementwise", about="elementwise(expression) of tensors of one shape; functions: " + ", ".join(UNARY + BINARY), settings=(ARCH, THREADS, VECTOR), emit=emit, check=check),
+)

@@ -5,10 +5,13 @@ The files written here never say `from __future__ import annotations`: CuTe DSL 
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 
-from workbench.dsl import elementwise, gemm, rows
-from workbench.dsl.ir import Binding, Program
+from workbench.dsl import pipeline
+from workbench.dsl.ir import Binding, Program, Stage
+from workbench.dsl.pieces import Parts
+from workbench.dsl.registry import OPERATIONS
 from workbench.dsl.text import format_program
 
 HEAD = '''"""{text}"""
@@ -32,15 +35,24 @@ IMPORTS = "import torch\nimport torch.nn as nn"
 
 
 def emit(program: Program, binding: Binding) -> str:
-    """The whole file: kernels, launch function, `ModelNew`."""
-    stage = program.stages[0]
-    name = stage.operation.name
-    parts = {"elementwise": elementwise.emit, "gemm": gemm.emit}.get(name, rows.emit)(stage, binding)
+    """The whole file: kernels, launch functions, `ModelNew`. Several stages become a function each, which forward calls in order."""
+    if len(program.stages) == 1:
+        stage = program.stages[0]
+        parts = [_emit_stage(stage, dataclasses.replace(binding, operands=tuple(pipeline.bound(stage, binding, set()).items())))]
+        forward = parts[0].forward
+    else:
+        parts, forward = pipeline.emit(program, binding, _emit_stage)
     extra = [line for line in binding.module_names.splitlines() if line and line not in IMPORTS.splitlines()]
-    imports = "\n".join([*[line for line in dict.fromkeys([*parts.imports.splitlines(), *extra]) if line.startswith(("import ", "from "))], IMPORTS])
+    wanted = dict.fromkeys([line for part in parts for line in part.imports.splitlines()] + extra)
+    imports = "\n".join([*[line for line in wanted if line.startswith(("import ", "from "))], IMPORTS])
     constants = "\n".join(line for line in extra if not line.startswith(("import ", "from ")))
     head = HEAD.format(text=format_program(program), imports=imports)
-    return f"{head}\n{constants + chr(10) if constants else ''}\n{parts.kernels}\n\n{_module(binding, parts.forward)}"
+    kernels = "\n\n".join(part.kernels for part in parts)
+    return f"{head}\n{constants + chr(10) if constants else ''}\n{kernels}\n\n{_module(binding, forward)}"
+
+
+def _emit_stage(stage: Stage, binding: Binding) -> Parts:
+    return OPERATIONS[stage.operation.name].emit(stage, binding)
 
 
 def _module(binding: Binding, forward: str) -> str:

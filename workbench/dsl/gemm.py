@@ -8,8 +8,10 @@ from __future__ import annotations
 import textwrap
 
 from workbench.dsl import hopper, pipelined
+from workbench.dsl.gemm_checks import check
 from workbench.dsl.ir import Binding, Stage, setting
-from workbench.dsl.pieces import FUNCTIONS, Parts, definitions, epilogue_lines
+from workbench.dsl.operation import ARCH, Operation, Setting, of_epilogues
+from workbench.dsl.pieces import FUNCTIONS, UNARY, Parts, definitions, epilogue_lines
 
 NAIVE = '''{functions}
 @cute.kernel
@@ -147,7 +149,7 @@ def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cutlass.I
     tiled_mma = cute.make_tiled_mma(operation, cute.make_layout((2, 2, 1)))
     gemm_kernel(a, b, {argument}d, m, n, k, tiled_mma).launch(grid=[(n + TILE_N - 1) // TILE_N, (m + TILE_M - 1) // TILE_M, batches], block=[THREADS, 1, 1])
 '''
-OPERATIONS = {
+MMA_OPERATIONS = {
     "f16": ("Float16", "cute.nvgpu.warp.MmaF16BF16Op(cutlass.Float16, cutlass.Float32, (16, 8, 16))", 16, 8),
     "bf16": ("BFloat16", "cute.nvgpu.warp.MmaF16BF16Op(cutlass.BFloat16, cutlass.Float32, (16, 8, 16))", 16, 8),
     "tf32": ("TFloat32", "cute.nvgpu.warp.MmaTF32Op((16, 8, 8))", 8, 4),
@@ -171,7 +173,7 @@ def emit(stage: Stage, binding: Binding) -> Parts:
     order_b = "at // TILE_N, at % TILE_N" if layout.get("b", "row") == "row" else "at % TILE_K, at // TILE_K"
     if mma is not None:
         tm, tn, tk = tile if isinstance(tile, tuple) else (64, 64, 32)
-        cute_type, operation, mk, pad = OPERATIONS[str(mma)]
+        cute_type, operation, mk, pad = MMA_OPERATIONS[str(mma)]
         stages = int(str(setting(stage, "stages", 1)))
         if stages > 1:
             piped = pipelined.kernel(str(mma), (tm, tn, tk), stages, operation, mk, _epilogue(stage, 16), common)
@@ -207,3 +209,22 @@ def _forward(binding: Binding, bias: bool) -> str:
         "return d",
     ]
     return "\n".join(lines)
+
+
+TILES = tuple((m, n, k) for m in (64, 128, 256) for n in (16, 32, 64, 96, 128, 192, 256) for k in (32, 64, 128))
+SETTINGS = (
+    ARCH,
+    Setting(name="layout", closed=False),
+    Setting(name="tile", values=((32, 32, 16), (64, 64, 16), (128, 128, 8), *TILES), closed=False),
+    Setting(name="thread_tile", values=((2, 2), (4, 4), (8, 4), (8, 8)), closed=False),
+    Setting(name="mma", values=("f16", "bf16", "tf32"), closed=False),
+    Setting(name="stages", values=(2, 3, 4, 5, 6, 8), closed=False),
+    Setting(name="schedule", values=("cooperative", "pingpong"), closed=False),
+    Setting(name="cluster", values=((2, 1), (1, 2), (2, 2)), closed=False),
+    Setting(name="raster", values=(("along_m", 4), ("along_m", 16), ("along_n", 8)), closed=False),
+    Setting(name="store", values=("direct",), closed=False),
+    Setting(name="splitk", values=(2, 4, 8, 16), closed=False),
+)
+OPERATIONS = (
+    Operation(name="gemm", about="gemm(a, b): a (batch, m, k) times b (batch, k, n), batch may be missing; operand bias (n) with >> bias()", settings=SETTINGS, emit=emit, check=check, epilogues=("bias", "scale", *UNARY), roles=("a", "b"), implied=of_epilogues),
+)

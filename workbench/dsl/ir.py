@@ -23,11 +23,12 @@ class Stage:
     operation: Call
     settings: tuple[Call, ...] = ()
     epilogues: tuple[Call, ...] = ()
+    result: str | None = None  # the boundary tensor that it writes; the last stage's is the module's own and has no name
 
 
 @record
 class Program:
-    """Stages in order; each reads what the one before wrote."""
+    """Stages in order; a stage reads forward's tensors, parameters, and what stages before it wrote, by name."""
 
     stages: tuple[Stage, ...]
 
@@ -61,3 +62,10 @@ def setting(stage: Stage, name: str, default: object = None) -> object:
         if call.name == name:
             return call.positional[0] if len(call.positional) == 1 else call.positional
     return default
+
+
+def names_in(value: object) -> tuple[str, ...]:
+    """Tensor names in an expression, in order of first use."""
+    if isinstance(value, Call):
+        return tuple(dict.fromkeys(name for part in value.positional for name in names_in(part)))
+    return (value,) if isinstance(value, str) else ()

@@ -19,6 +19,8 @@ FUNCTIONS = {
     "neg": "def neg(v):\n    return -v",
     "abs": "def abs_(v):\n    return cute.arch.fmax(v, -v)",
 }
+UNARY = tuple(FUNCTIONS)
+BINARY = ("add", "sub", "mul", "div", "max", "min")
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
 
@@ -58,13 +60,6 @@ def expression(value: object, operands: dict[str, str]) -> str:
     if isinstance(value, str):
         return operands[value]
     return f"cutlass.Float32({float(value)!r})"  # type: ignore[arg-type]
-
-
-def names_in(value: object) -> tuple[str, ...]:
-    """Tensor names in an expression, in order of first use."""
-    if isinstance(value, Call):
-        return tuple(dict.fromkeys(name for part in value.positional for name in names_in(part)))
-    return (value,) if isinstance(value, str) else ()
 
 
 def epilogue_lines(stage: Stage, bias: str) -> list[str]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import textwrap
 
-from workbench.dsl.ir import Binding, Stage, setting
+from workbench.dsl.ir import Binding, Rejection, Stage, setting
+from workbench.dsl.operation import ARCH, KEPT, THREADS, THREADS_PER_ROW, VECTOR, Operation, Setting
 from workbench.dsl.pieces import Parts
 
 INFINITY = "cutlass.Float32.inf"
@@ -367,3 +368,30 @@ def _middle(stage: Stage, binding: Binding) -> Parts:
     return y
     """
     return Parts(kernels=text, forward=textwrap.dedent(forward).strip())
+
+
+REDUCE_OPS = ("sum", "mean", "max", "min")
+PASSES = Setting(name="passes", values=(2, 3), reason="softmax reads its row two times (online) or three times")
+SPLIT = Setting(name="split", values=(2, 4, 8, 16, 32), closed=False)
+ROW = (ARCH, THREADS_PER_ROW, VECTOR)
+
+
+def check(stage: Stage) -> list[Rejection]:
+    """Rejections of combinations, and of unknown reductions."""
+    found = []
+    if setting(stage, "kept") is not None and setting(stage, "vector", 1) == 1:
+        found.append(Rejection(field="kept", value="", reason="a row is kept in registers as vectors; set vector too", legal="with vector 2, 4 or 8"))
+    operator = dict(stage.operation.named).get("op", "sum")
+    if stage.operation.name == "reduce" and operator not in REDUCE_OPS:
+        found.append(Rejection(field="op", value=str(operator), reason="no such reduction", legal=", ".join(REDUCE_OPS)))
+    return found
+
+
+OPERATIONS = (
+    Operation(name="softmax", about="softmax(x) over the last axis", settings=(*ROW, PASSES, KEPT), emit=emit, check=check, roles=("x",)),
+    Operation(name="layernorm", about="layernorm(x, eps=1e-05) over the last axis; operands weight, bias (columns)", settings=(*ROW, KEPT), emit=emit, check=check, roles=("x",), implied=lambda stage: ("weight", "bias")),
+    Operation(name="rmsnorm", about="rmsnorm(x, eps=1e-05) over the last axis; operand weight (columns)", settings=(*ROW, KEPT), emit=emit, check=check, roles=("x",), implied=lambda stage: ("weight",)),
+    Operation(name="reduce", about="reduce(x, op=sum|mean|max|min, axis=last|middle, keepdim=0|1); middle: x is (batch, rows, columns)", settings=(*ROW, THREADS, SPLIT), emit=emit, check=check, roles=("x",)),
+    Operation(name="crossentropy", about="crossentropy(x, target): mean loss of logits x (rows, classes) and class numbers", settings=(*ROW, KEPT), emit=emit, check=check, roles=("x", "target")),
+    Operation(name="matvec", about="matvec(x, vector): x (rows, columns) times vector (columns)", settings=ROW, emit=emit, check=check, roles=("x", "vector")),
+)

@@ -39,9 +39,13 @@ def parse(text: str) -> Program:
 
 def _stage(tree: Any) -> Stage:
     parts: dict[str, list[Call]] = {"operation": [], "setting": [], "epilogue": []}
+    result = None
     for child in tree.children:
-        parts[child.data].append(_call(child.children[0]))
-    return Stage(operation=parts["operation"][0], settings=tuple(parts["setting"]), epilogues=tuple(parts["epilogue"]))
+        if child.data == "result":
+            result = str(child.children[0])
+        else:
+            parts[child.data].append(_call(child.children[0]))
+    return Stage(operation=parts["operation"][0], settings=tuple(parts["setting"]), epilogues=tuple(parts["epilogue"]), result=result)
 
 
 def _call(tree: Any) -> Call:
@@ -66,7 +70,8 @@ def format_program(program: Program) -> str:
 
 
 def _format_stage(stage: Stage) -> str:
-    return " ".join([_format(stage.operation), *("." + _format(call) for call in stage.settings), *(">> " + _format(call) for call in stage.epilogues)])
+    named = [f"{stage.result} ="] if stage.result is not None else []
+    return " ".join([*named, _format(stage.operation), *("." + _format(call) for call in stage.settings), *(">> " + _format(call) for call in stage.epilogues)])
 
 
 def _format(value: object) -> str:

@@ -12,90 +12,9 @@ from collections.abc import Iterator
 
 from workbench.dsl import Binding, Call, Program, Stage, compile_program, format_program
 from workbench.errors import ProgramError
-from workbench.proposers import gemm_hopper
-from workbench.proposers.recognise import Computation, Unrecognised, recognise
-from workbench.records import Ask, Candidate, Event, LineCounts, Proposal, record
-
-WGMMA = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}  # precision -> what Hopper's tensor cores multiply
-
-
-@record
-class Rung:
-    """One step of a ladder: settings, a title, why it should help, and which counter shows the need."""
-
-    settings: tuple[Call, ...]
-    title: str
-    reason: str
-    need: str = ""  # sectors, wavefronts, instructions, requests: what the predicted gain comes from
-    seconds: float | None = None  # modelled on the whole device, where there is a model of the whole kernel
-
-
-def _set(name: str, *values: object) -> Call:
-    return Call(name=name, positional=values)
-
-
-def ladder(found: Computation, precision: str, itemsize: int, *, arch: str = "sm_80", device: str = "H200", size: gemm_hopper.Size | None = None) -> tuple[Rung, ...]:
-    """The rungs for a computation, simplest first; products on Hopper start with its own kernels, fastest first by their model."""
-    wide = 16 // itemsize
-    if found.kind == "elementwise":
-        return (
-            Rung(settings=(_set("threads", 256),), title="one element per thread", reason="the simplest correct kernel"),
-            Rung(settings=(_set("threads", 256), _set("vector", wide)), title=f"{wide} elements per access", reason="128-bit accesses need a quarter of the memory instructions or fewer", need="requests"),
-            Rung(settings=(_set("threads", 512), _set("vector", wide)), title="512 threads per CTA", reason="larger CTAs launch in fewer waves", need=""),
-            Rung(settings=(_set("threads", 128), _set("vector", wide)), title="128 threads per CTA", reason="smaller CTAs balance the last wave better", need=""),
-        )
-    if found.middle:
-        return (
-            Rung(settings=(_set("threads", 128),), title="one thread per column", reason="the simplest correct kernel; a warp reads 32 neighbouring columns"),
-            Rung(settings=(_set("split", 8),), title="8 warps share a column's rows", reason="one thread per column leaves most of the device idle: more warps keep more loads in flight", need="parallel"),
-            Rung(settings=(_set("split", 16),), title="16 warps share a column's rows", reason="still more loads in flight", need="parallel"),
-            Rung(settings=(_set("threads", 256),), title="256 columns per CTA", reason="wider CTAs", need=""),
-        )
-    if found.kind == "gemm":
-        return (*_hopper_rungs(found, precision, arch, device, size), *_gemm_ladder(found, precision))
-    rungs = [
-        Rung(settings=(_set("threads_per_row", 1),), title="one thread per row", reason="the simplest correct kernel: each thread walks its own row"),
-        Rung(settings=(_set("threads_per_row", 32),), title="one warp per row", reason="neighbouring threads read neighbouring elements, so a request touches the fewest sectors", need="sectors"),
-        Rung(settings=(_set("threads_per_row", 32), _set("vector", wide)), title=f"{wide} elements per access", reason="128-bit accesses need fewer memory instructions", need="requests"),
-        Rung(settings=(_set("threads_per_row", 256), _set("vector", wide)), title="one CTA per row", reason="long rows: more threads keep more loads of the row in flight", need="parallel"),
-    ]
-    if found.kind == "softmax":
-        rungs.append(Rung(settings=(_set("threads_per_row", 256), _set("vector", wide), _set("passes", 2)), title="online softmax", reason="maximum and sum in one pass: the row is read twice instead of three times", need="passes"))
-    if found.kind in ("softmax", "layernorm", "rmsnorm", "crossentropy"):
-        rungs += [
-            Rung(settings=(_set("threads_per_row", 256), _set("vector", wide), Call(name="kept")), title="row kept in registers", reason="the row is read from memory once, however often the kernel walks over it", need="passes"),
-            Rung(settings=(_set("threads_per_row", 1024), _set("vector", wide), Call(name="kept")), title="1024 threads keep the row", reason="a quarter of the registers per thread, so that long rows fit", need="parallel"),
-        ]
-    return tuple(rungs)
-
-
-def _hopper_rungs(found: Computation, precision: str, arch: str, device: str, size: gemm_hopper.Size | None) -> tuple[Rung, ...]:
-    kind = WGMMA.get(precision)
-    if arch != "sm_90a" or kind is None or size is None:
-        return ()
-    return tuple(Rung(settings=choice.settings, title=choice.title, reason=choice.reason, seconds=choice.seconds) for choice in gemm_hopper.choices(found.operation, kind, size, device, found.layout))
-
-
-def _gemm_ladder(found: Computation, precision: str) -> tuple[Rung, ...]:
-    start = (
-        Rung(settings=(), title="one output per thread", reason="the simplest correct kernel: every operand is read from global memory each time"),
-        Rung(settings=(_set("tile", 32, 32, 16), _set("thread_tile", 2, 2)), title="tiles through shared memory", reason="each element that is loaded serves 32 outputs instead of one", need="sectors"),
-    )
-    mma = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}.get(precision)
-    if mma:
-        tensor = _set("mma", mma)
-        return (
-            *start,
-            Rung(settings=(_set("tile", 64, 64, 32), tensor), title="tensor cores", reason=f"mma.sync on {mma}: the tensor cores have many times the rate of the fp32 pipes", need="tensor"),
-            Rung(settings=(_set("tile", 64, 64, 32), tensor, _set("stages", 3)), title="three stages of cp.async", reason="copies that bypass registers run while the tensor cores work on the tile before", need="parallel"),
-            Rung(settings=(_set("tile", 128, 128, 32), tensor, _set("stages", 3)), title="128x128 tiles", reason="a larger tile re-uses each element more often", need="sectors"),
-            Rung(settings=(_set("tile", 128, 128, 32), tensor, _set("stages", 4)), title="four stages", reason="one more tile in flight hides more of the memory's latency", need="parallel"),
-        )
-    return (
-        *start,
-        Rung(settings=(_set("tile", 64, 64, 16), _set("thread_tile", 4, 4)), title="4x4 outputs per thread", reason="register blocking: eight shared-memory reads feed sixteen multiply-adds", need="wavefronts"),
-        Rung(settings=(_set("tile", 128, 128, 8), _set("thread_tile", 8, 8)), title="8x8 outputs per thread", reason="sixteen shared-memory reads feed sixty-four multiply-adds", need="wavefronts"),
-    )
+from workbench.proposers.ladders import Context, Rung, ladder, put
+from workbench.proposers.recognition import Computation, Unrecognised, recognise
+from workbench.records import Ask, Candidate, Event, LineCounts, Proposal
 
 
 def _total(ask: Ask) -> LineCounts | None:
@@ -129,8 +48,9 @@ def _modelled_gain(ask: Ask, found: Computation, rung: Rung, rungs: tuple[Rung, 
 
 def _program(found: Computation, rung: Rung, arch: str) -> str:
     layout = (Call(name="layout", named=found.layout),) if found.layout else ()
-    arch_call = _set("arch", arch if arch in ("sm_80", "sm_90a") else "sm_80")
-    return format_program(Program(stages=(Stage(operation=found.operation, settings=(arch_call, *layout, *rung.settings), epilogues=found.epilogues),)))
+    arch_call = put("arch", arch if arch in ("sm_80", "sm_90a") else "sm_80")
+    main = Stage(operation=found.operation, settings=(arch_call, *layout, *rung.settings), epilogues=found.epilogues, result=found.result)
+    return format_program(Program(stages=(*found.before, main, *found.after)))
 
 
 def _asked(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
@@ -138,21 +58,21 @@ def _asked(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
     text = words.lower()
     settings: list[Call] = []
     if match := re.search(r"(\d+)\s+threads?\s+per\s+row", text):
-        settings.append(_set("threads_per_row", int(match[1])))
+        settings.append(put("threads_per_row", int(match[1])))
     elif match := re.search(r"(\d+)\s+threads", text):
-        settings.append(_set("threads", int(match[1])))
+        settings.append(put("threads", int(match[1])))
     hopper = next((rung for rung in rungs if any(call.name == "schedule" for call in rung.settings)), None)
     if match := re.search(r"tiles?\s+(?:of\s+)?(\d+)\s*[x,]\s*(\d+)(?:\s*[x,]\s*(\d+))?", text):
-        settings.append(_set("tile", int(match[1]), int(match[2]), int(match[3] or (64 if hopper else 16))))
+        settings.append(put("tile", int(match[1]), int(match[2]), int(match[3] or (64 if hopper else 16))))
     if match := re.search(r"vector\s+(?:of\s+|width\s+)?(\d+)", text):
-        settings.append(_set("vector", int(match[1])))
+        settings.append(put("vector", int(match[1])))
     if hopper is not None:
         if match := re.search(r"clusters?\s+(?:of\s+)?(\d)\s*[x,]\s*(\d)", text):
-            settings.append(_set("cluster", int(match[1]), int(match[2])))
+            settings.append(put("cluster", int(match[1]), int(match[2])))
         if match := re.search(r"(\d+)\s+stages", text):
-            settings.append(_set("stages", int(match[1])))
+            settings.append(put("stages", int(match[1])))
         if match := re.search(r"cooperative|ping-?pong", text):
-            settings.append(_set("schedule", match[0].replace("-", "")))
+            settings.append(put("schedule", match[0].replace("-", "")))
     if not settings:
         return ()
     names = {call.name for call in settings}
@@ -181,8 +101,7 @@ class Planner:
         except Unrecognised as reason:
             yield Event(kind="note", message=str(reason))
             return
-        itemsize = 2 if ask.problem.precision in ("fp16", "bf16") else 4
-        rungs = ladder(found, ask.problem.precision, itemsize, arch=ask.arch, device=ask.device, size=gemm_hopper.size_of(ask.facts))
+        rungs = ladder(Context(found=found, precision=ask.problem.precision, arch=ask.arch, device=ask.device, facts=ask.facts))
         asked = _asked(ask.instruction, rungs) if ask.instruction else ()
         if ask.instruction and not asked:
             yield Event(kind="note", message="the planner follows settings (threads, tile, vector), not words; it goes on with its own next step")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from workbench.dsl import Binding, Program, Stage, compile_program, format_program, grammar_text, parse
-from workbench.dsl.checks import SETTINGS
+from workbench.dsl import OPERATIONS, Binding, Program, Stage, compile_program, format_program, grammar_text, parse
 from workbench.errors import ProgramError
 from workbench.proposers.llm import prompts
 from workbench.proposers.llm.replies import Unusable, blocks
 from workbench.proposers.planner import binding_of
-from workbench.proposers.recognise import Unrecognised, recognise
+from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Ask
 
 
@@ -21,9 +20,9 @@ def asked(ask: Ask, folder: Path | None) -> tuple[list[dict[str, Any]], Binding]
         found = recognise(ask.facts)
     except Unrecognised as reason:
         raise ProgramError(f"muCUTLASS has no operation for this problem ({reason}); let the model write CuTe DSL instead: %cutegen model --language cute") from None
-    start = format_program(Program(stages=(Stage(operation=found.operation, epilogues=found.epilogues),)))
+    start = format_program(Program(stages=(*found.before, Stage(operation=found.operation, epilogues=found.epilogues, result=found.result), *found.after)))
     program = ask.baseline.proposal.candidate.program or "" if ask.baseline is not None else ""
-    values = {"grammar": grammar_text(), "operations": SETTINGS, "start": start, "program": program}
+    values = {"grammar": grammar_text(), "operations": OPERATIONS.values(), "start": start, "program": program}
     return prompts.messages("mucutlass", ask, folder, **values), binding_of(ask, found)
 
 

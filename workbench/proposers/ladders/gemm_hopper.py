@@ -12,6 +12,7 @@ import math
 from workbench.analysis import devices
 from workbench.dsl import Call, Program, Stage, check
 from workbench.dsl.hopper import ALONG_K, BYTES, Plan, plan_of
+from workbench.proposers.ladders.base import put
 from workbench.records import Facts, record
 
 # for elements of two bytes; of others, as many bytes along k
@@ -120,9 +121,9 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tu
     for tile in ((tm, tn, tk * 2 // BYTES[kind]) for tm, tn, tk in TILES):
         for cluster in (pair for pair in CLUSTERS if pair[0] <= math.ceil(size.m / tile[0]) and pair[1] <= math.ceil(size.n / tile[1])):  # no CTA without work
             for schedule, splits in (*(("cooperative", splits) for splits in SPLITS), ("pingpong", 1)):
-                how = (*((_set("cluster", *cluster),) if cluster != (1, 1) else ()), *((_set("splitk", splits),) if splits > 1 else ()))
-                settings = (_set("tile", *tile), _set("mma", kind), _set("schedule", schedule), *how)
-                stage = Stage(operation=operation, settings=(_set("arch", "sm_90a"), *settings))
+                how = (*((put("cluster", *cluster),) if cluster != (1, 1) else ()), *((put("splitk", splits),) if splits > 1 else ()))
+                settings = (put("tile", *tile), put("mma", kind), put("schedule", schedule), *how)
+                stage = Stage(operation=operation, settings=(put("arch", "sm_90a"), *settings))
                 if check(Program(stages=(stage,))):
                     continue
                 plan = plan_of(stage)
@@ -137,5 +138,3 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tu
     return tuple(kept[:most])
 
 
-def _set(name: str, *values: object) -> Call:
-    return Call(name=name, positional=values)

@@ -1,0 +1,102 @@
+"""What an operation of muCUTLASS is: its settings with their legal values, its epilogues, its checks, its emitter."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from workbench.dsl.ir import Binding, Call, Rejection, Stage, names_in
+from workbench.dsl.pieces import Parts
+from workbench.records import record
+
+ARCHES = ("sm_80", "sm_90a")
+TENSOR_EPILOGUES = ("bias",)  # epilogues that read a tensor: the one that they name, else the one of their own name
+WARPS = (32, 64, 128, 256, 512, 1024)
+
+
+@record
+class Setting:
+    """A setting of an operation. A value is what stands in its parentheses: one, a tuple of several, or () for none."""
+
+    name: str
+    values: tuple[object, ...] = ()  # what is legal, and what an enumeration tries
+    reason: str = ""  # why nothing else is legal
+    closed: bool = True  # whether only `values` are legal; otherwise the operation's own check decides
+    required: bool = False  # whether an enumeration never leaves it out
+
+
+def no_check(stage: Stage) -> list[Rejection]:
+    """Nothing beyond what the settings' values say."""
+    return []
+
+
+def no_operands(stage: Stage) -> tuple[str, ...]:
+    """No operand beyond the positional ones."""
+    return ()
+
+
+def of_epilogues(stage: Stage) -> tuple[str, ...]:
+    """The operands of a stage's epilogues."""
+    return tuple(call.name for call in stage.epilogues if call.name in TENSOR_EPILOGUES)
+
+
+@record
+class Operation:
+    """One word of the language. `emit` writes what `check` and the settings let through."""
+
+    name: str
+    about: str  # what it computes, with the shapes of its operands; shown to people and to models
+    settings: tuple[Setting, ...]
+    emit: Callable[[Stage, Binding], Parts]
+    check: Callable[[Stage], list[Rejection]] = no_check
+    epilogues: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()  # what the emitter calls its positional operands; () = by the names that the text gives them
+    implied: Callable[[Stage], tuple[str, ...]] = no_operands  # further operands, named by an argument or an epilogue: weight, bias
+
+    def setting(self, name: str) -> Setting | None:
+        """The setting of that name."""
+        return next((item for item in self.settings if item.name == name), None)
+
+
+def operands(operation: Operation, stage: Stage) -> dict[str, str]:
+    """What the emitter calls each operand -> its name in the program: `gemm(h, w) >> bias(c)` is a: h, b: w, bias: c."""
+    names = [value for value in stage.operation.positional if isinstance(value, str)]
+    found = dict(zip(operation.roles, names, strict=False)) if operation.roles else {name: name for name in names_in(stage.operation)}
+    named = dict(stage.operation.named) | {call.name: call.positional[0] for call in stage.epilogues if call.positional}
+    for role in operation.implied(stage):
+        name = named.get(role, role)
+        found[role] = name if isinstance(name, str) else role
+    return found
+
+
+ARCH = Setting(name="arch", values=ARCHES, reason="no code is written for it")
+THREADS = Setting(name="threads", values=WARPS, reason="a CTA is made of whole warps and has at most 1024 threads")
+THREADS_PER_ROW = Setting(name="threads_per_row", values=(1, *WARPS), reason="a CTA is made of whole warps and has at most 1024 threads")
+VECTOR = Setting(name="vector", values=(1, 2, 4, 8), reason="one access moves at most 16 bytes")
+KEPT = Setting(name="kept", values=((),), closed=False)
+
+
+def close(name: str, known: tuple[str, ...]) -> str:
+    """The known name that `name` was meant to be, or all of them."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"{near[0]} (did you mean that?)" if near else ", ".join(known)
+
+
+def value_of(call: Call) -> Any:
+    """What stands in a setting's parentheses, as in `Setting.values`."""
+    return call.positional[0] if len(call.positional) == 1 else call.positional
+
+
+def check_values(operation: Operation, stage: Stage) -> list[Rejection]:
+    """Rejections of settings whose value is not among the legal ones."""
+    found = []
+    for call in stage.settings:
+        known = operation.setting(call.name)
+        if known is None:
+            names = tuple(item.name for item in operation.settings)
+            found.append(Rejection(field=call.name, value="", reason=f"{operation.name} has no such setting", legal=close(call.name, names)))
+        elif known.closed and value_of(call) not in known.values:
+            value = ", ".join(map(str, call.positional))
+            found.append(Rejection(field=call.name, value=value, reason=known.reason, legal=", ".join("nothing" if item == () else str(item) for item in known.values)))
+    return found

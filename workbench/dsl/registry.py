@@ -1,0 +1,9 @@
+"""All operations of the language by name; a new one adds its module here."""
+
+from __future__ import annotations
+
+from workbench.dsl import elementwise, gemm, rows
+from workbench.dsl.operation import Operation
+
+MODULES = (elementwise, rows, gemm)
+OPERATIONS: dict[str, Operation] = {operation.name: operation for module in MODULES for operation in module.OPERATIONS}

@@ -1,0 +1,20 @@
+"""Ladders of the planner: for each kind of computation the settings to try, simplest first, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from workbench.proposers.ladders import pointwise, products, rows
+from workbench.proposers.ladders.base import Context, Rung, put
+
+__all__ = ["Context", "Rung", "ladder", "put"]
+
+LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
+    "elementwise": pointwise.elementwise, "gemm": products.gemm,
+    **dict.fromkeys(("softmax", "layernorm", "rmsnorm", "reduce", "matvec", "crossentropy"), rows.rows),
+}  # fmt: skip
+
+
+def ladder(context: Context) -> tuple[Rung, ...]:
+    """The rungs for a computation, simplest first; products on Hopper start with its own kernels, fastest first by their model."""
+    return LADDERS[context.found.kind](context)

@@ -1,0 +1,39 @@
+"""What all ladders share: a rung, and what a ladder is made for."""
+
+from __future__ import annotations
+
+from workbench.dsl import Call
+from workbench.proposers.recognition import Computation
+from workbench.records import Facts, record
+
+
+@record
+class Rung:
+    """One step of a ladder: settings, a title, why it should help, and which counter shows the need."""
+
+    settings: tuple[Call, ...]
+    title: str
+    reason: str
+    need: str = ""  # sectors, wavefronts, instructions, requests: what the predicted gain comes from
+    seconds: float | None = None  # modelled on the whole device, where there is a model of the whole kernel
+
+
+@record
+class Context:
+    """What a ladder is made for: the computation, the policy on precision, the device, and the problem's facts where they are known."""
+
+    found: Computation
+    precision: str
+    arch: str = "sm_80"
+    device: str = "H200"
+    facts: Facts | None = None
+
+    @property
+    def wide(self) -> int:
+        """Elements in an access of 16 bytes."""
+        return 16 // (2 if self.precision in ("fp16", "bf16") else 4)
+
+
+def put(name: str, *values: object) -> Call:
+    """A setting."""
+    return Call(name=name, positional=values)

@@ -1,0 +1,16 @@
+"""Element by element: vectors, then CTA sizes."""
+
+from __future__ import annotations
+
+from workbench.proposers.ladders.base import Context, Rung, put
+
+
+def elementwise(context: Context) -> tuple[Rung, ...]:
+    """One element per thread, then wide accesses, then other CTA sizes."""
+    wide = context.wide
+    return (
+        Rung(settings=(put("threads", 256),), title="one element per thread", reason="the simplest correct kernel"),
+        Rung(settings=(put("threads", 256), put("vector", wide)), title=f"{wide} elements per access", reason="128-bit accesses need a quarter of the memory instructions or fewer", need="requests"),
+        Rung(settings=(put("threads", 512), put("vector", wide)), title="512 threads per CTA", reason="larger CTAs launch in fewer waves", need=""),
+        Rung(settings=(put("threads", 128), put("vector", wide)), title="128 threads per CTA", reason="smaller CTAs balance the last wave better", need=""),
+    )

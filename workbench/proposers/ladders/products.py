@@ -1,0 +1,43 @@
+"""Products: Hopper's kernels fastest first by their model, then the ladder from one output per thread to tensor cores."""
+
+from __future__ import annotations
+
+from workbench.proposers.ladders import gemm_hopper
+from workbench.proposers.ladders.base import Context, Rung, put
+
+WGMMA = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}  # precision -> what Hopper's tensor cores multiply
+
+
+def gemm(context: Context) -> tuple[Rung, ...]:
+    """The rungs of a product."""
+    return (*_hopper_rungs(context), *_ladder(context.precision))
+
+
+def _hopper_rungs(context: Context) -> tuple[Rung, ...]:
+    kind, found = WGMMA.get(context.precision), context.found
+    size = gemm_hopper.size_of(context.facts) if context.facts is not None else None
+    if context.arch != "sm_90a" or kind is None or size is None:
+        return ()
+    return tuple(Rung(settings=choice.settings, title=choice.title, reason=choice.reason, seconds=choice.seconds) for choice in gemm_hopper.choices(found.operation, kind, size, context.device, found.layout))
+
+
+def _ladder(precision: str) -> tuple[Rung, ...]:
+    start = (
+        Rung(settings=(), title="one output per thread", reason="the simplest correct kernel: every operand is read from global memory each time"),
+        Rung(settings=(put("tile", 32, 32, 16), put("thread_tile", 2, 2)), title="tiles through shared memory", reason="each element that is loaded serves 32 outputs instead of one", need="sectors"),
+    )
+    mma = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}.get(precision)
+    if mma:
+        tensor = put("mma", mma)
+        return (
+            *start,
+            Rung(settings=(put("tile", 64, 64, 32), tensor), title="tensor cores", reason=f"mma.sync on {mma}: the tensor cores have many times the rate of the fp32 pipes", need="tensor"),
+            Rung(settings=(put("tile", 64, 64, 32), tensor, put("stages", 3)), title="three stages of cp.async", reason="copies that bypass registers run while the tensor cores work on the tile before", need="parallel"),
+            Rung(settings=(put("tile", 128, 128, 32), tensor, put("stages", 3)), title="128x128 tiles", reason="a larger tile re-uses each element more often", need="sectors"),
+            Rung(settings=(put("tile", 128, 128, 32), tensor, put("stages", 4)), title="four stages", reason="one more tile in flight hides more of the memory's latency", need="parallel"),
+        )
+    return (
+        *start,
+        Rung(settings=(put("tile", 64, 64, 16), put("thread_tile", 4, 4)), title="4x4 outputs per thread", reason="register blocking: eight shared-memory reads feed sixteen multiply-adds", need="wavefronts"),
+        Rung(settings=(put("tile", 128, 128, 8), put("thread_tile", 8, 8)), title="8x8 outputs per thread", reason="sixteen shared-memory reads feed sixty-four multiply-adds", need="wavefronts"),
+    )

@@ -1,0 +1,36 @@
+"""Rows: threads per row, vectors, rows kept in registers; the middle axis by columns."""
+
+from __future__ import annotations
+
+from workbench.dsl import Call
+from workbench.proposers.ladders.base import Context, Rung, put
+
+
+def rows(context: Context) -> tuple[Rung, ...]:
+    """One thread per row, one warp, wide accesses, a CTA, then fewer passes over the row."""
+    if context.found.middle:
+        return _middle()
+    wide = context.wide
+    rungs = [
+        Rung(settings=(put("threads_per_row", 1),), title="one thread per row", reason="the simplest correct kernel: each thread walks its own row"),
+        Rung(settings=(put("threads_per_row", 32),), title="one warp per row", reason="neighbouring threads read neighbouring elements, so a request touches the fewest sectors", need="sectors"),
+        Rung(settings=(put("threads_per_row", 32), put("vector", wide)), title=f"{wide} elements per access", reason="128-bit accesses need fewer memory instructions", need="requests"),
+        Rung(settings=(put("threads_per_row", 256), put("vector", wide)), title="one CTA per row", reason="long rows: more threads keep more loads of the row in flight", need="parallel"),
+    ]
+    if context.found.kind == "softmax":
+        rungs.append(Rung(settings=(put("threads_per_row", 256), put("vector", wide), put("passes", 2)), title="online softmax", reason="maximum and sum in one pass: the row is read twice instead of three times", need="passes"))
+    if context.found.kind in ("softmax", "layernorm", "rmsnorm", "crossentropy"):
+        rungs += [
+            Rung(settings=(put("threads_per_row", 256), put("vector", wide), Call(name="kept")), title="row kept in registers", reason="the row is read from memory once, however often the kernel walks over it", need="passes"),
+            Rung(settings=(put("threads_per_row", 1024), put("vector", wide), Call(name="kept")), title="1024 threads keep the row", reason="a quarter of the registers per thread, so that long rows fit", need="parallel"),
+        ]
+    return tuple(rungs)
+
+
+def _middle() -> tuple[Rung, ...]:
+    return (
+        Rung(settings=(put("threads", 128),), title="one thread per column", reason="the simplest correct kernel; a warp reads 32 neighbouring columns"),
+        Rung(settings=(put("split", 8),), title="8 warps share a column's rows", reason="one thread per column leaves most of the device idle: more warps keep more loads in flight", need="parallel"),
+        Rung(settings=(put("split", 16),), title="16 warps share a column's rows", reason="still more loads in flight", need="parallel"),
+        Rung(settings=(put("threads", 256),), title="256 columns per CTA", reason="wider CTAs", need=""),
+    )

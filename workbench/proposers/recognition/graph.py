@@ -1,0 +1,98 @@
+"""Traced reference (ATen calls): what all matchers share.
+
+Values are named as in `Facts.graph`: forward's arguments by their names, parameters `param:<name>`, intermediates by node names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.dsl import Call, Stage
+from workbench.records import Facts, Operation, record
+
+UNARY = {"relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "neg": "neg", "abs": "abs", "silu": "silu"}
+BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "max", "minimum": "min"}
+TRANSPOSES = ("t", "permute", "transpose", "numpy_T")
+
+
+@record
+class Computation:
+    """The main stage and its operands, name -> Python expression in forward; `kind` names its ladder."""
+
+    kind: str
+    operation: Call
+    operands: tuple[tuple[str, str], ...]
+    epilogues: tuple[Call, ...] = ()
+    layout: tuple[tuple[str, str], ...] = ()  # gemm: which operand is stored by columns
+    middle: bool = False
+    before: tuple[Stage, ...] = ()  # stages of a pipeline that come first, and what the main one's result is called for those that come after
+    result: str | None = None
+    after: tuple[Stage, ...] = ()
+
+
+class Unrecognised(Exception):
+    """The graph holds something that the planner cannot write; the text names it."""
+
+
+def short(op: Operation) -> str:
+    """`aten.addmm.default` is addmm."""
+    return op.target.removeprefix("aten.").split(".")[0]
+
+
+def python(value: str) -> str:
+    """The Python expression of a value in forward."""
+    return f"self.{value.removeprefix('param:').removeprefix('buffer:')}" if ":" in value else value
+
+
+def through_getitem(by_name: dict[str, Operation], value: str) -> Operation | None:
+    """The operation behind a value, or behind the first item of its result."""
+    op = by_name.get(value)
+    if op is not None and "getitem" in op.target:
+        op = by_name.get(op.operands[0]) if op.operands[1] == "0" else None
+    return op
+
+
+def is_last(facts: Facts, axis: str, op: Operation) -> bool:
+    """Whether an axis is the last of the operation's result."""
+    rank = len(op.result[0].shape)
+    return axis in ("-1", str(rank - 1))
+
+
+def number(text: str) -> float | None:
+    """The number that a text spells, if it does."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def epilogue(op: Operation) -> Call | None:
+    """A call on one value that can be fused into a store."""
+    name = short(op)
+    if name == "gelu":
+        return Call(name="gelu_tanh" if "'tanh'" in dict(op.keywords).values() else "gelu")
+    if name in UNARY:
+        return Call(name=UNARY[name])
+    if name in ("mul", "div") and len(op.operands) == 2 and number(op.operands[1]) is not None:
+        value = float(op.operands[1])
+        return Call(name="scale", positional=(value if name == "mul" else 1 / value,))
+    return None
+
+
+def operand(by_name: dict[str, Operation], value: str) -> tuple[str, bool] | None:
+    """(Python expression, whether it is stored by columns) of a matrix operand, looking through one transposition."""
+    op = by_name.get(value)
+    if op is None:
+        return python(value), False
+    if short(op) in TRANSPOSES and op.operands[0] not in by_name:
+        if short(op) == "permute" and op.operands[1].replace(" ", "") not in ("[1,0]", "[0,2,1]"):
+            return None
+        return f"{python(op.operands[0])}.transpose(-2, -1)", True
+    if short(op) in ("detach", "alias"):
+        return operand(by_name, op.operands[0])
+    return None
+
+
+def same(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Operands that are called what they are."""
+    return tuple((name, name) for name in names)

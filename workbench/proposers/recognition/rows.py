@@ -1,0 +1,73 @@
+"""Rows: softmax, norms, reductions, cross-entropy."""
+
+from __future__ import annotations
+
+from workbench.dsl import Call
+from workbench.proposers.recognition.graph import Computation, is_last, python, short, through_getitem
+from workbench.records import Facts, Operation
+
+REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min"}
+
+
+def crossentropy(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    loss = through_getitem(by_name, output)
+    if loss is None or short(loss) != "nll_loss_forward" or loss.operands[2:4] != ("None", "1"):
+        return None
+    soft = by_name.get(loss.operands[0])
+    if soft is None or short(soft) != "_log_softmax" or soft.operands[1] not in ("1", "-1"):
+        return None
+    return Computation(kind="crossentropy", operation=Call(name="crossentropy", positional=("x", "target")), operands=(("x", python(soft.operands[0])), ("target", python(loss.operands[1]))))
+
+
+def softmax(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    op = by_name.get(output)
+    if op is None or short(op) != "softmax" or not is_last(facts, op.operands[1], op) or op.operands[0] in by_name:
+        return None
+    return Computation(kind="softmax", operation=Call(name="softmax", positional=("x",)), operands=(("x", python(op.operands[0])),))
+
+
+def layernorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    op = through_getitem(by_name, output)
+    if op is None or short(op) != "native_layer_norm" or op.operands[0] in by_name or op.operands[1].count(",") or "None" in op.operands[2:4]:
+        return None
+    operands = (("x", python(op.operands[0])), ("weight", python(op.operands[2])), ("bias", python(op.operands[3])))
+    return Computation(kind="layernorm", operation=Call(name="layernorm", positional=("x",), named=(("eps", float(op.operands[4])),)), operands=operands)
+
+
+def rmsnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    """x * rsqrt(mean(x * x or x ** 2, -1, keepdim) + eps) * weight, in this order."""
+    scaled = by_name.get(output)
+    if scaled is None or short(scaled) != "mul" or not scaled.operands[1].startswith(("param:", "buffer:")):
+        return None
+    normal = by_name.get(scaled.operands[0])
+    inverse = by_name.get(normal.operands[1]) if normal is not None and short(normal) == "mul" else None
+    shifted = by_name.get(inverse.operands[0]) if inverse is not None and short(inverse) == "rsqrt" else None
+    mean = by_name.get(shifted.operands[0]) if shifted is not None and short(shifted) == "add" else None
+    square = by_name.get(mean.operands[0]) if mean is not None and short(mean) == "mean" and mean.operands[1:] == ("[-1]", "True") else None
+    if normal is None or shifted is None or square is None:
+        return None
+    x = normal.operands[0]
+    if square.operands[:2] not in ((x, x), (x, "2")) or x in by_name:
+        return None
+    call = Call(name="rmsnorm", positional=("x",), named=(("eps", float(shifted.operands[1])),))
+    return Computation(kind="rmsnorm", operation=call, operands=(("x", python(x)), ("weight", python(scaled.operands[1]))))
+
+
+def reduce(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    op = by_name.get(output)
+    if op is None or short(op) not in REDUCTIONS or len(op.operands) < 2 or op.operands[0] in by_name:
+        return None
+    spec = next((spec for spec in facts.cases[0].inputs if spec.name == op.operands[0]), None)
+    axes = [int(part) for part in op.operands[1].strip("[]").split(",") if part.strip()]
+    if spec is None or len(axes) != 1:
+        return None
+    rank, axis = len(spec.shape), axes[0] % len(spec.shape)
+    keep = len(op.operands) > 2 and op.operands[2] == "True"
+    if axis == rank - 1:
+        place = "last"
+    elif rank == 3 and axis == 1 and not keep:
+        place = "middle"
+    else:
+        return None
+    named = (("op", REDUCTIONS[short(op)]), ("axis", place), *((("keepdim", 1),) if keep else ()))
+    return Computation(kind="reduce", operation=Call(name="reduce", positional=("x",), named=named), operands=(("x", python(op.operands[0])),), middle=place == "middle")
