@@ -139,7 +139,7 @@ class Working(Base):
 
     def job(self, version: Version, *, want_sass: bool = False) -> Job:
         """The job that tests a version on this session's executor."""
-        gpu = self.executor_name == "gpu"
+        gpu = self.executor_name in ("gpu", "replay")  # what was recorded on a GPU is of full size too
         return Job(
             problem=self.problem, facts=self.facts, candidate=version.proposal.candidate, arch=self.arch, device=self.device, want_sass=want_sass,
             cases=("full",) if gpu else ("shrunk", "odd"), trials=2, timed_calls=20 if gpu else 0, wall_limit_s=300.0 if gpu else 60.0, memory_limit_bytes=(64 << 30) if gpu else (4 << 30),

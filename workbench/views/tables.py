@@ -60,11 +60,18 @@ def _numbers(version: Version) -> list[str]:
     found = version.trials[-1].verdict
     out = []
     if found.time_s is not None and found.bound is not None:
-        out.append(f"  time at case {found.bound.case}: {seconds(found.time_s)} ({found.time_provenance}); bound {seconds(found.bound.bound_s)} ({found.bound.limited_by}); {found.fraction_of_bound:.0%} of the bound")
+        out.append(f"  time at case {found.bound.case}: {seconds(found.time_s)} ({_provenance(version)}); bound {seconds(found.bound.bound_s)} ({found.bound.limited_by}); {found.fraction_of_bound:.0%} of the bound")
     if found.speedup is not None:
         noise = "" if found.distinguishable else ", within the noise"
         out.append(f"  {found.speedup:.2f}x its parent ({found.time_provenance}{noise})")
     return out
+
+
+def _provenance(version: Version) -> str:
+    """Counted, modelled or measured, and for a measurement that was not made now where and when it was."""
+    trial = version.trials[-1]
+    recorded = dict(trial.outcome.versions).get("recorded") if trial.outcome.executor == "replay" else None
+    return f"{trial.verdict.time_provenance}, recorded on {trial.outcome.device} {recorded}" if recorded else str(trial.verdict.time_provenance)
 
 
 def history(session: Any) -> Shown:
