@@ -33,7 +33,7 @@ def _student(df: int) -> float:
     """The upper 2.5 % point of Student's t: the expansion in 1/df of Abramowitz and Stegun, 26.7.5; from 3 degrees of freedom on it is within 1 %."""
     z = NormalDist().inv_cdf((1 + LEVEL) / 2)
     terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
-    return z + sum(term / df ** (n + 1) for n, term in enumerate(terms))
+    return z + math.fsum(term / float(df) ** (n + 1) for n, term in enumerate(terms))
 
 
 def _quantiles(values: np.ndarray, clusters: int) -> tuple[float, float]:
@@ -65,7 +65,7 @@ def median_interval(samples: Sequence[float], per_round: int = 0, *, between_run
     low, high = _quantiles(_medians(rounds, _picks(rng, len(rounds)), rng), len(rounds))
     median = float(np.median(np.asarray(samples)))
     floor = math.hypot(between_runs * median, resolution_s)
-    return median, median - math.hypot(max(median - low, 0.0), floor), median + math.hypot(max(high - median, 0.0), floor)
+    return median, max(median - math.hypot(max(median - low, 0.0), floor), 0.0), median + math.hypot(max(high - median, 0.0), floor)
 
 
 def ratio_interval(a: Rounds, b: Rounds, *, between_runs: float = 0.0) -> tuple[float, float, float]:
@@ -83,11 +83,18 @@ def ratio_interval(a: Rounds, b: Rounds, *, between_runs: float = 0.0) -> tuple[
     return ratio, ratio - math.hypot(max(ratio - low, 0.0), floor), ratio + math.hypot(max(high - ratio, 0.0), floor)
 
 
-def distinguishable(a: Sequence[float], b: Sequence[float], per_round: tuple[int, int] = (0, 0), *, between_runs: float = 0.0) -> bool:
-    """Whether the 95 % interval of the ratio of medians excludes 1. For samples of two runs: nothing is paired."""
+def unpaired(a: Sequence[float], b: Sequence[float], per_round: tuple[int, int] = (0, 0), *, between_runs: float = 0.0) -> tuple[float, float, float]:
+    """Median of a over median of b, and its 95 % interval, for samples of two runs: nothing is paired."""
     rng = np.random.default_rng(SEED)
     first, second = rounds_of(a, per_round[0]), rounds_of(b, per_round[1])
     ratios = _medians(first, _picks(rng, len(first)), rng) / _medians(second, _picks(rng, len(second)), rng)
     low, high = _quantiles(ratios, min(len(first), len(second)))
-    middle, floor = float(np.median(ratios)), math.sqrt(2) * between_runs
-    return bool(middle - math.hypot(middle - low, floor) > 1 or middle + math.hypot(high - middle, floor) < 1)
+    ratio = float(np.median(np.asarray(a)) / np.median(np.asarray(b)))
+    floor = math.sqrt(2) * between_runs * ratio
+    return ratio, ratio - math.hypot(max(ratio - low, 0.0), floor), ratio + math.hypot(max(high - ratio, 0.0), floor)
+
+
+def distinguishable(a: Sequence[float], b: Sequence[float], per_round: tuple[int, int] = (0, 0), *, between_runs: float = 0.0) -> bool:
+    """Whether the 95 % interval of the ratio of medians of two runs excludes 1."""
+    _, low, high = unpaired(a, b, per_round, between_runs=between_runs)
+    return low > 1 or high < 1

@@ -36,7 +36,7 @@ def _neighbours(surroundings: Sequence[Surroundings], busy_before: bool) -> list
 
 
 def _probed(probes: Sequence[float]) -> list[str]:
-    if len(probes) < 3:
+    if len(probes) < 3 or min(probes) <= 0:
         return []
     middle = float(np.median(np.asarray(probes)))
     spread = (max(probes) - min(probes)) / middle
@@ -46,7 +46,7 @@ def _probed(probes: Sequence[float]) -> list[str]:
 
 
 def _spread(samples: Sequence[float], per_round: int) -> list[str]:
-    if per_round < 1 or len(samples) < 3 * per_round:
+    if per_round < 1 or len(samples) < 3 * per_round or min(samples) <= 0:
         return []
     found = []
     medians = np.asarray([np.median(one) for one in rounds_of(samples, per_round)])
