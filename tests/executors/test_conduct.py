@@ -11,6 +11,7 @@ import os
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -169,8 +170,6 @@ def test_a_parent_that_fails_now_is_left_out_and_named(job: Job, tmp_path: Path)
 
 @pytest.mark.parametrize(("calls", "shape"), [(40, (8, 5)), (20, (8, 3)), (3, (3, 1)), (1, (1, 1))])
 def test_rounds_hold_at_least_the_calls_asked_for(job: Job, calls: int, shape: tuple[int, int]) -> None:
-    from dataclasses import replace
-
     assert shape_of(replace(job, timed_calls=calls)) == shape
     assert shape[0] * shape[1] >= calls
 
@@ -197,19 +196,17 @@ def _process(role: str, folder: Path) -> None:
 
 
 def test_the_processes_of_a_gpu_run_on_the_emulated_gpu(job: Job, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     from workbench.proposers.planner import Planner
     from workbench.records import Ask, Proposal
 
     written = [item for item in Planner().propose(Ask(problem=job.problem, facts=job.facts)) if isinstance(item, Proposal)]
     job = replace(job, candidate=written[-1].candidate, trials=1, timed_calls=2)
-    fork = multiprocessing.get_context("spawn")
+    spawn = multiprocessing.get_context("spawn")
     lines, processes = {}, {}
     for role in ("candidate", "referee", "parent"):
         (tmp_path / role).mkdir()
         prepare(tmp_path / role, job)
-        processes[role] = fork.Process(target=_process, args=(role, tmp_path / role), daemon=True)
+        processes[role] = spawn.Process(target=_process, args=(role, tmp_path / role), daemon=True)
         processes[role].start()
         lines[role] = FileLine(tmp_path / role, processes[role].is_alive)
     run = Run(job, tmp_path / "candidate", lines["candidate"], lines["referee"], lines["parent"], look=lambda: None)

@@ -28,6 +28,7 @@ SETTLED_S = 20e-6  # what a synchronisation after the end event takes anyway
 MOST_CALLS, LEAST_CALLS, WARM_CALLS = 32, 4, 16  # in a graph
 SHARED = 0.1  # parameters over all bytes that a call touches, above which it is not cold in a graph (inferred)
 POISON = 0xA5
+LEAST_S = 1e-9  # no call takes no time
 PAD_BYTES = 2 << 20  # granularity of the device's memory
 
 Call = Callable[[list[Any]], Any]
@@ -113,7 +114,7 @@ class Stopwatch:
         synchronize()
         late = CLOCK() - after
         self.outputs = outputs(output)
-        seconds = self.start.elapsed_time(self.end) * 1e-3
+        seconds = max(self.start.elapsed_time(self.end) * 1e-3, LEAST_S)
         return {"s": seconds / calls, "wall": (seconds + max(late - SETTLED_S, 0.0)) / seconds, "host": host}
 
     def _capture(self, first: int) -> None:
