@@ -95,6 +95,7 @@ class GpuExecutor:
         referee = _BENCH.seat(workers, content_hash(job.problem), self.stop)
         busy_before = time.monotonic() - _last_run[0] > QUIET_S
         run = Run(job, candidate.folder, candidate.line, referee.line, rival.line if rival else None, look=look, busy_before=busy_before)
+        run.result.notes += [surroundings.why_not()] if surroundings.why_not() else []
         lost = ""
         try:
             run.all()

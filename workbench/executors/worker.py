@@ -27,6 +27,7 @@ from workbench.executors.exchange import read_outputs, read_values, write_values
 from workbench.problems import inspection, loading
 from workbench.records import Case, Check, Failure, Job, Problem
 from workbench.toolchain import describe_module, explain_error
+from workbench.toolchain.compiled import keeping
 from workbench.wire import from_plain, to_plain
 
 READY_LIMIT_S = 120.0
@@ -110,6 +111,13 @@ def run_candidate(folder: Path, request: dict[str, Any], namespaces: bool) -> di
 
 def attempt(job: Job, folder: Path, *, gpu: bool = False) -> dict[str, Any]:
     """Import and run the candidate in this process, on the emulator or the GPU; what failed is in the reply."""
+    with keeping(folder / "given" / "compiled", folder / "scratch" / "compiled", str(folder)) as counts:
+        reply = _attempt(job, folder, gpu)
+    reply["phases"]["compiling"] = counts["seconds"]  # 0 when all was compiled in an earlier run of the same source
+    return reply
+
+
+def _attempt(job: Job, folder: Path, gpu: bool) -> dict[str, Any]:
     reply: dict[str, Any] = {"failure": None, "launches": [], "builds": [], "unmapped": [], "phases": {}, "trials": []}
     source_file = str(folder / "scratch" / "candidate.py")
     stage = "import"
