@@ -47,11 +47,13 @@ def _open_problem(arguments: argparse.Namespace) -> Any:
 def run(arguments: argparse.Namespace) -> int:
     """The loop on a problem."""
     from workbench.views import tables
+    from workbench.views.commands import choose_l2
 
     if (arguments.by == "replay") != bool(arguments.recording):
         raise UserError("--by replay and --recording NAME go together")
 
     with _open_problem(arguments) as session:
+        choose_l2(session, arguments)
         _events(session)
         say(str(tables.status(session)))
         try:
@@ -129,13 +131,14 @@ def test(arguments: argparse.Namespace) -> int:
 
     from workbench.session import Session
     from workbench.views import tables
-    from workbench.views.commands import load_problem
+    from workbench.views.commands import choose_l2, load_problem
     from workbench.wire import to_plain
 
     path = Path(arguments.candidate)
     if not path.is_file():
         raise UserError(f"no candidate file at {path}")
     with tempfile.TemporaryDirectory() as root, Session.create(load_problem(arguments, None), root=root, executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:
+        choose_l2(session, arguments)
         version = session.edit(_text(path), title=path.name)
         say(str(tables.verdict(version)))
         verdict = version.trials[-1].verdict
@@ -216,9 +219,10 @@ def demo(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.out)
     folder.mkdir(parents=True, exist_ok=True)
     say(f"problem {arguments.spec}: compile, emulate and check with no GPU" if arguments.executor != "gpu" else f"problem {arguments.spec} on the GPU")
-    from workbench.views.commands import load_problem
+    from workbench.views.commands import choose_l2, load_problem
 
     with Session.create(load_problem(arguments, None), root=folder / "sessions", executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:
+        choose_l2(session, arguments)
         _events(session)
         _loop(session, arguments.steps, "planner", show_diff=True)
         (folder / "report.html").write_text(report.html_page(session), encoding="utf-8")

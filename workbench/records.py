@@ -8,7 +8,7 @@ and a device's rates) or `measured` (by a clock on a GPU); the three never share
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar, dataclass_transform
+from typing import Any, Literal, TypeVar, dataclass_transform
 
 Provenance = Literal["counted", "modelled", "measured"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
@@ -18,6 +18,7 @@ Scalar = bool | int | float | str | None
 Settings = tuple[tuple[str, Scalar], ...]
 
 T = TypeVar("T")
+LATER: Any = {"hashed": "when set"}  # metadata of a field that came later: left out of a content hash while it has its default, so that older hashes hold
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
@@ -284,18 +285,50 @@ class Check:
 
 
 @record
+class Surroundings:
+    """What NVML said about the device at one moment of a run; None = not known there."""
+
+    at_s: float  # since the run began
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    utilisation: float | None = None  # fraction of the driver's last sampling period in which a kernel ran
+    throttled: tuple[str, ...] = ()  # why clocks are below what was asked for: power_cap, thermal, ...
+    others: int | None = None  # processes on the device that are not ours
+
+
+@record
 class Timing:
     """Seconds per call at one case. `measured` on a GPU with events to a device-wide sync; never from the emulator."""
 
     case: str
     device: str
-    samples_s: tuple[float, ...]
+    samples_s: tuple[float, ...]  # round after round
     median_s: float
-    low_s: float  # bootstrap 95 % interval of the median
+    low_s: float  # 95 % interval of the median: bootstrap over rounds, widened by what differs between runs (analysis/statistics.py)
     high_s: float
     wall_ratio: float | None = None  # host clock over events; far above 1 means work hidden from the events
     cold_l2: bool = True
     provenance: Provenance = "measured"
+    per_round: int = 0  # samples of each round; 0 = not taken in rounds
+    method: str = "events"  # or "graph": each sample is one replay of a CUDA graph with `calls_per_sample` calls, divided by them
+    calls_per_sample: int = 1
+    launch_overhead_s: float | None = None  # host seconds to enqueue one call while the device is busy; no part of the samples
+    probes_s: tuple[float, ...] = ()  # a fixed kernel of ours, timed in the trusted process before each round and after the last
+    surroundings: tuple[Surroundings, ...] = ()
+    notes: tuple[str, ...] = ()  # what was done otherwise than asked for, and why
+    doubts: tuple[str, ...] = ()  # why these times may not hold: other work on the device, drift, throttling
+
+
+@record
+class Ratio:
+    """How many times faster a candidate was than what it was timed against in the same run, in alternating rounds: above 1 is faster."""
+
+    against: Literal["eager", "parent"]
+    ratio: float  # of the medians
+    low: float  # 95 % interval: bootstrap over pairs of rounds, widened by what differs between processes
+    high: float
 
 
 @record
@@ -313,6 +346,8 @@ class Job:
     want_sass: bool = False
     wall_limit_s: float = 60.0
     memory_limit_bytes: int = 4 << 30
+    cold_l2: bool = field(default=True, metadata=LATER)  # whether timed calls find nothing of theirs in L2
+    rival: Candidate | None = field(default=None, metadata=LATER)  # the parent version, timed anew in alternation with the candidate
 
 
 @record
@@ -328,7 +363,9 @@ class Outcome:
     checks: tuple[Check, ...] = ()
     findings: tuple[Finding, ...] = ()
     timing: Timing | None = None
-    reference_timing: Timing | None = None  # torch eager on the same inputs, by the same protocol
+    reference_timing: Timing | None = None  # torch eager, by the same protocol, in alternating rounds
+    rival_timing: Timing | None = None  # the parent version, likewise
+    ratios: tuple[Ratio, ...] = ()
     unmapped_parameters: tuple[str, ...] = ()
     output_text: str = ""  # what the candidate printed, cut to a limit
     protections: tuple[str, ...] = ()  # sandbox layers that were active
@@ -385,6 +422,8 @@ class Verdict:
     speedup: float | None = None  # over the parent version
     distinguishable: bool | None = None  # whether that speed-up is larger than the noise
     suspect: tuple[str, ...] = ()  # integrity doubts, each a sentence
+    speedup_interval: tuple[float, float] | None = None  # of the speed-up, where both were timed in one run
+    disturbed: tuple[str, ...] = ()  # why the time may not hold, each a sentence
 
 
 @record

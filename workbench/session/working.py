@@ -137,12 +137,23 @@ class Working(Base):
         proposal = Proposal(candidate=Candidate(source=source), title=title or "edited by hand", reason=reason, by="human", parent=base.number if base else None)
         return self._append(proposal, test=test)
 
-    def job(self, version: Version, *, want_sass: bool = False) -> Job:
-        """The job that tests a version on this session's executor."""
+    @property
+    def cold_l2(self) -> bool:
+        """Whether timed calls on a GPU find nothing of theirs in L2."""
+        return bool(self._store.meta().get("cold_l2", True))
+
+    @cold_l2.setter
+    def cold_l2(self, cold: bool) -> None:
+        self._store.set_meta({"cold_l2": cold})
+
+    def job(self, version: Version, *, want_sass: bool = False, rival: Version | None = None) -> Job:
+        """The job that tests a version on this session's executor; `rival`, correct before, is timed in turns with it."""
         gpu = self.executor_name == "gpu"
+        timed = gpu and rival is not None and rival.trials and rival.trials[-1].verdict.correct and rival.trials[-1].outcome.executor == "gpu"
         return Job(
             problem=self.problem, facts=self.facts, candidate=version.proposal.candidate, arch=self.arch, device=self.device, want_sass=want_sass,
-            cases=("full",) if gpu else ("shrunk", "odd"), trials=2, timed_calls=20 if gpu else 0, wall_limit_s=300.0 if gpu else 60.0, memory_limit_bytes=(64 << 30) if gpu else (4 << 30),
+            cases=("full",) if gpu else ("shrunk", "odd"), trials=2, timed_calls=40 if gpu else 0, wall_limit_s=300.0 if gpu else 60.0, memory_limit_bytes=(64 << 30) if gpu else (4 << 30),
+            cold_l2=self.cold_l2 if gpu else True, rival=rival.proposal.candidate if timed and rival is not None else None,
         )  # fmt: skip
 
     @owned
@@ -150,7 +161,7 @@ class Working(Base):
         """Compile, run and check a version; the trial is kept."""
         chosen = self.version(version)
         parent = self._compared(chosen)
-        job = self.job(chosen, want_sass=want_sass)
+        job = self.job(chosen, want_sass=want_sass, rival=parent)
         trial = evaluate.evaluate(job, self._executor, parent=parent.trials[-1] if parent and parent.trials else None, progress=self._progress)
         self._store.add_trial(chosen.number, content_hash(job), trial)
         self._reload()
