@@ -82,9 +82,20 @@ def layout(title: str, height: int, **more: Any) -> dict[str, Any]:
     return {**made, "xaxis": {**axis, **more.pop("xaxis", {})}, "yaxis": {**axis, **more.pop("yaxis", {})}, **more}
 
 
+def ticks(limit: float, count: int = 5) -> list[float]:
+    """0 and round numbers up to `limit`, about `count` of them."""
+    if limit <= 0:
+        return [0.0]
+    raw = limit / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw)
+    return [step * n for n in range(int(limit / step + 1e-9) + 1)]
+
+
 def page(drawing: str, listed: str) -> str:
-    """A drawing with its numbers folded below."""
-    return f'<figure style="margin:0 0 8px">{drawing}<details><summary>numbers</summary>{listed}</details></figure>'
+    """A drawing with its numbers folded below; on a page it takes the page's own colour of text."""
+    inline = drawing.replace(f"var(--jp-ui-font-color1,{QUIET})", "inherit", 1)
+    return f'<figure style="margin:0 0 8px">{inline}<details><summary>numbers</summary>{listed}</details></figure>'
 
 
 def bars(title: str, rows: Sequence[Bar], *, head: tuple[str, str], full: float | None = None, colour: int = 0) -> Shown:
@@ -111,14 +122,14 @@ def bars(title: str, rows: Sequence[Bar], *, head: tuple[str, str], full: float 
 def lanes(title: str, blocks: Sequence[Block], total: float, note: str = "") -> Shown:
     """Blocks on a lane each, over a common axis of time from 0 to `total` seconds."""
     names = list(dict.fromkeys(block.lane for block in blocks))
-    unit, factor = next((pair for pair in (("ms", 1e3), ("µs", 1e6)) if total * pair[1] >= 10), ("µs", 1e6))
+    unit, factor = ("ms", 1e3) if total >= 1e-3 else ("µs", 1e6)
     left, span, deep = 90, WIDTH - 90 - 16, 30
     bottom = 32 + deep * len(names)
     body = [text(8, 16, title, size=13)]
-    for part in range(6):
-        x = left + span * part / 5
-        body.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="26" y2="{bottom}" stroke="currentColor" stroke-opacity=".2"/>')
-        body.append(text(x, bottom + 15, f"{total * factor * part / 5:.3g}{' ' + unit if part == 5 else ''}", anchor="end" if part == 5 else "middle"))
+    for moment in ticks(total * factor):
+        x = left + span * moment / (total * factor) if total else left
+        body.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="26" y2="{bottom}" stroke="currentColor" stroke-opacity=".2"/>' + text(x, bottom + 15, f"{moment:g}", anchor="middle"))
+    body.append(text(left - 8, bottom + 15, unit, anchor="end"))
     for n, name in enumerate(names):
         body.append(text(left - 8, 32 + n * deep + 18, cut(name, 14), anchor="end"))
     for block in blocks:
@@ -140,14 +151,14 @@ def lanes(title: str, blocks: Sequence[Block], total: float, note: str = "") -> 
 
 def curve(title: str, points: Sequence[tuple[float, float]], marks: Sequence[tuple[str, float]], *, x: str, y: str, note: str = "") -> Shown:
     """A line through points from (0, 0) on, with named moments."""
-    left, top, height = 60, 26, 190
+    left, top, height = 76, 26, 190
     span = WIDTH - left - 16
     wide, high = max((a for a, _ in points), default=1.0) or 1.0, max((b for _, b in points), default=1.0) or 1.0
     body = [text(8, 16, title, size=13)]
-    for part in range(5):
-        at, level = left + span * part / 4, top + height * (1 - part / 4)
-        body.append(f'<line x1="{left}" x2="{left + span}" y1="{level:.1f}" y2="{level:.1f}" stroke="currentColor" stroke-opacity=".2"/>' + text(left - 6, level + 4, f"{high * part / 4:.3g}", anchor="end"))
-        body.append(text(at, top + height + 15, f"{wide * part / 4:.3g}", anchor="middle"))
+    for number in ticks(high, 4):
+        level = top + height * (1 - number / high)
+        body.append(f'<line x1="{left}" x2="{left + span}" y1="{level:.1f}" y2="{level:.1f}" stroke="currentColor" stroke-opacity=".2"/>' + text(left - 6, level + 4, f"{number:,g}", anchor="end"))
+    body += [text(left + span * moment / wide, top + height + 15, f"{moment:g}", anchor="middle") for moment in ticks(wide)]
     for n, (name, when) in enumerate(marks):
         at = left + span * when / wide
         body.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{top}" y2="{top + height}" stroke="currentColor" stroke-opacity=".5" stroke-dasharray="2 3"/>' + text(at + 3, top + 12 + 13 * (n % 3), name, size=10))

@@ -163,7 +163,13 @@ def _plotly(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None)
 
 
 def profile(version: Version, found: Profile) -> Shown:
-    """Counters on each source line, instruction mix, occupancy, modelled seconds by resource, findings."""
+    """Counters on each source line, instruction mix, occupancy, modelled seconds by resource, findings; then the plots. Without emulated launches: the kernels, and the plots."""
+    from workbench.views import profile_plots
+
+    drawn = profile_plots.all_of(found)
+    if not found.launches:
+        listed = profile_plots.kernels(found) if found.kernels else Shown("")
+        return Shown("\n\n".join(filter(None, [f"v{version.number}", listed.text, drawn.text])), html=listed.html + drawn.html)
     source = version.proposal.candidate.source.splitlines()
     rows = []
     for launch in found.launches:
@@ -179,7 +185,7 @@ def profile(version: Version, found: Profile) -> Shown:
     findings = [f"line {item.line}: {item.message}" for item in found.findings]
     tail = resident + (["findings:", *findings] if findings else [])
     listed = "<ul>" + "".join(f"<li>{html.escape(item)}</li>" for item in resident + findings) + "</ul>"
-    return Shown("\n\n".join([text, limits, mix, compiled, "\n".join(tail)]), html=page + limits_page + mix_page + compiled_page + listed)
+    return Shown("\n\n".join([text, limits, mix, compiled, "\n".join(tail), drawn.text]), html=page + limits_page + mix_page + compiled_page + listed + drawn.html)
 
 
 def _against(count: int, ideal: int) -> str:
