@@ -493,6 +493,7 @@ class Verdict:
     speedup: float | None = None  # over the parent version
     distinguishable: bool | None = None  # whether that speed-up is larger than the noise
     suspect: tuple[str, ...] = ()  # integrity doubts, each a sentence
+    refused: str = ""  # the doubt that no policy accepts, and a person only with force: faster than the device can be
 
 
 @record

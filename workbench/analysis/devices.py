@@ -55,7 +55,7 @@ class Device:
     def attainable(self, dtype: str, *, tensor_cores: bool) -> float | None:
         """Measured FLOP/s of a matrix product in this dtype, at most the data sheet's; None where none was measured, or off the tensor cores."""
         found = dict(self.measured).get(dtype) if tensor_cores else None
-        return None if found is None else min(found, self.permissive(dtype, tensor_cores=True))
+        return None if found is None else min(found, self.peak(dtype, tensor_cores=True))
 
     @property
     def rates(self) -> str:

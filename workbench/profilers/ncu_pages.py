@@ -67,7 +67,8 @@ PIPE = re.compile(r"sm__(?:inst_executed_)?pipe_(\w+?)(?:_cycles_active)?\.avg\.
 STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio")
 SAMPLED = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)(_not_issued)?(?:\.sum)?")
 _SCALES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_UNIT = re.compile(r"([numKkMGT]?)(byte|second|sec|s|hz|inst|sector)(?:/([numKkMGT]?)(?:second|sec|s))?", re.IGNORECASE)
+_UNIT = re.compile(r"([numKkMGT]?)(?:byte|second|sec|s|hz)", re.IGNORECASE)
+_TIME = re.compile(r"[num]?(?:second|sec|s)")
 SHORT = {
     "long_sb": "long_scoreboard", "short_sb": "short_scoreboard", "math": "math_pipe_throttle", "mio": "mio_throttle", "lg": "lg_throttle", "tex": "tex_throttle", "imc": "imc_miss",
     "branch_resolve": "branch_resolving", "no_inst": "no_instructions", "no_inst.": "no_instructions", "no_instruction": "no_instructions", "sleep": "sleeping", "misc.": "misc", "disp": "dispatch_stall", "dispatch": "dispatch_stall",
@@ -87,16 +88,13 @@ def scale(unit: str) -> float:
     """What a value in `unit` is multiplied by to be in bytes, seconds, per second, or a fraction for "%"; 1 for what is a plain count."""
     if unit == "%":
         return 0.01
-    named = {"nsecond": 1e-9, "usecond": 1e-6, "msecond": 1e-3, "second": 1.0}
-    if unit in named:
-        return named[unit]
+    top, _, bottom = unit.partition("/")
+    return _prefix(top) / (_prefix(bottom) if _TIME.fullmatch(bottom) else 1.0)
+
+
+def _prefix(unit: str) -> float:
     match = _UNIT.fullmatch(unit)
-    if match is None:
-        if "/" in unit and unit.rsplit("/", 1)[1] in named:  # cycle/nsecond
-            return 1 / named[unit.rsplit("/", 1)[1]]
-        return 1.0
-    prefix = match[1] if match[1] in _SCALES else ""
-    return _SCALES[prefix] / (_SCALES[match[3]] if match[3] else 1.0)
+    return _SCALES[match[1]] if match else 1.0
 
 
 def rows(text: str) -> Iterator[tuple[dict[str, str], dict[str, str]]]:

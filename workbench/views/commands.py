@@ -219,7 +219,7 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
     def accept(p: Parser) -> None:
         _version(p, "pending")
         p.add_argument("--hunks", type=indices, help="only these changes to the parent: 1,3 or 2-4; they become a new version, which is tested first")
-        p.add_argument("--force", action="store_true", help="even though it is not correct")
+        p.add_argument("--force", action="store_true", help="even though it is not correct, or faster than the device can be")
         p.add_argument("--reason", nargs="*", default=[], help="why")
 
     def run(p: Parser) -> None:
