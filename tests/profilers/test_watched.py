@@ -81,6 +81,15 @@ def test_a_tool_that_cannot_start_is_a_note_not_a_crash(relu: tuple[Problem, Fac
     assert profile.kernels == () and any("ncu left no counters" in note for note in profile.notes) and profile.summary == "no kernel was profiled"
 
 
+def test_without_permission_for_counters_the_profile_degrades_by_name(relu: tuple[Problem, Facts], tool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool.write_text('#!/bin/sh\necho "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the target device 0."\nexit 1\n')
+    tool.rename(tool.with_name("ncu"))
+    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
+    job = Job(problem=relu[0], facts=relu[1], candidate=Candidate(source="x = 1\n"))
+    profile = ncu.NcuProfiler().profile(job, Outcome(executor="gpu", arch="sm_90a", device="H200"))
+    assert profile.by == "timeline" and profile.notes[0].startswith("no hardware counters: the driver gives counters to administrators only (ERR_NVGPUCTRPERM)") and "shown instead: timeline and SASS" in profile.notes[0]
+
+
 def test_a_session_profiles_lines_with_waiting_and_pipes(tmp_path: Path) -> None:
     with Session.create("softmax", root=tmp_path, executor="emulator") as session:
         session.generate()
