@@ -52,7 +52,7 @@ def test_a_file_that_changes_is_read_again_and_none_is_left_half_written() -> No
     os.utime(path, ns=(1, 1))
     again = calibration.kept("A100")
     assert first == FOUND and again is not None and again.date == "2027-02-02" and [item.name for item in path.parent.iterdir()] == ["a100.json"]
-    assert [item.device for _, item in calibration.listed()][0] == "A100"
+    assert next(iter(calibration.listed()))[1].device == "A100"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 99, "calibration": {}}', '{"schema": 1, "calibration": {"device": 3}}'])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from pages import METRICS, NAMES, RECORDED, raw_page, recorded, source_page
-from workbench.emulator import emulated
 
+from workbench.emulator import emulated
 from workbench.profilers import ncu, ncu_pages, sass
 from workbench.records import KernelBuild
 

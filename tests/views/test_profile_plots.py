@@ -46,7 +46,7 @@ def test_each_plot_is_drawn_described_and_labelled(name: str) -> None:
     assert shown.plotly is not None and json.loads(json.dumps(shown.plotly, allow_nan=False))["data"]
     width = float(root.attrib["viewBox"].split()[2])
     for node in root.iter("{http://www.w3.org/2000/svg}rect"):
-        assert 0 <= float(node.attrib["x"]) and float(node.attrib["x"]) + float(node.attrib["width"]) <= width and float(node.attrib["width"]) >= 0
+        assert float(node.attrib["x"]) >= 0 and float(node.attrib["x"]) + float(node.attrib["width"]) <= width and float(node.attrib["width"]) >= 0
 
 
 def test_the_roofline_has_a_point_for_each_level() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import threading
@@ -62,8 +63,6 @@ class NcuProfiler:
 
     def _degraded(self, job: Job, outcome: Outcome) -> Profile:
         """Timeline and SASS instead of counters, and why."""
-        import dataclasses
-
         from workbench.profilers.timeline import TimelineProfiler
 
         timeline = TimelineProfiler()
@@ -97,9 +96,9 @@ def _restricted() -> bool:
 
 def profile_of(job: Job, outcome: Outcome, seen: Seen, sections: Sequence[str] = tuple(ncu_pages.SECTIONS)) -> Profile:
     """The record of what ncu left behind."""
-    kernels = ncu_pages.kernels(seen.text("raw.csv"))
+    kernels, assumed = with_flops(ncu_pages.kernels(seen.text("raw.csv")), job)
     lines, placed = ncu_pages.by_line(seen.text("source.csv"), sass.listings(seen.builds), sass.source_lines(seen.builds, job.candidate.source))
-    notes = list(seen.exposed)
+    notes = [*seen.exposed, *assumed]
     if seen.failure is not None:
         notes.append(f"the candidate did not get through: {seen.failure.message}")
     if not kernels:
@@ -112,6 +111,14 @@ def profile_of(job: Job, outcome: Outcome, seen: Seen, sections: Sequence[str] =
         launches=(), builds=seen.builds, occupancy=tuple((item.kernel, item.achieved_occupancy, item.limiter) for item in kernels if item.achieved_occupancy is not None), limits=(), findings=(),
         summary=summary(kernels), provenance="measured", by="ncu", device=outcome.device or job.device, case="full", kernels=kernels, lines=lines, notes=tuple(notes), protections=seen.protections, versions=seen.versions,
     )  # fmt: skip
+
+
+def with_flops(kernels: tuple[KernelMetrics, ...], job: Job) -> tuple[tuple[KernelMetrics, ...], tuple[str, ...]]:
+    """The one kernel of a call given the problem's FLOPs where ncu does not say how many it executed, and the sentence that says so."""
+    work = next((item for item in job.facts.work if item.case == "full"), None)
+    if len(kernels) != 1 or kernels[0].flops is not None or work is None or not work.flops:
+        return kernels, ()
+    return (dataclasses.replace(kernels[0], flops=float(work.flops)),), ("FLOPs are the problem's (counted): ncu does not say what the tensor cores did",)
 
 
 def last_words(said: str) -> str:

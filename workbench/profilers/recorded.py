@@ -43,13 +43,13 @@ def merged(found: Sequence[Profile]) -> Profile:
 
 
 def compact(profile: Profile) -> Profile:
-    """What a reader sees of a profile: no PTX and SASS, the busiest lines, the first spans, every few readings."""
+    """What a reader sees of a profile: no PTX and SASS, no counters twice, the busiest lines, the first spans, every few readings."""
     lines = sorted(profile.lines, key=lambda line: (-sum(count for _, count in line.stalls), -sum(count for _, count in line.instructions)))[:LINES_KEPT]
     energy = profile.energy
     if energy is not None:
         energy = dataclasses.replace(energy, samples=energy.samples[:: max(1, len(energy.samples) // SAMPLES_KEPT)])
     return dataclasses.replace(
-        profile, builds=tuple(dataclasses.replace(build, ptx="", sass="") for build in profile.builds), energy=energy,
+        profile, launches=(), builds=tuple(dataclasses.replace(build, ptx="", sass="") for build in profile.builds), energy=energy,
         lines=tuple(sorted((dataclasses.replace(line, stalls=line.stalls[:STALLS_KEPT]) for line in lines), key=lambda line: line.line)),
         timeline=dataclasses.replace(profile.timeline, spans=profile.timeline.spans[:SPANS_KEPT]) if profile.timeline else None,
     )  # fmt: skip

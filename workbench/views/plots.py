@@ -168,8 +168,8 @@ def profile(version: Version, found: Profile) -> Shown:
 
     drawn = profile_plots.all_of(found)
     if not found.launches:
-        listed = profile_plots.kernels(found) if found.kernels else Shown("")
-        return Shown("\n\n".join(filter(None, [f"v{version.number}", listed.text, drawn.text])), html=listed.html + drawn.html)
+        launched = profile_plots.kernels(found) if found.kernels else Shown("")
+        return Shown("\n\n".join(filter(None, [f"v{version.number}", launched.text, drawn.text])), html=launched.html + drawn.html)
     source = version.proposal.candidate.source.splitlines()
     rows = []
     for launch in found.launches:

@@ -6,6 +6,7 @@ Every title says where the numbers come from: "measured" by ncu, CUPTI or NVML, 
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable
 
 from workbench.analysis import devices
@@ -15,6 +16,7 @@ from workbench.records import KernelMetrics, LineProfile, Profile
 from workbench.views import charts
 from workbench.views.shown import Shown, amount, seconds
 
+TYPES = re.compile(r"_(?:tensorptr|CopyAtom|Tiled|Layout|ptr[a-z0-9]+_)")
 SHOWN = 12
 HEATED = 28
 BLOCKS = 400
@@ -22,9 +24,8 @@ BLOCKS = 400
 
 def kernel_name(name: str) -> str:
     """A CuTe DSL kernel's name without what stands for its arguments' types."""
-    short = name.removeprefix("kernel_cutlass_")
-    cut = short.find("_tensorptr")
-    return short[:cut] if cut > 0 else charts.cut(short, 40)
+    short = TYPES.split(name.removeprefix("kernel_cutlass_"), maxsplit=1)[0]
+    return charts.cut(short, 40)
 
 
 def _busiest(found: Profile) -> KernelMetrics | None:
