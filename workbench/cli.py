@@ -1,4 +1,4 @@
-"""The command line: demo, lab, run, test, emulate, diff, export, history, doctor. Exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped."""
+"""The command line: demo, lab, run, test, emulate, diff, export, history, profile, calibrate, doctor. Exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped."""
 
 from __future__ import annotations
 
@@ -297,6 +297,7 @@ def _steps(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from workbench.views import profiling
     from workbench.views.commands import problem_arguments
     from workbench.views.conversation import model_arguments
 
@@ -349,6 +350,7 @@ def _parser() -> argparse.ArgumentParser:
         if name == "export":
             one.add_argument("path")
             one.add_argument("--version", default="best")
+    profiling.add(add, problem_arguments, say, lambda: _json)
     add("doctor", doctor, "what is available here, why not, and how to get it", "cutegen doctor")
     return parser
 

@@ -35,7 +35,7 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
     speedup, real, interval = _compare(outcome, time_s, provenance, parent, disturbed)
     return Verdict(
         correct=True, worst_error=worst, time_s=time_s, time_provenance=provenance, bound=bound, fraction_of_bound=bound.bound_s / time_s if bound and time_s else None,
-        speedup=speedup, distinguishable=real, suspect=integrity.doubts(outcome, bound), speedup_interval=interval, disturbed=disturbed,
+        speedup=speedup, distinguishable=real, suspect=integrity.doubts(outcome, bound), speedup_interval=interval, disturbed=disturbed, refused=integrity.refused(outcome, bound),
     )  # fmt: skip
 
 

@@ -69,11 +69,14 @@ def _warden(request: dict[str, Any], out: int, status: int) -> None:
     os.dup2(null, 0)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    confined = request["role"] == "candidate"
+    confined = request["role"] in sandbox.CONFINED
     namespaces = False
     if confined:
         gpu = request.get("device") == "cuda"
-        namespaces = sandbox.unshare(sandbox.NEW_NET if gpu else sandbox.NEW_NET | sandbox.NEW_IPC | sandbox.NEW_PID) or sandbox.unshare(sandbox.NEW_NET)
+        if request.get("user_namespace", True):
+            namespaces = sandbox.unshare(sandbox.NEW_NET if gpu else sandbox.NEW_NET | sandbox.NEW_IPC | sandbox.NEW_PID) or sandbox.unshare(sandbox.NEW_NET)
+        else:
+            namespaces = sandbox.unshare(sandbox.NEW_NET, user=False)
     init = os.fork()
     if init == 0:
         worker = os.fork()

@@ -46,8 +46,8 @@ class Rejected(Exception):
 def main(request: dict[str, Any], namespaces: bool) -> None:
     """Dispatch on the role; the reply is a JSON file."""
     folder, role = Path(request["folder"]), request["role"]
-    roles = {"inspect": inspect_problem, "reference": make_reference, "candidate": run_candidate, "check": check_outputs, "referee": serve_referee}
-    if role == "candidate":
+    roles = {"inspect": inspect_problem, "reference": make_reference, "candidate": run_candidate, "check": check_outputs, "referee": serve_referee, "observe": observe_candidate}
+    if role in sandbox.CONFINED:
         reply = roles[role](folder, request, namespaces)
         target = folder / "scratch" / "reply.json"
     else:
@@ -109,6 +109,15 @@ def run_candidate(folder: Path, request: dict[str, Any], namespaces: bool) -> di
     return {**attempt(job, folder, gpu=request.get("device") == "cuda"), "protections": layers}
 
 
+def observe_candidate(folder: Path, request: dict[str, Any], namespaces: bool) -> dict[str, Any]:
+    """Confine this process, then let a profiler watch the candidate (observe.py)."""
+    from workbench.executors import observe
+
+    job, kept = _job(folder), observe.kept_environment()
+    layers = _confine(folder, request, namespaces)
+    return {**observe.run(job, folder, request, kept, namespaces), "protections": layers}
+
+
 def attempt(job: Job, folder: Path, *, gpu: bool = False) -> dict[str, Any]:
     """Import and run the candidate in this process, on the emulator or the GPU; what failed is in the reply."""
     with keeping(folder / "given" / "compiled", folder / "scratch" / "compiled", str(folder)) as counts:
@@ -151,7 +160,8 @@ def _confine(folder: Path, request: dict[str, Any], namespaces: bool) -> list[st
     tempfile.tempdir = str(scratch)
     sandbox.limits(cpu_s=int(request["wall_s"]) + 5, file_bytes=(32 if gpu else 8) << 30)
     devices = ("/dev/shm", "/proc", *map(str, Path("/dev").glob("nvidia*"))) if gpu else ()
-    locked = sandbox.landlock((*sandbox.library_paths(), str(folder / "given")), (str(scratch), "/dev/null", *devices))
+    loopback = bool(request.get("loopback"))  # a tool beside the candidate talks to it over TCP
+    locked = sandbox.landlock((*sandbox.library_paths(), str(folder / "given"), *request.get("readable", ())), (str(scratch), "/dev/null", *devices), network=loopback)
     layers = ["clean environment", "resource limits", "watchdog"]
     return layers + (["namespaces (network, processes)"] if namespaces else []) + (["Landlock"] if locked else [])
 

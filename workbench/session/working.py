@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
-from workbench import evaluate, executors, plugins
+from workbench import evaluate, plugins
 from workbench.errors import Stopped, Unavailable, UserError
-from workbench.records import Ask, Candidate, Event, Exchange, Job, Profile, Proposal, Trial, Version
+from workbench.profilers import counters
+from workbench.profilers.recorded import merged
+from workbench.records import Ask, Candidate, Event, Exchange, Job, Outcome, Profile, Proposal, Trial, Version
 from workbench.session import model
 from workbench.session.base import Base, Reference, owned
 from workbench.wire import content_hash
@@ -178,17 +181,24 @@ class Working(Base):
         return parent
 
     @owned
-    def profile(self, version: Reference = "latest") -> Profile:
-        """Counters per line, occupancy and instruction mix of a version; runs it once more with its SASS."""
+    def profile(self, version: Reference = "latest", by: str = "counters", *, sections: Sequence[str] = ()) -> Profile:
+        """A closer look at a version, by one profiler or several ("ncu+timeline+energy"); runs it once more. What cannot be seen is named in the notes."""
         chosen = self.version(version)
-        trial = chosen.trials[-1] if chosen.trials else None
-        if trial is None or not trial.outcome.launches or not any(build.sass for build in trial.outcome.builds):
-            executor = executors.choose("emulator")
-            executor.stop = self._stop
-            job = dataclasses.replace(self.job(chosen, want_sass=True), cases=("shrunk",), trials=1, timed_calls=0)
-            outcome = executor.run(job, progress=self._progress)
-        else:
-            outcome = trial.outcome
-        if outcome.failure is not None and not outcome.launches:
-            raise UserError(f"v{chosen.number} cannot be profiled: {outcome.failure.message}")
-        return plugins.load("profiler", "counters").profile(self.job(chosen), outcome)  # type: ignore[no-any-return]
+        names = by.split("+")
+        found = [self._profile(chosen, name, sections if name == "ncu" else ()) for name in names]
+        return merged(found) if len(found) > 1 else found[0]
+
+    def _profile(self, version: Version, by: str, sections: Sequence[str]) -> Profile:
+        self._say(Event(kind="running", message=f"profiling v{version.number} by {by}"), keep=False)
+        job = self.job(version, want_sass=True)
+        profiler = plugins.load("profiler", by)
+        profiler.stop = self._stop
+        if sections:
+            profiler = profiler.configure(sections=sections)
+        if by not in ("counters", "sass"):
+            return profiler.profile(job, Outcome(executor=self.executor_name, arch=self.arch, device=self.device))  # type: ignore[no-any-return]
+        try:
+            outcome = counters.followed(job, self._stop)
+        except UserError as error:
+            raise UserError(f"v{version.number}: {error}") from None
+        return profiler.profile(dataclasses.replace(job, cases=("shrunk",)), outcome)  # type: ignore[no-any-return]

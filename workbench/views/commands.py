@@ -14,7 +14,7 @@ from workbench import problems
 from workbench.errors import UserError
 from workbench.records import Scalar
 from workbench.session import Session
-from workbench.views import conversation, plots, tables
+from workbench.views import conversation, plots, profiling, tables
 from workbench.views import diff as diff_view
 from workbench.views.shown import Shown
 
@@ -125,7 +125,7 @@ def _test(arguments: Any, cell: str | None, state: Any) -> Any:
 
 def _profile(arguments: Any, cell: str | None, state: Any) -> Any:
     version = state.session.version(arguments.version)
-    return plots.profile(version, state.session.profile(version.number))
+    return profiling.shown(version, state.session.profile(version.number, arguments.by, sections=arguments.sections), arguments.plot)
 
 
 def _diff(arguments: Any, cell: str | None, state: Any) -> Any:
@@ -232,7 +232,7 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
     def accept(p: Parser) -> None:
         _version(p, "pending")
         p.add_argument("--hunks", type=indices, help="only these changes to the parent: 1,3 or 2-4; they become a new version, which is tested first")
-        p.add_argument("--force", action="store_true", help="even though it is not correct")
+        p.add_argument("--force", action="store_true", help="even though it is not correct, or faster than the device can be")
         p.add_argument("--reason", nargs="*", default=[], help="why")
 
     def run(p: Parser) -> None:
@@ -250,6 +250,10 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
     def panel(p: Parser) -> None:
         p.add_argument("--by", default="planner", help="who writes when you press Generate, Refine or Run: planner, llm, ...")
 
+    def profile(p: Parser) -> None:
+        _version(p)
+        profiling.profile_arguments(p)
+
     def words(p: Parser) -> None:
         p.add_argument("words", nargs="*")
 
@@ -265,7 +269,7 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         "refine": ("one more change to the baseline, with your words", generate, _generate),
         "edit": ("your own version: the cell is the whole file", title, _edit),
         "show": ("the source of a version", _version, _show), "test": ("compile, run and check a version again", test, _test),
-        "profile": ("counters on each source line", _version, _profile), "diff": ("two versions side by side, or one with its parent", diff, _diff),
+        "profile": ("counters, stalls, timeline or energy: on each source line and as plots", profile, _profile), "diff": ("two versions side by side, or one with its parent", diff, _diff),
         "accept": ("make a version, or some hunks of it, the baseline", accept, _accept), "reject": ("say no, and why: reject [v2] reads A twice", words, _reject),
         "undo": ("take the last decision back", nothing, _undo), "run": ("several steps; accepts what is correct and faster", run, _run),
         "roofline": ("the trajectory of the versions", nothing, lambda a, c, s: plots.roofline(s.session)), "history": ("the version tree", nothing, lambda a, c, s: tables.history(s.session)),

@@ -29,10 +29,12 @@ def verdict(version: Version, *, session: Any = None) -> Shown:
     else:
         lines += _failure(version)
     lines += _numbers(version)
-    lines += [f"  suspect: {doubt}" for doubt in found.suspect]
+    lines += [f"  {'REFUSED as suspect' if doubt == found.refused else 'suspect'}: {doubt}" for doubt in found.suspect]
     if version.decision:
         lines.append(f"  {version.decision.kind}ed" + (f": {version.decision.reason}" if version.decision.reason else ""))
     mark, colour = ("✓ correct", "rgba(46,160,67,.18)") if found.correct else ("✗ not correct", "rgba(218,54,51,.16)")
+    if found.refused:
+        mark, colour = "✗ refused as suspect", "rgba(218,54,51,.16)"
     page = f'<div style="border-left:4px solid;padding:2px 8px;background:{colour}"><strong>{mark}</strong><pre style="white-space:pre-wrap;margin:0">{html.escape(chr(10).join(lines))}</pre></div>'
     return Shown("\n".join(lines), html=page)
 
