@@ -11,7 +11,7 @@ import math
 
 from workbench.analysis import devices
 from workbench.dsl import Call, Program, Stage, check
-from workbench.dsl.hopper import ALONG_K, BYTES, Plan, plan_of
+from workbench.dsl.hopper_plan import ALONG_K, BYTES, Plan, plan_of
 from workbench.proposers.ladders.base import put
 from workbench.records import Facts, record
 
