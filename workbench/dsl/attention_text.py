@@ -97,10 +97,10 @@ def attention_kernel(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Ten
     block, head, batch = cute.arch.block_idx()
     x, y = thread % 16, thread // 16
     memory = cutlass.memory.SmemAllocator()
-    # rows are one element longer, so that 16 rows of a column fall into different banks; K and V take turns in one tile
-    tile_q = memory.allocate_tensor(cutlass.Float32, cute.make_layout((QUERIES, width), stride=(width + 1, 1)), 16)
-    tile = memory.allocate_tensor(cutlass.Float32, cute.make_layout((KEYS, width), stride=(width + 1, 1)), 16)
-    weights = memory.allocate_tensor(cutlass.Float32, cute.make_layout((QUERIES, KEYS), stride=(KEYS + 1, 1)), 16)
+    # rows are one element longer, so that 16 rows of a column fall into different banks (zero too: the compiler may read one ahead); K and V take turns in one tile
+    tile_q = memory.allocate_tensor(cutlass.Float32, cute.make_layout((QUERIES, width + 1), stride=(width + 1, 1)), 16)
+    tile = memory.allocate_tensor(cutlass.Float32, cute.make_layout((KEYS, width + 1), stride=(width + 1, 1)), 16)
+    weights = memory.allocate_tensor(cutlass.Float32, cute.make_layout((QUERIES, KEYS + 1), stride=(KEYS + 1, 1)), 16)
     queries, keys, dim = q.shape[2], k.shape[2], q.shape[3]
     other = head // (q.shape[1] // k.shape[1])  # several heads of q may share one of k and v
     from_k, from_v = k[batch, other, None, None], v[batch, other, None, None]
@@ -111,6 +111,8 @@ def attention_kernel(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Ten
     total.fill(0.0)
     highest.fill(-cutlass.Float32.inf)
     load(q[batch, head, None, None], tile_q, block * QUERIES, thread)
+    for i in range(thread, QUERIES, THREADS):
+        weights[i, KEYS] = cutlass.Float32(0.0)
     count = (keys + KEYS - 1) // KEYS
     if cutlass.const_expr(CAUSAL):
         count = cutlass.min(count, ((block + 1) * QUERIES + KEYS - 1) // KEYS)
