@@ -74,6 +74,7 @@ ARCH = Setting(name="arch", values=ARCHES, reason="no code is written for it")
 THREADS = Setting(name="threads", values=WARPS, reason="a CTA is made of whole warps and has at most 1024 threads")
 THREADS_PER_ROW = Setting(name="threads_per_row", values=(1, *WARPS), reason="a CTA is made of whole warps and has at most 1024 threads")
 VECTOR = Setting(name="vector", values=(1, 2, 4, 8), reason="one access moves at most 16 bytes")
+UNROLL = Setting(name="unroll", values=(1, 2, 4, 8), reason="that many vectors of a thread are loaded before the first is used")
 KEPT = Setting(name="kept", values=((),), closed=False)
 
 
