@@ -28,12 +28,14 @@ def functions_used(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def expression(value: object, operands: dict[str, str]) -> str:
-    """Python text of an expression over float32 values."""
+def expression(value: object, operands: dict[str, str], known: dict[Call, str] | None = None) -> str:
+    """Python text of an expression over float32 values; `known` are calls that have a name already."""
     if isinstance(value, Call):
+        if known and value in known:
+            return known[value]
         if value.name == "spread":
-            return expression(value.positional[0], operands)
-        parts = [expression(part, operands) for part in value.positional]
+            return operands[str(value.positional[0])]
+        parts = [expression(part, operands, known) for part in value.positional]
         if value.name in INFIX:
             return f"({parts[0]} {INFIX[value.name]} {parts[1]})"
         if value.name in ("max", "min"):
