@@ -32,7 +32,7 @@ def view(axis: object) -> View:
     if axis == "last":
         return _last(1)
     if axis == "all":
-        return View(sizes=(f"rows, columns = 1, shape.numel()",), left="()", kept="(1,) * len(shape)", run="columns")
+        return View(sizes=("rows, columns = 1, shape.numel()",), left="()", kept="(1,) * len(shape)", run="columns")
     if isinstance(axis, Call) and axis.name == "last":
         return _last(int(str(axis.positional[0])))
     if isinstance(axis, Call) and axis.name == "but":

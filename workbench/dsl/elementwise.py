@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, leaves, spread_fields, spread_lines
+import dataclasses
+
+from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, leaves, renamed, spread_fields, spread_lines
 from workbench.dsl.ir import Binding, Rejection, Stage, names_in, setting
 from workbench.dsl.operation import ARCH, THREADS, UNROLL, VECTOR, Operation
 from workbench.dsl.pieces import Parts, definitions, expression, functions_used
@@ -81,7 +83,9 @@ def elementwise({inputs}, out: cute.Tensor, count: cutlass.Int32{declared}, widt
 
 def emit(stage: Stage, binding: Binding) -> Parts:
     """Text for any expression over tensors of one shape, and tensors that are spread over it."""
-    plain, spread = leaves(stage.operation.positional[0])
+    value, binding = renamed(stage.operation.positional[0], binding)
+    stage = dataclasses.replace(stage, operation=dataclasses.replace(stage.operation, positional=(value,)))
+    plain, spread = leaves(value)
     if spread or setting(stage, "unroll") is not None:
         return _unrolled(stage, binding, plain, spread)
     return _plain(stage, binding)

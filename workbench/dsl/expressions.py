@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from workbench.dsl.ir import Binding, Call, Rejection
+import dataclasses
+
+from workbench.dsl.ir import Binding, Call, Rejection, names_in
 from workbench.dsl.operation import close
-from workbench.dsl.scalars import KNOWN, arity
+from workbench.dsl.reductions import REDUCTIONS
+from workbench.dsl.scalars import FUNCTIONS, KNOWN, arity
 from workbench.records import record
 
 SPREAD_TEXT = '''
@@ -34,6 +37,11 @@ def spread(tensor, shape, width):
     return tensor, inner, tensor.numel(), "one" if one else "run" if run else "each"
 
 '''
+
+REDUCED = (*REDUCTIONS, "row")  # what starts the names of values that are worked out once per row
+TAKEN = frozenset(
+    ["away", "batch", "batches", "begin", "best", "better", "block", "blocks", "call", "cell", "center", "chunk", "column", "columns", "compiled", "count", "cute", "cutlass", "e", "element", "end", "far", "first", "from_dlpack", "given", "group", "i", "inner", "inside", "lane", "length", "math", "memory", "near", "nn", "other", "out", "part", "parts", "piece", "place", "places", "rank", "rate", "result", "results", "row", "rows", "run", "seen", "segment", "self", "shape", "share", "span", "spread", "squares", "start", "step", "store", "tensor", "thread", "torch", "turn", "turns", "value", "vectors", "warp", "way", "width", "y"]
+)  # names that emitted text has for itself
 
 
 @record
@@ -69,6 +77,22 @@ def spread_fields(spread: Spread) -> dict[str, str]:
 def spread_lines(spread: Spread, shape: str, binding: Binding) -> list[str]:
     """Lines of forward that find inner, size and way of each broadcast tensor."""
     return [f"{name}, {name}_inner, {name}_size, {name}_way = spread({name}, {shape}, width)" for name in spread.names]
+
+
+def renamed(value: object, binding: Binding) -> tuple[object, Binding]:
+    """The expression and its binding with other names for tensors that are called what the emitted text calls something else."""
+    taken = {name: f"{name}_in" for name in names_in(value) if name in TAKEN or name in FUNCTIONS or name.split("_")[0] in REDUCED}
+    if not taken:
+        return value, binding
+    bound = dict(binding.operands)
+    operands = {taken.get(name, name): bound.get(name, name) for name in names_in(value)}
+
+    def walk(node: object) -> object:
+        if isinstance(node, Call):
+            return Call(name=node.name, positional=tuple(walk(part) for part in node.positional), named=node.named)
+        return taken.get(node, node) if isinstance(node, str) else node
+
+    return walk(value), dataclasses.replace(binding, operands=tuple((bound | operands).items()))
 
 
 def leaves(value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -62,7 +62,8 @@ class Operation:
 def operands(operation: Operation, stage: Stage) -> dict[str, str]:
     """What the emitter calls each operand -> its name in the program: `gemm(h, w) >> bias(c)` is a: h, b: w, bias: c."""
     names = [value for value in stage.operation.positional if isinstance(value, str)]
-    found = dict(zip(operation.roles, names, strict=False)) if operation.roles else {name: name for name in names_in(stage.operation)}
+    named_by_text = not operation.roles or any(isinstance(value, Call) for value in stage.operation.positional)
+    found = {name: name for name in names_in(stage.operation)} if named_by_text else dict(zip(operation.roles, names, strict=False))
     named = dict(stage.operation.named) | {call.name: call.positional[0] for call in stage.epilogues if call.positional}
     for role in operation.implied(stage):
         name = named.get(role, role)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workbench.dsl import elementwise, gemm, rows, rowwise
+from workbench.dsl import channels, elementwise, gemm, rows, rowwise
 from workbench.dsl.operation import Operation
 
-MODULES = (elementwise, rows, rowwise, gemm)
+MODULES = (elementwise, rows, rowwise, channels, gemm)
 OPERATIONS: dict[str, Operation] = {operation.name: operation for module in MODULES for operation in module.OPERATIONS}

@@ -35,18 +35,17 @@ def {name}({parameters}, rows: cutlass.Int32, columns: cutlass.Int32, parts: cut
 FINISH = '''
 @cute.kernel
 def {name}_kernel({parameters}, results: cutlass.Int32, parts: cutlass.Int32, inner: cutlass.Int32, count: cutlass.Int32):
-    """A warp puts the parts of one result together."""
+    """{doc} puts the parts of one result together."""
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
-    row = block * 4 + thread // 32
-    lane = thread % 32
+{place}
     if row < results:
 {body}
 
 
 @cute.jit
 def {name}({parameters}, results: cutlass.Int32, parts: cutlass.Int32, inner: cutlass.Int32, count: cutlass.Int32):
-    {name}_kernel({arguments}, results, parts, inner, count).launch(grid=[(results + 3) // 4, 1, 1], block=[128, 1, 1])
+    {name}_kernel({arguments}, results, parts, inner, count).launch(grid=[{grid}, 1, 1], block=[{threads}, 1, 1])
 '''
 
 
@@ -60,7 +59,8 @@ def emit(found: Plan, view: View, keepdim: bool, chosen: How, binding: Binding) 
     text = used + (SPREAD_TEXT if found.spread else "")
     if not view.strided and threads > 32:
         text += "".join(across(base, threads // 32).replace(f"def across_{base}(", f"def across_cta_{base}(") for base in bases)
-    text += "".join(across(base, 1) for base in bases)
+    else:
+        text += "".join(across(base, 1) for base in bases)
     lines = [*tensors_of(found, binding), *view.sizes, *result_line(found, view, keepdim), *width_lines(found, chosen, view, ("y",) if found.whole else ())]
     lines += spread_lines(Spread(names=found.spread), "shape", binding)
     lines += _share(view, chosen)
@@ -68,7 +68,7 @@ def emit(found: Plan, view: View, keepdim: bool, chosen: How, binding: Binding) 
     for depth, level in enumerate(found.levels, 1):
         last = depth == len(found.levels) and not found.whole
         text += _partial_columns(found, depth, chosen) if view.strided else _partial(found, depth, chosen, view, done)
-        text += _finish(found, depth, last)
+        text += _finish(found, depth, last, 32 if view.strided else threads)
         lines += _launches(found, depth, view, done, last)
         done += [] if last else [item.name for item in level]
     if found.whole:
@@ -118,15 +118,12 @@ def _partial(found: Plan, depth: int, chosen: How, view: View, done: list[str]) 
     level = found.levels[depth - 1]
     threads, warps = chosen.threads, chosen.threads // 32
     lines = [*_head(view), *_given(done, found, depth)]
-    if warps > 1:
-        kinds = {f"{name}_memory": kind for item in level for name, kind in zip(parts_of(item.base), item.types, strict=True)}
-        lines += ["memory = cutlass.memory.SmemAllocator()", *(f"{name} = memory.allocate_tensor({kind}, cute.make_layout({warps}), 16)" for name, kind in kinds.items())]
+    lines += _memory(level, warps)
     lines += level_lines(_walk(chosen, view), found, depth)
     results = []
     for item in level:
         own = ", ".join(item.state)
-        memory = "".join(f", {name}_memory" for name in parts_of(item.base)) + ", thread" if warps > 1 else ""
-        lines.append(f"{own} = across_{'cta_' if warps > 1 else ''}{item.base}({own}{memory})")
+        lines.append(f"{own} = across_{'cta_' if warps > 1 else ''}{item.base}({own}{_memory_text(item) if warps > 1 else ''})")
         results += [f"{name}_parts" for name in item.state]
     lines += ["if thread == 0:", *(f"    {name}_parts[block] = {name}" for item in level for name in item.state)]
     names = leaves_of(arguments(level), found)
@@ -135,6 +132,17 @@ def _partial(found: Plan, depth: int, chosen: How, view: View, done: list[str]) 
         **_fields(names, _wanted(done, found, depth), results, found), name=f"partial_{depth}", doc=f"A CTA per part of a row: {', '.join(dict.fromkeys(item.op for item in level))}.",
         body="\n".join(indented(lines)), grid="rows * parts", threads=threads, more=more, more_passed=", length" if more else "",
     )  # fmt: skip
+
+
+def _memory(level: tuple[Reduction, ...], warps: int) -> list[str]:
+    if warps == 1:
+        return []
+    kinds = {f"{name}_memory": kind for item in level for name, kind in zip(parts_of(item.base), item.types, strict=True)}
+    return ["memory = cutlass.memory.SmemAllocator()", *(f"{name} = memory.allocate_tensor({kind}, cute.make_layout({warps}), 16)" for name, kind in kinds.items())]
+
+
+def _memory_text(item: Reduction) -> str:
+    return "".join(f", {name}_memory" for name in parts_of(item.base)) + ", thread"
 
 
 def _wanted(done: list[str], found: Plan, depth: int) -> list[str]:
@@ -166,17 +174,19 @@ def _partial_columns(found: Plan, depth: int, chosen: How) -> str:
     )  # fmt: skip
 
 
-def _finish(found: Plan, depth: int, last: bool) -> str:
+def _finish(found: Plan, depth: int, last: bool, threads: int) -> str:
+    """`threads` threads per result: a CTA, or one of four warps."""
     level = found.levels[depth - 1]
+    warps = threads // 32
     lines: list[str] = []
     for item in level:
         lines += [f"{name} = {start}" for name, start in zip(item.state, item.starts, strict=True)]
-    lines += ["for part in range(lane, parts, 32):", "    place = (row // inner * parts + part) * inner + row % inner"]
+    lines += [f"for part in range(lane, parts, {threads}):", "    place = (row // inner * parts + part) * inner + row % inner"]
     for item in level:
         lines += indented(merge(item.base, item.state, tuple(f"{name}_parts[place]" for name in item.state)))
     for item in level:
         own = ", ".join(item.state)
-        lines.append(f"{own} = across_{item.base}({own})")
+        lines.append(f"{own} = across_{'cta_' if warps > 1 else ''}{item.base}({own}{_memory_text(item) if warps > 1 else ''})")
     if last:
         earlier = [f"{item.name} = {item.name}_rows[row]" for item in found.reductions if item not in level]
         values = [f"{item.name} = {item.value('count')}" for item in level if item.value("count") != item.name]
@@ -184,7 +194,8 @@ def _finish(found: Plan, depth: int, last: bool) -> str:
     else:
         lines += ["if lane == 0:", *(f"    {item.name}_rows[row] = {item.value('count')}" for item in level)]
     names = _finish_names(found, level, last)
-    return FINISH.format(name=f"finish_{depth}", parameters=", ".join(f"{name}: cute.Tensor" for name in names), arguments=", ".join(names), body="\n".join(indented(lines, 2)))
+    place = ["row = block", "lane = thread", *_memory(level, warps)] if warps > 1 else ["row = block * 4 + thread // 32", "lane = thread % 32"]
+    return FINISH.format(doc="A CTA" if warps > 1 else "A warp", place="\n".join(indented(place)), grid="results" if warps > 1 else "(results + 3) // 4", threads=threads if warps > 1 else 128, name=f"finish_{depth}", parameters=", ".join(f"{name}: cute.Tensor" for name in names), arguments=", ".join(names), body="\n".join(indented(lines, 2)))
 
 
 def _finish_names(found: Plan, level: tuple[Reduction, ...], last: bool) -> list[str]:

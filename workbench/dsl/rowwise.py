@@ -6,7 +6,7 @@ The reduced axis may be contiguous (rows), strided (columns: each thread has a v
 from __future__ import annotations
 
 from workbench.dsl import axes, rowparts
-from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, spread_fields, spread_lines
+from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, renamed, spread_fields, spread_lines
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
 from workbench.dsl.levels import Plan, plan
 from workbench.dsl.operation import ARCH, KEPT, THREADS, THREADS_PER_ROW, UNROLL, VECTOR, Operation, Setting
@@ -55,6 +55,7 @@ def how(stage: Stage, strided: bool) -> How:
 
 def emit_expression(value: object, axis: object, keepdim: bool, stage: Stage, binding: Binding) -> Parts:
     """Text for an expression with reductions over an axis."""
+    value, binding = renamed(value, binding)
     found = plan(value)
     view = axes.view(axis)
     chosen = how(stage, view.strided)
@@ -205,7 +206,7 @@ def _forward(found: Plan, view: axes.View, keepdim: bool, chosen: How, binding: 
     tensors.append(f"from_dlpack(y.view(-1){', ' + align if found.whole or view.strided else ''}).mark_layout_dynamic()")
     constants = ", ".join(("width", "turns", *spread.ways))
     key = ", ".join((*(f"{name}.dtype" for name in (*found.plain, *found.spread)), constants))
-    numbers = ", ".join((f"cutlass.Int32({name})" for name in (("rows", "columns", "batches") if view.strided else ("rows", "columns"))))
+    numbers = ", ".join(f"cutlass.Int32({name})" for name in (("rows", "columns", "batches") if view.strided else ("rows", "columns")))
     numbers = ", ".join((numbers, *spread.sizes))
     return [*lines, f"call(rowwise, ({key}), (", *(f"    {item}," for item in tensors), f"    {numbers},", f"), ({constants},))", "return y"]
 
