@@ -30,7 +30,7 @@ from workbench.profilers.energy import EnergyProfiler
 from workbench.profilers.ncu import NcuProfiler
 from workbench.profilers.timeline import TimelineProfiler
 from workbench.proposers.planner import binding_of
-from workbench.proposers.recognise import recognise
+from workbench.proposers.recognition import recognise
 from workbench.records import Candidate, Facts, Job, Outcome, Problem, Profile
 from workbench.session import recording
 

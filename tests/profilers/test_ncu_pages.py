@@ -135,7 +135,7 @@ def test_every_metric_is_asked_for_once() -> None:
 def test_an_unknown_section_is_named() -> None:
     from workbench.errors import UserError
 
-    with pytest.raises(UserError, match="no section is called 'heat'.*stalls"):
+    with pytest.raises(UserError, match=r"no section is called 'heat'.*stalls"):
         ncu.NcuProfiler().configure(sections=("heat",))
 
 

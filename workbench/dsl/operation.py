@@ -81,7 +81,8 @@ class Operation:
 def operands(operation: Operation, stage: Stage) -> dict[str, str]:
     """What the emitter calls each operand -> its name in the program: `gemm(h, w) >> bias(c)` is a: h, b: w, bias: c."""
     names = [value for value in stage.operation.positional if isinstance(value, str)]
-    found = dict(zip(operation.roles, names, strict=False)) if operation.roles else {name: name for name in names_in(stage.operation)}
+    named_by_text = not operation.roles or any(isinstance(value, Call) for value in stage.operation.positional)
+    found = {name: name for name in names_in(stage.operation)} if named_by_text else dict(zip(operation.roles, names, strict=False))
     named = dict(stage.operation.named) | read_by_epilogues(stage)
     for role in operation.implied(stage):
         name = named.get(role, role)
@@ -93,6 +94,7 @@ ARCH = Setting(name="arch", values=ARCHES, reason="no code is written for it")
 THREADS = Setting(name="threads", values=WARPS, reason="a CTA is made of whole warps and has at most 1024 threads")
 THREADS_PER_ROW = Setting(name="threads_per_row", values=(1, *WARPS), reason="a CTA is made of whole warps and has at most 1024 threads")
 VECTOR = Setting(name="vector", values=(1, 2, 4, 8), reason="one access moves at most 16 bytes")
+UNROLL = Setting(name="unroll", values=(1, 2, 4, 8), reason="that many vectors of a thread are loaded before the first is used")
 KEPT = Setting(name="kept", values=((),), closed=False)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 
-from workbench.dsl.elementwise import check_expression
+from workbench.dsl.expressions import check_expression
 from workbench.dsl.ir import Binding, Rejection, Stage, names_in, setting
 from workbench.dsl.operation import ARCH, THREADS, Operation, Setting
 from workbench.dsl.pieces import Parts, definitions, expression, functions_used
