@@ -218,7 +218,8 @@ def demo(arguments: argparse.Namespace) -> int:
 
     folder = Path(arguments.out)
     folder.mkdir(parents=True, exist_ok=True)
-    say(f"problem {arguments.spec}: compile, emulate and check with no GPU" if arguments.executor != "gpu" else f"problem {arguments.spec} on the GPU")
+    where = {"gpu": " on the GPU", "replay": ": measurements that were recorded on a GPU"}.get(arguments.executor, ": compile, emulate and check with no GPU")
+    say(f"problem {arguments.spec}{where}")
     from workbench.views.commands import choose_l2, load_problem
 
     with Session.create(load_problem(arguments, None), root=folder / "sessions", executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:

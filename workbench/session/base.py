@@ -88,7 +88,7 @@ class Base:
         base = Path(root) if root is not None else default_root()
         folder = _new_folder(base, name or re.sub(r"\W+", "-", found.name))
         store = Store(folder / DATABASE)
-        store.set_meta({"arch": arch or ("sm_90a" if chosen.name == "gpu" else "sm_80"), "device": device or "H200", "executor": chosen.name})
+        store.set_meta({"arch": arch or ("sm_90a" if chosen.name in ("gpu", "replay") else "sm_80"), "device": device or "H200", "executor": chosen.name})
         store.add_problem(found, facts)
         return cls._over(store, folder)
 

@@ -151,8 +151,8 @@ class Working(Base):
 
     def job(self, version: Version, *, want_sass: bool = False, rival: Version | None = None) -> Job:
         """The job that tests a version on this session's executor; `rival`, correct before, is timed in turns with it."""
-        gpu = self.executor_name == "gpu"
-        timed = gpu and rival is not None and rival.trials and rival.trials[-1].verdict.correct and rival.trials[-1].outcome.executor == "gpu"
+        gpu = self.executor_name in ("gpu", "replay")  # what was recorded on a GPU is of full size too
+        timed = self.executor_name == "gpu" and rival is not None and rival.trials and rival.trials[-1].verdict.correct and rival.trials[-1].outcome.executor == "gpu"
         return Job(
             problem=self.problem, facts=self.facts, candidate=version.proposal.candidate, arch=self.arch, device=self.device, want_sass=want_sass,
             cases=("full",) if gpu else ("shrunk", "odd"), trials=2, timed_calls=40 if gpu else 0, wall_limit_s=300.0 if gpu else 60.0, memory_limit_bytes=(64 << 30) if gpu else (4 << 30),

@@ -68,7 +68,7 @@ def problem_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", dest="settings", action="append", type=setting, default=[], metavar="NAME=VALUE", help="override a module-level size of the problem")
     parser.add_argument("--precision", choices=["fp32", "tf32", "fp16", "bf16"], default="fp32", help="what inputs and parameters are cast to")
     parser.add_argument("--mode", choices=["train", "eval"], default="train", help="KernelBench runs in train mode")
-    parser.add_argument("--executor", choices=["auto", "emulator", "gpu"], default="auto", help="where candidates run")
+    parser.add_argument("--executor", choices=["auto", "emulator", "gpu", "replay"], default="auto", help="where candidates run; replay answers from recorded measurements")
     parser.add_argument("--arch", choices=ARCHES, default="", help="what the kernel is compiled for")
     parser.add_argument("--l2", choices=["cold", "warm"], default=None, help="what timed calls on a GPU find in L2: nothing of theirs (the default), or what the same call left there")
     parser.add_argument("--device", default=None, help="whose rates and limits are used for the bound: A100, H100, H200, B200, RTX4090")

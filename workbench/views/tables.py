@@ -62,7 +62,7 @@ def _numbers(version: Version) -> list[str]:
     found = version.trials[-1].verdict
     out = []
     if found.time_s is not None and found.bound is not None:
-        out.append(f"  time at case {found.bound.case}: {seconds(found.time_s)} ({found.time_provenance}); bound {seconds(found.bound.bound_s)} ({found.bound.limited_by}); {found.fraction_of_bound:.0%} of the bound")
+        out.append(f"  time at case {found.bound.case}: {seconds(found.time_s)} ({_provenance(version)}); bound {seconds(found.bound.bound_s)} ({found.bound.limited_by}); {found.fraction_of_bound:.0%} of the bound")
     if found.speedup is not None:
         noise = "" if found.distinguishable else ", within the noise"
         interval = f"; {found.speedup_interval[0]:.3f} to {found.speedup_interval[1]:.3f}" if found.speedup_interval else ""
@@ -88,6 +88,13 @@ def _timing(outcome: Outcome) -> list[str]:
         clocks, power = sorted(one.sm_clock_mhz or 0 for one in states), max(one.power_w or 0.0 for one in states)
         out.append(f"  SM clock {clocks[0]} to {clocks[-1]} MHz, up to {power:.0f} W and {max(one.temperature_c or 0 for one in states)} °C")
     return out + [f"  note: {note}" for note in timing.notes]
+
+
+def _provenance(version: Version) -> str:
+    """Counted, modelled or measured, and for a measurement that was not made now where and when it was."""
+    trial = version.trials[-1]
+    recorded = dict(trial.outcome.versions).get("recorded") if trial.outcome.executor == "replay" else None
+    return f"{trial.verdict.time_provenance}, recorded on {trial.outcome.device} {recorded}" if recorded else str(trial.verdict.time_provenance)
 
 
 def history(session: Any) -> Shown:
