@@ -94,7 +94,7 @@ def test_turns_alternate_and_reverse(job: Job, tmp_path: Path) -> None:
     play = Play(tmp_path, {"candidate": noisy(1, 1e-3), "eager": noisy(2, 2e-3), "parent": noisy(3, 1.02e-3)})
     result = play.run(job).result
     turns = [role for role, order in play.log if order["do"] == "begin"]
-    assert turns == (["candidate", "parent", "eager"] + ["eager", "parent", "candidate"]) * (ROUNDS // 2)
+    assert turns == ["candidate", "parent", "eager", "eager", "parent", "candidate"] * (ROUNDS // 2)
     assert len([1 for _, order in play.log if order["do"] == "probe"]) == ROUNDS + 1
     assert {name: len(timing.samples_s) for name, timing in result.timings.items()} == {"candidate": 40, "parent": 40, "eager": 40}
     ratios = {ratio.against: ratio for ratio in result.ratios}
@@ -130,7 +130,7 @@ def test_every_seed_is_used_once_and_two_timed_outputs_are_checked(job: Job, tmp
         sampled = [order["seed"] for role, order in play.log if order["do"] == "sample"]
         assert all(order["input_seed"] in sampled for order in checks if order["timed"])
         chosen |= {order["trial"] for order in checks if order["timed"]}
-        for at, (role, order) in enumerate(play.log):
+        for at, (_, order) in enumerate(play.log):
             if order["do"] == "hand" and at:  # whether an output is wanted is said only after its call
                 assert [o["do"] for r, o in play.log[:at] if r == "candidate"][-1] in ("trial", "sample")
     assert len(chosen) > KEPT_TIMED
