@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from workbench.executors import carrying
+from workbench.executors import carrying, room
 from workbench.records import TensorSpec
 
 
@@ -20,7 +20,7 @@ def spec(shape: tuple[int, ...], dtype: str = "float32") -> TensorSpec:
 def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, shape: tuple[int, ...], dtype: str) -> None:
     monkeypatch.setattr(carrying, "CHUNK_BYTES", chunk)  # several threads, a last chunk that is not full
     value = (torch.randn(shape) * 100).to(getattr(torch, dtype))
-    carrying.make_room(tmp_path / "scratch" / "out", [spec(shape, dtype)])
+    room.make_room(tmp_path / "scratch" / "out", [spec(shape, dtype)])
     for _ in range(2):  # the file is written over
         carrying.write(tmp_path / "scratch" / "out", [value])
         (got,) = carrying.read(tmp_path, "scratch/out", [spec(shape, dtype)], "cpu")
@@ -35,7 +35,7 @@ def test_a_transposed_output_is_carried_in_its_own_order(tmp_path: Path) -> None
 
 
 def test_a_smaller_output_is_refused(tmp_path: Path) -> None:
-    carrying.make_room(tmp_path / "out", [spec((8,))])
+    room.make_room(tmp_path / "out", [spec((8,))])
     carrying.write(tmp_path / "out", [torch.ones(7)])
     with pytest.raises(ValueError, match="28 bytes, not 32"):
         carrying.read(tmp_path, "out", [spec((8,))], "cpu")
@@ -51,3 +51,12 @@ def test_no_link_is_followed(tmp_path: Path, what: str) -> None:
         (tmp_path / "out" / "0.bin").symlink_to(tmp_path / "secret" / "0.bin")
     with pytest.raises(OSError):
         carrying.read(tmp_path, "out", [spec((8,))], "cpu")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64", "int64", "int8", "uint8", "bool", "float8_e4m3fn", "complex64"])
+def test_sizes_are_those_of_torch(dtype: str) -> None:
+    assert room.size_of(spec((3, 5), dtype)) == 15 * getattr(torch, dtype).itemsize
+
+
+def test_outputs_that_do_not_fit_shared_memory_go_elsewhere() -> None:
+    assert room.place_for([spec((1 << 40,))]) is None

@@ -1,6 +1,6 @@
 """Large outputs from the candidate's process to the referee through files in memory, gigabytes per second.
 
-The files are made once for a run, at their full size, and written over again for each output that is handed over. Trust is that of exchange.py: the reader knows from the reference how many bytes there
+The files are made once for a run, at their full size (room.py), and written over again for each output that is handed over. Trust is that of exchange.py: the reader knows from the reference how many bytes there
 must be, follows no link and maps nothing that the writer could cut off.
 """
 
@@ -11,31 +11,17 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from workbench.executors.exchange import open_below
+from workbench.executors.room import size_of
 from workbench.records import TensorSpec
 
 CHUNK_BYTES = 16 << 20
 THREADS = 4  # copies by one core are slower than the bus
-
-
-def size_of(spec: TensorSpec) -> int:
-    """Bytes of a contiguous tensor."""
-    return int(prod(spec.shape)) * int(getattr(torch, spec.dtype).itemsize)
-
-
-def make_room(folder: Path, specs: Sequence[TensorSpec]) -> None:
-    """Files for outputs like `specs` with their pages in place; best effort, for writing makes them too."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for n, spec in enumerate(specs):
-        with open(folder / f"{n}.bin", "wb") as file, contextlib.suppress(OSError):
-            if size := size_of(spec):
-                os.posix_fallocate(file.fileno(), 0, size)
 
 
 def write(folder: Path, values: Sequence[torch.Tensor]) -> None:

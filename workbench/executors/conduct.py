@@ -15,8 +15,8 @@ from typing import Any
 
 from workbench.analysis import statistics, steadiness
 from workbench.errors import ProblemError
-from workbench.executors import carrying
 from workbench.executors.handing import Ended, Line, derived, seed
+from workbench.executors.room import make_room
 from workbench.records import Check, Failure, Job, Ratio, Surroundings, Timing
 from workbench.wire import from_plain
 
@@ -117,8 +117,9 @@ class Run:
 
     def _open(self, case: str) -> None:
         """While the candidate compiles: the referee's context, and room for the outputs."""
-        carrying.make_room(self.root / "scratch" / "out", next(one.outputs for one in self.job.facts.cases if one.name == case))
-        self.about = self.referee.tell({"do": "open", "job": str(self.root / "given" / "job.json")})
+        self.referee.post({"do": "open", "job": str(self.root / "given" / "job.json")})
+        make_room(self.root / "scratch" / "out", next(one.outputs for one in self.job.facts.cases if one.name == case))
+        self.about = self.referee.collect()
         if "error" in self.about:
             raise ProblemError(str(self.about["error"]))
 

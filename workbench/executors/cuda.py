@@ -82,7 +82,7 @@ class Runner:
 
     def hand(self, call: int = 0) -> dict[str, Any]:
         """Hand over the outputs of the last trial, or of one call of the last sample."""
-        values = self.values or (self.watch.outputs[call] if self.watch else [])
+        values = self.values or self.validate(self.job, self.case, self._timer.outputs[call], [])
         carrying.write(self.folder / "scratch" / OUTPUTS, values)
         self.values = []
         return {}

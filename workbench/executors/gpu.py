@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import subprocess
@@ -20,11 +19,11 @@ from workbench.executors.conduct import Conducted, Run
 from workbench.executors.crew import Bench, Member, family
 from workbench.executors.emulator import candidate_outcome, prepare, wrong_result
 from workbench.executors.handing import Ended
+from workbench.executors.room import place_for
 from workbench.protocols import Progress
 from workbench.records import Event, Failure, Job, Outcome
 from workbench.wire import content_hash
 
-SHARED_MEMORY = Path("/dev/shm")  # outputs of full-size problems are gigabytes: handed over in memory where there is room
 QUIET_S = 3.0  # NVML's utilisation looks back over less than this: what it shows so long after our last run was not ours
 _BENCH = Bench()
 _last_run = [float("-inf")]
@@ -53,7 +52,7 @@ class GpuExecutor:
         """Run, check and time the candidate at the job's cases, in turns with torch eager and the job's rival."""
         say = progress or (lambda event: None)
         start = time.perf_counter()
-        place = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
+        place = place_for([spec for case in job.facts.cases if case.name in job.cases for spec in case.outputs])
         self._take_turn()
         try:
             with tempfile.TemporaryDirectory(prefix="cutegen-job-", dir=place, ignore_cleanup_errors=True) as name, tempfile.TemporaryDirectory(prefix="cutegen-rival-", ignore_cleanup_errors=True) as other:
@@ -99,6 +98,8 @@ class GpuExecutor:
         lost = ""
         try:
             run.all()
+            if rival is not None:
+                rival.line.post({"do": "end"})  # it leaves the device while the candidate does
             candidate.line.tell({"do": "end"})
             referee.line.tell({"do": "close"})
         except Ended as ended:

@@ -5,6 +5,7 @@ It never imports a candidate. It stays for the jobs of one problem, so that its 
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,11 @@ class Referee:
         self.job: Any = None
         self.watch: Stopwatch | None = None
         self.probe_with: tuple[torch.Tensor, ...] = ()
+        self.model: tuple[tuple[str, int], Any] | None = None  # the last, by case and seed
 
     def open(self, job: str) -> dict[str, Any]:
         """Begin with a job, given by its file; the context and what the probe needs are made."""
+        self.close()
         self.job = from_plain(json.loads(Path(job).read_text()), Job)
         policy(self.job)
         if not self.probe_with:
@@ -52,7 +55,7 @@ class Referee:
         got = carrying.read(Path(root), relative, found.outputs, "cuda")
         module = loading.load_module(self.job.problem, settings_of(self.job, case))
         inputs = loading.make_inputs(module, self.job.problem, input_seed, "cuda")
-        model = reference_model(self.job, module, model_seed).double()
+        model = self._model(case, module, model_seed).double()
         result = model(*[value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value for value in inputs])
         del inputs
         expected = list(result) if isinstance(result, (tuple, list)) else [result]
@@ -63,10 +66,17 @@ class Referee:
             checks.append(to_plain(Check(case=case, trial=trial, timed=timed, output=n, **fields)))
         return {"checks": checks}
 
+    def _model(self, case: str, module: Any, seed: int) -> torch.nn.Module:
+        """A copy of the reference with its parameters from the seed, which are drawn on the CPU: not again for each check."""
+        if self.model is None or self.model[0] != (case, seed):
+            self.model = ((case, seed), reference_model(self.job, module, seed))
+        made: torch.nn.Module = copy.deepcopy(self.model[1])
+        return made
+
     def warm_up(self, case: str, model_seed: int, seeds: list[int]) -> dict[str, Any]:
         """Torch eager with the parameters of the last trial, warmed up."""
         module = loading.load_module(self.job.problem, settings_of(self.job, case))
-        self.watch = stopwatch(self.job, module, reference_model(self.job, module, model_seed))
+        self.watch = stopwatch(self.job, module, self._model(case, module, model_seed))
         return dict(self.watch.warm_up(seeds))
 
     def begin(self, **round_: Any) -> dict[str, Any]:
@@ -104,7 +114,9 @@ class Referee:
     def close(self) -> dict[str, Any]:
         """End of a job; its memory is given back."""
         self.drop()
-        torch.cuda.empty_cache()
+        self.model = None
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
         return {}
 
 
