@@ -152,7 +152,8 @@ def _for_ncu(call: Callable[[], Any], scratch: Path, options: dict[str, Any], re
 
 
 def _timeline(call: Callable[[], Any], scratch: Path, options: dict[str, Any], reply: dict[str, Any]) -> None:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as watched:
+    kinds = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA]) as watched:
         for _ in range(options["calls"]):
             call()
         torch.cuda.synchronize()

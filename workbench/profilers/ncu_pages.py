@@ -7,6 +7,7 @@ Columns are found by name, and a column that is not there, or says n/a, is None.
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -79,9 +80,10 @@ SELECTED = ("selected",)  # of a warp that issues: no wait
 def number(text: str | None) -> float | None:
     """A value of ncu's tables; None where there is none."""
     try:
-        return float((text or "").replace(",", ""))
+        found = float((text or "").replace(",", ""))
     except ValueError:
         return None
+    return found if math.isfinite(found) else None
 
 
 def scale(unit: str) -> float:
