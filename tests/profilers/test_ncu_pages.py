@@ -120,6 +120,9 @@ def test_a_source_page_without_a_name_or_with_another_kernel(build: KernelBuild)
     lines = sass.source_lines((build,), SOURCE)
     numbered = source_page("", listing, {3: {"stall_wait": 4}}, numbered=True)
     assert ncu_pages.by_line(numbered, {build.kernel: listing}, lines)[1] == 1.0  # found by its opcodes
+    some = listing[:1] + listing[3:9]  # a page that leaves instructions out is joined by their addresses
+    made, placed = ncu_pages.by_line(source_page(build.kernel, some, {3: {"stall_wait": 4}}), {build.kernel: listing}, lines)
+    assert placed == 1.0 and [item.line for item in made if item.stalls] == [some[3].line]
     other = [item._replace(opcode="NOP", text="NOP") for item in listing]
     assert ncu_pages.by_line(source_page("other", other, {3: {"stall_wait": 4}}), {build.kernel: listing}, lines)[1] == 0.0
     assert ncu_pages.by_line("", {build.kernel: listing}, lines) == (lines, 0.0)

@@ -118,7 +118,8 @@ def test_a_trace_becomes_spans_in_order_and_busy_time_is_their_union() -> None:
     made = timeline.timeline_of(found, 1)
     assert made.total_s == pytest.approx(35e-6) and made.busy_s == pytest.approx(25e-6) and made.launch_gaps == (pytest.approx(10e-6),)
     assert "2 kernel launches a call, the device busy 71%" in timeline.summary(made)
-    assert timeline.spans("") == [] and timeline.spans("{}") == [] and timeline.spans("no json") == []
+    for broken in ("", "{}", "no json", '{"traceEvents": [3]}', '{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": "now"}]}', '{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 1, "args": 3}]}'):
+        assert timeline.spans(broken) == []
 
 
 def test_a_real_trace_of_torch_without_a_gpu_has_no_spans(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_a_time_under_the_floor_is_accepted_by_no_policy_and_by_a_person_only_wi
         assert verdict.correct and "faster than the device can be" in verdict.refused and verdict.refused in verdict.suspect
         assert "✗ refused as suspect" in tables.verdict(session.version(1)).html and "REFUSED as suspect: 1.0 us is under 0.9" in str(tables.verdict(session.version(1)))
         for options in ({}, {"by": "policy"}, {"by": "policy", "force": True}):
-            with pytest.raises(UserError, match=r"v1 is refused as suspect: 1.0 us is under 0.9 of the floor"):
+            with pytest.raises(UserError, match=r"v1 is refused as suspect: 1\.0 us is under 0\.9 of the floor"):
                 session.accept(1, **options)  # type: ignore[arg-type]
         session._judge(session.version(1))
         decision = session.version(1).decision

@@ -61,6 +61,14 @@ def test_the_heat_is_where_the_samples_are() -> None:
     assert "85%" in shown.text and "long scoreboard · 4 lsu, 2 alu" in shown.text and "stall samples (measured)" in shown.text
 
 
+def test_the_table_has_pipes_and_stalls_beside_each_line() -> None:
+    shown = profile_plots.lines(full())
+    assert shown is not None
+    first = next(line for line in shown.text.splitlines() if line.startswith("3 "))
+    assert "v = x[row, <column>]" in first and "4 lsu, 2 alu" in first and "long scoreboard 80, wait 5" in first and "(measured)" in shown.text
+    Balance(shown.html)
+
+
 def test_modelled_and_counted_are_named_so() -> None:
     modelled = dataclasses.replace(KERNEL, provenance="counted", duration_s=None, modelled_s=1e-3, stalls=())
     lines = tuple(dataclasses.replace(line, stalls=(("waiting", 40.0),), stall_unit="modelled cycles") for line in LINES)

@@ -59,7 +59,7 @@ def _under_ncu(folder: Path, options: dict[str, Any], environment: dict[str, str
     """ncu with the candidate's process as its child, then its report as CSV."""
     scratch = folder / "scratch"
     report = scratch / "report.ncu-rep"
-    environment = {**environment, "LC_ALL": "C", "NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT": "1"}
+    environment = {**environment, "LC_ALL": "C", **dict.fromkeys(("TMPDIR", "TMP", "TEMP", "TEMPDIR"), str(scratch))}  # its lock file lies where it may write
     done = _tool([*options["command"], "-f", "-o", str(report.with_suffix("")), sys.executable, "-P", "-m", "workbench.executors.observe", str(folder)], environment, limit_s)
     left = scratch / "observed.json"
     reply: dict[str, Any] = json.loads(left.read_text()) if left.is_file() and not left.is_symlink() else {"failure": None, "builds": [], "launches": []}
@@ -152,7 +152,8 @@ def _for_ncu(call: Callable[[], Any], scratch: Path, options: dict[str, Any], re
 
 
 def _timeline(call: Callable[[], Any], scratch: Path, options: dict[str, Any], reply: dict[str, Any]) -> None:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as watched:
+    kinds = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA]) as watched:
         for _ in range(options["calls"]):
             call()
         torch.cuda.synchronize()

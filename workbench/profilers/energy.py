@@ -114,7 +114,7 @@ def profile_of(job: Job, outcome: Outcome, seen: Seen, readings: Sequence[Readin
     try:
         left = json.loads(seen.text("marks.json") or "{}")
         energy = energy_of(readings, left["marks"], left["windows"]) if left else None
-    except (ValueError, KeyError, TypeError, IndexError, ZeroDivisionError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, StopIteration, ArithmeticError) as error:
         notes.append(f"the loop's marks cannot be read: {error}")
     if energy is None and not notes:
         notes.append("no energy was measured: the counter did not move during the loop")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import os
 import shutil
@@ -96,9 +97,15 @@ def _restricted() -> bool:
 
 def profile_of(job: Job, outcome: Outcome, seen: Seen, sections: Sequence[str] = tuple(ncu_pages.SECTIONS)) -> Profile:
     """The record of what ncu left behind."""
-    kernels, assumed = with_flops(ncu_pages.kernels(seen.text("raw.csv")), job)
-    lines, placed = ncu_pages.by_line(seen.text("source.csv"), sass.listings(seen.builds), sass.source_lines(seen.builds, job.candidate.source))
-    notes = [*seen.exposed, *assumed]
+    lines, placed = sass.source_lines(seen.builds, job.candidate.source), 0.0
+    notes = [*seen.exposed]
+    try:
+        kernels, assumed = with_flops(ncu_pages.kernels(seen.text("raw.csv")), job)
+        lines, placed = ncu_pages.by_line(seen.text("source.csv"), sass.listings(seen.builds), lines)
+        notes += assumed
+    except (csv.Error, ValueError, KeyError, IndexError, ArithmeticError) as error:  # the candidate ran beside what wrote them
+        kernels = ()
+        notes.append(f"ncu's pages cannot be read: {error}")
     if seen.failure is not None:
         notes.append(f"the candidate did not get through: {seen.failure.message}")
     if not kernels:

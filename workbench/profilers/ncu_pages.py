@@ -7,6 +7,7 @@ Columns are found by name, and a column that is not there, or says n/a, is None.
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -79,9 +80,10 @@ SELECTED = ("selected",)  # of a warp that issues: no wait
 def number(text: str | None) -> float | None:
     """A value of ncu's tables; None where there is none."""
     try:
-        return float((text or "").replace(",", ""))
+        found = float((text or "").replace(",", ""))
     except ValueError:
         return None
+    return found if math.isfinite(found) else None
 
 
 def scale(unit: str) -> float:
@@ -221,17 +223,17 @@ def stalls_of(row: dict[str, str]) -> dict[str, float]:
 
 
 def by_line(text: str, listings: Mapping[str, Sequence[Instruction]], lines: Iterable[LineProfile]) -> tuple[tuple[LineProfile, ...], float]:
-    """`lines` with the samples of a source page, joined through each instruction's offset in its kernel, and the part of all samples that found a line."""
+    """`lines` with the samples of a source page, joined through each instruction's place in its kernel, and the part of all samples that found a line."""
     samples: dict[int, dict[str, float]] = {}
     executed: Counter[int] = Counter()
     whole = placed = 0.0
     for name, table in sampled(text):
         listing = _listing(name, table, listings)
-        base = _address(table[0]) if table else None
-        for position, row in enumerate(table):
+        places = _places(table, listing)
+        for place, row in zip(places, table, strict=True):
             stalls = stalls_of(row)
             whole += sum(stalls.values())
-            line = _line(row, position, base, listing)
+            line = None if place is None else listing[place].line
             if line is not None:
                 placed += sum(stalls.values())
                 here = samples.setdefault(line, {})
@@ -262,10 +264,12 @@ def _listing(name: str, table: Sequence[dict[str, str]], listings: Mapping[str, 
     return near[0] if len(near) == 1 else ()
 
 
-def _line(row: dict[str, str], position: int, base: int | None, listing: Sequence[Instruction]) -> int | None:
-    """The source line of the instruction at this offset; by its position where there is no address. None if the opcodes differ."""
-    address = _address(row)
-    at = (address - base) // (listing[1].offset - listing[0].offset) if address is not None and base is not None and len(listing) > 1 else position
-    if not 0 <= at < len(listing) or listing[at].opcode != opcode_of(row["Source"]):
-        return None
-    return listing[at].line
+def _places(table: Sequence[dict[str, str]], listing: Sequence[Instruction]) -> list[int | None]:
+    """Which instruction of the listing each row is: the one in the same position where all opcodes agree, else the one at its offset from the first row's address."""
+    opcodes = [opcode_of(row["Source"]) for row in table]
+    if len(table) >= len(listing) > 0 and all(item.opcode == opcode for item, opcode in zip(listing, opcodes, strict=False)):
+        return [position if position < len(listing) else None for position in range(len(table))]
+    known = {item.offset: number for number, item in enumerate(listing)}
+    base = _address(table[0]) if table else None
+    found = [known.get(address - base) if base is not None and (address := _address(row)) is not None else None for row in table]
+    return [place if place is not None and listing[place].opcode == opcode else None for place, opcode in zip(found, opcodes, strict=True)]

@@ -55,11 +55,11 @@ def spans(trace: str) -> list[Span]:
     """Device activities of a Chrome trace as torch's profiler writes it (times in microseconds), in order, the first at 0 s."""
     try:
         events = json.loads(trace)["traceEvents"] if trace else []
-    except (ValueError, KeyError, TypeError):
+        chosen = sorted((event for event in events if event.get("ph") == "X" and event.get("cat") in KINDS), key=lambda event: float(event["ts"]))
+        begin = float(chosen[0]["ts"]) if chosen else 0.0
+        return [_span(event, begin) for event in chosen]
+    except (ValueError, KeyError, TypeError, AttributeError):  # the candidate ran beside what wrote it
         return []
-    chosen = sorted((event for event in events if event.get("ph") == "X" and event.get("cat") in KINDS), key=lambda event: float(event["ts"]))
-    begin = float(chosen[0]["ts"]) if chosen else 0.0
-    return [_span(event, begin) for event in chosen]
 
 
 def _span(event: dict[str, Any], begin: float) -> Span:

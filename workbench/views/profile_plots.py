@@ -14,7 +14,7 @@ from workbench.analysis.devices import Device
 from workbench.errors import UserError
 from workbench.records import KernelMetrics, LineProfile, Profile
 from workbench.views import charts
-from workbench.views.shown import Shown, amount, seconds
+from workbench.views.shown import Shown, amount, seconds, table
 
 TYPES = re.compile(r"_(?:tensorptr|CopyAtom|Tiled|Layout|ptr[a-z0-9]+_)")
 SHOWN = 12
@@ -136,6 +136,24 @@ def _why(line: LineProfile, share: float) -> str:
     return " · ".join(said)
 
 
+def lines(found: Profile) -> Shown | None:
+    """Every source line with its machine instructions by pipe and what warps wait for there, most waited for first."""
+    if not found.lines:
+        return None
+    measured = any(line.stalls and line.stall_unit == "samples" for line in found.lines)
+    order = sorted(found.lines, key=lambda line: (-_waited(line), -sum(count for _, count in line.instructions)))
+    rows = [[line.line, charts.cut(line.text, 60), "—" if line.executed is None else amount(line.executed), ", ".join(f"{count} {pipe}" for pipe, count in line.instructions) or "—", _waits(line)] for line in order]
+    head = ["line", "source", "warp-instructions executed", "machine instructions in the binary, by pipe", "stall samples (measured)" if measured else "waiting (modelled)"]
+    plain, listed = table(head, rows, f"SASS by source line: {_whose(found)}")
+    return Shown(plain, html=f"<details><summary>SASS by source line, pipe and stall</summary>{listed}</details>")
+
+
+def _waits(line: LineProfile) -> str:
+    if line.stall_unit == "modelled cycles":
+        return f"{_waited(line):.0f} cycles" if line.stalls else "—"
+    return ", ".join(f"{reason.replace('_', ' ')} {count:.0f}" for reason, count in line.stalls[:4]) or "—"
+
+
 def timeline(found: Profile) -> Shown | None:
     """What ran on which stream, when."""
     if found.timeline is None or not found.timeline.spans:
@@ -182,7 +200,7 @@ def available(found: Profile) -> tuple[str, ...]:
 
 def all_of(found: Profile) -> Shown:
     """All plots of a profile below each other, its summary first, what is missing and how it was confined last."""
-    made = [plot for make in PLOTS.values() if (plot := make(found)) is not None]
+    made = [plot for make in (*PLOTS.values(), lines) if (plot := make(found)) is not None]
     said = [found.summary, *(f"note: {note}" for note in found.notes)]
     if found.protections and found.by != "counters":
         said.append(f"protections while it was profiled: {', '.join(found.protections)}")
@@ -192,8 +210,6 @@ def all_of(found: Profile) -> Shown:
 
 def kernels(found: Profile) -> Shown:
     """Every launch in a row."""
-    from workbench.views.shown import table
-
     rows = [[kernel_name(k.kernel), seconds(k.duration_s) if k.duration_s else "—", seconds(k.modelled_s) if k.modelled_s else "—", _bytes(k.dram_read_bytes), _bytes(k.dram_write_bytes), _bytes(k.l2_bytes), _percent(k.l2_hit_rate),
              _percent(k.l1_hit_rate), "—" if k.shared_wavefronts is None else amount(k.shared_wavefronts), "—" if k.shared_bank_conflicts is None else amount(k.shared_bank_conflicts), k.registers or "—",
              _percent(k.achieved_occupancy if k.achieved_occupancy is not None else k.theoretical_occupancy)] for k in found.kernels]  # fmt: skip
