@@ -36,6 +36,7 @@ SPLITS = (1, 2, 4, 8, 16)
 IN_CLUSTER = (2, 4, 8)  # parts of k that the CTAs of a cluster add up
 CLUSTER_SUM_S = 1.5e-6  # inferred: two barriers of a cluster, and sums out of distributed shared memory
 FEW = 256  # the transposed product is tried where m is at most this
+AT_ONCE = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.85}  # of the SMs, by CTAs of a cluster: one GPC each. 2048^3 in 32 clusters of 4 took two waves on an H200 (2026-11-21); 8 inferred
 PARTLY = 2.0  # of tiles that stick out of the matrix: a 64x32x128 tile took 1.9 times as long at m = 16 as at m = 64 (one H200, 2026-11-21)
 NEAR = 1.1  # how much slower by the model a choice may be that experience prefers
 WASTE_COST = 0.1  # for tiles that lie outside the result altogether
@@ -130,7 +131,8 @@ def modelled(plan: Plan, size: Size, device: devices.Device) -> tuple[float, int
     size = dataclasses.replace(size, m=size.n, n=size.m) if plan.swap else size
     useful = math.ceil(size.m / tm) * math.ceil(size.n / tn) * size.batches * plan.splits
     tiles = math.ceil(size.m / (tm * cm)) * cm * math.ceil(size.n / (tn * cn)) * cn * size.batches * plan.splits
-    ctas = min(tiles, math.floor(device.sms * (1.0 if cm * cn < 4 else 0.97) / (cm * cn)) * cm * cn)  # the SMs of a GPC rarely divide by four
+    cluster = plan.splits if plan.in_cluster else cm * cn
+    ctas = min(tiles, math.floor(device.sms * AT_ONCE[cluster] / cluster) * cluster)
     outside = PARTLY if size.m < tm or size.n < tn else 1.0
     multiply = 2 * tm * tn * tk / (MMA_FLOPS_PER_CYCLE * 2 / width)
     shared = (tm + tn * (tm // 64)) * tk * width / SHARED_BYTES_PER_CYCLE
@@ -192,7 +194,7 @@ def _ways(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
             yield _settings(tile, kind, (1, 1), (splits, "cluster"))
     if size.m <= FEW and size.n > size.m:
         wide = next(n for n in (16, 32, 64, 128, 256) if n >= size.m)
-        for high, deep, splits in itertools.product((128, 64), (128, 64), (4, 2, 8, 1)):
+        for high, deep, splits in itertools.product((64, 128), (128, 64), (2, 4, 8, 1)):
             yield (*_settings((high, wide, deep * 2 // BYTES[kind]), kind, (1, 1), (splits, "cluster") if splits > 1 else (1,)), Call(name="swap"))
 
 
