@@ -11,6 +11,7 @@ __all__ = ["Context", "Rung", "ladder", "put"]
 
 LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
     "elementwise": pointwise.elementwise, "gemm": products.gemm, "attention": attention.attention, "scan": scans.scan, "pool": pools.pool,
+    **dict.fromkeys(("rowwise", "batchnorm", "groupnorm", "instancenorm"), rows.rows),
     **dict.fromkeys(("softmax", "layernorm", "rmsnorm", "reduce", "matvec", "crossentropy"), rows.rows),
 }  # fmt: skip
 
