@@ -19,7 +19,7 @@ from workbench import problems
 from workbench.dsl.canonical import canonical
 from workbench.errors import ProgramError
 from workbench.landscapes import table
-from workbench.landscapes.keys import distance, head, problem_key, settings_of, with_arch
+from workbench.landscapes.keys import distance, head, problem_key, settings_of, spelt, with_arch
 from workbench.landscapes.table import Row
 from workbench.records import Problem, record
 
@@ -74,7 +74,7 @@ class Landscape:
 
         made = []
         for row in self.rows.values():
-            settings = {name: "x".join(map(str, value)) if value else "yes" for name, value in settings_of(row.program).items()}
+            settings = {name: spelt(value) for name, value in settings_of(row.program).items()}
             made.append({**settings, "correct": row.correct, "measured_s": row.median_s, "low_s": row.low_s, "high_s": row.high_s, "registers": row.registers, "spill_bytes": row.spill_bytes, "shared_bytes": row.shared_bytes, "compile_s": row.compile_s, "failure": row.failure, "program": row.program})
         found = pandas.DataFrame(made)
         names = [name for name in found.columns if name not in Row.__dataclass_fields__ and name != "measured_s"]

@@ -7,6 +7,8 @@ import dataclasses
 import math
 
 from workbench.dsl import Call, Program, format_program, parse
+from workbench.dsl.hopper import plan_of
+from workbench.dsl.ir import setting
 from workbench.problems import with_settings
 from workbench.records import Problem
 from workbench.wire import content_hash
@@ -23,6 +25,11 @@ def problem_key(problem: Problem) -> str:
 def settings_of(text: str) -> dict[str, tuple[object, ...]]:
     """Settings of a program by name; those of a later stage by name and the stage's number (`tile 2`)."""
     return {call.name if number == 1 else f"{call.name} {number}": call.positional for number, stage in enumerate(parse(text).stages, 1) for call in stage.settings}
+
+
+def spelt(value: tuple[object, ...]) -> str:
+    """A setting's value as people write it: 128x256x64, along_n 8, pingpong; "yes" for one without a value."""
+    return ("x" if all(isinstance(part, int) for part in value) else " ").join(map(str, value)) if value else "yes"
 
 
 def head(text: str) -> str:
@@ -44,3 +51,14 @@ def with_arch(text: str, arch: str) -> str:
     """The program's text, each stage saying what it is compiled for."""
     stages = [stage if any(call.name == "arch" for call in stage.settings) else dataclasses.replace(stage, settings=(Call(name="arch", positional=(arch,)), *stage.settings)) for stage in parse(text).stages]
     return format_program(Program(stages=tuple(stages)))
+
+
+def explicit(text: str) -> dict[str, tuple[object, ...]]:
+    """Settings of a program with those that a Hopper gemm leaves out filled in: tile, cluster, stages, raster, splitk, store."""
+    found = settings_of(text)
+    stage = parse(text).stages[0]
+    if stage.operation.name != "gemm" or setting(stage, "schedule") is None:
+        return found
+    plan = plan_of(stage)
+    filled: dict[str, tuple[object, ...]] = {"tile": plan.tile, "cluster": plan.cluster, "stages": (plan.stages,), "raster": (plan.raster, plan.band), "splitk": (plan.splits,), "store": (plan.store,)}
+    return found | filled

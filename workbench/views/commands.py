@@ -164,6 +164,16 @@ def _run(arguments: Any, cell: str | None, state: Any) -> Any:
     return tables.history(state.session)
 
 
+def _landscape(arguments: Any, cell: str | None, state: Any) -> Any:
+    from workbench import landscapes
+    from workbench.views.landscape import heat_map
+
+    place = landscapes.find(state.session.problem)
+    if place is None:
+        raise UserError(f"nothing was recorded of {state.session.problem.name} at these sizes in {state.session.problem.precision}; recorded are {', '.join(landscapes.landscapes()) or 'no problems'}")
+    return heat_map(place, arguments.x, arguments.y, dict(item.partition("=")[::2] for item in arguments.where))
+
+
 def _show(arguments: Any, cell: str | None, state: Any) -> Any:
     version = state.session.version(arguments.version)
     return Source(version.proposal.candidate.source)
@@ -263,6 +273,11 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
     def named(p: Parser) -> None:
         p.add_argument("name")
 
+    def landscape(p: Parser) -> None:
+        p.add_argument("x", nargs="?", default="", help="a setting (default tile)")
+        p.add_argument("y", nargs="?", default="", help="another (default cluster)")
+        p.add_argument("--where", action="append", default=[], metavar="SETTING=VALUE", help="only configurations that have it: schedule=pingpong, tile=128x256x64")
+
     nothing: Callable[[Parser], None] = lambda p: None  # noqa: E731
     return conversation.fill({
         "problem": ("open a session on a problem", problem, _problem), "generate": ("write and test the next version", generate, _generate),
@@ -272,6 +287,7 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         "profile": ("counters, stalls, timeline or energy: on each source line and as plots", profile, _profile), "diff": ("two versions side by side, or one with its parent", diff, _diff),
         "accept": ("make a version, or some hunks of it, the baseline", accept, _accept), "reject": ("say no, and why: reject [v2] reads A twice", words, _reject),
         "undo": ("take the last decision back", nothing, _undo), "run": ("several steps; accepts what is correct and faster", run, _run),
+        "landscape": ("what was recorded on a GPU for every configuration of this problem, as a heat map over two settings", landscape, _landscape),
         "roofline": ("the trajectory of the versions", nothing, lambda a, c, s: plots.roofline(s.session)), "history": ("the version tree", nothing, lambda a, c, s: tables.history(s.session)),
         "compare": ("a pandas table of all versions", nothing, lambda a, c, s: tables.frame(s.session)), "status": ("where the session stands", nothing, lambda a, c, s: tables.status(s.session)),
         "panel": ("everything in one widget", panel, _panel), "export": ("write a version as a file that KernelBench loads", export, _export),
