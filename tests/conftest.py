@@ -13,6 +13,7 @@ import pytest
 @pytest.fixture(autouse=True)
 def sessions_in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTEGEN_ROOT", str(tmp_path / "sessions"))
+    monkeypatch.setenv("CUTEGEN_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(autouse=True)

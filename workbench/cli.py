@@ -1,4 +1,4 @@
-"""The command line: demo, lab, run, test, emulate, diff, export, history, doctor. Exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped."""
+"""The command line: demo, lab, run, test, emulate, diff, export, history, profile, calibrate, doctor. Exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped."""
 
 from __future__ import annotations
 
@@ -47,11 +47,13 @@ def _open_problem(arguments: argparse.Namespace) -> Any:
 def run(arguments: argparse.Namespace) -> int:
     """The loop on a problem."""
     from workbench.views import tables
+    from workbench.views.commands import choose_l2
 
     if (arguments.by == "replay") != bool(arguments.recording):
         raise UserError("--by replay and --recording NAME go together")
 
     with _open_problem(arguments) as session:
+        choose_l2(session, arguments)
         _events(session)
         say(str(tables.status(session)))
         try:
@@ -129,13 +131,14 @@ def test(arguments: argparse.Namespace) -> int:
 
     from workbench.session import Session
     from workbench.views import tables
-    from workbench.views.commands import load_problem
+    from workbench.views.commands import choose_l2, load_problem
     from workbench.wire import to_plain
 
     path = Path(arguments.candidate)
     if not path.is_file():
         raise UserError(f"no candidate file at {path}")
     with tempfile.TemporaryDirectory() as root, Session.create(load_problem(arguments, None), root=root, executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:
+        choose_l2(session, arguments)
         version = session.edit(_text(path), title=path.name)
         say(str(tables.verdict(version)))
         verdict = version.trials[-1].verdict
@@ -217,9 +220,10 @@ def demo(arguments: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     where = {"gpu": " on the GPU", "replay": ": measurements that were recorded on a GPU"}.get(arguments.executor, ": compile, emulate and check with no GPU")
     say(f"problem {arguments.spec}{where}")
-    from workbench.views.commands import load_problem
+    from workbench.views.commands import choose_l2, load_problem
 
     with Session.create(load_problem(arguments, None), root=folder / "sessions", executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:
+        choose_l2(session, arguments)
         _events(session)
         _loop(session, arguments.steps, "planner", show_diff=True)
         (folder / "report.html").write_text(report.html_page(session), encoding="utf-8")
@@ -294,6 +298,7 @@ def _steps(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from workbench.views import profiling
     from workbench.views.commands import problem_arguments
     from workbench.views.conversation import model_arguments
 
@@ -346,6 +351,7 @@ def _parser() -> argparse.ArgumentParser:
         if name == "export":
             one.add_argument("path")
             one.add_argument("--version", default="best")
+    profiling.add(add, problem_arguments, say, lambda: _json)
     add("doctor", doctor, "what is available here, why not, and how to get it", "cutegen doctor")
     return parser
 

@@ -27,7 +27,7 @@ def bound(work: Work, device: Device) -> Bound:
 
 
 def _attainable(work: Work, device: Device, compute: float) -> float | None:
-    """With the measured copy rate, and the measured matmul rate where there is one (else the data sheet's)."""
+    """With the measured copy rate, and the measured rate of matrix products where there is one (else the data sheet's); see calibration.py."""
     if device.copy_bandwidth is None:
         return None
     rate = device.attainable(work.dtype, tensor_cores=work.tensor_cores)

@@ -105,6 +105,12 @@ class Server:
             with self.lock:
                 self.replies.pop(number, None)
 
+    def running(self, number: int) -> bool:
+        """Whether a job has not ended yet; its reply is still there for `wait`."""
+        with self.lock:
+            waiting = self.replies.get(number)
+        return self.alive and waiting is not None and waiting.empty()
+
     def cancel(self, number: int) -> None:
         """Kill a job that nobody waits for, and return when it is gone, so that its folder can be removed."""
         with self.lock:

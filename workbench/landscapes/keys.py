@@ -7,7 +7,7 @@ import dataclasses
 import math
 
 from workbench.dsl import Call, Program, format_program, parse
-from workbench.dsl.hopper import plan_of
+from workbench.dsl.hopper_plan import plan_of
 from workbench.dsl.ir import setting
 from workbench.problems import with_settings
 from workbench.records import Problem

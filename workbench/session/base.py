@@ -157,8 +157,8 @@ class Base:
 
     @property
     def best(self) -> Version | None:
-        """The fastest correct version that was accepted."""
-        timed = [v for v in self._versions if v.decision and v.decision.kind == "accept" and v.trials and v.trials[-1].verdict.correct and v.trials[-1].verdict.time_s]
+        """The fastest correct version that was accepted and whose time can be true."""
+        timed = [v for v in self._versions if v.decision and v.decision.kind == "accept" and v.trials and v.trials[-1].verdict.correct and v.trials[-1].verdict.time_s and not v.trials[-1].verdict.refused]
         timed = [v for v in timed if v.trials[-1].verdict.time_provenance == "measured"] or timed  # never a modelled time against a measured one
         return min(timed, key=lambda v: v.trials[-1].verdict.time_s or 0.0, default=self.baseline)
 

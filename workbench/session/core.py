@@ -106,6 +106,9 @@ class Session(Working):
         verdict = chosen.trials[-1].verdict
         if not verdict.correct and not force:
             raise UserError(f"v{chosen.number} is not correct ({verdict.failure.message if verdict.failure else 'failed'}); reject it, edit it, or accept with force")
+        if verdict.refused and not (force and by == "person"):
+            what = "look at what it leaves out, and reject it; accept it with force only if you know why" if by == "person" else f"{by} may not accept it"
+            raise UserError(f"v{chosen.number} is refused as suspect: {verdict.refused}; {what}")
         return self._decide(chosen, "accept", None, reason=reason, by=by, hunks=tuple(picked) if picked is not None else None)
 
     def _merge(self, chosen: Version, picked: list[int]) -> Version:

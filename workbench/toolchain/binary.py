@@ -90,11 +90,11 @@ def nvdisasm() -> Path:
 
 
 def sass_text(cubin: bytes) -> str:
-    """The cubin disassembled."""
+    """The cubin disassembled, with the source line before the instructions that it stands for."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        done = subprocess.run([nvdisasm(), "-c", "-hex", file.name] if False else [nvdisasm(), "-c", file.name], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([nvdisasm(), "-c", "-gi", file.name], capture_output=True, text=True, timeout=60)
     if done.returncode:
         raise Unavailable(f"nvdisasm failed: {done.stderr.strip().splitlines()[-1] if done.stderr else done.returncode}")
     return done.stdout

@@ -14,7 +14,7 @@ from workbench import problems
 from workbench.errors import UserError
 from workbench.records import Scalar
 from workbench.session import Session
-from workbench.views import conversation, plots, tables
+from workbench.views import conversation, plots, profiling, tables
 from workbench.views import diff as diff_view
 from workbench.views.shown import Shown
 
@@ -70,6 +70,7 @@ def problem_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=["train", "eval"], default="train", help="KernelBench runs in train mode")
     parser.add_argument("--executor", choices=["auto", "emulator", "gpu", "replay"], default="auto", help="where candidates run; replay answers from recorded measurements")
     parser.add_argument("--arch", choices=ARCHES, default="", help="what the kernel is compiled for")
+    parser.add_argument("--l2", choices=["cold", "warm"], default=None, help="what timed calls on a GPU find in L2: nothing of theirs (the default), or what the same call left there")
     parser.add_argument("--device", default=None, help="whose rates and limits are used for the bound: A100, H100, H200, B200, RTX4090")
 
 
@@ -90,9 +91,16 @@ def load_problem(arguments: argparse.Namespace, cell: str | None) -> Any:
     return problems.load(arguments.spec, **options)
 
 
+def choose_l2(session: Any, arguments: argparse.Namespace) -> None:
+    """Cold or warm, where the person said which."""
+    if arguments.l2 is not None:
+        session.cold_l2 = arguments.l2 == "cold"
+
+
 def _problem(arguments: Any, cell: str | None, state: Any) -> Any:
     problem = load_problem(arguments, cell)
     session = Session.create(problem, executor=arguments.executor, arch=arguments.arch, device=arguments.device, name=arguments.session)
+    choose_l2(session, arguments)
     state.use(session)
     return tables.status(session)
 
@@ -110,13 +118,14 @@ def _edit(arguments: Any, cell: str | None, state: Any) -> Any:
 
 
 def _test(arguments: Any, cell: str | None, state: Any) -> Any:
+    choose_l2(state.session, arguments)
     state.session.test(arguments.version)
     return tables.verdict(state.session.version(arguments.version))
 
 
 def _profile(arguments: Any, cell: str | None, state: Any) -> Any:
     version = state.session.version(arguments.version)
-    return plots.profile(version, state.session.profile(version.number))
+    return profiling.shown(version, state.session.profile(version.number, arguments.by, sections=arguments.sections), arguments.plot)
 
 
 def _diff(arguments: Any, cell: str | None, state: Any) -> Any:
@@ -226,10 +235,14 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         p.add_argument("--from", dest="start", default=None, help="branch from this version instead of the baseline")
         p.add_argument("words", nargs="*", help="your words for the next step")
 
+    def test(p: Parser) -> None:
+        _version(p)
+        p.add_argument("--l2", choices=["cold", "warm"], default=None, help="what timed calls on a GPU find in L2, from now on in this session")
+
     def accept(p: Parser) -> None:
         _version(p, "pending")
         p.add_argument("--hunks", type=indices, help="only these changes to the parent: 1,3 or 2-4; they become a new version, which is tested first")
-        p.add_argument("--force", action="store_true", help="even though it is not correct")
+        p.add_argument("--force", action="store_true", help="even though it is not correct, or faster than the device can be")
         p.add_argument("--reason", nargs="*", default=[], help="why")
 
     def run(p: Parser) -> None:
@@ -246,6 +259,10 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
 
     def panel(p: Parser) -> None:
         p.add_argument("--by", default="planner", help="who writes when you press Generate, Refine or Run: planner, llm, ...")
+
+    def profile(p: Parser) -> None:
+        _version(p)
+        profiling.profile_arguments(p)
 
     def words(p: Parser) -> None:
         p.add_argument("words", nargs="*")
@@ -266,8 +283,8 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         "problem": ("open a session on a problem", problem, _problem), "generate": ("write and test the next version", generate, _generate),
         "refine": ("one more change to the baseline, with your words", generate, _generate),
         "edit": ("your own version: the cell is the whole file", title, _edit),
-        "show": ("the source of a version", _version, _show), "test": ("compile, run and check a version again", _version, _test),
-        "profile": ("counters on each source line", _version, _profile), "diff": ("two versions side by side, or one with its parent", diff, _diff),
+        "show": ("the source of a version", _version, _show), "test": ("compile, run and check a version again", test, _test),
+        "profile": ("counters, stalls, timeline or energy: on each source line and as plots", profile, _profile), "diff": ("two versions side by side, or one with its parent", diff, _diff),
         "accept": ("make a version, or some hunks of it, the baseline", accept, _accept), "reject": ("say no, and why: reject [v2] reads A twice", words, _reject),
         "undo": ("take the last decision back", nothing, _undo), "run": ("several steps; accepts what is correct and faster", run, _run),
         "landscape": ("what was recorded on a GPU for every configuration of this problem, as a heat map over two settings", landscape, _landscape),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workbench.proposers.ladders import pointwise, products, rows
+from workbench.proposers.ladders import attention, pointwise, pools, products, rows, scans
 from workbench.proposers.ladders.base import Context, Rung, put
 
 __all__ = ["Context", "Rung", "ladder", "put"]
 
 LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
-    "elementwise": pointwise.elementwise, "gemm": products.gemm,
+    "elementwise": pointwise.elementwise, "gemm": products.gemm, "attention": attention.attention, "scan": scans.scan, "pool": pools.pool,
+    **dict.fromkeys(("rowwise", "batchnorm", "groupnorm", "instancenorm"), rows.rows),
     **dict.fromkeys(("softmax", "layernorm", "rmsnorm", "reduce", "matvec", "crossentropy"), rows.rows),
 }  # fmt: skip
 

@@ -28,6 +28,7 @@ class Computation:
     before: tuple[Stage, ...] = ()  # stages of a pipeline that come first, and what the main one's result is called for those that come after
     result: str | None = None
     after: tuple[Stage, ...] = ()
+    unfused: Computation | None = None  # the same with stages of their own for what `epilogues` closes with, for kernels that cannot fuse it
 
 
 class Unrecognised(Exception):
