@@ -26,11 +26,12 @@ from landscape_plan import ARCH, Mapped, Task
 
 from workbench.analysis import correctness
 from workbench.dsl import parse
-from workbench.dsl.hopper import plan_of
+from workbench.dsl.hopper_plan import plan_of
 from workbench.dsl.ir import setting
 from workbench.emulator.hook import recording
 from workbench.emulator.program import emulated
-from workbench.executors import cuda
+from workbench.executors import referee
+from workbench.executors.clock import Stopwatch
 from workbench.landscapes.table import timed
 from workbench.problems import loading
 from workbench.records import Case, TensorSpec
@@ -245,7 +246,11 @@ class Worker:
         count = SAMPLES if time.perf_counter() - start < SLOW_S else SAMPLES_SLOW
         samples: list[float] = []
         if not self.dry:
-            samples, _ = cuda.time_calls(lambda inputs: model(*inputs), lambda number: data.inputs, count, keep)
+            watch = Stopwatch(lambda inputs: model(*inputs), lambda seed: data.inputs, cold=True)
+            watch.warm_up([0, 1])
+            for number in range(count):
+                samples.append(watch.timed(number)["s"])
+                keep(number, watch.outputs[0])
         got = last.pop()
         self._check(plan, got, data.expected, fields)
         spoil(got)
@@ -273,7 +278,7 @@ class Worker:
     def _compare(self, value: torch.Tensor, wanted: torch.Tensor, dtype: str, precision: str, length: int) -> dict[str, Any]:
         if self.dry:
             return correctness.compare(value.cpu().to(wanted.dtype).numpy(), wanted.cpu().double().numpy() if wanted.is_floating_point() else wanted.cpu().numpy(), dtype=dtype, precision=precision, length=length)
-        return cuda.compare_on_device(value, wanted, dtype, precision, length)
+        return referee.compare_on_device(value, wanted, dtype, precision, length)
 
     def _built(self, program: str) -> dict[str, Any]:
         builds = [build for item in self.modules for build in describe_module(item.ptx, item.cubin, ARCH)]
