@@ -98,6 +98,12 @@ def test_each_disturbance_is_named(samples: list[float], probes: list[float], se
     assert len(found) == 1 and said in found[0]
 
 
+def test_a_load_that_was_there_all_the_time_is_noticed() -> None:
+    assert steadiness.doubts([1.0] * 40, 5, [1e-4] * 9, QUIET, quiet_s=0.99e-4) == ()
+    (doubt,) = steadiness.doubts([1.0] * 40, 5, [2e-4] * 9, QUIET, quiet_s=1e-4)
+    assert "200 us between the rounds, 100 us at best" in doubt
+
+
 def test_our_own_earlier_run_is_no_neighbour() -> None:
     assert not steadiness.doubts([1.0] * 40, 5, [], (Surroundings(at_s=0.0, utilisation=0.7),), busy_before=False)
 
