@@ -189,14 +189,24 @@ class Run:
         self.surroundings = self.surroundings[:1]  # that of before
         for number in range(rounds):
             self._look(probes)
-            for player in players if number % 2 == 0 else reversed(players):
-                why = self._turn(case, model_seed, player, method, size, {n for r, n in kept if r == number} if player.name == "candidate" else set(), number)
-                if why:
+            for player in list(players if number % 2 == 0 else reversed(players)):
+                try:
+                    why = self._turn(case, model_seed, player, method, size, {n for r, n in kept if r == number} if player.name == "candidate" else set(), number)
+                except Ended as ended:
+                    if player.name != "parent":
+                        raise
+                    self._lost(str(ended))
+                    players.remove(player)
+                    continue
+                if why and player.name == "eager" and method == "events":
+                    self.result.notes.append(f"torch eager could not be timed: {why}")
+                    players.remove(player)
+                elif why:
                     return f"{player.name}: {why}" if player.name != "candidate" else why
         self._look(probes)
         self.probes = probes
         for player in players:
-            player.line.tell({"do": "drop"})
+            player.line.post({"do": "drop"})
         return ""
 
     def _look(self, probes: list[float]) -> None:
