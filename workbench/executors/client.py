@@ -118,10 +118,11 @@ class Server:
         if waiting is None:
             return
         try:
-            self._kill(number, waiting)
+            if waiting.empty():
+                self._kill(number, waiting)
         finally:
             with self.lock:
-                self.replies.pop(number, None)
+                self.replies.pop(number, None)  # only now, or its end would not be heard
 
     def _kill(self, number: int, waiting: queue.Queue[dict[str, Any]]) -> None:
         with contextlib.suppress(WorkerLost, queue.Empty):
