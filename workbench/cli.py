@@ -80,7 +80,18 @@ def _run_by(session: Any, arguments: argparse.Namespace) -> None:
         session.run_chain("llm", **{"depth": str(arguments.steps), **options})
         say(f"spent: {session.client().budget.said()}")
         return
+    if arguments.until is not None:
+        _until(session, arguments)
+        return
     _loop(session, arguments.steps, arguments.by)
+
+
+def _until(session: Any, arguments: argparse.Namespace) -> None:
+    """The loop with a rule to stop, each version printed as it is judged."""
+    from workbench.views import tables
+
+    session.subscribe(lambda event: say(str(tables.verdict(session.version(event.version)))) if event.kind == "decided" and event.version else None)
+    session.run_until(arguments.until, arguments.by, epsilon=arguments.epsilon, patience=arguments.patience)
 
 
 def _loop(session: Any, steps: int, by: str, *, show_diff: bool = False) -> None:
@@ -321,6 +332,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="of the chain: depth, repair_rounds, regenerate, timeouts, profile, accept, continue_from")
     model_arguments(one.add_argument_group("language model"))
     one.add_argument("--steps", type=_steps, default=3, help="refinements after the first version (default 3)")
+    one.add_argument("--until", metavar="sol|N", help="sol: until the best version beats torch and is near the bound, or nothing helps any more; N: that many refinements")
+    one.add_argument("--epsilon", type=float, help="with --until sol: how far above the bound is near enough (default 0.25)")
+    one.add_argument("--patience", type=int, help="with --until sol: attempts in a row without a gain (default 4)")
     one.add_argument("--resume", metavar="SESSION", help="go on with a stored session")
     problem_arguments(one)
     one = add("test", test, "one verdict; exit status 0 only if correct", "cutegen test softmax best.py")

@@ -102,6 +102,15 @@ def _generate(arguments: Any, cell: str | None, state: Any) -> Any:
     return tables.verdict(version) if version else Shown(state.last_note or "no further idea")
 
 
+def _refine(arguments: Any, cell: str | None, state: Any) -> Any:
+    if arguments.until is None:
+        return _generate(arguments, cell, state)
+    if arguments.words or arguments.start:
+        raise UserError("--until goes on by itself; leave words and --from out")
+    state.session.run_until(arguments.until, arguments.by, epsilon=arguments.epsilon, patience=arguments.patience)
+    return Shown(f"{tables.history(state.session)}\n{state.last_note or ''}".rstrip())
+
+
 def _edit(arguments: Any, cell: str | None, state: Any) -> Any:
     if not cell or not cell.strip():
         raise UserError("write the whole kernel file in the cell below %%cutegen edit (start from %cutegen show)")
@@ -216,6 +225,12 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         p.add_argument("--from", dest="start", default=None, help="branch from this version instead of the baseline")
         p.add_argument("words", nargs="*", help="your words for the next step")
 
+    def refine(p: Parser) -> None:
+        p.add_argument("--until", metavar="sol|N", default=None, help="sol: until the best version beats torch and is near the bound, or nothing helps any more; N: that many refinements")
+        p.add_argument("--epsilon", type=float, default=None, help="with --until sol: how far above the bound is near enough (default 0.25)")
+        p.add_argument("--patience", type=int, default=None, help="with --until sol: attempts in a row without a gain (default 4)")
+        generate(p)
+
     def accept(p: Parser) -> None:
         _version(p, "pending")
         p.add_argument("--hunks", type=indices, help="only these changes to the parent: 1,3 or 2-4; they become a new version, which is tested first")
@@ -249,7 +264,7 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
     nothing: Callable[[Parser], None] = lambda p: None  # noqa: E731
     return conversation.fill({
         "problem": ("open a session on a problem", problem, _problem), "generate": ("write and test the next version", generate, _generate),
-        "refine": ("one more change to the baseline, with your words", generate, _generate),
+        "refine": ("one more change to the baseline, with your words; or several, --until sol", refine, _refine),
         "edit": ("your own version: the cell is the whole file", title, _edit),
         "show": ("the source of a version", _version, _show), "test": ("compile, run and check a version again", _version, _test),
         "profile": ("counters on each source line", _version, _profile), "diff": ("two versions side by side, or one with its parent", diff, _diff),
