@@ -1,4 +1,4 @@
-"""The command line: demo, lab, run, test, emulate, diff, export, history, doctor. Exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped."""
+"""The command line: demo, lab, run, test, emulate, diff, export, history, explain, format, doctor. Exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped."""
 
 from __future__ import annotations
 
@@ -266,6 +266,25 @@ def _tutorials() -> Path:
     return inside if inside.is_dir() else Path(__file__).parent.parent / "notebooks"
 
 
+def explain(arguments: argparse.Namespace) -> int:
+    """A program of the language in words."""
+    from workbench.views.explained import explained
+
+    size = tuple(int(part) for part in arguments.size.split(",")) if arguments.size else None
+    text = str(explained(arguments.program, device=arguments.device, size=size, compiled=arguments.compile))
+    print(json.dumps({"text": text}) if _json else text)
+    return OK
+
+
+def format_text(arguments: argparse.Namespace) -> int:
+    """The canonical text of a program."""
+    from workbench.views.explained import formatted
+
+    text = formatted(arguments.program)
+    print(json.dumps({"program": text}) if _json else text)
+    return OK
+
+
 def doctor(arguments: argparse.Namespace) -> int:
     """What is available here; why not, and how to get it."""
     import shutil
@@ -359,6 +378,13 @@ def _parser() -> argparse.ArgumentParser:
         if name == "export":
             one.add_argument("path")
             one.add_argument("--version", default="best")
+    one = add("explain", explain, "what each setting of a muCUTLASS program means and costs", 'cutegen explain "gemm(a, b) .arch(sm_90a) .mma(bf16) .schedule(cooperative)" --size 4096,4096,4096')
+    one.add_argument("program", help="the program's text")
+    one.add_argument("--device", default="H200", help="whose limits are used (default H200)")
+    one.add_argument("--size", metavar="M,N,K", help="of a product: how many tiles and waves there are")
+    one.add_argument("--compile", action="store_true", help="compile it too, for registers and spills")
+    one = add("format", format_text, "the canonical text of a muCUTLASS program", 'cutegen format "gemm(a,b).tile(64,64,16)"')
+    one.add_argument("program", help="the program's text")
     add("doctor", doctor, "what is available here, why not, and how to get it", "cutegen doctor")
     return parser
 

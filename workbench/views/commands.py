@@ -186,6 +186,16 @@ def _open(arguments: Any, cell: str | None, state: Any) -> Any:
     return tables.status(state.session)
 
 
+def _explain(arguments: Any, cell: str | None, state: Any) -> Any:
+    from workbench.views.explained import explained
+
+    words = " ".join(arguments.words)
+    text = words or state.session.version("latest").proposal.candidate.program
+    if not text:
+        raise UserError("this version was not written in muCUTLASS; give a program: %cutegen explain softmax(x) .threads_per_row(32)")
+    return explained(text, device=state.session.device if not words else "H200", compiled=arguments.compile)
+
+
 def _pin(arguments: Any, cell: str | None, state: Any) -> Any:
     pins = state.session.pin(" ".join(arguments.words)) if arguments.words else state.session.constraints
     return Shown("pinned: " + ("; ".join(pins) or "nothing"))
@@ -255,6 +265,10 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
     def words(p: Parser) -> None:
         p.add_argument("words", nargs="*")
 
+    def explain(p: Parser) -> None:
+        p.add_argument("words", nargs="*", help="a muCUTLASS program (default: the latest version's)")
+        p.add_argument("--compile", action="store_true", help="compile it too, for registers and spills")
+
     def title(p: Parser) -> None:
         p.add_argument("title", nargs="*")
 
@@ -273,6 +287,7 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         "roofline": ("the trajectory of the versions", nothing, lambda a, c, s: plots.roofline(s.session)), "history": ("the version tree", nothing, lambda a, c, s: tables.history(s.session)),
         "compare": ("a pandas table of all versions", nothing, lambda a, c, s: tables.frame(s.session)), "status": ("where the session stands", nothing, lambda a, c, s: tables.status(s.session)),
         "panel": ("everything in one widget", panel, _panel), "export": ("write a version as a file that KernelBench loads", export, _export),
+        "explain": ("what each setting of a muCUTLASS program means and costs", explain, _explain),
         "pin": ("words that hold for every proposal", words, _pin), "open": ("open a stored session", named, _open),
         "sessions": ("the stored sessions", nothing, lambda a, c, s: Shown("\n".join(Session.names()) or "no sessions yet")),
         "unpin": ("remove pinned words", words, _unpin),
