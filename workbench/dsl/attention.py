@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from workbench.dsl import attention_hopper, attention_mma, attention_stages, attention_text, gemm_checks
 from workbench.dsl.gemm import MMA_OPERATIONS
 from workbench.dsl.ir import Binding, Rejection, Stage, setting

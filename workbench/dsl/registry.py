@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workbench.dsl import attention, elementwise, gemm, pool, rows, scan
+from workbench.dsl import attention, elementwise, gather, gemm, pool, rows, scan
 from workbench.dsl.operation import Operation
 
-MODULES = (elementwise, rows, gemm, attention, scan, pool)
+MODULES = (elementwise, rows, gemm, attention, scan, pool, gather)
 OPERATIONS: dict[str, Operation] = {operation.name: operation for module in MODULES for operation in module.OPERATIONS}

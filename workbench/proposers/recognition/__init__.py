@@ -5,13 +5,13 @@ A matcher takes the facts, the operations by the name of their result, and the n
 
 from __future__ import annotations
 
-from workbench.proposers.recognition import attention, pointwise, pools, products, rows, scans
+from workbench.proposers.recognition import attention, gathers, pointwise, pools, products, rows, scans
 from workbench.proposers.recognition.graph import Computation, Unrecognised, short
 from workbench.records import Facts
 
 __all__ = ["Computation", "Unrecognised", "recognise"]
 
-MATCHERS = (attention.attention, scans.scan, pools.pool, rows.crossentropy, rows.softmax, rows.layernorm, rows.rmsnorm, rows.reduce, products.gemm, pointwise.elementwise)
+MATCHERS = (attention.attention, scans.scan, pools.pool, gathers.gather, rows.crossentropy, rows.softmax, rows.layernorm, rows.rmsnorm, rows.reduce, products.gemm, pointwise.elementwise)
 
 
 def recognise(facts: Facts) -> Computation:

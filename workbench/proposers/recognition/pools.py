@@ -51,7 +51,7 @@ def _windows(facts: Facts, by_name: dict[str, Operation], output: str) -> Comput
     values = dict(arguments) | given
     window = _list(op.operands[1])
     window = window * rank if len(window) == 1 else window
-    lists = {name: _list(values[name]) or window for name in ("stride", "padding", "dilation") if name in values}
+    lists: dict[str, tuple[int, ...]] = {name: _list(values[name]) or window for name in ("stride", "padding", "dilation") if name in values}
     lists = {"window": window, **{name: item * rank if len(item) == 1 else item for name, item in lists.items()}}
     if any(len(item) != rank for item in lists.values()):
         return None
