@@ -115,7 +115,7 @@ def _rows(found: Lay, wide: int) -> list[Choice]:
     if found.walks > 1 and not found.segments:
         made += _kept(found, vector)
     parts = in_parts(found)
-    if found.segments or found.rows < 4 * SMS and found.columns >= 1 << 14 or found.columns * found.tensors > 1 << 19:
+    if found.segments or (found.rows < 4 * SMS and found.columns >= 1 << 14) or found.columns * found.tensors > 1 << 19:
         made += [((put("threads_per_row", 256), vector, put("unroll", unroll), put("parts", parts * more)), f"{parts * more} CTAs per row", "long rows in parts, so that the whole device reads") for unroll, more in ((4, 1), (2, 2), (4, 2))]
     if found.segments:
         return made
