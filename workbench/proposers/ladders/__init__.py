@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workbench.proposers.ladders import pointwise, products, rows
+from workbench.proposers.ladders import convolutions, pointwise, products, rows
 from workbench.proposers.ladders.base import Context, Rung, put
 
 __all__ = ["Context", "Rung", "ladder", "put"]
 
 LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
-    "elementwise": pointwise.elementwise, "gemm": products.gemm,
+    "elementwise": pointwise.elementwise, "gemm": products.gemm, "convolution": convolutions.convolutions,
     **dict.fromkeys(("softmax", "layernorm", "rmsnorm", "reduce", "matvec", "crossentropy"), rows.rows),
 }  # fmt: skip
 

@@ -5,13 +5,13 @@ A matcher takes the facts, the operations by the name of their result, and the n
 
 from __future__ import annotations
 
-from workbench.proposers.recognition import pointwise, products, rows
+from workbench.proposers.recognition import convolutions, pointwise, products, rows
 from workbench.proposers.recognition.graph import Computation, Unrecognised, short
 from workbench.records import Facts
 
 __all__ = ["Computation", "Unrecognised", "recognise"]
 
-MATCHERS = (rows.crossentropy, rows.softmax, rows.layernorm, rows.rmsnorm, rows.reduce, products.gemm, pointwise.elementwise)
+MATCHERS = (rows.crossentropy, rows.softmax, rows.layernorm, rows.rmsnorm, rows.reduce, products.gemm, convolutions.convolution, pointwise.elementwise)
 
 
 def recognise(facts: Facts) -> Computation:
