@@ -58,6 +58,8 @@ def _call(tree: Any) -> Call:
 def _value(tree: Any) -> object:
     if tree.data == "call":
         return _call(tree)
+    if tree.data == "several":
+        return tuple(_value(child) for child in tree.children)
     text = str(tree.children[0])
     if tree.data == "name":
         return text
@@ -83,4 +85,4 @@ def _format(value: object) -> str:
     if isinstance(value, Call):
         inside = [*map(_format, value.positional), *(f"{key}={_format(item)}" for key, item in value.named)]
         return f"{value.name}({', '.join(inside)})"
-    return str(value)
+    return f"({', '.join(map(_format, value))})" if isinstance(value, tuple) else str(value)
