@@ -98,6 +98,12 @@ def test_each_disturbance_is_named(samples: list[float], probes: list[float], se
     assert len(found) == 1 and said in found[0]
 
 
+def test_a_load_that_was_there_all_the_time_is_noticed() -> None:
+    assert steadiness.doubts([1.0] * 40, 5, [1e-4] * 9, QUIET, quiet_s=0.99e-4) == ()
+    (doubt,) = steadiness.doubts([1.0] * 40, 5, [2e-4] * 9, QUIET, quiet_s=1e-4)
+    assert "200 us between the rounds, 100 us at best" in doubt
+
+
 def test_our_own_earlier_run_is_no_neighbour() -> None:
     assert not steadiness.doubts([1.0] * 40, 5, [], (Surroundings(at_s=0.0, utilisation=0.7),), busy_before=False)
 
@@ -163,3 +169,29 @@ def test_the_recordings_are_read() -> None:
 
     names = sorted((Path(workbench.__file__).parent / "recordings").glob("*.json"))
     assert names and all(recording.load(str(path)).problem.name for path in names)
+
+
+def test_cold_or_warm_is_the_sessions_choice_and_is_kept(tmp_path: Path) -> None:
+    from workbench.session import Session
+    from workbench.views.commands import choose_l2, parser_of
+
+    facts = dataclasses.replace(JOB.facts, problem_hash=content_hash(PROBLEM))
+    with Session.create(PROBLEM, root=tmp_path, name="s", executor="emulator", facts=facts) as session:
+        choose_l2(session, parser_of("test").parse_args([]))
+        assert session.cold_l2  # nothing said: cold
+        choose_l2(session, parser_of("test").parse_args(["--l2", "warm"]))
+    with Session.open("s", root=tmp_path) as session:
+        assert not session.cold_l2
+        choose_l2(session, parser_of("problem").parse_args(["relu", "--l2", "cold"]))
+        assert session.cold_l2
+
+
+def test_a_measured_verdict_says_how_and_what_it_leaves_out() -> None:
+    from workbench.records import Proposal, Version
+    from workbench.views import tables
+
+    new = outcome(1e-3, (Ratio(against="eager", ratio=1.5, low=1.49, high=1.51),), launch_overhead_s=12e-6, surroundings=(Surroundings(at_s=0.0, sm_clock_mhz=1980, power_w=300.0, temperature_c=40),), doubts=("it was loud",), notes=("timed with events, not a graph: it allocates",))
+    version = Version(number=1, parent=None, proposal=Proposal(candidate=Candidate(source=""), title="t", reason="", by="human"), source_hash="", path="", trials=(Trial(outcome=new, verdict=judge(JOB, new, None), at=""),))
+    text = str(tables.verdict(version))
+    for said in ("1.50x torch eager (measured; 1.490 to 1.510)", "events, cold L2, 40 samples in 8 rounds", "the host 12 µs; no part of the time", "1980 MHz", "disturbed: it was loud", "note: timed with events"):
+        assert said in text, text

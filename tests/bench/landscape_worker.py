@@ -26,7 +26,7 @@ from landscape_plan import ARCH, Mapped, Task
 
 from workbench.analysis import correctness
 from workbench.dsl import parse
-from workbench.dsl.hopper import plan_of
+from workbench.dsl.hopper_plan import plan_of
 from workbench.dsl.ir import setting
 from workbench.emulator.hook import recording
 from workbench.emulator.program import emulated
@@ -247,10 +247,10 @@ class Worker:
         samples: list[float] = []
         if not self.dry:
             watch = Stopwatch(lambda inputs: model(*inputs), lambda number: data.inputs, cold=True)
-            for number in range(WARM_UP + count):
+            watch.warm_up(list(range(WARM_UP)))
+            for number in range(count):
                 samples.append(watch.timed(number)["s"])
                 keep(watch.outputs[0])
-            samples = samples[WARM_UP:]
             watch.drop()
         got = last.pop()
         self._check(plan, got, data.expected, fields)

@@ -34,8 +34,8 @@ def job() -> Job:
 class Play:
     """A device that is not there: each role sleeps in no time and says what it took. `log` has every order in the order in which they came."""
 
-    def __init__(self, root: Path, seconds: dict[str, Callable[[int], float]], *, captured: bool = False, wrong_at: int = -1, lost: str = "") -> None:
-        self.root, self.seconds, self.captured, self.wrong_at, self.lost = root, seconds, captured, wrong_at, lost
+    def __init__(self, root: Path, seconds: dict[str, Callable[[int], float]], *, captured: bool = False, wrong_at: int = -1, lost: str = "", lost_at: str = "trial", full: bool = False) -> None:
+        self.root, self.seconds, self.captured, self.wrong_at, self.lost, self.lost_at, self.full = root, seconds, captured, wrong_at, lost, lost_at, full
         self.log: list[tuple[str, dict[str, Any]]] = []
         self.lines: dict[str, FileLine] = {}
         self.taken: dict[str, int] = dict.fromkeys(seconds, 0)
@@ -51,7 +51,7 @@ class Play:
     def work(self, role: str, folder: Path) -> None:
         for order, answer in orders(folder, 5.0):
             self.log.append((role, dict(order)))
-            if self.lost == role:
+            if self.lost == role and order["do"] == self.lost_at:
                 return
             answer(self.said(role, order))
             if order["do"] == "end":
@@ -65,6 +65,8 @@ class Play:
             return {"why": "it allocates" if order["method"] == "graph" and not graph else "", "calls": 8 if graph else 1, "sets": 8 if graph else 0}
         if order["do"] == "sample":
             return self.sample(role)
+        if order["do"] == "samples" and self.full:
+            return {"error": "out of memory"}
         if order["do"] == "samples":
             return {"taken": [self.sample(role) for _ in order["seeds"]]}
         if order["do"] == "probe":
@@ -161,11 +163,18 @@ def test_a_wrong_output_ends_the_run(job: Job, tmp_path: Path, at: int, expected
     assert [order["do"] for role, order in play.log if role == "candidate"][-2:] == [expected, "hand"]
 
 
-def test_a_parent_that_fails_now_is_left_out_and_named(job: Job, tmp_path: Path) -> None:
-    play = Play(tmp_path, {"candidate": noisy(1, 1e-3), "eager": noisy(2, 2e-3), "parent": noisy(3, 1e-3)}, lost="parent")
+@pytest.mark.parametrize("lost_at", ["trial", "warm_up", "begin", "sample"])
+def test_a_parent_that_fails_now_is_left_out_and_named(job: Job, tmp_path: Path, lost_at: str) -> None:
+    play = Play(tmp_path, {"candidate": noisy(1, 1e-3), "eager": noisy(2, 2e-3), "parent": noisy(3, 1e-3)}, lost="parent", lost_at=lost_at)
     result = play.run(job).result
     assert [ratio.against for ratio in result.ratios] == ["eager"]
     assert any("parent version was not timed again" in note for note in result.timings["candidate"].notes)
+
+
+def test_where_torch_eager_cannot_be_timed_the_candidate_still_is(job: Job, tmp_path: Path) -> None:
+    result = Play(tmp_path, {"candidate": noisy(1, 1e-3), "eager": noisy(2, 2e-3)}, full=True).run(job).result
+    assert result.ratios == () and len(result.timings["candidate"].samples_s) == 40
+    assert result.timings["candidate"].notes == ("torch eager could not be timed: out of memory",)
 
 
 @pytest.mark.parametrize(("calls", "shape"), [(40, (8, 5)), (20, (8, 3)), (3, (3, 1)), (1, (1, 1))])

@@ -53,8 +53,8 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     ("earlier solutions", "answers of earlier runs are read from disk", "Landlock where the kernel has it: only libraries and its own folder are readable", "prevented"),
     ("lucky garbage", "out-of-bounds reads or failed launches that happen to pass", "on the emulator every access is checked; on a GPU only the result is", "partly"),
     ("fetched or hidden code", "packages installed at run time, obfuscated exec", "no network where namespaces are available; what runs is confined, not read", "partly"),
-    ("kept results", "answers kept across runs on disk or in shared memory", "each run has its own folder and is confined to it where Landlock is available; on a GPU shared memory stays writable", "partly"),
-    ("slowed reference", "the reference is timed in a process that the candidate has changed", "the reference is timed in another process", "prevented"),
+    ("kept results", "answers kept across runs on disk or in shared memory", "each run has its own folder and is confined to it where Landlock is available; compiled kernels are kept for runs of the same source, whose inputs are fresh; on a GPU shared memory stays writable", "partly"),
+    ("slowed reference", "the reference is timed in a process that the candidate has changed", "the reference is timed in a process of its own; what a candidate leaves running on the device meanwhile slows a fixed kernel of ours too, and that is a doubt", "detected"),
 )
 EXPLOITS = tuple(Exploit(name=name, what=what, defence=defence, held=held) for name, what, defence, held in _TABLE)
 

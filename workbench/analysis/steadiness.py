@@ -19,9 +19,12 @@ BUSY = 0.2  # utilisation before we started
 SLOWED = ("thermal", "hardware_slowdown", "power_brake")  # a power cap alone is how a large matmul runs
 
 
-def doubts(samples: Sequence[float], per_round: int, probes: Sequence[float] = (), surroundings: Sequence[Surroundings] = (), *, busy_before: bool = True) -> tuple[str, ...]:
-    """Sentences about what disturbed the run; empty when nothing did. `busy_before`: whether use of the device before the start cannot have been our own."""
-    return (*_neighbours(surroundings, busy_before), *_probed(probes), *_spread(samples, per_round), *_throttled(surroundings))
+def doubts(samples: Sequence[float], per_round: int, probes: Sequence[float] = (), surroundings: Sequence[Surroundings] = (), *, busy_before: bool = True, quiet_s: float | None = None) -> tuple[str, ...]:
+    """Sentences about what disturbed the run; empty when nothing did.
+
+    `busy_before`: whether use of the device before the start cannot have been our own. `quiet_s`: the fastest that the probe was ever seen.
+    """
+    return (*_neighbours(surroundings, busy_before), *_probed(probes, quiet_s), *_spread(samples, per_round), *_throttled(surroundings))
 
 
 def _neighbours(surroundings: Sequence[Surroundings], busy_before: bool) -> list[str]:
@@ -35,11 +38,13 @@ def _neighbours(surroundings: Sequence[Surroundings], busy_before: bool) -> list
     return found
 
 
-def _probed(probes: Sequence[float]) -> list[str]:
+def _probed(probes: Sequence[float], quiet_s: float | None) -> list[str]:
     if len(probes) < 3 or min(probes) <= 0:
         return []
     middle = float(np.median(np.asarray(probes)))
     spread = (max(probes) - min(probes)) / middle
+    if quiet_s and middle > (1 + 2 * PROBE_SPREAD) * quiet_s:
+        return [f"a fixed kernel took {middle * 1e6:.0f} us between the rounds, {quiet_s * 1e6:.0f} us at best: something else uses the GPU, the candidate's own leftovers perhaps, or its clocks are low"]
     if spread <= PROBE_SPREAD:
         return []
     return [f"a fixed kernel took between {min(probes) * 1e6:.0f} and {max(probes) * 1e6:.0f} us from round to round ({spread:.0%}): something else uses the GPU, or its clocks moved"]

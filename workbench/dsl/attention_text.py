@@ -67,7 +67,7 @@ def store_direct(out, o: cute.Tensor, row, column):
     for half in cutlass.range_constexpr(2):
         part = by_row(out)[half, None]
         if row + half * 8 < o.shape[0]:
-            for e in cutlass.range_constexpr(cute.size(part)):
+            for e in cutlass.range(cute.size(part), unroll_full=True):
                 if column + e // 2 * 8 + e % 2 < o.shape[1]:
                     o[row + half * 8, column + e // 2 * 8 + e % 2] = part[e].to(o.element_type)
 

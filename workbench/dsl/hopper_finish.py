@@ -99,12 +99,14 @@ def _reduced(plan: Plan, chain: Chain) -> dict[str, str]:
 
 
 def _in_cluster(plan: Plan, chain: Chain) -> dict[str, str]:
+    share = plan.tile[0] * plan.tile[1] // plan.splits
     stride, at = ("(1, TILE_M + 4)", "at % TILE_M, at // TILE_M") if plan.swap else ("(TILE_N + 8, 1)", "at // TILE_N, at % TILE_N")
-    text = textwrap.indent("\n".join(epilogue.lines(chain.calls, lambda read: _turned(read) if plan.swap else epilogue.plain(read))), " " * 12)
+    text = textwrap.indent("\n".join(epilogue.lines(chain.calls, lambda read: _turned(read) if plan.swap else epilogue.plain(read))), " " * 16)
     return {
-        "store_constants": "", "kernel_target": "d: cute.Tensor", "kernel_constants": "",
+        "store_constants": f"SHARE, THREADS, EACH = {share}, {plan.threads}, {min(8, -(-share // plan.threads))}  # outputs that one CTA adds up, its threads, how many of them a thread loads at once\n",
+        "kernel_target": "d: cute.Tensor", "kernel_constants": "",
         "shared_target": f"    sums = memory.allocate_tensor(cutlass.Float32, cute.make_layout((TILE_M, TILE_N), stride={stride}), 16)\n    in_m, in_n = 0, 0  # in a cluster, CTAs share a tile, not an operand\n",
-        "extents": "d.shape", "store_setup": "", "fetch_first": "", "store": ADD_UP.format(at=at, epilogue=text).replace("\n\n            d[", "\n            d["),
+        "extents": "d.shape", "store_setup": "", "fetch_first": "", "store": ADD_UP.format(at=at, epilogue=text).replace("\n\n                d[", "\n                d["),
         "launch_target": "d: cute.Tensor, ", "launch_constants": "", "views": "a, b, d", "launch_about": "a (batch, m, k), b (batch, n, k), d (batch, m, n); SPLITS CTAs share a tile.",
         "layout_target": "", "launch_setup": "    m, n, batches = d.shape\n", "launch_arguments": "d, tiled_mma, layout_a, layout_b", "combine": "",
         "walk": "A cluster for each tile:", "ahead": "", "blocks": "in_k, _, cluster", "cluster_k": "SPLITS", "grid": "[SPLITS, 1, works]", "cluster": "[SPLITS, 1, 1]",

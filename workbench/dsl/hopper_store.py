@@ -161,17 +161,24 @@ ADD_UP = """\
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
     tile_m, tile_n, batch = place(cluster, rows, columns)
-    for e in cutlass.range(thread, TILE_M * TILE_N // SPLITS, 128 + 128 * GROUPS, unroll=2):
-        at = in_k * (TILE_M * TILE_N // SPLITS) + e
-        i, j = {at}
-        row, column = tile_m * TILE_M + i, tile_n * TILE_N + j
-        if row < m and column < n:
-            total = cutlass.Float32(0.0)
+    theirs = cute.make_rmem_tensor(cute.make_layout((SPLITS, EACH)), cutlass.Float32)
+    for first in cutlass.range_constexpr(0, SHARE, EACH * THREADS):
+        for e in cutlass.range_constexpr(EACH):
+            at = in_k * SHARE + cutlass.min(first + e * THREADS + thread, SHARE - 1)
+            i, j = {at}
             for peer in cutlass.range_constexpr(SPLITS):
-                theirs = cute.arch.map_dsmem_ptr(sums.iterator + cute.crd2idx((i, j), sums.layout), cutlass.Int32(peer)).toint()
-                total += cute.arch.load(cute.make_ptr(cutlass.Float32, theirs, cute.AddressSpace.smem), cutlass.Float32, ss="cluster")
+                address = cute.arch.map_dsmem_ptr(sums.iterator + cute.crd2idx((i, j), sums.layout), cutlass.Int32(peer)).toint()
+                theirs[peer, e] = cute.arch.load(cute.make_ptr(cutlass.Float32, address, cute.AddressSpace.smem), cutlass.Float32, ss="cluster")
+        for e in cutlass.range_constexpr(EACH):
+            at = in_k * SHARE + first + e * THREADS + thread
+            i, j = {at}
+            row, column = tile_m * TILE_M + i, tile_n * TILE_N + j
+            if first + e * THREADS + thread < SHARE and row < m and column < n:
+                total = cutlass.Float32(0.0)
+                for peer in cutlass.range_constexpr(SPLITS):
+                    total += theirs[peer, e]
 {epilogue}
-            d[row, column, batch] = total.to(d.element_type)
+                d[row, column, batch] = total.to(d.element_type)
     # nobody leaves while another one reads its sums
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()

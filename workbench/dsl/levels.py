@@ -35,8 +35,19 @@ class Plan:
         return is_reduction(self.value) and isinstance(self.value, Call) and self.value.name in ("argmax", "argmin")
 
 
+def multiplied(node: object) -> object:
+    """Division by what is worked out once per row becomes multiplication by its reciprocal: one division per row, not per element."""
+    if not isinstance(node, Call) or node.name == "spread":
+        return node
+    parts = tuple(multiplied(part) for part in node.positional)
+    if node.name == "div" and _per_element(parts[0]) and not _per_element(parts[1]) and _has_reduction(parts[1]):
+        return Call(name="mul", positional=(parts[0], Call(name="reciprocal", positional=(parts[1],))))
+    return Call(name=node.name, positional=parts, named=node.named)
+
+
 def plan(value: object) -> Plan:
     """The walks that an expression takes."""
+    value = multiplied(value)
     depths: dict[Call, int] = {}
     _depth(value, depths)
     numbered = {call: Reduction(call=call, number=number) for number, call in enumerate(depths, 1)}

@@ -33,6 +33,8 @@ def expansion(stage: Stage) -> object:
         return log_softmax(x)
     if operation.name == "layernorm":
         return normalised(x, eps, affine)
+    if operation.name == "matvec":
+        return call("sum", call("mul", x, call("spread", "vector")))
     if operation.name == "rmsnorm":
         scaled = call("mul", x, call("rsqrt", call("add", call("mean", call("mul", x, x)), eps)))
         return call("mul", scaled, call("spread", "weight")) if affine else scaled

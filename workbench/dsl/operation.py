@@ -16,6 +16,16 @@ COMBINERS = ("add", "sub", "mul", "div", "max", "min")  # epilogues that take a 
 WARPS = (32, 64, 128, 256, 512, 1024)
 
 
+# what a setting means, for `explain`; {values} is what stands in its parentheses
+OPERAND_HELP = {
+    "arch": "compiled for {values}", "threads": "{values} threads in a CTA", "threads_per_row": "{values} threads share a row", "vector": "{values} neighbouring elements in one access, where rows and addresses allow it",
+    "kept": "each row is kept in registers, so it is read once", "passes": "the row is walked over {values} times", "split": "{values} warps share the rows of a column", "mma": "tensor cores multiply {values} and add in float32",
+    "thread_tile": "each thread computes {values} outputs", "schedule": "{values}: warpgroups that multiply share a tile (cooperative) or take turns with one each (pingpong), a further one loads",
+    "cluster": "({values}) CTAs along m and n share tiles by multicast", "raster": "neighbouring CTAs walk bands of tiles ({values}), so that what they read stays in L2", "store": "the result is stored by {values}",
+    "swap": "the transposed product: a tile's columns lie along m, for few rows", "launch": "the next kernel's start overlaps with this one's end", "layout": "which operand lies by columns",
+}  # fmt: skip
+
+
 @record
 class Setting:
     """A setting of an operation. A value is what stands in its parentheses: one, a tuple of several, or () for none."""

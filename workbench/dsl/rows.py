@@ -5,6 +5,7 @@ With `.kept()` each thread loads its part of the row into registers once, howeve
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 
 from workbench.dsl import rowwise
@@ -205,6 +206,9 @@ def emit(stage: Stage, binding: Binding) -> Parts:
     """Text of a row kernel; reduce over a middle axis has a kernel of its own."""
     named = dict(stage.operation.named)
     if stage.operation.name in GENERAL and is_new(stage):
+        if stage.operation.name == "matvec":
+            bound = dict(binding.operands)
+            binding = dataclasses.replace(binding, operands=tuple((bound | {"vector": f"{bound.get('vector', 'vector')}.reshape(-1)"}).items()))
         return rowwise.emit_expression(expansion(stage), named.get("axis", "last"), bool(named.get("keepdim", 0)), stage, binding)
     if stage.operation.name == "reduce" and named.get("axis") == "middle":
         return _middle(stage, binding)
@@ -243,8 +247,9 @@ def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: 
     bound = dict(binding.operands)
     x = bound.get("x", "x")
     along = [item for item in ("weight", "bias", "vector") if item in arguments.replace(",", "").split()]
-    names = ", ".join(("x", *along))  # assigned together: an argument of forward may have one of these names
-    values = ", ".join((f"{x}.contiguous()", *(f"{bound.get(item, item)}.detach().reshape(-1)" for item in along)))
+    flat = (*along, *(["target"] if name == "crossentropy" else []))
+    names = ", ".join(("x", *flat))  # assigned together: an argument of forward may have one of these names
+    values = ", ".join((f"{x}.contiguous()", *(f"{bound.get(item, item)}.detach().reshape(-1)" for item in flat)))
     lines = [f"{names} = {values}", "columns = x.shape[-1]", "x2 = x.view(-1, columns)", "rows = x2.shape[0]"]
     lines += ["y = torch.empty_like(x)", "y2 = y.view(-1, columns)"] if whole else []
     if name in ("reduce", "matvec"):
@@ -258,11 +263,11 @@ def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: 
         align = ", assumed_align=16 if width > 1 else None"
     if kept:
         lines += ["turns = -(-columns // (width * THREADS_PER_ROW))  # vectors of the row that each thread keeps"]
-    flat = vector > 1  # vector accesses count in vectors over the flattened rows, so that their alignment is known
+    wide = vector > 1  # vector accesses count in vectors over the flattened rows, so that their alignment is known
     tensors: dict[str, str] = {
-        "x": f"from_dlpack(x2{'.view(-1)' if flat else ''}{align}).mark_layout_dynamic({'' if flat else 'leading_dim=1'})",
-        "y": f"from_dlpack(y2{'.view(-1)' if flat and whole else ''}{align if whole else ''}).mark_layout_dynamic({'leading_dim=1' if whole and not flat else ''})",
-        "target": f"from_dlpack({bound.get('target', 'target')}.detach()).mark_layout_dynamic()",
+        "x": f"from_dlpack(x2{'.view(-1)' if wide else ''}{align}).mark_layout_dynamic({'' if wide else 'leading_dim=1'})",
+        "y": f"from_dlpack(y2{'.view(-1)' if wide and whole else ''}{align if whole else ''}).mark_layout_dynamic({'leading_dim=1' if whole and not wide else ''})",
+        "target": "from_dlpack(target).mark_layout_dynamic()",
         **{item: f"from_dlpack({item}{align}).mark_layout_dynamic()" for item in along},
     }
     passed = [tensors[item.strip()] for item in arguments.split(",")]
@@ -376,7 +381,7 @@ def _middle(stage: Stage, binding: Binding) -> Parts:
     return Parts(kernels=text, forward=textwrap.dedent(forward).strip())
 
 
-GENERAL = ("softmax", "log_softmax", "layernorm", "rmsnorm", "reduce")  # what rowwise writes too, as an expression
+GENERAL = ("softmax", "log_softmax", "layernorm", "rmsnorm", "reduce", "matvec")  # what rowwise writes too, as an expression
 PASSES = Setting(name="passes", values=(2, 3), reason="softmax reads its row two times (online) or three times")
 ROW = (ARCH, THREADS_PER_ROW, VECTOR)
 MORE = (UNROLL, rowwise.CLUSTER, rowwise.PARTS, rowwise.SPLIT)
@@ -415,5 +420,5 @@ OPERATIONS = (
     Operation(name="rmsnorm", about="rmsnorm(x, eps=1e-05, axis, affine=0|1); operand weight", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, roles=("x",), implied=lambda stage: _affine(stage, "weight")),
     Operation(name="reduce", about=f"reduce(x or an expression, op={'|'.join(REDUCTIONS)}, axis as softmax, keepdim=0|1)", settings=(*ROW, THREADS, KEPT, *MORE), emit=emit, check=check, roles=("x",)),
     Operation(name="crossentropy", about="crossentropy(x, target): mean loss of logits x (rows, classes) and class numbers", settings=(*ROW, KEPT), emit=emit, check=check, roles=("x", "target")),
-    Operation(name="matvec", about="matvec(x, vector): x (rows, columns) times vector (columns)", settings=ROW, emit=emit, check=check, roles=("x", "vector")),
+    Operation(name="matvec", about="matvec(x, vector): x (rows, columns) times vector (columns)", settings=(*ROW, *MORE[:-1]), emit=emit, check=check, roles=("x", "vector")),
 )

@@ -58,6 +58,8 @@ def _call(tree: Any) -> Call:
 def _value(tree: Any) -> object:
     if tree.data == "call":
         return _call(tree)
+    if tree.data == "several":
+        return tuple(_value(child) for child in tree.children)
     text = str(tree.children[0])
     if tree.data == "name":
         return text
@@ -69,6 +71,11 @@ def format_program(program: Program) -> str:
     return " |> ".join(_format_stage(stage) for stage in program.stages)
 
 
+def format_call(call: Call) -> str:
+    """The canonical text of a call."""
+    return _format(call)
+
+
 def _format_stage(stage: Stage) -> str:
     named = [f"{stage.result} ="] if stage.result is not None else []
     return " ".join([*named, _format(stage.operation), *("." + _format(call) for call in stage.settings), *(">> " + _format(call) for call in stage.epilogues)])
@@ -78,4 +85,4 @@ def _format(value: object) -> str:
     if isinstance(value, Call):
         inside = [*map(_format, value.positional), *(f"{key}={_format(item)}" for key, item in value.named)]
         return f"{value.name}({', '.join(inside)})"
-    return str(value)
+    return f"({', '.join(map(_format, value))})" if isinstance(value, tuple) else str(value)

@@ -7,12 +7,12 @@ must be, follows no link and maps nothing that the writer could cut off.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -25,14 +25,16 @@ THREADS = 4  # copies by one core are slower than the bus
 
 
 def write(folder: Path, values: Sequence[torch.Tensor]) -> None:
-    """Write each value's bytes over N.bin, cut to that length."""
+    """Write each value's bytes over N.bin, cut to that length. Through a mapping, for several threads cannot write to one file at once."""
     folder.mkdir(parents=True, exist_ok=True)
     for n, value in enumerate(values):
         flat = _bytes(value.detach())
         handle = os.open(folder / f"{n}.bin", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
-            _in_chunks(flat.numel(), lambda at, staging, flat=flat, handle=handle: _out(flat, at, staging, handle))  # type: ignore[misc]
             os.ftruncate(handle, flat.numel())
+            if flat.numel():
+                target = torch.frombuffer(mmap.mmap(handle, flat.numel()), dtype=torch.uint8)
+                _in_chunks(flat.numel(), lambda at, staging, flat=flat, target=target: _out(flat, at, staging, target))  # type: ignore[misc]
         finally:
             os.close(handle)
 
@@ -90,18 +92,23 @@ def _staging(size: int) -> torch.Tensor:
     return torch.empty(max(min(size, CHUNK_BYTES), 1), dtype=torch.uint8, pin_memory=torch.cuda.is_initialized())
 
 
-def _out(flat: torch.Tensor, at: int, staging: torch.Tensor, handle: int) -> None:
+def _out(flat: torch.Tensor, at: int, staging: torch.Tensor, target: torch.Tensor) -> None:
     part = flat[at : at + CHUNK_BYTES]
     here = staging[: part.numel()]
     here.copy_(part, non_blocking=part.is_cuda)
     _settle(part)
-    _whole(os.pwrite, handle, memoryview(here.numpy()), at)
+    target[at : at + part.numel()].copy_(here)
 
 
 def _in(flat: torch.Tensor, at: int, staging: torch.Tensor, handle: int) -> None:
     part = flat[at : at + CHUNK_BYTES]
     here = staging[: part.numel()]
-    _whole(lambda file, view, place: os.preadv(file, [view], place), handle, memoryview(here.numpy()), at)
+    view, place = memoryview(here.numpy()), at
+    while view:
+        count = os.preadv(handle, [view], place)
+        if count <= 0:
+            raise ValueError("a file became shorter while it was read")
+        view, place = view[count:], place + count
     part.copy_(here, non_blocking=part.is_cuda)
     _settle(part)
 
@@ -110,11 +117,3 @@ def _settle(part: torch.Tensor) -> None:
     if part.is_cuda:
         torch.cuda.current_stream().synchronize()
 
-
-def _whole(function: Callable[[int, Any, int], int], handle: int, view: memoryview, at: int) -> None:
-    """All of a buffer, however little one system call takes or gives; raises `ValueError` when the file ends before."""
-    while view:
-        count = function(handle, view, at)
-        if count <= 0:
-            raise ValueError("a file became shorter while it was read")
-        view, at = view[count:], at + count

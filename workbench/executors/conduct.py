@@ -79,6 +79,7 @@ class Run:
         seen = look()
         self.surroundings: list[Surroundings] = [seen] if seen is not None else []
         self.probes: list[float] = []
+        self.quiet_s: float | None = None
 
     def all(self) -> Conducted:
         """Trials and timing at every case; stops at the first wrong result."""
@@ -188,20 +189,31 @@ class Run:
         self.surroundings = self.surroundings[:1]  # that of before
         for number in range(rounds):
             self._look(probes)
-            for player in players if number % 2 == 0 else reversed(players):
-                why = self._turn(case, model_seed, player, method, size, {n for r, n in kept if r == number} if player.name == "candidate" else set(), number)
-                if why:
+            for player in list(players if number % 2 == 0 else reversed(players)):
+                try:
+                    why = self._turn(case, model_seed, player, method, size, {n for r, n in kept if r == number} if player.name == "candidate" else set(), number)
+                except Ended as ended:
+                    if player.name != "parent":
+                        raise
+                    self._lost(str(ended))
+                    players.remove(player)
+                    continue
+                if why and player.name == "eager" and method == "events":
+                    self.result.notes.append(f"torch eager could not be timed: {why}")
+                    players.remove(player)
+                elif why:
                     return f"{player.name}: {why}" if player.name != "candidate" else why
         self._look(probes)
         self.probes = probes
         for player in players:
-            player.line.tell({"do": "drop"})
+            player.line.post({"do": "drop"})
         return ""
 
     def _look(self, probes: list[float]) -> None:
         said = self.referee.tell({"do": "probe"})
         if "s" in said:
             probes.append(float(said["s"]))
+            self.quiet_s = float(said.get("quiet_s", said["s"]))
         seen = self.look()
         if seen is not None:
             self.surroundings.append(seen)
@@ -242,7 +254,7 @@ class Run:
             self.result.timings[player.name] = Timing(
                 case=case, device=str(self.about.get("gpu", "")), samples_s=tuple(player.samples), median_s=median, low_s=low, high_s=high, wall_ratio=_middle(player.walls), cold_l2=cold, per_round=size, method=method,
                 calls_per_sample=player.calls, launch_overhead_s=_middle(player.host_s), probes_s=tuple(self.probes), surroundings=tuple(self.surroundings), notes=tuple(self.result.notes),
-                doubts=steadiness.doubts(player.samples, size, self.probes, self.surroundings, busy_before=self.busy_before),
+                doubts=steadiness.doubts(player.samples, size, self.probes, self.surroundings, busy_before=self.busy_before, quiet_s=self.quiet_s),
             )  # fmt: skip
         mine = statistics.rounds_of(players[0].samples, size)
         self.result.ratios = tuple(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-SHORT_POLL_S, POLL_S, IDLE_POLL_S = 5e-5, 5e-4, 5e-3  # at once, after 20 ms of waiting, after a second of it
+POLLS = ((0.02, 5e-5), (1.0, 5e-4), (30.0, 5e-3), (float("inf"), 0.03))  # (seconds of waiting up to which, seconds between looks)
 ANSWER_LIMIT_S = 600.0
 REPLY_BYTES = 1 << 20
 SEED_BITS = 48
@@ -99,7 +99,7 @@ def waiting(limit_s: float = ANSWER_LIMIT_S) -> Iterator[None]:
     start = time.monotonic()
     while (spent := time.monotonic() - start) < limit_s:
         yield
-        time.sleep(SHORT_POLL_S if spent < 0.02 else POLL_S if spent < 1.0 else IDLE_POLL_S)
+        time.sleep(next(pause for until, pause in POLLS if spent < until))
 
 
 def seed() -> int:

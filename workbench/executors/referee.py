@@ -34,6 +34,7 @@ class Referee:
         self.job: Any = None
         self.watch: Stopwatch | None = None
         self.probe_with: tuple[torch.Tensor, ...] = ()
+        self.quiet_s = float("inf")  # the fastest probe so far
         self.model: tuple[tuple[str, int], Any] | None = None  # the last, by case and seed
 
     def open(self, job: str) -> dict[str, Any]:
@@ -46,7 +47,7 @@ class Referee:
             a = torch.randn(PROBE_SIDE, PROBE_SIDE, device="cuda").bfloat16()  # random: what is multiplied sets the power that is drawn
             source = torch.randn(PROBE_BYTES // 4, device="cuda")
             self.probe_with = (a, torch.empty_like(a), source, torch.empty_like(source))
-            self.probe()
+        self.probe()
         return {"gpu": torch.cuda.get_device_name(0), "cuda": torch.version.cuda}
 
     def check(self, case: str, trial: int, model_seed: int, input_seed: int, timed: bool, root: str, relative: str) -> dict[str, Any]:
@@ -109,7 +110,8 @@ class Referee:
             end.record()
             end.synchronize()
             found.append(start.elapsed_time(end) * 1e-3)
-        return {"s": sorted(found[1:])[PROBES // 2]}
+        self.quiet_s = min([self.quiet_s, *found[1:]])
+        return {"s": sorted(found[1:])[PROBES // 2], "quiet_s": self.quiet_s}
 
     def close(self) -> dict[str, Any]:
         """End of a job; its memory is given back."""

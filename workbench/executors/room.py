@@ -12,6 +12,7 @@ from pathlib import Path
 from workbench.records import TensorSpec
 
 SHARED_MEMORY = Path("/dev/shm")  # outputs of full-size problems are gigabytes: handed over in memory where there is room
+READY_BYTES = 1 << 30  # as much as is made ready before the first output is due; the writer's threads make the rest
 SPARE_BYTES = 256 << 20  # for everything else in a job's folder
 
 
@@ -30,9 +31,9 @@ def place_for(specs: Sequence[TensorSpec]) -> Path | None:
 
 
 def make_room(folder: Path, specs: Sequence[TensorSpec]) -> None:
-    """Files for outputs like `specs` with their pages in place; best effort, for writing makes them too."""
+    """Files for outputs like `specs` with (the first of) their pages in place; best effort, for writing makes them too."""
     folder.mkdir(parents=True, exist_ok=True)
     for n, spec in enumerate(specs):
         with open(folder / f"{n}.bin", "wb") as file, contextlib.suppress(OSError):
             if size := size_of(spec):
-                os.posix_fallocate(file.fileno(), 0, size)
+                os.posix_fallocate(file.fileno(), 0, min(size, READY_BYTES))

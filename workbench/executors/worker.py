@@ -156,7 +156,7 @@ def _confine(folder: Path, request: dict[str, Any], namespaces: bool) -> list[st
     scratch, gpu = folder / "scratch", request.get("device") == "cuda"
     os.chdir(scratch)
     os.environ.clear()
-    os.environ.update({"PATH": "/usr/bin:/bin", "HOME": str(scratch), "TMPDIR": str(scratch), "LANG": "C.UTF-8", "CUTE_DSL_CACHE_DIR": str(scratch / "cache")})
+    os.environ.update({"PATH": "/usr/bin:/bin:/usr/local/cuda/bin", "HOME": str(scratch), "USER": "candidate", "LOGNAME": "candidate", "TMPDIR": str(scratch), "LANG": "C.UTF-8", "CUTE_DSL_CACHE_DIR": str(scratch / "cache")})
     tempfile.tempdir = str(scratch)
     sandbox.limits(cpu_s=int(request["wall_s"]) + 5, file_bytes=(32 if gpu else 8) << 30)
     devices = ("/dev/shm", "/proc", *map(str, Path("/dev").glob("nvidia*"))) if gpu else ()

@@ -110,6 +110,15 @@ def _generate(arguments: Any, cell: str | None, state: Any) -> Any:
     return tables.verdict(version) if version else Shown(state.last_note or "no further idea")
 
 
+def _refine(arguments: Any, cell: str | None, state: Any) -> Any:
+    if arguments.until is None:
+        return _generate(arguments, cell, state)
+    if arguments.words or arguments.start:
+        raise UserError("--until goes on by itself; leave words and --from out")
+    state.session.run_until(arguments.until, arguments.by, epsilon=arguments.epsilon, patience=arguments.patience)
+    return Shown(f"{tables.history(state.session)}\n{state.last_note or ''}".rstrip())
+
+
 def _edit(arguments: Any, cell: str | None, state: Any) -> Any:
     if not cell or not cell.strip():
         raise UserError("write the whole kernel file in the cell below %%cutegen edit (start from %cutegen show)")
@@ -196,6 +205,16 @@ def _open(arguments: Any, cell: str | None, state: Any) -> Any:
     return tables.status(state.session)
 
 
+def _explain(arguments: Any, cell: str | None, state: Any) -> Any:
+    from workbench.views.explained import explained
+
+    words = " ".join(arguments.words)
+    text = words or state.session.version("latest").proposal.candidate.program
+    if not text:
+        raise UserError("this version was not written in muCUTLASS; give a program: %cutegen explain softmax(x) .threads_per_row(32)")
+    return explained(text, device=state.session.device if not words else "H200", compiled=arguments.compile)
+
+
 def _pin(arguments: Any, cell: str | None, state: Any) -> Any:
     pins = state.session.pin(" ".join(arguments.words)) if arguments.words else state.session.constraints
     return Shown("pinned: " + ("; ".join(pins) or "nothing"))
@@ -239,6 +258,12 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         _version(p)
         p.add_argument("--l2", choices=["cold", "warm"], default=None, help="what timed calls on a GPU find in L2, from now on in this session")
 
+    def refine(p: Parser) -> None:
+        p.add_argument("--until", metavar="sol|N", default=None, help="sol: until the best version beats torch and is near the bound, or nothing helps any more; N: that many refinements")
+        p.add_argument("--epsilon", type=float, default=None, help="with --until sol: how far above the bound is near enough (default 0.25)")
+        p.add_argument("--patience", type=int, default=None, help="with --until sol: attempts in a row without a gain (default 4)")
+        generate(p)
+
     def accept(p: Parser) -> None:
         _version(p, "pending")
         p.add_argument("--hunks", type=indices, help="only these changes to the parent: 1,3 or 2-4; they become a new version, which is tested first")
@@ -267,6 +292,10 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
     def words(p: Parser) -> None:
         p.add_argument("words", nargs="*")
 
+    def explain(p: Parser) -> None:
+        p.add_argument("words", nargs="*", help="a muCUTLASS program (default: the latest version's)")
+        p.add_argument("--compile", action="store_true", help="compile it too, for registers and spills")
+
     def title(p: Parser) -> None:
         p.add_argument("title", nargs="*")
 
@@ -281,7 +310,7 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
     nothing: Callable[[Parser], None] = lambda p: None  # noqa: E731
     return conversation.fill({
         "problem": ("open a session on a problem", problem, _problem), "generate": ("write and test the next version", generate, _generate),
-        "refine": ("one more change to the baseline, with your words", generate, _generate),
+        "refine": ("one more change to the baseline, with your words; or several, --until sol", refine, _refine),
         "edit": ("your own version: the cell is the whole file", title, _edit),
         "show": ("the source of a version", _version, _show), "test": ("compile, run and check a version again", test, _test),
         "profile": ("counters, stalls, timeline or energy: on each source line and as plots", profile, _profile), "diff": ("two versions side by side, or one with its parent", diff, _diff),
@@ -291,6 +320,7 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         "roofline": ("the trajectory of the versions", nothing, lambda a, c, s: plots.roofline(s.session)), "history": ("the version tree", nothing, lambda a, c, s: tables.history(s.session)),
         "compare": ("a pandas table of all versions", nothing, lambda a, c, s: tables.frame(s.session)), "status": ("where the session stands", nothing, lambda a, c, s: tables.status(s.session)),
         "panel": ("everything in one widget", panel, _panel), "export": ("write a version as a file that KernelBench loads", export, _export),
+        "explain": ("what each setting of a muCUTLASS program means and costs", explain, _explain),
         "pin": ("words that hold for every proposal", words, _pin), "open": ("open a stored session", named, _open),
         "sessions": ("the stored sessions", nothing, lambda a, c, s: Shown("\n".join(Session.names()) or "no sessions yet")),
         "unpin": ("remove pinned words", words, _unpin),

@@ -9,6 +9,8 @@ from workbench.records import Outcome, Version
 from workbench.views import snapshot
 from workbench.views.shown import Shown, seconds, table
 
+PRECISIONS = {"tfloat32": ", tf32 maths", "float16": " in fp16", "bfloat16": " in bf16"}  # what the person allowed, where it is not fp32
+
 
 def verdict(version: Version, *, session: Any = None) -> Shown:
     """One version's verdict: what was proposed and why, what happened, the failing source line, the numbers with their provenance."""
@@ -62,7 +64,8 @@ def _numbers(version: Version) -> list[str]:
     found = version.trials[-1].verdict
     out = []
     if found.time_s is not None and found.bound is not None:
-        out.append(f"  time at case {found.bound.case}: {seconds(found.time_s)} ({_provenance(version)}); bound {seconds(found.bound.bound_s)} ({found.bound.limited_by}); {found.fraction_of_bound:.0%} of the bound")
+        policy = PRECISIONS.get(found.bound.dtype, "")
+        out.append(f"  time at case {found.bound.case}{policy}: {seconds(found.time_s)} ({_provenance(version)}); bound {seconds(found.bound.bound_s)} ({found.bound.limited_by}); {found.fraction_of_bound:.0%} of the bound")
     if found.speedup is not None:
         noise = "" if found.distinguishable else ", within the noise"
         interval = f"; {found.speedup_interval[0]:.3f} to {found.speedup_interval[1]:.3f}" if found.speedup_interval else ""

@@ -35,10 +35,11 @@ SECOND_KERNEL_S = 3e-6  # its launch and its tail
 SPLITS = (1, 2, 4, 8, 16)
 IN_CLUSTER = (2, 4, 8)  # parts of k that the CTAs of a cluster add up
 CLUSTER_SUM_S = 1.5e-6  # inferred: two barriers of a cluster, and sums out of distributed shared memory
-FEW = 256  # the transposed product is tried where m is at most this
+FEW, VERY_FEW = 256, 64  # the transposed product is tried where m is at most this, and first where it is at most that
+EARLY_BELOW_S = 60e-6  # launch(early) took 0.9 us off 1024^3 and 0.3 us off 2048^3 on an H200 (2026-11-21), and nothing that could be told apart at 4096^3
 AT_ONCE = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.85}  # of the SMs, by CTAs of a cluster: one GPC each. 2048^3 in 32 clusters of 4 took two waves on an H200 (2026-11-21); 8 inferred
 PARTLY = 2.0  # of tiles that stick out of the matrix: a 64x32x128 tile took 1.9 times as long at m = 16 as at m = 64 (one H200, 2026-11-21)
-NEAR = 1.1  # how much slower by the model a choice may be that experience prefers
+NEAR, NEAR_SMALL = 1.1, 1.25  # how much slower by the model a choice may be that experience prefers; below EARLY_BELOW_S the model knows less
 WASTE_COST = 0.1  # for tiles that lie outside the result altogether
 
 
@@ -170,11 +171,13 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tu
             continue
         plan = plan_of(stage)
         seconds, tiles, ctas = modelled(plan, size, device)
-        found.append(Choice(settings=settings, plan=plan, seconds=seconds + copying, tiles=tiles, ctas=ctas, copied=copied, suggested=expected.get(settings)))
+        early = (put("launch", "early"),) if seconds + copying < EARLY_BELOW_S else ()
+        found.append(Choice(settings=(*settings, *early), plan=plan, seconds=seconds + copying, tiles=tiles, ctas=ctas, copied=copied, suggested=expected.get(settings)))
     if not found:
         return ()
     fastest = min(choice.seconds for choice in found)
-    first = next(choice for choice in found if choice.seconds <= NEAR * fastest)
+    near = NEAR if fastest > EARLY_BELOW_S else NEAR_SMALL
+    first = next(choice for choice in found if choice.seconds <= near * fastest)
     kept = [first]
     for choice in sorted(found, key=lambda choice: choice.seconds):
         if choice != first and sum(other.plan.tile == choice.plan.tile for other in kept) < 2:
@@ -184,18 +187,25 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tu
 
 def _ways(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
     """Settings to try, most preferred first; tiles as many bytes along k as those of two-byte elements."""
-    for tm, tn, tk in TILES:
-        tile = (tm, tn, tk * 2 // BYTES[kind])
+    tiles = [(tm, tn, tk * 2 // BYTES[kind]) for tm, tn, tk in TILES]
+    few = () if size.m > FEW or size.n <= size.m else tuple(_swapped(kind, size))
+    yield from few if size.m <= VERY_FEW else ()
+    for tile in tiles:
+        tm, tn, _ = tile
         for cluster in (pair for pair in CLUSTERS if pair[0] <= math.ceil(size.m / tm) and pair[1] <= math.ceil(size.n / tn)):  # no CTA without work
             for splits in SPLITS:
                 yield _settings(tile, kind, cluster, (splits,))
             yield _settings(tile, kind, cluster, schedule="pingpong")
-        for splits in IN_CLUSTER:
-            yield _settings(tile, kind, (1, 1), (splits, "cluster"))
-    if size.m <= FEW and size.n > size.m:
-        wide = next(n for n in (16, 32, 64, 128, 256) if n >= size.m)
-        for high, deep, splits in itertools.product((64, 128), (128, 64), (2, 4, 8, 1)):
-            yield (*_settings((high, wide, deep * 2 // BYTES[kind]), kind, (1, 1), (splits, "cluster") if splits > 1 else (1,)), Call(name="swap"))
+    yield from few
+    for tile, splits in itertools.product(tiles, IN_CLUSTER):
+        yield _settings(tile, kind, (1, 1), (splits, "cluster"))
+
+
+def _swapped(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
+    """The transposed product: a tile as wide as m, or as the next width that wgmma has."""
+    wide = next(n for n in (16, 32, 64, 128, 256) if n >= size.m)
+    for high, deep, splits in itertools.product((64, 128), (64, 128), (2, 4, 8, 1)):
+        yield (*_settings((high, wide, deep * 2 // BYTES[kind]), kind, (1, 1), (splits, "cluster") if splits > 1 else (1,)), Call(name="swap"))
 
 
 def _settings(tile: tuple[int, int, int], kind: str, cluster: tuple[int, int], splits: tuple[object, ...] = (1,), schedule: str = "cooperative") -> tuple[Call, ...]:

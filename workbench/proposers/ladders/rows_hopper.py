@@ -42,7 +42,7 @@ def lay_of(context: Context) -> Lay | None:
     """How the computation's main stage lies, where its tensor is one of forward's."""
     found, facts = context.found, context.facts
     call = found.operation
-    if facts is None or not call.positional or call.name in ("matvec", "crossentropy"):
+    if facts is None or not call.positional or call.name == "crossentropy":
         return None
     named = dict(call.named)
     axis: object = named.get("axis", "last")
@@ -90,10 +90,22 @@ def lay(shape: tuple[int, ...], axis: object, walks: int, whole: bool, tensors: 
 def rungs(context: Context) -> tuple[Rung, ...]:
     """The rungs for Hopper, fastest first by what is said above; none where the size is not known."""
     found = lay_of(context)
+    if context.arch == "sm_90a" and context.found.kind == "crossentropy":
+        kept = (put("vector", context.wide), Call(name="kept"))
+        return tuple(Rung(settings=(put("threads_per_row", threads), *kept), title=f"row kept in the registers of {threads} threads", reason="the row is read from memory once", need="parallel") for threads in _entropy_threads(context))
     if context.arch != "sm_90a" or found is None:
         return ()
     chosen = _strided(found, context.wide) if found.strided else _rows(found, context.wide)
     return tuple(Rung(settings=settings, title=title, reason=reason, need="parallel") for settings, title, reason in chosen)
+
+
+def _entropy_threads(context: Context) -> tuple[int, ...]:
+    """Threads for a row of logits, none where a row does not fit into registers."""
+    shape = context.facts.cases[-1].inputs[0].shape if context.facts is not None else ()
+    if len(shape) != 2 or shape[1] > 1024 * KEPT:
+        return ()
+    threads = power(shape[1] / 16, 32, 1024)
+    return tuple(dict.fromkeys((threads, min(2 * threads, 1024), power(shape[1] / KEPT, 32, 1024))))
 
 
 Choice = tuple[tuple[Call, ...], str, str]

@@ -5,14 +5,14 @@ A matcher takes the facts, the operations by the name of their result, and the n
 
 from __future__ import annotations
 
-from workbench.proposers.recognition import attention, channels, expressions, pools, products, rows, scans
+from workbench.proposers.recognition import attention, channels, convolutions, expressions, gathers, pools, products, rows, scans
 from workbench.proposers.recognition.graph import Computation, Unrecognised, short
 from workbench.records import Facts
 
 __all__ = ["Computation", "Unrecognised", "recognise"]
 
 MATCHERS = (
-    attention.attention, scans.scan, pools.pool, rows.crossentropy, rows.softmax, rows.layernorm, rows.rmsnorm, rows.reduce, products.gemm,
+    attention.attention, scans.scan, pools.pool, gathers.gather, rows.crossentropy, rows.softmax, rows.layernorm, rows.rmsnorm, rows.reduce, products.gemm, convolutions.convolution,
     channels.batchnorm, channels.groupnorm, channels.instancenorm, expressions.expressions,
 )  # fmt: skip
 

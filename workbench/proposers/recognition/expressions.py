@@ -177,7 +177,7 @@ class Builder:
         shape = self.shape(value)
         assert shape is not None
         name = f"h{len(self.stages) + 1}"
-        self.stages.append(Stage(operation=operation, result=name))
+        self.stages.append(Stage(operation=operation, settings=usual(operation), result=name))
         self.made[value] = (name, shape)
         return self.leaf(value, frame)
 
@@ -243,6 +243,17 @@ class Builder:
         return found.make(*(self.argument(item, frame) for item in found.of))
 
 
+def usual(operation: Call) -> tuple[Call, ...]:
+    """Settings of a stage that the ladder does not set: accesses of 16 bytes (of float32), a few in flight."""
+    axis = dict(operation.named).get("axis", "last")
+    if operation.name == "elementwise":
+        return (call("threads", 256), call("vector", 4), call("unroll", 2))
+    if isinstance(axis, int) or (isinstance(axis, Call) and axis.name == "over"):
+        return (call("split", 4), call("vector", 4), call("unroll", 4))
+    more = (call("parts", 64),) if isinstance(axis, Call) and axis.name == "but" else ()
+    return (call("threads_per_row", 1024 if axis == "all" else 256), call("vector", 4), call("unroll", 2), *more)
+
+
 def axis_of(frame: Frame) -> object:
     """The axes of a frame as the language says them."""
     rank, axes = len(frame.shape), frame.axes or ()
@@ -287,6 +298,9 @@ def expressions(facts: Facts, by_name: dict[str, Operation], output: str) -> Com
         return None
     if len({spec.dtype for spec in (*builder.tensors.values(), *builder.state.values()) if spec.dtype in FLOATS}) > 1:
         return None
+    if len(builder.stages) == 1 and dict(operation.named).get("axis") == "all" and operation.positional == ("h1",):
+        first = builder.stages[0].operation  # the work is in the rows; what is left is a mean of them
+        return Computation(kind=first.name, operation=first, operands=tuple(builder.operands.items()), result="h1", after=(Stage(operation=operation, settings=usual(operation)),))
     return Computation(kind=operation.name, operation=operation, operands=tuple(builder.operands.items()), before=tuple(builder.stages))
 
 
@@ -301,5 +315,6 @@ def _batchmean(builder: Builder, op: Operation, output: str) -> Call | None:
         return None
     frame = Frame(shape=shape, axes=tuple(range(1, len(shape))))
     expression = builder.element(total.operands[0], frame)
-    builder.stages.append(Stage(operation=Call(name="reduce", positional=(expression,), named=(("op", "sum"), ("axis", axis_of(frame)))), result="h1"))
+    rows = Call(name="reduce", positional=(expression,), named=(("op", "sum"), ("axis", axis_of(frame))))
+    builder.stages.append(Stage(operation=rows, settings=usual(rows), result="h1"))
     return Call(name="reduce", positional=("h1",), named=(("op", "mean"), ("axis", "all")))

@@ -1,0 +1,136 @@
+"""muCUTLASS's convolutions: checks, and every kind of kernel on the emulator against torch, exact (small integers, so every sum is)."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from workbench.dsl import Binding, check, compile_program, format_program, parse
+from workbench.emulator import emulated
+
+INIT = "def __init__(self):\n    super().__init__()\n"
+GOLDEN = Path(__file__).parent / "golden"
+HOPPER = ".arch(sm_90a) .mma(tf32) .schedule(cooperative)"
+DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}
+
+
+def integers(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tensor:
+    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def convolved(folder: Path, operation: str, how: str, tensors: tuple[torch.Tensor, ...], *, epilogue: str = "", arch: str = "sm_90a", resident: int | None = None) -> torch.Tensor:
+    """What the program's kernels compute, on a device that runs `resident` clusters at once."""
+    path = folder / "candidate.py"
+    path.write_text(compile_program(f"{operation} {how} {epilogue}", Binding(init_source=INIT, forward_arguments=("x", "w", "bias")[: len(tensors)])))
+    spec = importlib.util.spec_from_file_location(f"candidate_{folder.name}", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if resident is not None:
+        module.resident = lambda: resident
+    with emulated(arch=arch, source_file=str(path)) as emulation:
+        result: torch.Tensor = module.ModelNew()(*tensors)
+    assert not [finding for finding in emulation.findings if finding.severity == "error"]
+    return result
+
+
+def reference(x: torch.Tensor, w: torch.Tensor, transposed: bool, bias: torch.Tensor | None = None, **settings: Any) -> torch.Tensor:
+    function = getattr(torch.nn.functional, f"conv{'_transpose' if transposed else ''}{x.dim() - 2}d")
+    result: torch.Tensor = function(x.double(), w.double(), None if bias is None else bias.double(), **settings)
+    return result
+
+
+def text_of(transposed: bool, settings: dict[str, Any]) -> str:
+    return f"{'convtranspose' if transposed else 'conv'}(x, w{''.join(f', {name}={value}' for name, value in settings.items())})"
+
+
+@pytest.mark.parametrize(("text", "field", "legal"), [
+    ("conv(x, w, stride=0)", "stride", "from 1"), ("conv(x, w, padding=(1, -1))", "padding", "from 0"), ("conv(x, w, dilation=(1, 1, 1, 1))", "dilation", "1 to 3 of them"),
+    ("conv(x, w, stride=(1, 2), padding=(1, 2, 3))", "stride", "as many as the others have"), ("conv(x, w, groups=0)", "groups", "channels"), ("conv(x, w, output_padding=1)", "output_padding", "stride, padding, dilation, groups"),
+    ("convtranspose(x, w, output_padding=1)", "output_padding", "less than the stride"), ("conv(x)", "conv", "conv(x, w)"), ("conv(x, w) .mma(tf32)", "mma", ".schedule(cooperative)"),
+    ("conv(x, w) .rows(0)", "rows", "1 to 32"), ("conv(x, w) .filters(4)", "filters", ".rows(1)"), ("convtranspose(x, w) .rows(4)", "rows", "arch, mma"),
+    ("conv(x, w) .mma(tf32) .schedule(cooperative)", "arch", "sm_90a"), (f"conv(x, w) {HOPPER} .rows(8)", "rows", "leave it out"), (f"conv(x, w, groups=channels) {HOPPER}", "groups", ".rows(8)"),
+    (f"conv(x, w, groups=2) {HOPPER} .unfold()", "unfold", "groups=1"), (f"conv(x, w) {HOPPER} .cluster(3)", "cluster", "1, 2, 4"), (f"conv(x, w) {HOPPER} .tile(96, 64, 32)", "tile", "places 64, 128, 256"),
+    (f"conv(x, w) {HOPPER} .tile(128, 40, 32)", "tile", "multiple of 16"), (f"conv(x, w) {HOPPER} .tile(256, 256, 32)", "tile", "n at most 128 with m 256"), (f"conv(x, w) {HOPPER} .tile(256, 128, 32) .stages(9)", "stages", "at most 4 stages"),
+    ("conv(x, w) .arch(sm_90a) .mma(e4m3) .schedule(cooperative)", "mma", "tf32, bf16, f16"), ("conv(x, w) .arch(sm_90a) .mma(bf16) .schedule(both)", "schedule", "cooperative, pingpong"),
+])  # fmt: skip
+def test_rejections_name_field_and_legal_values(text: str, field: str, legal: str) -> None:
+    found = check(parse(text))
+    assert [item.field for item in found] == [field]
+    assert found[0].reason and legal in found[0].legal
+
+
+def test_text_is_as_written_down() -> None:
+    program = f"conv(x, w, stride=(2, 1), padding=1) {HOPPER} .tile(128, 64, 32) .cluster(2) >> bias() >> relu()"
+    assert format_program(parse(program)) == program
+    text, path = compile_program(program, Binding(init_source=INIT, forward_arguments=("x", "w", "bias"))), GOLDEN / "conv_hopper.txt"
+    if os.environ.get("CUTEGEN_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize(("kind", "how", "shape", "filters", "transposed", "settings", "resident"), [
+    ("bf16", ".tile(128, 64, 32) .schedule(pingpong)", (3, 20, 7, 9), (72, 20, 3, 2), False, {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)}, 2),
+    ("tf32", ".tile(256, 32, 16) .schedule(cooperative) .cluster(2)", (2, 3, 13, 11), (40, 3, 5, 4), False, {"stride": 2, "padding": 2}, 1),
+    ("tf32", ".tile(128, 32, 16) .schedule(pingpong) .unfold()", (2, 3, 23, 21), (40, 3, 11, 11), False, {"stride": 4, "padding": 2}, 1),
+    ("f16", ".tile(64, 16, 16) .schedule(cooperative)", (2, 8, 3, 4, 5), (20, 8, 3, 1, 2), False, {"stride": (1, 2, 1), "padding": (1, 0, 1)}, 3),
+    ("tf32", ".tile(128, 16, 16) .schedule(cooperative)", (2, 32, 5, 6), (32, 8, 3, 3), False, {"groups": 4, "padding": 1}, 2),
+    ("tf32", ".tile(128, 32, 16) .schedule(pingpong)", (2, 12, 3, 4, 3), (12, 6, 3, 2, 3), True, {"stride": 2, "padding": 1, "output_padding": 1, "groups": 2}, 2),
+    ("bf16", ".tile(64, 32, 32) .schedule(cooperative)", (2, 6, 21), (6, 12, 3), True, {"stride": 2, "padding": 1, "dilation": 2}, None),
+    ("tf32", ".tile(128, 16, 16) .schedule(pingpong)", (1, 6, 3, 3), (6, 12, 3, 3), True, {"stride": 5, "padding": 1, "dilation": 2}, 1),
+])  # fmt: skip
+def test_implicit_products_are_exact(tmp_path: Path, kind: str, how: str, shape: tuple[int, ...], filters: tuple[int, ...], transposed: bool, settings: dict[str, Any], resident: int | None) -> None:
+    x, w = integers(shape, DTYPES[kind], 1), integers(filters, DTYPES[kind], 2)
+    got = convolved(tmp_path, text_of(transposed, settings), f".arch(sm_90a) .mma({kind}) {how}", (x, w), resident=resident)
+    assert torch.equal(got, reference(x, w, transposed, **settings).to(DTYPES[kind]))
+
+
+@pytest.mark.parametrize(("how", "shape", "filters", "transposed", "settings", "dtype"), [
+    ("", (2, 6, 9, 8), (10, 3, 3, 2), False, {"stride": (2, 1), "padding": 1, "dilation": (1, 2), "groups": 2}, torch.float32),
+    ("", (2, 6, 9, 8), (6, 5, 3, 2), True, {"stride": (2, 3), "padding": 1, "output_padding": (1, 0), "groups": 2}, torch.bfloat16),
+    (".rows(4)", (2, 6, 19, 18), (6, 1, 3, 3), False, {"groups": 6}, torch.float32), (".rows(8) .threads(64)", (2, 6, 19, 18), (12, 1, 3, 3), False, {"padding": 1, "groups": 6}, torch.float16),
+    (".rows(3) .filters(2)", (2, 6, 9, 8), (10, 3, 3, 2), False, {"stride": (2, 1), "padding": (1, 0), "dilation": (2, 2), "groups": 2}, torch.bfloat16),
+    (".rows(2) .filters(4)", (2, 3, 5, 7, 6), (6, 3, 2, 3, 2), False, {"stride": (1, 3, 2), "padding": (1, 2, 1)}, torch.float32),
+])  # fmt: skip
+def test_direct_sums_are_exact(tmp_path: Path, how: str, shape: tuple[int, ...], filters: tuple[int, ...], transposed: bool, settings: dict[str, Any], dtype: torch.dtype) -> None:
+    x, w = integers(shape, dtype, 1), integers(filters, dtype, 2)
+    bias = integers((filters[1] * settings["groups"] if transposed else filters[0],), dtype, 3)
+    got = convolved(tmp_path, text_of(transposed, settings), how, (x, w, bias), epilogue=">> bias() >> scale(0.5) >> relu()", arch="sm_80")
+    assert torch.equal(got, torch.relu(reference(x, w, transposed, bias, **settings) * 0.5).to(dtype))
+
+
+def test_a_group_for_each_channel(tmp_path: Path) -> None:
+    x, w = integers((2, 5, 7, 6), torch.float32, 1), integers((5, 1, 3, 3), torch.float32, 2)
+    got = convolved(tmp_path, "conv(x, w, groups=channels)", ".rows(2)", (x, w), arch="sm_80")
+    assert torch.equal(got, reference(x, w, False, groups=5).float())
+
+
+@pytest.mark.parametrize("how", [".rows(2)", f"{HOPPER} .tile(64, 16, 16)"])
+def test_inputs_with_other_strides_and_epilogues(tmp_path: Path, how: str) -> None:
+    x = integers((2, 6, 5, 4), torch.float32, 1).contiguous(memory_format=torch.channels_last)[:, ::2]
+    w, bias = integers((9, 3, 2, 2), torch.float32, 2), integers((9,), torch.float32, 3)
+    got = convolved(tmp_path, "conv(x, w)", how, (x, w, bias), epilogue=">> bias() >> relu()")
+    assert torch.equal(got, torch.relu(reference(x, w, False, bias)).float())
+
+
+def test_wrong_shapes_and_types_are_refused(tmp_path: Path) -> None:
+    x, w = integers((1, 3, 5, 5), torch.float32, 1), integers((4, 3, 7, 2), torch.float32, 2)
+    for how in (".rows(2)", HOPPER):
+        with pytest.raises(ValueError, match=r"filters of \(7, 2\) do not fit into an input of \(5, 5\)"):
+            convolved(tmp_path, "conv(x, w)", how, (x, w))
+        with pytest.raises(ValueError, match=r"filters of shape \(4, 2, 2, 2\) for an input of shape \(1, 3, 5, 5\) in 1 groups"):
+            convolved(tmp_path, "conv(x, w)", how, (x, w[:, :2, :2]))
+        with pytest.raises(TypeError, match="multiplies"):
+            convolved(tmp_path, "conv(x, w)", how, (x, w.half()))
+
+
+def test_tf32_is_rounded_to_ten_bits(tmp_path: Path) -> None:
+    x, w = torch.randn(1, 40, 6, 6, generator=torch.Generator().manual_seed(1)), torch.randn(16, 40, 3, 3, generator=torch.Generator().manual_seed(2))
+    wanted = reference(x, w, False)
+    for how, least, most in ((f"{HOPPER} .tile(64, 16, 32)", 1e-5, 2e-3), (".rows(2)", 0.0, 1e-6)):
+        assert least < float((convolved(tmp_path, "conv(x, w)", how, (x, w)).double() - wanted).norm() / wanted.norm()) < most

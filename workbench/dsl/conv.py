@@ -1,0 +1,34 @@
+"""conv(x, w) and convtranspose(x, w): convolutions of one to three dimensions; implicit products on Hopper's tensor cores (`conv_hopper`), or summed up directly (`conv_direct`)."""
+
+from __future__ import annotations
+
+from workbench.dsl import conv_direct, conv_hopper
+from workbench.dsl.conv_checks import check
+from workbench.dsl.ir import Binding, Stage, setting
+from workbench.dsl.operation import ARCH, THREADS, Operation, Setting, of_epilogues
+from workbench.dsl.pieces import FUNCTIONS, UNARY, Parts, definitions
+
+
+def emit(stage: Stage, binding: Binding) -> Parts:
+    """Hopper's kernels with a schedule, direct sums otherwise."""
+    functions = definitions(tuple(dict.fromkeys(call.name for call in stage.epilogues if call.name in FUNCTIONS)))
+    return conv_direct.emit(stage, binding, functions) if setting(stage, "schedule") is None else conv_hopper.emit(stage, binding, functions)
+
+
+SETTINGS = (
+    ARCH,
+    Setting(name="mma", values=("tf32", "bf16", "f16"), closed=False),
+    Setting(name="tile", values=tuple((m, n, k) for m in (128, 256) for n in (16, 32, 64, 128) for k in (16, 32, 64)), closed=False),
+    Setting(name="stages", values=(2, 3, 4, 5, 6, 8), closed=False),
+    Setting(name="schedule", values=("cooperative", "pingpong"), closed=False),
+    Setting(name="cluster", values=(2,), closed=False),
+    THREADS,
+    Setting(name="rows", values=(1, 2, 4, 8, 16), closed=False),
+    Setting(name="filters", values=(2, 4, 8), closed=False),
+    Setting(name="unfold", values=((),), closed=False),
+)
+EPILOGUES = ("bias", "scale", *UNARY)
+OPERATIONS = (
+    Operation(name="conv", about="conv(x, w, stride=1, padding=0, dilation=1, groups=1): x (images, channels, 1 to 3 extents), w (filters, channels / groups, extents); each setting a number or one of each extent, (2, 1); operand bias (filters) with >> bias()", settings=SETTINGS, emit=emit, check=check, epilogues=EPILOGUES, roles=("x", "w"), implied=of_epilogues),
+    Operation(name="convtranspose", about="convtranspose(x, w, stride=1, padding=0, output_padding=0, dilation=1, groups=1): w (channels, filters / groups, extents); otherwise as conv", settings=tuple(item for item in SETTINGS if item.name not in ("unfold", "rows", "filters")), emit=emit, check=check, epilogues=EPILOGUES, roles=("x", "w"), implied=of_epilogues),
+)

@@ -1,0 +1,179 @@
+"""conv(x, w) and convtranspose(x, w) .mma(...) .schedule(...) -> Hopper kernels: an implicit product that TMA and mbarriers feed to wgmma, warp-specialised, persistent.
+
+Three kernels. The first copies the input onto a grid of places, channels last (NHWC), its padding written as zeros, and for a stride the inputs that are a stride apart beside
+each other; the second lays the filters out as (filter, tap, channel). Both cost little beside the third, whose tile of the input for one tap is then a plain tile of the grid,
+some rows further on: no im2col matrix is built, and strides, dilations and transposed convolutions differ only in a table of taps. Its results go out as torch has them
+(channels before places) through shared memory.
+The grid has a few places more than the result (those under the filter's overhang); they are computed and dropped.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+from workbench.dsl import hopper, hopper_plan
+from workbench.dsl.conv_text import ALONG_CONV, ALONG_TRANSPOSED, CONVOLVE, GEOMETRY, KERNEL
+from workbench.dsl.ir import Binding, Stage, setting
+from workbench.dsl.pieces import Parts, epilogue_lines
+from workbench.records import record
+
+IMPORTS = "import functools\nimport itertools\nimport types\nfrom typing import Any\n\nimport cuda.bindings.driver as cuda\nimport cutlass.pipeline as pipeline\nimport cutlass.utils as utils\nimport cutlass.utils.hopper_helpers as sm90\nfrom cutlass.cute.nvgpu import cpasync, warpgroup\nfrom cutlass.tensor_utils import LayoutEnum"
+NAMES = ("stride", "padding", "dilation")
+CHANNEL_TAP = {False: "channel, tap = part * channels + inner, 0", True: "tap, channel = divide(inner, x.shape[1])"}
+PICK = '''
+channel = part * channels + inner
+group, own = divide(channel, w.shape[1])
+of_group, _ = divide(filter, target.shape[0] // CHANNEL_GROUPS)
+if group == of_group:
+    value = w[filter, own, source]
+'''
+PICK_UNFOLDED = '''
+tap, own = divide(inner, w.shape[1])
+value = w[filter, own, source + tap]
+'''
+PICK_TRANSPOSED = '''
+channel = part * channels + inner
+group, _ = divide(channel, w.shape[0] // CHANNEL_GROUPS)
+of_group, own = divide(filter, w.shape[1])
+if group == of_group:
+    value = w[channel, own, source]
+'''
+PINGPONG = {
+    **hopper.PINGPONG,
+    "skip_start": """
+        turn = cutlass.Int32(0)
+        if group == 1:
+            # the first tile belongs to the other warpgroup, which may start at once
+            _, _, other, _ = place(cluster, columns, phases.shape[0], rows)
+            reading.advance(phases[other, 1] * each)
+            releasing.advance(phases[other, 1] * each)
+            cute.arch.mbarrier_arrive(turns)""",
+    "skip_other": """
+            # the stages in between hold the other warpgroup's tile
+            _, _, other, _ = place(work + clusters, columns, phases.shape[0], rows)
+            reading.advance(phases[other, 1] * each)
+            releasing.advance(phases[other, 1] * each)""",
+}  # fmt: skip
+
+
+@record
+class Plan:
+    """The settings of one kernel, defaults filled in. Tile (places, filters, input channels); cluster in CTAs along the places."""
+
+    kind: str  # f16, bf16 or tf32: what wgmma multiplies
+    tile: tuple[int, int, int]
+    cluster: int
+    stages: int
+    schedule: str  # cooperative or pingpong
+    unfold: bool  # whether the filter's last extent becomes channels of the copy
+
+    @property
+    def groups(self) -> int:
+        """Warpgroups that multiply."""
+        return 1 if self.schedule == "cooperative" and self.tile[0] == 64 else 2
+
+    @property
+    def rows(self) -> int:
+        """Places of a tile that one warpgroup computes."""
+        return self.tile[0] if self.schedule == "pingpong" else self.tile[0] // self.groups
+
+    @property
+    def store_channels(self) -> int:
+        """Channels that a warpgroup stores at a time."""
+        return next(width for width in (32, 16, 8) if self.tile[1] % width == 0)
+
+    @property
+    def epilogue_bytes(self) -> int:
+        """Shared memory for the results."""
+        return self.groups * self.store_channels * (self.rows + 4) * 4
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a CTA: stages, results, mbarriers."""
+        return self.stages * hopper_plan.stage_bytes(self.kind, self.tile) + self.epilogue_bytes + 1024
+
+
+def most_stages(plan: Plan) -> int:
+    """How many stages fit."""
+    return (hopper_plan.SHARED_BYTES - 1024 - plan.epilogue_bytes) // hopper_plan.stage_bytes(plan.kind, plan.tile)
+
+
+def plan_of(stage: Stage) -> Plan:
+    """The settings of a checked stage."""
+    import dataclasses
+
+    kind = str(setting(stage, "mma", "tf32"))
+    tile = setting(stage, "tile")
+    plan = Plan(
+        kind=kind, tile=tile if isinstance(tile, tuple) else (128, 128, 128 // hopper_plan.BYTES[kind]), cluster=int(str(setting(stage, "cluster", 1))), stages=0,
+        schedule=str(setting(stage, "schedule", "cooperative")), unfold=setting(stage, "unfold") is not None,
+    )  # fmt: skip
+    stages = setting(stage, "stages")
+    return dataclasses.replace(plan, stages=stages if isinstance(stages, int) else min(most_stages(plan), 8))
+
+
+def arguments_of(stage: Stage) -> dict[str, object]:
+    """The convolution's own settings: stride, padding, dilation, groups, and a transposed one's output_padding."""
+    return {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "output_padding": 0} | dict(stage.operation.named)
+
+
+def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
+    """The kernels and the body of forward; `functions` defines the scalar functions of the epilogue."""
+    plan, transposed = plan_of(stage), stage.operation.name == "convtranspose"
+    bias = any(call.name == "bias" for call in stage.epilogues)
+    stored, dtype = hopper.STORED[plan.kind]
+    tf32 = plan.kind == "tf32"
+    pieces = PINGPONG if plan.schedule == "pingpong" else hopper.COOPERATIVE
+    registers = ("\n        cute.arch.setmaxregister_decrease(40)", "\n        cute.arch.setmaxregister_increase(232)") if plan.groups > 1 else ("", "")
+    pick = PICK_TRANSPOSED if transposed else PICK_UNFOLDED if plan.unfold else PICK
+    fields = {
+        **pieces, "functions": functions, "tm": plan.tile[0], "tn": plan.tile[1], "tk": plan.tile[2], "cluster": plan.cluster, "stages": plan.stages, "groups": plan.groups, "rows": plan.rows,
+        "store_n": plan.store_channels, "element": hopper.ELEMENTS[plan.kind], "stored": stored, "dtype": dtype, "rounded": "; TMA rounds it on the way" if tf32 else "",
+        "operation_class": hopper.TF32_CLASS if tf32 else "", "tiled_mma": hopper.TF32_MMA if tf32 else hopper.TRIVIAL_MMA, "recast": "    a, b = (cute.recast_tensor(t, ELEMENT) for t in (a, b))\n" if tf32 else "",
+        "about": pieces["about"].format(groups=plan.groups, rows=plan.rows) if plan.groups > 1 else "one warpgroup multiplies", "give_registers": registers[0], "take_registers": registers[1],
+        "parameter": "bias: cute.Tensor, " if bias else "", "argument": "bias, " if bias else "", "operation_b": hopper._load(plan.cluster), "send_b": ", mcast_mask=to_b" if plan.cluster > 1 else "",
+        "bias": " " * 24 + "added = bias[channel]\n" if bias else "", "epilogue": textwrap.indent("\n".join(epilogue_lines(stage, "added")), " " * 28),
+        "channel_tap": " " * 16 + CHANNEL_TAP[plan.unfold], "pick": textwrap.indent(pick.strip("\n"), " " * 12), "geometry": settings_text(stage) + geometry_text(stage, plan.unfold), "convolve": convolve_text(bias),
+    }  # fmt: skip
+    text = KERNEL.format(**fields)
+    imports = IMPORTS.replace("import cpasync", "import OperandMajorMode, cpasync") if tf32 else IMPORTS
+    return Parts(kernels=_without_blank(text), forward=forward_text(binding, bias), imports=imports)
+
+
+def _without_blank(text: str) -> str:
+    """No empty lines inside of statements that an empty piece of text leaves behind."""
+    lines = text.splitlines()
+    kept = [line for n, line in enumerate(lines) if line.strip() or not (n + 1 < len(lines) and lines[n + 1].startswith(" " * 24))]
+    return "\n".join(kept) + "\n"
+
+
+def settings_text(stage: Stage) -> str:
+    """The convolution's settings as constants."""
+    given = arguments_of(stage)
+    names = [*NAMES, *(("output_padding",) if stage.operation.name == "convtranspose" else ())]
+    return f"{', '.join(name.upper() for name in names)} = {', '.join(str(given[name]) for name in names)}  # one number, or one of each extent\nCHANNEL_GROUPS = {given['groups']}\n\n"
+
+
+def geometry_text(stage: Stage, unfold: bool) -> str:
+    """The host's part: where everything lies."""
+    transposed = stage.operation.name == "convtranspose"
+    fills = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0}
+    names = [*NAMES, *(("output_padding",) if transposed else ())]
+    expected = "shape[0] != size[1]" if transposed else "shape[1] * CHANNEL_GROUPS != size[1]"
+    return GEOMETRY.format(
+        along=(ALONG_TRANSPOSED if transposed else ALONG_CONV).strip("\n"), more_names=", more" if transposed else "", more_zip=", more" if transposed else "",
+        settings=", ".join(f"three({name.upper()}, space, {fills[name]})" for name in names), unfold=unfold,
+        planes="Results that are a stride apart are phases: the same taps reach them." if transposed else "For a stride there are planes: inputs that are a stride apart.",
+        channels=f"channels, filters = size[1], {'shape[1] * CHANNEL_GROUPS' if transposed else 'shape[0]'}\n    if {expected}:\n        raise ValueError(f\"filters of shape {{shape}} for an input of shape {{size}} in {{CHANNEL_GROUPS}} groups\")",
+    ).strip("\n")  # fmt: skip
+
+
+def convolve_text(bias: bool) -> str:
+    """The function that forward calls."""
+    return CONVOLVE.format(bias_parameter=", bias" if bias else "", bias_key="bias.dtype" if bias else "None", bias_view="from_dlpack(bias.detach()).mark_layout_dynamic(), " if bias else "").strip("\n")
+
+
+def forward_text(binding: Binding, bias: bool) -> str:
+    """The body of forward."""
+    bound = dict(binding.operands)
+    return f"return convolve({', '.join(bound.get(name, name) for name in ('x', 'w', *(('bias',) if bias else ())))})"

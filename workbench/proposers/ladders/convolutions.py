@@ -1,0 +1,162 @@
+"""Convolutions: Hopper's implicit products fastest first by a model, sliding sums for depthwise ones, and the ladder of direct sums everywhere.
+
+The model counts, for one tile and one step, the cycles of wgmma and of the tiles out of L2 (a cluster shares the filters), adds the epilogue where nothing hides it, and bounds the whole
+by the bytes of the copy in front and of the result behind. It ranks; it is no promise.
+"""
+
+from __future__ import annotations
+
+import math
+
+from workbench.analysis import devices
+from workbench.dsl import Call, Program, Stage, check
+from workbench.dsl.conv_hopper import Plan, plan_of
+from workbench.dsl.hopper_plan import BYTES
+from workbench.proposers.ladders.base import Context, Rung, put
+from workbench.proposers.ladders.gemm_hopper import MMA_FLOPS_PER_CYCLE
+from workbench.records import record
+
+WGMMA = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}  # precision -> what Hopper's tensor cores multiply
+L2_BYTES_PER_CYCLE = 40  # of one SM while all read; inferred from products, which reach at least 32
+STEP_CYCLES = 60  # of one step that no multiplication hides, inferred; TMA takes at least a cycle for a row of a tile, inferred too
+TILE_CYCLES = 800  # of one tile: where its results go, the first wait; inferred
+ELEMENT_CYCLES = 14 / 128  # of one result of a warpgroup: through shared memory and out; inferred from the instructions of its store
+
+
+@record
+class Size:
+    """One convolution: extents of the input and of the result, taps of the filter along each, its stride."""
+
+    images: int
+    channels: int
+    filters: int
+    extents: tuple[int, ...]
+    out: tuple[int, ...]
+    taps: tuple[int, ...]
+    stride: tuple[int, ...]
+    groups: int = 1
+    transposed: bool = False
+
+
+@record
+class Choice:
+    """Settings with their modelled time."""
+
+    settings: tuple[Call, ...]
+    plan: Plan
+    seconds: float
+
+    @property
+    def title(self) -> str:
+        """The settings in words."""
+        return f"{'x'.join(map(str, self.plan.tile))} tiles, {self.plan.schedule}{f', clusters of {self.plan.cluster}' if self.plan.cluster > 1 else ''}{', filter lines as channels' if self.plan.unfold else ''}"
+
+    @property
+    def reason(self) -> str:
+        """What the model sees in it."""
+        how = "; one warpgroup stores while the other multiplies" if self.plan.schedule == "pingpong" else ""
+        how += "; a cluster fetches the filters once" if self.plan.cluster > 1 else ""
+        how += "; too few channels fill a tensor core, those under a whole line of the filter do" if self.plan.unfold else ""
+        return f"an implicit product: TMA feeds wgmma a tile of the input for each tap of the filter{how}; modelled {self.seconds * 1e6:.3g} us"
+
+
+def modelled(plan: Plan, size: Size, device: devices.Device) -> float:
+    """Seconds of the copy and the product."""
+    tm, tn, tk = plan.tile
+    width = BYTES[plan.kind]
+    phases = math.prod(size.stride) if size.transposed else 1
+    channels, taps = size.channels, math.prod(size.taps)
+    if plan.unfold:
+        channels, taps = size.channels * size.taps[-1], math.prod(size.taps[:-1])
+    parts = min((parts for parts in range(1, size.groups + 1) if size.groups % parts == 0), key=lambda parts: parts * math.ceil(channels / parts / tk) * math.ceil(size.filters / parts / tn))
+    depth = math.ceil(channels / parts / tk) * tk
+    # the grid: results, and what the filter hangs over
+    scale = size.stride if size.transposed else (1,) * len(size.out)
+    reach = [math.ceil(tap / step) - 1 for tap, step in zip(size.taps, size.stride, strict=True)]
+    if plan.unfold:
+        reach[-1] = 0
+    places = size.images * math.prod(math.ceil(out / step) + over for out, step, over in zip(size.out, scale, reach, strict=True))
+    tiles = math.ceil(places / tm) * math.ceil(size.filters / parts / tn) * parts * phases
+    steps = max(taps / phases, 1) * depth / tk
+    multiply = 2 * tm * tn * tk / (MMA_FLOPS_PER_CYCLE * 2 / width)
+    fetch = (tm + tn / plan.cluster) * tk * width / L2_BYTES_PER_CYCLE
+    store = TILE_CYCLES + plan.rows * tn * ELEMENT_CYCLES
+    product = steps * (max(multiply, fetch, tm + tn / plan.cluster) + (STEP_CYCLES if plan.schedule == "pingpong" else STEP_CYCLES / 2))
+    if plan.schedule == "pingpong":  # of two tiles, the longer of both products and of one with its store
+        tile = max(product, (product + store) / 2)
+    else:
+        tile = product + store
+    copied = (size.channels * math.prod(size.extents) + depth * parts * (1 if size.transposed or plan.unfold else math.prod(size.stride)) * places / size.images) * size.images * width
+    bandwidth = device.copy_bandwidth or device.bandwidth
+    moved = (places * depth * parts + size.images * size.filters * math.prod(size.out)) * width
+    return copied / bandwidth + max(math.ceil(tiles / device.sms) * tile / device.clock_hz, moved / bandwidth)
+
+
+def choices(operation: Call, kind: str, size: Size, device_name: str, most: int = 6) -> tuple[Choice, ...]:
+    """Legal configurations, fastest first by the model, at most two of a tile."""
+    device, found = devices.find(device_name), []
+    unfolds = ((), (Call(name="unfold"),)) if size.groups == 1 and not size.transposed and size.channels <= 16 else ((),)
+    for tm, tn, bytes_k in ((m, n, k) for m in (128, 256) for n in (128, 256, 192, 96, 64, 48, 32, 16) for k in (128, 64, 32)):
+        if tn >= 32 and tn - 16 >= 16 * math.ceil(size.filters / 16):
+            continue  # a narrower tile holds all filters
+        for schedule in ("cooperative", "pingpong"):
+            for cluster in (2, 1):
+                for unfold in unfolds:
+                    settings = (put("mma", kind), put("tile", tm, tn, bytes_k // BYTES[kind]), put("schedule", schedule), *((put("cluster", cluster),) if cluster > 1 else ()), *unfold)
+                    stage = Stage(operation=operation, settings=(put("arch", "sm_90a"), *settings))
+                    if not check(Program(stages=(stage,))):
+                        plan = plan_of(stage)
+                        found.append(Choice(settings=settings, plan=plan, seconds=modelled(plan, size, device)))
+    found.sort(key=lambda choice: choice.seconds)
+    kept: list[Choice] = []
+    for choice in found:
+        if sum(other.plan.tile == choice.plan.tile for other in kept) < 2:
+            kept.append(choice)
+    return tuple(kept[:most])
+
+
+def size_of(context: Context) -> Size | None:
+    """The extents at the full case; None where they cannot be told from the facts."""
+    facts, found = context.facts, context.found
+    case = next((case for case in facts.cases if case.name == "full"), None) if facts is not None else None
+    operands = dict(found.operands)
+    x = next((spec for spec in case.inputs if spec.name == operands.get("x")), None) if case is not None else None
+    w = next((spec for spec in facts.parameters if f"self.{spec.name}" == operands.get("w")), None) if facts is not None else None
+    if case is None or x is None or w is None or not case.outputs or len(case.outputs[0].shape) != len(x.shape) or found.after:
+        return None
+    out, named = case.outputs[0].shape, dict(found.operation.named)
+    stride, groups = named.get("stride", 1), named.get("groups", 1)
+    return Size(
+        images=x.shape[0], channels=x.shape[1], filters=out[1], extents=x.shape[2:], out=out[2:], taps=w.shape[2:], stride=stride if isinstance(stride, tuple) else (int(str(stride)),) * len(out[2:]),
+        groups=x.shape[1] if groups == "channels" else int(str(groups)), transposed=found.operation.name == "convtranspose",
+    )  # fmt: skip
+
+
+def convolutions(context: Context) -> tuple[Rung, ...]:
+    """The rungs of a convolution."""
+    operation = context.found.operation
+    depthwise = dict(operation.named).get("groups") == "channels"
+    simple = Rung(settings=(), title="one result per thread", reason="the simplest correct kernel: every operand is read from global memory each time")
+    if operation.name == "convtranspose":
+        return (*_hopper(context), simple)
+    sliding = tuple(
+        Rung(settings=(put("threads", threads), put("rows", rows), *extra), title=title, reason=reason, need="sectors")
+        for threads, rows, extra, title, reason in (
+            (128, 8, (), "8 results below each other per thread", "an input row that is loaded serves all results that the filter lays over it"),
+            (256, 8, (), "256 threads per CTA", "a wider CTA reads longer pieces of a row"),
+            (128, 16, (), "16 results below each other per thread", "fewer input rows are read twice"),
+            *(() if depthwise else ((128, 4, (put("filters", 4),), "4 filters per thread", "an input that is loaded serves four filters"),)),
+        )
+    )
+    return (*sliding, simple) if depthwise and context.arch == "sm_90a" else (*_hopper(context), simple, *sliding)
+
+
+def _hopper(context: Context) -> tuple[Rung, ...]:
+    kind, size = WGMMA.get(context.precision), size_of(context)
+    operation = context.found.operation
+    if context.arch != "sm_90a" or kind is None or dict(operation.named).get("groups") == "channels":
+        return ()
+    if size is None:
+        settings = (put("mma", kind), put("tile", 128, 128, 128 // BYTES[kind]), put("schedule", "pingpong"))
+        return (Rung(settings=settings, title="128x128 tiles, pingpong", reason="an implicit product: TMA feeds wgmma a tile of the input for each tap of the filter"),)
+    return tuple(Rung(settings=choice.settings, title=choice.title, reason=choice.reason, seconds=choice.seconds) for choice in choices(operation, kind, size, context.device))
