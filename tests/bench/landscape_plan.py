@@ -14,7 +14,7 @@ from typing import Any
 
 from workbench import problems
 from workbench.dsl import OPERATIONS, Call, Program, Stage, compile_program, configurations, format_program, parse
-from workbench.dsl.canonical import canonical
+from workbench.dsl.canonical import canonical, code
 from workbench.dsl.checks import check_stage
 from workbench.errors import ProgramError
 from workbench.landscapes.keys import problem_key
@@ -108,7 +108,8 @@ def mapped(place: Place) -> Mapped | str:
         found = recognise(facts)
     except Unrecognised as reason:
         return str(reason)
-    rungs = [canonical(_program(found, rung, ARCH)) for rung in ladder(Context(found=found, precision=place.precision, arch=ARCH, device=DEVICE, facts=facts))]
+    steps = [canonical(_program(found, rung, ARCH)) for rung in ladder(Context(found=found, precision=place.precision, arch=ARCH, device=DEVICE, facts=facts))]
+    rungs = list({code(step): step for step in reversed(steps)}.values())[::-1]
     rest, legal = _rest(found, place.precision, rungs, place.most)
     programs = [program for program in dict.fromkeys([*rungs, *rest]) if _compiles(program, facts, problem, found)]
     return Mapped(place, problem, facts, problem_key(problem), tuple(programs[: max(place.most, len(rungs))]), legal)
@@ -125,12 +126,13 @@ def _compiles(program: str, facts: Facts, problem: Problem, found: Computation) 
 def _rest(found: Computation, precision: str, rungs: list[str], most: int) -> tuple[list[str], int]:
     """(programs beyond the ladder in the order of a hash, as many as are wanted; how many legal combinations of settings were seen)."""
     texts = sorted({_text(found, stage) for stage in _stages(found, precision, rungs)}, key=lambda text: hashlib.sha256(text.encode()).hexdigest())
-    programs: dict[str, None] = {}
+    programs = {code(rung): rung for rung in rungs}
     for text in texts:
-        programs.setdefault(canonical(text))
+        short = canonical(text)
+        programs.setdefault(code(short), short)
         if len(programs) >= most:
             break
-    return list(programs), len(texts)
+    return list(programs.values()), len(texts)
 
 
 def _text(found: Computation, stage: Stage) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gzip
 import hashlib
@@ -16,6 +17,8 @@ from workbench import landscapes, problems
 from workbench.dsl import Program, configurations, format_program, parse
 from workbench.dsl.canonical import canonical
 from workbench.errors import Unavailable, UserError, WorkbenchError
+from workbench.evaluate import judge
+from workbench.executors.replay import ReplayExecutor
 from workbench.landscapes import table
 from workbench.landscapes.keys import explicit, problem_key
 from workbench.policies import searching
@@ -23,7 +26,7 @@ from workbench.problems import inspection
 from workbench.proposers.ladders import Context, ladder
 from workbench.proposers.planner import _program
 from workbench.proposers.recognition import recognise
-from workbench.records import Problem
+from workbench.records import Candidate, Problem
 from workbench.session import Session
 from workbench.views import tables
 from workbench.views.landscape import curves, heat_map, standing
@@ -155,10 +158,14 @@ def test_the_planners_loop_runs_on_recorded_measurements(recorded: Path, tmp_pat
 
 def test_a_wrong_configuration_is_a_failure_and_what_is_not_there_is_unavailable(recorded: Path, tmp_path: Path) -> None:
     with Session.create("row_sum", root=tmp_path / "s", executor="replay") as session:
-        wrong = session.generate("planner", "vector 8")
-        assert wrong is not None and not wrong.trials[-1].verdict.correct and wrong.trials[-1].verdict.failure.kind == "wrong_result"  # type: ignore[union-attr]
+        version = session.generate()
+        assert version is not None
+        job = session.job(version)
+        outcome = ReplayExecutor().run(dataclasses.replace(job, candidate=Candidate(source="", program=SUM + " .vector(8) .threads_per_row(32)")))
+        verdict = judge(job, outcome, None)
+        assert not verdict.correct and verdict.failure is not None and verdict.failure.kind == "wrong_result" and outcome.timing is None
         with pytest.raises(Unavailable, match="source of its own"):
-            session.edit(wrong.proposal.candidate.source)
+            session.edit(version.proposal.candidate.source)
     header, rows = table.read(recorded)
     table.write(recorded, header, [one for one in rows if not one.program or one.program == canonical(SUM)])
     with Session.create("row_sum", root=tmp_path / "s", executor="replay") as session, pytest.raises(Unavailable, match=r"was not recorded for row_sum; the nearest that was is reduce\(x, op=sum"):
