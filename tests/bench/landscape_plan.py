@@ -26,8 +26,9 @@ from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.records import Facts, Problem
 
 ARCH, DEVICE = "sm_90a", "H200"
+HEAVY = {"relu": 60, "gelu_tanh": 60, "sigmoid_21": 24, "tanh_22": 24, "batch_norm_33": 40, "attention_97": 40}  # many gigabytes, or much time a call
 NINETEEN = Path(__file__).parent / "problems"
-MOST, MOST_ROWS, MOST_OTHERS = 480, 200, 100  # configurations of a product, of a problem of rows, of one of the nineteen; of more, the planner's own and a sample by hash
+MOST, MOST_ROWS, MOST_OTHERS = 480, 200, 60  # configurations of a product, of a problem of rows, of one of the nineteen; of more, the planner's own and a sample by hash
 ALL = 30_000  # combinations of settings up to which each is looked at
 DRAWN = 6_000  # of more combinations, how many are drawn
 VARIED = ("stages", "raster", "splitk", "swap", "launch", "store")
@@ -68,9 +69,10 @@ def product(name: str, m: int, n: int, k: int) -> Place:
 def places() -> tuple[Place, ...]:
     """All problems, the most important first."""
     rows = ("softmax", "layer_norm", "rms_norm", "row_sum", "sum_middle_axis", "max_middle_axis", "matvec", "cross_entropy", "relu", "gelu_tanh")
-    others = tuple(Place(path.stem[3:] + f"_{path.stem[:2]}", str(path.relative_to(Path(__file__).parents[2])), "tf32", (), MOST_OTHERS) for path in sorted(NINETEEN.glob("[0-9]*.py")))
+    named = {f"{path.stem[3:]}_{path.stem[:2]}": str(path.relative_to(Path(__file__).parents[2])) for path in sorted(NINETEEN.glob("[0-9]*.py"))}
+    others = tuple(Place(name, path, "tf32", (), HEAVY.get(name, MOST_OTHERS)) for name, path in named.items())
     return (
-        square("bf16", 4096), square("bf16", 8192), square("bf16", 2048), *(Place(name, name, most=MOST_ROWS) for name in rows), square("tf32", 4096), square("fp16", 4096),
+        square("bf16", 4096), square("bf16", 8192), square("bf16", 2048), *(Place(name, name, most=HEAVY.get(name, MOST_ROWS)) for name in rows), square("tf32", 4096), square("fp16", 4096),
         product("skinny_bf16_16", 16, 4096, 4096), product("skinny_bf16_128", 128, 4096, 4096), product("deep_bf16", 512, 512, 32768), Place("matmul_transposed_bf16", "matmul_transposed", "bf16"),
         Place("batched_matmul_bf16", "batched_matmul", "bf16"), Place("matmul_bias_gelu_bf16", "matmul_bias_gelu", "bf16"), square("fp16", 8192), square("tf32", 8192), square("tf32", 2048),
         Place("matmul_fp32_4096", "matmul", "fp32", (), MOST_OTHERS), Place("softmax_bf16", "softmax", "bf16", (), MOST_OTHERS), Place("layer_norm_bf16", "layer_norm", "bf16", (), MOST_OTHERS), *others,

@@ -38,10 +38,10 @@ from workbench.records import Case, TensorSpec
 from workbench.toolchain import describe_module
 
 WARM_UP, SAMPLES, SAMPLES_SLOW = 3, 12, 5  # timed calls; of what takes longer than SLOW_S fewer
-SLOW_S = 0.03
+SLOW_S = 0.01
 SEED = 20
-LARGE_BYTES = 3 << 30  # inputs and outputs: beyond, they are made for each measurement, compiled for under the lock, and the reference is in float32
-KEPT_DATA_BYTES, CACHED_BYTES = 700 << 20, 5 << 29  # of one problem, and of all: inputs and references that a process keeps between tasks
+LARGE_BYTES = 3 << 30  # inputs and outputs: beyond, they are compiled for under the lock
+SMALL_BYTES, CACHED_BYTES = 700 << 20, 5 << 29  # inputs and reference of one problem: up to here the reference is in float64 and kept between tasks; and of all that are kept
 KEPT_BYTES = 4 << 30  # memory that a process keeps from the others at the end of a task
 
 
@@ -124,6 +124,11 @@ class Worker:
         case = self.case_of(plan)
         return sum(map(size_of, (*case.inputs, *case.outputs))) > LARGE_BYTES
 
+    def small(self, plan: Mapped) -> bool:
+        """Whether inputs and reference are kept."""
+        case = self.case_of(plan)
+        return sum(map(size_of, case.inputs)) + 8 * sum(int(torch.Size(spec.shape).numel()) for spec in case.outputs) < SMALL_BYTES
+
     def data(self, number: int) -> Data:
         """Inputs and reference results of a problem; under the lock."""
         if number in self.cache:
@@ -138,7 +143,7 @@ class Worker:
         expected = self._expected(plan, reference, inputs)
         kept = [value for value in (*inputs, *expected) if isinstance(value, torch.Tensor)]
         made = Data(module, reference, inputs, expected, sum(value.numel() * value.element_size() for value in kept))
-        if made.bytes < KEPT_DATA_BYTES:
+        if self.small(plan):
             self.cache[number] = made
             while sum(one.bytes for one in self.cache.values()) > CACHED_BYTES and len(self.cache) > 1:
                 self.cache.popitem(last=False)
@@ -146,7 +151,7 @@ class Worker:
 
     def _expected(self, plan: Mapped, reference: torch.nn.Module, inputs: list[Any]) -> list[torch.Tensor]:
         policy(plan, strict=True)
-        model, wide = copy.deepcopy(reference), torch.float32 if self.large(plan) else torch.float64
+        model, wide = copy.deepcopy(reference), torch.float64 if self.small(plan) else torch.float32
         result = model.to(wide)(*[value.to(wide) if isinstance(value, torch.Tensor) and value.is_floating_point() else value for value in inputs])
         results = listed(result)
         policy(plan)
@@ -240,15 +245,12 @@ class Worker:
                 spoil(last.pop())
             last.append(output)
 
-        start = time.perf_counter()
         keep(listed(model(*data.inputs)))
-        torch.cuda.synchronize()
-        count = SAMPLES if time.perf_counter() - start < SLOW_S else SAMPLES_SLOW
         samples: list[float] = []
         if not self.dry:
             watch = Stopwatch(lambda inputs: model(*inputs), lambda number: data.inputs, cold=True)
-            watch.warm_up(list(range(WARM_UP)))
-            for number in range(count):
+            slow = watch.warm_up(list(range(WARM_UP)))["estimate_s"] > SLOW_S
+            for number in range(SAMPLES_SLOW if slow else SAMPLES):
                 samples.append(watch.timed(number)["s"])
                 keep(watch.outputs[0])
             watch.drop()
