@@ -222,7 +222,7 @@ def main() -> int:
     done = {(row.key, row.program) for path in before for row in table.read(path)[1] if "OutOfMemory" not in row.failure}
     if arguments.plan:
         for plan in plans:
-            print(f"{plan.place.name:28} {plan.key} {len(plan.programs):4} of {plan.legal:5} legal; first {plan.programs[0]}")
+            print(f"{plan.place.name:28} {plan.key} {len(plan.programs):4} programs of {plan.legal:5} legal combinations; first {plan.programs[0]}")
         left = tasks(plans, done)
         print(f"{len(plans)} problems, {sum(len(task.targets) for task in left)} measurements of {len(left)} files")
         return 0

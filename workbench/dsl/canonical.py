@@ -1,4 +1,4 @@
-"""Programs that compile to the same code -> one text: settings in order of their names, without those that change nothing."""
+"""Programs that compile to the same code: a text with the settings in order of their names and without those that change nothing, and the code itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ NOWHERE = Binding(init_source="", forward_arguments=())
 
 @functools.lru_cache(maxsize=4096)
 def canonical(text: str) -> str:
-    """The one text of all programs with the code of this one. `arch` always stays, since it says what the code is compiled for; raises `ProgramError` for what is no program."""
+    """A short text with the code of this program: equal texts have equal code, and two texts of one code are rare. `arch` always stays, since it says what the code is compiled for.
+
+    Raises `ProgramError` for what is no program.
+    """
     program = _ordered(parse(text))
     if rejections := check(program):
         raise ProgramError("the program is rejected: " + " | ".join(map(str, rejections)), rejections)
@@ -27,6 +30,14 @@ def canonical(text: str) -> str:
             if call.name != "arch" and not check(fewer) and _code(fewer) == code:
                 program = fewer
     return format_program(program)
+
+
+@functools.lru_cache(maxsize=4096)
+def code(text: str) -> str:
+    """What a program's text compiles to, without that text at its head, and what for."""
+    program = parse(text)
+    arches = [call.positional for stage in program.stages for call in stage.settings if call.name == "arch"]
+    return f"{arches}\n{_code(program)}"
 
 
 def _ordered(program: Program) -> Program:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import problems
-from workbench.dsl.canonical import canonical
+from workbench.dsl.canonical import canonical, code
 from workbench.errors import ProgramError
 from workbench.landscapes import table
 from workbench.landscapes.keys import distance, head, problem_key, settings_of, spelt, with_arch
@@ -56,11 +56,13 @@ class Landscape:
         return f"recorded on {self.runs[-1]['device']}, {dates[0]}" + (f" to {dates[-1]}" if dates[1:] else "")
 
     def row(self, program: str, arch: str = "sm_90a") -> Row | None:
-        """The row of a program, however its settings are ordered; None where it was not measured."""
+        """The row of a program or of one with the same code, however its settings are ordered; None where it was not measured."""
         try:
-            return self.rows.get(canonical(with_arch(program, arch)))
+            text = canonical(with_arch(program, arch))
         except ProgramError:
             return None
+        what = head(text)
+        return self.rows.get(text) or next((row for row in self.rows.values() if head(row.program) == what and code(row.program) == code(text)), None)
 
     def nearest(self, program: str) -> Row | None:
         """The measured row with the closest settings that computes it in the same way."""
