@@ -61,7 +61,7 @@ def read_by_epilogues(stage: Stage) -> dict[str, str]:
     for index, call in enumerate(stage.epilogues):
         role = role_of(stage, index)
         if role is not None:
-            found[role] = str(call.positional[0]) if call.positional else role
+            found[role] = str(call.positional[0]) if call.positional else call.name
     return found
 
 

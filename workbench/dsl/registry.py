@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workbench.dsl import elementwise, gemm, rows
+from workbench.dsl import elementwise, gemm, hopper_grouped, rows
 from workbench.dsl.operation import Operation
 
-MODULES = (elementwise, rows, gemm)
+MODULES = (elementwise, rows, gemm, hopper_grouped)
 OPERATIONS: dict[str, Operation] = {operation.name: operation for module in MODULES for operation in module.OPERATIONS}

@@ -10,7 +10,7 @@ from workbench.proposers.ladders.base import Context, Rung, put
 __all__ = ["Context", "Rung", "ladder", "put"]
 
 LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
-    "elementwise": pointwise.elementwise, "gemm": products.gemm,
+    "elementwise": pointwise.elementwise, "gemm": products.gemm, "ggemm": products.grouped,
     **dict.fromkeys(("softmax", "layernorm", "rmsnorm", "reduce", "matvec", "crossentropy"), rows.rows),
 }  # fmt: skip
 

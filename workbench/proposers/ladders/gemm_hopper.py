@@ -113,6 +113,16 @@ def size_of(facts: Facts) -> Size | None:
     return Size(m=m, n=n, k=k, batches=batches) if min(m, n, k, batches) > 0 else None
 
 
+def operand_shapes(facts: Facts, name: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The shapes of the first two operands of an ATen call at the full case, where both are forward's inputs."""
+    case = next((case for case in facts.cases if case.name == "full"), None)
+    call = next((op for op in facts.graph if short(op) == name), None)
+    if case is None or call is None:
+        return None
+    a, b = (_full_shape(facts, case, value) for value in call.operands[:2])
+    return (a, b) if a is not None and b is not None else None
+
+
 def _full_shape(facts: Facts, case: Case, value: str) -> tuple[int, ...] | None:
     """The shape of an operand at a case, looking through one transposition; None of a parameter, whose size depends on the module."""
     op = next((op for op in facts.graph if op.name == value), None)

@@ -11,7 +11,7 @@ from workbench.records import Facts
 
 __all__ = ["Computation", "Unrecognised", "recognise"]
 
-MATCHERS = (rows.crossentropy, rows.softmax, rows.layernorm, rows.rmsnorm, rows.reduce, products.gemm, pointwise.elementwise)
+MATCHERS = (rows.crossentropy, rows.softmax, rows.layernorm, rows.rmsnorm, rows.reduce, products.gemm, products.grouped, pointwise.elementwise)
 
 
 def recognise(facts: Facts) -> Computation:
