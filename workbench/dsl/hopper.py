@@ -11,7 +11,21 @@ from __future__ import annotations
 
 from workbench.dsl import epilogue, hopper_finish, hopper_forward
 from workbench.dsl.hopper_plan import ALONG_K, Plan, plan_of
-from workbench.dsl.hopper_text import EARLY, FIND_LOADED, FIND_MULTIPLIED, KERNEL, MOST_WORKS, PLACE, RESIDENT, SHARE, WORKS
+from workbench.dsl.hopper_text import (
+    EARLY,
+    FIND_LOADED,
+    FIND_MULTIPLIED,
+    FRAGMENT_A,
+    FRAGMENT_A_REGISTERS,
+    KERNEL,
+    MOST_WORKS,
+    MULTIPLY,
+    MULTIPLY_REGISTERS,
+    PLACE,
+    RESIDENT,
+    SHARE,
+    WORKS,
+)
 from workbench.dsl.ir import Binding, Stage
 from workbench.dsl.pieces import Parts
 
@@ -50,7 +64,7 @@ def fields_of(plan: Plan, chain: epilogue.Chain, functions: str) -> dict[str, ob
         "groups": plan.groups, "rows": plan.rows, "band": plan.band, "parameter": "".join(f"{read.role}: cute.Tensor, " for read in reads), "argument": "".join(f"{read.role}, " for read in reads),
         "operation_a": _load(cn), "operation_b": _load(cm), "send_a": ", mcast_mask=to_a" if cn > 1 else "", "send_b": ", mcast_mask=to_b" if cm > 1 else "",
         "early": EARLY if plan.early else "", "pdl": ", use_pdl=True" if plan.early else "", "resident": "" if plan.in_cluster else RESIDENT,
-        **_scheduled(plan), **hopper_finish.fields(plan, chain, result_of(plan)[0]), **_walk(plan),
+        **_scheduled(plan), **_multiplied(plan), **hopper_finish.fields(plan, chain, result_of(plan)[0]), **_walk(plan),
     }  # fmt: skip
 
 
@@ -125,6 +139,16 @@ PINGPONG = {
             reading.advance(steps)
             releasing.advance(steps)""",
 }  # fmt: skip
+
+
+def _multiplied(plan: Plan) -> dict[str, str]:
+    """The pieces of text that multiply: wgmma's first operand out of shared memory, or through registers, where it may lie along its rows."""
+    count = _split(plan)["multiplied"]
+    if plan.registers:
+        pieces = {"fragment_a": FRAGMENT_A_REGISTERS, "multiply": MULTIPLY_REGISTERS.format(multiplied=count)}
+        return {**pieces, "either": ", either=False", "pass_either": ", either", "along_k": " and (either or tensor.stride(2) == 1)", "tiled_mma": TF32_MMA.replace("OperandSource.SMEM", "OperandSource.RMEM")}
+    schedule = SCHEDULES[plan.schedule]
+    return {"fragment_a": FRAGMENT_A, "multiply": MULTIPLY.format(multiplied=count, pass_turn=schedule["pass_turn"], skip_other=schedule["skip_other"]), "either": "", "pass_either": ""}
 
 
 SCHEDULES = {"cooperative": COOPERATIVE, "pingpong": PINGPONG}

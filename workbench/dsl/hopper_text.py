@@ -66,35 +66,14 @@ def gemm_kernel(
         lane = thread % 128
         own_a = {own_a}
         mine = tiled_mma.get_slice(0)
-        part_a = tiled_mma.make_fragment_A(mine.partition_A(own_a))
-        part_b = tiled_mma.make_fragment_B(mine.partition_B(shared_b))
+{fragment_a}        part_b = tiled_mma.make_fragment_B(mine.partition_B(shared_b))
         totals = cute.make_rmem_tensor(tiled_mma.partition_shape_C((ROWS, TILE_N)), cutlass.Float32)
         where = tiled_mma.get_slice(lane).partition_C(cute.make_identity_tensor((ROWS, TILE_N)))
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
         releasing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES){skip_start}
 {store_setup}{start_multiplied}        for work in cutlass.range({first}, works, {stride}, unroll=1):
 {find_multiplied}{fetch_first}{wait_turn}
-            pipe.consumer_wait(reading)
-            warpgroup.fence()
-            tiled_mma.set(warpgroup.Field.ACCUMULATE, False)
-            for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
-                cute.gemm(tiled_mma, totals, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], totals)
-                tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
-            warpgroup.commit_group()
-            reading.advance()
-            for _step in cutlass.range(1, {multiplied}, unroll=1):
-                pipe.consumer_wait(reading)
-                for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
-                    cute.gemm(tiled_mma, totals, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], totals)
-                warpgroup.commit_group()
-                warpgroup.wait_group(1)  # the multiplication before this one is done: its stage can be filled again
-                pipe.consumer_release(releasing)
-                reading.advance()
-                releasing.advance(){pass_turn}
-            warpgroup.wait_group(0)
-            pipe.consumer_release(releasing)
-            releasing.advance(){skip_other}
-{store}
+{multiply}{store}
 
 @cute.jit
 def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}{launch_target}stream: cuda.CUstream{launch_constants}):
@@ -143,7 +122,7 @@ def takes_tma(tensor):
     return tensor.stride(inner) == 1 and tensor.data_ptr() % 16 == 0 and all(step > 0 and step % 16 == 0 for step in steps)
 
 
-def readable(tensor):
+def readable(tensor{either}):
     """A (batch, rows, k) operand as it is, or a copy that {reads} can read: STORED, along k, rows padded to 16 bytes."""
     if takes_tma(tensor){along_k}:
         return tensor
@@ -162,7 +141,7 @@ def readable(tensor):
 known = {{}}  # operands that TMA reads where they lie: their CuTe tensors, as long as they live
 
 
-def operand(tensor, turned):
+def operand(tensor, turned{either}):
     """(CuTe tensor (batch, rows, k), whether k is the contiguous extent) of a matrix; `turned` when it is stored as (k, rows)."""
     key, place = (id(tensor), turned), (tensor.data_ptr(), tensor.shape, tensor.stride())
     if key in known and known[key][0]() is tensor and known[key][1] == place:
@@ -171,7 +150,7 @@ def operand(tensor, turned):
         raise TypeError(f"this kernel multiplies {{DTYPE}}, not {{tensor.dtype}}")
     view = tensor.detach(){bits}.transpose(-2, -1) if turned else tensor.detach(){bits}
     view = view if view.dim() == 3 else view.unsqueeze(0)
-    ready = readable(view)
+    ready = readable(view{pass_either})
     k_first = ready.stride(2) == 1
     made = (from_dlpack(ready, assumed_align=16).mark_layout_dynamic(leading_dim=2 if k_first else 1), k_first)
     if ready is view:
@@ -227,3 +206,48 @@ FIND_MULTIPLIED = """\
             tile_m, tile_n, batch = place(work, rows, columns)
             m0 = (tile_m * CLUSTER_M + in_m) * TILE_M{shift}
             n0 = (tile_n * CLUSTER_N + in_n) * TILE_N{share_multiplied}"""
+FRAGMENT_A = """\
+        part_a = tiled_mma.make_fragment_A(mine.partition_A(own_a))
+"""
+MULTIPLY = """\
+            pipe.consumer_wait(reading)
+            warpgroup.fence()
+            tiled_mma.set(warpgroup.Field.ACCUMULATE, False)
+            for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
+                cute.gemm(tiled_mma, totals, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], totals)
+                tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
+            warpgroup.commit_group()
+            reading.advance()
+            for _step in cutlass.range(1, {multiplied}, unroll=1):
+                pipe.consumer_wait(reading)
+                for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
+                    cute.gemm(tiled_mma, totals, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], totals)
+                warpgroup.commit_group()
+                warpgroup.wait_group(1)  # the multiplication before this one is done: its stage can be filled again
+                pipe.consumer_release(releasing)
+                reading.advance()
+                releasing.advance(){pass_turn}
+            warpgroup.wait_group(0)
+            pipe.consumer_release(releasing)
+            releasing.advance(){skip_other}
+"""
+# with wgmma's first operand in registers it may lie in either way in shared memory
+FRAGMENT_A_REGISTERS = """\
+        source_a = tiled_mma.get_slice(lane).partition_A(own_a)
+        part_a = tiled_mma.make_fragment_A(source_a[None, None, None, 0].shape)
+"""
+MULTIPLY_REGISTERS = """\
+            totals.fill(0.0)
+            tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
+            for _step in cutlass.range({multiplied}, unroll=1):
+                pipe.consumer_wait(reading)
+                for e in cutlass.range_constexpr(cute.size(part_a)):
+                    part_a[e] = source_a[None, None, None, reading.index][e]
+                warpgroup.fence()
+                for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
+                    cute.gemm(tiled_mma, totals, part_a[None, None, part], part_b[None, None, part, reading.index], totals)
+                warpgroup.commit_group()
+                warpgroup.wait_group(0)  # the other warpgroup multiplies while this one waits and reads
+                pipe.consumer_release(reading)
+                reading.advance()
+"""
