@@ -51,6 +51,11 @@ ODD = [
 ]  # fmt: skip
 
 
+TURNED = [  # TF32 with b along n: copied first, or through registers
+    f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}", *(f".tile({tile}, 64) .schedule(cooperative){cluster} .swap() .through(registers){early}" for tile, cluster in (("128, 256", " .cluster(2, 1)"), ("128, 256", " .cluster(1, 2)"), ("256, 128", " .cluster(1, 2)"), ("256, 128", " .cluster(2, 1)"), ("128, 256", ""), ("128, 128", " .cluster(2, 1)")) for early in (f" {EARLY}",)),
+]  # fmt: skip
+
+
 def skinny(m: int) -> list[str]:
     """Configurations for few rows: the transposed product with k shared by a cluster, and what was best without."""
     n = min(max(m, 16), 256)
@@ -94,9 +99,9 @@ def tasks(only: str) -> list[tuple[Case, str]]:
     found.append((Case("odd", 1000, 3000, 2000, "f16", "kn"), ODD))
     found.append((Case("odd", 4095, 4097, 4096), LARGE[1:4]))
     found.append((Case("deep", 512, 512, 32768), [f".tile(128, 128, 64) .schedule(cooperative) .splitk(8, cluster) {EARLY}", f".tile(128, 128, 128) .schedule(cooperative) .splitk(8, cluster) {EARLY}", f".tile(128, 128, 64) .schedule(cooperative) .cluster(2, 1) .splitk(8) {EARLY}", f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) .splitk(16) {EARLY}", f".tile(64, 128, 128) .schedule(cooperative) .splitk(4, cluster) {EARLY}"]))  # fmt: skip
-    found += [(Case("tf32", s, s, s, "tf32", order), LARGE[:4]) for s in (4096,) for order in ("kk", "kn")]
+    found += [(Case("tf32", 4096, 4096, 4096, "tf32", "kk"), LARGE[:3]), *((Case("tf32", s, s, s, "tf32", "kn"), TURNED) for s in (2048, 4096, 8192))]
     found.append((Case("batched", 1024, 1024, 1024, "bf16", "kn", 16), MIDDLE[1:5]))
-    found.append((Case("batched", 1024, 1024, 1024, "tf32", "kn", 16), MIDDLE[1:5]))
+    found.append((Case("batched", 1024, 1024, 1024, "tf32", "kn", 16), TURNED))
     found += [(Case("fp8", s, s, s, "e4m3"), LARGE[1:4]) for s in (2048, 4096)]
     wanted = only.split(",") if only else []
     return [(case, text) for case, texts in found if not wanted or case.group in wanted for text in dict.fromkeys(texts) if not check(parse(program(case, text)))]

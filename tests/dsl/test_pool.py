@@ -44,7 +44,7 @@ def test_half_channels_last_and_whole_planes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "reason"), [
     ("pool(x)", "window="), ("pool(x, window=0)", "1 and more"), ("pool(x, window=size(2, 2), stride=size(1, 1, 1))", "2 axes"), ("pool(x, window=4, padding=3)", "half a window"), ("pool(x, op=min, window=2)", "op=min"),
-    ("pool(x, op=avg, window=2, dilation=2)", "means are of neighbours"), ("pool(x, window=all, stride=2)", "leave it out"), ("pool(x, window=size(8, 8)) .schedule(strip)", "64 rows under the window"),
+    ("pool(x, op=avg, window=2, dilation=2)", "means are of neighbours"), ("pool(x, window=all, stride=2)", "leave it out"), ("pool(x, window=size(8, 8, 8)) .schedule(strip)", "64 rows under the window"),
     ("pool(x, window=2) .rows(4)", "only with schedule(strip)"), ("pool(x, window=2, ceil=2)", "ceil=2"), ("pool(x, window=2) .vector(4)", "is for window=all"), ("pool(x, windows=2)", "no such argument"),
 ])  # fmt: skip
 def test_rejections(text: str, reason: str) -> None:

@@ -124,3 +124,29 @@ def test_fused_rungs_come_first_on_hopper_and_stages_elsewhere() -> None:
     rungs = ladder(context)
     assert not rungs[0].unfused and rungs[-1].unfused and all(any(call.name == "schedule" for call in rung.settings) for rung in rungs if not rung.unfused)
     assert all(rung.unfused for rung in ladder(dataclasses.replace(context, arch="sm_80")))
+
+
+GROUPED = """import torch
+import torch.nn as nn
+rows, groups, k, n = 64, 4, 32, 48
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+    def forward(self, x, w, ends):
+        return torch.relu(torch._grouped_mm(x, w.transpose(-2, -1), ends))
+def get_inputs():
+    return [torch.randn(rows, k), torch.randn(groups, n, k), torch.tensor([rows // 4, rows // 4, rows // 2, rows], dtype=torch.int32)]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_grouped_products_are_recognised_where_hopper_has_a_kernel() -> None:
+    given = dataclasses.replace(problems.load(GROUPED), precision="bf16")
+    seen = WorkerInspector().inspect(given)
+    found = recognise(seen)
+    assert text(found) == "ggemm(a, b, offsets) >> relu()" and dict(found.operands) == {"a": "x", "b": "w.transpose(-2, -1)", "offsets": "ends"}
+    context = Context(found=found, precision="bf16", arch="sm_90a", facts=seen)
+    rungs = ladder(context)
+    assert rungs and all(compile_program(text(found, (Call(name="arch", positional=("sm_90a",)), *rung.settings)), binding_of(Ask(problem=given, facts=seen), found)) for rung in rungs)
+    assert not ladder(dataclasses.replace(context, arch="sm_80"))

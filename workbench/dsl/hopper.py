@@ -11,7 +11,21 @@ from __future__ import annotations
 
 from workbench.dsl import epilogue, hopper_finish, hopper_forward
 from workbench.dsl.hopper_plan import ALONG_K, Plan, plan_of
-from workbench.dsl.hopper_text import EARLY, KERNEL, RESIDENT, SHARE
+from workbench.dsl.hopper_text import (
+    EARLY,
+    FIND_LOADED,
+    FIND_MULTIPLIED,
+    FRAGMENT_A,
+    FRAGMENT_A_REGISTERS,
+    KERNEL,
+    MOST_WORKS,
+    MULTIPLY,
+    MULTIPLY_REGISTERS,
+    PLACE,
+    RESIDENT,
+    SHARE,
+    WORKS,
+)
 from workbench.dsl.ir import Binding, Stage
 from workbench.dsl.pieces import Parts
 
@@ -33,18 +47,25 @@ IMPORTS = "import functools\nimport weakref\n\nimport cuda.bindings.driver as cu
 def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
     """The kernels and the body of forward; `functions` defines the scalar functions of the epilogue."""
     plan, chain = plan_of(stage), epilogue.chain_of(stage)
-    cuda_type, dtype = _result(plan)
+    return Parts(kernels=KERNEL.format(**fields_of(plan, chain, functions)), forward=hopper_forward.forward(binding, chain, plan, result_of(plan)[1]), imports=imports_of(plan))
+
+
+def imports_of(plan: Plan) -> str:
+    """What the kernels import."""
+    return IMPORTS.replace("import cpasync", "import OperandMajorMode, cpasync") if plan.kind == "tf32" else IMPORTS
+
+
+def fields_of(plan: Plan, chain: epilogue.Chain, functions: str) -> dict[str, object]:
+    """All pieces of KERNEL."""
     cm, cn = plan.cluster
     reads = chain.reads if plan.splits == 1 or plan.in_cluster else ()  # the others are read by the kernel that adds
-    fields = {
+    return {
         "functions": functions + hopper_finish.helpers(plan, chain), **_types(plan.kind), "tm": plan.tile[0], "tn": plan.tile[1], "tk": plan.tile[2], "cm": cm, "cn": cn, "stages": plan.stages,
         "groups": plan.groups, "rows": plan.rows, "band": plan.band, "parameter": "".join(f"{read.role}: cute.Tensor, " for read in reads), "argument": "".join(f"{read.role}, " for read in reads),
         "operation_a": _load(cn), "operation_b": _load(cm), "send_a": ", mcast_mask=to_a" if cn > 1 else "", "send_b": ", mcast_mask=to_b" if cm > 1 else "",
         "early": EARLY if plan.early else "", "pdl": ", use_pdl=True" if plan.early else "", "resident": "" if plan.in_cluster else RESIDENT,
-        **_place(plan), **_scheduled(plan), **_split(plan), **hopper_finish.fields(plan, chain, cuda_type),
+        **_scheduled(plan), **_multiplied(plan), **hopper_finish.fields(plan, chain, result_of(plan)[0]), **_walk(plan),
     }  # fmt: skip
-    imports = IMPORTS.replace("import cpasync", "import OperandMajorMode, cpasync") if plan.kind == "tf32" else IMPORTS
-    return Parts(kernels=KERNEL.format(**fields), forward=hopper_forward.forward(binding, chain, plan, dtype), imports=imports)
 
 
 def _types(kind: str) -> dict[str, str]:
@@ -60,7 +81,7 @@ def _types(kind: str) -> dict[str, str]:
     return pieces
 
 
-def _result(plan: Plan) -> tuple[str, str]:
+def result_of(plan: Plan) -> tuple[str, str]:
     """(CuTe DSL's type of what the kernel stores, torch's of the result)."""
     kind = ("cutlass.BFloat16", "torch.bfloat16") if plan.kind in ("e4m3", "e5m2") else ("STORED", "a.dtype")
     cuda_type, dtype = epilogue.CASTS[plan.cast][:2] if plan.cast else kind
@@ -69,6 +90,16 @@ def _result(plan: Plan) -> tuple[str, str]:
 
 def _load(sharers: int) -> str:
     return "cpasync.CopyBulkTensorTileG2SMulticastOp()" if sharers > 1 else "cpasync.CopyBulkTensorTileG2SOp()"
+
+
+def _walk(plan: Plan) -> dict[str, str]:
+    """The pieces of text that say which tile a piece of work is, and which steps of k belong to it."""
+    split = _split(plan)
+    shift = SCHEDULES[plan.schedule]["shift"]
+    return {
+        **split, "place": PLACE.format(**_place(plan)), "works": WORKS, "most_works": MOST_WORKS, "start_loaded": "", "start_multiplied": "", "from_a": "from_a", "batch_a": split["batch"], "batch_b": split["batch"],
+        "find_loaded": FIND_LOADED.format(**split), "find_multiplied": FIND_MULTIPLIED.format(shift=shift, **split), "raster": _place(plan)["raster"],
+    }  # fmt: skip
 
 
 def _place(plan: Plan) -> dict[str, str]:
@@ -110,6 +141,19 @@ PINGPONG = {
 }  # fmt: skip
 
 
+def _multiplied(plan: Plan) -> dict[str, str]:
+    """The pieces of text that multiply: wgmma's first operand out of shared memory, or through registers, where it may lie along its rows."""
+    count = _split(plan)["multiplied"]
+    if plan.registers:
+        pieces = {"fragment_a": FRAGMENT_A_REGISTERS, "multiply": MULTIPLY_REGISTERS.format(multiplied=count)}
+        return {**pieces, "either": ", either=False", "pass_either": ", either", "along_k": " and (either or tensor.stride(2) == 1)", "tiled_mma": TF32_MMA.replace("OperandSource.SMEM", "OperandSource.RMEM")}
+    schedule = SCHEDULES[plan.schedule]
+    return {"fragment_a": FRAGMENT_A, "multiply": MULTIPLY.format(multiplied=count, pass_turn=schedule["pass_turn"], skip_other=schedule["skip_other"]), "either": "", "pass_either": ""}
+
+
+SCHEDULES = {"cooperative": COOPERATIVE, "pingpong": PINGPONG}
+
+
 def _split(plan: Plan) -> dict[str, str]:
     """The pieces of text that say which steps of k belong to a piece of work."""
     if plan.splits == 1:
@@ -123,7 +167,7 @@ def _split(plan: Plan) -> dict[str, str]:
 
 
 def _scheduled(plan: Plan) -> dict[str, str]:
-    pieces = PINGPONG if plan.schedule == "pingpong" else COOPERATIVE
+    pieces = SCHEDULES[plan.schedule]
     registers = ("\n        cute.arch.setmaxregister_decrease(40)", "\n        cute.arch.setmaxregister_increase(232)") if plan.groups > 1 and not plan.in_cluster else ("", "")
     about = pieces["about"].format(groups=plan.groups, rows=plan.rows) if plan.groups > 1 else "one warpgroup multiplies"
     return {**pieces, "about": about, "give_registers": registers[0], "take_registers": registers[1]}

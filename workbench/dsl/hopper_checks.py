@@ -11,7 +11,7 @@ SCHEDULES = ("cooperative", "pingpong")
 STORES = ("tma", "direct")
 RASTERS = ("along_m", "along_n")
 CLUSTERS = tuple((m, n) for m in (1, 2, 4) for n in (1, 2))
-ONLY_SCHEDULED = ("cluster", "raster", "store", "splitk", "swap", "launch")
+ONLY_SCHEDULED = ("cluster", "raster", "store", "splitk", "swap", "through", "launch")
 IN_CLUSTER = (2, 4, 8)  # CTAs of a cluster, in sizes that every device takes
 ACCUMULATORS = 64 * 256  # float32 of one warpgroup that fit beside everything else: 128 a thread
 
@@ -28,6 +28,8 @@ def check(stage: Stage) -> list[Rejection]:
         found.append(Rejection(field="mma", value=str(kind), reason="what wgmma multiplies", legal=", ".join(hopper.BYTES)))
     if setting(stage, "thread_tile") is not None:
         found.append(Rejection(field="thread_tile", value=str(setting(stage, "thread_tile")), reason="wgmma says which thread holds which output", legal="leave it out"))
+    if setting(stage, "through") is not None and (kind != "tf32" or schedule != "cooperative"):
+        found.append(Rejection(field="through", value=str(setting(stage, "through")), reason="only tf32 needs it, to take an operand that does not lie along k; pingpong has no text for it", legal="leave it out, or mma(tf32) and schedule(cooperative)"))
     found += _cluster(stage) + _names(stage) + _splits(stage)
     if not found:
         found = _tile(stage) or _sizes(hopper.plan_of(stage), setting(stage, "stages"))

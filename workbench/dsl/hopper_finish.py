@@ -49,9 +49,7 @@ def _pdl(plan: Plan) -> str:
 def _stored(plan: Plan, chain: Chain, result: str, whole: Chain) -> dict[str, str]:
     major = "COL_MAJOR" if plan.swap else "ROW_MAJOR"
     pairs = has_pairs(plan, chain)
-    lines = _lines(plan, chain, "store")
-    source = "results[j * cute.size(piece) + e, i, 0]"
-    body = [f"total = {source}", *lines, f"piece[e] = total.to({result})"] if lines else [f"piece[e] = {source}.to({result})"]
+    body = piece_lines(plan, chain, result)
     setup = STORE_SETUP.format(by_columns=plan.swap, major=major, result=result, held=_held(chain))
     across = {"e_row": "e % 64", "e_column": "e // 64"} if plan.swap else {"e_row": "e // STORE_N", "e_column": "e % STORE_N"}
     combine = ""
@@ -70,6 +68,13 @@ def _stored(plan: Plan, chain: Chain, result: str, whole: Chain) -> dict[str, st
         "launch_setup": "    tma_d, view_d = None, d\n    if cutlass.const_expr(by_tma):\n        tma_d, view_d = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), d, cute.slice_(layout_d, (None, None, 0)), (64, STORE_N))\n    m, n, batches = d.shape\n",
         "launch_arguments": "tma_d, view_d, d, tiled_mma, layout_a, layout_b, layout_d, by_tma" + ", pairs" * pairs, "combine": combine, **_persistent(),
     }  # fmt: skip
+
+
+def piece_lines(plan: Plan, chain: Chain, result: str) -> list[str]:
+    """Statements that bring one sum through the epilogues into the piece that is stored."""
+    lines = _lines(plan, chain, "store")
+    source = "results[j * cute.size(piece) + e, i, 0]"
+    return [f"total = {source}", *lines, f"piece[e] = total.to({result})"] if lines else [f"piece[e] = {source}.to({result})"]
 
 
 def _persistent() -> dict[str, str]:

@@ -17,9 +17,10 @@ def forward(binding: Binding, chain: Chain, plan: Plan, dtype: str) -> str:
     (a, a_turned), (b, b_turned) = (_stored(bound.get(name, name)) for name in ("a", "b"))
     m, n = f"a.shape[-{1 if a_turned else 2}]", f"b.shape[-{2 if b_turned else 1}]"
     lines = [f"a, b = {a}, {b}"] if (a, b) != ("a", "b") else []
-    sides = f"operand(a, {a_turned}), operand(b, {not b_turned})  # as (batch, m, k) and (batch, n, k)"
+    either = ", either=True" if plan.registers else ""
+    sides = f"operand(a, {a_turned}{either}), operand(b, {not b_turned})  # as (batch, m, k) and (batch, n, k)"
     if plan.swap:
-        sides = f"operand(b, {not b_turned}), operand(a, {a_turned})  # as (batch, n, k) and (batch, m, k): of the transposed product"
+        sides = f"operand(b, {not b_turned}{either}), operand(a, {a_turned})  # as (batch, n, k) and (batch, m, k): of the transposed product"
     lines += _reduced_result(plan, chain, m, n, dtype) if plan.reduced else _result(plan, f"*a.shape[:-2], {m}, {n}" if a_turned else f"*a.shape[:-1], {n}", dtype)
     lines += [f"(left, left_first), (right, right_first) = {sides}", *_reads(plan, chain, bound)]
     if not plan.reduced and not plan.in_cluster:

@@ -30,6 +30,7 @@ class Plan:
     swap: bool = False  # whether the transposed product is computed: a tile's m lies along the result's n
     early: bool = False  # whether the next kernel may start while this one ends
     reduced: bool = False  # whether rows or columns are reduced, and the product itself is not stored
+    registers: bool = False  # whether wgmma's first operand goes through registers
     cast: str | None = None  # the type of the result, where it is not the operands'
 
     @property
@@ -61,8 +62,8 @@ class Plan:
 
     @property
     def store_columns(self) -> int:
-        """Columns of 64 rows that one TMA store moves: as many as a swizzled row of 128 bytes has; swapped, the rows are contiguous and any number will do."""
-        widest = 64 if self.reduced or self.swap else 128 // self.result_bytes
+        """Columns of 64 rows that one TMA store moves: as many as a swizzled row of 128 bytes has."""
+        widest = 64 if self.reduced else 128 // self.result_bytes
         return next(width for width in (widest, 32, 16, 8) if self.tile[1] % width == 0)
 
     @property
@@ -117,7 +118,7 @@ def plan_of(stage: Stage) -> Plan:
         kind=kind, tile=tile if isinstance(tile, tuple) else default_tile(kind), cluster=pair(setting(stage, "cluster"), (1, 1)), stages=0,
         schedule=str(setting(stage, "schedule", "cooperative")), raster=str(way), band=int(str(band)), store=str(setting(stage, "store", "tma")),
         splits=int(str(split[0] if isinstance(split, tuple) else split)), in_cluster=isinstance(split, tuple), swap=setting(stage, "swap") is not None,
-        early=setting(stage, "launch") == "early", reduced=chain.reduction is not None, cast=chain.cast,
+        early=setting(stage, "launch") == "early", registers=setting(stage, "through") == "registers", reduced=chain.reduction is not None, cast=chain.cast,
     )  # fmt: skip
     stages = setting(stage, "stages")
     return dataclasses.replace(plan, stages=stages if isinstance(stages, int) else min(most_stages(plan), 8))

@@ -12,18 +12,7 @@ BAND = {band}  # {raster} that are walked together, so that their operands stay 
 STORED, DTYPE = cutlass.{stored}, torch.{dtype}  # what memory holds{rounded}
 
 {operation_class}{functions}
-@cute.jit
-def place(work: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
-    """(m, n, batch) of a piece of work, in clusters."""
-    batch = work // (rows * columns)
-    inside = work % (rows * columns)
-    first = inside // (BAND * {inner}) * BAND
-    within = inside % (BAND * {inner})
-    high = cutlass.min({outer} - first, BAND)
-    m, n = {found}
-    return m, n, batch
-
-{share}
+{place}{share}
 @cute.kernel
 def gemm_kernel(
     tma_a: cute.CopyAtom, a: cute.Tensor, tma_b: cute.CopyAtom, b: cute.Tensor, {parameter}{kernel_target},
@@ -51,10 +40,7 @@ def gemm_kernel(
         cta_layout_vmnk=cute.make_layout((1, CLUSTER_M, CLUSTER_N, {cluster_k})),
     )
 {early}    m, n, batches = {extents}
-    rows = (m + TILE_M * CLUSTER_M - 1) // (TILE_M * CLUSTER_M)
-    columns = (n + TILE_N * CLUSTER_N - 1) // (TILE_N * CLUSTER_N)
-    works = rows * columns * batches
-    tiles_a = cute.local_tile(a, (TILE_M, TILE_K), (None, None, None))
+{works}    tiles_a = cute.local_tile(a, (TILE_M, TILE_K), (None, None, None))
     tiles_b = cute.local_tile(b, (TILE_N, TILE_K), (None, None, None))
     steps = cute.size(tiles_a, mode=[3])
     if warp_index < 4:{give_registers}
@@ -65,15 +51,13 @@ def gemm_kernel(
             to_a = cutlass.Int16(sum(1 << (i * CLUSTER_M) for i in range(CLUSTER_N))) << cutlass.Int16(in_m)
             to_b = cutlass.Int16((1 << CLUSTER_M) - 1) << cutlass.Int16(in_n * CLUSTER_M)
             writing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
-            for work in cutlass.range(cluster, works, clusters, unroll=1):
-                tile_m, tile_n, batch = place(work, rows, columns)
-                tile_m = tile_m * CLUSTER_M + in_m
-                tile_n = tile_n * CLUSTER_N + in_n{share_loaded}
+{start_loaded}            for work in cutlass.range(cluster, works, clusters, unroll=1):
+{find_loaded}
                 for step in cutlass.range({loaded}, unroll=1):
                     pipe.producer_acquire(writing)
                     arrived = pipe.producer_get_barrier(writing)
-                    cute.copy(tma_a, from_a[None, tile_m, step, {batch}], into_a[None, writing.index], tma_bar_ptr=arrived{send_a})
-                    cute.copy(tma_b, from_b[None, tile_n, step, {batch}], into_b[None, writing.index], tma_bar_ptr=arrived{send_b})
+                    cute.copy(tma_a, {from_a}[None, tile_m, step, {batch_a}], into_a[None, writing.index], tma_bar_ptr=arrived{send_a})
+                    cute.copy(tma_b, from_b[None, tile_n, step, {batch_b}], into_b[None, writing.index], tma_bar_ptr=arrived{send_b})
                     pipe.producer_commit(writing)
                     writing.advance()
             pipe.producer_tail(writing)
@@ -82,37 +66,14 @@ def gemm_kernel(
         lane = thread % 128
         own_a = {own_a}
         mine = tiled_mma.get_slice(0)
-        part_a = tiled_mma.make_fragment_A(mine.partition_A(own_a))
-        part_b = tiled_mma.make_fragment_B(mine.partition_B(shared_b))
+{fragment_a}        part_b = tiled_mma.make_fragment_B(mine.partition_B(shared_b))
         totals = cute.make_rmem_tensor(tiled_mma.partition_shape_C((ROWS, TILE_N)), cutlass.Float32)
         where = tiled_mma.get_slice(lane).partition_C(cute.make_identity_tensor((ROWS, TILE_N)))
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
         releasing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES){skip_start}
-{store_setup}        for work in cutlass.range({first}, works, {stride}, unroll=1):
-            tile_m, tile_n, batch = place(work, rows, columns)
-            m0 = (tile_m * CLUSTER_M + in_m) * TILE_M{shift}
-            n0 = (tile_n * CLUSTER_N + in_n) * TILE_N{share_multiplied}{fetch_first}{wait_turn}
-            pipe.consumer_wait(reading)
-            warpgroup.fence()
-            tiled_mma.set(warpgroup.Field.ACCUMULATE, False)
-            for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
-                cute.gemm(tiled_mma, totals, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], totals)
-                tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
-            warpgroup.commit_group()
-            reading.advance()
-            for _step in cutlass.range(1, {multiplied}, unroll=1):
-                pipe.consumer_wait(reading)
-                for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
-                    cute.gemm(tiled_mma, totals, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], totals)
-                warpgroup.commit_group()
-                warpgroup.wait_group(1)  # the multiplication before this one is done: its stage can be filled again
-                pipe.consumer_release(releasing)
-                reading.advance()
-                releasing.advance(){pass_turn}
-            warpgroup.wait_group(0)
-            pipe.consumer_release(releasing)
-            releasing.advance(){skip_other}
-{store}
+{store_setup}{start_multiplied}        for work in cutlass.range({first}, works, {stride}, unroll=1):
+{find_multiplied}{fetch_first}{wait_turn}
+{multiply}{store}
 
 @cute.jit
 def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}{launch_target}stream: cuda.CUstream{launch_constants}):
@@ -124,7 +85,7 @@ def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}{launch_target}stream: cuda.
     layout_a, layout_b = sm90.make_smem_layout_a(major_a, tile, ELEMENT, STAGES), sm90.make_smem_layout_b(major_b, tile, ELEMENT, STAGES)
 {layout_target}    tma_a, view_a = cpasync.make_tiled_tma_atom({operation_a}, a, cute.slice_(layout_a, (None, None, 0)), (TILE_M, TILE_K), num_multicast=CLUSTER_N)
     tma_b, view_b = cpasync.make_tiled_tma_atom({operation_b}, b, cute.slice_(layout_b, (None, None, 0)), (TILE_N, TILE_K), num_multicast=CLUSTER_M)
-{launch_setup}    works = ((m + TILE_M * CLUSTER_M - 1) // (TILE_M * CLUSTER_M)) * ((n + TILE_N * CLUSTER_N - 1) // (TILE_N * CLUSTER_N)) * batches
+{launch_setup}    works = {most_works}
     gemm_kernel(tma_a, view_a, tma_b, view_b, {argument}{launch_arguments}).launch(
         grid={grid}, block=[128 + 128 * GROUPS, 1, 1], cluster={cluster}, stream=stream{pdl}
     )
@@ -161,7 +122,7 @@ def takes_tma(tensor):
     return tensor.stride(inner) == 1 and tensor.data_ptr() % 16 == 0 and all(step > 0 and step % 16 == 0 for step in steps)
 
 
-def readable(tensor):
+def readable(tensor{either}):
     """A (batch, rows, k) operand as it is, or a copy that {reads} can read: STORED, along k, rows padded to 16 bytes."""
     if takes_tma(tensor){along_k}:
         return tensor
@@ -180,7 +141,7 @@ def readable(tensor):
 known = {{}}  # operands that TMA reads where they lie: their CuTe tensors, as long as they live
 
 
-def operand(tensor, turned):
+def operand(tensor, turned{either}):
     """(CuTe tensor (batch, rows, k), whether k is the contiguous extent) of a matrix; `turned` when it is stored as (k, rows)."""
     key, place = (id(tensor), turned), (tensor.data_ptr(), tensor.shape, tensor.stride())
     if key in known and known[key][0]() is tensor and known[key][1] == place:
@@ -189,7 +150,7 @@ def operand(tensor, turned):
         raise TypeError(f"this kernel multiplies {{DTYPE}}, not {{tensor.dtype}}")
     view = tensor.detach(){bits}.transpose(-2, -1) if turned else tensor.detach(){bits}
     view = view if view.dim() == 3 else view.unsqueeze(0)
-    ready = readable(view)
+    ready = readable(view{pass_either})
     k_first = ready.stride(2) == 1
     made = (from_dlpack(ready, assumed_align=16).mark_layout_dynamic(leading_dim=2 if k_first else 1), k_first)
     if ready is view:
@@ -218,3 +179,75 @@ def share(split: cutlass.Int32, steps: cutlass.Int32):
     return first, cutlass.max(last - first, 1)
 
 '''
+PLACE = '''\
+@cute.jit
+def place(work: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
+    """(m, n, batch) of a piece of work, in clusters."""
+    batch = work // (rows * columns)
+    inside = work % (rows * columns)
+    first = inside // (BAND * {inner}) * BAND
+    within = inside % (BAND * {inner})
+    high = cutlass.min({outer} - first, BAND)
+    m, n = {found}
+    return m, n, batch
+
+'''
+WORKS = """\
+    rows = (m + TILE_M * CLUSTER_M - 1) // (TILE_M * CLUSTER_M)
+    columns = (n + TILE_N * CLUSTER_N - 1) // (TILE_N * CLUSTER_N)
+    works = rows * columns * batches
+"""
+MOST_WORKS = "((m + TILE_M * CLUSTER_M - 1) // (TILE_M * CLUSTER_M)) * ((n + TILE_N * CLUSTER_N - 1) // (TILE_N * CLUSTER_N)) * batches"
+FIND_LOADED = """\
+                tile_m, tile_n, batch = place(work, rows, columns)
+                tile_m = tile_m * CLUSTER_M + in_m
+                tile_n = tile_n * CLUSTER_N + in_n{share_loaded}"""
+FIND_MULTIPLIED = """\
+            tile_m, tile_n, batch = place(work, rows, columns)
+            m0 = (tile_m * CLUSTER_M + in_m) * TILE_M{shift}
+            n0 = (tile_n * CLUSTER_N + in_n) * TILE_N{share_multiplied}"""
+FRAGMENT_A = """\
+        part_a = tiled_mma.make_fragment_A(mine.partition_A(own_a))
+"""
+MULTIPLY = """\
+            pipe.consumer_wait(reading)
+            warpgroup.fence()
+            tiled_mma.set(warpgroup.Field.ACCUMULATE, False)
+            for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
+                cute.gemm(tiled_mma, totals, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], totals)
+                tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
+            warpgroup.commit_group()
+            reading.advance()
+            for _step in cutlass.range(1, {multiplied}, unroll=1):
+                pipe.consumer_wait(reading)
+                for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
+                    cute.gemm(tiled_mma, totals, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], totals)
+                warpgroup.commit_group()
+                warpgroup.wait_group(1)  # the multiplication before this one is done: its stage can be filled again
+                pipe.consumer_release(releasing)
+                reading.advance()
+                releasing.advance(){pass_turn}
+            warpgroup.wait_group(0)
+            pipe.consumer_release(releasing)
+            releasing.advance(){skip_other}
+"""
+# with wgmma's first operand in registers it may lie in either way in shared memory
+FRAGMENT_A_REGISTERS = """\
+        source_a = tiled_mma.get_slice(lane).partition_A(own_a)
+        part_a = tiled_mma.make_fragment_A(source_a[None, None, None, 0].shape)
+"""
+MULTIPLY_REGISTERS = """\
+            totals.fill(0.0)
+            tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
+            for _step in cutlass.range({multiplied}, unroll=1):
+                pipe.consumer_wait(reading)
+                for e in cutlass.range_constexpr(cute.size(part_a)):
+                    part_a[e] = source_a[None, None, None, reading.index][e]
+                warpgroup.fence()
+                for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
+                    cute.gemm(tiled_mma, totals, part_a[None, None, part], part_b[None, None, part, reading.index], totals)
+                warpgroup.commit_group()
+                warpgroup.wait_group(0)  # the other warpgroup multiplies while this one waits and reads
+                pipe.consumer_release(reading)
+                reading.advance()
+"""

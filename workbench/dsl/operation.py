@@ -22,7 +22,7 @@ OPERAND_HELP = {
     "kept": "each row is kept in registers, so it is read once", "passes": "the row is walked over {values} times", "split": "{values} warps share the rows of a column", "mma": "tensor cores multiply {values} and add in float32",
     "thread_tile": "each thread computes {values} outputs", "schedule": "{values}: warpgroups that multiply share a tile (cooperative) or take turns with one each (pingpong), a further one loads",
     "cluster": "({values}) CTAs along m and n share tiles by multicast", "raster": "neighbouring CTAs walk bands of tiles ({values}), so that what they read stays in L2", "store": "the result is stored by {values}",
-    "swap": "the transposed product: a tile's columns lie along m, for few rows", "launch": "the next kernel's start overlaps with this one's end", "layout": "which operand lies by columns",
+    "swap": "the transposed product: a tile's columns lie along m, for few rows", "through": "wgmma's first operand goes through registers, so that it need not lie along k (with swap: b)", "launch": "the next kernel's start overlaps with this one's end", "layout": "which operand lies by columns",
 }  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def read_by_epilogues(stage: Stage) -> dict[str, str]:
     for index, call in enumerate(stage.epilogues):
         role = role_of(stage, index)
         if role is not None:
-            found[role] = str(call.positional[0]) if call.positional else role
+            found[role] = str(call.positional[0]) if call.positional else call.name
     return found
 
 

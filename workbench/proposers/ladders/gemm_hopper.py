@@ -36,6 +36,7 @@ SPLITS = (1, 2, 4, 8, 16)
 IN_CLUSTER = (2, 4, 8)  # parts of k that the CTAs of a cluster add up
 CLUSTER_SUM_S = 1.5e-6  # inferred: two barriers of a cluster, and sums out of distributed shared memory
 FEW, VERY_FEW = 256, 64  # the transposed product is tried where m is at most this, and first where it is at most that
+THROUGH_COST = 1.05  # inferred: of reading wgmma's first operand into registers
 EARLY_BELOW_S = 60e-6  # launch(early) took 0.9 us off 1024^3 and 0.3 us off 2048^3 on an H200 (2026-11-21), and nothing that could be told apart at 4096^3
 AT_ONCE = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.85}  # of the SMs, by CTAs of a cluster: one GPC each. 2048^3 in 32 clusters of 4 took two waves on an H200 (2026-11-21); 8 inferred
 PARTLY = 2.0  # of tiles that stick out of the matrix: a 64x32x128 tile took 1.9 times as long at m = 16 as at m = 64 (one H200, 2026-11-21)
@@ -87,7 +88,8 @@ class Choice:
         shared = f"; a cluster fetches a tile of {'b' if self.plan.cluster[0] > 1 else 'a'} once for {math.prod(self.plan.cluster)} CTAs" if self.plan.cluster != (1, 1) else ""
         how = "; one warpgroup stores while the other multiplies" if self.plan.schedule == "pingpong" else ""
         how += f"; {self.plan.splits} parts of k are summed up side by side" + (", and added in the shared memories of a cluster" if self.plan.in_cluster else "") if self.plan.splits > 1 else ""
-        how += "; the few rows are what wgmma calls n, so that no tile sticks out of them" if self.plan.swap else ""
+        how += "; the few rows are what wgmma calls n, so that no tile sticks out of them" if self.plan.swap and not self.plan.registers else ""
+        how += "; b goes through registers as it lies, and needs no copy along k" if self.plan.registers else ""
         copied = f"; {' and '.join(self.copied)} first copied along k into rows at multiples of 16 bytes, since {'TMA' if self.plan.kind not in ALONG_K else f'wgmma on {self.plan.kind}'} cannot read {'them' if self.copied[1:] else 'it'}" if self.copied else ""
         return f"TMA feeds wgmma through {self.plan.stages} stages; {what}{shared}{how}{copied}; on {self.plan.kind}; modelled {self.seconds * 1e6:.3g} us {self.source}"
 
@@ -111,6 +113,16 @@ def size_of(facts: Facts) -> Size | None:
     else:
         n = b[-1] if b is not None else flops // max(2 * m * k * batches, 1)
     return Size(m=m, n=n, k=k, batches=batches) if min(m, n, k, batches) > 0 else None
+
+
+def operand_shapes(facts: Facts, name: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The shapes of the first two operands of an ATen call at the full case, where both are forward's inputs."""
+    case = next((case for case in facts.cases if case.name == "full"), None)
+    call = next((op for op in facts.graph if short(op) == name), None)
+    if case is None or call is None:
+        return None
+    a, b = (_full_shape(facts, case, value) for value in call.operands[:2])
+    return (a, b) if a is not None and b is not None else None
 
 
 def _full_shape(facts: Facts, case: Case, value: str) -> tuple[int, ...] | None:
@@ -147,11 +159,12 @@ def modelled(plan: Plan, size: Size, device: devices.Device) -> tuple[float, int
     return max(cycles / device.clock_hz, moved / (device.copy_bandwidth or device.bandwidth)) + added, tiles, ctas
 
 
-def copied_of(kind: str, size: Size, layout: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """The operands that are copied first, if the tensors are contiguous: rows that are no multiple of 16 bytes, or not along k where wgmma needs that."""
-    along_k = {"a": dict(layout).get("a", "row") == "row", "b": dict(layout).get("b", "row") == "column"}
-    extents = {"a": size.k if along_k["a"] else size.m, "b": size.k if along_k["b"] else size.n}
-    return tuple(name for name in ("a", "b") if extents[name] * BYTES[kind] % 16 or (kind in ALONG_K and not along_k[name]))
+def copied_of(kind: str, size: Size, layout: tuple[tuple[str, str], ...], *, along_k: bool = True) -> tuple[str, ...]:
+    """The operands that are copied first, if the tensors are contiguous: rows that are no multiple of 16 bytes, or, with `along_k`, not along k where wgmma needs that."""
+    needed = along_k and kind in ALONG_K
+    lies = {"a": dict(layout).get("a", "row") == "row", "b": dict(layout).get("b", "row") == "column"}
+    extents = {"a": size.k if lies["a"] else size.m, "b": size.k if lies["b"] else size.n}
+    return tuple(name for name in ("a", "b") if extents[name] * BYTES[kind] % 16 or (needed and not lies[name]))
 
 
 def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tuple[tuple[str, str], ...] = (), most: int = 8, epilogues: tuple[Call, ...] = ()) -> tuple[Choice, ...]:
@@ -162,17 +175,20 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tu
     """
     device = devices.find(device_name)
     copied = copied_of(kind, size, layout)
-    copying = sum(2 * {"a": size.m, "b": size.n}[name] * size.k * size.batches * BYTES[kind] for name in copied) / device.bandwidth
+    copying = {name: 2 * {"a": size.m, "b": size.n}[name] * size.k * size.batches * BYTES[kind] / device.bandwidth for name in copied}
     expected = {_settings(s.tile, kind, s.cluster, (s.splits,)): s.seconds for s in heuristics.suggestions(kind, (size.m, size.n, size.k, size.batches), layout, device_name)}
     found = []
-    for settings in dict.fromkeys((*expected, *_ways(kind, size))):
+    direct = tuple(_through_registers(kind, size)) if "b" in copied and "b" not in copied_of(kind, size, (*layout, ("b", "row")), along_k=False) else ()
+    for settings in dict.fromkeys((*expected, *direct, *_ways(kind, size))):
         stage = Stage(operation=operation, settings=(put("arch", "sm_90a"), *settings), epilogues=epilogues)
         if check(Program(stages=(stage,))):
             continue
         plan = plan_of(stage)
         seconds, tiles, ctas = modelled(plan, size, device)
-        early = (put("launch", "early"),) if seconds + copying < EARLY_BELOW_S else ()
-        found.append(Choice(settings=(*settings, *early), plan=plan, seconds=seconds + copying, tiles=tiles, ctas=ctas, copied=copied, suggested=expected.get(settings)))
+        left = tuple(name for name in copied if not (plan.registers and name == "b"))
+        seconds = seconds * (THROUGH_COST if plan.registers else 1.0) + sum(copying[name] for name in left)
+        early = (put("launch", "early"),) if seconds < EARLY_BELOW_S else ()
+        found.append(Choice(settings=(*settings, *early), plan=plan, seconds=seconds, tiles=tiles, ctas=ctas, copied=left, suggested=expected.get(settings)))
     if not found:
         return ()
     fastest = min(choice.seconds for choice in found)
@@ -199,6 +215,14 @@ def _ways(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
     yield from few
     for tile, splits in itertools.product(tiles, IN_CLUSTER):
         yield _settings(tile, kind, (1, 1), (splits, "cluster"))
+
+
+def _through_registers(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
+    """TF32 with b along n: the transposed product reads it through registers, and nothing is copied first."""
+    if kind == "tf32":
+        for tm, tn, tk in TILES[:6]:
+            for cluster in (pair for pair in CLUSTERS[:3] if pair[0] <= math.ceil(size.n / tm) and pair[1] <= math.ceil(size.m / tn)):
+                yield (*_settings((tm, tn, tk * 2 // BYTES[kind]), kind, cluster), Call(name="swap"), put("through", "registers"))
 
 
 def _swapped(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:

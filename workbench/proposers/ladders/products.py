@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from workbench.dsl import Call
 from workbench.dsl.epilogue import REDUCTIONS
 from workbench.proposers.ladders import gemm_hopper
 from workbench.proposers.ladders.base import Context, Rung, put
@@ -28,6 +29,19 @@ def _hopper_rungs(context: Context, found: Computation) -> tuple[Rung, ...]:
         return ()
     chosen = gemm_hopper.choices(found.operation, kind, size, context.device, found.layout, epilogues=found.epilogues)
     return tuple(Rung(settings=choice.settings, title=choice.title, reason=choice.reason, seconds=choice.seconds, risks=_risks(choice)) for choice in chosen)
+
+
+def grouped(context: Context) -> tuple[Rung, ...]:
+    """The rungs of a product by groups of rows, as if all groups had as many; only Hopper has a kernel for it."""
+    kind, facts = WGMMA.get(context.precision), context.facts
+    shapes = gemm_hopper.operand_shapes(facts, "_grouped_mm") if facts is not None else None
+    if context.arch != "sm_90a" or kind is None or shapes is None:
+        return ()
+    (rows, k), (groups, _, n) = shapes
+    size = gemm_hopper.Size(m=max(rows // groups, 1), n=n, k=k, batches=groups)
+    chosen = gemm_hopper.choices(Call(name="gemm", positional=("a", "b")), kind, size, context.device, context.found.layout, most=60)
+    fit = [choice for choice in chosen if choice.plan.schedule == "cooperative" and choice.plan.splits == 1 and not choice.plan.swap]
+    return tuple(Rung(settings=choice.settings, title=choice.title, reason=f"groups of {size.m} rows on average: {choice.reason}", seconds=choice.seconds, risks=_risks(choice)) for choice in fit[:6])
 
 
 def _risks(choice: gemm_hopper.Choice) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from workbench.records import Facts
 __all__ = ["Computation", "Unrecognised", "recognise"]
 
 MATCHERS = (
-    attention.attention, scans.scan, pools.pool, gathers.gather, rows.crossentropy, rows.softmax, rows.layernorm, rows.rmsnorm, rows.reduce, products.gemm, convolutions.convolution,
+    attention.attention, scans.scan, pools.pool, gathers.gather, rows.crossentropy, rows.softmax, rows.layernorm, rows.rmsnorm, rows.reduce, products.gemm, products.grouped, convolutions.convolution,
     channels.batchnorm, channels.groupnorm, channels.instancenorm, expressions.expressions,
 )  # fmt: skip
 

@@ -14,6 +14,8 @@ def gather(facts: Facts, by_name: dict[str, Operation], output: str) -> Computat
     if op is None or any(value in by_name for value in op.operands) or not op.result:
         return None
     name = short(op)
+    if any(short(other).endswith("_") for other in facts.graph):
+        return None  # something is changed in place: embedding's max_norm
     shapes = {spec.name: spec.shape for spec in facts.cases[0].inputs} | {f"param:{spec.name}": spec.shape for spec in facts.parameters} | {f"buffer:{spec.name}": spec.shape for spec in facts.parameters}
     if name == "embedding":  # padding_idx, scale_grad_by_freq and sparse change gradients only
         return _computation("gather", (("x", op.operands[0]), ("index", op.operands[1])), 0, True)

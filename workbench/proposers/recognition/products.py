@@ -40,6 +40,27 @@ def gemm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computatio
     return _followed(facts, source, chain.calls, found) if found is not None and found.kind == "gemm" else None
 
 
+def grouped(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    """torch._grouped_mm of rows that are sorted by group: a (rows, k), b (groups, k, n), offsets (groups)."""
+    chain = _chain(facts, by_name, output, ())
+    if chain is None or short(chain.source) != "_grouped_mm" or chain.tensors:
+        return None
+    op = chain.source
+    if len(op.operands) != 3 or op.keywords or op.operands[2] in by_name or not op.result or len(op.result[0].shape) != 2:
+        return None
+    a, b = operand(by_name, op.operands[0]), operand(by_name, op.operands[1])
+    specs = {**{spec.name: spec for spec in facts.cases[0].inputs}, **{f"param:{spec.name}": spec for spec in facts.parameters}}
+    ranks = [len(specs[name].shape) if (name := _leaf(by_name, value)) in specs else 0 for value in op.operands[:2]]
+    if a is None or b is None or ranks != [2, 3]:
+        return None
+    operands = (("a", a[0]), ("b", b[0]), ("offsets", python(op.operands[2])))
+    return Computation(kind="ggemm", operation=Call(name="ggemm", positional=("a", "b", "offsets")), operands=operands, epilogues=chain.calls)
+
+
+def _leaf(by_name: dict[str, Operation], value: str) -> str:
+    return by_name[value].operands[0] if value in by_name else value
+
+
 def _chain(facts: Facts, by_name: dict[str, Operation], value: str, taken: tuple[str, ...]) -> _Chain | None:
     """What is done to each element, from the last operation that is something else up to `value`."""
     calls: list[Call] = []
@@ -72,7 +93,7 @@ def _step(facts: Facts, by_name: dict[str, Operation], op: Operation, taken: tup
     if name in BINARY and len(op.operands) == 2 and not op.keywords:
         return _binary(facts, by_name, op, taken)
     call = epilogue(op)
-    if call is None or len(call.positional) > 1 or op.operands[0] not in by_name:
+    if call is None or len(call.positional) > 1 or (op.keywords and name != "gelu") or op.operands[0] not in by_name:
         return None
     return call, op.operands[0], []
 
