@@ -57,7 +57,7 @@ def heat_map(place: Landscape, x: str = "", y: str = "", where: Mapping[str, obj
     said = ", ".join(f"{name} {value}" for name, value in kept.items())
     title = f"{place.name}: {x} and {y}{f', {said}' if said else ''}; the fastest of each pair, measured, {place.said}"
     grid = [[cells.get((column, row)) for column in columns] for row in rows]
-    text, page = table([f"{y} \\ {x}", *(value or "default" for value in columns)], [[row or "default", *(seconds(cell.median_s) if cell else "" for cell in line)] for row, line in zip(rows, grid, strict=True)], title)
+    text, page = table([f"{y} \\ {x}", *(value or "not set" for value in columns)], [[row or "not set", *(seconds(cell.median_s) if cell else "" for cell in line)] for row, line in zip(rows, grid, strict=True)], title)
     return Shown(text, html=page, svg=_cells(title, columns, rows, grid), plotly=_plotly_cells(title, (x, y), columns, rows, grid))
 
 
@@ -79,7 +79,7 @@ def _cells(title: str, columns: list[str], rows: list[str], grid: list[list[Row 
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + wide * len(columns) + 10} {top + high * len(rows) + 34}" role="img" font-family="sans-serif" font-size="10"><title>{html.escape(title)}</title>']
     out.append(f'<text x="6" y="16" fill="{INK}" font-size="12">{html.escape(title)}</text>')
     for j, line in enumerate(_slowdown(grid)):
-        out.append(f'<text x="{left - 6}" y="{top + high * j + 19}" text-anchor="end" fill="{INK}">{html.escape(rows[j] or "default")}</text>')
+        out.append(f'<text x="{left - 6}" y="{top + high * j + 19}" text-anchor="end" fill="{INK}">{html.escape(rows[j] or "not set")}</text>')
         for i, (slow, cell) in enumerate(zip(line, grid[j], strict=True)):
             if slow is not None and cell is not None:
                 shade = max(0.05, 1.5 / slow - 0.6) if slow < 2.3 else 0.05
@@ -87,12 +87,12 @@ def _cells(title: str, columns: list[str], rows: list[str], grid: list[list[Row 
                 out.append(f'<rect x="{left + wide * i}" y="{top + high * j}" width="{wide - 2}" height="{high - 2}" fill="{MEASURED}" fill-opacity="{shade:.2f}" stroke="{INK}" stroke-opacity=".3">{tip}</rect>')
                 out.append(f'<text x="{left + wide * i + wide / 2 - 1}" y="{top + high * j + 18}" text-anchor="middle" fill="{INK}">{seconds(cell.median_s)}</text>')
     for i, column in enumerate(columns):
-        out.append(f'<text x="{left + wide * i + wide / 2}" y="{top + high * len(rows) + 16}" text-anchor="middle" fill="{INK}">{html.escape(column or "default")}</text>')
+        out.append(f'<text x="{left + wide * i + wide / 2}" y="{top + high * len(rows) + 16}" text-anchor="middle" fill="{INK}">{html.escape(column or "not set")}</text>')
     return "".join(out) + "</svg>"
 
 
 def _plotly_cells(title: str, names: tuple[str, str], columns: list[str], rows: list[str], grid: list[list[Row | None]]) -> dict[str, Any]:
-    x, y = ([value or "default" for value in values] for values in (columns, rows))
+    x, y = ([value or "not set" for value in values] for values in (columns, rows))
     trace = {"type": "heatmap", "x": x, "y": y, "z": [[None if value is None else round(value, 4) for value in line] for line in _slowdown(grid)], "zmin": 1, "zmax": 2, "colorscale": [[0, MEASURED], [1, "rgba(122,122,122,.2)"]],
              "text": [[seconds(cell.median_s) if cell else "" for cell in line] for line in grid], "texttemplate": "%{text}", "colorbar": {"title": {"text": "times the fastest"}}, "xgap": 1, "ygap": 1}  # fmt: skip
     return {"data": [trace], "layout": _layout(title, {"type": "category", "title": {"text": names[0]}}, {"type": "category", "title": {"text": names[1]}}, 110 + 34 * len(rows))}
