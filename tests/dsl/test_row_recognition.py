@@ -24,6 +24,29 @@ ONE, TWO, THREE, IMAGE = ("torch.randn(n, d)",), ("torch.randn(n, d)",) * 2, ("t
 SHARES = ("torch.rand(n, d).softmax(-1)",) * 2
 
 
+PROPOSED = (
+    ("0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))", ONE, "pass", "elementwise(mul(mul(x, 0.5), add(tanh("),
+    ("self.m(x)", IMAGE, "self.m = nn.LayerNorm((n, 6, d))", "rowwise("),
+    ("self.m(x)", IMAGE, "self.m = nn.BatchNorm2d(n)", "batchnorm("),
+    ("self.m(x)", IMAGE, "self.m = nn.InstanceNorm2d(n, affine=True)", "instancenorm("),
+    ("x / torch.sqrt(torch.mean(x ** 2, dim=1, keepdim=True) + 1e-5)", IMAGE, "pass", "rowwise(div(x, sqrt(add(mean(mul(x, x)), 1e-05))), axis=1)"),
+    ("F.triplet_margin_loss(x, y, z)", THREE, "pass", "h1 = rowwise(max("),
+    ("F.kl_div(torch.log(x), y, reduction='batchmean')", SHARES, "pass", "h1 = reduce(sub(xlogy(y, y), mul(y, log(x))), op=sum, axis=last)"),
+    ("torch.mean(1 - F.cosine_similarity(x, y, dim=1))", TWO, "pass", "h1 = rowwise("),
+)
+SLOW = (
+    ("torch.clamp(torch.selu(x), -0.5, 0.7) + self.b", ONE, "self.b = nn.Parameter(torch.randn(d))", "elementwise(add(min(max("),
+    ("torch.where(x > 0, x, F.logsigmoid(y) * 0.1)", TWO, "pass", "elementwise(where(gt(x, 0), x, mul(logsigmoid(y), 0.1)))"),
+    ("self.m(x)", IMAGE, "self.m = nn.GroupNorm(4, n)", "groupnorm("),
+    ("F.relu(F.layer_norm(x + y, (d,))) * 2", TWO, "pass", "rowwise(mul(relu("),
+    ("torch.min(x, dim=2, keepdim=True)[0]", IMAGE, "pass", "reduce(x, op=min, axis=2, keepdim=1)"),
+    ("F.huber_loss(x, y, delta=0.7)", TWO, "pass", "reduce(where("),
+    ("(x - x.mean(0, keepdim=True)) / (x.norm(dim=1, keepdim=True) + 1)", ONE, "pass", "h1 = reduce(x, op=mean, axis=0, keepdim=1)"),
+    ("torch.sum(x.softmax(-1) * y, dim=0)", TWO, "pass", "h1 = rowwise("),
+    ("x / torch.norm(x, p='fro')", IMAGE, "pass", "rowwise(div(x, sqrt(sum(mul(x, x)))), axis=all)"),
+)
+
+
 def problem(forward: str, inputs: tuple[str, ...] = ONE, init: str = "pass", sizes: tuple[int, int] = (12, 20)) -> Problem:
     names = ", ".join(("x", "y", "z")[: len(inputs)])
     source = (
@@ -71,19 +94,7 @@ def computes(folder: Path, given: Problem, arch: str = "sm_90a", place: int = 0)
     return text
 
 
-@pytest.mark.parametrize(("forward", "inputs", "init", "starts"), [
-    ("0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))", ONE, "pass", "elementwise(mul(mul(x, 0.5), add(tanh("),
-    ("torch.clamp(torch.selu(x), -0.5, 0.7) + self.b", ONE, "self.b = nn.Parameter(torch.randn(d))", "elementwise(add(min(max("),
-    ("torch.where(x > 0, x, F.logsigmoid(y) * 0.1)", TWO, "pass", "elementwise(where(gt(x, 0), x, mul(logsigmoid(y), 0.1)))"),
-    ("self.m(x)", IMAGE, "self.m = nn.LayerNorm((n, 6, d))", "rowwise("), ("self.m(x)", IMAGE, "self.m = nn.BatchNorm2d(n)", "batchnorm("),
-    ("self.m(x)", IMAGE, "self.m = nn.InstanceNorm2d(n, affine=True)", "instancenorm("), ("self.m(x)", IMAGE, "self.m = nn.GroupNorm(4, n)", "groupnorm("),
-    ("x / torch.sqrt(torch.mean(x ** 2, dim=1, keepdim=True) + 1e-5)", IMAGE, "pass", "rowwise(div(x, sqrt(add(mean(mul(x, x)), 1e-05))), axis=1)"),
-    ("F.relu(F.layer_norm(x + y, (d,))) * 2", TWO, "pass", "rowwise(mul(relu("), ("torch.min(x, dim=2, keepdim=True)[0]", IMAGE, "pass", "reduce(x, op=min, axis=2, keepdim=1)"),
-    ("F.triplet_margin_loss(x, y, z)", THREE, "pass", "h1 = rowwise(max("), ("F.kl_div(torch.log(x), y, reduction='batchmean')", SHARES, "pass", "h1 = reduce(sub(xlogy(y, y), mul(y, log(x))), op=sum, axis=last)"),
-    ("torch.mean(1 - F.cosine_similarity(x, y, dim=1))", TWO, "pass", "h1 = rowwise("), ("F.huber_loss(x, y, delta=0.7)", TWO, "pass", "reduce(where("),
-    ("(x - x.mean(0, keepdim=True)) / (x.norm(dim=1, keepdim=True) + 1)", ONE, "pass", "h1 = reduce(x, op=mean, axis=0, keepdim=1)"),
-    ("torch.sum(x.softmax(-1) * y, dim=0)", TWO, "pass", "h1 = rowwise("), ("x / torch.norm(x, p='fro')", IMAGE, "pass", "rowwise(div(x, sqrt(sum(mul(x, x)))), axis=all)"),
-])  # fmt: skip
+@pytest.mark.parametrize(("forward", "inputs", "init", "starts"), [*PROPOSED, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)])
 def test_what_is_proposed_first_on_hopper_computes_the_module(tmp_path: Path, forward: str, inputs: tuple[str, ...], init: str, starts: str) -> None:
     assert computes(tmp_path, problem(forward, inputs, init)).startswith(starts)
 
