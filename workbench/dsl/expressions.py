@@ -65,6 +65,11 @@ class Spread:
         return f"from_dlpack({name}, assumed_align=16 if {name}_way == 'run' else None).mark_layout_dynamic()"
 
 
+def vectors_of(name: str) -> str:
+    """A contiguous tensor as an argument of shape (vectors, width): up to 2^31 elements, where a flat one has less."""
+    return f"from_dlpack({name}.view(-1, width), assumed_align=16 if width > 1 else None).mark_compact_shape_dynamic(mode=0, stride_order=(0, 1))"
+
+
 def spread_fields(spread: Spread) -> dict[str, str]:
     """Fields of a kernel's template: parameters and arguments for the broadcast tensors."""
     numbers = [f"{name}_{what}" for name in spread.names for what in ("inner", "size")]

@@ -6,15 +6,16 @@ before it read last is still in the L2 cache.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from workbench.dsl.axes import View
-from workbench.dsl.expressions import SPREAD_TEXT, Spread, leaves, spread_fields, spread_lines
+from workbench.dsl.expressions import SPREAD_TEXT, Spread, leaves, spread_fields, spread_lines, vectors_of
 from workbench.dsl.ir import Binding, Call
 from workbench.dsl.levels import Plan, arguments, known
 from workbench.dsl.pieces import Parts, definitions, expression, functions_used
 from workbench.dsl.reductions import Reduction, across, merge, needs_choose, parts_of
-from workbench.dsl.walking import Walk, indented, level_lines, result_lines
+from workbench.dsl.walking import Walk, indented, level_lines, loads, result_lines
 
 if TYPE_CHECKING:
     from workbench.dsl.rowwise import How
@@ -57,10 +58,9 @@ def emit(found: Plan, view: View, keepdim: bool, chosen: How, binding: Binding) 
     bases = tuple(dict.fromkeys(item.base for item in found.reductions))
     used = definitions((*(("choose",) if needs_choose(found.reductions) else ()), *functions_used(found.value)))
     text = used + (SPREAD_TEXT if found.spread else "")
-    if not view.strided and threads > 32:
-        text += "".join(across(base, threads // 32).replace(f"def across_{base}(", f"def across_cta_{base}(") for base in bases)
-    else:
-        text += "".join(across(base, 1) for base in bases)
+    end = 32 if view.strided else 1024 if chosen.parts >= 2048 else threads
+    for kind, warps in {_kind(threads if not view.strided else 32): threads // 32 if not view.strided else 1, _kind(end): end // 32}.items():
+        text += "".join(across(base, warps).replace(f"def across_{base}(", f"def across_{kind}{base}(") for base in bases)
     lines = [*tensors_of(found, binding), *view.sizes, *result_line(found, view, keepdim), *width_lines(found, chosen, view, ("y",) if found.whole else ())]
     lines += spread_lines(Spread(names=found.spread), "shape", binding)
     lines += _share(view, chosen)
@@ -68,14 +68,20 @@ def emit(found: Plan, view: View, keepdim: bool, chosen: How, binding: Binding) 
     for depth, level in enumerate(found.levels, 1):
         last = depth == len(found.levels) and not found.whole
         text += _partial_columns(found, depth, chosen) if view.strided else _partial(found, depth, chosen, view, done)
-        text += _finish(found, depth, last, 32 if view.strided else threads)
+        text += _finish(found, depth, last, end)
         lines += _launches(found, depth, view, done, last)
         done += [] if last else [item.name for item in level]
     if found.whole:
         text += _apply(found, chosen, view, done)
         names = tuple(leaves_of((found.value,), found))
+        lines += [f"parts = max(-(-(columns // width) // ({threads} * turns)), 1)  # chunks of a row"]
         lines += _call("apply", names, done, ("y",), found, view, "x")
     return Parts(kernels=text, forward="\n".join([*lines, "return y"]), imports="import math")
+
+
+def _kind(threads: int) -> str:
+    """What the functions that combine so many threads are called."""
+    return "" if threads == 32 else f"{threads // 32}_warps_"
 
 
 def leaves_of(values: tuple[object, ...], found: Plan) -> list[str]:
@@ -104,9 +110,8 @@ def _walk(chosen: How, view: View) -> Walk:
     return Walk(loop=f"for first in range(begin + thread, end, {chosen.threads} * turns):", part=f"first + turn * {chosen.threads}", inside="part < end", address=address, place="part * width + e")
 
 
-def _head(view: View, backwards: bool = False) -> list[str]:
-    turned = ["block = rows * parts - 1 - block  # from the end: what was read last is still in the L2 cache"] if backwards else []
-    lines = [*turned, "row = block // parts", "vectors = columns // width", *(["segment = length // width  # vectors of a contiguous piece of the row"] if view.segments else [])]
+def _head(view: View) -> list[str]:
+    lines = ["row = block // parts", "vectors = columns // width", *(["segment = length // width  # vectors of a contiguous piece of the row"] if view.segments else [])]
     return [*lines, "share = (vectors + parts - 1) // parts", "begin = block % parts * share", "end = cutlass.min(begin + share, vectors)"]
 
 
@@ -123,7 +128,7 @@ def _partial(found: Plan, depth: int, chosen: How, view: View, done: list[str]) 
     results = []
     for item in level:
         own = ", ".join(item.state)
-        lines.append(f"{own} = across_{'cta_' if warps > 1 else ''}{item.base}({own}{_memory_text(item) if warps > 1 else ''})")
+        lines.append(f"{own} = across_{_kind(threads)}{item.base}({own}{_memory_text(item) if warps > 1 else ''})")
         results += [f"{name}_parts" for name in item.state]
     lines += ["if thread == 0:", *(f"    {name}_parts[block] = {name}" for item in level for name in item.state)]
     names = leaves_of(arguments(level), found)
@@ -186,7 +191,7 @@ def _finish(found: Plan, depth: int, last: bool, threads: int) -> str:
         lines += indented(merge(item.base, item.state, tuple(f"{name}_parts[place]" for name in item.state)))
     for item in level:
         own = ", ".join(item.state)
-        lines.append(f"{own} = across_{'cta_' if warps > 1 else ''}{item.base}({own}{_memory_text(item) if warps > 1 else ''})")
+        lines.append(f"{own} = across_{_kind(threads)}{item.base}({own}{_memory_text(item) if warps > 1 else ''})")
     if last:
         earlier = [f"{item.name} = {item.name}_rows[row]" for item in found.reductions if item not in level]
         values = [f"{item.name} = {item.value('count')}" for item in level if item.value("count") != item.name]
@@ -204,10 +209,16 @@ def _finish_names(found: Plan, level: tuple[Reduction, ...], last: bool) -> list
 
 
 def _apply(found: Plan, chosen: How, view: View, done: list[str]) -> str:
-    lines = [*_head(view, backwards=True), *(f"{name} = {name}_rows[row]" for name in done), *result_lines(_walk(chosen, view), found)]
+    """As many CTAs as there are chunks: neighbours write what is next to each other, and no CTA ends much later than others."""
+    walk = dataclasses.replace(_walk(chosen, view), loop="", inside="part < vectors")
+    plain = tuple(name for name in leaves_of((found.value,), found) if name in found.plain)
+    lines = [
+        "block = rows * parts - 1 - block  # from the end: what was read last is still in the L2 cache", "row = block // parts", "vectors = columns // width", *(["segment = length // width"] if view.segments else []),
+        f"first = block % parts * ({chosen.threads} * turns) + thread", *loads(walk, plain, ()), *(f"{name} = {name}_rows[row]" for name in done), *result_lines(walk, found),
+    ]  # fmt: skip
     more = ", length: cutlass.Int32" if view.segments else ""
     return KERNEL.format(
-        **_fields(leaves_of((found.value,), found), done, ["y"], found), name="apply", doc="A CTA per part of a row writes the result.", body="\n".join(indented(lines)),
+        **_fields(leaves_of((found.value,), found), done, ["y"], found), name="apply", doc="A CTA per chunk of a row writes the result.", body="\n".join(indented(lines)),
         grid="rows * parts", threads=chosen.threads, more=more, more_passed=", length" if more else "",
     )  # fmt: skip
 
@@ -231,11 +242,10 @@ def _launches(found: Plan, depth: int, view: View, done: list[str], last: bool) 
 
 
 def _call(function: str, names: tuple[str, ...], done: list[str], results: tuple[str, ...], found: Plan, view: View, aligned: str = "") -> list[str]:
-    align = "assumed_align=16 if width > 1 else None"
     spread = Spread(names=tuple(name for name in names if name in found.spread))
-    tensors = [spread.tensor(name) if name in found.spread else f"from_dlpack({name}.view(-1), {align}).mark_layout_dynamic()" for name in names]
+    tensors = [spread.tensor(name) if name in found.spread else vectors_of(name) for name in names]
     tensors += [f"from_dlpack({name}_rows).mark_layout_dynamic()" for name in done]
-    tensors += [f"from_dlpack({name}.view(-1), {align}).mark_layout_dynamic()" if aligned else f"from_dlpack({name}).mark_layout_dynamic()" for name in results]
+    tensors += [vectors_of(name) if aligned else f"from_dlpack({name}).mark_layout_dynamic()" for name in results]
     constants = ", ".join(("width", "turns", *spread.ways))
     key = ", ".join((*(f"{name}.dtype" for name in names), constants))
     sizes = ["rows", "columns", "parts", *(["segment"] if view.segments else []), *(["batches"] if view.strided else [])]

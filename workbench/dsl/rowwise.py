@@ -6,7 +6,7 @@ The reduced axis may be contiguous (rows), strided (columns: each thread has a v
 from __future__ import annotations
 
 from workbench.dsl import axes, rowparts
-from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, renamed, spread_fields, spread_lines
+from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, renamed, spread_fields, spread_lines, vectors_of
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
 from workbench.dsl.levels import Plan, plan
 from workbench.dsl.operation import ARCH, KEPT, THREADS, THREADS_PER_ROW, UNROLL, VECTOR, Operation, Setting
@@ -173,7 +173,7 @@ def _columns(found: Plan, chosen: How) -> str:
         lines += result_lines(walk, found)
     else:
         store = ["result = cute.make_rmem_tensor(cute.make_layout(width), y.element_type)", "for e in cutlass.range_constexpr(width):", f"    result[e] = ({expression(found.value, {}, _names(found, '[e]'))}).to(y.element_type)"]
-        store += ["cute.autovec_copy(result, cute.zipped_divide(y, (width,))[None, batch * vectors + column])"]
+        store += ["cute.autovec_copy(result, y[batch * vectors + column, None])"]
         lines += ["if inside & (group == 0):" if split > 1 else "if inside:", *indented(store)]
     doc = f"{split} groups of {lanes} threads share {lanes} vectors of columns" if split > 1 else "A vector of columns per thread"
     return KERNEL.format(
@@ -187,7 +187,9 @@ def tensors_of(found: Plan, binding: Binding) -> list[str]:
     bound = dict(binding.operands)
     names = (*found.plain, *found.spread)
     lines = [f"{', '.join(names)} = {', '.join(f'{bound.get(name, name)}.detach()' for name in names)}", f"shape = {found.plain[0]}.shape"]
-    return [*lines, *(f"{name} = {name}.contiguous()" for name in found.plain)]
+    lines += [f"{name} = {name}.contiguous()" for name in found.plain]
+    first = found.plain[0]
+    return [*lines, f"if {first}.numel() > 1 << 31:", f'    raise ValueError("{first} has more than 2**31 elements, the most that 32-bit places reach")']
 
 
 def _forward(found: Plan, view: axes.View, keepdim: bool, chosen: How, binding: Binding) -> list[str]:
@@ -201,9 +203,8 @@ def _forward(found: Plan, view: axes.View, keepdim: bool, chosen: How, binding: 
         lines.append(f"turns = max(-(-{length} // {span}), 1)  # vectors of a row that each thread keeps" if not view.strided else f"turns = max(-(-{length} // {span}), 1)  # vectors that each thread keeps")
     else:
         lines.append(f"turns = {chosen.unroll} * {chosen.vector} // width" if chosen.vector > 1 else f"turns = {chosen.unroll}")
-    align = "assumed_align=16 if width > 1 else None"
-    tensors = [f"from_dlpack({name}.view(-1), {align}).mark_layout_dynamic()" for name in found.plain] + [spread.tensor(name) for name in found.spread]
-    tensors.append(f"from_dlpack(y.view(-1){', ' + align if found.whole or view.strided else ''}).mark_layout_dynamic()")
+    tensors = [vectors_of(name) for name in found.plain] + [spread.tensor(name) for name in found.spread]
+    tensors.append(vectors_of("y") if found.whole or view.strided else "from_dlpack(y.view(-1)).mark_layout_dynamic()")
     constants = ", ".join(("width", "turns", *spread.ways))
     key = ", ".join((*(f"{name}.dtype" for name in (*found.plain, *found.spread)), constants))
     numbers = ", ".join(f"cutlass.Int32({name})" for name in (("rows", "columns", "batches") if view.strided else ("rows", "columns")))

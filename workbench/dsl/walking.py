@@ -36,7 +36,7 @@ def loads(walk: Walk, plain: tuple[str, ...], spread: tuple[str, ...]) -> list[s
     if not plain and not spread:
         return []
     lines = [f"{name}_part = cute.make_rmem_tensor(cute.make_layout((width, turns)), {name}.element_type)" for name in (*plain, *spread)]
-    copies = [f"cute.autovec_copy(cute.zipped_divide({name}, (width,))[None, {walk.address}], {name}_part[None, turn])" for name in plain]
+    copies = [f"cute.autovec_copy({name}[{walk.address}, None], {name}_part[None, turn])" for name in plain]
     copies += [f"load_spread({name}, {name}_part[None, turn], {walk.address}, {name}_inner, {name}_size, width, {name}_way)" for name in spread]
     return [*lines, "for turn in cutlass.range_constexpr(turns):", f"    part = {walk.part}", f"    if {walk.inside}:", *indented(copies, 2)]
 
@@ -46,7 +46,7 @@ def takes(walk: Walk, body: list[str], *, store: bool = False) -> list[str]:
     lines = ["for turn in cutlass.range_constexpr(turns):", f"    part = {walk.part}", f"    if {walk.inside}:"]
     inner = ["result = cute.make_rmem_tensor(cute.make_layout(width), y.element_type)"] if store else []
     inner += ["for e in cutlass.range_constexpr(width):", *indented(body)]
-    inner += [f"cute.autovec_copy(result, cute.zipped_divide(y, (width,))[None, {walk.address}])"] if store else []
+    inner += [f"cute.autovec_copy(result, y[{walk.address}, None])"] if store else []
     return [*lines, *indented(inner, 2)]
 
 

@@ -15,6 +15,7 @@ from workbench.proposers.ladders.base import Context, Rung, put
 from workbench.records import record
 
 SMS = 132
+LONG = 300_000  # columns from which a row in a cluster of 8 is faster than two walks: measured on an H200 at 262144 (slower) and 393216 (faster)
 KEPT = 32  # elements of a row in the registers of a thread (inferred)
 
 
@@ -95,7 +96,8 @@ def rungs(context: Context) -> tuple[Rung, ...]:
         return tuple(Rung(settings=(put("threads_per_row", threads), *kept), title=f"row kept in the registers of {threads} threads", reason="the row is read from memory once", need="parallel") for threads in _entropy_threads(context))
     if context.arch != "sm_90a" or found is None:
         return ()
-    chosen = _strided(found, context.wide) if found.strided else _rows(found, context.wide)
+    places = dict(context.found.operation.named).get("op") in ("argmax", "argmin")
+    chosen = _strided(found, context.wide, 8 if places else 4) if found.strided else _rows(found, context.wide)
     return tuple(Rung(settings=settings, title=title, reason=reason, need="parallel") for settings, title, reason in chosen)
 
 
@@ -117,24 +119,25 @@ def power(value: float, least: int, most: int) -> int:
 
 
 def in_parts(found: Lay, threads: int = 256, each: int = 64) -> int:
-    """CTAs per row: 16 per SM over all rows, but no part under `each` elements a thread."""
-    return max(min(math.ceil(16 * SMS / found.rows), found.columns // (threads * each), 4096), 2)
+    """CTAs per row: 124 per SM over all rows, so that the last ones do not matter, but no part under `each` elements a thread."""
+    return max(min(math.ceil(16384 / found.rows), found.columns // (threads * each)), 2)
 
 
 def _rows(found: Lay, wide: int) -> list[Choice]:
     vector = put("vector", wide)
     made: list[Choice] = []
-    if found.walks > 1 and not found.segments:
-        made += _kept(found, vector)
+    kept = _kept(found, vector) if found.walks > 1 and not found.segments else []
+    late = bool(kept) and put("cluster", 8) in kept[0][0] and found.columns < LONG
+    made += [] if late else kept
     parts = in_parts(found)
     if found.segments or (found.rows < 4 * SMS and found.columns >= 1 << 14) or found.columns * found.tensors > 1 << 19:
-        made += [((put("threads_per_row", 256), vector, put("unroll", unroll), put("parts", parts * more)), f"{parts * more} CTAs per row", "long rows in parts, so that the whole device reads") for unroll, more in ((4, 1), (2, 2), (4, 2))]
+        made += [((put("threads_per_row", 256), vector, put("unroll", unroll), put("parts", max(int(parts * more), 2))), f"{max(int(parts * more), 2)} CTAs per row", "long rows in parts, so that the whole device reads") for unroll, more in ((4, 1), (2, 1), (4, 0.25))]
     if found.segments:
         return made
     threads = power(found.columns / (4 * wide), 32, 256)
     for count in dict.fromkeys((threads, min(2 * threads, 512), max(threads // 2, 32))):
         made.append(((put("threads_per_row", count), vector, put("unroll", 4)), f"{count} threads per row, four vectors in flight", "enough loads in flight to hide the memory's latency"))
-    return made
+    return made + (kept if late else [])
 
 
 def _kept(found: Lay, vector: Call) -> list[Choice]:
@@ -149,15 +152,11 @@ def _kept(found: Lay, vector: Call) -> list[Choice]:
             extra = (put("cluster", cluster),) if cluster > 1 else ()
             title = f"row kept in the registers of {threads} threads" + (f" of each of {cluster} CTAs" if cluster > 1 else "")
             made.append(((put("threads_per_row", threads), vector, Call(name="kept"), *extra), title, "the row is read from memory once; a cluster's CTAs combine through each other's shared memory" if cluster > 1 else "the row is read from memory once"))
-    # several smaller CTAs on an SM load while others write
-    return sorted(made, key=lambda choice: _threads_of(choice[0]) > 512)[:3]
+    return made[:3]  # a smaller cluster starts sooner
 
 
-def _threads_of(settings: tuple[Call, ...]) -> int:
-    return int(str(next(call.positional[0] for call in settings if call.name == "threads_per_row")))
-
-
-def _strided(found: Lay, wide: int) -> list[Choice]:
+def _strided(found: Lay, wide: int, most: int) -> list[Choice]:
+    """`most`: vectors in flight to begin with; measured at 4096 rows: 4 for values, 8 for places."""
     width = wide if found.run % wide == 0 else 1
     vector = put("vector", wide)
     lanes = found.batches * math.ceil(found.columns / width)  # threads if each has all rows of its columns
@@ -173,6 +172,6 @@ def _strided(found: Lay, wide: int) -> list[Choice]:
         parts = max(min(wanted // max(lanes, 1) // 4, found.rows // 64), 2)
         made.append(((put("split", 4), vector, put("unroll", 4), put("parts", parts)), f"columns in {parts} parts", "few long columns are reduced in parts, which a second kernel puts together"))
     if split == 1:
-        made += [((put("threads", threads), vector, put("unroll", unroll)), f"{threads} threads with columns of their own, {unroll} vectors in flight", "enough loads in flight to hide the memory's latency") for threads, unroll in ((128, 4), (128, 8), (256, 4), (64, 4))]
+        made += [((put("threads", threads), vector, put("unroll", unroll)), f"{threads} threads with columns of their own, {unroll} vectors in flight", "enough loads in flight to hide the memory's latency") for threads, unroll in ((128, most), (128, 12 - most), (256, 4), (64, 4))]
     made += [((put("split", count), vector, put("unroll", unroll)), f"{count} warps share columns", "more warps keep more loads in flight") for count, unroll in ((max(split, 4), 4), (max(split, 8), 2)) if count * width * 128 * 2 <= 48 * 1024]
     return made

@@ -47,7 +47,8 @@ def rmsnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computa
     if normal is None or shifted is None or square is None:
         return None
     x = normal.operands[0]
-    if square.operands[:2] not in ((x, x), (x, "2")) or x in by_name:
+    weight = next((spec for spec in facts.parameters if spec.name == scaled.operands[1].split(":", 1)[1]), None)
+    if square.operands[:2] not in ((x, x), (x, "2")) or short(square) not in ("mul", "pow") or x in by_name or mean is None or mean.keywords or weight is None or weight.shape != square.result[0].shape[-1:]:
         return None
     call = Call(name="rmsnorm", positional=("x",), named=(("eps", float(shifted.operands[1])),))
     return Computation(kind="rmsnorm", operation=call, operands=(("x", python(x)), ("weight", python(scaled.operands[1]))))
@@ -55,7 +56,7 @@ def rmsnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computa
 
 def reduce(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     op = by_name.get(output)
-    if op is None or short(op) not in REDUCTIONS or len(op.operands) < 2 or op.operands[0] in by_name:
+    if op is None or short(op) not in REDUCTIONS or len(op.operands) < 2 or op.operands[0] in by_name or op.keywords:
         return None
     spec = next((spec for spec in facts.cases[0].inputs if spec.name == op.operands[0]), None)
     axes = [int(part) for part in op.operands[1].strip("[]").split(",") if part.strip()]
