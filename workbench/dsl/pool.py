@@ -85,7 +85,7 @@ def _forward(binding: Binding, rank: int, strip: bool) -> str:
     if strip:
         lines += [
             "vector = math.gcd(inner[-1], 16 // x.element_size(), x.data_ptr() // x.element_size())",
-            "tile, across = plan(inner[-1], outer[-1], vector)",
+            "tile, across = plan(outer[-1], vector)",
             "call(pool, (x.dtype, tile, across, vector), (",
             "    from_dlpack(x4, assumed_align=vector * x.element_size()).mark_layout_dynamic(leading_dim=3), from_dlpack(y4).mark_layout_dynamic(leading_dim=3),",
             "), (tile, across, vector))",
@@ -144,8 +144,8 @@ def _sizes(stage: Stage, named: dict[str, object]) -> list[Rejection]:
         found.append(Rejection(field="dilation", value=_spelt(named["dilation"]), reason="means are of neighbours", legal="1"))
     if setting(stage, "schedule") == "strip":
         taps, reach = all_sizes["window"][0] * all_sizes["window"][1], all_sizes["dilation"][2] * all_sizes["window"][2] + all_sizes["padding"][2]
-        if taps > MOST_TAPS or reach > 128:
-            found.append(Rejection(field="schedule", value="strip", reason=f"{taps} rows under the window, {reach} columns", legal=f"at most {MOST_TAPS} rows and 128 columns; or direct"))
+        if taps > MOST_TAPS or reach > 128 or all_sizes["stride"][2] > 128:
+            found.append(Rejection(field="schedule", value="strip", reason=f"{taps} rows under the window, {reach} columns, a stride of {all_sizes['stride'][2]}", legal=f"at most {MOST_TAPS} rows, 128 columns and a stride of 128; or direct"))
     elif setting(stage, "rows") is not None:
         found.append(Rejection(field="rows", value=str(setting(stage, "rows")), reason="rows of outputs of one group of threads", legal="only with schedule(strip)"))
     return found

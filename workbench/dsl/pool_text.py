@@ -70,6 +70,11 @@ TAPS = WINDOW[0] * WINDOW[1]  # rows of inputs that make one row of outputs
 ROUNDS = {rounds}  # vectors of a row that a thread loads
 
 
+def groups_of(across):
+    """Groups of threads in a CTA, each with rows of its own."""
+    return max(1, THREADS // across)
+
+
 @cute.jit
 def load(x: cute.Tensor, parts: cute.Tensor, plane, layer, row, first, lane, across: cutlass.Constexpr, vector: cutlass.Constexpr):
     """This thread's vectors of all rows under the window of a row of outputs; what the window does not cover, or lies in the padding, is {nothing}."""
@@ -90,7 +95,7 @@ def pool_kernel(x: cute.Tensor, y: cute.Tensor, tile: cutlass.Constexpr, across:
     """`across` threads load vectors of the rows under a window, combine them element by element into shared memory, and combine neighbours there into `tile` outputs of a row."""
     thread, _, _ = cute.arch.thread_idx()
     block, column_block, _ = cute.arch.block_idx()
-    groups = THREADS // across
+    groups = groups_of(across)
     group, lane = thread // across, thread % across
     memory = cutlass.memory.SmemAllocator()
     line = memory.allocate_tensor(cutlass.Float32, cute.make_layout((vector, across * ROUNDS, groups, 2)), 16)
@@ -137,19 +142,20 @@ def pool_kernel(x: cute.Tensor, y: cute.Tensor, tile: cutlass.Constexpr, across:
 @cute.jit
 def pool(x: cute.Tensor, y: cute.Tensor, tile: cutlass.Constexpr, across: cutlass.Constexpr, vector: cutlass.Constexpr):
     rows = y.shape[0] * y.shape[1] * y.shape[2]
-    rows_of_cta = THREADS // across * ROWS
-    pool_kernel(x, y, tile, across, vector).launch(grid=[(rows + rows_of_cta - 1) // rows_of_cta, (y.shape[3] + tile - 1) // tile, 1], block=[THREADS, 1, 1])
+    rows_of_cta = groups_of(across) * ROWS
+    pool_kernel(x, y, tile, across, vector).launch(grid=[(rows + rows_of_cta - 1) // rows_of_cta, (y.shape[3] + tile - 1) // tile, 1], block=[groups_of(across) * across, 1, 1])
 
 
-def plan(width, outputs, vector):
-    """(outputs of a tile, threads across it): as many as the vectors that the threads load hold, or all of a row; a group is a power of two of threads."""
+def plan(outputs, vector):
+    """(outputs of a tile, threads across it): a whole row if the threads of a CTA can load it, else the fewest equal tiles that they can."""
     front = -(-PADDING[2] // vector) * vector
     reach = front - PADDING[2] + DILATION[2] * (WINDOW[2] - 1) + 1  # inputs of one output, and what is in front of them
-    across = THREADS
-    while across > 32 and across // 2 * ROUNDS * vector >= (outputs - 1) * STRIDE[2] + reach:
-        across //= 2
-    tile = ((across * ROUNDS * vector - reach) // STRIDE[2] + 1) // vector * vector
-    return min(tile, -(-outputs // vector) * vector), across
+    for tiles in range(1, outputs + 1):
+        tile = -(-outputs // tiles // vector) * vector
+        across = -(-((tile - 1) * STRIDE[2] + reach) // (vector * ROUNDS * 32)) * 32
+        if across <= THREADS or tile == vector:
+            break
+    return tile, across
 '''
 TAP = """\
 piece = cute.make_tensor((start + ((i * x.shape[2] + j) * x.shape[3] + column)).align(vector * x.element_type.width // 8), cute.make_layout(vector))
