@@ -17,14 +17,14 @@ ERRORS = {HALF: 2e-3, BRAIN: 1.6e-2, SINGLE: 3e-3}  # rounding of P to 16 bits, 
 CASES = [
     # settings, causal, scale, shape of q, shape of k and v, dtype
     (".tile(32, 32)", 0, None, (1, 2, 40, 24), (1, 1, 50, 24), SINGLE),
-    (".tile(64, 32)", 1, 0.3, (3, 37, 17), (3, 37, 17), HALF),
-    (".mma(f16) .schedule(flash)", 0, None, (1, 2, 150, 64), (1, 2, 200, 64), HALF),
+    pytest.param(".tile(64, 32)", 1, 0.3, (3, 37, 17), (3, 37, 17), HALF, marks=pytest.mark.slow),
+    pytest.param(".mma(f16) .schedule(flash)", 0, None, (1, 2, 150, 64), (1, 2, 200, 64), HALF, marks=pytest.mark.slow),
     (".mma(bf16) .schedule(flash)", 1, None, (1, 2, 150, 40), (1, 1, 300, 40), BRAIN),  # narrower than a tile, several key blocks
     (".mma(f16) .schedule(flash)", 0, 0.2, (2, 37, 51), (2, 67, 51), HALF),  # rows that TMA cannot read or store
-    (".mma(f16) .schedule(flash) .tile(64, 64)", 1, None, (1, 1, 70, 256), (1, 1, 70, 256), HALF),  # stored by one warpgroup that multiplies
-    (".mma(tf32)", 0, None, (1, 2, 150, 64), (1, 2, 200, 64), SINGLE),
+    pytest.param(".mma(f16) .schedule(flash) .tile(64, 64)", 1, None, (1, 1, 70, 256), (1, 1, 70, 256), HALF, marks=pytest.mark.slow),  # stored by one warpgroup that multiplies
+    pytest.param(".mma(tf32)", 0, None, (1, 2, 150, 64), (1, 2, 200, 64), SINGLE, marks=pytest.mark.slow),
     (".mma(tf32)", 1, None, (2, 37, 51), (2, 67, 51), SINGLE),
-    (".mma(bf16) .tile(64, 32)", 1, None, (1, 2, 70, 37), (1, 2, 90, 37), BRAIN),
+    pytest.param(".mma(bf16) .tile(64, 32)", 1, None, (1, 2, 70, 37), (1, 2, 90, 37), BRAIN, marks=pytest.mark.slow),
     (".mma(tf32) .schedule(stages) .tile(128, 64, 32)", 0, None, (2, 2, 70, 40), (2, 2, 96, 40), SINGLE),
     (".mma(f16) .schedule(stages) .tile(128, 64, 64)", 1, None, (2, 1, 37, 51), (2, 1, 67, 51), HALF),
     (".schedule(stages) .tile(32, 32, 16) .thread_tile(2, 2)", 1, 0.5, (2, 1, 20, 33), (2, 1, 17, 33), SINGLE),

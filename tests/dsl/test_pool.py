@@ -13,6 +13,7 @@ from emitted import found, run_on
 from workbench.dsl import check, parse
 
 CASES: list[tuple[str, tuple[int, ...], Any]] = [
+    ("window=3, stride=2, ceil=1", (2, 2, 700), lambda x: F.max_pool1d(x, 3, 2, ceil_mode=True)),  # several tiles of a row
     ("window=8, stride=1, padding=4, dilation=3", (3, 2, 90), lambda x: F.max_pool1d(x, 8, 1, 4, 3)),
     ("op=avg, window=8, stride=1, padding=4", (3, 2, 91), lambda x: F.avg_pool1d(x, 8, 1, 4)),
     ("window=size(4, 4), stride=1, padding=1", (2, 2, 17, 24), lambda x: F.max_pool2d(x, 4, 1, 1)),

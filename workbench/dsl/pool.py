@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
+
 from workbench.dsl import rows
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
 from workbench.dsl.operation import ARCH, THREADS_PER_ROW, VECTOR, Operation, Setting
 from workbench.dsl.pieces import Parts
-from workbench.dsl.pool_text import CLIPPED, COUNTED, DIRECT, HEADER, STRIP
+from workbench.dsl.pool_text import CLIPPED, COUNTED, DIRECT, HEADER, STRIP, TAP
 
 SIZES = ("window", "stride", "padding", "dilation")
 COMBINE = {"max": "cute.arch.fmax(total, value)", "avg": "total + value"}
@@ -46,8 +49,8 @@ def emit(stage: Stage, binding: Binding) -> Parts:
     header = HEADER.format(**found, ceil=bool(named.get("ceil", 0)), combine=COMBINE[op], threads=setting(stage, "threads", 256))
     divisor = named.get("divisor", 0)
     finish = "total"
-    if op == "avg" and divisor:
-        finish = f"total / {float(str(divisor))}"
+    if op == "avg" and (divisor or (named.get("count_padding", 1) and not named.get("ceil", 0))):  # every window counts as many
+        finish = f"total * {1 / (int(str(divisor)) or math.prod(found['window']))!r}"
     elif op == "avg":
         header += COUNTED.format(clipped="" if named.get("count_padding", 1) else CLIPPED)
         finish = "total / (counted(layer, x.shape[1], 0) * counted(row, x.shape[2], 1) * counted(column, x.shape[3], 2))"
@@ -55,8 +58,15 @@ def emit(stage: Stage, binding: Binding) -> Parts:
     if not strip:
         return Parts(kernels=header + DIRECT.format(**fields), forward=_forward(binding, rank, strip), imports="import math")
     taps = found["window"][0] * found["window"][1]
-    fields |= {"nothing": "minus infinity" if op == "max" else "zero", "fill": "-cutlass.Float32.inf" if op == "max" else "0.0", "rows": str(setting(stage, "rows", 8)), "rounds": "2" if taps == 1 else "1"}
+    fields |= {"nothing": "minus infinity" if op == "max" else "zero", "fill": "-cutlass.Float32.inf" if op == "max" else "0.0", "rows": str(setting(stage, "rows", 8)), "rounds": "2" if taps == 1 else "1", "taps": _taps(found, bool(named.get("ceil", 0)))}
     return Parts(kernels=header + STRIP.format(**fields), forward=_forward(binding, rank, strip), imports="import math")
+
+
+def _taps(found: dict[str, tuple[int, int, int]], ceil: bool) -> str:
+    """The load of one vector; only rows that can lie outside are tested for it."""
+    tests = [f"{place} >= 0 and {place} < x.shape[{axis + 1}]" for axis, place in enumerate("ij") if found["padding"][axis] or (ceil and found["window"][axis] > 1)]
+    lines = [f"if {' and '.join(tests)}:", textwrap.indent(TAP, "    ")] if tests else [TAP]
+    return textwrap.indent("\n".join(lines), " " * 20)
 
 
 def _forward(binding: Binding, rank: int, strip: bool) -> str:
@@ -75,7 +85,7 @@ def _forward(binding: Binding, rank: int, strip: bool) -> str:
     if strip:
         lines += [
             "vector = math.gcd(inner[-1], 16 // x.element_size(), x.data_ptr() // x.element_size())",
-            "tile, across = plan(inner[-1], outer[-1], vector)",
+            "tile, across = plan(outer[-1], vector)",
             "call(pool, (x.dtype, tile, across, vector), (",
             "    from_dlpack(x4, assumed_align=vector * x.element_size()).mark_layout_dynamic(leading_dim=3), from_dlpack(y4).mark_layout_dynamic(leading_dim=3),",
             "), (tile, across, vector))",
@@ -134,8 +144,8 @@ def _sizes(stage: Stage, named: dict[str, object]) -> list[Rejection]:
         found.append(Rejection(field="dilation", value=_spelt(named["dilation"]), reason="means are of neighbours", legal="1"))
     if setting(stage, "schedule") == "strip":
         taps, reach = all_sizes["window"][0] * all_sizes["window"][1], all_sizes["dilation"][2] * all_sizes["window"][2] + all_sizes["padding"][2]
-        if taps > MOST_TAPS or reach > 128:
-            found.append(Rejection(field="schedule", value="strip", reason=f"{taps} rows under the window, {reach} columns", legal=f"at most {MOST_TAPS} rows and 128 columns; or direct"))
+        if taps > MOST_TAPS or reach > 128 or all_sizes["stride"][2] > 128:
+            found.append(Rejection(field="schedule", value="strip", reason=f"{taps} rows under the window, {reach} columns, a stride of {all_sizes['stride'][2]}", legal=f"at most {MOST_TAPS} rows, 128 columns and a stride of 128; or direct"))
     elif setting(stage, "rows") is not None:
         found.append(Rejection(field="rows", value=str(setting(stage, "rows")), reason="rows of outputs of one group of threads", legal="only with schedule(strip)"))
     return found

@@ -70,24 +70,24 @@ TAPS = WINDOW[0] * WINDOW[1]  # rows of inputs that make one row of outputs
 ROUNDS = {rounds}  # vectors of a row that a thread loads
 
 
+def groups_of(across):
+    """Groups of threads in a CTA, each with rows of its own."""
+    return max(1, THREADS // across)
+
+
 @cute.jit
-def load(x: cute.Tensor, parts: cute.Tensor, number, outputs: cute.Tensor, first, lane, across: cutlass.Constexpr, vector: cutlass.Constexpr):
-    """This thread's vectors of all rows under the window of row `number` of the outputs; what the window does not cover, or lies in the padding, is {nothing}."""
+def load(x: cute.Tensor, parts: cute.Tensor, plane, layer, row, first, lane, across: cutlass.Constexpr, vector: cutlass.Constexpr):
+    """This thread's vectors of all rows under the window of a row of outputs; what the window does not cover, or lies in the padding, is {nothing}."""
     parts.fill({fill})
-    planes, depth, height, _ = outputs.shape
-    if number < planes * depth * height:
-        row = number % height
-        layer = number // height % depth
-        plane = number // height // depth
+    if plane < x.shape[0]:
+        start = x.iterator + cutlass.Int64(plane) * (x.shape[1] * x.shape[2] * x.shape[3])
         for r in cutlass.range_constexpr(ROUNDS):
             column = first + (r * across + lane) * vector
             if column >= 0 and column < x.shape[3]:
                 for tap in cutlass.range_constexpr(TAPS):
                     i = layer * STRIDE[0] - PADDING[0] + tap // WINDOW[1] * DILATION[0]
                     j = row * STRIDE[1] - PADDING[1] + tap % WINDOW[1] * DILATION[1]
-                    if i >= 0 and i < x.shape[1] and j >= 0 and j < x.shape[2]:
-                        place = ((cutlass.Int64(plane) * x.shape[1] + i) * x.shape[2] + j) * (x.shape[3] // vector) + column // vector
-                        cute.autovec_copy(cute.zipped_divide(cute.make_tensor(x.iterator, cute.make_layout(cute.size(x))), (vector,))[None, place], parts[None, tap, r])
+{taps}
 
 
 @cute.kernel
@@ -95,7 +95,7 @@ def pool_kernel(x: cute.Tensor, y: cute.Tensor, tile: cutlass.Constexpr, across:
     """`across` threads load vectors of the rows under a window, combine them element by element into shared memory, and combine neighbours there into `tile` outputs of a row."""
     thread, _, _ = cute.arch.thread_idx()
     block, column_block, _ = cute.arch.block_idx()
-    groups = THREADS // across
+    groups = groups_of(across)
     group, lane = thread // across, thread % across
     memory = cutlass.memory.SmemAllocator()
     line = memory.allocate_tensor(cutlass.Float32, cute.make_layout((vector, across * ROUNDS, groups, 2)), 16)
@@ -104,10 +104,11 @@ def pool_kernel(x: cute.Tensor, y: cute.Tensor, tile: cutlass.Constexpr, across:
     planes, depth, height, width = y.shape
     parts = cute.make_rmem_tensor(cute.make_layout((vector, TAPS, ROUNDS)), x.element_type)
     sums = cute.make_rmem_tensor(vector, cutlass.Float32)
-    start = block * groups * ROWS + group
-    load(x, parts, start, y, first, lane, across, vector)
+    number = (block * groups + group) * ROWS
+    row, layer, plane = number % height, number // height % depth, number // height // depth
+    target = y.iterator + cutlass.Int64(number) * width
+    load(x, parts, plane, layer, row, first, lane, across, vector)
     for step in range(ROWS):
-        number = start + step * groups
         for r in cutlass.range_constexpr(ROUNDS):
             for e in cutlass.range_constexpr(vector):
                 total = parts[e, 0, r].to(cutlass.Float32)
@@ -116,38 +117,46 @@ def pool_kernel(x: cute.Tensor, y: cute.Tensor, tile: cutlass.Constexpr, across:
                 sums[e] = total
             cute.autovec_copy(sums, line[None, r * across + lane, group, step % 2])
         cute.arch.sync_threads()
+        next_row, next_layer, next_plane = row + 1, layer, plane
+        if next_row == height:
+            next_row = 0
+            next_layer += 1
+            if next_layer == depth:
+                next_layer = 0
+                next_plane += 1
         if step + 1 < ROWS:
-            load(x, parts, number + groups, y, first, lane, across, vector)  # on its way while the columns are combined
-        if number < planes * depth * height:
-            row = number % height
-            layer = number // height % depth
-            plane = number // height // depth
-            own = cute.make_tensor(line[None, None, group, step % 2].iterator, cute.make_layout(vector * across * ROUNDS))
-            target = cutlass.Int64(number) * width
-            for at in range(lane, tile, across):
+            load(x, parts, next_plane, next_layer, next_row, first, lane, across, vector)  # on its way while the columns are combined
+        if plane < planes:
+            own = cute.make_tensor(line[None, None, group, step % 2].iterator + (before - PADDING[2]), cute.make_layout(vector * across * ROUNDS))
+            result = cute.make_tensor(target, cute.make_layout(width))
+            for at in range(lane, cutlass.min(tile, width - column_block * tile), across):
                 column = column_block * tile + at
-                if column < width:
-                    total = own[before - PADDING[2] + at * STRIDE[2]]
-                    for c in cutlass.range_constexpr(1, WINDOW[2]):
-                        total = both(total, own[before - PADDING[2] + at * STRIDE[2] + c * DILATION[2]])
-                    y_flat = cute.make_tensor(y.iterator + target, cute.make_layout(width))
-                    y_flat[column] = ({finish}).to(y.element_type)
+                total = own[at * STRIDE[2]]
+                for c in cutlass.range_constexpr(1, WINDOW[2]):
+                    total = both(total, own[at * STRIDE[2] + c * DILATION[2]])
+                result[column] = ({finish}).to(y.element_type)
+        row, layer, plane = next_row, next_layer, next_plane
+        target += width
 
 
 @cute.jit
 def pool(x: cute.Tensor, y: cute.Tensor, tile: cutlass.Constexpr, across: cutlass.Constexpr, vector: cutlass.Constexpr):
     rows = y.shape[0] * y.shape[1] * y.shape[2]
-    rows_of_cta = THREADS // across * ROWS
-    pool_kernel(x, y, tile, across, vector).launch(grid=[(rows + rows_of_cta - 1) // rows_of_cta, (y.shape[3] + tile - 1) // tile, 1], block=[THREADS, 1, 1])
+    rows_of_cta = groups_of(across) * ROWS
+    pool_kernel(x, y, tile, across, vector).launch(grid=[(rows + rows_of_cta - 1) // rows_of_cta, (y.shape[3] + tile - 1) // tile, 1], block=[groups_of(across) * across, 1, 1])
 
 
-def plan(width, outputs, vector):
-    """(outputs of a tile, threads across it): as many as the vectors that the threads load hold, or all of a row; a group is a power of two of threads."""
+def plan(outputs, vector):
+    """(outputs of a tile, threads across it): a whole row if the threads of a CTA can load it, else the fewest equal tiles that they can."""
     front = -(-PADDING[2] // vector) * vector
     reach = front - PADDING[2] + DILATION[2] * (WINDOW[2] - 1) + 1  # inputs of one output, and what is in front of them
-    across = THREADS
-    while across > 32 and across // 2 * ROUNDS * vector >= (outputs - 1) * STRIDE[2] + reach:
-        across //= 2
-    tile = ((across * ROUNDS * vector - reach) // STRIDE[2] + 1) // vector * vector
-    return min(tile, -(-outputs // vector) * vector), across
+    for tiles in range(1, outputs + 1):
+        tile = -(-outputs // tiles // vector) * vector
+        across = -(-((tile - 1) * STRIDE[2] + reach) // (vector * ROUNDS * 32)) * 32
+        if across <= THREADS or tile == vector:
+            break
+    return tile, across
 '''
+TAP = """\
+piece = cute.make_tensor((start + ((i * x.shape[2] + j) * x.shape[3] + column)).align(vector * x.element_type.width // 8), cute.make_layout(vector))
+cute.autovec_copy(piece, parts[None, tap, r])"""
