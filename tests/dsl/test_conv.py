@@ -56,7 +56,7 @@ def text_of(transposed: bool, settings: dict[str, Any]) -> str:
     ("conv(x, w) .rows(0)", "rows", "1 to 32"), ("conv(x, w) .filters(4)", "filters", ".rows(1)"), ("convtranspose(x, w) .rows(4)", "rows", "arch, mma"),
     ("conv(x, w) .mma(tf32) .schedule(cooperative)", "arch", "sm_90a"), (f"conv(x, w) {HOPPER} .rows(8)", "rows", "leave it out"), (f"conv(x, w, groups=channels) {HOPPER}", "groups", ".rows(8)"),
     (f"conv(x, w, groups=2) {HOPPER} .unfold()", "unfold", "groups=1"), (f"conv(x, w) {HOPPER} .cluster(3)", "cluster", "1, 2, 4"), (f"conv(x, w) {HOPPER} .tile(96, 64, 32)", "tile", "places 64, 128, 256"),
-    (f"conv(x, w) {HOPPER} .tile(128, 40, 32)", "tile", "multiple of 16"), (f"conv(x, w) {HOPPER} .tile(256, 256, 32)", "tile", "n at most 128 with m 256"), (f"conv(x, w) {HOPPER} .tile(256, 128, 32) .stages(9)", "stages", "at most 4 stages"),
+    ("conv(x, w) .arch(sm_90a) .mma(bf16) .schedule(cooperative) .tile(128, 40, 32)", "tile", "multiple of 16"), (f"conv(x, w) {HOPPER} .tile(128, 48, 32)", "tile", "multiple of 32"), (f"conv(x, w) {HOPPER} .tile(256, 256, 32)", "tile", "n at most 128 with m 256"), (f"conv(x, w) {HOPPER} .tile(256, 128, 32) .stages(9)", "stages", "at most 4 stages"),
     ("conv(x, w) .arch(sm_90a) .mma(e4m3) .schedule(cooperative)", "mma", "tf32, bf16, f16"), ("conv(x, w) .arch(sm_90a) .mma(bf16) .schedule(both)", "schedule", "cooperative, pingpong"),
 ])  # fmt: skip
 def test_rejections_name_field_and_legal_values(text: str, field: str, legal: str) -> None:

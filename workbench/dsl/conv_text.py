@@ -345,7 +345,7 @@ def geometry(size, shape, device):
     tables = [torch.tensor(rows_of, dtype=torch.int32).to(device) for rows_of in (rows, table, planes)]
     return types.SimpleNamespace(
         out=(size[0], filters, *out), places=places * len(planes), line=grid[2], width=parts * depth, plain=parts == 1 and not unfold, per=channels if unfold else 0, columns=len(rows) * depth,
-        tables=tables, views=[from_dlpack(rows_of).mark_layout_dynamic(leading_dim=1) for rows_of in tables], grid=numbers(size[0], *grid), steps=numbers(*steps), scale=numbers(*scale),
+        tables=tables, grid=numbers(size[0], *grid), steps=numbers(*steps), scale=numbers(*scale),
         spread=cutlass.Int32(spread), gathered=numbers(inputs // parts, depth, parts), arranged=numbers(depth, inputs // parts, filters // parts), product=numbers(depth, filters // parts, parts),
     )
 '''
@@ -380,7 +380,7 @@ def convolve(x, w{bias_parameter}):
     if d.numel() == 0:
         return result
     stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
-    taps, phases, starts = one.views
+    taps, phases, starts = (from_dlpack(table).mark_layout_dynamic(leading_dim=1) for table in one.tables)
     source = x.detach().unflatten(2, (1,) * (5 - x.dim()) + (x.shape[2],))
     unit = next((i for i in (4, 3, 2, 1, 0) if source.stride(i) == 1), None)
     wide = next(width for width in (1024 // STORED.width, TILE_K) if one.width % width == 0)
