@@ -11,8 +11,9 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def sessions_in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def sessions_in_a_temporary_folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTEGEN_ROOT", str(tmp_path / "sessions"))
+    monkeypatch.setenv("CUTEGEN_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture(autouse=True)

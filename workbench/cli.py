@@ -1,4 +1,4 @@
-"""The command line: demo, lab, run, test, emulate, diff, export, history, doctor. Exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped."""
+"""The command line: demo, lab, run, test, emulate, diff, export, history, profile, calibrate, explain, format, doctor. Exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped."""
 
 from __future__ import annotations
 
@@ -47,11 +47,13 @@ def _open_problem(arguments: argparse.Namespace) -> Any:
 def run(arguments: argparse.Namespace) -> int:
     """The loop on a problem."""
     from workbench.views import tables
+    from workbench.views.commands import choose_l2
 
     if (arguments.by == "replay") != bool(arguments.recording):
         raise UserError("--by replay and --recording NAME go together")
 
     with _open_problem(arguments) as session:
+        choose_l2(session, arguments)
         _events(session)
         say(str(tables.status(session)))
         try:
@@ -80,7 +82,18 @@ def _run_by(session: Any, arguments: argparse.Namespace) -> None:
         session.run_chain("llm", **{"depth": str(arguments.steps), **options})
         say(f"spent: {session.client().budget.said()}")
         return
+    if arguments.until is not None:
+        _until(session, arguments)
+        return
     _loop(session, arguments.steps, arguments.by)
+
+
+def _until(session: Any, arguments: argparse.Namespace) -> None:
+    """The loop with a rule to stop, each version printed as it is judged."""
+    from workbench.views import tables
+
+    session.subscribe(lambda event: say(str(tables.verdict(session.version(event.version)))) if event.kind == "decided" and event.version else None)
+    session.run_until(arguments.until, arguments.by, epsilon=arguments.epsilon, patience=arguments.patience)
 
 
 def _loop(session: Any, steps: int, by: str, *, show_diff: bool = False) -> None:
@@ -129,13 +142,14 @@ def test(arguments: argparse.Namespace) -> int:
 
     from workbench.session import Session
     from workbench.views import tables
-    from workbench.views.commands import load_problem
+    from workbench.views.commands import choose_l2, load_problem
     from workbench.wire import to_plain
 
     path = Path(arguments.candidate)
     if not path.is_file():
         raise UserError(f"no candidate file at {path}")
     with tempfile.TemporaryDirectory() as root, Session.create(load_problem(arguments, None), root=root, executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:
+        choose_l2(session, arguments)
         version = session.edit(_text(path), title=path.name)
         say(str(tables.verdict(version)))
         verdict = version.trials[-1].verdict
@@ -215,10 +229,12 @@ def demo(arguments: argparse.Namespace) -> int:
 
     folder = Path(arguments.out)
     folder.mkdir(parents=True, exist_ok=True)
-    say(f"problem {arguments.spec}: compile, emulate and check with no GPU" if arguments.executor != "gpu" else f"problem {arguments.spec} on the GPU")
-    from workbench.views.commands import load_problem
+    where = {"gpu": " on the GPU", "replay": ": measurements that were recorded on a GPU"}.get(arguments.executor, ": compile, emulate and check with no GPU")
+    say(f"problem {arguments.spec}{where}")
+    from workbench.views.commands import choose_l2, load_problem
 
     with Session.create(load_problem(arguments, None), root=folder / "sessions", executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:
+        choose_l2(session, arguments)
         _events(session)
         _loop(session, arguments.steps, "planner", show_diff=True)
         (folder / "report.html").write_text(report.html_page(session), encoding="utf-8")
@@ -253,6 +269,25 @@ def lab(arguments: argparse.Namespace) -> int:
 def _tutorials() -> Path:
     inside = Path(__file__).parent / "tutorials"
     return inside if inside.is_dir() else Path(__file__).parent.parent / "notebooks"
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    """A program of the language in words."""
+    from workbench.views.explained import explained
+
+    size = tuple(int(part) for part in arguments.size.split(",")) if arguments.size else None
+    text = str(explained(arguments.program, device=arguments.device, size=size, compiled=arguments.compile))
+    print(json.dumps({"text": text}) if _json else text)
+    return OK
+
+
+def format_text(arguments: argparse.Namespace) -> int:
+    """The canonical text of a program."""
+    from workbench.views.explained import formatted
+
+    text = formatted(arguments.program)
+    print(json.dumps({"program": text}) if _json else text)
+    return OK
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -293,6 +328,7 @@ def _steps(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from workbench.views import profiling
     from workbench.views.commands import problem_arguments
     from workbench.views.conversation import model_arguments
 
@@ -321,6 +357,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="of the chain: depth, repair_rounds, regenerate, timeouts, profile, accept, continue_from")
     model_arguments(one.add_argument_group("language model"))
     one.add_argument("--steps", type=_steps, default=3, help="refinements after the first version (default 3)")
+    one.add_argument("--until", metavar="sol|N", help="sol: until the best version beats torch and is near the bound, or nothing helps any more; N: that many refinements")
+    one.add_argument("--epsilon", type=float, help="with --until sol: how far above the bound is near enough (default 0.25)")
+    one.add_argument("--patience", type=int, help="with --until sol: attempts in a row without a gain (default 4)")
     one.add_argument("--resume", metavar="SESSION", help="go on with a stored session")
     problem_arguments(one)
     one = add("test", test, "one verdict; exit status 0 only if correct", "cutegen test softmax best.py")
@@ -345,6 +384,14 @@ def _parser() -> argparse.ArgumentParser:
         if name == "export":
             one.add_argument("path")
             one.add_argument("--version", default="best")
+    profiling.add(add, problem_arguments, say, lambda: _json)
+    one = add("explain", explain, "what each setting of a muCUTLASS program means and costs", 'cutegen explain "gemm(a, b) .arch(sm_90a) .mma(bf16) .schedule(cooperative)" --size 4096,4096,4096')
+    one.add_argument("program", help="the program's text")
+    one.add_argument("--device", default="H200", help="whose limits are used (default H200)")
+    one.add_argument("--size", metavar="M,N,K", help="of a product: how many tiles and waves there are")
+    one.add_argument("--compile", action="store_true", help="compile it too, for registers and spills")
+    one = add("format", format_text, "the canonical text of a muCUTLASS program", 'cutegen format "gemm(a,b).tile(64,64,16)"')
+    one.add_argument("program", help="the program's text")
     add("doctor", doctor, "what is available here, why not, and how to get it", "cutegen doctor")
     return parser
 

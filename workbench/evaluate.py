@@ -9,6 +9,7 @@ from workbench.protocols import Executor, Progress
 from workbench.records import Bound, Failure, Job, Outcome, Provenance, Trial, Verdict, Work
 
 SAME_MODELLED = 0.01  # modelled times closer than this are the same (inferred)
+DISTURBED = 1.5  # in a disturbed run only a difference that is surely larger than this is told apart (inferred: a neighbour that takes turns with us costs up to half the device)
 
 
 def evaluate(job: Job, executor: Executor, *, parent: Trial | None = None, progress: Progress | None = None) -> Trial:
@@ -30,10 +31,11 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
     if failure is not None:
         return Verdict(correct=False, failure=failure, worst_error=worst, bound=bound)
     time_s, provenance = _time(job, outcome)
-    speedup, real = _compare(outcome, time_s, provenance, parent)
+    disturbed = _disturbed(outcome)
+    speedup, real, interval = _compare(outcome, time_s, provenance, parent, disturbed)
     return Verdict(
         correct=True, worst_error=worst, time_s=time_s, time_provenance=provenance, bound=bound, fraction_of_bound=bound.bound_s / time_s if bound and time_s else None,
-        speedup=speedup, distinguishable=real, suspect=integrity.doubts(outcome, bound),
+        speedup=speedup, distinguishable=real, suspect=integrity.doubts(outcome, bound), speedup_interval=interval, disturbed=disturbed, refused=integrity.refused(outcome, bound),
     )  # fmt: skip
 
 
@@ -72,12 +74,31 @@ def _time(job: Job, outcome: Outcome) -> tuple[float | None, Provenance | None]:
     return None, None
 
 
-def _compare(outcome: Outcome, time_s: float | None, provenance: Provenance | None, parent: Trial | None) -> tuple[float | None, bool | None]:
+def _disturbed(outcome: Outcome) -> tuple[str, ...]:
+    """Why the times of this run may not hold, those of what the candidate was set against included."""
+    timings = (outcome.timing, outcome.rival_timing, outcome.reference_timing)
+    return tuple(dict.fromkeys(doubt for timing in timings if timing is not None for doubt in timing.doubts))
+
+
+Comparison = tuple[float | None, bool | None, tuple[float, float] | None]  # speed-up, whether it is larger than the noise, its interval
+
+
+def _compare(outcome: Outcome, time_s: float | None, provenance: Provenance | None, parent: Trial | None, disturbed: tuple[str, ...]) -> Comparison:
+    """The ratio of one run where both took turns in it, else that of the stored samples of two runs."""
     if parent is None or time_s is None or parent.verdict.time_s is None:
-        return None, None
+        return None, None, None
     if parent.verdict.time_provenance != provenance or parent.outcome.device != outcome.device:
-        return None, None
+        return None, None, None
+    limit = DISTURBED if disturbed else 1.0
+    ratio = next((one for one in outcome.ratios if one.against == "parent"), None)
+    if ratio is not None:
+        return ratio.ratio, ratio.low > limit or ratio.high < 1 / limit, (ratio.low, ratio.high)
+    before = parent.outcome.timing
+    if outcome.timing is not None and before is not None:
+        if before.cold_l2 != outcome.timing.cold_l2:
+            return None, None, None
+        _, low, high = statistics.unpaired(before.samples_s, outcome.timing.samples_s, (before.per_round, outcome.timing.per_round), between_runs=statistics.BETWEEN_RUNS)
+        limit = DISTURBED if disturbed or before.doubts or before.method != outcome.timing.method else 1.0
+        return parent.verdict.time_s / time_s, low > limit or high < 1 / limit, (low, high)
     speedup = parent.verdict.time_s / time_s
-    if outcome.timing is not None and parent.outcome.timing is not None:
-        return speedup, statistics.distinguishable(parent.outcome.timing.samples_s, outcome.timing.samples_s)
-    return speedup, abs(speedup - 1) > SAME_MODELLED
+    return speedup, abs(speedup - 1) > SAME_MODELLED, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
-from workbench.records import Ask, Event, Facts, Job, Outcome, Problem, Proposal
+from workbench.records import Ask, Event, Facts, Job, Outcome, Problem, Profile, Proposal
 
 Progress = Callable[[Event], None]
 
@@ -42,3 +42,16 @@ class Proposer(Protocol):
 
     def propose(self, ask: Ask, /) -> Iterator[Event | Proposal]:
         """The next candidate for `ask`; yields no proposal (only a final `note` event) when it has no further idea."""
+
+
+@runtime_checkable
+class Profiler(Protocol):
+    """Looks closer at one version. What cannot be seen is left out and named in the profile's notes; raises `Unavailable`, `Stopped` or `WorkerLost` only."""
+
+    name: str
+
+    def why_not(self) -> str | None:
+        """None if it can run here, else one sentence: why not, and how to get it."""
+
+    def profile(self, job: Job, outcome: Outcome, /) -> Profile:
+        """The profile of the job's candidate; `outcome` is what its last run left, for what needs no second run."""

@@ -8,7 +8,7 @@ and a device's rates) or `measured` (by a clock on a GPU); the three never share
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar, dataclass_transform
+from typing import Any, Literal, TypeVar, dataclass_transform
 
 Provenance = Literal["counted", "modelled", "measured"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
@@ -18,6 +18,7 @@ Scalar = bool | int | float | str | None
 Settings = tuple[tuple[str, Scalar], ...]
 
 T = TypeVar("T")
+LATER: Any = {"hashed": "when set"}  # metadata of a field that came later: left out of a content hash while it has its default, so that older hashes hold
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
@@ -284,18 +285,50 @@ class Check:
 
 
 @record
+class Surroundings:
+    """What NVML said about the device at one moment of a run; None = not known there."""
+
+    at_s: float  # since the run began
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    utilisation: float | None = None  # fraction of the driver's last sampling period in which a kernel ran
+    throttled: tuple[str, ...] = ()  # why clocks are below what was asked for: power_cap, thermal, ...
+    others: int | None = None  # processes on the device that are not ours
+
+
+@record
 class Timing:
     """Seconds per call at one case. `measured` on a GPU with events to a device-wide sync; never from the emulator."""
 
     case: str
     device: str
-    samples_s: tuple[float, ...]
+    samples_s: tuple[float, ...]  # round after round
     median_s: float
-    low_s: float  # bootstrap 95 % interval of the median
+    low_s: float  # 95 % interval of the median: bootstrap over rounds, widened by what differs between runs (analysis/statistics.py)
     high_s: float
     wall_ratio: float | None = None  # host clock over events; far above 1 means work hidden from the events
     cold_l2: bool = True
     provenance: Provenance = "measured"
+    per_round: int = 0  # samples of each round; 0 = not taken in rounds
+    method: str = "events"  # or "graph": each sample is one replay of a CUDA graph with `calls_per_sample` calls, divided by them
+    calls_per_sample: int = 1
+    launch_overhead_s: float | None = None  # host seconds to enqueue one call while the device is busy; no part of the samples
+    probes_s: tuple[float, ...] = ()  # a fixed kernel of ours, timed in the trusted process before each round and after the last
+    surroundings: tuple[Surroundings, ...] = ()
+    notes: tuple[str, ...] = ()  # what was done otherwise than asked for, and why
+    doubts: tuple[str, ...] = ()  # why these times may not hold: other work on the device, drift, throttling
+
+
+@record
+class Ratio:
+    """How many times faster a candidate was than what it was timed against in the same run, in alternating rounds: above 1 is faster."""
+
+    against: Literal["eager", "parent"]
+    ratio: float  # of the medians
+    low: float  # 95 % interval: bootstrap over pairs of rounds, widened by what differs between processes
+    high: float
 
 
 @record
@@ -313,6 +346,8 @@ class Job:
     want_sass: bool = False
     wall_limit_s: float = 60.0
     memory_limit_bytes: int = 4 << 30
+    cold_l2: bool = field(default=True, metadata=LATER)  # whether timed calls find nothing of theirs in L2
+    rival: Candidate | None = field(default=None, metadata=LATER)  # the parent version, timed anew in alternation with the candidate
 
 
 @record
@@ -328,12 +363,112 @@ class Outcome:
     checks: tuple[Check, ...] = ()
     findings: tuple[Finding, ...] = ()
     timing: Timing | None = None
-    reference_timing: Timing | None = None  # torch eager on the same inputs, by the same protocol
+    reference_timing: Timing | None = None  # torch eager, by the same protocol, in alternating rounds
+    rival_timing: Timing | None = None  # the parent version, likewise
+    ratios: tuple[Ratio, ...] = ()
     unmapped_parameters: tuple[str, ...] = ()
     output_text: str = ""  # what the candidate printed, cut to a limit
     protections: tuple[str, ...] = ()  # sandbox layers that were active
     phases: tuple[tuple[str, float], ...] = ()  # seconds by phase: import, compile, emulate, check, ...
     versions: tuple[tuple[str, str], ...] = ()  # torch, cutlass dsl, driver, ...
+
+
+@record
+class KernelMetrics:
+    """Counters of one kernel launch: by Nsight Compute ("measured"), or by the emulator with a modelled time ("counted": bytes, sectors and wavefronts are, the rest says so in its name).
+
+    None is unknown, not zero. Rates and hit rates are fractions from 0 to 1.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int] = (0, 0, 0)
+    block: tuple[int, int, int] = (0, 0, 0)
+    provenance: Provenance = "measured"
+    duration_s: float | None = None  # measured by ncu with cold caches and the clocks as they are
+    modelled_s: float | None = None  # on the emulator
+    flops: float | None = None  # executed, tensor cores included where ncu counts them
+    dram_read_bytes: float | None = None
+    dram_write_bytes: float | None = None
+    l2_bytes: float | None = None  # asked of L2: 32 bytes a sector
+    l2_hit_rate: float | None = None
+    l1_bytes: float | None = None  # asked of L1 for global memory: 32 bytes a sector
+    l1_hit_rate: float | None = None
+    shared_bytes: float | None = None  # 128 bytes a wavefront of loads and stores; what TMA and wgmma move is not in it
+    shared_wavefronts: float | None = None
+    shared_bank_conflicts: float | None = None  # wavefronts beyond what the widths need
+    warp_instructions: float | None = None
+    sm_throughput: float | None = None  # of the busiest unit of the SMs
+    memory_throughput: float | None = None
+    sm_clock_hz: float | None = None
+    achieved_occupancy: float | None = None
+    theoretical_occupancy: float | None = None
+    limiter: str = ""
+    limits: tuple[tuple[str, float], ...] = ()  # what a resident CTA needs -> how many CTAs of an SM that allows
+    registers: int | None = None  # per thread
+    static_shared_bytes: float | None = None  # per CTA, as the next
+    dynamic_shared_bytes: float | None = None
+    waves: float | None = None
+    pipes: tuple[tuple[str, float], ...] = ()  # fraction of its peak, busiest first (modelled on the emulator)
+    stalls: tuple[tuple[str, float], ...] = ()  # reason -> warp cycles per issued instruction, longest first
+
+
+@record
+class LineProfile:
+    """One source line of the candidate: its machine instructions by pipe, and where warps wait.
+
+    `stalls` are samples by reason (measured, by ncu), or cycles that a warp waits there (modelled, by the emulator): `stall_unit` says which.
+    """
+
+    line: int
+    text: str = ""
+    instructions: tuple[tuple[str, int], ...] = ()  # machine instructions in the binary by pipe, most first (counted)
+    executed: float | None = None  # warp-instructions (measured or counted)
+    stalls: tuple[tuple[str, float], ...] = ()
+    stall_unit: Literal["samples", "modelled cycles"] = "samples"
+
+
+@record
+class Span:
+    """One stretch of time on the device: a kernel, a copy or a memset, from the first one's start on."""
+
+    name: str
+    start_s: float
+    duration_s: float
+    stream: int = 0
+    kind: Literal["kernel", "copy", "memset"] = "kernel"
+    grid: tuple[int, int, int] = (0, 0, 0)
+    block: tuple[int, int, int] = (0, 0, 0)
+    registers: int | None = None
+    shared_bytes: int | None = None
+
+
+@record
+class Timeline:
+    """What ran on the device during some calls (CUPTI, by torch's profiler); measured, with the profiler's own overhead on the host."""
+
+    calls: int
+    spans: tuple[Span, ...]
+    total_s: float  # from the first start to the last end
+    busy_s: float  # in which at least one of them ran
+    launch_gaps: tuple[float, ...] = ()  # seconds of idleness between one and the next, longest first
+
+
+@record
+class Energy:
+    """Energy of one call in a steady loop, read from NVML's total-energy counter; see profilers/energy.py for the corrections."""
+
+    joules_per_call: float  # with idle power taken off for the part of the loop in which nothing ran
+    low_joules: float  # smallest and largest of the windows
+    high_joules: float
+    uncorrected_joules: float  # energy of the whole loop, start and gaps included, over its calls
+    average_w: float  # while the loop ran
+    idle_w: float  # with the context alive and nothing running
+    duty: float  # part of the windows in which calls were running, by events
+    calls: int
+    window_s: float  # of all windows
+    seconds_per_call: float
+    samples: tuple[tuple[float, float], ...] = ()  # (seconds from the start, joules of the counter from the start)
+    marks: tuple[tuple[str, float], ...] = ()  # what began when
 
 
 @record
@@ -347,6 +482,16 @@ class Profile:
     findings: tuple[Finding, ...]
     summary: str
     provenance: Provenance = "counted"
+    by: str = "counters"  # the profilers that made it, joined by "+"
+    device: str = ""
+    case: str = ""
+    kernels: tuple[KernelMetrics, ...] = ()  # one per launch
+    lines: tuple[LineProfile, ...] = ()
+    timeline: Timeline | None = None
+    energy: Energy | None = None
+    notes: tuple[str, ...] = ()  # what is missing, and why
+    protections: tuple[str, ...] = ()  # sandbox layers that were active while the candidate was profiled
+    versions: tuple[tuple[str, str], ...] = ()
 
 
 @record
@@ -369,6 +514,7 @@ class Bound:
     provenance: Provenance = "modelled"
     floor_s: float | None = None  # with the most permissive rates: what no correct kernel can beat (the suspect test)
     attainable_s: float | None = None  # with measured ceilings of this device (a copy, a library matmul); None where none was measured
+    dtype: str = ""  # whose rate it is: the policy on precision, as `Work.dtype`
 
 
 @record
@@ -385,6 +531,9 @@ class Verdict:
     speedup: float | None = None  # over the parent version
     distinguishable: bool | None = None  # whether that speed-up is larger than the noise
     suspect: tuple[str, ...] = ()  # integrity doubts, each a sentence
+    speedup_interval: tuple[float, float] | None = None  # of the speed-up, where both were timed in one run
+    disturbed: tuple[str, ...] = ()  # why the time may not hold, each a sentence
+    refused: str = ""  # the doubt that no policy accepts, and a person only with force: faster than the device can be
 
 
 @record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -47,6 +48,15 @@ def loads(text: str, kind: type[T]) -> T:
 
 
 def content_hash(record: Any) -> str:
-    """Hex SHA-256 of the canonical JSON of a record, or of the text itself when given a string."""
-    text = record if isinstance(record, str) else json.dumps(to_plain(record), sort_keys=True, separators=(",", ":"))
+    """Hex SHA-256 of the canonical JSON of a record (without those later fields of it that have their defaults), or of the text itself when given a string."""
+    text = record if isinstance(record, str) else json.dumps(_hashed(record), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _hashed(record: Any) -> Any:
+    plain = to_plain(record)
+    if dataclasses.is_dataclass(record):
+        for one in dataclasses.fields(record):
+            if one.metadata.get("hashed") == "when set" and getattr(record, one.name) == one.default:
+                del plain[one.name]
+    return plain

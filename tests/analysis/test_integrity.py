@@ -45,6 +45,13 @@ def test_each_doubt_is_raised_alone(outcome: Outcome, said: str) -> None:
     assert len(found) == 1 and said in found[0] and "\n" not in found[0]
 
 
+def test_a_time_that_cannot_be_true_is_refused_with_the_reason() -> None:
+    assert integrity.refused(measured(0.91e-3), BOUND) == "" and integrity.refused(measured(2e-3, ratio=3.0), BOUND) == ""
+    said = integrity.refused(measured(0.89e-3), BOUND)
+    assert "890.0 us is under 0.9 of the floor of 1000.0 us" in said and "by the data sheet of H200" in said and said in integrity.doubts(measured(0.89e-3), BOUND)
+    assert integrity.refused(measured(0.1e-3), None) == ""
+
+
 def test_three_tf32_products_in_place_of_one_in_float32_are_no_doubt() -> None:
     work = Work(case="full", flops=2 * 8192**3, least_bytes=12 * 8192**2, dtype="float32", tensor_cores=True)
     bound = speed_of_light.bound(work, devices.find("H200"))

@@ -12,6 +12,7 @@ kernels included that prepare its operands. Times: events around one call, L2 fl
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import gc
 import importlib.util
 import json
@@ -261,6 +262,7 @@ def profiled(case: Case, kind: str, models: list[tuple[str, Any]]) -> None:
 
 def work(tasks: list[tuple[Case, str]], arguments: argparse.Namespace, ready: Any, turn: Any, results: Any) -> None:
     """One worker: compile all tasks, wait for the others, measure one at a time."""
+    faulthandler.enable()
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.benchmark = False
     torch.set_grad_enabled(False)
@@ -327,7 +329,7 @@ def run(arguments: argparse.Namespace) -> int:
             got = results.get(timeout=5)
         except Exception:
             if any(worker.exitcode not in (None, 0) for worker in workers):
-                print("# a worker died", flush=True)
+                print(f"# a worker died: {[worker.exitcode for worker in workers]}", flush=True)
                 for worker in workers:
                     worker.terminate()
                 break

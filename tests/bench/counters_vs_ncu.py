@@ -13,7 +13,6 @@ DRAM bytes are those of the model (workbench/analysis/model.py): what the proble
 from __future__ import annotations
 
 import argparse
-import csv
 import importlib.util
 import json
 import subprocess
@@ -33,33 +32,23 @@ sys.path.insert(0, str(Path(__file__).parent))
 import workbench.problems as problems
 from workbench.dsl import compile_program
 from workbench.problems import inspection, loading
+from workbench.profilers import ncu_pages
 from workbench.proposers.planner import binding_of
 from workbench.proposers.recognition import recognise
 from workbench.records import Problem
 
 METRICS = {
-    "warp_instructions": "smsp__inst_executed.sum",
-    "global_load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
-    "global_store_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
-    "global_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
-    "global_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    **{ours: ncu_pages.METRICS[theirs] for ours, theirs in (
+        ("warp_instructions", "warp_instructions"), ("global_load_requests", "l1_load_requests"), ("global_store_requests", "l1_store_requests"), ("global_load_sectors", "l1_load_sectors"),
+        ("global_store_sectors", "l1_store_sectors"), ("shared_load_wavefronts", "shared_load_wavefronts"), ("shared_store_wavefronts", "shared_store_wavefronts"), ("shared_wavefronts", "shared_wavefronts"),
+        ("fadd", "fadd"), ("fmul", "fmul"), ("ffma", "ffma"), ("tensor_instructions", "tensor"), ("l2_read_sectors", "l2_read_sectors"), ("l2_write_sectors", "l2_write_sectors"),
+        ("dram_read_bytes", "dram_read"), ("dram_write_bytes", "dram_write"), ("ns", "duration"),
+    )},
     "global_load_hits": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_hit.sum",
     "copy_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts.sum",
-    "shared_load_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
-    "shared_store_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
-    "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
     "shared_load_instructions": "smsp__inst_executed_op_shared_ld.sum",
     "shared_store_instructions": "smsp__inst_executed_op_shared_st.sum",
-    "fadd": "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
-    "fmul": "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
-    "ffma": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
-    "tensor_instructions": "sm__inst_executed_pipe_tensor.sum",
-    "l2_read_sectors": "lts__t_sectors_op_read.sum",
-    "l2_write_sectors": "lts__t_sectors_op_write.sum",
-    "dram_read_bytes": "dram__bytes_read.sum",
-    "dram_write_bytes": "dram__bytes_write.sum",
-    "ns": "gpu__time_duration.sum",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -163,16 +152,14 @@ def profile(arguments: argparse.Namespace) -> None:
     command = ["ncu", "--clock-control", "none", "--cache-control", "all", "-k", "regex:kernel_cutlass", "--metrics", ",".join(METRICS.values()), "--page", "raw", "--csv", "--print-units", "base",
                sys.executable, __file__, "launch"]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True)
-    lines = done.stdout.splitlines()
-    at = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), None)
-    if at is None:
+    table = [row for row, _ in ncu_pages.rows(done.stdout)]
+    if not table:
         sys.exit(f"ncu said nothing that can be read: {done.stdout[-2000:]} {done.stderr[-2000:]}")
-    table = list(csv.DictReader(line for line in lines[at:] if line.startswith('"')))[1:]
-    labels = [line[5:] for line in lines if line.startswith("CASE ")]
+    labels = [line[5:] for line in done.stdout.splitlines() if line.startswith("CASE ")]
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     machine = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": subprocess.run(query, capture_output=True, text=True).stdout.strip(), "torch": torch.__version__,
                "ncu": subprocess.run(["ncu", "--version"], capture_output=True, text=True).stdout.splitlines()[-1]}  # fmt: skip
-    kernels = [{"kernel": row["Kernel Name"], "id": row["ID"], **{name: number(row.get(metric, "")) for name, metric in METRICS.items()}} for row in table]
+    kernels = [{"kernel": row["Kernel Name"], "id": row["ID"], **{name: ncu_pages.number(row.get(metric)) for name, metric in METRICS.items()}} for row in table]
     arguments.out.write_text(json.dumps({"machine": machine, "labels": labels, "kernels": kernels}, indent=1) + "\n")
     print(f"{len(labels)} cases, {len(kernels)} kernels")
 
@@ -211,14 +198,6 @@ def compare(arguments: argparse.Namespace) -> None:
         exact = sum(row[name]["ours"] == row[name]["ncu"] for row in rows)
         print(f"{name}: {exact} of {len(rows)} equal; of {len(off)} with any: median {100 * off[len(off) // 2]:.2f} % off, at most {100 * off[-1]:.1f} %")
     arguments.out.write_text(json.dumps({"machine": measured["machine"], "rows": rows}, indent=1) + "\n")
-
-
-def number(text: str) -> float | None:
-    """A value of ncu's table; None where there is none."""
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return None
 
 
 def main() -> None:

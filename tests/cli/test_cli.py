@@ -60,6 +60,34 @@ def test_doctor_says_what_and_why(tmp_path: Path) -> None:
     assert rows["executor emulator"]["available"] and (rows["executor gpu"]["available"] or rows["executor gpu"]["why"])
 
 
+def test_profile_and_calibrate_without_a_gpu(tmp_path: Path) -> None:
+    ran = cutegen("run", "relu", "--steps", "0", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", cwd=tmp_path)
+    assert ran.returncode == 0 and cutegen("export", "best.py", cwd=tmp_path).returncode == 0
+    done = cutegen("profile", "relu", "best.py", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", "--html", "page.html", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["kernels"][0]["provenance"] == "counted" and "Source lines by" in done.stderr
+    assert "<svg" in (tmp_path / "page.html").read_text()
+    done = cutegen("profile", "--session", "relu", "--plot", "occupancy", cwd=tmp_path)
+    assert done.returncode == 0 and "CTAs of an SM by resource" in done.stdout and "Stalls" not in done.stdout
+    shown = cutegen("calibrate", "--show", cwd=tmp_path)
+    assert shown.returncode == 0 and "matmul bfloat16" in shown.stdout and "h200.json (shipped)" in shown.stdout
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (("profile",), "what is to be profiled"), (("profile", "relu", "nowhere.py"), "no candidate file"), (("profile", "--session", "nothing"), "no session is called"),
+])  # fmt: skip
+def test_mistakes_in_profiling_are_one_line(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = cutegen(*arguments, cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_calibrate_needs_a_gpu_and_says_so_in_a_line(tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-m", "workbench", "calibrate"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.startswith("cutegen: there is nothing to calibrate here: no NVIDIA driver was found") and len(done.stderr.splitlines()) == 1
+
+
 def test_more_mistakes_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "latin.py").write_bytes("x = 'é'\n".encode("latin-1"))
     done = cutegen("test", "relu", "latin.py", "--set", "batch_size=8", "--set", "dim=64", cwd=tmp_path)

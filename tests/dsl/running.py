@@ -22,6 +22,6 @@ def run(folder: Path, text: str, arguments: tuple[torch.Tensor, ...], names: tup
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with emulated(source_file=str(path)):
+    with emulated(source_file=str(path), **({"device": "H200", "arch": "sm_90a"} if "sm_90a" in text else {})):
         result: torch.Tensor = module.ModelNew()(*arguments)
     return result

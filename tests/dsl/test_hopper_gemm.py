@@ -87,6 +87,15 @@ def test_products_are_exact(tmp_path: Path, kind: str, settings: str, shape: tup
     assert len(emulation.launches) == 1 and not [finding for finding in emulation.findings if finding.severity == "error"]
 
 
+@pytest.mark.parametrize(("settings", "shape", "turned", "batch"), [(".tile(128, 64, 32) .swap()", (72, 136, 76), "", 0), (".tile(128, 128, 32) .cluster(2, 1) .swap()", (200, 264, 136), "", 2), (".tile(64, 64, 32) .swap()", (64, 100, 72), "b", 0), (".tile(128, 32, 32)", (136, 40, 68), "ab", 0)])
+def test_tf32_takes_an_operand_that_is_not_along_k_through_registers(tmp_path: Path, settings: str, shape: tuple[int, int, int], turned: str, batch: int) -> None:
+    m, n, k = shape
+    a, b = matrix(m, k, torch.float32, seed=1, turned="a" in turned, batch=batch), matrix(k, n, torch.float32, seed=2, turned="b" in turned, batch=batch)
+    got, emulation = product(tmp_path, f"gemm(a, b) .arch(sm_90a) .mma(tf32) .schedule(cooperative) .through(registers) {settings}", (a, b), resident=2)
+    assert torch.equal(got, (a.double() @ b.double()).float())
+    assert len(emulation.launches) == 1 and not [finding for finding in emulation.findings if finding.severity == "error"]
+
+
 @pytest.mark.parametrize("schedule", ["cooperative", "pingpong"])
 @pytest.mark.parametrize("resident", [1, 2])
 def test_ctas_go_on_to_further_tiles(tmp_path: Path, schedule: str, resident: int) -> None:

@@ -88,3 +88,18 @@ def test_a_daemon_does_not_outlive_its_job(tmp_path: Path, device: str) -> None:
     while daemon.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not daemon.exists()
+
+
+def test_a_running_job_is_ended_at_once(tmp_path: Path) -> None:
+    problem = problems.load("relu", settings=(("batch_size", 4), ("dim", 8)))
+    job = Job(problem=problem, facts=WorkerInspector().inspect(problem), candidate=Candidate(source="import time\nopen('begun', 'w').close()\ntime.sleep(600)"), cases=("shrunk",))
+    folder = prepare(tmp_path, job)
+    workers = server()
+    number = workers.start_job("candidate", str(folder), wall_s=60.0)
+    deadline = time.monotonic() + 30
+    while not (folder / "scratch" / "begun").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    start = time.monotonic()
+    workers.cancel(number)
+    assert time.monotonic() - start < 4  # of the five seconds after which it gives up waiting
+    assert not workers.running(number)

@@ -1,22 +1,16 @@
-"""Seeds reach a GPU candidate one call at a time, and it learns only afterwards whether the call's output is checked."""
+"""Orders reach a GPU process one at a time; what an untrusted process answers is read with care."""
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from workbench import problems
-from workbench.executors.handing import WARM_UP, Handing, ask, done, draw, timed_places, trial_places
-from workbench.executors.inspector import WorkerInspector
-from workbench.records import Candidate, Job
-
-
-@pytest.fixture(scope="module")
-def job() -> Job:
-    problem = problems.load("row_sum")
-    return Job(problem=problem, facts=WorkerInspector().inspect(problem), candidate=Candidate(source=""), cases=("shrunk",), trials=2, timed_calls=5)
+from workbench.executors import handing
+from workbench.executors.handing import Ended, FileLine, orders
 
 
 @pytest.fixture
@@ -26,39 +20,82 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_call_has_its_own_seed_and_two_timed_calls_are_checked(job: Job) -> None:
-    places = [*trial_places(job), *timed_places(job, "shrunk")]
-    chosen = set()
-    for _ in range(40):
-        seeds, kept = draw(job)
-        assert list(seeds) == places and len(set(seeds.values())) == len(places)
-        timed = sorted(kept - set(trial_places(job)))
-        assert len(timed) == 2 and all(int(place.rpartition("-")[2]) >= WARM_UP for place in timed)
-        chosen |= set(timed)
-    assert len(chosen) == job.timed_calls  # chosen anew each time: in 40 draws every timed call is chosen at least once
+def answering(folder: Path, count: int) -> threading.Thread:
+    """A process's side that doubles what it is told, `count` times."""
+
+    def work() -> None:
+        for order, answer in orders(folder, 5.0):
+            answer({"twice": 2 * order["n"]})
+            if order["n"] == count:
+                return
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
 
 
-def test_a_seed_appears_only_when_it_is_due(job: Job, folder: Path) -> None:
-    seeds, kept = draw(job)
-    handing = Handing(folder, job, seeds, kept)
-    handing.start()
-    try:
-        for place in seeds:
-            time.sleep(0.005)
-            assert not (folder / "given" / f"seed-{place}").exists()
-            assert ask(folder, place) == seeds[place]
-            assert not (folder / "given" / f"keep-{place}").exists()
-            assert done(folder, place) == (place in kept)
-    finally:
-        handing.finish()
+def test_every_order_has_its_reply_and_leaves_no_file(folder: Path) -> None:
+    thread = answering(folder, 5)
+    line = FileLine(folder, thread.is_alive)
+    line.post({"do": "it", "n": 1})
+    line.post({"do": "it", "n": 2})
+    assert line.collect() == {"twice": 4}  # the last of those that were posted
+    assert [line.tell({"do": "it", "n": n})["twice"] for n in (3, 4, 5)] == [6, 8, 10]
+    assert not list((folder / "given").iterdir()) and not list((folder / "scratch").iterdir())
 
 
-def test_asking_out_of_turn_gets_no_seed(job: Job, folder: Path) -> None:
-    seeds, kept = draw(job)
-    handing = Handing(folder, job, seeds, kept)
-    handing.start()
-    later = list(seeds)[3]
-    (folder / "scratch" / f"ask-{later}").write_text("")
-    time.sleep(0.05)
-    handing.finish()
-    assert not list((folder / "given").iterdir())
+def test_nothing_of_a_later_order_is_there_before_it_is_due(folder: Path) -> None:
+    seen: list[list[str]] = []
+
+    def work() -> None:
+        for order, answer in orders(folder, 5.0):
+            seen.append(sorted(path.name for path in (folder / "given").iterdir()))
+            answer({})
+            if order["n"] == 3:
+                return
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    line = FileLine(folder, thread.is_alive)
+    for n in (1, 2, 3):
+        line.tell({"do": "it", "n": n})
+    assert seen == [["order-1.json"], ["order-2.json"], ["order-3.json"]]
+
+
+def test_a_process_that_ends_is_noticed_at_once(folder: Path) -> None:
+    thread = answering(folder, 1)
+    line = FileLine(folder, thread.is_alive)
+    line.tell({"do": "it", "n": 1})
+    start = time.monotonic()
+    with pytest.raises(Ended, match="ended before"):
+        line.tell({"do": "it", "n": 2})
+    assert time.monotonic() - start < 2
+
+
+def test_what_ends_a_run_comes_out_of_the_wait(folder: Path) -> None:
+    def stop() -> bool:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        FileLine(folder, stop).tell({"do": "it"})
+
+
+@pytest.mark.parametrize("forged", ["not json", "[1]", "link", "pipe"])
+def test_a_reply_that_is_no_plain_object_is_refused(folder: Path, forged: str) -> None:
+    path = folder / "scratch" / "reply-1.json"
+    if forged == "link":
+        (folder / "secret.json").write_text("{}")
+        path.symlink_to(folder / "secret.json")
+    elif forged == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_text(forged)
+    with pytest.raises(Ended, match="answer"):
+        FileLine(folder, lambda: True).tell({"do": "it"})
+
+
+def test_seeds_of_one_order_differ_by_call() -> None:
+    first = handing.seed()
+    assert handing.derived(first, 0) == first
+    assert len({handing.derived(first, n) for n in range(64)}) == 64
+    assert all(0 <= handing.derived(first, n) < 1 << handing.SEED_BITS for n in range(64))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from workbench.executors.inspector import WorkerInspector
 from workbench.profilers.counters import CounterProfiler
 from workbench.profilers.sass import SassProfiler
 from workbench.proposers.recognition import recognise
+from workbench.protocols import Profiler
 from workbench.records import Candidate, Facts, Job, Outcome, Problem
 
 MEASURED = Path(__file__).parent.parent / "bench" / "results" / "h200_loop_part1.json"
@@ -75,6 +78,15 @@ def test_a_profile_says_what_limits_and_why() -> None:
     assert kernel == launch.kernel and 0 < fraction <= 1 and limiter in ("threads", "CTAs", "registers", "shared memory")
     said = SassProfiler().profile(job, outcome).summary
     assert "registers" in said and "no spills" in said
+
+
+def test_every_profiler_that_is_declared_is_one() -> None:
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["entry-points"]["workbench.profilers"]
+    assert set(declared) == {"counters", "sass", "ncu", "timeline", "energy"}
+    for name, place in declared.items():
+        module, _, made = place.partition(":")
+        profiler = getattr(importlib.import_module(module), made)()
+        assert isinstance(profiler, Profiler) and profiler.name == name and (profiler.why_not() is None or "\n" not in profiler.why_not())
 
 
 def test_nothing_launched_is_said() -> None:

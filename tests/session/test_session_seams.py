@@ -16,8 +16,9 @@ from worker_double import FACTS, Double
 
 from workbench import evaluate
 from workbench.errors import Stopped, UserError
-from workbench.records import Candidate, Check, Job, Outcome, Problem, Timing
+from workbench.records import Candidate, Check, Job, Outcome, Problem, Timing, Work
 from workbench.session import DATABASE, Session
+from workbench.views import tables
 
 
 class Slow(Double):
@@ -132,6 +133,29 @@ def test_best_never_sets_a_modelled_time_against_a_measured_one(session: Session
     session._reload()
     session.accept(2)
     assert session.best is not None and session.best.number == 1
+
+
+def test_a_time_under_the_floor_is_accepted_by_no_policy_and_by_a_person_only_with_force(tmp_path: Path) -> None:
+    class TooFast(Double):
+        def run(self, job: Job, /, *, progress: object = None) -> Outcome:
+            timing = Timing(case="full", device="H200", samples_s=(1e-6,) * 5, median_s=1e-6, low_s=1e-6, high_s=1e-6)
+            return dataclasses.replace(super().run(job), timing=timing)
+
+    facts = dataclasses.replace(FACTS, work=(Work(case="full", flops=10**9, least_bytes=48 * 10**8, dtype="float32", tensor_cores=False),))
+    with Session.create(Problem(name="q", source="s"), root=tmp_path, executor="emulator", facts=facts) as session:
+        session._executor = TooFast()
+        version = session.edit("x = 1\n")
+        verdict = session.version(version.number).trials[-1].verdict
+        assert verdict.correct and "faster than the device can be" in verdict.refused and verdict.refused in verdict.suspect
+        assert "✗ refused as suspect" in tables.verdict(session.version(1)).html and "REFUSED as suspect: 1.0 us is under 0.9" in str(tables.verdict(session.version(1)))
+        for options in ({}, {"by": "policy"}, {"by": "policy", "force": True}):
+            with pytest.raises(UserError, match=r"v1 is refused as suspect: 1\.0 us is under 0\.9 of the floor"):
+                session.accept(1, **options)  # type: ignore[arg-type]
+        session._judge(session.version(1))
+        decision = session.version(1).decision
+        assert decision is not None and decision.kind == "reject" and decision.reason.startswith("suspect: 1.0 us is under 0.9") and session.baseline is None
+        session.accept(1, force=True)
+        assert session.baseline is not None and session.baseline.number == 1
 
 
 def test_parameters_without_partner_are_named_in_the_hint() -> None:

@@ -1,9 +1,10 @@
-"""GPUs by name: peak rates and limits from the maker's data sheets, and beside them what was measured; a bound uses the data sheet."""
+"""GPUs by name: peak rates and limits from the maker's data sheets, and beside them what was measured (calibration.py); a bound uses the data sheet."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from workbench.analysis import calibration
 from workbench.errors import UserError
 
 TERA = 1e12
@@ -20,6 +21,8 @@ class Device:
     clock_hz: float  # boost
     bandwidth: float
     copy_bandwidth: float | None = None  # measured: device-to-device copy, bytes read plus written
+    l2_bandwidth: float | None = None  # measured: bytes read by all SMs
+    shared_bandwidth: float | None = None  # measured, likewise
     memory_bytes: int
     l2_bytes: int
     shared_bytes_per_sm: int
@@ -34,8 +37,7 @@ class Device:
     fp8: float
     int8: float
     half_vector: float  # fp16 and bf16 off the tensor cores
-    measured: tuple[tuple[str, float], ...] = ()  # dtype -> FLOP/s of a library matmul on random normal data
-    rates: str = "data sheet"
+    measured: tuple[tuple[str, float], ...] = ()  # dtype -> FLOP/s of the best matrix product on random normal data
     measured_on: str = ""  # date and software of what is measured
 
     def peak(self, dtype: str, *, tensor_cores: bool) -> float:
@@ -51,8 +53,14 @@ class Device:
         return max(peak, self.tf32 / 3) if tensor_cores and dtype == "float32" else peak
 
     def attainable(self, dtype: str, *, tensor_cores: bool) -> float | None:
-        """Measured FLOP/s of a library matmul in this dtype; None where none was measured, or off the tensor cores."""
-        return dict(self.measured).get(dtype) if tensor_cores else None
+        """Measured FLOP/s of a matrix product in this dtype, at most the data sheet's; None where none was measured, or off the tensor cores."""
+        found = dict(self.measured).get(dtype) if tensor_cores else None
+        return None if found is None else min(found, self.peak(dtype, tensor_cores=True))
+
+    @property
+    def rates(self) -> str:
+        """Which ceilings a bound on this device uses."""
+        return f"data sheet; attainable: measured {self.measured_on[:10]}" if self.measured_on else "data sheet"
 
 
 # Sources: the NVIDIA A100 80GB SXM, H100 SXM, H200 SXM, B200 (HGX) data sheets and the Ada GPU architecture paper's table for the GeForce
@@ -64,10 +72,8 @@ _DEVICES = (
            fp64=19.5 * TERA, fp32=19.5 * TERA, tf32=156 * TERA, fp16=312 * TERA, fp8=312 * TERA, int8=624 * TERA, half_vector=78 * TERA),
     Device(name="H100", arch="sm_90a", sms=132, clock_hz=1.98e9, bandwidth=3.35 * TERA, memory_bytes=80 * GIGA, l2_bytes=50 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
            fp64=67 * TERA, fp32=67 * TERA, tf32=494.7 * TERA, fp16=989.4 * TERA, fp8=1978.9 * TERA, int8=1978.9 * TERA, half_vector=133.8 * TERA),
-    # measured: 8192^3 products in torch and a device-to-device copy, clocks as found; one run
-    Device(name="H200", arch="sm_90a", sms=132, clock_hz=1.98e9, bandwidth=4.8 * TERA, memory_bytes=141 * GIGA, copy_bandwidth=4.23 * TERA, l2_bytes=60 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
-           fp64=67 * TERA, fp32=67 * TERA, tf32=494.7 * TERA, fp16=989.4 * TERA, fp8=1978.9 * TERA, int8=1978.9 * TERA, half_vector=133.8 * TERA,
-           measured=(("bfloat16", 742 * TERA), ("float16", 740 * TERA), ("float32", 50 * TERA)), measured_on="2026-11-20, driver 580.159, torch 2.11.0+cu130"),
+    Device(name="H200", arch="sm_90a", sms=132, clock_hz=1.98e9, bandwidth=4.8 * TERA, memory_bytes=141 * GIGA, l2_bytes=60 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
+           fp64=67 * TERA, fp32=67 * TERA, tf32=494.7 * TERA, fp16=989.4 * TERA, fp8=1978.9 * TERA, int8=1978.9 * TERA, half_vector=133.8 * TERA),
     Device(name="B200", arch="sm_100a", sms=148, clock_hz=1.965e9, bandwidth=8.0 * TERA, memory_bytes=180 * GIGA, l2_bytes=126 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
            fp64=40 * TERA, fp32=80 * TERA, tf32=1125 * TERA, fp16=2250 * TERA, fp8=4500 * TERA, int8=4500 * TERA, half_vector=160 * TERA),
     Device(name="RTX4090", arch="sm_89", sms=128, clock_hz=2.52e9, bandwidth=1.008 * TERA, memory_bytes=24 * GIGA, l2_bytes=72 << 20, shared_bytes_per_sm=102_400, shared_bytes_per_block=101_376,
@@ -81,9 +87,17 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: str) -> Device:
-    """The device called `name` (spaces and case do not matter); raises `UserError` with the names there are."""
+    """The device called `name` (spaces and case do not matter) with what was measured on it; raises `UserError` with the names there are."""
     wanted = name.replace(" ", "").lower()
     for device in _DEVICES:
         if device.name.lower() == wanted or device.name.lower() in wanted:
-            return device
+            return calibrated(device, calibration.kept(device.name))
     raise UserError(f"no device is called {name!r}; there are: {', '.join(names())}")
+
+
+def calibrated(device: Device, found: calibration.Calibration | None) -> Device:
+    """The device with measured ceilings beside its data sheet; memory is never faster than its data sheet says."""
+    if found is None:
+        return device
+    copy = found.rate("copy")
+    return replace(device, copy_bandwidth=None if copy is None else min(copy, device.bandwidth), l2_bandwidth=found.rate("l2"), shared_bandwidth=found.rate("shared"), measured=found.products, measured_on=found.said)

@@ -48,13 +48,13 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     ("fig leaf", "one trivial kernel, torch does the rest", "not measured: the share of time in own kernels needs a profiler's trace", "open"),
     ("L2 set-aside", "persisting L2 lines survive the flush", "the flush writes twice the L2; persisting lines are not reset", "partly"),
     ("warm-up detection", "slow warm-up calls so that fewer calls are timed", "the numbers of warm-up and timed calls are fixed", "prevented"),
-    ("time towards zero", "a vanishing time dominates a mean", "a physical floor: under 0.9 of it a time is a doubt", "detected"),
+    ("time towards zero", "a vanishing time dominates a mean", "a physical floor: under 0.9 of it a time is refused, with the reason", "detected"),
     ("edited benchmark", "the problem or its tolerance is changed on disk", "problem files are read-only for the candidate and addressed by their hash", "prevented"),
     ("earlier solutions", "answers of earlier runs are read from disk", "Landlock where the kernel has it: only libraries and its own folder are readable", "prevented"),
     ("lucky garbage", "out-of-bounds reads or failed launches that happen to pass", "on the emulator every access is checked; on a GPU only the result is", "partly"),
     ("fetched or hidden code", "packages installed at run time, obfuscated exec", "no network where namespaces are available; what runs is confined, not read", "partly"),
-    ("kept results", "answers kept across runs on disk or in shared memory", "each run has its own folder and is confined to it where Landlock is available; on a GPU shared memory stays writable", "partly"),
-    ("slowed reference", "the reference is timed in a process that the candidate has changed", "the reference is timed in another process", "prevented"),
+    ("kept results", "answers kept across runs on disk or in shared memory", "each run has its own folder and is confined to it where Landlock is available; compiled kernels are kept for runs of the same source, whose inputs are fresh; on a GPU shared memory stays writable", "partly"),
+    ("slowed reference", "the reference is timed in a process that the candidate has changed", "the reference is timed in a process of its own; what a candidate leaves running on the device meanwhile slows a fixed kernel of ours too, and that is a doubt", "detected"),
 )
 EXPLOITS = tuple(Exploit(name=name, what=what, defence=defence, held=held) for name, what, defence, held in _TABLE)
 
@@ -64,13 +64,25 @@ def doubts(outcome: Outcome, bound: Bound | None) -> tuple[str, ...]:
     return (*_time_doubts(outcome, bound), *_output_doubts(outcome))
 
 
+def refused(outcome: Outcome, bound: Bound | None) -> str:
+    """Why a measured time cannot be true: it is under 0.9 of the floor, which the most permissive data-sheet rates give; empty when it can."""
+    if outcome.timing is None or bound is None:
+        return ""
+    taken, floor = outcome.timing.median_s, bound.floor_s if bound.floor_s is not None else bound.bound_s
+    if not outcome.timing.cold_l2:
+        floor = min(floor, bound.compute_s)  # what lies in L2 is not read from memory
+    if taken >= CEILING * floor:
+        return ""
+    work = f"{bound.flops:.3g} FLOPs and {bound.least_bytes:.3g} bytes by the data sheet of {bound.device}"
+    return f"{taken * 1e6:.1f} us is under {CEILING} of the floor of {floor * 1e6:.1f} us ({work}): faster than the device can be, so not all of the work was done or timed"
+
+
 def _time_doubts(outcome: Outcome, bound: Bound | None) -> list[str]:
     timing, found = outcome.timing, []
     if timing is None:
         return []
-    floor = (bound.floor_s if bound.floor_s is not None else bound.bound_s) if bound is not None else 0.0
-    if timing.median_s < CEILING * floor:
-        found.append(f"{timing.median_s * 1e6:.1f} us is under {CEILING} of the floor of {floor * 1e6:.1f} us: faster than the device can be")
+    if impossible := refused(outcome, bound):
+        found.append(impossible)
     if timing.wall_ratio is not None and timing.wall_ratio > WALL_RATIO:
         found.append(f"the host clock saw {timing.wall_ratio:.1f}x the time of the events: work outside the timed stream")
     if outcome.failure is None and not any(check.timed for check in outcome.checks):

@@ -21,16 +21,23 @@ class Occupancy:
     limiter: str
 
 
+def limits(device: Device, *, threads: int, registers: int | None, shared_bytes: int) -> dict[str, int]:
+    """What a CTA of `threads` threads needs of an SM -> how many CTAs that allows at once."""
+    warps = -(-threads // WARP)
+    found = {"threads": device.threads_per_sm // (warps * WARP), "CTAs": device.blocks_per_sm}
+    if registers:
+        per_warp = -(-registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
+        found["registers"] = device.registers_per_sm // (per_warp * warps)
+    if shared_bytes:
+        unit = -(-(shared_bytes + SHARED_RESERVED) // SHARED_UNIT) * SHARED_UNIT
+        found["shared memory"] = device.shared_bytes_per_sm // unit
+    return found
+
+
 def occupancy(device: Device, *, threads: int, registers: int | None, shared_bytes: int) -> Occupancy:
     """How many CTAs of `threads` threads fit on one SM at once."""
     warps = -(-threads // WARP)
-    limits = {"threads": device.threads_per_sm // (warps * WARP), "CTAs": device.blocks_per_sm}
-    if registers:
-        per_warp = -(-registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
-        limits["registers"] = device.registers_per_sm // (per_warp * warps)
-    if shared_bytes:
-        unit = -(-(shared_bytes + SHARED_RESERVED) // SHARED_UNIT) * SHARED_UNIT
-        limits["shared memory"] = device.shared_bytes_per_sm // unit
-    limiter = min(limits, key=lambda key: limits[key])
-    blocks = limits[limiter]
+    found = limits(device, threads=threads, registers=registers, shared_bytes=shared_bytes)
+    limiter = min(found, key=lambda key: found[key])
+    blocks = found[limiter]
     return Occupancy(blocks=blocks, warps=blocks * warps, fraction=blocks * warps * WARP / device.threads_per_sm, limiter=limiter)

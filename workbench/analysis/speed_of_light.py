@@ -22,12 +22,12 @@ def bound(work: Work, device: Device) -> Bound:
         case=work.case, device=device.name, flops=work.flops, least_bytes=work.least_bytes, peak_flops=peak, bandwidth=device.bandwidth,
         compute_s=compute, memory_s=memory, bound_s=max(compute, memory), limited_by="compute" if compute > memory else "memory",
         intensity=work.flops / work.least_bytes if work.least_bytes else 0.0, ridge=peak / device.bandwidth, rates=device.rates,
-        floor_s=floor, attainable_s=_attainable(work, device, compute),
+        floor_s=floor, attainable_s=_attainable(work, device, compute), dtype=work.dtype,
     )  # fmt: skip
 
 
 def _attainable(work: Work, device: Device, compute: float) -> float | None:
-    """With the measured copy rate, and the measured matmul rate where there is one (else the data sheet's)."""
+    """With the measured copy rate, and the measured rate of matrix products where there is one (else the data sheet's); see calibration.py."""
     if device.copy_bandwidth is None:
         return None
     rate = device.attainable(work.dtype, tensor_cores=work.tensor_cores)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.dsl import conv_hopper, hopper
+from workbench.dsl import conv_hopper, hopper_plan
 from workbench.dsl.ir import Rejection, Stage, setting
 
 KINDS = ("tf32", "bf16", "f16")
@@ -93,8 +93,8 @@ def _scheduled(stage: Stage) -> list[Rejection]:
 
 def _tile(stage: Stage) -> list[Rejection]:
     kind, schedule = str(setting(stage, "mma")), str(setting(stage, "schedule"))
-    tile = setting(stage, "tile", (128, 128, 128 // hopper.BYTES[kind]))
-    depths = tuple(size // hopper.BYTES[kind] for size in ((64, 128) if kind == "tf32" else (32, 64, 128)))
+    tile = setting(stage, "tile", (128, 128, 128 // hopper_plan.BYTES[kind]))
+    depths = tuple(size // hopper_plan.BYTES[kind] for size in ((64, 128) if kind == "tf32" else (32, 64, 128)))
     legal = f"places {', '.join(map(str, HEIGHTS[schedule]))}; filters a multiple of 16 from 16 to 256; channels {', '.join(map(str, depths))}"
     values = tile if isinstance(tile, tuple) else (tile,)
     if len(values) != 3 or any(not isinstance(value, int) for value in values):
@@ -119,6 +119,6 @@ def _sizes(plan: conv_hopper.Plan, asked: object) -> list[Rejection]:
         return [Rejection(field="stages", value=str(asked), reason="tiles that are in shared memory at once", legal="2 to 16")]
     if plan.stages > most or most < 2:
         need = dataclasses.replace(plan, stages=max(plan.stages, 2)).shared_bytes
-        legal = f"at most {most} stages of this tile in {hopper.SHARED_BYTES} bytes" if most >= 2 else f"a smaller tile: {hopper.SHARED_BYTES} bytes"
+        legal = f"at most {most} stages of this tile in {hopper_plan.SHARED_BYTES} bytes" if most >= 2 else f"a smaller tile: {hopper_plan.SHARED_BYTES} bytes"
         return [Rejection(field="stages", value=str(max(plan.stages, 2)), reason=f"needs {need} bytes of shared memory", legal=legal)]
     return []

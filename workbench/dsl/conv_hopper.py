@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import textwrap
 
-from workbench.dsl import hopper
+from workbench.dsl import hopper, hopper_plan
 from workbench.dsl.conv_text import ALONG_CONV, ALONG_TRANSPOSED, CONVOLVE, GEOMETRY, KERNEL
 from workbench.dsl.ir import Binding, Stage, setting
 from workbench.dsl.pieces import Parts, epilogue_lines
@@ -93,12 +93,12 @@ class Plan:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a CTA: stages, results, mbarriers."""
-        return self.stages * hopper.stage_bytes(self.kind, self.tile) + self.epilogue_bytes + 1024
+        return self.stages * hopper_plan.stage_bytes(self.kind, self.tile) + self.epilogue_bytes + 1024
 
 
 def most_stages(plan: Plan) -> int:
     """How many stages fit."""
-    return (hopper.SHARED_BYTES - 1024 - plan.epilogue_bytes) // hopper.stage_bytes(plan.kind, plan.tile)
+    return (hopper_plan.SHARED_BYTES - 1024 - plan.epilogue_bytes) // hopper_plan.stage_bytes(plan.kind, plan.tile)
 
 
 def plan_of(stage: Stage) -> Plan:
@@ -108,7 +108,7 @@ def plan_of(stage: Stage) -> Plan:
     kind = str(setting(stage, "mma", "tf32"))
     tile = setting(stage, "tile")
     plan = Plan(
-        kind=kind, tile=tile if isinstance(tile, tuple) else (128, 128, 128 // hopper.BYTES[kind]), cluster=int(str(setting(stage, "cluster", 1))), stages=0,
+        kind=kind, tile=tile if isinstance(tile, tuple) else (128, 128, 128 // hopper_plan.BYTES[kind]), cluster=int(str(setting(stage, "cluster", 1))), stages=0,
         schedule=str(setting(stage, "schedule", "cooperative")), unfold=setting(stage, "unfold") is not None,
     )  # fmt: skip
     stages = setting(stage, "stages")

@@ -1,10 +1,14 @@
-"""elementwise(expression) -> one kernel over flattened tensors, one element or one vector per thread."""
+"""elementwise(expression) -> one kernel over flattened tensors: one element, one vector, or several vectors per thread; some may be broadcast."""
 
 from __future__ import annotations
 
-from workbench.dsl.ir import Binding, Call, Rejection, Stage, names_in, setting
-from workbench.dsl.operation import ARCH, THREADS, VECTOR, Operation, close
-from workbench.dsl.pieces import BINARY, UNARY, Parts, definitions, expression, functions_used
+import dataclasses
+
+from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, leaves, renamed, spread_fields, spread_lines
+from workbench.dsl.ir import Binding, Rejection, Stage, names_in, setting
+from workbench.dsl.operation import ARCH, THREADS, UNROLL, VECTOR, Operation
+from workbench.dsl.pieces import Parts, definitions, expression, functions_used
+from workbench.dsl.scalars import KNOWN
 
 SCALAR = '''{functions}
 @cute.kernel
@@ -44,10 +48,83 @@ def elementwise({inputs}, out: cute.Tensor, count: cutlass.Int32, width: cutlass
 '''
 FRAGMENT = """        {name}_part = cute.make_rmem_tensor(cute.make_layout(width), {name}.element_type)
         cute.autovec_copy(cute.zipped_divide({name}, (width,))[None, i], {name}_part)"""
+UNROLLED = '''{functions}
+@cute.kernel
+def elementwise_kernel({inputs}, out: cute.Tensor, count: cutlass.Int32{declared}, width: cutlass.Constexpr{ways}):
+    """{unroll} vectors of `width` elements per thread, {threads} vectors apart: all are loaded before the first is used."""
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    first = block * {span} + thread
+    vectors = count // width
+{made}
+    for turn in cutlass.range_constexpr({unroll}):
+        i = first + turn * {threads}
+        if i < vectors:
+{loads}
+    for turn in cutlass.range_constexpr({unroll}):
+        i = first + turn * {threads}
+        if i < vectors:
+            result = cute.make_rmem_tensor(cute.make_layout(width), out.element_type)
+            for e in cutlass.range_constexpr(width):
+                result[e] = ({vector}).to(out.element_type)
+            cute.autovec_copy(result, cute.zipped_divide(out, (width,))[None, i])
+    if block == 0:  # what is left after the last whole vector
+        i = vectors * width + thread
+        if i < count:
+            out[i] = ({scalar}).to(out.element_type)
+
+
+@cute.jit
+def elementwise({inputs}, out: cute.Tensor, count: cutlass.Int32{declared}, width: cutlass.Constexpr{ways}):
+    blocks = (count // width + {span} - 1) // {span}
+    elementwise_kernel({names}, out, count{passed}, width{ways_passed}).launch(grid=[cutlass.max(blocks, 1), 1, 1], block=[{threads}, 1, 1])
+'''
 
 
 def emit(stage: Stage, binding: Binding) -> Parts:
-    """Text for any expression over tensors of one shape."""
+    """Text for any expression over tensors of one shape, and tensors that are spread over it."""
+    value, binding = renamed(stage.operation.positional[0], binding)
+    stage = dataclasses.replace(stage, operation=dataclasses.replace(stage.operation, positional=(value,)))
+    plain, spread = leaves(value)
+    if spread or setting(stage, "unroll") is not None:
+        return _unrolled(stage, binding, plain, spread)
+    return _plain(stage, binding)
+
+
+def _unrolled(stage: Stage, binding: Binding, plain: tuple[str, ...], spread: tuple[str, ...]) -> Parts:
+    value = stage.operation.positional[0]
+    bound = dict(binding.operands)
+    threads, vector, unroll = (int(str(setting(stage, name, default))) for name, default in (("threads", 256), ("vector", 1), ("unroll", 1)))
+    names = names_in(value)
+    extra = Spread(names=spread)
+    loads = [f"cute.autovec_copy(cute.zipped_divide({name}, (width,))[None, i], {name}_part[None, turn])" for name in plain]
+    loads += [f"load_spread({name}, {name}_part[None, turn], i, {name}_inner, {name}_size, width, {name}_way)" for name in spread]
+    fields = {
+        "functions": definitions(functions_used(value)) + (SPREAD_TEXT if spread else ""), "inputs": ", ".join(f"{name}: cute.Tensor" for name in names), "names": ", ".join(names),
+        "threads": threads, "unroll": unroll, "span": threads * unroll, **spread_fields(extra),
+        "made": "\n".join(f"    {name}_part = cute.make_rmem_tensor(cute.make_layout((width, {unroll})), {name}.element_type)" for name in names),
+        "loads": "\n".join(f"            {line}" for line in loads),
+        "vector": expression(value, {name: f"{name}_part[e, turn].to(cutlass.Float32)" for name in names}),
+        "scalar": expression(value, {name: f"{name}[i].to(cutlass.Float32)" for name in plain} | {name: f"{name}[i // {name}_inner % {name}_size].to(cutlass.Float32)" for name in spread}),
+    }  # fmt: skip
+    given = [f"{bound.get(name, name)}.detach()" for name in names]
+    lines = [f"{', '.join(names)} = {', '.join(given)}"]
+    lines += [f"shape = {plain[0]}.shape" if plain else f"shape = torch.broadcast_shapes({', '.join(f'{name}.shape' for name in names)})"]
+    lines += [f"{name} = {name}.contiguous()" for name in plain]
+    first = (plain or names)[0]
+    lines += [f"out = torch.empty(shape, dtype={first}.dtype, device={first}.device)", "if out.numel() == 0:", "    return out"]
+    lines += [f"width = {vector} if {' == '.join(f'{name}.data_ptr() % 16' for name in (*plain, 'out'))} == 0 else 1" if vector > 1 else "width = 1"]
+    lines += spread_lines(extra, "shape", binding)
+    align = "16 if width > 1 else None"
+    ordered = [f"from_dlpack({name}.view(-1), assumed_align={align}).mark_layout_dynamic()" if name in plain else extra.tensor(name) for name in names]
+    ordered.append(f"from_dlpack(out.view(-1), assumed_align={align}).mark_layout_dynamic()")
+    constants = ", ".join(("width", *extra.ways))
+    key = ", ".join((*(f"{name}.dtype" for name in names), constants))
+    lines += [f"call(elementwise, ({key}), (", *[f"    {item}," for item in ordered], f"    {', '.join(('cutlass.Int32(out.numel())', *extra.sizes))},", f"), ({constants},))"]
+    return Parts(kernels=UNROLLED.format(**fields), forward="\n".join([*lines, "return out"]), imports="import math" if spread else "")
+
+
+def _plain(stage: Stage, binding: Binding) -> Parts:
     value = stage.operation.positional[0]
     names = names_in(value)
     bound = dict(binding.operands)
@@ -81,18 +158,9 @@ def check(stage: Stage) -> list[Rejection]:
     return check_expression(stage.operation.positional[0])
 
 
-def check_expression(value: object) -> list[Rejection]:
-    """Unknown functions, and wrong numbers of arguments."""
-    if not isinstance(value, Call):
-        return []
-    arity = 1 if value.name in UNARY else 2 if value.name in BINARY else 0
-    if not arity:
-        return [Rejection(field="function", value=value.name, reason="no such function", legal=close(value.name, UNARY + BINARY))]
-    if len(value.positional) != arity:
-        return [Rejection(field=value.name, value=str(len(value.positional)), reason=f"takes {arity} argument{'s' if arity > 1 else ''}", legal=str(arity))]
-    return [item for part in value.positional for item in check_expression(part)]
-
-
 OPERATIONS = (
-    Operation(name="elementwise", about="elementwise(expression) of tensors of one shape; functions: " + ", ".join(UNARY + BINARY), settings=(ARCH, THREADS, VECTOR), emit=emit, check=check),
-)
+    Operation(
+        name="elementwise", about="elementwise(expression) of tensors of one shape; spread(b): b is broadcast to that shape; functions: " + ", ".join(KNOWN),
+        settings=(ARCH, THREADS, VECTOR, UNROLL), emit=emit, check=check,
+    ),
+)  # fmt: skip

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import textwrap
 
-from workbench.dsl import hopper, pipelined
+from workbench.dsl import epilogue, hopper, pipelined
 from workbench.dsl.gemm_checks import check
 from workbench.dsl.ir import Binding, Stage, setting
 from workbench.dsl.operation import ARCH, Operation, Setting, of_epilogues
-from workbench.dsl.pieces import FUNCTIONS, UNARY, Parts, definitions, epilogue_lines
+from workbench.dsl.pieces import Parts, definitions
 
 NAIVE = '''{functions}
 @cute.kernel
@@ -157,16 +157,17 @@ MMA_OPERATIONS = {
 
 
 def _epilogue(stage: Stage, depth: int) -> str:
-    return textwrap.indent("\n".join([*epilogue_lines(stage, "bias[column]"), "d[batch, row, column] = total.to(d.element_type)"]), " " * depth)
+    return textwrap.indent("\n".join([*epilogue.lines(epilogue.chain_of(stage).calls, epilogue.plain), "d[batch, row, column] = total.to(d.element_type)"]), " " * depth)
 
 
 def emit(stage: Stage, binding: Binding) -> Parts:
     """Naive without a tile, register-blocked with tile and thread_tile, tensor cores with mma, multistage with mma and stages, Hopper's with a schedule."""
-    functions = definitions(tuple(dict.fromkeys(call.name for call in stage.epilogues if call.name in FUNCTIONS)))
+    functions = definitions(epilogue.functions_of(stage))
     if setting(stage, "schedule") is not None:
         return hopper.emit(stage, binding, functions)
-    bias = any(call.name == "bias" for call in stage.epilogues)
-    common = {"functions": functions, "parameter": "bias: cute.Tensor, " if bias else "", "argument": "bias, " if bias else ""}
+    chain = epilogue.chain_of(stage)
+    functions += epilogue.SPREAD if any(read.along == "both" for read in chain.reads) else ""
+    common = {"functions": functions, "parameter": "".join(f"{read.role}: cute.Tensor, " for read in chain.reads), "argument": "".join(f"{read.role}, " for read in chain.reads)}
     layout = dict(next((call.named for call in stage.settings if call.name == "layout"), ()))
     tile, mma = setting(stage, "tile"), setting(stage, "mma")
     order_a = "at // TILE_K, at % TILE_K" if layout.get("a", "row") == "row" else "at % TILE_M, at // TILE_M"
@@ -177,7 +178,7 @@ def emit(stage: Stage, binding: Binding) -> Parts:
         stages = int(str(setting(stage, "stages", 1)))
         if stages > 1:
             piped = pipelined.kernel(str(mma), (tm, tn, tk), stages, operation, mk, _epilogue(stage, 16), common)
-            return Parts(kernels=piped, forward=pipelined.forward(binding, bias), imports="import math")
+            return Parts(kernels=piped, forward=pipelined.forward(binding, chain), imports="import math")
         text = MMA.format(tm=tm, tn=tn, tk=tk, cute_type=cute_type, operation=operation, mk=mk, pad=pad, order_a=order_a, order_b=order_b, epilogue=_epilogue(stage, 16), **common)
     elif isinstance(tile, tuple):
         thread = setting(stage, "thread_tile", (1, 1))
@@ -185,24 +186,24 @@ def emit(stage: Stage, binding: Binding) -> Parts:
         text = TILED.format(tm=tile[0], tn=tile[1], tk=tile[2], pm=pm, pn=pn, order_a=order_a, order_b=order_b, epilogue=_epilogue(stage, 20), **common)
     else:
         text = NAIVE.format(epilogue=_epilogue(stage, 12), **common)
-    return Parts(kernels=text, forward=_forward(binding, bias))
+    return Parts(kernels=text, forward=_forward(binding, chain))
 
 
-def _forward(binding: Binding, bias: bool) -> str:
+def _forward(binding: Binding, chain: epilogue.Chain) -> str:
     bound = dict(binding.operands)
     lines = [
         f"a, b = {bound.get('a', 'a')}, {bound.get('b', 'b')}",
         "m, k = a.shape[-2:]",
         "n = b.shape[-1]",
-        "d = torch.empty(*a.shape[:-1], n, dtype=a.dtype, device=a.device)",
+        f"d = torch.empty(*a.shape[:-1], n, dtype={epilogue.CASTS[chain.cast][1] if chain.cast else 'a.dtype'}, device=a.device)",
         "# everything as (batch, rows, columns); the strides say how it lies in memory",
         "a3 = a if a.dim() == 3 else a.unsqueeze(0)",
         "b3 = b if b.dim() == 3 else b.unsqueeze(0)",
         "d3 = d if d.dim() == 3 else d.unsqueeze(0)",
-        "call(gemm, (a.dtype, a3.stride(2) == 1, b3.stride(2) == 1), (",
+        f"call(gemm, (a.dtype, {epilogue.keys(chain, bound)}a3.stride(2) == 1, b3.stride(2) == 1), (",
         "    from_dlpack(a3.detach()).mark_layout_dynamic(leading_dim=2 if a3.stride(2) == 1 else 1),",
         "    from_dlpack(b3.detach()).mark_layout_dynamic(leading_dim=2 if b3.stride(2) == 1 else 1),",
-        *([f"    from_dlpack({bound.get('bias', 'bias')}.detach()).mark_layout_dynamic(),"] if bias else []),
+        *(f"    {view}," for view in epilogue.views(chain, bound)),
         "    from_dlpack(d3).mark_layout_dynamic(leading_dim=2),",
         "    cutlass.Int32(m), cutlass.Int32(n), cutlass.Int32(k), cutlass.Int32(d3.shape[0]),",
         "))",
@@ -223,8 +224,11 @@ SETTINGS = (
     Setting(name="cluster", values=((2, 1), (1, 2), (2, 2)), closed=False),
     Setting(name="raster", values=(("along_m", 4), ("along_m", 16), ("along_n", 8)), closed=False),
     Setting(name="store", values=("direct",), closed=False),
-    Setting(name="splitk", values=(2, 4, 8, 16), closed=False),
+    Setting(name="splitk", values=(2, 4, 8, 16, (2, "cluster"), (4, "cluster"), (8, "cluster")), closed=False),
+    Setting(name="swap", values=((),), reason="it takes nothing: the transposed product is computed"),
+    Setting(name="through", values=("registers",), reason="how wgmma's first operand is read"),
+    Setting(name="launch", values=("early",), reason="whether the next kernel may start while this one ends"),
 )
 OPERATIONS = (
-    Operation(name="gemm", about="gemm(a, b): a (batch, m, k) times b (batch, k, n), batch may be missing; operand bias (n) with >> bias()", settings=SETTINGS, emit=emit, check=check, epilogues=("bias", "scale", *UNARY), roles=("a", "b"), implied=of_epilogues),
+    Operation(name="gemm", about="gemm(a, b): a (batch, m, k) times b (batch, k, n), batch may be missing; operand bias (n) with >> bias()", settings=SETTINGS, emit=emit, check=check, epilogues=epilogue.NAMES, roles=("a", "b"), implied=of_epilogues),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.dsl import hopper_checks
+from workbench.dsl import epilogue, hopper_checks
 from workbench.dsl.ir import Rejection, Stage, setting
 
 SHARED_LIMIT = {"sm_80": 166_912, "sm_90a": 232_448}
@@ -11,8 +11,8 @@ SHARED_LIMIT = {"sm_80": 166_912, "sm_90a": 232_448}
 def check(stage: Stage) -> list[Rejection]:
     """All rejections of a gemm."""
     if setting(stage, "schedule") is not None:
-        return hopper_checks.check(stage)
-    found = hopper_checks.unscheduled(stage)
+        return [*epilogue.check(stage), *hopper_checks.check(stage)]
+    found = [*epilogue.check(stage), *hopper_checks.unscheduled(stage)]
     tile = setting(stage, "tile")
     if tile is not None:
         values = tile if isinstance(tile, tuple) else (tile,)

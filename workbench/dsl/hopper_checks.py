@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.dsl import hopper
+from workbench.dsl import hopper_plan as hopper
 from workbench.dsl.ir import Rejection, Stage, setting
 
 SCHEDULES = ("cooperative", "pingpong")
 STORES = ("tma", "direct")
 RASTERS = ("along_m", "along_n")
 CLUSTERS = tuple((m, n) for m in (1, 2, 4) for n in (1, 2))
-ONLY_SCHEDULED = ("cluster", "raster", "store", "splitk")
+ONLY_SCHEDULED = ("cluster", "raster", "store", "splitk", "swap", "through", "launch")
+IN_CLUSTER = (2, 4, 8)  # CTAs of a cluster, in sizes that every device takes
 ACCUMULATORS = 64 * 256  # float32 of one warpgroup that fit beside everything else: 128 a thread
 
 
@@ -23,11 +24,13 @@ def check(stage: Stage) -> list[Rejection]:
         found.append(Rejection(field="arch", value=str(arch), reason="a schedule is for TMA and wgmma, which only Hopper has", legal="sm_90a (or leave schedule out)"))
     if schedule not in SCHEDULES:
         found.append(Rejection(field="schedule", value=str(schedule), reason="how the warpgroups that multiply share the tiles", legal=", ".join(SCHEDULES)))
-    if kind not in hopper.ELEMENTS:
-        found.append(Rejection(field="mma", value=str(kind), reason="what wgmma multiplies", legal=", ".join(hopper.ELEMENTS)))
+    if kind not in hopper.BYTES:
+        found.append(Rejection(field="mma", value=str(kind), reason="what wgmma multiplies", legal=", ".join(hopper.BYTES)))
     if setting(stage, "thread_tile") is not None:
         found.append(Rejection(field="thread_tile", value=str(setting(stage, "thread_tile")), reason="wgmma says which thread holds which output", legal="leave it out"))
-    found += _cluster(stage) + _names(stage)
+    if setting(stage, "through") is not None and (kind != "tf32" or schedule != "cooperative"):
+        found.append(Rejection(field="through", value=str(setting(stage, "through")), reason="only tf32 needs it, to take an operand that does not lie along k; pingpong has no text for it", legal="leave it out, or mma(tf32) and schedule(cooperative)"))
+    found += _cluster(stage) + _names(stage) + _splits(stage)
     if not found:
         found = _tile(stage) or _sizes(hopper.plan_of(stage), setting(stage, "stages"))
     return found
@@ -51,14 +54,28 @@ def _names(stage: Stage) -> list[Rejection]:
     way, band = raster if isinstance(raster, tuple) and len(raster) == 2 else (raster, 8)
     if way not in RASTERS or not isinstance(band, int) or not 1 <= band <= 64:
         found.append(Rejection(field="raster", value=str(raster), reason="where neighbouring CTAs go first, and how many tiles wide the band is that they walk", legal="along_m or along_n, then 1 to 64"))
-    splits = setting(stage, "splitk")
-    if splits is not None and (not isinstance(splits, int) or not 2 <= splits <= 64):
-        found.append(Rejection(field="splitk", value=str(splits), reason="parts of k that are summed up apart and added by a second kernel", legal="2 to 64"))
-    elif splits is not None and setting(stage, "schedule") == "pingpong":
-        found.append(Rejection(field="splitk", value=str(splits), reason="the warpgroups of pingpong skip each other's steps of k, which are not the same number in every part", legal="leave it out, or schedule(cooperative)"))
     if store not in STORES:
         found.append(Rejection(field="store", value=str(store), reason="who stores a tile of the result: TMA, or the threads", legal=", ".join(STORES)))
     return found
+
+
+def _splits(stage: Stage) -> list[Rejection]:
+    splits = setting(stage, "splitk")
+    if splits is None:
+        return []
+    said = ", ".join(map(str, splits)) if isinstance(splits, tuple) else str(splits)
+    if isinstance(splits, tuple):
+        if splits not in tuple((count, "cluster") for count in IN_CLUSTER):
+            return [Rejection(field="splitk", value=said, reason="CTAs of one cluster that add up their parts of k", legal=", ".join(f"({count}, cluster)" for count in IN_CLUSTER))]
+        if setting(stage, "cluster") not in (None, (1, 1)):
+            return [Rejection(field="splitk", value=said, reason="the CTAs of a cluster share a tile, so none is left to share an operand with", legal="leave cluster out")]
+    elif not isinstance(splits, int) or not 2 <= splits <= 64:
+        return [Rejection(field="splitk", value=said, reason="parts of k that are summed up apart and added by a second kernel", legal="2 to 64, or 2, 4, 8 with cluster after it")]
+    elif setting(stage, "swap") is not None:
+        return [Rejection(field="splitk", value=said, reason="the second kernel reads rows, which the transposed product has as columns", legal=f"{', '.join(f'({count}, cluster)' for count in IN_CLUSTER)}")]
+    if setting(stage, "schedule") == "pingpong":
+        return [Rejection(field="splitk", value=said, reason="the warpgroups of pingpong skip each other's steps of k, which are not the same number in every part", legal="leave it out, or schedule(cooperative)")]
+    return []
 
 
 def _tile(stage: Stage) -> list[Rejection]:

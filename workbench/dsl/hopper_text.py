@@ -1,4 +1,4 @@
-"""The text that `hopper` fills in: kernel, launch function, and the copy for operands that TMA cannot read."""
+"""The text that `hopper` fills in: the kernel, its launch function, and the copy for operands that TMA cannot read. What happens to a finished tile is in `hopper_store`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,178 @@ CLUSTER_M, CLUSTER_N = {cm}, {cn}  # CTAs that work side by side; TMA hands a ti
 STAGES = {stages}  # tiles of a and of b in shared memory: some arrive while one is multiplied
 GROUPS, ROWS = {groups}, {rows}  # warpgroups that multiply, and how many rows of a tile each computes; one more warpgroup loads
 BAND = {band}  # {raster} that are walked together, so that their operands stay in L2
-{splits}STORE_N, BUFFERS = {store_n}, {buffers}  # columns of 64 rows that leave in one store, and how many such pieces a warpgroup has
-ELEMENT = cutlass.{element}  # what wgmma multiplies; it accumulates in float32
+{splits}{store_constants}ELEMENT = cutlass.{element}  # what wgmma multiplies; it accumulates in float32
 STORED, DTYPE = cutlass.{stored}, torch.{dtype}  # what memory holds{rounded}
 
 {operation_class}{functions}
+{place}{share}
+@cute.kernel
+def gemm_kernel(
+    tma_a: cute.CopyAtom, a: cute.Tensor, tma_b: cute.CopyAtom, b: cute.Tensor, {parameter}{kernel_target},
+    tiled_mma: cute.TiledMma, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout, {kernel_constants}
+):
+    """{walk} one warp loads tiles through TMA{ahead}; {about}."""
+    thread, _, _ = cute.arch.thread_idx()
+    {blocks} = cute.arch.block_idx()
+    _, _, clusters = cute.arch.grid_dim()
+    warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    if warp_index == 0:
+        cpasync.prefetch_descriptor(tma_a)
+        cpasync.prefetch_descriptor(tma_b)
+    memory = cutlass.memory.SmemAllocator()
+    barriers = memory.allocate_array(cutlass.Int64, STAGES * 2){order}
+    shared_a = memory.allocate_tensor(ELEMENT, layout_a.outer, 1024, swizzle=layout_a.inner)
+    shared_b = memory.allocate_tensor(ELEMENT, layout_b.outer, 1024, swizzle=layout_b.inner)
+{shared_target}    pipe = pipeline.PipelineTmaAsync.create(
+        barrier_storage=barriers,
+        num_stages=STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+        # each warp that multiplies tells every CTA that sent it something
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, {arrivals} * (CLUSTER_M + CLUSTER_N - 1)),
+        tx_count=(TILE_M + TILE_N) * TILE_K * ELEMENT.width // 8,
+        cta_layout_vmnk=cute.make_layout((1, CLUSTER_M, CLUSTER_N, {cluster_k})),
+    )
+{early}    m, n, batches = {extents}
+{works}    tiles_a = cute.local_tile(a, (TILE_M, TILE_K), (None, None, None))
+    tiles_b = cute.local_tile(b, (TILE_N, TILE_K), (None, None, None))
+    steps = cute.size(tiles_a, mode=[3])
+    if warp_index < 4:{give_registers}
+        if warp_index == 0:
+            # the CTAs along n need the same tile of a, those along m the same tile of b: each loads a part and sends it to all
+            into_a, from_a = cpasync.tma_partition(tma_a, in_n, cute.make_layout(CLUSTER_N), cute.group_modes(shared_a, 0, 2), cute.group_modes(tiles_a, 0, 2))
+            into_b, from_b = cpasync.tma_partition(tma_b, in_m, cute.make_layout(CLUSTER_M), cute.group_modes(shared_b, 0, 2), cute.group_modes(tiles_b, 0, 2))
+            to_a = cutlass.Int16(sum(1 << (i * CLUSTER_M) for i in range(CLUSTER_N))) << cutlass.Int16(in_m)
+            to_b = cutlass.Int16((1 << CLUSTER_M) - 1) << cutlass.Int16(in_n * CLUSTER_M)
+            writing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
+{start_loaded}            for work in cutlass.range(cluster, works, clusters, unroll=1):
+{find_loaded}
+                for step in cutlass.range({loaded}, unroll=1):
+                    pipe.producer_acquire(writing)
+                    arrived = pipe.producer_get_barrier(writing)
+                    cute.copy(tma_a, {from_a}[None, tile_m, step, {batch_a}], into_a[None, writing.index], tma_bar_ptr=arrived{send_a})
+                    cute.copy(tma_b, from_b[None, tile_n, step, {batch_b}], into_b[None, writing.index], tma_bar_ptr=arrived{send_b})
+                    pipe.producer_commit(writing)
+                    writing.advance()
+            pipe.producer_tail(writing)
+    else:{take_registers}
+        group = warp_index // 4 - 1
+        lane = thread % 128
+        own_a = {own_a}
+        mine = tiled_mma.get_slice(0)
+{fragment_a}        part_b = tiled_mma.make_fragment_B(mine.partition_B(shared_b))
+        totals = cute.make_rmem_tensor(tiled_mma.partition_shape_C((ROWS, TILE_N)), cutlass.Float32)
+        where = tiled_mma.get_slice(lane).partition_C(cute.make_identity_tensor((ROWS, TILE_N)))
+        reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
+        releasing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES){skip_start}
+{store_setup}{start_multiplied}        for work in cutlass.range({first}, works, {stride}, unroll=1):
+{find_multiplied}{fetch_first}{wait_turn}
+{multiply}{store}
+
+@cute.jit
+def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}{launch_target}stream: cuda.CUstream{launch_constants}):
+    """{launch_about}"""
+    {views} = (cute.make_tensor(t.iterator, cute.select(t.layout, mode=[1, 2, 0])) for t in ({views}))
+{recast}    tile = (TILE_M, TILE_N, TILE_K)
+    major_a, major_b = LayoutEnum.from_tensor(a), LayoutEnum.from_tensor(b)
+    tiled_mma = {tiled_mma}
+    layout_a, layout_b = sm90.make_smem_layout_a(major_a, tile, ELEMENT, STAGES), sm90.make_smem_layout_b(major_b, tile, ELEMENT, STAGES)
+{layout_target}    tma_a, view_a = cpasync.make_tiled_tma_atom({operation_a}, a, cute.slice_(layout_a, (None, None, 0)), (TILE_M, TILE_K), num_multicast=CLUSTER_N)
+    tma_b, view_b = cpasync.make_tiled_tma_atom({operation_b}, b, cute.slice_(layout_b, (None, None, 0)), (TILE_N, TILE_K), num_multicast=CLUSTER_M)
+{launch_setup}    works = {most_works}
+    gemm_kernel(tma_a, view_a, tma_b, view_b, {argument}{launch_arguments}).launch(
+        grid={grid}, block=[128 + 128 * GROUPS, 1, 1], cluster={cluster}, stream=stream{pdl}
+    )
+
+
+{combine}@cute.kernel
+def pack_kernel(source: cute.Tensor, target: cute.Tensor, along_k: cutlass.Constexpr):
+    """32 x 32 elements (row, k) through shared memory: read along the source's contiguous extent, written along k."""
+    x, y, _ = cute.arch.thread_idx()
+    block_k, block_row, batch = cute.arch.block_idx()
+{early}    memory = cutlass.memory.SmemAllocator()
+    tile = memory.allocate_tensor(STORED, cute.make_layout((32, 32), stride=(33, 1)), 16)
+    for step in cutlass.range_constexpr(4):
+        i, j = (y + 8 * step, x) if cutlass.const_expr(along_k) else (x, y + 8 * step)
+        if block_row * 32 + i < source.shape[1] and block_k * 32 + j < source.shape[2]:
+            tile[i, j] = source[batch, block_row * 32 + i, block_k * 32 + j]
+    cute.arch.sync_threads()
+    for step in cutlass.range_constexpr(4):
+        i = y + 8 * step
+        if block_row * 32 + i < source.shape[1] and block_k * 32 + x < source.shape[2]:
+            target[batch, block_row * 32 + i, block_k * 32 + x] = tile[i, x]
+
+
+@cute.jit
+def pack(source: cute.Tensor, target: cute.Tensor, stream: cuda.CUstream, along_k: cutlass.Constexpr):
+    batches, rows, k = source.shape
+    pack_kernel(source, target, along_k).launch(grid=[(k + 31) // 32, (rows + 31) // 32, batches], block=[32, 8, 1], stream=stream{pdl})
+
+
+def takes_tma(tensor):
+    """Whether TMA can reach a (batch, rows, columns) tensor: one contiguous extent, and everything else at multiples of 16 bytes."""
+    inner = 2 if tensor.stride(2) == 1 else 1
+    steps = [tensor.stride(i) * tensor.element_size() for i in (0, 1, 2) if i != inner and tensor.shape[i] > 1]
+    return tensor.stride(inner) == 1 and tensor.data_ptr() % 16 == 0 and all(step > 0 and step % 16 == 0 for step in steps)
+
+
+def readable(tensor{either}):
+    """A (batch, rows, k) operand as it is, or a copy that {reads} can read: STORED, along k, rows padded to 16 bytes."""
+    if takes_tma(tensor){along_k}:
+        return tensor
+    batches, rows, k = tensor.shape
+    unit = 128 // ELEMENT.width
+    copy = torch.empty(batches, rows, (k + unit - 1) // unit * unit, dtype=tensor.dtype, device=tensor.device)[:, :, :k]
+    along_k = tensor.stride(2) == 1
+    call(pack, (along_k, tensor.stride(1) == 1), (
+        from_dlpack(tensor).mark_layout_dynamic(**({{"leading_dim": 2 if along_k else 1}} if 1 in tensor.stride()[1:] else {{}})),
+        from_dlpack(copy, assumed_align=16).mark_layout_dynamic(leading_dim=2),
+        cuda.CUstream(torch.cuda.current_stream().cuda_stream),
+    ), (along_k,))
+    return copy
+
+
+known = {{}}  # operands that TMA reads where they lie: their CuTe tensors, as long as they live
+
+
+def operand(tensor, turned{either}):
+    """(CuTe tensor (batch, rows, k), whether k is the contiguous extent) of a matrix; `turned` when it is stored as (k, rows)."""
+    key, place = (id(tensor), turned), (tensor.data_ptr(), tensor.shape, tensor.stride())
+    if key in known and known[key][0]() is tensor and known[key][1] == place:
+        return known[key][2]
+    if tensor.dtype != DTYPE:
+        raise TypeError(f"this kernel multiplies {{DTYPE}}, not {{tensor.dtype}}")
+    view = tensor.detach(){bits}.transpose(-2, -1) if turned else tensor.detach(){bits}
+    view = view if view.dim() == 3 else view.unsqueeze(0)
+    ready = readable(view{pass_either})
+    k_first = ready.stride(2) == 1
+    made = (from_dlpack(ready, assumed_align=16).mark_layout_dynamic(leading_dim=2 if k_first else 1), k_first)
+    if ready is view:
+        known[key] = (weakref.ref(tensor, lambda _: known.pop(key, None)), place, made)
+    return made
+
+{resident}'''
+RESIDENT = '''
+@functools.cache
+def resident():
+    """How many clusters the device runs at once."""
+    return utils.HardwareInfo().get_max_active_clusters(CLUSTER_M * CLUSTER_N)
+'''
+EARLY = """\
+    # this kernel started while the one before it ended: what that one wrote can be read from here on; the next one may start
+    cute.arch.griddepcontrol_wait()
+    cute.arch.griddepcontrol_launch_dependents()
+"""
+SHARE = '''
+@cute.jit
+def share(split: cutlass.Int32, steps: cutlass.Int32):
+    """(first, count) of the steps of k that belong to this piece of work; at least one, past the end if there are none left, where TMA reads zeros."""
+    first, last = split * steps // SPLITS, (split + 1) * steps // SPLITS
+    if first == last:
+        first = steps
+    return first, cutlass.max(last - first, 1)
+
+'''
+PLACE = '''\
 @cute.jit
 def place(work: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
     """(m, n, batch) of a piece of work, in clusters."""
@@ -24,84 +191,25 @@ def place(work: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
     m, n = {found}
     return m, n, batch
 
-{share}
-@cute.kernel
-def gemm_kernel(
-    tma_a: cute.CopyAtom, a: cute.Tensor, tma_b: cute.CopyAtom, b: cute.Tensor, {parameter}tma_d: cute.CopyAtom, d: cute.Tensor, d_plain: cute.Tensor,
-    tiled_mma: cute.TiledMma, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout, layout_d: cute.ComposedLayout, by_tma: cutlass.Constexpr,
-):
-    """Persistent CTAs: one warp loads tiles through TMA, also ahead of the tile at hand; {about}."""
-    thread, _, _ = cute.arch.thread_idx()
-    in_m, in_n, cluster = cute.arch.block_idx()
-    _, _, clusters = cute.arch.grid_dim()
-    warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    if warp_index == 0:
-        cpasync.prefetch_descriptor(tma_a)
-        cpasync.prefetch_descriptor(tma_b)
-    memory = cutlass.memory.SmemAllocator()
-    barriers = memory.allocate_array(cutlass.Int64, STAGES * 2){order}
-    shared_a = memory.allocate_tensor(ELEMENT, layout_a.outer, 1024, swizzle=layout_a.inner)
-    shared_b = memory.allocate_tensor(ELEMENT, layout_b.outer, 1024, swizzle=layout_b.inner)
-    shared_d = memory.allocate_tensor({result}, layout_d.outer, 1024, swizzle=layout_d.inner)
-    pipe = pipeline.PipelineTmaAsync.create(
-        barrier_storage=barriers,
-        num_stages=STAGES,
-        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-        # each warp that multiplies tells every CTA that sent it something
-        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, {arrivals} * (CLUSTER_M + CLUSTER_N - 1)),
-        tx_count=(TILE_M + TILE_N) * TILE_K * ELEMENT.width // 8,
-        cta_layout_vmnk=cute.make_layout((1, CLUSTER_M, CLUSTER_N, 1)),
-    )
-    m, n, batches = d_plain.shape
+'''
+WORKS = """\
     rows = (m + TILE_M * CLUSTER_M - 1) // (TILE_M * CLUSTER_M)
     columns = (n + TILE_N * CLUSTER_N - 1) // (TILE_N * CLUSTER_N)
     works = rows * columns * batches
-    tiles_a = cute.local_tile(a, (TILE_M, TILE_K), (None, None, None))
-    tiles_b = cute.local_tile(b, (TILE_N, TILE_K), (None, None, None))
-    steps = cute.size(tiles_a, mode=[3])
-    if warp_index < 4:{give_registers}
-        if warp_index == 0:
-            # the CTAs along n need the same tile of a, those along m the same tile of b: each loads a part and sends it to all
-            into_a, from_a = cpasync.tma_partition(tma_a, in_n, cute.make_layout(CLUSTER_N), cute.group_modes(shared_a, 0, 2), cute.group_modes(tiles_a, 0, 2))
-            into_b, from_b = cpasync.tma_partition(tma_b, in_m, cute.make_layout(CLUSTER_M), cute.group_modes(shared_b, 0, 2), cute.group_modes(tiles_b, 0, 2))
-            to_a = cutlass.Int16(sum(1 << (i * CLUSTER_M) for i in range(CLUSTER_N))) << cutlass.Int16(in_m)
-            to_b = cutlass.Int16((1 << CLUSTER_M) - 1) << cutlass.Int16(in_n * CLUSTER_M)
-            writing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
-            for work in cutlass.range(cluster, works, clusters, unroll=1):
+"""
+MOST_WORKS = "((m + TILE_M * CLUSTER_M - 1) // (TILE_M * CLUSTER_M)) * ((n + TILE_N * CLUSTER_N - 1) // (TILE_N * CLUSTER_N)) * batches"
+FIND_LOADED = """\
                 tile_m, tile_n, batch = place(work, rows, columns)
                 tile_m = tile_m * CLUSTER_M + in_m
-                tile_n = tile_n * CLUSTER_N + in_n{share_loaded}
-                for step in cutlass.range({loaded}, unroll=1):
-                    pipe.producer_acquire(writing)
-                    arrived = pipe.producer_get_barrier(writing)
-                    cute.copy(tma_a, from_a[None, tile_m, step, {batch}], into_a[None, writing.index], tma_bar_ptr=arrived{send_a})
-                    cute.copy(tma_b, from_b[None, tile_n, step, {batch}], into_b[None, writing.index], tma_bar_ptr=arrived{send_b})
-                    pipe.producer_commit(writing)
-                    writing.advance()
-            pipe.producer_tail(writing)
-    else:{take_registers}
-        group = warp_index // 4 - 1
-        lane = thread % 128
-        own_a = {own_a}
-        mine = tiled_mma.get_slice(0)
-        part_a = tiled_mma.make_fragment_A(mine.partition_A(own_a))
-        part_b = tiled_mma.make_fragment_B(mine.partition_B(shared_b))
-        totals = cute.make_rmem_tensor(tiled_mma.partition_shape_C((ROWS, TILE_N)), cutlass.Float32)
-        where = tiled_mma.get_slice(lane).partition_C(cute.make_identity_tensor((ROWS, TILE_N)))
-        reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
-        releasing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES){skip_start}
-        fragments = cute.make_tiled_copy_C_atom(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), cutlass.Float16), tiled_mma)
-        to_shared = cute.make_tiled_copy_S(sm90.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, {result}, cutlass.Float32), fragments)
-        into_d = to_shared.get_slice(lane).partition_D(shared_d)
-        results = to_shared.retile(totals)
-        piece = cute.make_rmem_tensor(into_d[None, None, None, 0].shape, {result})
-        if cutlass.const_expr(by_tma):
-            tiles_d = cute.local_tile(d, (64, STORE_N), (None, None, None))
-            out_d, target_d = cpasync.tma_partition(tma_d, 0, cute.make_layout(1), cute.group_modes(shared_d, 0, 2), cute.group_modes(tiles_d, 0, 2))
-        for work in cutlass.range({first}, works, {stride}, unroll=1):
+                tile_n = tile_n * CLUSTER_N + in_n{share_loaded}"""
+FIND_MULTIPLIED = """\
             tile_m, tile_n, batch = place(work, rows, columns)
             m0 = (tile_m * CLUSTER_M + in_m) * TILE_M{shift}
-            n0 = (tile_n * CLUSTER_N + in_n) * TILE_N{share_multiplied}{wait_turn}
+            n0 = (tile_n * CLUSTER_N + in_n) * TILE_N{share_multiplied}"""
+FRAGMENT_A = """\
+        part_a = tiled_mma.make_fragment_A(mine.partition_A(own_a))
+"""
+MULTIPLY = """\
             pipe.consumer_wait(reading)
             warpgroup.fence()
             tiled_mma.set(warpgroup.Field.ACCUMULATE, False)
@@ -122,160 +230,24 @@ def gemm_kernel(
             warpgroup.wait_group(0)
             pipe.consumer_release(releasing)
             releasing.advance(){skip_other}
-{finish}            for i in cutlass.range_constexpr(ROWS // 64):
-                for j in cutlass.range_constexpr(TILE_N // STORE_N):
-                    # 64 rows and STORE_N columns at a time: registers, shared memory, global memory
-                    buffer = group * BUFFERS + (i * (TILE_N // STORE_N) + j) % BUFFERS
-                    row, column = m0 + 64 * i, n0 + STORE_N * j
-                    if cutlass.const_expr(by_tma):
-                        if warp_index % 4 == 0:
-                            with cute.arch.elect_one():
-                                cute.arch.cp_async_bulk_wait_group(BUFFERS - 1, read=True)  # what was in this buffer has left
-                    cute.arch.barrier(barrier_id=1 + group, number_of_threads=128)
-                    for e in cutlass.range_constexpr(cute.size(piece)):
-                        piece[e] = results[j * cute.size(piece) + e, i, 0].to({result})
-                    cute.copy(to_shared, piece, into_d[None, None, None, buffer])
-                    if cutlass.const_expr(by_tma):
-                        cute.arch.fence_proxy("async.shared", space="cta")
-                    cute.arch.barrier(barrier_id=1 + group, number_of_threads=128)
-                    if cutlass.const_expr(by_tma):
-                        if warp_index % 4 == 0:
-                            with cute.arch.elect_one():
-                                cute.copy(tma_d, out_d[None, buffer], target_d[None, row // 64, column // STORE_N, batch])
-                                cute.arch.cp_async_bulk_commit_group()
-                    else:
-                        for e in cutlass.range(lane, 64 * STORE_N, 128, unroll=4):
-                            if row + e // STORE_N < m and column + e % STORE_N < n:
-                                d_plain[row + e // STORE_N, column + e % STORE_N, batch] = shared_d[e // STORE_N, e % STORE_N, buffer]
-        if cutlass.const_expr(by_tma):
-            if warp_index % 4 == 0:
-                with cute.arch.elect_one():
-                    cute.arch.cp_async_bulk_wait_group(0, read=True)
-
-
-@cute.jit
-def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, stream: cuda.CUstream, by_tma: cutlass.Constexpr, resident: cutlass.Constexpr):
-    """a (batch, m, k), b (batch, n, k), d (batch, m, n); `resident` clusters run at once."""
-    a, b, d = (cute.make_tensor(t.iterator, cute.select(t.layout, mode=[1, 2, 0])) for t in (a, b, d))
-{recast}    tile = (TILE_M, TILE_N, TILE_K)
-    major_a, major_b = LayoutEnum.from_tensor(a), LayoutEnum.from_tensor(b)
-    tiled_mma = {tiled_mma}
-    layout_a, layout_b = sm90.make_smem_layout_a(major_a, tile, ELEMENT, STAGES), sm90.make_smem_layout_b(major_b, tile, ELEMENT, STAGES)
-    layout_d = sm90.make_smem_layout_epi({result}, LayoutEnum.ROW_MAJOR, (64, STORE_N), GROUPS * BUFFERS)
-    tma_a, view_a = cpasync.make_tiled_tma_atom({operation_a}, a, cute.slice_(layout_a, (None, None, 0)), (TILE_M, TILE_K), num_multicast=CLUSTER_N)
-    tma_b, view_b = cpasync.make_tiled_tma_atom({operation_b}, b, cute.slice_(layout_b, (None, None, 0)), (TILE_N, TILE_K), num_multicast=CLUSTER_M)
-    tma_d, view_d = None, d
-    if cutlass.const_expr(by_tma):
-        tma_d, view_d = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), d, cute.slice_(layout_d, (None, None, 0)), (64, STORE_N))
-    m, n, batches = d.shape
-    works = ((m + TILE_M * CLUSTER_M - 1) // (TILE_M * CLUSTER_M)) * ((n + TILE_N * CLUSTER_N - 1) // (TILE_N * CLUSTER_N)) * batches
-    gemm_kernel(tma_a, view_a, tma_b, view_b, {argument}tma_d, view_d, d, tiled_mma, layout_a, layout_b, layout_d, by_tma).launch(
-        grid=[CLUSTER_M, CLUSTER_N, cutlass.min(works, resident)], block=[128 + 128 * GROUPS, 1, 1], cluster=[CLUSTER_M, CLUSTER_N, 1], stream=stream
-    )
-
-
-{combine}@cute.kernel
-def pack_kernel(source: cute.Tensor, target: cute.Tensor, along_k: cutlass.Constexpr):
-    """32 x 32 elements (row, k) through shared memory: read along the source's contiguous extent, written along k."""
-    x, y, _ = cute.arch.thread_idx()
-    block_k, block_row, batch = cute.arch.block_idx()
-    memory = cutlass.memory.SmemAllocator()
-    tile = memory.allocate_tensor(STORED, cute.make_layout((32, 32), stride=(33, 1)), 16)
-    for step in cutlass.range_constexpr(4):
-        i, j = (y + 8 * step, x) if cutlass.const_expr(along_k) else (x, y + 8 * step)
-        if block_row * 32 + i < source.shape[1] and block_k * 32 + j < source.shape[2]:
-            tile[i, j] = source[batch, block_row * 32 + i, block_k * 32 + j]
-    cute.arch.sync_threads()
-    for step in cutlass.range_constexpr(4):
-        i = y + 8 * step
-        if block_row * 32 + i < source.shape[1] and block_k * 32 + x < source.shape[2]:
-            target[batch, block_row * 32 + i, block_k * 32 + x] = tile[i, x]
-
-
-@cute.jit
-def pack(source: cute.Tensor, target: cute.Tensor, stream: cuda.CUstream, along_k: cutlass.Constexpr):
-    batches, rows, k = source.shape
-    pack_kernel(source, target, along_k).launch(grid=[(k + 31) // 32, (rows + 31) // 32, batches], block=[32, 8, 1], stream=stream)
-
-
-def takes_tma(tensor):
-    """Whether TMA can reach a (batch, rows, columns) tensor: one contiguous extent, and everything else at multiples of 16 bytes."""
-    inner = 2 if tensor.stride(2) == 1 else 1
-    steps = [tensor.stride(i) * tensor.element_size() for i in (0, 1, 2) if i != inner and tensor.shape[i] > 1]
-    return tensor.stride(inner) == 1 and tensor.data_ptr() % 16 == 0 and all(step > 0 and step % 16 == 0 for step in steps)
-
-
-def readable(tensor):
-    """A (batch, rows, k) operand as it is, or a copy that {reads} can read: STORED, along k, rows padded to 16 bytes."""
-    if takes_tma(tensor){along_k}:
-        return tensor
-    batches, rows, k = tensor.shape
-    unit = 128 // ELEMENT.width
-    copy = torch.empty(batches, rows, (k + unit - 1) // unit * unit, dtype=tensor.dtype, device=tensor.device)[:, :, :k]
-    along_k = tensor.stride(2) == 1
-    call(pack, (along_k, tensor.stride(1) == 1), (
-        from_dlpack(tensor).mark_layout_dynamic(**({{"leading_dim": 2 if along_k else 1}} if 1 in tensor.stride()[1:] else {{}})),
-        from_dlpack(copy, assumed_align=16).mark_layout_dynamic(leading_dim=2),
-        cuda.CUstream(torch.cuda.current_stream().cuda_stream),
-    ), (along_k,))
-    return copy
-
-
-known = {{}}  # operands that TMA reads where they lie: their CuTe tensors, as long as they live
-
-
-def operand(tensor, turned):
-    """(CuTe tensor (batch, rows, k), whether k is the contiguous extent) of a matrix; `turned` when it is stored as (k, rows)."""
-    key, place = (id(tensor), turned), (tensor.data_ptr(), tensor.shape, tensor.stride())
-    if key in known and known[key][0]() is tensor and known[key][1] == place:
-        return known[key][2]
-    if tensor.dtype != DTYPE:
-        raise TypeError(f"this kernel multiplies {{DTYPE}}, not {{tensor.dtype}}")
-    view = tensor.detach(){bits}.transpose(-2, -1) if turned else tensor.detach(){bits}
-    view = view if view.dim() == 3 else view.unsqueeze(0)
-    ready = readable(view)
-    k_first = ready.stride(2) == 1
-    made = (from_dlpack(ready, assumed_align=16).mark_layout_dynamic(leading_dim=2 if k_first else 1), k_first)
-    if ready is view:
-        known[key] = (weakref.ref(tensor, lambda _: known.pop(key, None)), place, made)
-    return made
-
-
-@functools.cache
-def resident():
-    """How many clusters the device runs at once."""
-    return utils.HardwareInfo().get_max_active_clusters(CLUSTER_M * CLUSTER_N)
-'''
-SHARE = '''
-@cute.jit
-def share(batch: cutlass.Int32, steps: cutlass.Int32):
-    """(first, count) of the steps of k that belong to this piece of work; at least one, past the end if there are none left, where TMA reads zeros."""
-    split = batch % SPLITS
-    first, last = split * steps // SPLITS, (split + 1) * steps // SPLITS
-    if first == last:
-        first = steps
-    return first, cutlass.max(last - first, 1)
-
-'''
-COMBINE = '''@cute.kernel
-def combine_kernel(partial: cute.Tensor, {parameter}d: cute.Tensor):
-    """One output per thread: the sum of its SPLITS partial sums."""
-    thread, _, _ = cute.arch.thread_idx()
-    block, _, _ = cute.arch.block_idx()
-    batches, m, n = d.shape
-    index = block * 256 + thread
-    row, column, batch = index // n % m, index % n, index // n // m
-    if batch < batches:
-        total = cutlass.Float32(0.0)
-        for split in cutlass.range_constexpr(SPLITS):
-            total += partial[batch * SPLITS + split, row, column]
-{epilogue}
-        d[batch, row, column] = total.to(d.element_type)
-
-
-@cute.jit
-def combine(partial: cute.Tensor, {parameter}d: cute.Tensor, stream: cuda.CUstream):
-    combine_kernel(partial, {argument}d).launch(grid=[(cute.size(d) + 255) // 256, 1, 1], block=[256, 1, 1], stream=stream)
-
-
-'''
+"""
+# with wgmma's first operand in registers it may lie in either way in shared memory
+FRAGMENT_A_REGISTERS = """\
+        source_a = tiled_mma.get_slice(lane).partition_A(own_a)
+        part_a = tiled_mma.make_fragment_A(source_a[None, None, None, 0].shape)
+"""
+MULTIPLY_REGISTERS = """\
+            totals.fill(0.0)
+            tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
+            for _step in cutlass.range({multiplied}, unroll=1):
+                pipe.consumer_wait(reading)
+                for e in cutlass.range_constexpr(cute.size(part_a)):
+                    part_a[e] = source_a[None, None, None, reading.index][e]
+                warpgroup.fence()
+                for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
+                    cute.gemm(tiled_mma, totals, part_a[None, None, part], part_b[None, None, part, reading.index], totals)
+                warpgroup.commit_group()
+                warpgroup.wait_group(0)  # the other warpgroup multiplies while this one waits and reads
+                pipe.consumer_release(reading)
+                reading.advance()
+"""

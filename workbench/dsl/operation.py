@@ -11,8 +11,19 @@ from workbench.dsl.pieces import Parts
 from workbench.records import record
 
 ARCHES = ("sm_80", "sm_90a")
-TENSOR_EPILOGUES = ("bias",)  # epilogues that read a tensor: the one that they name, else the one of their own name
+READERS = ("bias", "residual")  # epilogues that read a tensor: the one that they name, else the one of their own name
+COMBINERS = ("add", "sub", "mul", "div", "max", "min")  # epilogues that take a number, or a tensor by its name
 WARPS = (32, 64, 128, 256, 512, 1024)
+
+
+# what a setting means, for `explain`; {values} is what stands in its parentheses
+OPERAND_HELP = {
+    "arch": "compiled for {values}", "threads": "{values} threads in a CTA", "threads_per_row": "{values} threads share a row", "vector": "{values} neighbouring elements in one access, where rows and addresses allow it",
+    "kept": "each row is kept in registers, so it is read once", "passes": "the row is walked over {values} times", "split": "{values} warps share the rows of a column", "mma": "tensor cores multiply {values} and add in float32",
+    "thread_tile": "each thread computes {values} outputs", "schedule": "{values}: warpgroups that multiply share a tile (cooperative) or take turns with one each (pingpong), a further one loads",
+    "cluster": "({values}) CTAs along m and n share tiles by multicast", "raster": "neighbouring CTAs walk bands of tiles ({values}), so that what they read stays in L2", "store": "the result is stored by {values}",
+    "swap": "the transposed product: a tile's columns lie along m, for few rows", "through": "wgmma's first operand goes through registers, so that it need not lie along k (with swap: b)", "launch": "the next kernel's start overlaps with this one's end", "layout": "which operand lies by columns",
+}  # fmt: skip
 
 
 @record
@@ -36,9 +47,27 @@ def no_operands(stage: Stage) -> tuple[str, ...]:
     return ()
 
 
+def role_of(stage: Stage, index: int) -> str | None:
+    """What the emitter calls the tensor that an epilogue reads: bias, residual, or other; from the second on with a number; None if it reads none."""
+    bases = [call.name if call.name in READERS else "other" if call.name in COMBINERS and call.positional and isinstance(call.positional[0], str) else None for call in stage.epilogues]
+    base = bases[index]
+    before = bases[:index].count(base)
+    return None if base is None else f"{base}{before + 1}" if before else base
+
+
+def read_by_epilogues(stage: Stage) -> dict[str, str]:
+    """What the emitter calls the tensors of a stage's epilogues -> their names in the program."""
+    found = {}
+    for index, call in enumerate(stage.epilogues):
+        role = role_of(stage, index)
+        if role is not None:
+            found[role] = str(call.positional[0]) if call.positional else call.name
+    return found
+
+
 def of_epilogues(stage: Stage) -> tuple[str, ...]:
     """The operands of a stage's epilogues."""
-    return tuple(call.name for call in stage.epilogues if call.name in TENSOR_EPILOGUES)
+    return tuple(read_by_epilogues(stage))
 
 
 @record
@@ -62,8 +91,9 @@ class Operation:
 def operands(operation: Operation, stage: Stage) -> dict[str, str]:
     """What the emitter calls each operand -> its name in the program: `gemm(h, w) >> bias(c)` is a: h, b: w, bias: c."""
     names = [value for value in stage.operation.positional if isinstance(value, str)]
-    found = dict(zip(operation.roles, names, strict=False)) if operation.roles else {name: name for name in names_in(stage.operation)}
-    named = dict(stage.operation.named) | {call.name: call.positional[0] for call in stage.epilogues if call.positional}
+    named_by_text = not operation.roles or any(isinstance(value, Call) for value in stage.operation.positional)
+    found = {name: name for name in names_in(stage.operation)} if named_by_text else dict(zip(operation.roles, names, strict=False))
+    named = dict(stage.operation.named) | read_by_epilogues(stage)
     for role in operation.implied(stage):
         name = named.get(role, role)
         found[role] = name if isinstance(name, str) else role
@@ -74,6 +104,7 @@ ARCH = Setting(name="arch", values=ARCHES, reason="no code is written for it")
 THREADS = Setting(name="threads", values=WARPS, reason="a CTA is made of whole warps and has at most 1024 threads")
 THREADS_PER_ROW = Setting(name="threads_per_row", values=(1, *WARPS), reason="a CTA is made of whole warps and has at most 1024 threads")
 VECTOR = Setting(name="vector", values=(1, 2, 4, 8), reason="one access moves at most 16 bytes")
+UNROLL = Setting(name="unroll", values=(1, 2, 4, 8), reason="that many vectors of a thread are loaded before the first is used")
 KEPT = Setting(name="kept", values=((),), closed=False)
 
 

@@ -7,6 +7,7 @@ The short tile of k comes first, so that the zeros that stand for what lies befo
 
 from __future__ import annotations
 
+from workbench.dsl import epilogue
 from workbench.dsl.ir import Binding
 
 KERNEL = '''
@@ -165,23 +166,23 @@ def kernel(kind: str, tile: tuple[int, int, int], stages: int, operation: str, s
     return KERNEL.format(tm=tile[0], tn=tile[1], tk=tile[2], stages=stages, element=ELEMENTS[kind], operation=operation, mk=step_k, readers=readers, read=read, epilogue=epilogue, **common)
 
 
-def forward(binding: Binding, bias: bool) -> str:
+def forward(binding: Binding, chain: epilogue.Chain) -> str:
     """The body of forward: everything as (batch, rows, columns), one compile per dtype, alignment and layout."""
     bound = dict(binding.operands)
     lines = [
         f"a, b = {bound.get('a', 'a')}, {bound.get('b', 'b')}",
         "m, k = a.shape[-2:]",
         "n = b.shape[-1]",
-        "d = torch.empty(*a.shape[:-1], n, dtype=a.dtype, device=a.device)",
+        f"d = torch.empty(*a.shape[:-1], n, dtype={epilogue.CASTS[chain.cast][1] if chain.cast else 'a.dtype'}, device=a.device)",
         "a3 = a if a.dim() == 3 else a.unsqueeze(0)",
         "b3 = b if b.dim() == 3 else b.unsqueeze(0)",
         "d3 = d if d.dim() == 3 else d.unsqueeze(0)",
         "# what the kernel is compiled for: access widths in bits, and whether k is the contiguous extent of a and of b",
         "constants = (access_bits(a3), access_bits(b3), a3.stride(2) == 1, b3.stride(1) == 1)",
-        "call(gemm, (a.dtype, *constants), (",
+        f"call(gemm, (a.dtype, {epilogue.keys(chain, bound)}*constants), (",
         "    from_dlpack(a3.detach(), assumed_align=constants[0] // 8).mark_layout_dynamic(leading_dim=2 if constants[2] else 1),",
         "    from_dlpack(b3.detach(), assumed_align=constants[1] // 8).mark_layout_dynamic(leading_dim=1 if constants[3] else 2),",
-        *([f"    from_dlpack({bound.get('bias', 'bias')}.detach()).mark_layout_dynamic(),"] if bias else []),
+        *(f"    {view}," for view in epilogue.views(chain, bound)),
         "    from_dlpack(d3).mark_layout_dynamic(leading_dim=2),",
         "    cutlass.Int32(m), cutlass.Int32(n), cutlass.Int32(k), cutlass.Int32(d3.shape[0]),",
         "), constants)",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workbench.dsl import conv, elementwise, gemm, rows
+from workbench.dsl import attention, channels, conv, elementwise, gather, gemm, hopper_grouped, pool, rows, rowwise, scan
 from workbench.dsl.operation import Operation
 
-MODULES = (elementwise, rows, gemm, conv)
+MODULES = (elementwise, rows, rowwise, channels, scan, pool, gather, gemm, hopper_grouped, conv, attention)
 OPERATIONS: dict[str, Operation] = {operation.name: operation for module in MODULES for operation in module.OPERATIONS}

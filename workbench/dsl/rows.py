@@ -5,11 +5,16 @@ With `.kept()` each thread loads its part of the row into registers once, howeve
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 
+from workbench.dsl import rowwise
+from workbench.dsl.expressions import check_expression
 from workbench.dsl.ir import Binding, Rejection, Stage, setting
-from workbench.dsl.operation import ARCH, KEPT, THREADS, THREADS_PER_ROW, VECTOR, Operation, Setting
+from workbench.dsl.named import expansion, is_new
+from workbench.dsl.operation import ARCH, KEPT, THREADS, THREADS_PER_ROW, UNROLL, VECTOR, Operation, Setting
 from workbench.dsl.pieces import Parts
+from workbench.dsl.reductions import REDUCTIONS
 
 INFINITY = "cutlass.Float32.inf"
 COMBINE = {"sum": "{a} + {b}", "mean": "{a} + {b}", "max": "cute.arch.fmax({a}, {b})", "min": "-cute.arch.fmax(-{a}, -{b})"}
@@ -200,6 +205,11 @@ def _softmax(row: _Row, passes: int) -> tuple[str, str, bool]:
 def emit(stage: Stage, binding: Binding) -> Parts:
     """Text of a row kernel; reduce over a middle axis has a kernel of its own."""
     named = dict(stage.operation.named)
+    if stage.operation.name in GENERAL and is_new(stage):
+        if stage.operation.name == "matvec":
+            bound = dict(binding.operands)
+            binding = dataclasses.replace(binding, operands=tuple((bound | {"vector": f"{bound.get('vector', 'vector')}.reshape(-1)"}).items()))
+        return rowwise.emit_expression(expansion(stage), named.get("axis", "last"), bool(named.get("keepdim", 0)), stage, binding)
     if stage.operation.name == "reduce" and named.get("axis") == "middle":
         return _middle(stage, binding)
     threads, vector = int(str(setting(stage, "threads_per_row", 1))), int(str(setting(stage, "vector", 1)))
@@ -237,8 +247,9 @@ def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: 
     bound = dict(binding.operands)
     x = bound.get("x", "x")
     along = [item for item in ("weight", "bias", "vector") if item in arguments.replace(",", "").split()]
-    names = ", ".join(("x", *along))  # assigned together: an argument of forward may have one of these names
-    values = ", ".join((f"{x}.contiguous()", *(f"{bound.get(item, item)}.detach().reshape(-1)" for item in along)))
+    flat = (*along, *(["target"] if name == "crossentropy" else []))
+    names = ", ".join(("x", *flat))  # assigned together: an argument of forward may have one of these names
+    values = ", ".join((f"{x}.contiguous()", *(f"{bound.get(item, item)}.detach().reshape(-1)" for item in flat)))
     lines = [f"{names} = {values}", "columns = x.shape[-1]", "x2 = x.view(-1, columns)", "rows = x2.shape[0]"]
     lines += ["y = torch.empty_like(x)", "y2 = y.view(-1, columns)"] if whole else []
     if name in ("reduce", "matvec"):
@@ -252,11 +263,11 @@ def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: 
         align = ", assumed_align=16 if width > 1 else None"
     if kept:
         lines += ["turns = -(-columns // (width * THREADS_PER_ROW))  # vectors of the row that each thread keeps"]
-    flat = vector > 1  # vector accesses count in vectors over the flattened rows, so that their alignment is known
+    wide = vector > 1  # vector accesses count in vectors over the flattened rows, so that their alignment is known
     tensors: dict[str, str] = {
-        "x": f"from_dlpack(x2{'.view(-1)' if flat else ''}{align}).mark_layout_dynamic({'' if flat else 'leading_dim=1'})",
-        "y": f"from_dlpack(y2{'.view(-1)' if flat and whole else ''}{align if whole else ''}).mark_layout_dynamic({'leading_dim=1' if whole and not flat else ''})",
-        "target": f"from_dlpack({bound.get('target', 'target')}.detach()).mark_layout_dynamic()",
+        "x": f"from_dlpack(x2{'.view(-1)' if wide else ''}{align}).mark_layout_dynamic({'' if wide else 'leading_dim=1'})",
+        "y": f"from_dlpack(y2{'.view(-1)' if wide and whole else ''}{align if whole else ''}).mark_layout_dynamic({'leading_dim=1' if whole and not wide else ''})",
+        "target": "from_dlpack(target).mark_layout_dynamic()",
         **{item: f"from_dlpack({item}{align}).mark_layout_dynamic()" for item in along},
     }
     passed = [tensors[item.strip()] for item in arguments.split(",")]
@@ -370,28 +381,44 @@ def _middle(stage: Stage, binding: Binding) -> Parts:
     return Parts(kernels=text, forward=textwrap.dedent(forward).strip())
 
 
-REDUCE_OPS = ("sum", "mean", "max", "min")
+GENERAL = ("softmax", "log_softmax", "layernorm", "rmsnorm", "reduce", "matvec")  # what rowwise writes too, as an expression
 PASSES = Setting(name="passes", values=(2, 3), reason="softmax reads its row two times (online) or three times")
-SPLIT = Setting(name="split", values=(2, 4, 8, 16, 32), closed=False)
 ROW = (ARCH, THREADS_PER_ROW, VECTOR)
+MORE = (UNROLL, rowwise.CLUSTER, rowwise.PARTS, rowwise.SPLIT)
+
+
+def _affine(stage: Stage, *names: str) -> tuple[str, ...]:
+    return names if dict(stage.operation.named).get("affine", 1) else ()
+
+
+def _unfit(stage: Stage) -> list[Rejection]:
+    """Settings of the kernels over the last axis that the general ones do not have."""
+    return [Rejection(field=item.name, value=str(setting(stage, item.name)), reason="only without axis, unroll, cluster and parts", legal="nothing") for item in stage.settings if item.name == "passes"]
 
 
 def check(stage: Stage) -> list[Rejection]:
     """Rejections of combinations, and of unknown reductions."""
-    found = []
+    found: list[Rejection] = []
+    operator = dict(stage.operation.named).get("op", "sum")
+    if stage.operation.name == "reduce" and operator not in REDUCTIONS:
+        return [Rejection(field="op", value=str(operator), reason="no such reduction", legal=", ".join(REDUCTIONS))]
+    if not stage.operation.positional:
+        return [Rejection(field=stage.operation.name, value="", reason="needs an operand", legal=f"{stage.operation.name}(x)")]
+    if stage.operation.name in GENERAL and is_new(stage):
+        axis = dict(stage.operation.named).get("axis", "last")
+        return _unfit(stage) or check_expression(stage.operation.positional[0], REDUCTIONS) or rowwise.check_axis(axis) or rowwise.check_settings(stage, expansion(stage), axis)
     if setting(stage, "kept") is not None and setting(stage, "vector", 1) == 1:
         found.append(Rejection(field="kept", value="", reason="a row is kept in registers as vectors; set vector too", legal="with vector 2, 4 or 8"))
-    operator = dict(stage.operation.named).get("op", "sum")
-    if stage.operation.name == "reduce" and operator not in REDUCE_OPS:
-        found.append(Rejection(field="op", value=str(operator), reason="no such reduction", legal=", ".join(REDUCE_OPS)))
     return found
 
 
+AXES = "axis=last|last(n)|first|middle|all|i|over(i, j)|but(i)"
 OPERATIONS = (
-    Operation(name="softmax", about="softmax(x) over the last axis", settings=(*ROW, PASSES, KEPT), emit=emit, check=check, roles=("x",)),
-    Operation(name="layernorm", about="layernorm(x, eps=1e-05) over the last axis; operands weight, bias (columns)", settings=(*ROW, KEPT), emit=emit, check=check, roles=("x",), implied=lambda stage: ("weight", "bias")),
-    Operation(name="rmsnorm", about="rmsnorm(x, eps=1e-05) over the last axis; operand weight (columns)", settings=(*ROW, KEPT), emit=emit, check=check, roles=("x",), implied=lambda stage: ("weight",)),
-    Operation(name="reduce", about="reduce(x, op=sum|mean|max|min, axis=last|middle, keepdim=0|1); middle: x is (batch, rows, columns)", settings=(*ROW, THREADS, SPLIT), emit=emit, check=check, roles=("x",)),
+    Operation(name="softmax", about=f"softmax(x, {AXES})", settings=(*ROW, PASSES, KEPT, *MORE, THREADS), emit=emit, check=check, roles=("x",)),
+    Operation(name="log_softmax", about="log_softmax(x, axis as softmax)", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, roles=("x",)),
+    Operation(name="layernorm", about="layernorm(x, eps=1e-05, axis=last|last(n), affine=0|1); operands weight, bias of the axis' shape", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, roles=("x",), implied=lambda stage: _affine(stage, "weight", "bias")),
+    Operation(name="rmsnorm", about="rmsnorm(x, eps=1e-05, axis, affine=0|1); operand weight", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, roles=("x",), implied=lambda stage: _affine(stage, "weight")),
+    Operation(name="reduce", about=f"reduce(x or an expression, op={'|'.join(REDUCTIONS)}, axis as softmax, keepdim=0|1)", settings=(*ROW, THREADS, KEPT, *MORE), emit=emit, check=check, roles=("x",)),
     Operation(name="crossentropy", about="crossentropy(x, target): mean loss of logits x (rows, classes) and class numbers", settings=(*ROW, KEPT), emit=emit, check=check, roles=("x", "target")),
-    Operation(name="matvec", about="matvec(x, vector): x (rows, columns) times vector (columns)", settings=ROW, emit=emit, check=check, roles=("x", "vector")),
+    Operation(name="matvec", about="matvec(x, vector): x (rows, columns) times vector (columns)", settings=(*ROW, *MORE[:-1]), emit=emit, check=check, roles=("x", "vector")),
 )

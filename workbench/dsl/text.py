@@ -71,6 +71,11 @@ def format_program(program: Program) -> str:
     return " |> ".join(_format_stage(stage) for stage in program.stages)
 
 
+def format_call(call: Call) -> str:
+    """The canonical text of a call."""
+    return _format(call)
+
+
 def _format_stage(stage: Stage) -> str:
     named = [f"{stage.result} ="] if stage.result is not None else []
     return " ".join([*named, _format(stage.operation), *("." + _format(call) for call in stage.settings), *(">> " + _format(call) for call in stage.epilogues)])

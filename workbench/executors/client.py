@@ -105,12 +105,24 @@ class Server:
             with self.lock:
                 self.replies.pop(number, None)
 
+    def running(self, number: int) -> bool:
+        """Whether a job has not ended yet; its reply is still there for `wait`."""
+        with self.lock:
+            waiting = self.replies.get(number)
+        return self.alive and waiting is not None and waiting.empty()
+
     def cancel(self, number: int) -> None:
         """Kill a job that nobody waits for, and return when it is gone, so that its folder can be removed."""
         with self.lock:
-            waiting = self.replies.pop(number, None)
-        if waiting is not None:
-            self._kill(number, waiting)
+            waiting = self.replies.get(number)
+        if waiting is None:
+            return
+        try:
+            if waiting.empty():
+                self._kill(number, waiting)
+        finally:
+            with self.lock:
+                self.replies.pop(number, None)  # only now, or its end would not be heard
 
     def _kill(self, number: int, waiting: queue.Queue[dict[str, Any]]) -> None:
         with contextlib.suppress(WorkerLost, queue.Empty):

@@ -17,6 +17,7 @@ from workbench.errors import ProblemError
 from workbench.executors.client import Server, server
 from workbench.protocols import Progress
 from workbench.records import Check, Event, Failure, Job, KernelBuild, Launch, Outcome
+from workbench.toolchain.compiled import Shelf
 from workbench.wire import from_plain, to_plain
 
 CHECK_LIMIT_S = 120.0
@@ -95,6 +96,7 @@ def prepare(folder: Path, job: Job) -> Path:
         (folder / name).mkdir(mode=0o700)
     (folder / "given" / "job.json").write_text(json.dumps(to_plain(job)))
     (folder / "scratch" / "candidate.py").write_text(job.candidate.source)
+    Shelf(job.candidate.source, job.arch).give(folder / "given" / "compiled")
     names = [f"{case}-{trial}" for case in job.cases for trial in range(max(job.trials, 1))]
     (folder / "private" / "seeds.json").write_text(json.dumps({name: secrets.randbits(48) for name in names}))
     return folder
@@ -116,6 +118,7 @@ def candidate_outcome(job: Job, folder: Path, said: dict[str, Any], executor: st
     base = Outcome(executor=executor, arch=job.arch, device=job.device, output_text=said.get("output", "")[:100_000], versions=_versions())
     path = folder / "scratch" / "reply.json"
     failure = ended(job, said)
+    Shelf(job.candidate.source, job.arch).take(folder / "scratch" / "compiled")
     if failure is not None or not path.is_file() or path.is_symlink() or path.stat().st_size > 256 << 20:
         failure = failure or Failure(stage="run", kind="early_exit", message=f"the candidate's process ended early with exit code {said.get('code')}", hint="a candidate must not leave the process")
         return _replace(base, failure=failure)

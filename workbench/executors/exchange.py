@@ -84,15 +84,25 @@ def read_outputs(root: Path, relative: str, specs: Sequence[TensorSpec]) -> list
 
     Raises `ValueError` or `OSError` when a file is missing, has another size, or is reached through a link.
     """
+    place = open_below(root, relative)
+    try:
+        return [_read_output(place, f"{n}.bin", spec) for n, spec in enumerate(specs)]
+    finally:
+        os.close(place)
+
+
+def open_below(root: Path, relative: str) -> int:
+    """A handle of the folder ROOT/RELATIVE, reached through no link; raises `OSError`."""
     place = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in Path(relative).parts:
             inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
             os.close(place)
             place = inner
-        return [_read_output(place, f"{n}.bin", spec) for n, spec in enumerate(specs)]
-    finally:
+    except OSError:
         os.close(place)
+        raise
+    return place
 
 
 def _read_output(place: int, name: str, spec: TensorSpec) -> torch.Tensor:

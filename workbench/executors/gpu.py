@@ -1,9 +1,7 @@
-"""Job -> Outcome on a CUDA device: the candidate in one confined process, reference, check and eager timing in another afterwards."""
+"""Job -> Outcome on a CUDA device: the candidate in one confined process, its parent version in another, reference, checks and torch eager in a trusted third (see conduct.py)."""
 
 from __future__ import annotations
 
-import json
-import os
 import platform
 import shutil
 import subprocess
@@ -14,16 +12,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import ProblemError
-from workbench.executors.client import server
-from workbench.executors.emulator import candidate_outcome, prepare, require, wrong_result
-from workbench.executors.handing import Handing, draw
+from workbench.errors import ProblemError, Stopped
+from workbench.executors import surroundings
+from workbench.executors.client import Server, server
+from workbench.executors.conduct import Conducted, Run
+from workbench.executors.crew import Bench, Member, family
+from workbench.executors.emulator import candidate_outcome, prepare, wrong_result
+from workbench.executors.handing import Ended
+from workbench.executors.room import place_for
 from workbench.protocols import Progress
-from workbench.records import Check, Event, Failure, Job, Outcome, Timing
-from workbench.wire import from_plain
+from workbench.records import Event, Failure, Job, Outcome
+from workbench.wire import content_hash
 
-SHARED_MEMORY = Path("/dev/shm")  # outputs of full-size problems are gigabytes: handed over in memory where there is room
-CHECK_LIMIT_S = 300.0
+QUIET_S = 3.0  # NVML's utilisation looks back over less than this: what it shows so long after our last run was not ours
+_BENCH = Bench()
+_last_run = [float("-inf")]
 
 
 class GpuExecutor:
@@ -46,44 +49,76 @@ class GpuExecutor:
         return None
 
     def run(self, job: Job, /, *, progress: Progress | None = None) -> Outcome:
-        """Run, time and check the candidate at the job's cases."""
+        """Run, check and time the candidate at the job's cases, in turns with torch eager and the job's rival."""
         say = progress or (lambda event: None)
         start = time.perf_counter()
-        place = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
-        with tempfile.TemporaryDirectory(prefix="cutegen-job-", dir=place, ignore_cleanup_errors=True) as name:
-            folder = prepare(Path(name), job)
-            seeds, kept = draw(job)
-            (folder / "private" / "calls.json").write_text(json.dumps({"seeds": seeds, "kept": sorted(kept)}))
-            workers, handing = server(), Handing(folder, job, seeds, kept)
-            say(Event(kind="running", message="compiling, running and timing on the GPU", fraction=0.1))
-            handing.start()
-            try:
-                said = workers.wait(workers.start_job("candidate", str(folder), wall_s=job.wall_limit_s, memory_bytes=job.memory_limit_bytes, device="cuda"), self.stop)
-            finally:
-                handing.finish()
-            outcome = candidate_outcome(job, folder, said, self.name)
-            timing = self._timing(folder, outcome)
-            outcome = replace(outcome, timing=timing)
-            ran = time.perf_counter() - start
-            if outcome.failure is None:
-                say(Event(kind="running", message="checking against the reference and timing torch", fraction=0.7))
-                outcome = self._checked(job, folder, outcome)
-        return replace(outcome, phases=(*outcome.phases, ("candidate", ran), ("total", time.perf_counter() - start)))
-
-    def _timing(self, folder: Path, outcome: Outcome) -> Timing | None:
-        path = folder / "scratch" / "timing.json"
-        if outcome.failure is not None or not path.is_file() or path.is_symlink():
-            return None
-        return from_plain(json.loads(path.read_text()), Timing)
-
-    def _checked(self, job: Job, folder: Path, outcome: Outcome) -> Outcome:
-        workers = server()
-        said = workers.wait(workers.start_job("gpu_check", str(folder), wall_s=CHECK_LIMIT_S, memory_bytes=job.memory_limit_bytes, device="cuda"), self.stop)
+        place = place_for([spec for case in job.facts.cases if case.name in job.cases for spec in case.outputs])
+        self._take_turn()
         try:
-            reply: dict[str, Any] = require(folder, "gpu_check", said)
-        except ProblemError as error:
-            return replace(outcome, failure=Failure(stage="check", kind="no_output", message=str(error)))
-        checks = tuple(from_plain(item, Check) for item in reply["checks"])
-        reference = from_plain(reply["reference"], Timing) if reply.get("reference") else None
-        versions = (*outcome.versions, *((key, str(value)) for key, value in reply["versions"].items()))
-        return replace(outcome, checks=checks, reference_timing=reference, versions=versions, failure=wrong_result(checks))
+            with tempfile.TemporaryDirectory(prefix="cutegen-job-", dir=place, ignore_cleanup_errors=True) as name, tempfile.TemporaryDirectory(prefix="cutegen-rival-", ignore_cleanup_errors=True) as other:
+                say(Event(kind="running", message="compiling, checking and timing on the GPU", fraction=0.1))
+                outcome = self._crewed(job, Path(name), Path(other))
+        finally:
+            _last_run[0] = time.monotonic()
+            _BENCH.lock.release()
+        return replace(outcome, phases=(*outcome.phases, ("total", time.perf_counter() - start)))
+
+    def _take_turn(self) -> None:
+        while not _BENCH.lock.acquire(timeout=0.2):
+            if self.stop is not None and self.stop.is_set():
+                raise Stopped("stopped; everything finished is kept")
+
+    def _crewed(self, job: Job, folder: Path, other: Path) -> Outcome:
+        """The run with its processes; none of the candidates is left when this returns."""
+        workers = server()
+        plain = replace(job, rival=None)
+        prepare(folder, plain)
+        limits: dict[str, Any] = {"wall_s": job.wall_limit_s, "memory_bytes": job.memory_limit_bytes, "stop": self.stop}
+        candidate = Member(workers, "candidate", folder, **limits)
+        rival = None
+        try:
+            if job.rival is not None and job.timed_calls:
+                rival = Member(workers, "candidate", prepare(other, replace(plain, candidate=job.rival)), **limits)
+            return self._conducted(job, workers, candidate, rival)
+        except BaseException:
+            candidate.leave()
+            _BENCH.clear()
+            raise
+        finally:
+            if rival is not None:
+                rival.leave()
+
+    def _conducted(self, job: Job, workers: Server, candidate: Member, rival: Member | None) -> Outcome:
+        start = time.perf_counter()
+        look = surroundings.observer(family(workers), lambda: 2 + (rival is not None))
+        referee = _BENCH.seat(workers, content_hash(job.problem), self.stop)
+        busy_before = time.monotonic() - _last_run[0] > QUIET_S
+        run = Run(job, candidate.folder, candidate.line, referee.line, rival.line if rival else None, look=look, busy_before=busy_before)
+        run.result.notes += [surroundings.why_not()] if surroundings.why_not() else []
+        lost = ""
+        try:
+            run.all()
+            if rival is not None:
+                rival.line.post({"do": "end"})  # it leaves the device while the candidate does
+            candidate.line.tell({"do": "end"})
+            referee.line.tell({"do": "close"})
+        except Ended as ended:
+            lost = str(ended)
+        if not workers.running(referee.number):
+            raise ProblemError("the process that checks results ended in the middle of a job: is the device's memory full?")
+        if lost and workers.running(candidate.number):  # it answered with what cannot be read, or not at all
+            candidate.leave()
+            outcome = replace(candidate_outcome(job, candidate.folder, {"end": "exit"}, self.name), failure=Failure(stage="integrity", kind="bad_reply", message=f"the candidate's process: {lost}"))
+        else:
+            outcome = candidate_outcome(job, candidate.folder, workers.wait(candidate.number, self.stop), self.name)
+        return self._filled(outcome, run.result, run.about, time.perf_counter() - start)
+
+    def _filled(self, outcome: Outcome, made: Conducted, info: dict[str, Any], ran: float) -> Outcome:
+        """The outcome with what the run found out."""
+        failure = outcome.failure or made.failure or wrong_result(tuple(made.checks))
+        timings = made.timings if failure is None else {}
+        versions = (*outcome.versions, ("cuda", str(info.get("cuda"))), ("gpu", str(info.get("gpu"))))
+        return replace(
+            outcome, failure=failure, checks=tuple(made.checks), versions=versions, phases=(*outcome.phases, *made.phases.items(), ("candidate", ran)),
+            timing=timings.get("candidate"), reference_timing=timings.get("eager"), rival_timing=timings.get("parent"), ratios=made.ratios if failure is None else (),
+        )  # fmt: skip

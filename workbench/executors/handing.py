@@ -1,104 +1,134 @@
-"""Seeds handed to a GPU candidate one call at a time, so that no input and no choice of what is checked can be known ahead.
+"""Orders handed to a GPU process one at a time, so that no input and no choice of what is checked can be known ahead.
 
-On a GPU the inputs (gigabytes) are drawn on the device in the candidate's process from a seed, and again in the checking process. The
-parent writes the seed of the next call only when the candidate's process asks for it, and says whether that call's output is to be handed
-over only when the call is done. Files, because nothing else crosses the confinement: `scratch/ask-*` and `scratch/done-*` from the
-candidate, `given/seed-*` and `given/keep-*` from the parent, each renamed into place.
+On a GPU the inputs (gigabytes) are drawn on the device in the candidate's process from a seed, and again in the checking process. The parent writes the seed of a call only when that call is due, and
+says whether its output is to be handed over only when the call is done. An order is also the token of alternating rounds: whoever has none waits. Files, because nothing else crosses the confinement:
+`given/order-N.json` from the parent, `scratch/reply-N.json` from the process, each renamed into place.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
-import threading
+import stat
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, Protocol
 
-from workbench.records import Job
-
-POLL_S = 0.0005
-ANSWER_LIMIT_S = 60.0
-WARM_UP = 3
-KEPT_TIMED = 2  # how many timed calls' outputs are checked, chosen anew for each run
-TIMED = "timed"
+POLLS = ((0.02, 5e-5), (1.0, 5e-4), (30.0, 5e-3), (float("inf"), 0.03))  # (seconds of waiting up to which, seconds between looks)
+ANSWER_LIMIT_S = 600.0
+REPLY_BYTES = 1 << 20
+SEED_BITS = 48
 
 
-def trial_places(job: Job) -> list[str]:
-    """The calls that are checked and not timed, in order."""
-    return [f"{name}-{trial}" for name in job.cases for trial in range(job.trials)]
+class Ended(Exception):
+    """The process on the line ended, or answered nothing that can be read; the message says which."""
 
 
-def timed_places(job: Job, name: str) -> list[str]:
-    """The warm-up and timed calls of a case, in order."""
-    return [f"{name}-{TIMED}-{number}" for number in range(WARM_UP + job.timed_calls)] if job.timed_calls else []
+class Line(Protocol):
+    """What a run is conducted over: one reply for each order."""
+
+    def post(self, order: dict[str, Any]) -> None:
+        """Hand out an order without waiting."""
+
+    def collect(self) -> dict[str, Any]:
+        """Wait until every order is replied to; the last reply. Raises `Ended`."""
+
+    def tell(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Both."""
 
 
-def draw(job: Job) -> tuple[dict[str, int], set[str]]:
-    """A secret seed for every call, and which calls' outputs are to be handed over: all trials and some of the timed calls."""
-    kept = set(trial_places(job))
-    places = list(trial_places(job))
-    for name in job.cases:
-        timed = timed_places(job, name)
-        places += timed
-        kept |= set(secrets.SystemRandom().sample(timed[WARM_UP:], min(KEPT_TIMED, job.timed_calls)))
-    return {place: secrets.randbits(48) for place in places}, kept
+class FileLine:
+    """The parent's side of a process that works in `folder`. `alive` is asked now and then while a reply is awaited: it raises what ends the wait, or returns False when the process is gone."""
 
+    def __init__(self, folder: Path, alive: Callable[[], bool]) -> None:
+        self.folder, self.alive = folder, alive
+        self.told = self.heard = 0
+        self.last: dict[str, Any] = {}
 
-class Handing(threading.Thread):
-    """The parent's side: answers the candidate's process until `finish` is called."""
+    def post(self, order: dict[str, Any]) -> None:
+        """Hand out the next order."""
+        self.told += 1
+        put(self.folder / "given" / f"order-{self.told}.json", json.dumps(order))
 
-    def __init__(self, folder: Path, job: Job, seeds: dict[str, int], kept: set[str]) -> None:
-        super().__init__(name="cutegen-seeds", daemon=True)
-        self.folder, self.seeds, self.kept = folder, seeds, kept
-        self.order = [place for name in job.cases for place in (*[p for p in trial_places(job) if p.rpartition("-")[0] == name], *timed_places(job, name))]
-        self.ended = threading.Event()
+    def collect(self) -> dict[str, Any]:
+        """The reply to the last order, once all are there."""
+        while self.heard < self.told:
+            number = self.heard + 1
+            path = self.folder / "scratch" / f"reply-{number}.json"
+            self.last = self._hear(path)
+            self.heard = number
+            for used in (path, self.folder / "given" / f"order-{number}.json"):
+                used.unlink(missing_ok=True)
+        return self.last
 
-    def run(self) -> None:
-        """Hand out seeds in the order of the calls; a candidate that asks out of turn waits in vain."""
-        for place in self.order:
-            if not self._seen("ask", place):
-                return
-            _put(self.folder / "given" / f"seed-{place}", str(self.seeds[place]))
-            if not self._seen("done", place):
-                return
-            _put(self.folder / "given" / f"keep-{place}", "1" if place in self.kept else "0")
+    def tell(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Hand out the next order and wait for its reply."""
+        self.post(order)
+        return self.collect()
 
-    def _seen(self, kind: str, place: str) -> bool:
-        path = self.folder / "scratch" / f"{kind}-{place}"
-        while not self.ended.is_set():
+    def _hear(self, path: Path) -> dict[str, Any]:
+        checked = time.monotonic()
+        for _ in waiting():
             if os.path.lexists(path):
-                return True
-            time.sleep(POLL_S)
-        return False
-
-    def finish(self) -> None:
-        """End the thread; the candidate's process has ended."""
-        self.ended.set()
-        self.join()
+                return _read(path)
+            if time.monotonic() - checked > 0.05:
+                checked = time.monotonic()
+                if not self.alive() and not os.path.lexists(path):
+                    raise Ended("the process ended before it answered")
+        raise Ended("no answer came")
 
 
-def ask(folder: Path, place: str) -> int:
-    """The candidate's side: the seed of a call."""
-    _put(folder / "scratch" / f"ask-{place}", "")
-    return int(_answer(folder / "given" / f"seed-{place}"))
+def orders(folder: Path, idle_limit_s: float = ANSWER_LIMIT_S) -> Iterator[tuple[dict[str, Any], Callable[[dict[str, Any]], None]]]:
+    """The process's side: each order with the function that replies to it; ends when none comes within the limit."""
+    number = 0
+    while True:
+        number += 1
+        path = folder / "given" / f"order-{number}.json"
+        for _ in waiting(idle_limit_s):
+            if path.exists():
+                break
+        else:
+            return
+        yield json.loads(path.read_text()), lambda said, n=number: put(folder / "scratch" / f"reply-{n}.json", json.dumps(said))  # type: ignore[misc]
 
 
-def done(folder: Path, place: str) -> bool:
-    """The candidate's side: the call is over; whether its output is wanted."""
-    _put(folder / "scratch" / f"done-{place}", "")
-    return _answer(folder / "given" / f"keep-{place}") == "1"
+def waiting(limit_s: float = ANSWER_LIMIT_S) -> Iterator[None]:
+    """Turns of a polling loop: dense at first, sparser later; ends at the limit."""
+    start = time.monotonic()
+    while (spent := time.monotonic() - start) < limit_s:
+        yield
+        time.sleep(next(pause for until, pause in POLLS if spent < until))
 
 
-def _put(path: Path, text: str) -> None:
+def seed() -> int:
+    """A secret seed."""
+    return secrets.randbits(SEED_BITS)
+
+
+def derived(first: int, call: int) -> int:
+    """The seed of one of several calls that an order asks for at once (a CUDA graph's)."""
+    return (first + call * 0x9E3779B97F4B) & ((1 << SEED_BITS) - 1)
+
+
+def put(path: Path, text: str) -> None:
+    """A file that is there as a whole or not at all."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(text)
     os.replace(temporary, path)
 
 
-def _answer(path: Path) -> str:
-    deadline = time.monotonic() + ANSWER_LIMIT_S
-    while not path.exists():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no answer to {path.name}")
-        time.sleep(POLL_S)
-    return path.read_text()
+def _read(path: Path) -> dict[str, Any]:
+    """A reply from a process that is not trusted: a plain file of bounded size that holds a JSON object."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise ValueError("not a plain file")
+            said = json.loads(file.read(REPLY_BYTES))
+    except (OSError, ValueError) as error:
+        raise Ended(f"its answer cannot be read: {error}") from error
+    if not isinstance(said, dict):
+        raise Ended("its answer is no JSON object")
+    return said

@@ -6,9 +6,12 @@ Linux only; called in a freshly forked, single-threaded child, after torch and C
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import resource
 import signal
+import socket
+import struct
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,6 +20,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 NEW_USER, NEW_NET, NEW_PID, NEW_IPC = 0x1000_0000, 0x4000_0000, 0x2000_0000, 0x0800_0000  # linux/sched.h
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 1, 38, 36  # linux/prctl.h
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # landlock system calls, the same number on every architecture
+CONFINED = ("candidate", "observe")  # the roles that run a candidate's code
+GET_FLAGS, SET_FLAGS, IFF_UP = 0x8913, 0x8914, 1  # linux/sockios.h, linux/if.h
 SCOPE_SIGNAL = 1 << 1  # no signal to a process outside; needed where there is no process namespace (CUDA)
 READ_RIGHTS = 1 << 0 | 1 << 2 | 1 << 3  # execute, read file, read directory (linux/landlock.h)
 FILE_RIGHTS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # what a rule on a plain file may grant
@@ -33,15 +38,29 @@ def adopt_orphans() -> None:
     _LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def unshare(flags: int) -> bool:
-    """Leave the named namespaces; ids map to themselves. False where the kernel refuses."""
+def unshare(flags: int, *, user: bool = True) -> bool:
+    """Leave the named namespaces; ids map to themselves. False where the kernel refuses. Without `user` no user namespace is made, which takes the rights of an administrator and keeps them."""
     uid, gid = os.getuid(), os.getgid()
+    if not user:
+        return bool(_LIBC.unshare(flags) == 0)
     if _LIBC.unshare(flags | NEW_USER) != 0:
         return False
     try:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
         Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    except OSError:
+        return False
+    return True
+
+
+def raise_loopback() -> bool:
+    """Bring up `lo` of a fresh network namespace, so that processes in it can talk to each other, and to nobody else."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            name = struct.pack("16sH22x", b"lo", 0)
+            (flags,) = struct.unpack_from("H", fcntl.ioctl(any_socket, GET_FLAGS, name), 16)
+            fcntl.ioctl(any_socket, SET_FLAGS, struct.pack("16sH22x", b"lo", flags | IFF_UP))
     except OSError:
         return False
     return True
@@ -73,15 +92,15 @@ class _PathRule(ctypes.Structure):
     _fields_ = [("access", ctypes.c_uint64), ("parent", ctypes.c_int32)]
 
 
-def landlock(readable: Iterable[str], writable: Iterable[str]) -> bool:
-    """Allow reading below `readable` and everything below `writable`; refuse all else. False where unsupported."""
+def landlock(readable: Iterable[str], writable: Iterable[str], *, network: bool = False) -> bool:
+    """Allow reading below `readable` and everything below `writable`; refuse all else, TCP unless `network`. False where unsupported."""
     abi = landlock_abi()
     if not abi:
         return False
     everything = ALL_BY_ABI[min(abi, 5)]
-    network = 3 if abi >= 4 else 0
+    ports = 3 if abi >= 4 and not network else 0
     scoped = SCOPE_SIGNAL if abi >= 6 else 0
-    attributes = _Ruleset(everything, network, scoped)
+    attributes = _Ruleset(everything, ports, scoped)
     ruleset = _LIBC.syscall(CREATE_RULESET, ctypes.byref(attributes), 24 if abi >= 6 else 16 if abi >= 4 else 8, 0)
     if ruleset < 0:
         return False

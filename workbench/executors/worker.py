@@ -27,6 +27,7 @@ from workbench.executors.exchange import read_outputs, read_values, write_values
 from workbench.problems import inspection, loading
 from workbench.records import Case, Check, Failure, Job, Problem
 from workbench.toolchain import describe_module, explain_error
+from workbench.toolchain.compiled import keeping
 from workbench.wire import from_plain, to_plain
 
 READY_LIMIT_S = 120.0
@@ -45,8 +46,8 @@ class Rejected(Exception):
 def main(request: dict[str, Any], namespaces: bool) -> None:
     """Dispatch on the role; the reply is a JSON file."""
     folder, role = Path(request["folder"]), request["role"]
-    roles = {"inspect": inspect_problem, "reference": make_reference, "candidate": run_candidate, "check": check_outputs, "gpu_check": check_on_gpu}
-    if role == "candidate":
+    roles = {"inspect": inspect_problem, "reference": make_reference, "candidate": run_candidate, "check": check_outputs, "referee": serve_referee, "observe": observe_candidate}
+    if role in sandbox.CONFINED:
         reply = roles[role](folder, request, namespaces)
         target = folder / "scratch" / "reply.json"
     else:
@@ -108,8 +109,24 @@ def run_candidate(folder: Path, request: dict[str, Any], namespaces: bool) -> di
     return {**attempt(job, folder, gpu=request.get("device") == "cuda"), "protections": layers}
 
 
+def observe_candidate(folder: Path, request: dict[str, Any], namespaces: bool) -> dict[str, Any]:
+    """Confine this process, then let a profiler watch the candidate (observe.py)."""
+    from workbench.executors import observe
+
+    job, kept = _job(folder), observe.kept_environment()
+    layers = _confine(folder, request, namespaces)
+    return {**observe.run(job, folder, request, kept, namespaces), "protections": layers}
+
+
 def attempt(job: Job, folder: Path, *, gpu: bool = False) -> dict[str, Any]:
     """Import and run the candidate in this process, on the emulator or the GPU; what failed is in the reply."""
+    with keeping(folder / "given" / "compiled", folder / "scratch" / "compiled", str(folder)) as counts:
+        reply = _attempt(job, folder, gpu)
+    reply["phases"]["compiling"] = counts["seconds"]  # 0 when all was compiled in an earlier run of the same source
+    return reply
+
+
+def _attempt(job: Job, folder: Path, gpu: bool) -> dict[str, Any]:
     reply: dict[str, Any] = {"failure": None, "launches": [], "builds": [], "unmapped": [], "phases": {}, "trials": []}
     source_file = str(folder / "scratch" / "candidate.py")
     stage = "import"
@@ -121,7 +138,7 @@ def attempt(job: Job, folder: Path, *, gpu: bool = False) -> dict[str, Any]:
         reply["phases"]["import"] = time.perf_counter() - start
         stage = "run"
         if gpu:
-            cuda.run_candidate(job, folder, module, source_file, reply, _validate, _digest, lambda: Rejected(MODIFIED))
+            cuda.run_candidate(job, folder, module, reply, _validate, _digest, lambda: Rejected(MODIFIED))
         for name, trial in [] if gpu else _trials(job):
             _run_trial(job, folder, module, name, trial, source_file, reply)
     except EmulationFault as fault:
@@ -139,11 +156,12 @@ def _confine(folder: Path, request: dict[str, Any], namespaces: bool) -> list[st
     scratch, gpu = folder / "scratch", request.get("device") == "cuda"
     os.chdir(scratch)
     os.environ.clear()
-    os.environ.update({"PATH": "/usr/bin:/bin", "HOME": str(scratch), "TMPDIR": str(scratch), "LANG": "C.UTF-8", "CUTE_DSL_CACHE_DIR": str(scratch / "cache")})
+    os.environ.update({"PATH": "/usr/bin:/bin:/usr/local/cuda/bin", "HOME": str(scratch), "USER": "candidate", "LOGNAME": "candidate", "TMPDIR": str(scratch), "LANG": "C.UTF-8", "CUTE_DSL_CACHE_DIR": str(scratch / "cache")})
     tempfile.tempdir = str(scratch)
     sandbox.limits(cpu_s=int(request["wall_s"]) + 5, file_bytes=(32 if gpu else 8) << 30)
     devices = ("/dev/shm", "/proc", *map(str, Path("/dev").glob("nvidia*"))) if gpu else ()
-    locked = sandbox.landlock((*sandbox.library_paths(), str(folder / "given")), (str(scratch), "/dev/null", *devices))
+    loopback = bool(request.get("loopback"))  # a tool beside the candidate talks to it over TCP
+    locked = sandbox.landlock((*sandbox.library_paths(), str(folder / "given"), *request.get("readable", ())), (str(scratch), "/dev/null", *devices), network=loopback)
     layers = ["clean environment", "resource limits", "watchdog"]
     return layers + (["namespaces (network, processes)"] if namespaces else []) + (["Landlock"] if locked else [])
 
@@ -262,11 +280,11 @@ def check_outputs(folder: Path, request: dict[str, Any], _: bool) -> dict[str, A
     return {"checks": checks}
 
 
-def check_on_gpu(folder: Path, request: dict[str, Any], _: bool) -> dict[str, Any]:
-    """The check of a GPU job: the reference is recomputed on the device from the same seeds."""
-    from workbench.executors import cuda
+def serve_referee(folder: Path, request: dict[str, Any], _: bool) -> dict[str, Any]:
+    """The trusted side of GPU jobs: carries out orders until it is ended."""
+    from workbench.executors import referee
 
-    return cuda.check(_job(folder), folder)
+    return referee.serve(folder)
 
 
 def _reduction_length(case: Case) -> int:

@@ -7,14 +7,17 @@ modelled from the same terms as `analysis.model`, so they are leads, not promise
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
 from workbench.dsl import Binding, Call, Program, Stage, compile_program, format_program
-from workbench.errors import ProgramError
+from workbench.errors import ProgramError, UserError
 from workbench.proposers.ladders import Context, Rung, ladder, put
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.records import Ask, Candidate, Event, LineCounts, Proposal
+
+RANKS = ("ladder", "roi")
 
 
 def _total(ask: Ask) -> LineCounts | None:
@@ -47,6 +50,7 @@ def _modelled_gain(ask: Ask, found: Computation, rung: Rung, rungs: tuple[Rung, 
 
 
 def _program(found: Computation, rung: Rung, arch: str) -> str:
+    found = found.unfused if rung.unfused and found.unfused is not None else found
     layout = (Call(name="layout", named=found.layout),) if found.layout else ()
     arch_call = put("arch", arch if arch in ("sm_80", "sm_90a") else "sm_80")
     main = Stage(operation=found.operation, settings=(arch_call, *layout, *rung.settings), epilogues=found.epilogues, result=found.result)
@@ -81,18 +85,41 @@ def _asked(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
     return (Rung(settings=(*settings, *kept), title=f"as asked: {words.strip()}", reason="the person asked for it"),)
 
 
+def roi(gain: float, gap: float, risks: tuple[float, float] = (1.0, 1.0)) -> float:
+    """What a change is worth: gain ** (1 + max(0, log10(gap / 5))) / (risks' product); muCUTLASS, triage. A large gap to the bound favours bold changes."""
+    return float(gain ** (1 + max(0.0, math.log10(gap / 5)))) / (risks[0] * risks[1])
+
+
+def _gap(ask: Ask) -> float:
+    """The baseline's time over the bound; 1 where either is not known."""
+    verdict = ask.baseline.trials[-1].verdict if ask.baseline is not None and ask.baseline.trials else None
+    return 1 / verdict.fraction_of_bound if verdict is not None and verdict.fraction_of_bound else 1.0
+
+
+def _gain(ask: Ask, found: Computation, rung: Rung, rungs: tuple[Rung, ...], total: LineCounts | None) -> float | None:
+    return _evidence(rung, total)[1] if rung.seconds is None else _modelled_gain(ask, found, rung, rungs)
+
+
 class Planner:
-    """Proposes one change a step from a ladder; deterministic, needs no model and no GPU."""
+    """Proposes one change a step from a ladder; deterministic, needs no model and no GPU.
+
+    rank: "ladder" takes the rungs as they stand, simplest first; "roi" the one whose predicted gain, gap and risks make it worth most.
+    """
 
     name = "planner"
+
+    def __init__(self, rank: str = "ladder") -> None:
+        self.rank = rank
 
     def why_not(self) -> str | None:
         """Always available."""
         return None
 
-    def configure(self, **options: object) -> Planner:
-        """The planner has no options."""
-        return self
+    def configure(self, *, rank: str = "ladder", **options: object) -> Planner:
+        """rank: ladder or roi."""
+        if rank not in RANKS:
+            raise UserError(f"rank is {rank!r}; it must be {' or '.join(RANKS)}")
+        return Planner(rank)
 
     def propose(self, ask: Ask, /) -> Iterator[Event | Proposal]:
         """The next rung that was not tried from this baseline; a note when there is none, or the graph is not recognised."""
@@ -107,7 +134,7 @@ class Planner:
             yield Event(kind="note", message="the planner follows settings (threads, tile, vector), not words; it goes on with its own next step")
         tried = {version.proposal.candidate.program for version in ask.history}
         banned = _banned(ask.constraints)
-        for rung in (*asked, *rungs):
+        for rung in (*asked, *self._ranked(ask, found, rungs)):
             program = _program(found, rung, ask.arch)
             if program in tried or any(call.name in banned for call in rung.settings):
                 continue
@@ -118,6 +145,13 @@ class Planner:
                 continue
             return
         yield Event(kind="note", message=f"the planner has tried all its {len(rungs)} ideas for {found.kind}; refine by hand below %%cutegen edit")
+
+    def _ranked(self, ask: Ask, found: Computation, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
+        """The rungs in the order in which they are tried; equal ones as they stand."""
+        if self.rank != "roi" or ask.baseline is None:
+            return rungs
+        total, gap = _total(ask), _gap(ask)
+        return tuple(sorted(rungs, key=lambda rung: -roi(_gain(ask, found, rung, rungs, total) or 1.0, gap, rung.risks)))
 
     @staticmethod
     def _proposal(ask: Ask, found: Computation, rung: Rung, program: str, rungs: tuple[Rung, ...]) -> Proposal:

@@ -88,7 +88,7 @@ class Base:
         base = Path(root) if root is not None else default_root()
         folder = _new_folder(base, name or re.sub(r"\W+", "-", found.name))
         store = Store(folder / DATABASE)
-        store.set_meta({"arch": arch or ("sm_90a" if chosen.name == "gpu" else "sm_80"), "device": device or "H200", "executor": chosen.name})
+        store.set_meta({"arch": arch or ("sm_90a" if chosen.name in ("gpu", "replay") else "sm_80"), "device": device or "H200", "executor": chosen.name})
         store.add_problem(found, facts)
         return cls._over(store, folder)
 
@@ -157,8 +157,8 @@ class Base:
 
     @property
     def best(self) -> Version | None:
-        """The fastest correct version that was accepted."""
-        timed = [v for v in self._versions if v.decision and v.decision.kind == "accept" and v.trials and v.trials[-1].verdict.correct and v.trials[-1].verdict.time_s]
+        """The fastest correct version that was accepted and whose time can be true."""
+        timed = [v for v in self._versions if v.decision and v.decision.kind == "accept" and v.trials and v.trials[-1].verdict.correct and v.trials[-1].verdict.time_s and not v.trials[-1].verdict.refused]
         timed = [v for v in timed if v.trials[-1].verdict.time_provenance == "measured"] or timed  # never a modelled time against a measured one
         return min(timed, key=lambda v: v.trials[-1].verdict.time_s or 0.0, default=self.baseline)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 from workbench import evaluate
 from workbench.analysis import hunks as hunk_maths
 from workbench.errors import StaleDecision, UserError
+from workbench.policies.budget import BudgetSettings
 from workbench.records import Candidate, Decision, Event, Proposal, Version
-from workbench.session import chain, recording
+from workbench.session import budget, chain, recording
 from workbench.session.base import Reference, owned
 from workbench.session.working import Working
 
@@ -106,6 +108,9 @@ class Session(Working):
         verdict = chosen.trials[-1].verdict
         if not verdict.correct and not force:
             raise UserError(f"v{chosen.number} is not correct ({verdict.failure.message if verdict.failure else 'failed'}); reject it, edit it, or accept with force")
+        if verdict.refused and not (force and by == "person"):
+            what = "look at what it leaves out, and reject it; accept it with force only if you know why" if by == "person" else f"{by} may not accept it"
+            raise UserError(f"v{chosen.number} is refused as suspect: {verdict.refused}; {what}")
         return self._decide(chosen, "accept", None, reason=reason, by=by, hunks=tuple(picked) if picked is not None else None)
 
     def _merge(self, chosen: Version, picked: list[int]) -> Version:
@@ -146,6 +151,18 @@ class Session(Working):
             made.append(version)
             self._judge(version)
         return tuple(self.version(version.number) for version in made)
+
+    @owned
+    def run_until(self, until: str | int = "sol", by: str = "planner", *, epsilon: float | None = None, patience: int | None = None, **options: Any) -> tuple[Version, ...]:
+        """Refinements until the policy `budget` says stop ("sol"), or that many of them; an event says why it stopped."""
+        given = {name: value for name, value in (("epsilon", epsilon), ("patience", patience)) if value is not None}
+        if str(until) != "sol" and not str(until).isdigit():
+            raise UserError(f"until is {until!r}; it must be sol (near the speed of light, or no gain any more) or a number of steps")
+        if str(until) == "sol":
+            return budget.run(self, dataclasses.replace(BudgetSettings(), **given), by, **options)  # type: ignore[arg-type]
+        if given:
+            raise UserError("epsilon and patience belong to --until sol")
+        return self.run(int(until), by, **options)
 
     def _judge(self, version: Version) -> None:
         verdict = version.trials[-1].verdict

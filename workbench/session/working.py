@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
-from workbench import evaluate, executors, plugins
+from workbench import evaluate, plugins
 from workbench.errors import Stopped, Unavailable, UserError
-from workbench.records import Ask, Candidate, Event, Exchange, Job, Profile, Proposal, Trial, Version
+from workbench.profilers import counters
+from workbench.profilers.recorded import merged
+from workbench.records import Ask, Candidate, Event, Exchange, Job, Outcome, Profile, Proposal, Trial, Version
 from workbench.session import model
 from workbench.session.base import Base, Reference, owned
 from workbench.wire import content_hash
@@ -137,12 +140,23 @@ class Working(Base):
         proposal = Proposal(candidate=Candidate(source=source), title=title or "edited by hand", reason=reason, by="human", parent=base.number if base else None)
         return self._append(proposal, test=test)
 
-    def job(self, version: Version, *, want_sass: bool = False) -> Job:
-        """The job that tests a version on this session's executor."""
-        gpu = self.executor_name == "gpu"
+    @property
+    def cold_l2(self) -> bool:
+        """Whether timed calls on a GPU find nothing of theirs in L2."""
+        return bool(self._store.meta().get("cold_l2", True))
+
+    @cold_l2.setter
+    def cold_l2(self, cold: bool) -> None:
+        self._store.set_meta({"cold_l2": cold})
+
+    def job(self, version: Version, *, want_sass: bool = False, rival: Version | None = None) -> Job:
+        """The job that tests a version on this session's executor; `rival`, correct before, is timed in turns with it."""
+        gpu = self.executor_name in ("gpu", "replay")  # what was recorded on a GPU is of full size too
+        timed = self.executor_name == "gpu" and rival is not None and rival.trials and rival.trials[-1].verdict.correct and rival.trials[-1].outcome.executor == "gpu"
         return Job(
             problem=self.problem, facts=self.facts, candidate=version.proposal.candidate, arch=self.arch, device=self.device, want_sass=want_sass,
-            cases=("full",) if gpu else ("shrunk", "odd"), trials=2, timed_calls=20 if gpu else 0, wall_limit_s=300.0 if gpu else 60.0, memory_limit_bytes=(64 << 30) if gpu else (4 << 30),
+            cases=("full",) if gpu else ("shrunk", "odd"), trials=2, timed_calls=40 if gpu else 0, wall_limit_s=300.0 if gpu else 60.0, memory_limit_bytes=(64 << 30) if gpu else (4 << 30),
+            cold_l2=self.cold_l2 if gpu else True, rival=rival.proposal.candidate if timed and rival is not None else None,
         )  # fmt: skip
 
     @owned
@@ -150,7 +164,7 @@ class Working(Base):
         """Compile, run and check a version; the trial is kept."""
         chosen = self.version(version)
         parent = self._compared(chosen)
-        job = self.job(chosen, want_sass=want_sass)
+        job = self.job(chosen, want_sass=want_sass, rival=parent)
         trial = evaluate.evaluate(job, self._executor, parent=parent.trials[-1] if parent and parent.trials else None, progress=self._progress)
         self._store.add_trial(chosen.number, content_hash(job), trial)
         self._reload()
@@ -167,17 +181,24 @@ class Working(Base):
         return parent
 
     @owned
-    def profile(self, version: Reference = "latest") -> Profile:
-        """Counters per line, occupancy and instruction mix of a version; runs it once more with its SASS."""
+    def profile(self, version: Reference = "latest", by: str = "counters", *, sections: Sequence[str] = ()) -> Profile:
+        """A closer look at a version, by one profiler or several ("ncu+timeline+energy"); runs it once more. What cannot be seen is named in the notes."""
         chosen = self.version(version)
-        trial = chosen.trials[-1] if chosen.trials else None
-        if trial is None or not trial.outcome.launches or not any(build.sass for build in trial.outcome.builds):
-            executor = executors.choose("emulator")
-            executor.stop = self._stop
-            job = dataclasses.replace(self.job(chosen, want_sass=True), cases=("shrunk",), trials=1, timed_calls=0)
-            outcome = executor.run(job, progress=self._progress)
-        else:
-            outcome = trial.outcome
-        if outcome.failure is not None and not outcome.launches:
-            raise UserError(f"v{chosen.number} cannot be profiled: {outcome.failure.message}")
-        return plugins.load("profiler", "counters").profile(self.job(chosen), outcome)  # type: ignore[no-any-return]
+        names = by.split("+")
+        found = [self._profile(chosen, name, sections if name == "ncu" else ()) for name in names]
+        return merged(found) if len(found) > 1 else found[0]
+
+    def _profile(self, version: Version, by: str, sections: Sequence[str]) -> Profile:
+        self._say(Event(kind="running", message=f"profiling v{version.number} by {by}"), keep=False)
+        job = self.job(version, want_sass=True)
+        profiler = plugins.load("profiler", by)
+        profiler.stop = self._stop
+        if sections:
+            profiler = profiler.configure(sections=sections)
+        if by not in ("counters", "sass"):
+            return profiler.profile(job, Outcome(executor=self.executor_name, arch=self.arch, device=self.device))  # type: ignore[no-any-return]
+        try:
+            outcome = counters.followed(job, self._stop)
+        except UserError as error:
+            raise UserError(f"v{version.number}: {error}") from None
+        return profiler.profile(dataclasses.replace(job, cases=("shrunk",)), outcome)  # type: ignore[no-any-return]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -79,22 +80,25 @@ def describe_module(ptx: str, cubin: bytes, arch: str, *, want_sass: bool = Fals
 
 
 def nvdisasm() -> Path:
-    """The disassembler of the nvidia-cuda-nvdisasm package; raises `Unavailable` when it is not installed."""
+    """The disassembler of the nvidia-cuda-nvdisasm package, else the CUDA toolkit's on the path; raises `Unavailable` when there is none."""
     try:
         found = [path for path in files("nvidia-cuda-nvdisasm") or [] if path.name == "nvdisasm"]
     except PackageNotFoundError:
         found = []
-    if not found:
+    if found:
+        return Path(str(found[0].locate()))
+    toolkit = shutil.which("nvdisasm")
+    if toolkit is None:
         raise Unavailable("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
-    return Path(str(found[0].locate()))
+    return Path(toolkit)
 
 
 def sass_text(cubin: bytes) -> str:
-    """The cubin disassembled."""
+    """The cubin disassembled, with the source line before the instructions that it stands for."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        done = subprocess.run([nvdisasm(), "-c", "-hex", file.name] if False else [nvdisasm(), "-c", file.name], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([nvdisasm(), "-c", "-gi", file.name], capture_output=True, text=True, timeout=60)
     if done.returncode:
         raise Unavailable(f"nvdisasm failed: {done.stderr.strip().splitlines()[-1] if done.stderr else done.returncode}")
     return done.stdout

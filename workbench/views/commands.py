@@ -14,7 +14,7 @@ from workbench import problems
 from workbench.errors import UserError
 from workbench.records import Scalar
 from workbench.session import Session
-from workbench.views import conversation, plots, tables
+from workbench.views import conversation, plots, profiling, tables
 from workbench.views import diff as diff_view
 from workbench.views.shown import Shown
 
@@ -68,8 +68,9 @@ def problem_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", dest="settings", action="append", type=setting, default=[], metavar="NAME=VALUE", help="override a module-level size of the problem")
     parser.add_argument("--precision", choices=["fp32", "tf32", "fp16", "bf16"], default="fp32", help="what inputs and parameters are cast to")
     parser.add_argument("--mode", choices=["train", "eval"], default="train", help="KernelBench runs in train mode")
-    parser.add_argument("--executor", choices=["auto", "emulator", "gpu"], default="auto", help="where candidates run")
+    parser.add_argument("--executor", choices=["auto", "emulator", "gpu", "replay"], default="auto", help="where candidates run; replay answers from recorded measurements")
     parser.add_argument("--arch", choices=ARCHES, default="", help="what the kernel is compiled for")
+    parser.add_argument("--l2", choices=["cold", "warm"], default=None, help="what timed calls on a GPU find in L2: nothing of theirs (the default), or what the same call left there")
     parser.add_argument("--device", default=None, help="whose rates and limits are used for the bound: A100, H100, H200, B200, RTX4090")
 
 
@@ -90,9 +91,16 @@ def load_problem(arguments: argparse.Namespace, cell: str | None) -> Any:
     return problems.load(arguments.spec, **options)
 
 
+def choose_l2(session: Any, arguments: argparse.Namespace) -> None:
+    """Cold or warm, where the person said which."""
+    if arguments.l2 is not None:
+        session.cold_l2 = arguments.l2 == "cold"
+
+
 def _problem(arguments: Any, cell: str | None, state: Any) -> Any:
     problem = load_problem(arguments, cell)
     session = Session.create(problem, executor=arguments.executor, arch=arguments.arch, device=arguments.device, name=arguments.session)
+    choose_l2(session, arguments)
     state.use(session)
     return tables.status(session)
 
@@ -100,6 +108,15 @@ def _problem(arguments: Any, cell: str | None, state: Any) -> Any:
 def _generate(arguments: Any, cell: str | None, state: Any) -> Any:
     version = state.session.generate(arguments.by, " ".join(arguments.words), start=arguments.start)
     return tables.verdict(version) if version else Shown(state.last_note or "no further idea")
+
+
+def _refine(arguments: Any, cell: str | None, state: Any) -> Any:
+    if arguments.until is None:
+        return _generate(arguments, cell, state)
+    if arguments.words or arguments.start:
+        raise UserError("--until goes on by itself; leave words and --from out")
+    state.session.run_until(arguments.until, arguments.by, epsilon=arguments.epsilon, patience=arguments.patience)
+    return Shown(f"{tables.history(state.session)}\n{state.last_note or ''}".rstrip())
 
 
 def _edit(arguments: Any, cell: str | None, state: Any) -> Any:
@@ -110,13 +127,14 @@ def _edit(arguments: Any, cell: str | None, state: Any) -> Any:
 
 
 def _test(arguments: Any, cell: str | None, state: Any) -> Any:
+    choose_l2(state.session, arguments)
     state.session.test(arguments.version)
     return tables.verdict(state.session.version(arguments.version))
 
 
 def _profile(arguments: Any, cell: str | None, state: Any) -> Any:
     version = state.session.version(arguments.version)
-    return plots.profile(version, state.session.profile(version.number))
+    return profiling.shown(version, state.session.profile(version.number, arguments.by, sections=arguments.sections), arguments.plot)
 
 
 def _diff(arguments: Any, cell: str | None, state: Any) -> Any:
@@ -155,6 +173,16 @@ def _run(arguments: Any, cell: str | None, state: Any) -> Any:
     return tables.history(state.session)
 
 
+def _landscape(arguments: Any, cell: str | None, state: Any) -> Any:
+    from workbench import landscapes
+    from workbench.views.landscape import heat_map
+
+    place = landscapes.find(state.session.problem)
+    if place is None:
+        raise UserError(f"nothing was recorded of {state.session.problem.name} at these sizes in {state.session.problem.precision}; recorded are {', '.join(landscapes.landscapes()) or 'no problems'}")
+    return heat_map(place, arguments.x, arguments.y, dict(item.partition("=")[::2] for item in arguments.where))
+
+
 def _show(arguments: Any, cell: str | None, state: Any) -> Any:
     version = state.session.version(arguments.version)
     return Source(version.proposal.candidate.source)
@@ -175,6 +203,16 @@ def _panel(arguments: Any, cell: str | None, state: Any) -> Any:
 def _open(arguments: Any, cell: str | None, state: Any) -> Any:
     state.use(Session.open(arguments.name))
     return tables.status(state.session)
+
+
+def _explain(arguments: Any, cell: str | None, state: Any) -> Any:
+    from workbench.views.explained import explained
+
+    words = " ".join(arguments.words)
+    text = words or state.session.version("latest").proposal.candidate.program
+    if not text:
+        raise UserError("this version was not written in muCUTLASS; give a program: %cutegen explain softmax(x) .threads_per_row(32)")
+    return explained(text, device=state.session.device if not words else "H200", compiled=arguments.compile)
 
 
 def _pin(arguments: Any, cell: str | None, state: Any) -> Any:
@@ -216,10 +254,20 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         p.add_argument("--from", dest="start", default=None, help="branch from this version instead of the baseline")
         p.add_argument("words", nargs="*", help="your words for the next step")
 
+    def test(p: Parser) -> None:
+        _version(p)
+        p.add_argument("--l2", choices=["cold", "warm"], default=None, help="what timed calls on a GPU find in L2, from now on in this session")
+
+    def refine(p: Parser) -> None:
+        p.add_argument("--until", metavar="sol|N", default=None, help="sol: until the best version beats torch and is near the bound, or nothing helps any more; N: that many refinements")
+        p.add_argument("--epsilon", type=float, default=None, help="with --until sol: how far above the bound is near enough (default 0.25)")
+        p.add_argument("--patience", type=int, default=None, help="with --until sol: attempts in a row without a gain (default 4)")
+        generate(p)
+
     def accept(p: Parser) -> None:
         _version(p, "pending")
         p.add_argument("--hunks", type=indices, help="only these changes to the parent: 1,3 or 2-4; they become a new version, which is tested first")
-        p.add_argument("--force", action="store_true", help="even though it is not correct")
+        p.add_argument("--force", action="store_true", help="even though it is not correct, or faster than the device can be")
         p.add_argument("--reason", nargs="*", default=[], help="why")
 
     def run(p: Parser) -> None:
@@ -237,8 +285,16 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
     def panel(p: Parser) -> None:
         p.add_argument("--by", default="planner", help="who writes when you press Generate, Refine or Run: planner, llm, ...")
 
+    def profile(p: Parser) -> None:
+        _version(p)
+        profiling.profile_arguments(p)
+
     def words(p: Parser) -> None:
         p.add_argument("words", nargs="*")
+
+    def explain(p: Parser) -> None:
+        p.add_argument("words", nargs="*", help="a muCUTLASS program (default: the latest version's)")
+        p.add_argument("--compile", action="store_true", help="compile it too, for registers and spills")
 
     def title(p: Parser) -> None:
         p.add_argument("title", nargs="*")
@@ -246,18 +302,25 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
     def named(p: Parser) -> None:
         p.add_argument("name")
 
+    def landscape(p: Parser) -> None:
+        p.add_argument("x", nargs="?", default="", help="a setting (default tile)")
+        p.add_argument("y", nargs="?", default="", help="another (default cluster)")
+        p.add_argument("--where", action="append", default=[], metavar="SETTING=VALUE", help="only configurations that have it: schedule=pingpong, tile=128x256x64")
+
     nothing: Callable[[Parser], None] = lambda p: None  # noqa: E731
     return conversation.fill({
         "problem": ("open a session on a problem", problem, _problem), "generate": ("write and test the next version", generate, _generate),
-        "refine": ("one more change to the baseline, with your words", generate, _generate),
+        "refine": ("one more change to the baseline, with your words; or several, --until sol", refine, _refine),
         "edit": ("your own version: the cell is the whole file", title, _edit),
-        "show": ("the source of a version", _version, _show), "test": ("compile, run and check a version again", _version, _test),
-        "profile": ("counters on each source line", _version, _profile), "diff": ("two versions side by side, or one with its parent", diff, _diff),
+        "show": ("the source of a version", _version, _show), "test": ("compile, run and check a version again", test, _test),
+        "profile": ("counters, stalls, timeline or energy: on each source line and as plots", profile, _profile), "diff": ("two versions side by side, or one with its parent", diff, _diff),
         "accept": ("make a version, or some hunks of it, the baseline", accept, _accept), "reject": ("say no, and why: reject [v2] reads A twice", words, _reject),
         "undo": ("take the last decision back", nothing, _undo), "run": ("several steps; accepts what is correct and faster", run, _run),
+        "landscape": ("what was recorded on a GPU for every configuration of this problem, as a heat map over two settings", landscape, _landscape),
         "roofline": ("the trajectory of the versions", nothing, lambda a, c, s: plots.roofline(s.session)), "history": ("the version tree", nothing, lambda a, c, s: tables.history(s.session)),
         "compare": ("a pandas table of all versions", nothing, lambda a, c, s: tables.frame(s.session)), "status": ("where the session stands", nothing, lambda a, c, s: tables.status(s.session)),
         "panel": ("everything in one widget", panel, _panel), "export": ("write a version as a file that KernelBench loads", export, _export),
+        "explain": ("what each setting of a muCUTLASS program means and costs", explain, _explain),
         "pin": ("words that hold for every proposal", words, _pin), "open": ("open a stored session", named, _open),
         "sessions": ("the stored sessions", nothing, lambda a, c, s: Shown("\n".join(Session.names()) or "no sessions yet")),
         "unpin": ("remove pinned words", words, _unpin),

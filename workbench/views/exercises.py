@@ -55,6 +55,15 @@ def _reason(answer: Any, session: Any) -> str:
     return "" if rejected else "no version was rejected with a reason of three words or more"
 
 
+def _percent_without_cluster(session: Any) -> float:
+    from workbench import landscapes
+    from workbench.landscapes.keys import explicit
+
+    place = landscapes.find(session.problem)
+    times = [(row.median_s, explicit(row.program).get("cluster")) for row in (place.correct if place else ()) if row.median_s]
+    return 100 * (min(at for at, cluster in times if cluster == (1, 1)) / min(at for at, _ in times) - 1)
+
+
 EXERCISES = {
     "least-bytes": Exercise(
         hints=("Softmax reads every element once and writes every element once, if nothing is read twice.", "float32 has 4 bytes; the emulated case has 256 x 256 elements."),
@@ -74,6 +83,18 @@ EXERCISES = {
     "requests": Exercise(
         hints=("A warp has 32 threads; each moves 4 bytes, or 16 with a 128-bit access.", "The number of requests falls by the width of the access."),
         test=_number(lambda s: 4, "by what factor requests fall when each access moves four float32"),
+    ),
+    "bound-by-hand": Exercise(
+        hints=("Every element is read once and written once: how many bytes is that?", "16384 rows of 8192 elements of 4 bytes, twice, over 4.8e12 bytes a second; a microsecond is 1e-6 s."),
+        test=_number(lambda s: 2 * 16384 * 8192 * 4 / 4.8e12 * 1e6, "microseconds"),
+    ),
+    "ridge": Exercise(
+        hints=("The ridge is where both limits take the same time: FLOPs / peak = bytes / bandwidth.", "Divide the peak by the bandwidth: FLOPs per byte."),
+        test=_number(lambda s: 989.4e12 / 4.8e12, "FLOPs per byte at the ridge"),
+    ),
+    "without-cluster": Exercise(
+        hints=("place.frame() is a pandas DataFrame; a setting that was left out is an empty text.", "frame[frame.correct & (frame.cluster == '')].measured_s.min() against frame.measured_s.min(), in percent."),
+        test=_number(_percent_without_cluster, "percent"),
     ),
 }  # fmt: skip
 _given: dict[str, int] = {}

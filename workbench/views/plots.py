@@ -35,7 +35,11 @@ def _title(bound: Bound) -> str:
 def _table(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None) -> tuple[str, str]:
     rows = [[f"v{p.version}", p.title, seconds(p.time_s) if p.provenance == "modelled" else "—", seconds(p.time_s) if p.provenance == "measured" else "—",
              amount(p.rate) + "FLOP/s", f"{bound.bound_s / p.time_s:.0%}", {True: "accepted", False: "rejected", None: "pending"}[p.accepted]] for p in points]  # fmt: skip
-    caption = f"{_title(bound)}; bound {seconds(bound.bound_s)} ({bound.rates}); intensity {bound.intensity:.3g} FLOP/B (counted), ridge {bound.ridge:.3g} FLOP/B"
+    source, _, measured = bound.rates.partition("; attainable: ")
+    caption = f"{_title(bound)}; bound {seconds(bound.bound_s)} ({source})"
+    if bound.attainable_s is not None:
+        caption += f", attainable {seconds(bound.attainable_s)}" + (f" (ceilings {measured})" if measured else "")
+    caption += f"; intensity {bound.intensity:.3g} FLOP/B (counted), ridge {bound.ridge:.3g} FLOP/B"
     if copy:
         caption += f"; a copy reaches {amount(copy)}B/s (measured)"
     return table(["version", "title", "modelled", "measured", "rate", "of bound", "decision"], rows, caption)
@@ -112,7 +116,7 @@ def _labels(axes: _Axes, points: tuple[RooflinePoint, ...]) -> list[str]:
 def _legend(axes: _Axes, points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None) -> list[str]:
     """What each line and marker is, and where its numbers come from: at the right, under the compute roof."""
     x, y = WIDTH - RIGHT - 232, axes.y(bound.peak_flops) + 22
-    rows = [(f'<line x1="0" x2="16" y1="-4" y2="-4" stroke="{ROOF}" stroke-width="2"/>', f"{amount(bound.peak_flops)}FLOP/s, {amount(bound.bandwidth)}B/s ({bound.rates})")]
+    rows = [(f'<line x1="0" x2="16" y1="-4" y2="-4" stroke="{ROOF}" stroke-width="2"/>', f"{amount(bound.peak_flops)}FLOP/s, {amount(bound.bandwidth)}B/s ({bound.rates.split(';')[0]})")]
     if copy:
         rows.append((f'<line x1="0" x2="16" y1="-4" y2="-4" stroke="{ROOF}" stroke-dasharray="5 4"/>', f"copy {amount(copy)}B/s (measured)"))
     kinds = {point.provenance for point in points}
@@ -142,7 +146,7 @@ def _plotly(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None)
     axes = _Axes(points, bound)
     left, right = 10**axes.x0, 10**axes.x1
     data: list[dict[str, Any]] = [
-        {"type": "scatter", "mode": "lines", "name": f"roof ({bound.rates})", "x": [left, bound.ridge, right], "y": [left * bound.bandwidth, bound.peak_flops, bound.peak_flops], "line": {"color": ROOF}}
+        {"type": "scatter", "mode": "lines", "name": f"roof ({bound.rates.split(';')[0]})", "x": [left, bound.ridge, right], "y": [left * bound.bandwidth, bound.peak_flops, bound.peak_flops], "line": {"color": ROOF}}
     ]
     if copy:
         data.append({"type": "scatter", "mode": "lines", "name": "copy bandwidth (measured)", "x": [left, bound.peak_flops / copy], "y": [left * copy, bound.peak_flops], "line": {"color": ROOF, "dash": "dash"}})
@@ -159,7 +163,13 @@ def _plotly(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None)
 
 
 def profile(version: Version, found: Profile) -> Shown:
-    """Counters on each source line, instruction mix, occupancy, modelled seconds by resource, findings."""
+    """Counters on each source line, instruction mix, occupancy, modelled seconds by resource, findings; then the plots. Without emulated launches: the kernels, and the plots."""
+    from workbench.views import profile_plots
+
+    drawn = profile_plots.all_of(found)
+    if not found.launches:
+        launched = profile_plots.kernels(found) if found.kernels else Shown("")
+        return Shown("\n\n".join(filter(None, [f"v{version.number}", launched.text, drawn.text])), html=launched.html + drawn.html)
     source = version.proposal.candidate.source.splitlines()
     rows = []
     for launch in found.launches:
@@ -175,7 +185,7 @@ def profile(version: Version, found: Profile) -> Shown:
     findings = [f"line {item.line}: {item.message}" for item in found.findings]
     tail = resident + (["findings:", *findings] if findings else [])
     listed = "<ul>" + "".join(f"<li>{html.escape(item)}</li>" for item in resident + findings) + "</ul>"
-    return Shown("\n\n".join([text, limits, mix, compiled, "\n".join(tail)]), html=page + limits_page + mix_page + compiled_page + listed)
+    return Shown("\n\n".join([text, limits, mix, compiled, "\n".join(tail), drawn.text]), html=page + limits_page + mix_page + compiled_page + listed + drawn.html)
 
 
 def _against(count: int, ideal: int) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from workbench.views import diff, plots, snapshot, tables
-from workbench.views.shown import Shown
+from workbench.profilers.counters import CounterProfiler
+from workbench.views import diff, plots, profile_plots, snapshot, tables
+from workbench.views.shown import Shown, table
 
 STYLE = """
 :root { color-scheme: light dark; font-family: system-ui, sans-serif; line-height: 1.4 }
@@ -38,20 +39,19 @@ def html_page(session: Any) -> str:
         if changed:
             parts.append(f"<details open><summary>what changed against v{parent.number}</summary>{changed.html}</details>")
         if version.trials:
-            parts.append(_counters(version))
+            parts.append(_counters(version, session.job(version)))
         parts.append(f"<details><summary>source</summary><pre>{html.escape(version.proposal.candidate.source)}</pre></details></section>")
     title = html.escape(f"{session.name}: {len(session.versions)} versions")
     return f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style><body>{"".join(parts)}</body></html>'
 
 
-def _counters(version: Any) -> str:
+def _counters(version: Any, job: Any) -> str:
     shown = snapshot.profile(version)
     if not shown["rows"]:
         return ""
     head = ["line", "source", "instructions", "FLOPs", "bytes read", "bytes written", "sectors", "ideal sectors", "wavefronts", "ideal wavefronts"]
-    from workbench.views.shown import table
-
-    return f"<details><summary>counters by source line (counted)</summary>{table(head, shown['rows'][:25])[1]}</details>"
+    drawn = profile_plots.all_of(CounterProfiler().profile(job, version.trials[-1].outcome)).html
+    return f"<details><summary>counters by source line (counted), and their plots</summary>{table(head, shown['rows'][:25])[1]}{drawn}</details>"
 
 
 def notebook(session: Any) -> Any:

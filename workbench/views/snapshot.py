@@ -39,7 +39,8 @@ def verdict_text(version: Version) -> str:
     if verdict.speedup is not None:
         noise = "" if verdict.distinguishable is not False else ", within the noise"
         parts.append(f"{verdict.speedup:.2f}x its parent{noise}")
-    return "; ".join(parts + [f"suspect: {doubt}" for doubt in verdict.suspect])
+    doubts = [f"{'refused as suspect' if doubt == verdict.refused else 'suspect'}: {doubt}" for doubt in verdict.suspect]
+    return "; ".join(parts + doubts + [f"disturbed: {doubt}" for doubt in verdict.disturbed])
 
 
 def _seconds(value: float) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from workbench.records import Version
+from workbench.records import Outcome, Version
 from workbench.views import snapshot
 from workbench.views.shown import Shown, seconds, table
+
+PRECISIONS = {"tfloat32": ", tf32 maths", "float16": " in fp16", "bfloat16": " in bf16"}  # what the person allowed, where it is not fp32
 
 
 def verdict(version: Version, *, session: Any = None) -> Shown:
@@ -29,10 +31,12 @@ def verdict(version: Version, *, session: Any = None) -> Shown:
     else:
         lines += _failure(version)
     lines += _numbers(version)
-    lines += [f"  suspect: {doubt}" for doubt in found.suspect]
+    lines += [f"  {'REFUSED as suspect' if doubt == found.refused else 'suspect'}: {doubt}" for doubt in found.suspect]
     if version.decision:
         lines.append(f"  {version.decision.kind}ed" + (f": {version.decision.reason}" if version.decision.reason else ""))
     mark, colour = ("✓ correct", "rgba(46,160,67,.18)") if found.correct else ("✗ not correct", "rgba(218,54,51,.16)")
+    if found.refused:
+        mark, colour = "✗ refused as suspect", "rgba(218,54,51,.16)"
     page = f'<div style="border-left:4px solid;padding:2px 8px;background:{colour}"><strong>{mark}</strong><pre style="white-space:pre-wrap;margin:0">{html.escape(chr(10).join(lines))}</pre></div>'
     return Shown("\n".join(lines), html=page)
 
@@ -60,11 +64,40 @@ def _numbers(version: Version) -> list[str]:
     found = version.trials[-1].verdict
     out = []
     if found.time_s is not None and found.bound is not None:
-        out.append(f"  time at case {found.bound.case}: {seconds(found.time_s)} ({found.time_provenance}); bound {seconds(found.bound.bound_s)} ({found.bound.limited_by}); {found.fraction_of_bound:.0%} of the bound")
+        policy = PRECISIONS.get(found.bound.dtype, "")
+        out.append(f"  time at case {found.bound.case}{policy}: {seconds(found.time_s)} ({_provenance(version)}); bound {seconds(found.bound.bound_s)} ({found.bound.limited_by}); {found.fraction_of_bound:.0%} of the bound")
     if found.speedup is not None:
         noise = "" if found.distinguishable else ", within the noise"
-        out.append(f"  {found.speedup:.2f}x its parent ({found.time_provenance}{noise})")
-    return out
+        interval = f"; {found.speedup_interval[0]:.3f} to {found.speedup_interval[1]:.3f}" if found.speedup_interval else ""
+        out.append(f"  {found.speedup:.2f}x its parent ({found.time_provenance}{noise}{interval})")
+    return out + _timing(version.trials[-1].outcome) + [f"  disturbed: {doubt}" for doubt in found.disturbed]
+
+
+def _timing(outcome: Outcome) -> list[str]:
+    """How a measured time was taken, what it does not contain, and torch eager beside it."""
+    timing, out = outcome.timing, []
+    if timing is None:
+        return []
+    eager = next((ratio for ratio in outcome.ratios if ratio.against == "eager"), None)
+    if eager is not None:
+        out.append(f"  {eager.ratio:.2f}x torch eager (measured; {eager.low:.3f} to {eager.high:.3f})")
+    rounds = f" in {len(timing.samples_s) // timing.per_round} rounds" if timing.per_round else ""
+    how = f"a CUDA graph of {timing.calls_per_sample} calls" if timing.method == "graph" else "events"
+    out.append(f"  timed with {how}, {'cold' if timing.cold_l2 else 'warm'} L2, {len(timing.samples_s)} samples{rounds}: 95 % between {seconds(timing.low_s)} and {seconds(timing.high_s)}")
+    if timing.launch_overhead_s is not None:
+        out.append(f"  launching a call takes the host {seconds(timing.launch_overhead_s)}; no part of the time")
+    states = [one for one in timing.surroundings if one.sm_clock_mhz is not None and one.power_w is not None]
+    if states:
+        clocks, power = sorted(one.sm_clock_mhz or 0 for one in states), max(one.power_w or 0.0 for one in states)
+        out.append(f"  SM clock {clocks[0]} to {clocks[-1]} MHz, up to {power:.0f} W and {max(one.temperature_c or 0 for one in states)} °C")
+    return out + [f"  note: {note}" for note in timing.notes]
+
+
+def _provenance(version: Version) -> str:
+    """Counted, modelled or measured, and for a measurement that was not made now where and when it was."""
+    trial = version.trials[-1]
+    recorded = dict(trial.outcome.versions).get("recorded") if trial.outcome.executor == "replay" else None
+    return f"{trial.verdict.time_provenance}, recorded on {trial.outcome.device} {recorded}" if recorded else str(trial.verdict.time_provenance)
 
 
 def history(session: Any) -> Shown:

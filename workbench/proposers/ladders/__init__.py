@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workbench.proposers.ladders import convolutions, pointwise, products, rows
+from workbench.proposers.ladders import attention, convolutions, gathers, pointwise, pools, products, rows, scans
 from workbench.proposers.ladders.base import Context, Rung, put
 
 __all__ = ["Context", "Rung", "ladder", "put"]
 
 LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
-    "elementwise": pointwise.elementwise, "gemm": products.gemm, "convolution": convolutions.convolutions,
+    "elementwise": pointwise.elementwise, "gemm": products.gemm, "ggemm": products.grouped, "convolution": convolutions.convolutions, "attention": attention.attention, "scan": scans.scan, "pool": pools.pool, "gather": gathers.gather, "scatter_add": gathers.gather,
+    **dict.fromkeys(("rowwise", "batchnorm", "groupnorm", "instancenorm"), rows.rows),
     **dict.fromkeys(("softmax", "layernorm", "rmsnorm", "reduce", "matvec", "crossentropy"), rows.rows),
 }  # fmt: skip
 

@@ -16,6 +16,8 @@ class Rung:
     reason: str
     need: str = ""  # sectors, wavefronts, instructions, requests: what the predicted gain comes from
     seconds: float | None = None  # modelled on the whole device, where there is a model of the whole kernel
+    risks: tuple[float, float] = (1.0, 1.0)  # that it is hard to get right, and that it is no faster; 1 = none; inferred
+    unfused: bool = False  # whether the computation's other form is meant, with a stage for what an epilogue cannot do
 
 
 @record

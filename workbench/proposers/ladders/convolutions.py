@@ -11,7 +11,7 @@ import math
 from workbench.analysis import devices
 from workbench.dsl import Call, Program, Stage, check
 from workbench.dsl.conv_hopper import Plan, plan_of
-from workbench.dsl.hopper import BYTES
+from workbench.dsl.hopper_plan import BYTES
 from workbench.proposers.ladders.base import Context, Rung, put
 from workbench.proposers.ladders.gemm_hopper import MMA_FLOPS_PER_CYCLE
 from workbench.records import record

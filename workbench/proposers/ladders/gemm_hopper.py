@@ -7,13 +7,19 @@ wave. It ranks; it is no promise.
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
+from collections.abc import Iterator
 
 from workbench.analysis import devices
 from workbench.dsl import Call, Program, Stage, check
-from workbench.dsl.hopper import ALONG_K, BYTES, Plan, plan_of
+from workbench.dsl.hopper_plan import ALONG_K, BYTES, Plan, plan_of
+from workbench.proposers.ladders import heuristics
 from workbench.proposers.ladders.base import put
-from workbench.records import Facts, record
+from workbench.proposers.recognition.graph import TRANSPOSES, short
+from workbench.proposers.recognition.products import PRODUCTS
+from workbench.records import Case, Facts, record
 
 # for elements of two bytes; of others, as many bytes along k
 TILES = ((128, 256, 64), (256, 128, 64), (128, 192, 64), (128, 128, 64), (64, 256, 64), (128, 64, 64), (64, 128, 64), (64, 64, 64), (64, 32, 64), (64, 16, 64), (64, 64, 128), (64, 32, 128), (64, 16, 128))
@@ -27,7 +33,14 @@ STEP_CYCLES = 40  # of one step of k that no multiplication hides: the wait, the
 CLUSTER_COST = 0.01  # for each further CTA that a stage waits for
 SECOND_KERNEL_S = 3e-6  # its launch and its tail
 SPLITS = (1, 2, 4, 8, 16)
-NEAR = 1.1  # how much slower by the model a choice may be that experience prefers
+IN_CLUSTER = (2, 4, 8)  # parts of k that the CTAs of a cluster add up
+CLUSTER_SUM_S = 1.5e-6  # inferred: two barriers of a cluster, and sums out of distributed shared memory
+FEW, VERY_FEW = 256, 64  # the transposed product is tried where m is at most this, and first where it is at most that
+THROUGH_COST = 1.05  # inferred: of reading wgmma's first operand into registers
+EARLY_BELOW_S = 60e-6  # launch(early) took 0.9 us off 1024^3 and 0.3 us off 2048^3 on an H200 (2026-11-21), and nothing that could be told apart at 4096^3
+AT_ONCE = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.85}  # of the SMs, by CTAs of a cluster: one GPC each. 2048^3 in 32 clusters of 4 took two waves on an H200 (2026-11-21); 8 inferred
+PARTLY = 2.0  # of tiles that stick out of the matrix: a 64x32x128 tile took 1.9 times as long at m = 16 as at m = 64 (one H200, 2026-11-21)
+NEAR, NEAR_SMALL = 1.1, 1.25  # how much slower by the model a choice may be that experience prefers; below EARLY_BELOW_S the model knows less
 WASTE_COST = 0.1  # for tiles that lie outside the result altogether
 
 
@@ -51,13 +64,21 @@ class Choice:
     tiles: int
     ctas: int
     copied: tuple[str, ...]  # operands that TMA or wgmma cannot read where they lie
+    suggested: float | None = None  # the seconds that nvidia-matmul-heuristics expects of it, where it proposed it
+
+    @property
+    def source(self) -> str:
+        """Whose idea it is."""
+        if self.suggested is not None:
+            return f"here, {self.suggested * 1e6:.3g} us by {heuristics.PACKAGE}, which proposes it"
+        return "by this workbench's own model" + ("" if heuristics.installed() else f" ({heuristics.PACKAGE} is not installed)")
 
     @property
     def title(self) -> str:
         """The settings in words."""
         cluster = "" if self.plan.cluster == (1, 1) else f", clusters of {self.plan.cluster[0]}x{self.plan.cluster[1]}"
-        split = "" if self.plan.splits == 1 else f", k in {self.plan.splits} parts"
-        return f"{'x'.join(map(str, self.plan.tile))} tiles, {self.plan.schedule}{cluster}{split}"
+        split = "" if self.plan.splits == 1 else f", k in {self.plan.splits} parts" + " of a cluster" * self.plan.in_cluster
+        return f"{'x'.join(map(str, self.plan.tile))} tiles{' of the transposed product' if self.plan.swap else ''}, {self.plan.schedule}{cluster}{split}"
 
     @property
     def reason(self) -> str:
@@ -66,71 +87,113 @@ class Choice:
         what = f"{self.tiles} tiles on {self.ctas} CTAs ({waves:.1f} waves)"
         shared = f"; a cluster fetches a tile of {'b' if self.plan.cluster[0] > 1 else 'a'} once for {math.prod(self.plan.cluster)} CTAs" if self.plan.cluster != (1, 1) else ""
         how = "; one warpgroup stores while the other multiplies" if self.plan.schedule == "pingpong" else ""
-        how += f"; {self.plan.splits} parts of k are summed up side by side" if self.plan.splits > 1 else ""
+        how += f"; {self.plan.splits} parts of k are summed up side by side" + (", and added in the shared memories of a cluster" if self.plan.in_cluster else "") if self.plan.splits > 1 else ""
+        how += "; the few rows are what wgmma calls n, so that no tile sticks out of them" if self.plan.swap and not self.plan.registers else ""
+        how += "; b goes through registers as it lies, and needs no copy along k" if self.plan.registers else ""
         copied = f"; {' and '.join(self.copied)} first copied along k into rows at multiples of 16 bytes, since {'TMA' if self.plan.kind not in ALONG_K else f'wgmma on {self.plan.kind}'} cannot read {'them' if self.copied[1:] else 'it'}" if self.copied else ""
-        return f"TMA feeds wgmma through {self.plan.stages} stages; {what}{shared}{how}{copied}; modelled {self.seconds * 1e6:.3g} us"
+        return f"TMA feeds wgmma through {self.plan.stages} stages; {what}{shared}{how}{copied}; on {self.plan.kind}; modelled {self.seconds * 1e6:.3g} us {self.source}"
 
 
 def size_of(facts: Facts) -> Size | None:
-    """The extents at the full case; None where they cannot be told from the facts."""
+    """The extents of the product at the full case, from forward's inputs and the counted FLOPs; None where they cannot be told from the facts."""
     case = next((case for case in facts.cases if case.name == "full"), None)
     work = next((work for work in facts.work if work.case == "full"), None)
-    if case is None or work is None or not case.outputs or len(case.outputs[0].shape) < 2:
+    product = next((op for op in facts.graph if short(op) in PRODUCTS), None)
+    if case is None or work is None or product is None:
         return None
-    *lead, m, n = case.outputs[0].shape
-    products = next((flops for name, flops in work.parts if name.split(".")[-1] in ("mm", "addmm", "bmm", "baddbmm") or "mm" in name), work.flops)
-    k = products // max(2 * m * n * math.prod(lead), 1)
-    return Size(m=m, n=n, k=max(k, 1), batches=math.prod(lead))
+    flops = next((flops for name, flops in work.parts if name.split(".")[-1] in PRODUCTS or "mm" in name), work.flops)
+    a, b = (_full_shape(facts, case, name) for name in product.operands[-2:])
+    if a is None and b is None:
+        return None
+    *lead, m, k = a if a is not None else (*(b or ())[:-2], 0, (b or ())[-2])
+    batches = math.prod(lead)
+    if a is None:
+        n = (b or ())[-1]
+        m = flops // max(2 * n * k * batches, 1)
+    else:
+        n = b[-1] if b is not None else flops // max(2 * m * k * batches, 1)
+    return Size(m=m, n=n, k=k, batches=batches) if min(m, n, k, batches) > 0 else None
+
+
+def operand_shapes(facts: Facts, name: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The shapes of the first two operands of an ATen call at the full case, where both are forward's inputs."""
+    case = next((case for case in facts.cases if case.name == "full"), None)
+    call = next((op for op in facts.graph if short(op) == name), None)
+    if case is None or call is None:
+        return None
+    a, b = (_full_shape(facts, case, value) for value in call.operands[:2])
+    return (a, b) if a is not None and b is not None else None
+
+
+def _full_shape(facts: Facts, case: Case, value: str) -> tuple[int, ...] | None:
+    """The shape of an operand at a case, looking through one transposition; None of a parameter, whose size depends on the module."""
+    op = next((op for op in facts.graph if op.name == value), None)
+    turned = op is not None and short(op) in TRANSPOSES
+    name = op.operands[0] if op is not None and turned else value
+    spec = next((spec for spec in case.inputs if spec.name == name), None)
+    if spec is None or len(spec.shape) < 2:
+        return None
+    shape = tuple(spec.shape)
+    return (*shape[:-2], shape[-1], shape[-2]) if turned else shape
 
 
 def modelled(plan: Plan, size: Size, device: devices.Device) -> tuple[float, int, int]:
     """(seconds, tiles, CTAs at work)."""
     (tm, tn, tk), (cm, cn) = plan.tile, plan.cluster
     width = BYTES[plan.kind]
+    size = dataclasses.replace(size, m=size.n, n=size.m) if plan.swap else size
     useful = math.ceil(size.m / tm) * math.ceil(size.n / tn) * size.batches * plan.splits
     tiles = math.ceil(size.m / (tm * cm)) * cm * math.ceil(size.n / (tn * cn)) * cn * size.batches * plan.splits
-    ctas = min(tiles, math.floor(device.sms * (1.0 if cm * cn < 4 else 0.97) / (cm * cn)) * cm * cn)  # the SMs of a GPC rarely divide by four
+    cluster = plan.splits if plan.in_cluster else cm * cn
+    ctas = min(tiles, math.floor(device.sms * AT_ONCE[cluster] / cluster) * cluster)
+    outside = PARTLY if size.m < tm or size.n < tn else 1.0
     multiply = 2 * tm * tn * tk / (MMA_FLOPS_PER_CYCLE * 2 / width)
     shared = (tm + tn * (tm // 64)) * tk * width / SHARED_BYTES_PER_CYCLE
-    fetch = (tm / cn + tn / cm) * tk * width / L2_BYTES_PER_CYCLE
+    fetch = outside * (tm / cn + tn / cm) * tk * width / L2_BYTES_PER_CYCLE
     step = (max(multiply, shared, fetch, LATENCY_CYCLES / plan.stages) + STEP_CYCLES) * (1 + CLUSTER_COST * (cm * cn - 1)) * (1 + WASTE_COST * (1 - useful / tiles))
     store = STORE_CYCLES + tm * tn * plan.result_bytes / 64
     behind, start = (0.2, 100) if plan.schedule == "pingpong" else (1.0, 0)
     cycles = LATENCY_CYCLES + start + math.ceil(tiles / ctas) * (math.ceil(math.ceil(size.k / tk) / plan.splits) * step + behind * store) + (1 - behind) * store
     moved = ((size.m + size.n) * size.k + size.m * size.n) * width * size.batches
-    added = (plan.splits * 8 + width) * size.m * size.n * size.batches / device.bandwidth + SECOND_KERNEL_S if plan.splits > 1 else 0.0
+    added = CLUSTER_SUM_S if plan.in_cluster else (plan.splits * 8 + width) * size.m * size.n * size.batches / device.bandwidth + SECOND_KERNEL_S if plan.splits > 1 else 0.0
     return max(cycles / device.clock_hz, moved / (device.copy_bandwidth or device.bandwidth)) + added, tiles, ctas
 
 
-def copied_of(kind: str, size: Size, layout: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """The operands that are copied first, if the tensors are contiguous: rows that are no multiple of 16 bytes, or not along k where wgmma needs that."""
-    along_k = {"a": dict(layout).get("a", "row") == "row", "b": dict(layout).get("b", "row") == "column"}
-    extents = {"a": size.k if along_k["a"] else size.m, "b": size.k if along_k["b"] else size.n}
-    return tuple(name for name in ("a", "b") if extents[name] * BYTES[kind] % 16 or (kind in ALONG_K and not along_k[name]))
+def copied_of(kind: str, size: Size, layout: tuple[tuple[str, str], ...], *, along_k: bool = True) -> tuple[str, ...]:
+    """The operands that are copied first, if the tensors are contiguous: rows that are no multiple of 16 bytes, or, with `along_k`, not along k where wgmma needs that."""
+    needed = along_k and kind in ALONG_K
+    lies = {"a": dict(layout).get("a", "row") == "row", "b": dict(layout).get("b", "row") == "column"}
+    extents = {"a": size.k if lies["a"] else size.m, "b": size.k if lies["b"] else size.n}
+    return tuple(name for name in ("a", "b") if extents[name] * BYTES[kind] % 16 or (needed and not lies[name]))
 
 
-def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tuple[tuple[str, str], ...] = (), most: int = 8) -> tuple[Choice, ...]:
+def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tuple[tuple[str, str], ...] = (), most: int = 8, epilogues: tuple[Call, ...] = ()) -> tuple[Choice, ...]:
     """Legal configurations, fastest first by the model, at most two of a tile; `kind` is what wgmma multiplies.
 
-    The first is the earliest of TILES and CLUSTERS that is within NEAR of the fastest: the order there is what experience prefers.
+    The first is what nvidia-matmul-heuristics proposes, or else the earliest of TILES and CLUSTERS, where that is within NEAR of the fastest: the
+    order there is what experience prefers.
     """
     device = devices.find(device_name)
     copied = copied_of(kind, size, layout)
-    copying = sum(2 * {"a": size.m, "b": size.n}[name] * size.k * size.batches * BYTES[kind] for name in copied) / device.bandwidth
+    copying = {name: 2 * {"a": size.m, "b": size.n}[name] * size.k * size.batches * BYTES[kind] / device.bandwidth for name in copied}
+    expected = {_settings(s.tile, kind, s.cluster, (s.splits,)): s.seconds for s in heuristics.suggestions(kind, (size.m, size.n, size.k, size.batches), layout, device_name)}
     found = []
-    for tile in ((tm, tn, tk * 2 // BYTES[kind]) for tm, tn, tk in TILES):
-        for cluster in (pair for pair in CLUSTERS if pair[0] <= math.ceil(size.m / tile[0]) and pair[1] <= math.ceil(size.n / tile[1])):  # no CTA without work
-            for schedule, splits in (*(("cooperative", splits) for splits in SPLITS), ("pingpong", 1)):
-                how = (*((put("cluster", *cluster),) if cluster != (1, 1) else ()), *((put("splitk", splits),) if splits > 1 else ()))
-                settings = (put("tile", *tile), put("mma", kind), put("schedule", schedule), *how)
-                stage = Stage(operation=operation, settings=(put("arch", "sm_90a"), *settings))
-                if check(Program(stages=(stage,))):
-                    continue
-                plan = plan_of(stage)
-                seconds, tiles, ctas = modelled(plan, size, device)
-                found.append(Choice(settings=settings, plan=plan, seconds=seconds + copying, tiles=tiles, ctas=ctas, copied=copied))
+    direct = tuple(_through_registers(kind, size)) if "b" in copied and "b" not in copied_of(kind, size, (*layout, ("b", "row")), along_k=False) else ()
+    for settings in dict.fromkeys((*expected, *direct, *_ways(kind, size))):
+        stage = Stage(operation=operation, settings=(put("arch", "sm_90a"), *settings), epilogues=epilogues)
+        if check(Program(stages=(stage,))):
+            continue
+        plan = plan_of(stage)
+        seconds, tiles, ctas = modelled(plan, size, device)
+        left = tuple(name for name in copied if not (plan.registers and name == "b"))
+        seconds = seconds * (THROUGH_COST if plan.registers else 1.0) + sum(copying[name] for name in left)
+        early = (put("launch", "early"),) if seconds < EARLY_BELOW_S else ()
+        found.append(Choice(settings=(*settings, *early), plan=plan, seconds=seconds, tiles=tiles, ctas=ctas, copied=left, suggested=expected.get(settings)))
+    if not found:
+        return ()
     fastest = min(choice.seconds for choice in found)
-    first = next(choice for choice in found if choice.seconds <= NEAR * fastest)
+    near = NEAR if fastest > EARLY_BELOW_S else NEAR_SMALL
+    first = next(choice for choice in found if choice.seconds <= near * fastest)
     kept = [first]
     for choice in sorted(found, key=lambda choice: choice.seconds):
         if choice != first and sum(other.plan.tile == choice.plan.tile for other in kept) < 2:
@@ -138,3 +201,37 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tu
     return tuple(kept[:most])
 
 
+def _ways(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
+    """Settings to try, most preferred first; tiles as many bytes along k as those of two-byte elements."""
+    tiles = [(tm, tn, tk * 2 // BYTES[kind]) for tm, tn, tk in TILES]
+    few = () if size.m > FEW or size.n <= size.m else tuple(_swapped(kind, size))
+    yield from few if size.m <= VERY_FEW else ()
+    for tile in tiles:
+        tm, tn, _ = tile
+        for cluster in (pair for pair in CLUSTERS if pair[0] <= math.ceil(size.m / tm) and pair[1] <= math.ceil(size.n / tn)):  # no CTA without work
+            for splits in SPLITS:
+                yield _settings(tile, kind, cluster, (splits,))
+            yield _settings(tile, kind, cluster, schedule="pingpong")
+    yield from few
+    for tile, splits in itertools.product(tiles, IN_CLUSTER):
+        yield _settings(tile, kind, (1, 1), (splits, "cluster"))
+
+
+def _through_registers(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
+    """TF32 with b along n: the transposed product reads it through registers, and nothing is copied first."""
+    if kind == "tf32":
+        for tm, tn, tk in TILES[:6]:
+            for cluster in (pair for pair in CLUSTERS[:3] if pair[0] <= math.ceil(size.n / tm) and pair[1] <= math.ceil(size.m / tn)):
+                yield (*_settings((tm, tn, tk * 2 // BYTES[kind]), kind, cluster), Call(name="swap"), put("through", "registers"))
+
+
+def _swapped(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
+    """The transposed product: a tile as wide as m, or as the next width that wgmma has."""
+    wide = next(n for n in (16, 32, 64, 128, 256) if n >= size.m)
+    for high, deep, splits in itertools.product((64, 128), (64, 128), (2, 4, 8, 1)):
+        yield (*_settings((high, wide, deep * 2 // BYTES[kind]), kind, (1, 1), (splits, "cluster") if splits > 1 else (1,)), Call(name="swap"))
+
+
+def _settings(tile: tuple[int, int, int], kind: str, cluster: tuple[int, int], splits: tuple[object, ...] = (1,), schedule: str = "cooperative") -> tuple[Call, ...]:
+    how = (*((put("cluster", *cluster),) if cluster != (1, 1) else ()), *((put("splitk", *splits),) if splits != (1,) else ()))
+    return (put("tile", *tile), put("mma", kind), put("schedule", schedule), *how)

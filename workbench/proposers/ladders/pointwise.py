@@ -1,4 +1,4 @@
-"""Element by element: vectors, then CTA sizes."""
+"""Element by element: vectors, then CTA sizes; on Hopper several vectors per thread first."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from workbench.proposers.ladders.base import Context, Rung, put
 def elementwise(context: Context) -> tuple[Rung, ...]:
     """One element per thread, then wide accesses, then other CTA sizes."""
     wide = context.wide
+    fast = tuple(
+        Rung(settings=(put("threads", threads), put("vector", wide), put("unroll", unroll)), title=f"{unroll} accesses of {wide} elements per thread", reason="all are loaded before the first is used, which hides the memory's latency", need="parallel")
+        for threads, unroll in ((256, 2), (256, 4), (512, 1), (128, 4), (512, 2))
+    )
     return (
+        *(fast if context.arch == "sm_90a" else ()),
         Rung(settings=(put("threads", 256),), title="one element per thread", reason="the simplest correct kernel"),
         Rung(settings=(put("threads", 256), put("vector", wide)), title=f"{wide} elements per access", reason="128-bit accesses need a quarter of the memory instructions or fewer", need="requests"),
         Rung(settings=(put("threads", 512), put("vector", wide)), title="512 threads per CTA", reason="larger CTAs launch in fewer waves", need=""),
         Rung(settings=(put("threads", 128), put("vector", wide)), title="128 threads per CTA", reason="smaller CTAs balance the last wave better", need=""),
+        *(fast[1:2] if context.arch != "sm_90a" else ()),
     )

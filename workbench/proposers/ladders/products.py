@@ -2,23 +2,52 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+from workbench.dsl import Call
+from workbench.dsl.epilogue import REDUCTIONS
 from workbench.proposers.ladders import gemm_hopper
 from workbench.proposers.ladders.base import Context, Rung, put
+from workbench.proposers.recognition import Computation
 
 WGMMA = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}  # precision -> what Hopper's tensor cores multiply
 
 
 def gemm(context: Context) -> tuple[Rung, ...]:
-    """The rungs of a product."""
-    return (*_hopper_rungs(context), *_ladder(context.precision))
+    """The rungs of a product: what its epilogue reduces is fused by Hopper's kernels, and a stage of its own elsewhere."""
+    found = context.found
+    if not any(call.name in REDUCTIONS for call in found.epilogues):
+        return (*_hopper_rungs(context, found), *_ladder(context.precision))
+    apart = () if found.unfused is None else (*_hopper_rungs(context, found.unfused)[:2], *_ladder(context.precision))
+    return (*_hopper_rungs(context, found), *(dataclasses.replace(rung, unfused=True, title=f"{rung.title}; reduced by a kernel of its own") for rung in apart))
 
 
-def _hopper_rungs(context: Context) -> tuple[Rung, ...]:
-    kind, found = WGMMA.get(context.precision), context.found
+def _hopper_rungs(context: Context, found: Computation) -> tuple[Rung, ...]:
+    kind = WGMMA.get(context.precision)
     size = gemm_hopper.size_of(context.facts) if context.facts is not None else None
     if context.arch != "sm_90a" or kind is None or size is None:
         return ()
-    return tuple(Rung(settings=choice.settings, title=choice.title, reason=choice.reason, seconds=choice.seconds) for choice in gemm_hopper.choices(found.operation, kind, size, context.device, found.layout))
+    chosen = gemm_hopper.choices(found.operation, kind, size, context.device, found.layout, epilogues=found.epilogues)
+    return tuple(Rung(settings=choice.settings, title=choice.title, reason=choice.reason, seconds=choice.seconds, risks=_risks(choice)) for choice in chosen)
+
+
+def grouped(context: Context) -> tuple[Rung, ...]:
+    """The rungs of a product by groups of rows, as if all groups had as many; only Hopper has a kernel for it."""
+    kind, facts = WGMMA.get(context.precision), context.facts
+    shapes = gemm_hopper.operand_shapes(facts, "_grouped_mm") if facts is not None else None
+    if context.arch != "sm_90a" or kind is None or shapes is None:
+        return ()
+    (rows, k), (groups, _, n) = shapes
+    size = gemm_hopper.Size(m=max(rows // groups, 1), n=n, k=k, batches=groups)
+    chosen = gemm_hopper.choices(Call(name="gemm", positional=("a", "b")), kind, size, context.device, context.found.layout, most=60)
+    fit = [choice for choice in chosen if choice.plan.schedule == "cooperative" and choice.plan.splits == 1 and not choice.plan.swap]
+    return tuple(Rung(settings=choice.settings, title=choice.title, reason=f"groups of {size.m} rows on average: {choice.reason}", seconds=choice.seconds, risks=_risks(choice)) for choice in fit[:6])
+
+
+def _risks(choice: gemm_hopper.Choice) -> tuple[float, float]:
+    """(that it is hard to get right, that it is no faster), 1 being none; inferred: sums apart and pingpong have more to go wrong, and small tiles and parts of k are what the model knows least."""
+    plan = choice.plan
+    return 1.0 + 0.1 * (plan.schedule == "pingpong") + 0.2 * (plan.splits > 1) + 0.1 * plan.swap, 1.0 + 0.2 * (plan.splits > 1) + 0.2 * (plan.tile[0] == 64) + 0.1 * (plan.cluster == (2, 2))
 
 
 def _ladder(precision: str) -> tuple[Rung, ...]:

@@ -1,15 +1,26 @@
-"""Rows: threads per row, vectors, rows kept in registers; the middle axis by columns."""
+"""Rows: threads per row, vectors, rows kept in registers; strided axes by columns; long rows in parts. On Hopper the fastest first."""
 
 from __future__ import annotations
 
 from workbench.dsl import Call
+from workbench.proposers.ladders import rows_hopper
 from workbench.proposers.ladders.base import Context, Rung, put
 
 
 def rows(context: Context) -> tuple[Rung, ...]:
+    """The rungs of a computation over rows."""
+    return (*rows_hopper.rungs(context), *_ladder(context))
+
+
+def _ladder(context: Context) -> tuple[Rung, ...]:
     """One thread per row, one warp, wide accesses, a CTA, then fewer passes over the row."""
     if context.found.middle:
         return _middle()
+    lay = rows_hopper.lay_of(context)
+    if lay is not None and lay.strided:
+        return _columns(context)
+    if lay is not None and lay.segments:
+        return _segments(context)
     wide = context.wide
     rungs = [
         Rung(settings=(put("threads_per_row", 1),), title="one thread per row", reason="the simplest correct kernel: each thread walks its own row"),
@@ -19,12 +30,32 @@ def rows(context: Context) -> tuple[Rung, ...]:
     ]
     if context.found.kind == "softmax":
         rungs.append(Rung(settings=(put("threads_per_row", 256), put("vector", wide), put("passes", 2)), title="online softmax", reason="maximum and sum in one pass: the row is read twice instead of three times", need="passes"))
-    if context.found.kind in ("softmax", "layernorm", "rmsnorm", "crossentropy"):
+    if context.found.kind in ("softmax", "layernorm", "rmsnorm", "crossentropy") or (lay is not None and lay.walks > 1 and lay.columns <= 32 * 1024):
         rungs += [
             Rung(settings=(put("threads_per_row", 256), put("vector", wide), Call(name="kept")), title="row kept in registers", reason="the row is read from memory once, however often the kernel walks over it", need="passes"),
             Rung(settings=(put("threads_per_row", 1024), put("vector", wide), Call(name="kept")), title="1024 threads keep the row", reason="a quarter of the registers per thread, so that long rows fit", need="parallel"),
         ]
+    if lay is not None:
+        rungs.append(Rung(settings=(put("threads_per_row", 256), put("vector", wide), put("unroll", 4), put("parts", 512)), title="CTAs share a row", reason="few long rows leave most of the device idle: each is reduced in parts, which a second kernel puts together", need="parallel"))
     return tuple(rungs)
+
+
+def _columns(context: Context) -> tuple[Rung, ...]:
+    wide = context.wide
+    return (
+        Rung(settings=(put("threads", 128),), title="one thread per column", reason="the simplest correct kernel; a warp reads 32 neighbouring columns"),
+        Rung(settings=(put("threads", 128), put("vector", wide), put("unroll", 4)), title="vectors, four in flight", reason="each thread loads several vectors of its columns before it uses the first", need="requests"),
+        Rung(settings=(put("split", 8), put("vector", wide), put("unroll", 2)), title="8 warps share columns", reason="more warps keep more loads in flight", need="parallel"),
+    )
+
+
+def _segments(context: Context) -> tuple[Rung, ...]:
+    wide = context.wide
+    return (
+        Rung(settings=(put("threads_per_row", 32), put("parts", 8)), title="eight warps per channel", reason="the simplest correct kernel: parts of a channel, then the parts together"),
+        Rung(settings=(put("threads_per_row", 256), put("vector", wide), put("parts", 32)), title="32 CTAs per channel", reason="vectors, and enough CTAs to fill the device", need="requests"),
+        Rung(settings=(put("threads_per_row", 256), put("vector", wide), put("unroll", 4), put("parts", 64)), title="four vectors in flight", reason="more loads in flight", need="parallel"),
+    )
 
 
 def _middle() -> tuple[Rung, ...]:

@@ -5,13 +5,16 @@ A matcher takes the facts, the operations by the name of their result, and the n
 
 from __future__ import annotations
 
-from workbench.proposers.recognition import convolutions, pointwise, products, rows
+from workbench.proposers.recognition import attention, channels, convolutions, expressions, gathers, pools, products, rows, scans
 from workbench.proposers.recognition.graph import Computation, Unrecognised, short
 from workbench.records import Facts
 
 __all__ = ["Computation", "Unrecognised", "recognise"]
 
-MATCHERS = (rows.crossentropy, rows.softmax, rows.layernorm, rows.rmsnorm, rows.reduce, products.gemm, convolutions.convolution, pointwise.elementwise)
+MATCHERS = (
+    attention.attention, scans.scan, pools.pool, gathers.gather, rows.crossentropy, rows.softmax, rows.layernorm, rows.rmsnorm, rows.reduce, products.gemm, products.grouped, convolutions.convolution,
+    channels.batchnorm, channels.groupnorm, channels.instancenorm, expressions.expressions,
+)  # fmt: skip
 
 
 def recognise(facts: Facts) -> Computation:

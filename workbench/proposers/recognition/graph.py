@@ -28,6 +28,7 @@ class Computation:
     before: tuple[Stage, ...] = ()  # stages of a pipeline that come first, and what the main one's result is called for those that come after
     result: str | None = None
     after: tuple[Stage, ...] = ()
+    unfused: Computation | None = None  # the same with stages of their own for what `epilogues` closes with, for kernels that cannot fuse it
 
 
 class Unrecognised(Exception):
@@ -73,7 +74,7 @@ def epilogue(op: Operation) -> Call | None:
         return Call(name="gelu_tanh" if "'tanh'" in dict(op.keywords).values() else "gelu")
     if name in UNARY:
         return Call(name=UNARY[name])
-    if name in ("mul", "div") and len(op.operands) == 2 and number(op.operands[1]) is not None:
+    if name in ("mul", "div") and len(op.operands) == 2 and not op.keywords and number(op.operands[1]) is not None:
         value = float(op.operands[1])
         return Call(name="scale", positional=(value if name == "mul" else 1 / value,))
     return None

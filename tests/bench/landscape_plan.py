@@ -1,0 +1,191 @@
+"""Which problems are mapped, and which of their configurations: what landscape_on_gpu.py measures. Needs no GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from workbench import problems
+from workbench.dsl import OPERATIONS, Call, Program, Stage, compile_program, configurations, format_program, parse
+from workbench.dsl.canonical import canonical, code
+from workbench.dsl.checks import check_stage
+from workbench.errors import ProgramError
+from workbench.landscapes.keys import problem_key
+from workbench.problems import inspection
+from workbench.proposers.ladders import Context, ladder
+from workbench.proposers.ladders.products import WGMMA
+from workbench.proposers.planner import _program, binding_of
+from workbench.proposers.recognition import Computation, Unrecognised, recognise
+from workbench.records import Facts, Problem
+
+ARCH, DEVICE = "sm_90a", "H200"
+NINETEEN = Path(__file__).parent / "problems"
+MOST, MOST_ROWS, MOST_OTHERS = 480, 200, 100  # configurations of a product, of a problem of rows, of one of the nineteen; of more, the planner's own and a sample by hash
+ALL = 30_000  # combinations of settings up to which each is looked at
+DRAWN = 6_000  # of more combinations, how many are drawn
+VARIED = ("stages", "raster", "splitk", "swap", "launch", "store")
+RULE = (
+    "every rung of the planner's ladder; then in the order of a hash: of gemm on tensor cores all tiles x clusters x schedules with other settings left out, and "
+    + ", ".join(VARIED) + " one at a time on the planner's first six; of gemm in fp32 all tiles x thread tiles; of other operations every combination of settings, of more than "
+    + f"{ALL} combinations {DRAWN} drawn at random; programs with the same code once"
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One problem to be mapped: a shipped one or a file, with its sizes and precision."""
+
+    name: str
+    origin: str
+    precision: str = "fp32"
+    settings: tuple[tuple[str, int], ...] = ()
+    most: int = MOST
+
+    @property
+    def problem(self) -> Problem:
+        """The record, its sizes written into its source: those that a person sets are never shrunk for the emulator."""
+        problem = problems.load(self.origin, name=self.name, precision=self.precision)  # type: ignore[arg-type]
+        return dataclasses.replace(problem, source=problems.with_settings(problem.source, self.settings))
+
+
+def square(precision: str, n: int) -> Place:
+    """A product of two square matrices."""
+    return Place(f"matmul_{precision}_{n}", "matmul", precision, () if n == 4096 else (("n", n),))
+
+
+def product(name: str, m: int, n: int, k: int) -> Place:
+    """A product in bf16 whose operands are stored as (k, m) and (n, k)."""
+    return Place(name, "matmul_transposed", "bf16", (("m", m), ("k", k), ("n", n)))
+
+
+def places() -> tuple[Place, ...]:
+    """All problems, the most important first."""
+    rows = ("softmax", "layer_norm", "rms_norm", "row_sum", "sum_middle_axis", "max_middle_axis", "matvec", "cross_entropy", "relu", "gelu_tanh")
+    others = tuple(Place(path.stem[3:] + f"_{path.stem[:2]}", str(path.relative_to(Path(__file__).parents[2])), "tf32", (), MOST_OTHERS) for path in sorted(NINETEEN.glob("[0-9]*.py")))
+    return (
+        square("bf16", 4096), square("bf16", 8192), square("bf16", 2048), *(Place(name, name, most=MOST_ROWS) for name in rows), square("tf32", 4096), square("fp16", 4096),
+        product("skinny_bf16_16", 16, 4096, 4096), product("skinny_bf16_128", 128, 4096, 4096), product("deep_bf16", 512, 512, 32768), Place("matmul_transposed_bf16", "matmul_transposed", "bf16"),
+        Place("batched_matmul_bf16", "batched_matmul", "bf16"), Place("matmul_bias_gelu_bf16", "matmul_bias_gelu", "bf16"), square("fp16", 8192), square("tf32", 8192), square("tf32", 2048),
+        Place("matmul_fp32_4096", "matmul", "fp32", (), MOST_OTHERS), Place("softmax_bf16", "softmax", "bf16", (), MOST_OTHERS), Place("layer_norm_bf16", "layer_norm", "bf16", (), MOST_OTHERS), *others,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A recognised problem with the programs to measure, in order, and how many legal combinations of settings were seen."""
+
+    place: Place
+    problem: Problem
+    facts: Facts
+    key: str
+    programs: tuple[str, ...]
+    legal: int
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """What the file's header says of it."""
+        work = next(work for work in self.facts.work if work.case == "full")
+        return {"name": self.place.name, "origin": self.place.origin, "settings": dict(self.place.settings), "precision": self.place.precision, "mode": self.problem.mode, "kind": self.facts.kind,
+                "flops": work.flops, "least_bytes": work.least_bytes, "dtype": work.dtype, "tensor_cores": work.tensor_cores, "legal": self.legal, "planned": len(self.programs)}  # fmt: skip
+
+    def source(self, program: str) -> str:
+        """The candidate file of a program."""
+        return compile_program(program, binding_of(SimpleNamespace(facts=self.facts, problem=self.problem), recognise(self.facts)))  # type: ignore[arg-type]
+
+
+def mapped(place: Place) -> Mapped | str:
+    """The plan of one problem, or why there is none."""
+    problem = place.problem
+    facts = inspection.inspect(problem)
+    try:
+        found = recognise(facts)
+    except Unrecognised as reason:
+        return str(reason)
+    steps = [canonical(_program(found, rung, ARCH)) for rung in ladder(Context(found=found, precision=place.precision, arch=ARCH, device=DEVICE, facts=facts))]
+    rungs = list({code(step): step for step in reversed(steps)}.values())[::-1]
+    rest, legal = _rest(found, place.precision, rungs, place.most)
+    programs = [program for program in dict.fromkeys([*rungs, *rest]) if _compiles(program, facts, problem, found)]
+    return Mapped(place, problem, facts, problem_key(problem), tuple(programs[: max(place.most, len(rungs))]), legal)
+
+
+def _compiles(program: str, facts: Facts, problem: Problem, found: Computation) -> bool:
+    try:
+        compile_program(program, binding_of(SimpleNamespace(facts=facts, problem=problem), found))  # type: ignore[arg-type]
+    except ProgramError:
+        return False
+    return True
+
+
+def _rest(found: Computation, precision: str, rungs: list[str], most: int) -> tuple[list[str], int]:
+    """(programs beyond the ladder in the order of a hash, as many as are wanted; how many legal combinations of settings were seen)."""
+    texts = sorted({_text(found, stage) for stage in _stages(found, precision, rungs)}, key=lambda text: hashlib.sha256(text.encode()).hexdigest())
+    programs = {code(rung): rung for rung in rungs}
+    for text in texts:
+        short = canonical(text)
+        programs.setdefault(code(short), short)
+        if len(programs) >= most:
+            break
+    return list(programs.values()), len(texts)
+
+
+def _text(found: Computation, stage: Stage) -> str:
+    return format_program(Program(stages=(*found.before, stage, *found.after)))
+
+
+def _stages(found: Computation, precision: str, rungs: list[str]) -> Iterator[Stage]:
+    layout = (Call(name="layout", named=found.layout),) if found.layout else ()
+    base = Stage(operation=found.operation, settings=(Call(name="arch", positional=(ARCH,)), *layout), epilogues=found.epilogues, result=found.result)
+    if found.operation.name != "gemm":
+        yield from _some(base)
+    elif precision == "fp32":
+        yield from configurations(base, only=("tile", "thread_tile"))
+    else:
+        on_tensor_cores = dataclasses.replace(base, settings=(*base.settings, Call(name="mma", positional=(WGMMA[precision],))))
+        yield from configurations(on_tensor_cores, only=("tile", "cluster", "schedule"))
+        for rung in [rung for rung in rungs if "schedule" in rung][:6]:
+            stage = parse(rung).stages[len(found.before)]
+            for name in VARIED:
+                yield from configurations(dataclasses.replace(stage, settings=tuple(call for call in stage.settings if call.name != name)), only=(name,))
+
+
+def _some(base: Stage) -> Iterator[Stage]:
+    """Every legal combination of settings, or of too many some: a few settings each, drawn from a fixed seed."""
+    operation = OPERATIONS[base.operation.name]
+    free = [item for item in operation.settings if item.values and item.name not in {call.name for call in base.settings}]
+    if math.prod(len(item.values) + 1 for item in free) <= ALL:
+        yield from configurations(base)
+        return
+    numbers = random.Random(0)
+    for _ in range(DRAWN):
+        picked = numbers.sample(free, numbers.randint(1, len(free)))
+        chosen = [(item.name, numbers.choice(item.values)) for item in picked]
+        calls = tuple(Call(name=name, positional=value if isinstance(value, tuple) else (value,)) for name, value in chosen)
+        stage = dataclasses.replace(base, settings=(*base.settings, *calls))
+        if not check_stage(stage):
+            yield stage
+
+
+@dataclass(frozen=True)
+class Task:
+    """One candidate file and the problems (by number) that it is measured on, each with the program's text."""
+
+    source: str
+    targets: tuple[tuple[int, str], ...]
+
+
+def tasks(plans: list[Mapped], done: set[tuple[str, str]]) -> list[Task]:
+    """All that is to be measured: torch eager first, then the programs of all problems in turn; what several problems share is compiled once."""
+    grouped: dict[str, list[tuple[int, str]]] = {}
+    for rank in range(max((len(plan.programs) for plan in plans), default=0)):
+        for number, plan in enumerate(plans):
+            if rank < len(plan.programs) and (plan.key, plan.programs[rank]) not in done:
+                grouped.setdefault(plan.source(plan.programs[rank]), []).append((number, plan.programs[rank]))
+    eager = [Task("", ((number, ""),)) for number, plan in enumerate(plans) if (plan.key, "") not in done]
+    return eager + [Task(source, tuple(targets)) for source, targets in grouped.items()]

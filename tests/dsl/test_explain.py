@@ -1,0 +1,66 @@
+"""Explaining programs: costs agree with what the emulator sees launched; formatting is a fixed point; what is enumerated is legal and its text is read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_epilogues import launched, whole
+
+from workbench.cli import main
+from workbench.dsl import OPERATIONS, Call, Program, Stage, check, configurations, format_program, parse
+from workbench.dsl.explain import cost_of, explain
+from workbench.views.explained import explained, formatted
+
+GEMM = "gemm(a, b) .arch(sm_90a) .mma(f16) "
+
+
+@pytest.mark.parametrize(("text", "tensors"), [
+    (GEMM + ".tile(128, 64, 64) .schedule(cooperative) .stages(3)", 2), (GEMM + ".tile(64, 64, 64) .schedule(pingpong)", 2), (GEMM + ".tile(64, 16, 64) .schedule(cooperative) .swap() .splitk(2, cluster)", 2),
+    ("gemm(a, b) .tile(64, 64, 16) .thread_tile(4, 4)", 2), ("gemm(a, b) .tile(64, 64, 32) .mma(f16)", 2), ("gemm(a, b) .tile(64, 64, 32) .mma(f16) .stages(3)", 2), ("softmax(a) .threads_per_row(256) .vector(4)", 1), ("elementwise(relu(a)) .threads(128)", 1),
+])  # fmt: skip
+def test_threads_and_shared_memory_are_those_of_the_launch(tmp_path: Path, text: str, tensors: int) -> None:
+    cost = cost_of(parse(text).stages[0])
+    _, emulation = launched(tmp_path, text, {name: whole(64, 64, torch.float16, 1) for name in "ab"[:tensors]})
+    launch = emulation.launches[0]
+    assert launch.block[0] * launch.block[1] == cost.threads
+    if cost.shared_bytes:
+        assert abs(launch.dynamic_shared_bytes - cost.shared_bytes) <= 1024  # a Hopper kernel's barriers are counted as one KB
+
+
+def test_explained_names_costs_waves_and_what_is_counted() -> None:
+    text = str(explained(GEMM + ".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) >> bias() >> rowsum()", size=(4096, 4096, 4096)))
+    for part in ("128 rows and 256 columns", "49152 bytes", "128 accumulators (counted)", "(inferred)", "1 CTA per SM", "512 tiles, 3.88 waves of 132", "sum of each row"):
+        assert part in text
+    assert "goes through memory" in str(explained("h = gemm(a, b) |> softmax(h)"))
+
+
+def test_every_setting_of_every_operation_has_words() -> None:
+    for operation in OPERATIONS.values():
+        for setting in operation.settings:
+            stage = Stage(operation=Call(name=operation.name, positional=("x",)), settings=(Call(name=setting.name, positional=(setting.values or (1,))[0] if isinstance((setting.values or (1,))[0], tuple) else ((setting.values or (1,))[0],)),))
+            assert explain(stage)[1].meaning
+
+
+def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["format", "gemm(a,b).tile(64,64,16)>>bias( c ,along=m )"]) == 0
+    assert capsys.readouterr().out == "gemm(a, b) .tile(64, 64, 16) >> bias(c, along=m)\n"
+    assert main(["explain", "softmax(x) .threads_per_row(32)"]) == 0 and "32 threads share a row" in capsys.readouterr().out
+    assert main(["explain", "softmax(x) .threads_per_row(7)"]) == 2 and "threads_per_row" in capsys.readouterr().err
+
+
+LEGAL = {name: list(configurations(Stage(operation=Call(name="gemm", positional=("a", "b")), settings=(Call(name="arch", positional=("sm_90a",)), Call(name="mma", positional=("bf16",)), Call(name="schedule", positional=(name,)))), only=("tile", "cluster", "splitk", "swap", "stages"))) for name in ("cooperative", "pingpong")}  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(LEGAL)).flatmap(lambda name: st.sampled_from(LEGAL[name])), st.lists(st.sampled_from(["bias()", "residual(r)", "relu()", "scale(0.5)", "clamp(-1, 1)"]), max_size=3))
+def test_what_is_enumerated_is_legal_fits_and_is_read_back(stage: Stage, calls: list[str]) -> None:
+    chain = parse("gemm(a, b) " + " ".join(f">> {call}" for call in calls)).stages[0].epilogues
+    program = Program(stages=(Stage(operation=stage.operation, settings=stage.settings, epilogues=chain),))
+    text = format_program(program)
+    assert parse(text) == program and formatted(text) == text and not check(program)
+    cost = cost_of(program.stages[0])
+    assert cost.shared_bytes is not None and cost.shared_bytes <= 232_448 and cost.accumulators is not None and cost.accumulators <= 128

@@ -1,0 +1,41 @@
+"""Products by groups of rows on the emulator, exact (small integers): groups of any size, none too; rejections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from test_epilogues import launched
+
+from workbench.dsl import check, parse
+
+GROUPED = "ggemm(a, b, offsets) .arch(sm_90a) "
+
+
+def integers(*shape: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@pytest.mark.parametrize(("how", "ends", "n", "turned", "dtype"), [
+    (".mma(bf16) .tile(64, 64, 64) .schedule(cooperative)", (40, 40, 130, 200), 136, True, torch.bfloat16), (".mma(f16) .tile(128, 64, 64) .schedule(cooperative) .cluster(2, 1) .launch(early) >> scale(0.5) >> relu()", (0, 150, 300), 133, False, torch.float16),
+    (".mma(tf32) .tile(128, 64, 32) .schedule(cooperative) .cluster(1, 2) .store(direct) >> cast(bf16)", (130, 131), 136, True, torch.float32),
+])  # fmt: skip
+@pytest.mark.parametrize("resident", [1, 5])
+def test_groups_are_multiplied_by_their_own_matrices(tmp_path: Path, how: str, ends: tuple[int, ...], n: int, turned: bool, dtype: torch.dtype, resident: int) -> None:
+    a, b = integers(ends[-1], 72, seed=1, dtype=dtype), integers(len(ends), n, 72, seed=2, dtype=dtype).transpose(1, 2)
+    b = b if turned else b.contiguous()
+    got, emulation = launched(tmp_path, GROUPED + how, {"a": a, "b": b, "offsets": torch.tensor(ends, dtype=torch.int32)}, resident)
+    want = torch.cat([a[start:end].double() @ b[group].double() for group, (start, end) in enumerate(zip((0, *ends), ends, strict=False))])
+    want = (want * 0.5).relu() if "relu" in how else want
+    assert torch.equal(got, want.to(got.dtype)) and got.dtype == (torch.bfloat16 if "cast" in how else dtype)
+    assert not [finding for finding in emulation.findings if finding.severity == "error"]
+
+
+@pytest.mark.parametrize(("text", "field", "legal"), [
+    ("ggemm(a, b, offsets)", "arch", "sm_90a"), (GROUPED + ".mma(f16) .tile(64, 64, 64) .schedule(pingpong)", "schedule", "cooperative"), (GROUPED + ".mma(f16) .schedule(cooperative) .splitk(2)", "splitk", ""), (GROUPED + ".mma(f16) .schedule(cooperative) >> bias()", "epilogue", ""),
+    (GROUPED + ".mma(f16) .schedule(cooperative) >> mul(t)", "epilogue", "leave it out"),
+])  # fmt: skip
+def test_rejections_name_field_and_legal_values(text: str, field: str, legal: str) -> None:
+    found = check(parse(text))
+    assert field in [item.field for item in found] and any(legal in item.legal for item in found)

@@ -1,0 +1,222 @@
+"""Landscapes: files, what finds them, the replay executor, search on them, pictures. The times here are made up by a hash, in files of the test alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gzip
+import hashlib
+import itertools
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from workbench import landscapes, problems
+from workbench.dsl import Program, configurations, format_program, parse
+from workbench.dsl.canonical import canonical
+from workbench.errors import Unavailable, UserError, WorkbenchError
+from workbench.evaluate import judge
+from workbench.executors.replay import ReplayExecutor
+from workbench.landscapes import table
+from workbench.landscapes.keys import explicit, problem_key
+from workbench.policies import searching
+from workbench.problems import inspection
+from workbench.proposers.ladders import Context, ladder
+from workbench.proposers.planner import _program
+from workbench.proposers.recognition import recognise
+from workbench.records import Candidate, Problem
+from workbench.session import Session
+from workbench.views import tables
+from workbench.views.landscape import curves, heat_map, standing
+from workbench.views.shown import seconds
+
+RUN = {"device": "NVIDIA H200", "date": "2026-11-21T10:00:00+00:00", "versions": {"torch": "2.11.0", "driver": "580"}, "protocol": "a test", "limits": "", "sampling": "all"}
+SUM = "reduce(x, op=sum, axis=last) .arch(sm_90a)"
+GEMM = "gemm(a, b) .arch(sm_90a) .mma(bf16)"
+
+
+def made_up(program: str) -> float:
+    return 1e-3 * (1 + int(hashlib.sha256(program.encode()).hexdigest()[:4], 16) / 65536)
+
+
+def row(key: str, program: str) -> table.Row:
+    if ".vector(8)" in program:
+        return table.Row(key=key, run=0, program=program, correct=False, failure="check/wrong_result: 3 of 8 elements are wrong", error=7.5, registers=40)
+    at = made_up(program)
+    return table.Row(key=key, run=0, program=program, correct=True, error=0.25, registers=32, spill_bytes=0, shared_bytes=1024, compile_s=0.4, **table.timed([at, at * 1.02, at * 0.99, at * 1.01, at]))
+
+
+def described(problem: Problem, name: str, flops: int, size: int) -> dict[str, object]:
+    return {"name": name, "origin": problem.name, "settings": dict(problem.settings), "precision": problem.precision, "mode": problem.mode, "kind": "reduction", "flops": flops, "least_bytes": size, "dtype": "float32", "tensor_cores": False, "legal": 28, "planned": 28}
+
+
+@functools.cache
+def rungs() -> set[str]:
+    """What the planner tries on the sum."""
+    problem = problems.load("row_sum")
+    facts = inspection.inspect(problem)
+    found = recognise(facts)
+    return {canonical(_program(found, rung, "sm_90a")) for rung in ladder(Context(found=found, precision="fp32", arch="sm_90a", device="H200", facts=facts))}
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two small landscapes as a person's own files."""
+    total, product = problems.load("row_sum"), problems.load("matmul", precision="bf16")
+    rows = []
+    for problem, text, only in ((total, SUM, ("threads_per_row", "vector")), (product, GEMM, ("cluster", "schedule", "stages"))):
+        key = problem_key(problem)
+        programs = {canonical(format_program(Program(stages=(stage,)))) for stage in configurations(parse(text).stages[0], only)}
+        rows += [row(key, program) for program in sorted(programs | (rungs() if problem is total else set()))]
+        rows.append(table.Row(key=key, run=0, program="", correct=True, error=0.0, **table.timed([3e-4, 3.1e-4, 2.9e-4])))
+    header = {"runs": [RUN], "problems": {problem_key(total): described(total, "row_sum", 536_838_144, 2_147_614_720), problem_key(product): described(product, "matmul_bf16", 2 * 4096**3, 3 * 4096 * 4096 * 2)}}
+    folder = tmp_path / "landscapes"
+    folder.mkdir()
+    table.write(folder / "made_up.csv.gz", header, rows)
+    monkeypatch.setenv(landscapes.OWN, str(folder))
+    return folder / "made_up.csv.gz"
+
+
+# ---- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_says_what_was_written_and_the_same_rows_give_the_same_bytes(recorded: Path, tmp_path: Path) -> None:
+    header, rows = table.read(recorded)
+    assert header["runs"] == [RUN] and len(rows) > 45
+    one = next(one for one in rows if one.correct and one.program)
+    assert one.median_s == pytest.approx(made_up(one.program), abs=1e-9) and one.low_s is not None and one.low_s <= one.median_s <= (one.high_s or 0) and len(one.samples_s) == 5
+    again = tmp_path / "again.csv.gz"
+    table.write(again, header, rows)
+    assert again.read_bytes() == recorded.read_bytes()
+
+
+def test_a_line_that_was_cut_off_is_left_out(recorded: Path, tmp_path: Path) -> None:
+    text = gzip.decompress(recorded.read_bytes()).decode()
+    cut = tmp_path / "cut.csv"
+    cut.write_text(text[:-9])
+    assert len(table.read(cut)[1]) == len(table.read(recorded)[1]) - 1
+
+
+def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(WorkbenchError, match="is no landscape"):
+        table.read(tmp_path / "other.csv")
+
+
+def test_joining_keeps_the_last_time_and_says_which_run_gave_it() -> None:
+    first, second = ({"runs": [RUN | {"date": date}], "problems": {"k": {"name": "n"}}} for date in ("2026-01-01", "2026-02-02"))
+    kept = table.Row(key="k", run=0, program="p", correct=True, **table.timed([1e-3]))
+    newer = table.Row(key="k", run=0, program="p", correct=True, **table.timed([2e-3]))
+    lost = table.Row(key="k", run=0, program="p", correct=False, failure="run/crashed: the process died")
+    header, rows = table.join([(first, [kept]), (second, [newer])])
+    assert rows[0].median_s == 2e-3 and header["runs"][rows[0].run]["date"] == "2026-02-02"
+    assert table.join([(first, [kept]), (second, [lost])])[1][0].median_s == 1e-3
+
+
+# ---- what finds them --------------------------------------------------------------------------------------------------
+
+
+def test_a_problem_is_found_by_what_it_computes() -> None:
+    problem = problems.load("matmul", precision="bf16")
+    other = Problem(name="mine", source="# a comment\n" + problem.source.replace('"""', '"""My own. ', 1), origin="cell", precision="bf16")
+    assert problem_key(problem) == problem_key(other) == problem_key(problems.load("matmul", precision="bf16", settings={"n": 4096}))
+    assert len({problem_key(problem), problem_key(problems.load("matmul")), problem_key(problems.load("matmul", precision="bf16", settings={"n": 2048}))}) == 3
+
+
+def test_landscapes_are_listed_and_their_problem_is_the_one_that_finds_them(recorded: Path) -> None:
+    for name in ("row_sum", "matmul_bf16"):
+        place = landscapes.landscapes()[name]
+        assert landscapes.find(place.problem()) == place and place.said == "recorded on NVIDIA H200, 2026-11-21"
+    place = landscapes.landscapes()["row_sum"]
+    frame = place.frame()
+    assert len(frame) == len(place.rows) >= 28 and set(frame["threads_per_row"]) > {"", "32"} and frame["measured_s"].min() == place.best.median_s  # type: ignore[union-attr]
+    assert place.row("reduce(x, op=sum, axis=last) .vector(4) .threads_per_row(32)") is place.row("reduce(x, op=sum, axis=last) .threads_per_row(32) .vector(4) .arch(sm_90a)") is not None
+    assert place.row("reduce(x, op=max, axis=last)") is None and place.nearest(SUM + " .threads_per_row(256) .vector(4)") is not None
+
+
+def test_settings_of_a_hopper_gemm_are_filled_in() -> None:
+    assert explicit(GEMM + " .schedule(cooperative)") | {"arch": ()} == {"arch": (), "mma": ("bf16",), "schedule": ("cooperative",), "tile": (128, 256, 64), "cluster": (1, 1), "stages": (4,), "raster": ("along_m", 8), "splitk": (1,), "store": ("tma",)}
+
+
+# ---- the replay executor ----------------------------------------------------------------------------------------------
+
+
+def test_the_planners_loop_runs_on_recorded_measurements(recorded: Path, tmp_path: Path) -> None:
+    with Session.create("row_sum", root=tmp_path / "s", executor="replay") as session:
+        made = session.run(3)
+        place = landscapes.find(session.problem)
+        assert place is not None and session.arch == "sm_90a" and len(made) == 4
+        for version in made:
+            verdict, outcome = version.trials[-1].verdict, version.trials[-1].outcome
+            assert verdict.correct and verdict.time_provenance == "measured" and verdict.time_s == place.row(version.proposal.candidate.program or "").median_s  # type: ignore[union-attr]
+            assert outcome.executor == "replay" and dict(outcome.versions)["recorded"] == "2026-11-21" and outcome.reference_timing is not None and outcome.reference_timing.median_s == 3e-4 and not verdict.suspect
+        assert session.best is not None and session.best.trials[-1].verdict.time_s == min(version.trials[-1].verdict.time_s or 1.0 for version in made)
+        assert "(measured, recorded on NVIDIA H200 2026-11-21)" in str(tables.verdict(made[0]))
+
+
+def test_a_wrong_configuration_is_a_failure_and_what_is_not_there_is_unavailable(recorded: Path, tmp_path: Path) -> None:
+    with Session.create("row_sum", root=tmp_path / "s", executor="replay") as session:
+        version = session.generate()
+        assert version is not None
+        job = session.job(version)
+        outcome = ReplayExecutor().run(dataclasses.replace(job, candidate=Candidate(source="", program=SUM + " .vector(8) .threads_per_row(32)")))
+        verdict = judge(job, outcome, None)
+        assert not verdict.correct and verdict.failure is not None and verdict.failure.kind == "wrong_result" and outcome.timing is None
+        with pytest.raises(Unavailable, match="source of its own"):
+            session.edit(version.proposal.candidate.source)
+    header, rows = table.read(recorded)
+    table.write(recorded, header, [one for one in rows if not one.program or one.program == canonical(SUM)])
+    with Session.create("row_sum", root=tmp_path / "s", executor="replay") as session, pytest.raises(Unavailable, match=r"was not recorded for row_sum; the nearest that was is reduce\(x, op=sum"):
+        session.generate()
+    with Session.create("relu", root=tmp_path / "s", executor="replay") as session, pytest.raises(Unavailable, match=r"was never recorded.*recorded are matmul_bf16, row_sum"):
+        session.generate()
+
+
+# ---- search -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_strategy_ends_at_the_best_and_never_gets_worse(recorded: Path) -> None:
+    for place in (landscapes.landscapes()["row_sum"], landscapes.landscapes()["matmul_bf16"]):
+        for walk in (searching.random(place, 1), searching.climb(place, 1), searching.climb(place, 2, start=next(iter(place.rows)))):
+            assert sorted(walk) == sorted(place.rows)
+            curve = searching.regret(place, walk)
+            assert curve[-1] == 0 and all(a >= b for a, b in itertools.pairwise(curve))
+        assert searching.climb(place, 5) == searching.climb(place, 5) != searching.climb(place, 6)
+        planned = searching.planned(place, [*reversed(list(place.rows)), "reduce(x, op=max, axis=last)"])
+        assert planned == tuple(reversed(list(place.rows)))
+
+
+def test_neighbours_differ_in_one_setting(recorded: Path) -> None:
+    near = searching.neighbours(landscapes.landscapes()["row_sum"])
+    assert SUM + " .threads_per_row(32)" in near[SUM + " .threads_per_row(64)"] and SUM + " .threads_per_row(32) .vector(4)" not in near[SUM + " .threads_per_row(64)"]
+    assert all(one in near[other] for one, others in near.items() for other in others)
+
+
+def test_the_typical_walk_is_the_median() -> None:
+    assert searching.typical([(3.0, 0.0), (1.0,), (2.0, 1.5, 0.5)]) == (2.0, 1.0, 0.5) and math.isinf(searching.typical([(math.inf,)])[0])
+
+
+# ---- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_heat_map_shows_the_fastest_of_each_pair(recorded: Path) -> None:
+    place = landscapes.landscapes()["matmul_bf16"]
+    shown = heat_map(place, "stages", "cluster", {"schedule": "cooperative"})
+    assert "measured, recorded on NVIDIA H200, 2026-11-21" in shown.text and shown.svg.startswith("<svg") and json.dumps(shown.plotly)
+    least = min(one.median_s or 1.0 for one in place.correct if explicit(one.program).get("schedule") == ("cooperative",))
+    assert min(value for line in shown.plotly["data"][0]["z"] for value in line if value) == 1 and seconds(least) in shown.text  # type: ignore[index]
+    with pytest.raises(UserError, match=r"over 'threads'; settings that vary: .*cluster.*schedule.*stages"):
+        heat_map(place, "threads")
+    with pytest.raises(UserError, match="no correct configuration of matmul_bf16 has stages 99"):
+        heat_map(place, where={"stages": 99})
+
+
+def test_curves_and_standing_are_texts_too(recorded: Path) -> None:
+    places = list(landscapes.landscapes().values())
+    walk = searching.random(places[0], 0)
+    shown = curves("random", {"random": searching.regret(places[0], walk), "nothing correct": (math.inf, math.inf)})
+    assert "none correct" in shown.text and json.dumps(shown.plotly)
+    said = standing(places)
+    assert "row_sum" in said.text and "torch eager" in said.text and said.svg.count("<rect") == 2 * len(places)

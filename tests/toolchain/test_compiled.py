@@ -1,0 +1,84 @@
+"""A second run of the same source compiles nothing; no source gets what another one left."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from workbench import problems
+from workbench.executors import choose
+from workbench.executors.inspector import WorkerInspector
+from workbench.proposers.planner import Planner
+from workbench.records import Ask, Candidate, Job, Outcome, Proposal
+from workbench.toolchain import compiled
+from workbench.toolchain.compiled import Shelf
+
+
+def test_a_second_run_compiles_nothing_and_comes_out_the_same() -> None:
+    problem = problems.load("row_sum")
+    facts = WorkerInspector().inspect(problem)
+    source = next(item for item in Planner().propose(Ask(problem=problem, facts=facts)) if isinstance(item, Proposal)).candidate.source
+    outcomes = [choose("emulator").run(Job(problem=problem, facts=facts, candidate=Candidate(source=text), trials=1)) for text in (source, source, source + "\n# another\n")]
+
+    def compiling(outcome: Outcome) -> float:
+        return dict(outcome.phases)["compiling"]
+
+    assert all(outcome.failure is None and outcome.checks for outcome in outcomes)
+    assert compiling(outcomes[0]) > 0 and compiling(outcomes[1]) == 0 and compiling(outcomes[2]) > 0
+    first, second = outcomes[:2]
+    ptx = [re.sub(r"cutegen-job-\w+", "", build.ptx) for outcome in (first, second) for build in outcome.builds]
+    assert ptx[0] == ptx[1] and "candidate.py" in ptx[0] and second.builds[0].registers == first.builds[0].registers
+    assert second.launches[0].lines == first.launches[0].lines != ()
+
+
+def files(folder: Path, **named: bytes) -> Path:
+    folder.mkdir(parents=True)
+    for name, data in named.items():
+        (folder / f"{'0' * 63}{name[-1]}.{name[:-1]}").write_bytes(data)
+    return folder
+
+
+def test_a_shelf_is_of_one_source_and_one_architecture(tmp_path: Path) -> None:
+    Shelf("a", "sm_80").take(files(tmp_path / "left", mlir1=b"x", ptx1=b"y"))
+    for n, (source, arch) in enumerate((("b", "sm_80"), ("a", "sm_90a"))):
+        Shelf(source, arch).give(tmp_path / str(n))
+        assert not (tmp_path / str(n)).exists()
+    Shelf("a", "sm_80").give(tmp_path / "given")
+    assert sorted(path.suffix for path in (tmp_path / "given").iterdir()) == [".mlir", ".ptx"]
+
+
+def test_what_was_kept_is_not_written_over(tmp_path: Path) -> None:
+    Shelf("a", "sm_80").take(files(tmp_path / "left", mlir1=b"first"))
+    Shelf("a", "sm_80").take(files(tmp_path / "later", mlir1=b"second"))
+    assert [path.read_bytes() for path in Shelf("a", "sm_80").folder.iterdir()] == [b"first"]
+
+
+@pytest.mark.parametrize("what", ["link", "name", "pipe", "size", "folder"])
+def test_only_plain_files_of_the_right_names_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    (tmp_path / "secret").write_text("secret")
+    left = files(tmp_path / "left", mlir1=b"fine")
+    bad = left / f"{'1' * 64}.mlir"
+    if what == "link":
+        bad.symlink_to(tmp_path / "secret")
+    elif what == "name":
+        (left / "evil.py").write_text("")
+    elif what == "pipe":
+        os.mkfifo(bad)
+    elif what == "size":
+        monkeypatch.setattr(compiled, "ENTRY_BYTES", 10)
+        bad.write_bytes(b"x" * 11)
+    else:
+        bad.mkdir()
+    Shelf("a", "sm_80").take(left)
+    assert [path.read_bytes() for path in Shelf("a", "sm_80").folder.iterdir()] == [b"fine"]
+
+
+def test_sources_not_used_for_longest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "SHELF_BYTES", 250)
+    for n, source in enumerate("abc"):
+        Shelf(source, "sm_80").take(files(tmp_path / source, mlir1=b"x" * 100))
+        os.utime(Shelf(source, "sm_80").folder, (n, n)) if source != "c" else None
+    assert [Shelf(source, "sm_80").folder.exists() for source in "abc"] == [False, True, True]

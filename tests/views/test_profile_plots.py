@@ -1,0 +1,100 @@
+"""Every plot of a profile: well-formed SVG, plotly that is JSON, HTML that closes what it opens, words that say where the numbers are from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_static_forms import Balance
+
+from workbench.errors import UserError
+from workbench.records import Candidate, Energy, KernelMetrics, LineProfile, Profile, Proposal, Span, Version
+from workbench.views import charts, plots, profile_plots
+
+KERNEL = KernelMetrics(
+    kernel="kernel_cutlass_softmax_kernel_tensorptrf32gmemo", grid=(8, 1, 1), block=(128, 1, 1), duration_s=5e-4, flops=1e9, dram_read_bytes=2e8, dram_write_bytes=2e8, l2_bytes=8e8, l2_hit_rate=0.5, shared_bytes=1e8,
+    shared_wavefronts=8e5, shared_bank_conflicts=10.0, achieved_occupancy=0.5, theoretical_occupancy=0.625, limiter="registers", limits=(("registers", 5.0), ("threads", 8.0)), registers=90, pipes=(("fma", 0.31), ("alu", 0.2)),
+    stalls=(("long_scoreboard", 12.0), ("wait", 3.0)),
+)  # fmt: skip
+LINES = (
+    LineProfile(line=3, text="v = x[row, <column>]", instructions=(("lsu", 4), ("alu", 2)), executed=100.0, stalls=(("long_scoreboard", 80.0), ("wait", 5.0))),
+    LineProfile(line=9, text="total += v", instructions=(("fma", 7),), executed=50.0, stalls=(("wait", 15.0),)),
+)
+SPANS = tuple(Span(name=f"kernel_cutlass_k{n % 2}_tensorptr", start_s=n * 1e-4, duration_s=6e-5, stream=7 + n % 2, grid=(4, 1, 1), block=(32, 1, 1)) for n in range(6))
+ENERGY = Energy(joules_per_call=0.3, low_joules=0.29, high_joules=0.32, uncorrected_joules=0.4, average_w=500.0, idle_w=100.0, duty=0.95, calls=100, window_s=4.8, seconds_per_call=0.04, samples=((0.0, 0.0), (1.0, 100.0), (2.0, 600.0)), marks=(("idle", 0.1), ("pause", 0.9), ("window 1", 1.0)))
+
+
+def full() -> Profile:
+    from workbench.profilers.timeline import timeline_of
+
+    return Profile(launches=(), builds=(), occupancy=(), limits=(), findings=(), summary="fast & <good>", provenance="measured", by="ncu+timeline+energy", device="H200", case="full", kernels=(KERNEL,), lines=LINES,
+                   timeline=timeline_of(SPANS, 3), energy=ENERGY, notes=("no <b>",), protections=("Landlock",))  # fmt: skip
+
+
+@pytest.mark.parametrize("name", profile_plots.PLOTS)
+def test_each_plot_is_drawn_described_and_labelled(name: str) -> None:
+    shown = profile_plots.plot(full(), name)
+    root = ET.fromstring(shown.svg)
+    assert root.find("{http://www.w3.org/2000/svg}title") is not None and root.find("{http://www.w3.org/2000/svg}desc") is not None
+    Balance(shown.html)
+    assert "measured" in shown.text and "modelled" not in shown.text and "NaN" not in shown.svg and "nan" not in shown.svg
+    assert shown.plotly is not None and json.loads(json.dumps(shown.plotly, allow_nan=False))["data"]
+    width = float(root.attrib["viewBox"].split()[2])
+    for node in root.iter("{http://www.w3.org/2000/svg}rect"):
+        assert float(node.attrib["x"]) >= 0 and float(node.attrib["x"]) + float(node.attrib["width"]) <= width and float(node.attrib["width"]) >= 0
+
+
+def test_the_roofline_has_a_point_for_each_level() -> None:
+    shown = profile_plots.plot(full(), "roofline")
+    rows = {line.split("  ")[1].strip() if "  " in line else "": line for line in shown.text.splitlines() if line.startswith("softmax_kernel")}
+    assert len(rows) == 3 and "2.5" in rows["DRAM"] and "1.25" in rows["L2"] and "10" in rows["shared memory"]
+    assert "19%" in rows["DRAM"]  # 2 TFLOP/s at 2.5 FLOP/B, under 10.6 TFLOP/s that a copy's 4.23 TB/s allow there
+
+
+def test_the_heat_is_where_the_samples_are() -> None:
+    shown = profile_plots.plot(full(), "source")
+    assert "85%" in shown.text and "long scoreboard · 4 lsu, 2 alu" in shown.text and "stall samples (measured)" in shown.text
+
+
+def test_the_table_has_pipes_and_stalls_beside_each_line() -> None:
+    shown = profile_plots.lines(full())
+    assert shown is not None
+    first = next(line for line in shown.text.splitlines() if line.startswith("3 "))
+    assert "v = x[row, <column>]" in first and "4 lsu, 2 alu" in first and "long scoreboard 80, wait 5" in first and "(measured)" in shown.text
+    Balance(shown.html)
+
+
+def test_modelled_and_counted_are_named_so() -> None:
+    modelled = dataclasses.replace(KERNEL, provenance="counted", duration_s=None, modelled_s=1e-3, stalls=())
+    lines = tuple(dataclasses.replace(line, stalls=(("waiting", 40.0),), stall_unit="modelled cycles") for line in LINES)
+    found = dataclasses.replace(full(), kernels=(modelled,), lines=lines, timeline=None, energy=None, by="counters", case="shrunk")
+    assert profile_plots.available(found) == ("roofline", "pipes", "stalls", "occupancy", "source")
+    for name in ("roofline", "pipes", "stalls", "source"):
+        assert "modelled" in profile_plots.plot(found, name).text and "measured by ncu" not in profile_plots.plot(found, name).text
+    with pytest.raises(UserError, match="nothing for the plot 'energy'; it has: roofline, pipes"):
+        profile_plots.plot(found, "energy")
+    with pytest.raises(UserError, match="no plot is called 'heat'"):
+        profile_plots.plot(found, "heat")
+
+
+def test_a_whole_profile_says_what_is_missing_and_how_it_was_confined() -> None:
+    version = Version(number=2, parent=None, proposal=Proposal(candidate=Candidate(source="x"), title="t", reason="", by="b"), source_hash="", path="")
+    shown = plots.profile(version, full())
+    Balance(shown.html)
+    assert "note: no <b>" in shown.text and "no &lt;b&gt;" in shown.html and "protections while it was profiled: Landlock" in shown.text and shown.html.count("<svg") == 7
+    assert "http://" not in shown.html.replace("http://www.w3.org/2000/svg", "")
+    empty = dataclasses.replace(full(), kernels=(), lines=(), timeline=None, energy=None)
+    assert "<svg" not in plots.profile(version, empty).html and "fast & <good>" in plots.profile(version, empty).text
+
+
+@given(st.floats(1e-9, 1e9), st.integers(2, 8))
+def test_ticks_are_round_and_inside(limit: float, count: int) -> None:
+    found = charts.ticks(limit, count)
+    assert found[0] == 0 and found[-1] <= limit * (1 + 1e-9) and 1 <= len(found) <= count + 1
+    if len(found) > 1:
+        assert round(found[1] / 10 ** math.floor(math.log10(found[1]) + 1e-9), 6) in (1, 2, 5, 10)

@@ -1,0 +1,117 @@
+"""What the settings of a program cost: threads, shared memory, registers, tiles; pure arithmetic on the text, nothing is compiled.
+
+Threads, shared memory and accumulators are counted from the settings, as the emitters lay them out; a register total is inferred: what a thread keeps
+beside its accumulators is the compiler's decision.
+"""
+
+from __future__ import annotations
+
+from workbench.dsl import epilogue
+from workbench.dsl.hopper_plan import Plan, plan_of, stage_bytes
+from workbench.dsl.ir import Call, Program, Stage, setting
+from workbench.dsl.operation import OPERAND_HELP, Operation
+from workbench.dsl.registry import OPERATIONS
+from workbench.dsl.text import format_call
+from workbench.records import record
+
+OTHER_REGISTERS = 40  # inferred: addresses, loop state and fragments of a tensor-core kernel, beside its accumulators
+REGISTERS_OF_SM = 65_536
+
+
+@record
+class Cost:
+    """What one CTA of a stage takes; None where the settings do not say. Registers are 32-bit and per thread, sizes in bytes."""
+
+    threads: int | None = None
+    shared_bytes: int | None = None
+    stage_bytes: int | None = None  # of one tile of k of both operands
+    stages: int = 1
+    accumulators: int | None = None
+    registers: int | None = None  # inferred
+    tile: tuple[int, int] | None = None  # rows and columns of the result that a CTA computes
+    splits: int = 1
+    cluster: int = 1
+    persistent: bool = False
+
+    @property
+    def warps(self) -> int | None:
+        """Of a CTA."""
+        return None if self.threads is None else -(-self.threads // 32)
+
+
+@record
+class Line:
+    """One setting or epilogue in words."""
+
+    what: str
+    meaning: str
+
+
+def cost_of(stage: Stage) -> Cost:
+    """What one CTA of a checked stage takes."""
+    if stage.operation.name == "gemm":
+        return _scheduled(plan_of(stage)) if setting(stage, "schedule") is not None else _gemm(stage)
+    threads = setting(stage, "threads_per_row", setting(stage, "threads"))
+    if isinstance(threads, int):
+        return Cost(threads=max(threads, 128) if setting(stage, "threads_per_row") is not None and threads <= 32 else threads)
+    return Cost()
+
+
+def _scheduled(plan: Plan) -> Cost:
+    per_thread = min(255, REGISTERS_OF_SM // plan.threads // 8 * 8) if plan.groups > 1 and not plan.in_cluster else min(255, plan.accumulators + OTHER_REGISTERS)
+    return Cost(
+        threads=plan.threads, shared_bytes=plan.shared_bytes, stage_bytes=stage_bytes(plan.kind, plan.tile), stages=plan.stages, accumulators=plan.accumulators, registers=per_thread,
+        tile=(plan.tile[1], plan.tile[0]) if plan.swap else plan.tile[:2], splits=plan.splits, cluster=plan.splits if plan.in_cluster else plan.cluster[0] * plan.cluster[1], persistent=not plan.in_cluster,
+    )  # fmt: skip
+
+
+def _gemm(stage: Stage) -> Cost:
+    tile, mma = setting(stage, "tile"), setting(stage, "mma")
+    if mma is None and not isinstance(tile, tuple):
+        return Cost(threads=256, shared_bytes=0, accumulators=1, registers=OTHER_REGISTERS, tile=(8, 32))
+    m, n, k = (int(str(value)) for value in tile) if isinstance(tile, tuple) else (64, 64, 32)
+    stages = int(str(setting(stage, "stages", 1)))
+    if mma is None:
+        thread = setting(stage, "thread_tile", (1, 1))
+        pm, pn = (int(str(value)) for value in thread) if isinstance(thread, tuple) else (1, 1)
+        one = 4 * (m * (k + 1) + k * (n + 1))  # a row of each has one more element, so that a warp falls into different banks
+        return Cost(threads=m * n // (pm * pn), shared_bytes=one, stage_bytes=one, accumulators=pm * pn, registers=min(255, pm * pn + pm + pn + OTHER_REGISTERS // 2), tile=(m, n))
+    width = 2 if mma in ("f16", "bf16") else 4
+    one = width * (m + n) * k if stages > 1 else (m + n) * (k * width + 16)  # without stages rows are padded by 16 bytes
+    return Cost(threads=128, shared_bytes=one * stages, stage_bytes=one, stages=stages, accumulators=m * n // 128, registers=min(255, m * n // 128 + OTHER_REGISTERS), tile=(m, n))
+
+
+def explain(stage: Stage) -> tuple[Line, ...]:
+    """Each setting and epilogue of a checked stage, in words."""
+    operation = OPERATIONS[stage.operation.name]
+    lines = [Line(what=operation.about, meaning="")]
+    lines += [Line(what="." + format_call(call), meaning=_meaning(operation, call, stage)) for call in stage.settings]
+    return (*lines, *(Line(what=">> " + format_call(call), meaning=_epilogue(call)) for call in stage.epilogues))
+
+
+def _meaning(operation: Operation, call: Call, stage: Stage) -> str:
+    values = ", ".join(map(str, call.positional))
+    cost = cost_of(stage)
+    if call.name == "tile" and cost.tile is not None:
+        deep = f"; {call.positional[2]} of k at a time, {cost.stage_bytes} bytes of shared memory" if len(call.positional) == 3 else ""
+        return f"a CTA computes {cost.tile[0]} rows and {cost.tile[1]} columns of the result{deep}; {cost.accumulators} sums in each thread's registers"
+    if call.name == "stages" and cost.stage_bytes is not None:
+        return f"{values} tiles of k in shared memory at once, {cost.stages} x {cost.stage_bytes} bytes"
+    if call.name == "splitk":
+        return f"k in {call.positional[0]} parts, which " + ("a cluster's CTAs add up in their shared memories" if len(call.positional) > 1 else "a second kernel adds, out of float32 sums in memory")
+    return OPERAND_HELP.get(call.name, "").format(values=values) or f"a setting of {operation.name}"
+
+
+def _epilogue(call: Call) -> str:
+    if call.name in epilogue.REDUCTIONS:
+        return f"the {call.name[3:]} of each {'row' if call.name.startswith('row') else 'column'} is the result; parts of each tile are put together by a second kernel, always in the same order"
+    if call.name == "cast":
+        return f"the result is {call.positional[0]}"
+    return {"bias": "a vector is added, along n unless it says m", "residual": "a (m, n) tensor is added, read while the tile is multiplied"}.get(call.name, "to each sum, in float32, before it is stored")
+
+
+def notes(program: Program) -> tuple[str, ...]:
+    """What holds for the program as a whole."""
+    if len(program.stages) == 1:
+        return ()
+    return (f"{len(program.stages)} kernels in order; {', '.join(str(stage.result) for stage in program.stages[:-1])} {'goes' if len(program.stages) == 2 else 'go'} through memory between them",)

@@ -1,0 +1,106 @@
+"""The body of forward of a Hopper product: operands as TMA takes them, the result or its parts, the launches."""
+
+from __future__ import annotations
+
+from workbench.dsl import epilogue
+from workbench.dsl.epilogue import Chain
+from workbench.dsl.hopper_finish import by_kernel_rows, has_pairs
+from workbench.dsl.hopper_plan import Plan
+from workbench.dsl.ir import Binding
+
+TURNED = ".transpose(-2, -1)"
+
+
+def forward(binding: Binding, chain: Chain, plan: Plan, dtype: str) -> str:
+    """The text; `dtype` is torch's word for the result's."""
+    bound = dict(binding.operands)
+    (a, a_turned), (b, b_turned) = (_stored(bound.get(name, name)) for name in ("a", "b"))
+    m, n = f"a.shape[-{1 if a_turned else 2}]", f"b.shape[-{2 if b_turned else 1}]"
+    lines = [f"a, b = {a}, {b}"] if (a, b) != ("a", "b") else []
+    either = ", either=True" if plan.registers else ""
+    sides = f"operand(a, {a_turned}{either}), operand(b, {not b_turned})  # as (batch, m, k) and (batch, n, k)"
+    if plan.swap:
+        sides = f"operand(b, {not b_turned}{either}), operand(a, {a_turned})  # as (batch, n, k) and (batch, m, k): of the transposed product"
+    lines += _reduced_result(plan, chain, m, n, dtype) if plan.reduced else _result(plan, f"*a.shape[:-2], {m}, {n}" if a_turned else f"*a.shape[:-1], {n}", dtype)
+    lines += [f"(left, left_first), (right, right_first) = {sides}", *_reads(plan, chain, bound)]
+    if not plan.reduced and not plan.in_cluster:
+        target = "partial" if plan.splits > 1 else "d3"
+        lines += [f"by_tma = {f'{target}.shape[-1] * {target}.element_size() % 16 == 0  # otherwise the threads store the result' if plan.store == 'tma' else 'False'}"]
+    lines += ["stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)", *_launch(plan, chain, bound)]
+    return "\n".join(lines)
+
+
+def _result(plan: Plan, shape: str, dtype: str) -> list[str]:
+    lines = [f"d = torch.empty({shape}, dtype={dtype}, device=a.device)", "d3 = d if d.dim() == 3 else d.unsqueeze(0)"]
+    if plan.splits > 1 and not plan.in_cluster:
+        lines += ["partial = torch.empty(d3.shape[0] * SPLITS, *d3.shape[1:], dtype=torch.float32, device=a.device)"]
+    return lines
+
+
+def _reduced_result(plan: Plan, chain: Chain, m: str, n: str, dtype: str) -> list[str]:
+    high, wide = ("n", "m") if plan.swap else ("m", "n")  # what the kernel calls m and n
+    parts, length = (f"-(-{wide} // TILE_N)", high) if by_kernel_rows(plan, chain) else (f"-(-{high} // TILE_M) * (TILE_M // ROWS) * 4", wide)
+    return [
+        f"m, n, lead = {m}, {n}, a.shape[:-2]",
+        f"d = torch.empty(*lead, {length}, dtype={dtype}, device=a.device)",
+        f"partial = torch.empty({parts}, a.shape[0] if lead else 1, {length}, dtype=torch.float32, device=a.device)  # what each tile gives",
+    ]
+
+
+def _reads(plan: Plan, chain: Chain, bound: dict[str, str]) -> list[str]:
+    """Assignments of the (m, n) tensors that the kernel reads with its fragments, and whether it can take two columns at a time."""
+    if not has_pairs(plan, chain):
+        return []
+    shape = "(*lead, m, n)" if plan.reduced else "d.shape"
+    roles = [read.role for read in chain.reads if read.along == "both"]
+    lines = [f"{role}_view, {role}_pairs = spread({bound.get(role, role)}, {shape})" for role in roles]
+    return [*lines, "pairs = False  # neighbouring columns of the transposed product are rows apart" if plan.swap else "pairs = " + " and ".join(f"{role}_pairs" for role in roles)]
+
+
+def _views(plan: Plan, chain: Chain, bound: dict[str, str]) -> list[str]:
+    if not has_pairs(plan, chain):
+        turned = ".transpose(1, 2)" if plan.swap else ""
+        plain = {"both": f"from_dlpack(spread({{}}, d.shape){turned}).mark_layout_dynamic(leading_dim={1 if plan.swap else 2})"}
+        return ["    " + plain.get(read.along, "from_dlpack({}.detach()).mark_layout_dynamic()").format(bound.get(read.role, read.role)) + "," for read in chain.reads]
+    lines = []
+    for read in chain.reads:
+        if read.along != "both":
+            lines.append(f"    from_dlpack({bound.get(read.role, read.role)}.detach()).mark_layout_dynamic(),")
+        elif plan.swap:
+            lines.append(f"    from_dlpack({read.role}_view.transpose(1, 2)).mark_layout_dynamic(leading_dim=1),")
+        else:
+            lines.append(f"    from_dlpack({read.role}_view, assumed_align=2 * {read.role}_view.element_size() if pairs else None).mark_layout_dynamic(leading_dim=2),")
+    return lines
+
+
+def _launch(plan: Plan, chain: Chain, bound: dict[str, str]) -> list[str]:
+    keys, views = epilogue.keys(chain, bound), _views(plan, chain, bound)
+    pairs = has_pairs(plan, chain)
+    turned, leading = (".transpose(1, 2)", 1) if plan.swap else ("", 2)
+    firsts = "left_first, right_first" + ", pairs" * pairs
+    if plan.reduced:
+        length = "-1, " + ("m" if chain.by_rows else "n")
+        back = "d" if not chain.keepdim else f"d.unsqueeze({-1 if chain.by_rows else -2})"
+        return [
+            f"call(gemm, ({keys}{firsts}), (", "    left, right,", *views, "    from_dlpack(partial).mark_layout_dynamic(leading_dim=2),", "    stream,", f"), ({'pairs, ' * pairs}resident(),))",
+            "call(gather, (d.dtype,), (", "    from_dlpack(partial).mark_layout_dynamic(leading_dim=2),", f"    from_dlpack(d.view({length})).mark_layout_dynamic(leading_dim=1),",
+            f"    cutlass.Int32({'n' if chain.by_rows else 'm'}),", "    stream,", "))", f"return {back}",
+        ]  # fmt: skip
+    result = f"    from_dlpack(d3{turned}).mark_layout_dynamic(leading_dim={leading}),"
+    if plan.in_cluster:
+        return [f"call(gemm, ({keys}{firsts}), (", "    left, right,", *views, result, "    stream,", "))", "return d"]
+    split = plan.splits > 1
+    target = "partial" if split else f"d3{turned}"
+    lines = [
+        f"call(gemm, ({'' if split else keys}by_tma, {firsts}), (", "    left, right,", *([] if split else views), f"    from_dlpack({target}, assumed_align=16 if by_tma else None).mark_layout_dynamic(leading_dim={leading}),",
+        "    stream,", f"), (by_tma, {'pairs, ' * pairs}resident()))",
+    ]  # fmt: skip
+    if split:
+        lines += [f"call(combine, ({keys}d.dtype,), (", "    from_dlpack(partial).mark_layout_dynamic(leading_dim=2),", *views, result, "    stream,", "))"]
+    return [*lines, "return d"]
+
+
+def _stored(expression: str) -> tuple[str, bool]:
+    """(the tensor itself, whether the operand is its transpose): the tensor is the same object at every call, a view of it is not."""
+    turned = expression.endswith(TURNED)
+    return expression.removesuffix(TURNED), turned

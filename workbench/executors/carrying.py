@@ -1,0 +1,119 @@
+"""Large outputs from the candidate's process to the referee through files in memory, gigabytes per second.
+
+The files are made once for a run, at their full size (room.py), and written over again for each output that is handed over. Trust is that of exchange.py: the reader knows from the reference how many bytes there
+must be, follows no link and maps nothing that the writer could cut off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import stat
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+
+from workbench.executors.exchange import open_below
+from workbench.executors.room import size_of
+from workbench.records import TensorSpec
+
+CHUNK_BYTES = 16 << 20
+THREADS = 4  # copies by one core are slower than the bus
+
+
+def write(folder: Path, values: Sequence[torch.Tensor]) -> None:
+    """Write each value's bytes over N.bin, cut to that length. Through a mapping, for several threads cannot write to one file at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for n, value in enumerate(values):
+        flat = _bytes(value.detach())
+        handle = os.open(folder / f"{n}.bin", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            os.ftruncate(handle, flat.numel())
+            if flat.numel():
+                target = torch.frombuffer(mmap.mmap(handle, flat.numel()), dtype=torch.uint8)
+                _in_chunks(flat.numel(), lambda at, staging, flat=flat, target=target: _out(flat, at, staging, target))  # type: ignore[misc]
+        finally:
+            os.close(handle)
+
+
+def read(root: Path, relative: str, specs: Sequence[TensorSpec], device: str) -> list[torch.Tensor]:
+    """Values like `specs` on `device` from ROOT/RELATIVE, contiguous; raises `ValueError` or `OSError` where a file is not just that."""
+    place = open_below(root, relative)
+    try:
+        return [_read_one(place, f"{n}.bin", spec, device) for n, spec in enumerate(specs)]
+    finally:
+        os.close(place)
+
+
+def _read_one(place: int, name: str, spec: TensorSpec, device: str) -> torch.Tensor:
+    size = size_of(spec)
+    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)  # a pipe must not block the check
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_size != size:
+            raise ValueError(f"{name} holds {found.st_size} bytes, not {size}")
+        made = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
+        flat = _bytes(made)
+        _in_chunks(size, lambda at, staging: _in(flat, at, staging, handle))
+        return made
+    finally:
+        os.close(handle)
+
+
+def _bytes(value: torch.Tensor) -> torch.Tensor:
+    return value.contiguous().reshape(-1).view(torch.uint8) if value.numel() else torch.empty(0, dtype=torch.uint8)
+
+
+def _in_chunks(size: int, move: Callable[[int, torch.Tensor], None]) -> None:
+    """`move(first byte, staging buffer)` for every chunk, by several threads where it is worth it."""
+    starts = range(0, size, CHUNK_BYTES)
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()  # what is copied was made, and what is written over was last used, on another stream
+    if len(starts) <= 2:
+        staging = _staging(size)
+        for at in starts:
+            move(at, staging)
+        return
+    with ThreadPoolExecutor(min(THREADS, len(starts))) as pool:
+        list(pool.map(lambda first: _every(starts[first::THREADS], move), range(min(THREADS, len(starts)))))
+
+
+def _every(starts: Sequence[int], move: Callable[[int, torch.Tensor], None]) -> None:
+    staging = _staging(CHUNK_BYTES)
+    with torch.cuda.stream(torch.cuda.Stream()) if torch.cuda.is_initialized() else contextlib.nullcontext():
+        for at in starts:
+            move(at, staging)
+
+
+def _staging(size: int) -> torch.Tensor:
+    return torch.empty(max(min(size, CHUNK_BYTES), 1), dtype=torch.uint8, pin_memory=torch.cuda.is_initialized())
+
+
+def _out(flat: torch.Tensor, at: int, staging: torch.Tensor, target: torch.Tensor) -> None:
+    part = flat[at : at + CHUNK_BYTES]
+    here = staging[: part.numel()]
+    here.copy_(part, non_blocking=part.is_cuda)
+    _settle(part)
+    target[at : at + part.numel()].copy_(here)
+
+
+def _in(flat: torch.Tensor, at: int, staging: torch.Tensor, handle: int) -> None:
+    part = flat[at : at + CHUNK_BYTES]
+    here = staging[: part.numel()]
+    view, place = memoryview(here.numpy()), at
+    while view:
+        count = os.preadv(handle, [view], place)
+        if count <= 0:
+            raise ValueError("a file became shorter while it was read")
+        view, place = view[count:], place + count
+    part.copy_(here, non_blocking=part.is_cuda)
+    _settle(part)
+
+
+def _settle(part: torch.Tensor) -> None:
+    if part.is_cuda:
+        torch.cuda.current_stream().synchronize()
+

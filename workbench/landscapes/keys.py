@@ -1,0 +1,64 @@
+"""What a landscape is found by: problems that compute the same thing have one key, programs with the same code one text."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import math
+
+from workbench.dsl import Call, Program, format_program, parse
+from workbench.dsl.hopper_plan import plan_of
+from workbench.dsl.ir import setting
+from workbench.problems import with_settings
+from workbench.records import Problem
+from workbench.wire import content_hash
+
+
+def problem_key(problem: Problem) -> str:
+    """16 hex digits of the problem's code with its settings written into it, its precision and its mode; name, origin, comments and the docstring do not matter."""
+    tree = ast.parse(with_settings(problem.source, problem.settings))
+    if tree.body and isinstance(tree.body[0], ast.Expr) and isinstance(tree.body[0].value, ast.Constant):
+        del tree.body[0]
+    return content_hash("\n".join((ast.unparse(tree), problem.precision, problem.mode)))[:16]
+
+
+def settings_of(text: str) -> dict[str, tuple[object, ...]]:
+    """Settings of a program by name; those of a later stage by name and the stage's number (`tile 2`)."""
+    return {call.name if number == 1 else f"{call.name} {number}": call.positional for number, stage in enumerate(parse(text).stages, 1) for call in stage.settings}
+
+
+def spelt(value: tuple[object, ...]) -> str:
+    """A setting's value as people write it: 128x256x64, along_n 8, pingpong; "yes" for one without a value."""
+    return ("x" if all(isinstance(part, int) for part in value) else " ").join(map(str, value)) if value else "yes"
+
+
+def head(text: str) -> str:
+    """What a program computes, without its settings."""
+    return str(tuple((stage.operation, stage.epilogues, stage.result) for stage in parse(text).stages))
+
+
+def distance(one: dict[str, tuple[object, ...]], other: dict[str, tuple[object, ...]]) -> float:
+    """How far apart two sets of settings are: 1 for each that differs, and a little for by how much its numbers do."""
+    total = 0.0
+    for name in {*one, *other}:
+        here, there = one.get(name), other.get(name)
+        if here != there:
+            total += 1 + 0.1 * sum(abs(math.log2(a / b)) for a, b in zip(here or (), there or (), strict=False) if isinstance(a, (int, float)) and isinstance(b, (int, float)) and a > 0 and b > 0)
+    return total
+
+
+def with_arch(text: str, arch: str) -> str:
+    """The program's text, each stage saying what it is compiled for."""
+    stages = [stage if any(call.name == "arch" for call in stage.settings) else dataclasses.replace(stage, settings=(Call(name="arch", positional=(arch,)), *stage.settings)) for stage in parse(text).stages]
+    return format_program(Program(stages=tuple(stages)))
+
+
+def explicit(text: str) -> dict[str, tuple[object, ...]]:
+    """Settings of a program with those that a Hopper gemm leaves out filled in: tile, cluster, stages, raster, splitk, store."""
+    found = settings_of(text)
+    stage = parse(text).stages[0]
+    if stage.operation.name != "gemm" or setting(stage, "schedule") is None:
+        return found
+    plan = plan_of(stage)
+    filled: dict[str, tuple[object, ...]] = {"tile": plan.tile, "cluster": plan.cluster, "stages": (plan.stages,), "raster": (plan.raster, plan.band), "splitk": (plan.splits, "cluster") if plan.in_cluster else (plan.splits,), "store": (plan.store,)}
+    return found | filled

@@ -1,0 +1,252 @@
+"""Ceilings of the GPU at hand, measured with our own code: copies, L2, shared memory, matrix products by dtype on random normal data, and what a launch costs the host.
+
+Each is warmed up, then timed SAMPLES times by events around enough calls for LEAST_S; the median and its bootstrap 95 % interval are kept. Clocks are as they are. Where two programs compete
+(torch's library and our Hopper GEMM), or sizes do, the faster median is the ceiling, and its name is kept beside it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from workbench.analysis.calibration import Calibration, Rate
+from workbench.analysis.statistics import median_interval
+from workbench.errors import Unavailable, UserError
+from workbench.profilers.watched import no_gpu
+
+SAMPLES, LEAST_S, WARM_S = 12, 0.03, 0.3
+COPY_BYTES = 2 << 30
+L2_FRACTIONS = (0.25, 0.4, 0.6)  # of L2 that is read; a part of it may be kept twice, once in each half
+MATRIX = 8192
+HOST_CALLS, HOST_SAMPLES = 500, 12
+DTYPES = ("float16", "bfloat16", "tfloat32", "float32", "float8_e4m3fn", "int8", "float64")
+OUR_TILES = {"float16": ((128, 256, 64), (256, 128, 64)), "bfloat16": ((128, 256, 64), (256, 128, 64)), "float8_e4m3fn": ((128, 256, 128), (256, 128, 128))}
+
+Step = tuple[str, Callable[[], Rate | None]]
+
+
+def require_gpu() -> None:
+    """Raises `Unavailable`, in a line, where there is nothing to calibrate."""
+    missing = no_gpu()
+    if missing:
+        raise Unavailable(f"there is nothing to calibrate here: {missing}; ceilings of known devices are shipped (cutegen calibrate --show)")
+    import torch
+
+    if not torch.cuda.is_available():
+        raise Unavailable("there is nothing to calibrate here: this torch is built without CUDA, or finds no device")
+
+
+def calibrate(progress: Callable[[str, int, int], None], *, only: Sequence[str] = ()) -> Calibration:
+    """Measure all ceilings (or those whose names begin with one of `only`); what a device or torch does not have is left out, and named in the notes."""
+    require_gpu()
+    steps = [step for step in _steps() if not only or step[0].startswith(tuple(only))]
+    if not steps:
+        raise UserError(f"nothing to measure is called {', '.join(only)}; there are: {', '.join(name for name, _ in _steps())}")
+    rates, notes = [], []
+    for number, (name, measure) in enumerate(steps):
+        progress(name, number, len(steps))
+        try:
+            rate = measure()
+        except (RuntimeError, ValueError, NotImplementedError, AttributeError, TypeError) as error:
+            notes.append(f"{name}: {next(iter(str(error).splitlines()), type(error).__name__)[:200]}")
+            continue
+        if rate is not None:
+            rates.append(rate)
+    progress("done", len(steps), len(steps))
+    return _described(tuple(rates), tuple(notes))
+
+
+def _described(rates: tuple[Rate, ...], notes: tuple[str, ...]) -> Calibration:
+    import torch
+
+    from workbench.analysis import devices
+
+    gpu = torch.cuda.get_device_name(0)
+    try:
+        device = devices.find(gpu).name
+    except UserError:
+        device, notes = gpu, (*notes, f"{gpu} is not among the devices whose data sheets are known ({', '.join(devices.names())}): no bound uses these numbers")
+    asked = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"], capture_output=True, text=True, timeout=30)
+    software = (("torch", torch.__version__), ("nvidia-cutlass-dsl", version("nvidia-cutlass-dsl")))
+    return Calibration(device=device, date=datetime.now(UTC).isoformat(timespec="seconds"), gpu=gpu, driver=asked.stdout.strip(), versions=software, rates=rates, notes=notes)
+
+
+def _steps() -> list[Step]:
+    out: list[Step] = [("copy", _copy), ("l2", _l2), ("shared", _shared)]
+    out += [(f"matmul {dtype}", lambda dtype=dtype: _matmul(dtype)) for dtype in DTYPES]  # type: ignore[misc]
+    return [*out, ("launch torch", _launch_torch), ("launch cute", _launch_cute)]
+
+
+def seconds_of(call: Callable[[], Any]) -> list[float]:
+    """Seconds of one call, SAMPLES times, by events around batches of at least LEAST_S."""
+    import torch
+
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def batch(count: int) -> float:
+        start.record()
+        for _ in range(count):
+            call()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) * 1e-3 / count
+
+    call()
+    torch.cuda.synchronize()
+    once = batch(3)
+    count = max(1, int(LEAST_S / max(once, 1e-6)))
+    until = time.monotonic() + WARM_S
+    while time.monotonic() < until:
+        batch(count)
+    return [batch(count) for _ in range(SAMPLES)]
+
+
+def rate_of(name: str, amount: float, samples: Sequence[float], unit: str, by: str) -> Rate:
+    """`amount` per second, from seconds of one call."""
+    median, low, high = median_interval([amount / taken for taken in samples])
+    return Rate(name=name, value=median, low=low, high=high, unit=unit, by=by)
+
+
+def best(found: Sequence[Rate]) -> Rate | None:
+    """The fastest."""
+    return max(found, key=lambda rate: rate.value, default=None)
+
+
+def _copy() -> Rate:
+    import torch
+
+    free, _ = torch.cuda.mem_get_info()
+    size = min(COPY_BYTES, free // 4)
+    source = torch.randint(0, 127, (size,), dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return rate_of("copy", 2 * size, seconds_of(lambda: target.copy_(source)), "B/s", f"torch copy_ of {size >> 20} MiB")
+
+
+def _l2() -> Rate | None:
+    import torch
+
+    from workbench.examples import bandwidth
+
+    properties = torch.cuda.get_device_properties(0)
+    ctas, passes, found = 2 * properties.multi_processor_count, 64, []
+    for fraction in L2_FRACTIONS:
+        chunks = max(1, int(fraction * properties.L2_cache_size) // (bandwidth.CHUNK_STEPS * bandwidth.TILE * 4))
+        x = torch.randn(chunks * bandwidth.CHUNK_STEPS * bandwidth.TILE, device="cuda")
+        taken = seconds_of(lambda x=x: bandwidth.read_l2(x, passes, ctas))  # type: ignore[misc]
+        found.append(rate_of("l2", bandwidth.l2_bytes(ctas, passes), taken, "B/s", f"a read-only kernel over {x.numel() >> 18} MiB"))
+    return best(found)
+
+
+def _shared() -> Rate:
+    import torch
+
+    from workbench.examples import bandwidth
+
+    ctas, passes = 4 * torch.cuda.get_device_properties(0).multi_processor_count, 2000
+    x = torch.randn(bandwidth.ROWS * 128, device="cuda")
+    return rate_of("shared", bandwidth.shared_bytes(ctas, passes), seconds_of(lambda: bandwidth.read_shared(x, passes, ctas)), "B/s", "a kernel that reads 16 bytes a lane, without conflicts")
+
+
+@contextmanager
+def _tf32(allowed: bool) -> Iterator[None]:
+    import torch
+
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def _matmul(dtype: str) -> Rate | None:
+    """The better of torch's library and, where it takes the type, our Hopper GEMM, both with K-major operands."""
+    import torch
+
+    size = MATRIX if dtype not in ("float32", "float64") else MATRIX // 2
+    torch.manual_seed(0)
+    name = f"matmul {dtype}"
+    kind = torch.float32 if dtype == "tfloat32" else getattr(torch, dtype)
+    a, b = _operand(size, kind), _operand(size, kind)
+    work = 2.0 * size**3
+    unit = "op/s" if dtype == "int8" else "FLOP/s"
+    with _tf32(dtype == "tfloat32"):
+        call, said = _library(a, b)
+        found = [rate_of(name, work, seconds_of(call), unit, f"{said}, {size}")]
+    if dtype in OUR_TILES and torch.cuda.get_device_capability(0) == (9, 0):
+        from workbench.examples import gemm_hopper
+
+        d = torch.empty(size, size, dtype=torch.bfloat16 if dtype.startswith("float8") else kind, device="cuda")
+        for tile in OUR_TILES[dtype]:
+            found.append(rate_of(name, work, seconds_of(lambda tile=tile: gemm_hopper.gemm(a, b, d, tile=tile)), unit, f"gemm_hopper {'x'.join(map(str, tile))}, {size}"))  # type: ignore[misc]
+    return best(found)
+
+
+def _operand(size: int, kind: Any) -> Any:
+    import torch
+
+    if kind == torch.int8:
+        return torch.randint(-128, 128, (size, size), device="cuda", dtype=torch.int8)
+    made = torch.randn(size, size, device="cuda", dtype=torch.float64 if kind == torch.float64 else torch.float32)
+    return made.to(kind)
+
+
+def _library(a: Any, b: Any) -> tuple[Callable[[], Any], str]:
+    """torch's product of a (m, k) and b (n, k), and what it is called."""
+    import torch
+
+    if a.dtype == torch.float8_e4m3fn:
+        one = torch.ones((), device="cuda")
+        return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16), "torch._scaled_mm"
+    if a.dtype == torch.int8:
+        return lambda: torch._int_mm(a, b.t()), "torch._int_mm"
+    return lambda: torch.matmul(a, b.t()), "torch.matmul"
+
+
+def host_seconds(call: Callable[[], Any]) -> list[float]:
+    """Seconds of the host for one call, the device being behind."""
+    import torch
+
+    for _ in range(20):
+        call()
+    samples = []
+    for _ in range(HOST_SAMPLES):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(HOST_CALLS):
+            call()
+        samples.append((time.perf_counter() - start) / HOST_CALLS)
+    torch.cuda.synchronize()
+    return samples
+
+
+def _seconds_rate(name: str, samples: Sequence[float], by: str) -> Rate:
+    median, low, high = median_interval(samples)
+    return Rate(name=name, value=median, low=low, high=high, unit="s", by=by)
+
+
+def _launch_torch() -> Rate:
+    import torch
+
+    x = torch.zeros(1, device="cuda")
+    return _seconds_rate("launch torch", host_seconds(lambda: x.add_(1)), "x.add_(1) of one element")
+
+
+def _launch_cute() -> Rate:
+    import cutlass
+    import cutlass.cute as cute
+    import cutlass.torch
+    import torch
+
+    from workbench.examples import bandwidth
+    from workbench.examples.launching import flat
+
+    x, sums = torch.zeros(bandwidth.CHUNK_STEPS * bandwidth.TILE, device="cuda"), torch.zeros(bandwidth.THREADS, device="cuda")
+    arguments = (flat(x), flat(sums), cutlass.Int32(1), cutlass.Int32(0), cutlass.Int32(1), cutlass.torch.current_stream())
+    compiled = cute.compile(bandwidth.l2_host, *arguments)
+    return _seconds_rate("launch cute", host_seconds(lambda: compiled(*arguments)), "a compiled function with two tensors and three integers")

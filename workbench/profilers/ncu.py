@@ -1,0 +1,151 @@
+"""Nsight Compute on one version: counters of each launch, and stalls on each source line. The candidate stays confined: ncu runs in its sandbox (observe.py)."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import os
+import shutil
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from workbench.errors import UserError
+from workbench.profilers import ncu_pages, sass
+from workbench.profilers.watched import Seen, no_gpu, watched
+from workbench.records import Job, KernelMetrics, Outcome, Profile
+
+WALL_S = 300.0
+LAUNCHES = 16  # of one call that are profiled
+NO_PERMISSION = "ERR_NVGPUCTRPERM"
+PERMISSION = f"the driver gives counters to administrators only ({NO_PERMISSION}): run as root, or load the nvidia module with NVreg_RestrictProfilingToAdminUsers=0"
+PARAMETERS = Path("/proc/driver/nvidia/params")
+PAGES = {"raw": ["--page", "raw", "--csv", "--print-units", "base"], "source": ["--page", "source", "--csv", "--print-units", "base", "--print-kernel-base", "function"]}
+
+
+class NcuProfiler:
+    """Counters of the device. Without permission for them the profile degrades by name: to the timeline and SASS."""
+
+    name = "ncu"
+
+    def __init__(self) -> None:
+        self.stop: threading.Event | None = None
+        self.sections: tuple[str, ...] = tuple(ncu_pages.SECTIONS)
+
+    def configure(self, *, sections: Sequence[str] = ()) -> NcuProfiler:
+        """Only these sections of `ncu_pages.SECTIONS` (all when none is named); raises `UserError` for an unknown one."""
+        unknown = [name for name in sections if name not in ncu_pages.SECTIONS]
+        if unknown:
+            raise UserError(f"no section is called {unknown[0]!r}; there are: {', '.join(ncu_pages.SECTIONS)}")
+        self.sections = tuple(sections) or tuple(ncu_pages.SECTIONS)
+        return self
+
+    def why_not(self) -> str | None:
+        """Needs a GPU and ncu; whether it may read counters is known only when it tries."""
+        missing = no_gpu()
+        if missing:
+            return missing
+        return None if shutil.which("ncu") else "ncu is not on the path; it comes with the CUDA toolkit and with Nsight Compute"
+
+    def profile(self, job: Job, outcome: Outcome, /) -> Profile:
+        """Counters of every launch of one call at full size, stalls by source line; falls back to the timeline without permission."""
+        order = (False, True) if not _restricted() else (True,) if os.geteuid() == 0 else (False,)
+        denied = False
+        for administrator in order:
+            with watched(job, "ncu", case="full", wall_s=WALL_S, stop=self.stop, options={"command": command(self.sections), "pages": PAGES}, loopback=True, user_namespace=not administrator,
+                         readable=_tool_folders()) as seen:  # fmt: skip
+                denied = NO_PERMISSION in seen.tool_said
+                if denied and not administrator and os.geteuid() == 0:
+                    continue  # a user namespace takes the rights away that root has
+                if denied:
+                    break
+                return profile_of(job, outcome, seen, self.sections)
+        return self._degraded(job, outcome)
+
+    def _degraded(self, job: Job, outcome: Outcome) -> Profile:
+        """Timeline and SASS instead of counters, and why."""
+        from workbench.profilers.timeline import TimelineProfiler
+
+        timeline = TimelineProfiler()
+        timeline.stop = self.stop
+        found = timeline.profile(job, outcome)
+        return dataclasses.replace(found, notes=(f"no hardware counters: {PERMISSION}; shown instead: timeline and SASS", *found.notes))
+
+
+def command(sections: Sequence[str]) -> list[str]:
+    """ncu and its options, up to the report's name: caches flushed before each pass, clocks as they are, one call between cudaProfilerStart and Stop."""
+    named = [part for name in sections for section in ncu_pages.SECTIONS[name] for part in ("--section", section)]
+    metrics = ",".join((*ncu_pages.METRICS.values(), *ncu_pages.TENSOR_OPS))
+    return [shutil.which("ncu") or "ncu", "--clock-control", "none", "--cache-control", "all", "--profile-from-start", "off", "--target-processes", "application-only", "--launch-count", str(LAUNCHES),
+            *named, "--metrics", metrics]  # fmt: skip
+
+
+def _tool_folders() -> list[str]:
+    """What the sandbox must let ncu read of itself."""
+    path = shutil.which("ncu")
+    own = [str(Path(path).resolve().parent)] if path else []
+    return [*own, "/opt/nvidia", "/etc/machine-id", "/etc/passwd", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ld.so.conf", "/etc/ld.so.conf.d"]
+
+
+def _restricted() -> bool:
+    """Whether the driver says that counters are for administrators."""
+    try:
+        return "RmProfilingAdminOnly: 1" in PARAMETERS.read_text()
+    except OSError:
+        return False
+
+
+def profile_of(job: Job, outcome: Outcome, seen: Seen, sections: Sequence[str] = tuple(ncu_pages.SECTIONS)) -> Profile:
+    """The record of what ncu left behind."""
+    lines, placed = sass.source_lines(seen.builds, job.candidate.source), 0.0
+    notes = [*seen.exposed]
+    try:
+        kernels, assumed = with_flops(ncu_pages.kernels(seen.text("raw.csv")), job)
+        lines, placed = ncu_pages.by_line(seen.text("source.csv"), sass.listings(seen.builds), lines)
+        notes += assumed
+    except (csv.Error, ValueError, KeyError, IndexError, ArithmeticError) as error:  # the candidate ran beside what wrote them
+        kernels = ()
+        notes.append(f"ncu's pages cannot be read: {error}")
+    if seen.failure is not None:
+        notes.append(f"the candidate did not get through: {seen.failure.message}")
+    if not kernels:
+        notes.append(f"ncu left no counters: {last_words(seen.tool_said)}")
+    elif "source" in sections and not placed:
+        notes.append("stall samples could not be put on source lines" if seen.text("source.csv") else "ncu left no source page, so there are no stalls by line")
+    if placed and placed < 0.9:
+        notes.append(f"{placed:.0%} of the stall samples are on known source lines")
+    return Profile(
+        launches=(), builds=seen.builds, occupancy=tuple((item.kernel, item.achieved_occupancy, item.limiter) for item in kernels if item.achieved_occupancy is not None), limits=(), findings=(),
+        summary=summary(kernels), provenance="measured", by="ncu", device=outcome.device or job.device, case="full", kernels=kernels, lines=lines, notes=tuple(notes), protections=seen.protections, versions=seen.versions,
+    )  # fmt: skip
+
+
+def with_flops(kernels: tuple[KernelMetrics, ...], job: Job) -> tuple[tuple[KernelMetrics, ...], tuple[str, ...]]:
+    """The one kernel of a call given the problem's FLOPs where ncu does not say how many it executed, and the sentence that says so."""
+    work = next((item for item in job.facts.work if item.case == "full"), None)
+    if len(kernels) != 1 or kernels[0].flops is not None or work is None or not work.flops:
+        return kernels, ()
+    return (dataclasses.replace(kernels[0], flops=float(work.flops)),), ("FLOPs are the problem's (counted): ncu does not say what the tensor cores did",)
+
+
+def last_words(said: str) -> str:
+    """ncu's own last complaint, in a line."""
+    rows = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in rows if "==ERROR==" in line or "Error" in line]
+    return (errors or rows or ["it said nothing"])[-1][:300]
+
+
+def summary(kernels: Sequence[KernelMetrics]) -> str:
+    """One sentence: how long, what is busiest, what warps wait for."""
+    if not kernels:
+        return "no kernel was profiled"
+    longest = max(kernels, key=lambda item: item.duration_s or 0.0)
+    said = [f"{len(kernels)} kernel launch{'es' if len(kernels) > 1 else ''}, {sum(item.duration_s or 0.0 for item in kernels) * 1e6:.1f} us (measured by ncu, caches cold)"]
+    if longest.memory_throughput is not None and longest.sm_throughput is not None:
+        said.append(f"memory {longest.memory_throughput:.0%} and SMs {longest.sm_throughput:.0%} of their peaks")
+    if longest.stalls:
+        whole = sum(amount for _, amount in longest.stalls)
+        said.append(f"warps wait most for {longest.stalls[0][0]} ({longest.stalls[0][1] / whole:.0%} of the waiting)")
+    if longest.achieved_occupancy is not None:
+        said.append(f"{longest.achieved_occupancy:.0%} occupancy" + (f", limited by {longest.limiter}" if longest.limiter else ""))
+    return "; ".join(said)

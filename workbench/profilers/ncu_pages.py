@@ -1,0 +1,275 @@
+"""What ncu prints -> records: its raw page (one launch a row) and its source page (one machine instruction a row), both as CSV. Pure text.
+
+Columns are found by name, and a column that is not there, or says n/a, is None. Units are read from the row under the head ("ns", "Mbyte", "%", ...), whatever
+`--print-units` was; thousands separators are taken out.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from workbench.profilers.sass import Instruction, opcode_of
+from workbench.records import KernelMetrics, LineProfile
+
+SECTIONS = {
+    "speed": ("SpeedOfLight",), "memory": ("MemoryWorkloadAnalysis",), "pipes": ("ComputeWorkloadAnalysis",), "stalls": ("WarpStateStats",),
+    "occupancy": ("Occupancy",), "launch": ("LaunchStats",), "source": ("SourceCounters",),
+}  # fmt: skip
+# What a record is made of, asked for by name so that it does not hang on what a version of ncu puts into its sections. FLOPs on tensor cores are asked for by
+# type; ncu leaves out what a chip does not have. Counters of the raw page that are not here come from the sections (pipes, stalls).
+METRICS = {
+    "duration": "gpu__time_duration.sum",
+    "dram_read": "dram__bytes_read.sum",
+    "dram_write": "dram__bytes_write.sum",
+    "l2_sectors": "lts__t_sectors.sum",
+    "l2_read_sectors": "lts__t_sectors_op_read.sum",
+    "l2_write_sectors": "lts__t_sectors_op_write.sum",
+    "l2_hit": "lts__t_sector_hit_rate.pct",
+    "l1_load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "l1_store_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+    "l1_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "l1_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "l1_hit": "l1tex__t_sector_hit_rate.pct",
+    "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "shared_load_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "shared_store_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    "bank_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "warp_instructions": "smsp__inst_executed.sum",
+    "fadd": "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
+    "fmul": "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
+    "ffma": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+    "tensor": "sm__inst_executed_pipe_tensor.sum",
+    "tensor_cycles": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm_throughput": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "memory_throughput": "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+    "sm_clock": "smsp__cycles_elapsed.avg.per_second",
+    "achieved": "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "theoretical": "sm__maximum_warps_per_active_cycle_pct",
+    "registers": "launch__registers_per_thread",
+    "static_shared": "launch__shared_mem_per_block_static",
+    "dynamic_shared": "launch__shared_mem_per_block_dynamic",
+    "waves": "launch__waves_per_multiprocessor",
+    "limit_blocks": "launch__occupancy_limit_blocks",
+    "limit_registers": "launch__occupancy_limit_registers",
+    "limit_shared": "launch__occupancy_limit_shared_mem",
+    "limit_warps": "launch__occupancy_limit_warps",
+    "limit_barriers": "launch__occupancy_limit_barriers",
+}
+TENSOR_TYPES = ("fp16_dst_fp16", "fp16_dst_fp32", "bf16_dst_fp32", "tf32_dst_fp32", "fp8_dst_fp16", "fp8_dst_fp32", "int8", "fp64")
+TENSOR_OPS = tuple(f"sm__ops_path_tensor_src_{kind}.sum" for kind in TENSOR_TYPES)
+LIMITS = {"CTAs": "limit_blocks", "registers": "limit_registers", "shared memory": "limit_shared", "threads": "limit_warps", "barriers": "limit_barriers"}
+SECTOR, WAVEFRONT = 32, 128
+PIPE = re.compile(r"sm__(?:inst_executed_)?pipe_(\w+?)(?:_cycles_active)?\.avg\.pct_of_peak_sustained_active")
+STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio")
+SAMPLED = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)(_not_issued)?(?:\.sum)?")
+_SCALES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_UNIT = re.compile(r"([numKkMGT]?)(?:byte|second|sec|s|hz)", re.IGNORECASE)
+_TIME = re.compile(r"[num]?(?:second|sec|s)")
+SHORT = {
+    "long_sb": "long_scoreboard", "short_sb": "short_scoreboard", "math": "math_pipe_throttle", "mio": "mio_throttle", "lg": "lg_throttle", "tex": "tex_throttle", "imc": "imc_miss",
+    "branch_resolve": "branch_resolving", "no_inst": "no_instructions", "no_inst.": "no_instructions", "no_instruction": "no_instructions", "sleep": "sleeping", "misc.": "misc", "disp": "dispatch_stall", "dispatch": "dispatch_stall",
+}  # fmt: skip
+SELECTED = ("selected",)  # of a warp that issues: no wait
+
+
+def number(text: str | None) -> float | None:
+    """A value of ncu's tables; None where there is none."""
+    try:
+        found = float((text or "").replace(",", ""))
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def scale(unit: str) -> float:
+    """What a value in `unit` is multiplied by to be in bytes, seconds, per second, or a fraction for "%"; 1 for what is a plain count."""
+    if unit == "%":
+        return 0.01
+    top, _, bottom = unit.partition("/")
+    return _prefix(top) / (_prefix(bottom) if _TIME.fullmatch(bottom) else 1.0)
+
+
+def _prefix(unit: str) -> float:
+    match = _UNIT.fullmatch(unit)
+    return _SCALES[match[1]] if match else 1.0
+
+
+def rows(text: str) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+    """(values, units) of each launch on the raw page; what ncu and the program print around the table is skipped."""
+    lines = text.splitlines()
+    start = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if start is None:
+        return
+    units: dict[str, str] = {}
+    for row in csv.DictReader(line for line in lines[start:] if line.startswith('"')):
+        if not row.get("ID"):
+            units = {name: value or "" for name, value in row.items() if name}
+        elif row["ID"].isdigit():
+            yield {name: value or "" for name, value in row.items() if name}, units
+
+
+def value(row: dict[str, str], units: dict[str, str], column: str) -> float | None:
+    """One counter in base units."""
+    found = number(row.get(column))
+    return None if found is None else found * scale(units.get(column, ""))
+
+
+def triple(text: str) -> tuple[int, int, int]:
+    """`(128, 1, 1)`."""
+    found = [int(part) for part in re.findall(r"\d+", text)]
+    return (found[0], found[1], found[2]) if len(found) == 3 else (0, 0, 0)
+
+
+def kernels(text: str) -> tuple[KernelMetrics, ...]:
+    """The launches of a raw page."""
+    return tuple(_metrics(row, units) for row, units in rows(text))
+
+
+def _metrics(row: dict[str, str], units: dict[str, str]) -> KernelMetrics:
+    def get(name: str) -> float | None:
+        return value(row, units, METRICS[name])
+
+    def total(*names: str, times: float = 1.0) -> float | None:
+        known = [found for name in names if (found := get(name)) is not None]
+        return sum(known) * times if known else None
+
+    limits = tuple((said, found) for said, name in LIMITS.items() if (found := get(name)) is not None)
+    registers = get("registers")
+    return KernelMetrics(
+        kernel=row.get("Kernel Name", ""), grid=triple(row.get("Grid Size", "")), block=triple(row.get("Block Size", "")), duration_s=get("duration"), flops=_flops(row, units),
+        dram_read_bytes=get("dram_read"), dram_write_bytes=get("dram_write"), l2_bytes=_first(total("l2_sectors", times=SECTOR), total("l2_read_sectors", "l2_write_sectors", times=SECTOR)), l2_hit_rate=get("l2_hit"),
+        l1_bytes=total("l1_load_sectors", "l1_store_sectors", times=SECTOR), l1_hit_rate=get("l1_hit"),
+        shared_bytes=_first(total("shared_load_wavefronts", "shared_store_wavefronts", times=WAVEFRONT), total("shared_wavefronts", times=WAVEFRONT)),
+        shared_wavefronts=_first(total("shared_load_wavefronts", "shared_store_wavefronts"), get("shared_wavefronts")), shared_bank_conflicts=get("bank_conflicts"),
+        warp_instructions=get("warp_instructions"), sm_throughput=get("sm_throughput"), memory_throughput=get("memory_throughput"), sm_clock_hz=get("sm_clock"),
+        achieved_occupancy=get("achieved"), theoretical_occupancy=get("theoretical"), limits=limits, limiter=min(limits, key=lambda item: item[1])[0] if limits else "",
+        registers=None if registers is None else int(registers), static_shared_bytes=get("static_shared"), dynamic_shared_bytes=get("dynamic_shared"), waves=get("waves"),
+        pipes=_pipes(row, units), stalls=_stalls(row),
+    )  # fmt: skip
+
+
+def _first(*found: float | None) -> float | None:
+    return next((item for item in found if item is not None), None)
+
+
+def _flops(row: dict[str, str], units: dict[str, str]) -> float | None:
+    """Executed FLOPs in fp32, an FMA being two, and on tensor cores; None where tensor cores ran and ncu does not say how much they did."""
+    single = [value(row, units, METRICS[name]) for name in ("fadd", "fmul", "ffma")]
+    on_tensor = [found for column in TENSOR_OPS if (found := value(row, units, column)) is not None]
+    if (number(row.get(METRICS["tensor"])) or 0.0) > 0 and not sum(on_tensor):
+        return None
+    if None in single and not on_tensor:
+        return None
+    fadd, fmul, ffma = (item or 0.0 for item in single)
+    return fadd + fmul + 2 * ffma + sum(on_tensor)
+
+
+def _pipes(row: dict[str, str], units: dict[str, str]) -> tuple[tuple[str, float], ...]:
+    """Each pipe's part of its peak while SMs are active; the larger where a pipe is counted by instructions and by cycles."""
+    found: dict[str, float] = {}
+    for column in row:
+        if match := PIPE.fullmatch(column):
+            share = value(row, {**units, column: units.get(column) or "%"}, column)
+            if share is not None:
+                found[match[1]] = max(share, found.get(match[1], 0.0))
+    return tuple(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _stalls(row: dict[str, str]) -> tuple[tuple[str, float], ...]:
+    """Warp cycles per issued instruction by reason, or, where only samples were taken, each reason's share of them."""
+    found = {match[1]: amount for column, text in row.items() if (match := STALL.fullmatch(column)) and (amount := number(text)) is not None}
+    if not found:
+        sampled = {match[1]: amount for column, text in row.items() if (match := SAMPLED.fullmatch(column)) and not match[2] and (amount := number(text)) is not None}
+        whole = sum(sampled.values())
+        found = {name: amount / whole for name, amount in sampled.items()} if whole else {}
+    return tuple(sorted(((name, amount) for name, amount in found.items() if amount and name not in SELECTED), key=lambda item: (-item[1], item[0])))
+
+
+def sampled(text: str) -> list[tuple[str, list[dict[str, str]]]]:
+    """(kernel, rows) of each table on the source page, a row being a machine instruction with its columns by name."""
+    found: list[tuple[str, list[dict[str, str]]]] = []
+    head: list[str] = []
+    name = ""
+    for row in csv.reader(line for line in text.splitlines() if line.startswith('"')):
+        if row[0] == "Kernel Name":
+            name = row[1] if len(row) > 1 else ""
+            head = []
+        elif "Source" in row and ("Address" in row or "#" in row):
+            head = row
+            found.append((name, []))
+        elif head and len(row) >= head.index("Source") + 1 and row[head.index("Source")].strip():
+            first: dict[str, str] = {}
+            for column, cell in zip(head, row, strict=False):
+                first.setdefault(column, cell)  # a column that comes twice counts all samples first, then those of cycles without an issue
+            found[-1][1].append(first)
+    return found
+
+
+def stalls_of(row: dict[str, str]) -> dict[str, float]:
+    """Samples by reason of one instruction, without those of warps that were issuing."""
+    out: dict[str, float] = {}
+    for column, text in row.items():
+        if column.startswith("stall_") and not column.endswith(("not_issued", "(Not Issued)", "_ni")):
+            reason = SHORT.get(column[6:], column[6:])
+            amount = number(text)
+            if amount and not reason.startswith("selected"):
+                out[reason] = out.get(reason, 0.0) + amount
+    return out
+
+
+def by_line(text: str, listings: Mapping[str, Sequence[Instruction]], lines: Iterable[LineProfile]) -> tuple[tuple[LineProfile, ...], float]:
+    """`lines` with the samples of a source page, joined through each instruction's place in its kernel, and the part of all samples that found a line."""
+    samples: dict[int, dict[str, float]] = {}
+    executed: Counter[int] = Counter()
+    whole = placed = 0.0
+    for name, table in sampled(text):
+        listing = _listing(name, table, listings)
+        places = _places(table, listing)
+        for place, row in zip(places, table, strict=True):
+            stalls = stalls_of(row)
+            whole += sum(stalls.values())
+            line = None if place is None else listing[place].line
+            if line is not None:
+                placed += sum(stalls.values())
+                here = samples.setdefault(line, {})
+                for reason, count in stalls.items():
+                    here[reason] = here.get(reason, 0.0) + count
+                executed[line] += int(number(row.get("Instructions Executed")) or 0)
+    made = tuple(
+        replace(item, stalls=tuple(sorted(((reason, count) for reason, count in samples.get(item.line, {}).items()), key=lambda pair: (-pair[1], pair[0]))), executed=float(executed[item.line]) if item.line in executed else None)
+        for item in lines
+    )
+    return made, placed / whole if whole else 0.0
+
+
+def _address(row: dict[str, str]) -> int | None:
+    text = row.get("Address", "").strip()
+    try:
+        return int(text, 16 if text.startswith("0x") or re.search("[a-fA-F]", text) else 10)
+    except ValueError:
+        return None
+
+
+def _listing(name: str, table: Sequence[dict[str, str]], listings: Mapping[str, Sequence[Instruction]]) -> Sequence[Instruction]:
+    """The kernel's instructions: by its name, or, where ncu has cut or demangled it, the one whose opcodes agree."""
+    if name in listings:
+        return listings[name]
+    opcodes = [opcode_of(row["Source"]) for row in table]
+    near = [found for found in listings.values() if [item.opcode for item in found] == opcodes[: len(found)]]
+    return near[0] if len(near) == 1 else ()
+
+
+def _places(table: Sequence[dict[str, str]], listing: Sequence[Instruction]) -> list[int | None]:
+    """Which instruction of the listing each row is: the one in the same position where all opcodes agree, else the one at its offset from the first row's address."""
+    opcodes = [opcode_of(row["Source"]) for row in table]
+    if len(table) >= len(listing) > 0 and all(item.opcode == opcode for item, opcode in zip(listing, opcodes, strict=False)):
+        return [position if position < len(listing) else None for position in range(len(table))]
+    known = {item.offset: number for number, item in enumerate(listing)}
+    base = _address(table[0]) if table else None
+    found = [known.get(address - base) if base is not None and (address := _address(row)) is not None else None for row in table]
+    return [place if place is not None and listing[place].opcode == opcode else None for place, opcode in zip(found, opcodes, strict=True)]

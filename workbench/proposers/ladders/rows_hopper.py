@@ -1,0 +1,178 @@
+"""Rows on Hopper: how the reduced axis lies at the problem's full size, and the settings that should come nearest to the speed of a copy.
+
+What they go by is inferred, not measured: 32 floats of a row per thread stay in registers at 1024 threads; a device of 132 SMs wants 32 KB
+or more in flight on each, and CTAs in many waves or in none that is half empty.
+"""
+
+from __future__ import annotations
+
+import math
+
+from workbench.dsl import Call
+from workbench.dsl.levels import plan
+from workbench.dsl.named import expansion, normalised
+from workbench.proposers.ladders.base import Context, Rung, put
+from workbench.records import record
+
+SMS = 132
+KEPT = 32  # elements of a row in the registers of a thread (inferred)
+
+
+@record
+class Lay:
+    """A reduction at full size: as axes.View has it; `walks` over a row, counting the one that writes; `tensors` that each walk reads."""
+
+    batches: int
+    rows: int
+    columns: int
+    walks: int
+    whole: bool
+    tensors: int = 1
+    strided: bool = False
+    segments: bool = False
+    run: int = 1  # contiguous elements that a vector must not straddle
+
+    @property
+    def length(self) -> int:
+        """Elements along the reduced axis."""
+        return self.rows if self.strided else self.columns
+
+
+def lay_of(context: Context) -> Lay | None:
+    """How the computation's main stage lies, where its tensor is one of forward's."""
+    found, facts = context.found, context.facts
+    call = found.operation
+    if facts is None or not call.positional or call.name == "crossentropy":
+        return None
+    named = dict(call.named)
+    axis: object = named.get("axis", "last")
+    if call.name in ("batchnorm", "groupnorm", "instancenorm"):
+        value: object = normalised("x", 1e-5, False)
+        axis = {"batchnorm": Call(name="but", positional=(1,)), "groupnorm": Call(name="groups", positional=(named.get("groups", 1),)), "instancenorm": Call(name="over_from", positional=(2,))}[call.name]
+    else:
+        value = call.positional[0] if call.name == "rowwise" else expansion(_stage(call))
+    details = plan(value)
+    operands = dict(found.operands)
+    names = [operands.get(name, name) for name in details.plain]
+    shape = next((spec.shape for name in names for spec in facts.cases[-1].inputs if spec.name == name), None)
+    if shape is None or not details.levels:
+        return None
+    walks = len(details.levels) + details.whole
+    return lay(shape, axis, walks, details.whole, len(details.plain))
+
+
+def _stage(call: Call):  # type: ignore[no-untyped-def]
+    from workbench.dsl import Stage
+
+    return Stage(operation=call)
+
+
+def lay(shape: tuple[int, ...], axis: object, walks: int, whole: bool, tensors: int) -> Lay | None:
+    """A shape's batches, rows and columns for an axis."""
+    total = math.prod(shape)
+    if total == 0 or not shape:
+        return None
+    if isinstance(axis, Call) and axis.name == "but":
+        channels, run = shape[1], math.prod(shape[2:])
+        return Lay(batches=1, rows=channels, columns=total // channels, walks=walks, whole=whole, tensors=tensors, segments=True, run=run)
+    length = total if axis == "all" else shape[-1] if axis == "last" else 0
+    if isinstance(axis, Call) and axis.name in ("last", "groups", "over_from"):
+        number = int(str(axis.positional[0]))
+        length = math.prod(shape[-number:]) if axis.name == "last" else total // (shape[0] * number) if axis.name == "groups" else math.prod(shape[2:])
+    if length:
+        return Lay(batches=1, rows=total // length, columns=length, walks=walks, whole=whole, tensors=tensors, run=length)
+    first, last = (int(str(item)) for item in axis.positional) if isinstance(axis, Call) else ((n := {"first": 0, "middle": 1}.get(str(axis), axis)), n)
+    first, last = int(str(first)), int(str(last))
+    batches, rows = math.prod(shape[:first]), math.prod(shape[first : last + 1])
+    return Lay(batches=batches, rows=rows, columns=total // (batches * rows), walks=walks, whole=whole, tensors=tensors, strided=True, run=total // (batches * rows))
+
+
+def rungs(context: Context) -> tuple[Rung, ...]:
+    """The rungs for Hopper, fastest first by what is said above; none where the size is not known."""
+    found = lay_of(context)
+    if context.arch == "sm_90a" and context.found.kind == "crossentropy":
+        kept = (put("vector", context.wide), Call(name="kept"))
+        return tuple(Rung(settings=(put("threads_per_row", threads), *kept), title=f"row kept in the registers of {threads} threads", reason="the row is read from memory once", need="parallel") for threads in _entropy_threads(context))
+    if context.arch != "sm_90a" or found is None:
+        return ()
+    chosen = _strided(found, context.wide) if found.strided else _rows(found, context.wide)
+    return tuple(Rung(settings=settings, title=title, reason=reason, need="parallel") for settings, title, reason in chosen)
+
+
+def _entropy_threads(context: Context) -> tuple[int, ...]:
+    """Threads for a row of logits, none where a row does not fit into registers."""
+    shape = context.facts.cases[-1].inputs[0].shape if context.facts is not None else ()
+    if len(shape) != 2 or shape[1] > 1024 * KEPT:
+        return ()
+    threads = power(shape[1] / 16, 32, 1024)
+    return tuple(dict.fromkeys((threads, min(2 * threads, 1024), power(shape[1] / KEPT, 32, 1024))))
+
+
+Choice = tuple[tuple[Call, ...], str, str]
+
+
+def power(value: float, least: int, most: int) -> int:
+    """The power of two from `value` on, within limits."""
+    return min(max(1 << max(math.ceil(math.log2(max(value, 1))), 0), least), most)
+
+
+def in_parts(found: Lay, threads: int = 256, each: int = 64) -> int:
+    """CTAs per row: 16 per SM over all rows, but no part under `each` elements a thread."""
+    return max(min(math.ceil(16 * SMS / found.rows), found.columns // (threads * each), 4096), 2)
+
+
+def _rows(found: Lay, wide: int) -> list[Choice]:
+    vector = put("vector", wide)
+    made: list[Choice] = []
+    if found.walks > 1 and not found.segments:
+        made += _kept(found, vector)
+    parts = in_parts(found)
+    if found.segments or (found.rows < 4 * SMS and found.columns >= 1 << 14) or found.columns * found.tensors > 1 << 19:
+        made += [((put("threads_per_row", 256), vector, put("unroll", unroll), put("parts", parts * more)), f"{parts * more} CTAs per row", "long rows in parts, so that the whole device reads") for unroll, more in ((4, 1), (2, 2), (4, 2))]
+    if found.segments:
+        return made
+    threads = power(found.columns / (4 * wide), 32, 256)
+    for count in dict.fromkeys((threads, min(2 * threads, 512), max(threads // 2, 32))):
+        made.append(((put("threads_per_row", count), vector, put("unroll", 4)), f"{count} threads per row, four vectors in flight", "enough loads in flight to hide the memory's latency"))
+    return made
+
+
+def _kept(found: Lay, vector: Call) -> list[Choice]:
+    """The row in registers, of one CTA or of a cluster's."""
+    made: list[Choice] = []
+    each = max(KEPT // found.tensors, 8)
+    for cluster in (1, 2, 4, 8):
+        threads = power(found.columns / cluster / (each // 2), 32, 1024)
+        if cluster > 1 and (threads < 256 or found.columns < 8192):
+            continue
+        if found.columns <= threads * cluster * each * (1.5 if cluster == 8 else 1):
+            extra = (put("cluster", cluster),) if cluster > 1 else ()
+            title = f"row kept in the registers of {threads} threads" + (f" of each of {cluster} CTAs" if cluster > 1 else "")
+            made.append(((put("threads_per_row", threads), vector, Call(name="kept"), *extra), title, "the row is read from memory once; a cluster's CTAs combine through each other's shared memory" if cluster > 1 else "the row is read from memory once"))
+    # several smaller CTAs on an SM load while others write
+    return sorted(made, key=lambda choice: _threads_of(choice[0]) > 512)[:3]
+
+
+def _threads_of(settings: tuple[Call, ...]) -> int:
+    return int(str(next(call.positional[0] for call in settings if call.name == "threads_per_row")))
+
+
+def _strided(found: Lay, wide: int) -> list[Choice]:
+    width = wide if found.run % wide == 0 else 1
+    vector = put("vector", wide)
+    lanes = found.batches * math.ceil(found.columns / width)  # threads if each has all rows of its columns
+    wanted = SMS * 1024
+    split = power(wanted / max(lanes, 1), 1, 16)
+    made: list[Choice] = []
+    if found.walks > 1:
+        each = max(KEPT // found.tensors, 8)
+        for least in dict.fromkeys((power(found.rows * width / each, max(split, 4), 32), power(2 * found.rows * width / each, 4, 32))):
+            if found.rows * width <= least * each * 1.5 and least * width * 32 * 4 * 2 <= 48 * 1024:
+                made.append(((put("split", least), vector, Call(name="kept")), f"columns kept in the registers of {least} warps", "each column is read from memory once"))
+    elif lanes * 16 < wanted and found.rows >= 4096:
+        parts = max(min(wanted // max(lanes, 1) // 4, found.rows // 64), 2)
+        made.append(((put("split", 4), vector, put("unroll", 4), put("parts", parts)), f"columns in {parts} parts", "few long columns are reduced in parts, which a second kernel puts together"))
+    if split == 1:
+        made += [((put("threads", threads), vector, put("unroll", unroll)), f"{threads} threads with columns of their own, {unroll} vectors in flight", "enough loads in flight to hide the memory's latency") for threads, unroll in ((128, 4), (128, 8), (256, 4), (64, 4))]
+    made += [((put("split", count), vector, put("unroll", unroll)), f"{count} warps share columns", "more warps keep more loads in flight") for count, unroll in ((max(split, 4), 4), (max(split, 8), 2)) if count * width * 128 * 2 <= 48 * 1024]
+    return made

@@ -1,0 +1,320 @@
+"""Any graph of element-wise calls and reductions -> stages: element-wise before a reduction and after it are fused into its kernel.
+
+A frame is the shape whose elements an expression is about. Within it a smaller tensor is broadcast, and a reduction over the frame's axes
+is part of the expression; a reduction of something else becomes a stage of its own, whose result is then a tensor like any other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from workbench.dsl import Call, Stage
+from workbench.dsl.levels import is_reduction
+from workbench.dsl.named import log_softmax, normalised
+from workbench.dsl.named import softmax as soft
+from workbench.proposers.recognition.graph import Computation, Unrecognised, number, python, short
+from workbench.proposers.recognition.reductions import Reduced, reduction
+from workbench.proposers.recognition.scalars import argument, call, constant, scalar
+from workbench.records import Facts, Operation
+
+FLOATS = ("float32", "float16", "bfloat16")
+
+
+@dataclasses.dataclass
+class Frame:
+    """The shape that an expression is about, and the axes that its reductions have."""
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...] | None = None
+
+    def over(self, axes: tuple[int, ...] | None) -> bool:
+        """Whether a reduction over these axes fits; the first one sets them."""
+        wanted = tuple(range(len(self.shape))) if axes is None else tuple(sorted(axis % len(self.shape) for axis in axes)) if self.shape else ()
+        if self.axes is None:
+            self.axes = wanted
+        return self.axes == wanted
+
+
+class Builder:
+    """Walks a graph from its output."""
+
+    def __init__(self, facts: Facts, by_name: dict[str, Operation]) -> None:
+        self.by_name = by_name
+        self.tensors = {spec.name: spec for spec in facts.cases[0].inputs}
+        self.state = {spec.name: spec for spec in facts.parameters}
+        self.operands: dict[str, str] = {}  # name in the program -> Python expression
+        self.stages: list[Stage] = []
+        self.made: dict[str, tuple[str, tuple[int, ...]]] = {}  # value -> name of the tensor that holds it, its shape
+        self.sizes = {size for spec in facts.cases[0].inputs for size in _products(spec.shape)}
+
+    def shape(self, value: str) -> tuple[int, ...] | None:
+        """The shape of a value; () for a number."""
+        if value in self.made:
+            return self.made[value][1]
+        if value in self.by_name:
+            op = self.by_name[value]
+            if "getitem" in op.target:
+                return op.result[0].shape if op.result else None
+            return op.result[0].shape if op.result else None
+        spec = self.tensors.get(value) or self.state.get(value.split(":", 1)[-1])
+        return spec.shape if spec is not None else () if number(value) is not None or value in ("True", "False") else None
+
+    def leaf(self, value: str, frame: Frame) -> object:
+        """A tensor of the frame's shape, one that is broadcast to it, or a number."""
+        if value in self.made:
+            name, shape = self.made[value]
+            return name if shape == frame.shape else call("spread", name)
+        if number(value) is not None:
+            return self.sized(value)
+        spec = self.tensors.get(value) or self.state.get(value.split(":", 1)[-1])
+        if spec is None or not _broadcasts(spec.shape, frame.shape):
+            raise Unrecognised(value)
+        if spec.dtype not in FLOATS:
+            raise Unrecognised(f"{value} of {spec.dtype}")
+        name = value.split(":", 1)[-1].replace(".", "_") if ":" in value else value
+        self.operands[name] = python(value)
+        return name if spec.shape == frame.shape else call("spread", name)
+
+    def sized(self, value: str) -> object:
+        """A number, unless it may have been a size: the graph was traced at other sizes than those it will run at."""
+        if value.isdigit() and int(value) > 3 and int(value) in self.sizes:
+            raise Unrecognised(f"{value}, which may be a size")
+        return constant(value)
+
+    def element(self, value: str, frame: Frame) -> object:
+        """The expression of a value within a frame."""
+        op = self.by_name.get(value)
+        if op is None or value in self.made:
+            return self.leaf(value, frame)
+        shape = self.shape(value)
+        if shape is None or not _broadcasts(shape, frame.shape):
+            raise Unrecognised(short(op))
+        found = self.reduction_of(value)
+        if found is not None:
+            made = self.reduced(found, frame, shape)
+            return made if made is not None else self.stored(value, frame)
+        if "getitem" in op.target and short(of := self.by_name.get(op.operands[0], op)) == "log_sigmoid_forward" and op.operands[1] == "0":
+            return call("logsigmoid", self.element(of.operands[0], frame))
+        if (row := self.row_call(value, frame)) is not None:
+            return row
+        return scalar(op, lambda item: self.element(item, frame))
+
+    def reduction_of(self, value: str) -> Reduced | None:
+        """The reduction that makes a value, if one does."""
+        op = self.by_name.get(value)
+        if op is None or value in self.made:
+            return None
+        return reduction(op) if "getitem" not in op.target else self.first(op)
+
+    def first(self, op: Operation) -> Reduced | None:
+        """max(x, dim)[0]: the largest; [1]: its place."""
+        of = self.by_name.get(op.operands[0])
+        if of is None or short(of) not in ("max", "min") or op.operands[1] not in ("0", "1"):
+            return None
+        found = reduction(of)
+        if found is None or op.operands[1] == "0":
+            return found
+        return dataclasses.replace(found, make=lambda x: call(f"arg{short(of)}", x))
+
+    def reduced(self, found: Reduced, frame: Frame, shape: tuple[int, ...]) -> object | None:
+        """A reduction as part of an expression, if it is one over the frame's own axes."""
+        if any(self.shape(item) != frame.shape for item in found.of[:1]):
+            return None
+        trial = dataclasses.replace(frame)
+        if not trial.over(found.axes) or not (found.keep or shape in ((), frame.shape)):
+            return None
+        frame.axes = trial.axes
+        return found.make(*(self.argument(item, frame) for item in found.of))
+
+    def argument(self, value: str, frame: Frame) -> object:
+        """What a reduction reduces; if rows of another frame make it up, a stage writes it."""
+        if value in self.by_name and value not in self.made and self.foreign(value, frame):
+            try:
+                return self.stored(value, frame, rows_only=True)
+            except Unrecognised:
+                pass
+        return self.element(value, frame)
+
+    def foreign(self, value: str, frame: Frame) -> bool:
+        """Whether a reduction of another shape is below a value."""
+        op = self.by_name.get(value)
+        if op is None or value in self.made:
+            return False
+        found = self.reduction_of(value)
+        if found is not None:
+            return any(self.shape(item) != frame.shape for item in found.of[:1])
+        return any(self.foreign(item, frame) for item in op.operands if item in self.by_name)
+
+    def row_call(self, value: str, frame: Frame) -> object | None:
+        """softmax, log_softmax, layer_norm: expressions with reductions, where their operand has the frame's shape."""
+        op = self.by_name[value]
+        if "getitem" in op.target:
+            op = self.by_name.get(op.operands[0], op) if op.operands[1] == "0" else op
+        name = short(op)
+        if name not in ("_softmax", "softmax", "_log_softmax", "log_softmax", "native_layer_norm") or self.shape(op.operands[0]) != frame.shape:
+            return None
+        if name == "native_layer_norm":
+            count = op.operands[1].count(",") + 1
+            axes: tuple[int, ...] = tuple(range(-count, 0))
+        else:
+            axes = (int(op.operands[1]),)
+            if argument(op, 2, "half_to_float", "False") not in ("False", "None"):
+                return None
+        if not dataclasses.replace(frame).over(axes):
+            return self.stored(value, frame)
+        frame.over(axes)
+        x = self.argument(op.operands[0], frame)
+        if name != "native_layer_norm":
+            return log_softmax(x) if "log" in name else soft(x)
+        made: object = normalised(x, constant(op.operands[4]), False)
+        for weight, function in ((op.operands[2], "mul"), (op.operands[3], "add")):
+            made = call(function, made, self.element(weight, frame)) if weight != "None" else made
+        return made
+
+    def stored(self, value: str, frame: Frame, *, rows_only: bool = False) -> object:
+        """The tensor that a stage of its own writes the value to."""
+        operation = self.operation(value, rows_only=rows_only)
+        shape = self.shape(value)
+        assert shape is not None
+        name = f"h{len(self.stages) + 1}"
+        self.stages.append(Stage(operation=operation, settings=usual(operation), result=name))
+        self.made[value] = (name, shape)
+        return self.leaf(value, frame)
+
+    def operation(self, value: str, *, rows_only: bool = False) -> Call:
+        """The operation of the stage that writes a value: one number per row, else one per element."""
+        kept = (dict(self.operands), list(self.stages), dict(self.made))
+        try:
+            return self.rows(value)
+        except Unrecognised:
+            self.operands, self.stages, self.made = kept
+            if rows_only:
+                raise
+        shape, found = self.shape(value), self.reduction_of(value)
+        if shape is None:
+            raise Unrecognised(value)
+        if found is not None:  # of what cannot be part of its own frame: that is written first
+            for item in found.of:
+                if item not in self.by_name or item in self.made:
+                    raise Unrecognised(value)
+                self.stored(item, Frame(shape=self.shape(item) or ()))
+            return self.rows(value)
+        frame = Frame(shape=shape)
+        expression = self.element(value, frame)
+        if frame.axes is None:
+            return Call(name="elementwise", positional=(expression,))
+        return Call(name="rowwise", positional=(expression,), named=(("axis", axis_of(frame)),))
+
+    def rows(self, value: str) -> Call:
+        """An expression of numbers and reductions of one frame, one result per row."""
+        inner = self.below(value)
+        if inner is None:
+            raise Unrecognised(value)
+        shape, own = self.shape(inner.of[0]), self.shape(value)
+        if shape is None or own is None or shape == own:
+            raise Unrecognised(value)
+        frame = Frame(shape=shape)
+        expression = self.row(value, frame, own)
+        axis = axis_of(frame)
+        keep = (("keepdim", 1),) if len(own) == len(shape) else ()
+        if is_reduction(expression) and isinstance(expression, Call):
+            return Call(name="reduce", positional=expression.positional, named=(("op", expression.name), ("axis", axis), *keep))
+        return Call(name="rowwise", positional=(expression,), named=(("axis", axis), *keep))
+
+    def below(self, value: str) -> Reduced | None:
+        """The first reduction below a value."""
+        op = self.by_name.get(value)
+        found = self.reduction_of(value)
+        if op is None or value in self.made or found is not None:
+            return found
+        return next((item for name in op.operands if (item := self.below(name)) is not None), None)
+
+    def row(self, value: str, frame: Frame, own: tuple[int, ...]) -> object:
+        op = self.by_name.get(value)
+        if op is None or value in self.made:
+            if number(value) is None:
+                raise Unrecognised(value)
+            return self.sized(value)
+        found = self.reduction_of(value)
+        if found is None:
+            return scalar(op, lambda item: self.row(item, frame, own))
+        if self.shape(found.of[0]) != frame.shape or not frame.over(found.axes) or self.shape(value) != own:
+            raise Unrecognised(short(op))
+        return found.make(*(self.argument(item, frame) for item in found.of))
+
+
+def usual(operation: Call) -> tuple[Call, ...]:
+    """Settings of a stage that the ladder does not set: accesses of 16 bytes (of float32), a few in flight."""
+    axis = dict(operation.named).get("axis", "last")
+    if operation.name == "elementwise":
+        return (call("threads", 256), call("vector", 4), call("unroll", 2))
+    if isinstance(axis, int) or (isinstance(axis, Call) and axis.name == "over"):
+        return (call("split", 4), call("vector", 4), call("unroll", 4))
+    more = (call("parts", 64),) if isinstance(axis, Call) and axis.name == "but" else ()
+    return (call("threads_per_row", 1024 if axis == "all" else 256), call("vector", 4), call("unroll", 2), *more)
+
+
+def axis_of(frame: Frame) -> object:
+    """The axes of a frame as the language says them."""
+    rank, axes = len(frame.shape), frame.axes or ()
+    if len(axes) == rank:
+        return "all"
+    first, last = axes[0], axes[-1]
+    if axes == tuple(range(first, last + 1)):
+        if last == rank - 1:
+            return "last" if first == last else Call(name="last", positional=(rank - first,))
+        return first if first == last else Call(name="over", positional=(first, last))
+    left = [axis for axis in range(rank) if axis not in axes]
+    if len(left) == 1:
+        return Call(name="but", positional=(left[0],))
+    raise Unrecognised(f"axes {axes} of {rank}")
+
+
+def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    return len(shape) <= len(to) and all(size in (1, other) for size, other in zip(reversed(shape), reversed(to), strict=False))
+
+
+def _products(shape: tuple[int, ...]) -> set[int]:
+    found, total = set(shape), 1
+    for size in shape:
+        total *= size
+    return {*found, total}
+
+
+def expressions(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    """Stages for a graph of element-wise calls and reductions."""
+    made = by_name.get(output)
+    if made is None or len(by_name["output"].operands) != 1 or not made.result:
+        return None
+    builder = Builder(facts, by_name)
+    try:
+        batchmean = _batchmean(builder, made, output)
+        operation = batchmean if batchmean is not None else builder.operation(output)
+    except (Unrecognised, ValueError, IndexError):
+        return None
+    kind = facts.cases[0].outputs[0].dtype
+    places = isinstance(operation.positional[0], Call) and dict(operation.named).get("op") in ("argmax", "argmin")
+    if not builder.operands or kind not in (("int64",) if places or dict(operation.named).get("op") in ("argmax", "argmin") else FLOATS):
+        return None
+    if len({spec.dtype for spec in (*builder.tensors.values(), *builder.state.values()) if spec.dtype in FLOATS}) > 1:
+        return None
+    if len(builder.stages) == 1 and dict(operation.named).get("axis") == "all" and operation.positional == ("h1",):
+        first = builder.stages[0].operation  # the work is in the rows; what is left is a mean of them
+        return Computation(kind=first.name, operation=first, operands=tuple(builder.operands.items()), result="h1", after=(Stage(operation=operation, settings=usual(operation)),))
+    return Computation(kind=operation.name, operation=operation, operands=tuple(builder.operands.items()), before=tuple(builder.stages))
+
+
+def _batchmean(builder: Builder, op: Operation, output: str) -> Call | None:
+    """kl_div's sum over all, divided by the first size: the mean over samples of their sums."""
+    total = builder.by_name.get(op.operands[0]) if short(op) == "div" and len(op.operands) == 2 else None
+    away = builder.by_name.get(total.operands[0]) if total is not None and total.target == "aten.sum.default" else None
+    if total is None or away is None or short(away) != "sub" or not (log := builder.by_name.get(away.operands[0])) or short(log) != "xlogy":
+        return None
+    shape = builder.shape(total.operands[0])
+    if shape is None or len(shape) < 2 or op.operands[1] != str(shape[0]):
+        return None
+    frame = Frame(shape=shape, axes=tuple(range(1, len(shape))))
+    expression = builder.element(total.operands[0], frame)
+    rows = Call(name="reduce", positional=(expression,), named=(("op", "sum"), ("axis", axis_of(frame))))
+    builder.stages.append(Stage(operation=rows, settings=usual(rows), result="h1"))
+    return Call(name="reduce", positional=("h1",), named=(("op", "mean"), ("axis", "all")))

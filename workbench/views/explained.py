@@ -1,0 +1,106 @@
+"""What a program of the language costs, in words: per setting, per CTA, on a device, and at a size."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+import tempfile
+from pathlib import Path
+
+from workbench.analysis import devices
+from workbench.analysis.occupancy import occupancy
+from workbench.dsl import OPERATIONS, Binding, Program, Stage, check, compile_program, format_program, parse
+from workbench.dsl.explain import Cost, cost_of, explain, notes
+from workbench.dsl.operation import operands
+from workbench.errors import ProgramError, UserError
+from workbench.views.shown import Shown
+
+INIT = "def __init__(self):\n    super().__init__()\n"
+
+
+def explained(text: str, *, device: str = "H200", size: tuple[int, ...] | None = None, compiled: bool = False) -> Shown:
+    """The program settled, setting by setting; `size` is m, n, k of a product (and batches); `compiled` asks the compiler for registers and spills."""
+    program = parse(text)
+    rejections = check(program)
+    if rejections:
+        raise ProgramError("the program is rejected: " + " | ".join(map(str, rejections)), rejections)
+    lines = [format_program(program), *(f"  {note}" for note in notes(program))]
+    for stage in program.stages:
+        lines += ["", *_stage(stage, device, size)]
+    if compiled:
+        lines += ["", *_registers(program)]
+    return Shown("\n".join(lines))
+
+
+def formatted(text: str) -> str:
+    """The canonical text of a program; what it says is not checked."""
+    return format_program(parse(text))
+
+
+def _stage(stage: Stage, device_name: str, size: tuple[int, ...] | None) -> list[str]:
+    found = explain(stage)
+    width = max((len(line.what) for line in found[1:]), default=0)
+    return [found[0].what, *(f"  {line.what.ljust(width)}  {line.meaning}" for line in found[1:]), *_cost(cost_of(stage), device_name, size)]
+
+
+def _cost(cost: Cost, device_name: str, size: tuple[int, ...] | None) -> list[str]:
+    if cost.threads is None:
+        return []
+    device = devices.find(device_name)
+    lines = [f"  a CTA: {cost.threads} threads, {cost.warps} warps" + (f", {cost.shared_bytes} bytes of shared memory" if cost.shared_bytes else "") + " (counted)"]
+    if cost.registers is not None:
+        lines.append(f"  a thread: {cost.accumulators} accumulators (counted), about {cost.registers} registers (inferred)")
+    found = occupancy(device, threads=cost.threads, registers=cost.registers, shared_bytes=cost.shared_bytes or 0)
+    if not found.blocks:
+        return [*lines, f"  on {device.name}: does not fit ({found.limiter})"]
+    lines.append(f"  on {device.name}: {found.blocks} CTA{'s' if found.blocks > 1 else ''} per SM, {found.fraction:.0%} of its threads, limited by {found.limiter} (modelled)")
+    if size is not None and cost.tile is not None:
+        lines.append(_waves(cost, found.blocks * device.sms, size))
+    return lines
+
+
+def _waves(cost: Cost, slots: int, size: tuple[int, ...]) -> str:
+    if len(size) < 3:
+        raise UserError("a size is m, n, k of a product, or m, n, k, batches: --size 4096,4096,4096")
+    m, n, _, *batches = size
+    tile = cost.tile or (1, 1)
+    tiles = math.ceil(m / tile[0]) * math.ceil(n / tile[1]) * math.prod(batches) * cost.splits
+    how = "persistent CTAs walk over them" if cost.persistent else "one CTA each"
+    return f"  at {' x '.join(map(str, size))}: {tiles} tiles, {tiles / slots:.2f} waves of {slots} CTAs at once, {tiles / (math.ceil(tiles / slots) * slots):.0%} of the slots used; {how} (counted)"
+
+
+def _registers(program: Program) -> list[str]:
+    """Registers and spills of every kernel, by compiling it on small tensors; nothing runs."""
+    import torch
+
+    from workbench.emulator import emulated
+    from workbench.toolchain.binary import describe_module
+
+    roles = {name: role for stage in program.stages for role, name in operands(OPERATIONS[stage.operation.name], stage).items()}
+    names = [name for name in roles if name not in {stage.result for stage in program.stages}]
+    kind = next((str(call.positional[0]) for stage in program.stages for call in stage.settings if call.name == "mma"), "")
+    dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}.get(kind, torch.float32)
+    said: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "candidate.py"
+        path.write_text(compile_program(format_program(program), Binding(init_source=INIT, forward_arguments=tuple(names))))
+        spec = importlib.util.spec_from_file_location("explained_candidate", path)
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+        def only_compile(function: object, key: object, arguments: tuple[object, ...], constants: tuple[object, ...] = ()) -> None:
+            import cutlass.cute as cute
+
+            made = cute.compile(function, *arguments, *constants)
+            for build in describe_module(made.__ptx__, made.__cubin__, arch):
+                name = re.sub(r"^kernel_cutlass_(\w+?_kernel).*", r"\1", build.kernel)
+                said.append(f"  {name}: {build.registers} registers a thread, {build.spill_bytes or 0} bytes spilled, {arch} (counted by the compiler)")
+
+        arch = next((str(call.positional[0]) for stage in program.stages for call in stage.settings if call.name == "arch"), "sm_80")
+        module.call = only_compile  # type: ignore[attr-defined]
+        with emulated(arch=arch, source_file=str(path)):
+            vectors = ("bias", "weight", "vector", "target")
+            module.ModelNew()(*(torch.zeros(256, dtype=dtype) if roles[name].rstrip("0123456789") in vectors else torch.zeros(256, 256, dtype=dtype) for name in names))
+    return said

@@ -1,0 +1,169 @@
+"""`cutegen profile` and `cutegen calibrate`: their arguments and what they print. Exit status as the command line's: 0 fine, 1 nothing could be seen."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from workbench.analysis import calibration
+from workbench.analysis.calibration import Calibration, Rate
+from workbench.errors import Stopped, UserError
+from workbench.records import Profile
+from workbench.views.shown import Shown, amount, seconds, table
+
+Say = Callable[[str], None]
+
+
+def profile_arguments(parser: argparse.ArgumentParser) -> None:
+    """What chooses profilers and plots; shared by the magic and the command line."""
+    parser.add_argument("--by", default="counters", metavar="NAMES", help="counters (emulator; the default), sass, ncu, timeline or energy (GPU), or several: ncu+timeline+energy")
+    parser.add_argument("--sections", type=lambda text: tuple(filter(None, text.split(","))), default=(), metavar="A,B", help="of ncu, only these: speed, memory, pipes, stalls, occupancy, launch, source")
+    parser.add_argument("--plot", metavar="NAME", help="only this plot: roofline, pipes, stalls, occupancy, source, timeline or energy")
+
+
+def shown(version: Any, found: Profile, plot: str | None) -> Shown:
+    """A version's profile as the person asked to see it."""
+    from workbench.views import plots, profile_plots
+
+    return profile_plots.plot(found, plot) if plot else plots.profile(version, found)
+
+
+def profile(arguments: argparse.Namespace, say: Say, as_json: bool) -> int:
+    """Profile a candidate file, or a version of a stored session."""
+    from workbench.profilers.recorded import compact
+    from workbench.wire import to_plain
+
+    with _version(arguments) as (session, version):
+        found = session.profile(version.number, arguments.by, sections=arguments.sections)
+        made = shown(version, found, arguments.plot)
+        say(str(made))
+        if arguments.html:
+            Path(arguments.html).write_text(f'<!doctype html><html lang="en"><meta charset="utf-8"><title>profile of v{version.number}</title><style>{STYLE}</style><body>{made.html}</body></html>', encoding="utf-8")
+            say(f"written to {arguments.html}")
+        if as_json:
+            print(json.dumps(to_plain(compact(found))))
+        return 0 if found.kernels or found.lines or found.timeline or found.energy else 1
+
+
+STYLE = ":root{color-scheme:light dark;font-family:system-ui,sans-serif}body{max-width:1100px;margin:2rem auto;padding:0 1rem;background:light-dark(#fff,#161616);color:light-dark(#1c1c1c,#e4e4e4)}table{border-collapse:collapse;font-size:.9rem}td,th{padding:1px 8px}"
+
+
+@contextlib.contextmanager
+def _version(arguments: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
+    """The session and version that the arguments name: a candidate file makes a session of its own, which is gone afterwards."""
+    import tempfile
+
+    from workbench.session import Session
+    from workbench.views.commands import load_problem
+
+    if arguments.session:
+        with Session.open(arguments.session, write=False) as session:
+            yield session, session.version(arguments.candidate or "best")
+        return
+    if not arguments.spec or not arguments.candidate:
+        raise UserError("what is to be profiled? cutegen profile PROBLEM FILE, or cutegen profile --session NAME [--version v2]")
+    path = Path(arguments.candidate)
+    if not path.is_file():
+        raise UserError(f"no candidate file at {path}")
+    with tempfile.TemporaryDirectory() as root, Session.create(load_problem(arguments, None), root=root, executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:
+        yield session, session.edit(path.read_text(encoding="utf-8"), title=path.name, test=False)
+
+
+def calibrate(arguments: argparse.Namespace, say: Say, as_json: bool) -> int:
+    """Measure this GPU's ceilings and keep them, or list what is kept."""
+    if arguments.show:
+        return show(say, as_json)
+    from workbench.profilers import calibrate as measuring
+
+    measuring.require_gpu()
+    try:
+        with _bar(say) as progress:
+            found = measuring.calibrate(progress, only=arguments.only)
+    except KeyboardInterrupt:
+        raise Stopped("stopped; what was kept before is unchanged") from None
+    if not found.rates:
+        raise UserError(f"nothing could be measured: {'; '.join(found.notes)}")
+    if arguments.only and not arguments.out:
+        found = _over(calibration.kept(found.device), found)
+    path = calibration.save(found, Path(arguments.out) if arguments.out else None)
+    say(str(rates(found)))
+    say(f"kept in {path}; bounds on {found.device} use it from now on" if not arguments.out else f"written to {path}")
+    if as_json:
+        from workbench.wire import to_plain
+
+        print(json.dumps({"path": str(path), "calibration": to_plain(found)}))
+    return 0
+
+
+def _over(before: Calibration | None, found: Calibration) -> Calibration:
+    """What was measured now over what was known; the day is today's for all."""
+    import dataclasses
+
+    new = {rate.name for rate in found.rates}
+    old = [rate for rate in before.rates if rate.name not in new] if before else []
+    return dataclasses.replace(found, rates=(*found.rates, *old), notes=(*found.notes, *((f"of {before.date[:10]}: {', '.join(rate.name for rate in old)}",) if before and old else ())))
+
+
+@contextlib.contextmanager
+def _bar(say: Say) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar on standard error where somebody watches."""
+    from tqdm.auto import tqdm
+
+    with tqdm(total=1, unit="ceiling", leave=False, disable=None) as bar:
+
+        def progress(name: str, done: int, total: int) -> None:
+            bar.total = total
+            bar.set_description(name)
+            bar.n = done
+            bar.refresh()
+
+        yield progress
+
+
+def show(say: Say, as_json: bool) -> int:
+    """Everything that is kept, this machine's first."""
+    known = calibration.listed()
+    if as_json:
+        from workbench.wire import to_plain
+
+        print(json.dumps([{"path": str(path), "calibration": to_plain(found)} for path, found in known]))
+        return 0
+    for path, found in known:
+        say(f"{path}{' (shipped)' if path.parent == calibration.SHIPPED else ''}")
+        say(str(rates(found)) + "\n")
+    if not known:
+        say("nothing is kept; on a machine with a GPU: cutegen calibrate")
+    return 0
+
+
+def rates(found: Calibration) -> Shown:
+    """A calibration as a table."""
+    head = ["ceiling", "median", "95 % interval", "by"]
+    rows = [[rate.name, value(rate, rate.value), f"{value(rate, rate.low)} to {value(rate, rate.high)}" if rate.low is not None and rate.high is not None else "—", rate.by] for rate in found.rates]
+    plain, listed = table(head, rows, f"{found.device} ({found.said}), measured")
+    return Shown("\n".join([plain, *(f"note: {note}" for note in found.notes)]), html=listed)
+
+
+def value(rate: Rate, number: float) -> str:
+    """A rate with its unit."""
+    return seconds(number) if rate.unit == "s" else f"{amount(number)}{rate.unit}"
+
+
+def add(commands: Callable[..., argparse.ArgumentParser], problem_arguments: Callable[[argparse.ArgumentParser], None], say: Say, as_json: Callable[[], bool]) -> None:
+    """The two sub-commands of the command line."""
+    one = commands("profile", lambda arguments: profile(arguments, say, as_json()), "a closer look at a version: counters, stalls by source line, timeline, energy", "cutegen profile softmax best.py --by ncu+timeline+energy")
+    one.add_argument("spec", nargs="?", default="", help="a shipped problem or a file")
+    one.add_argument("candidate", nargs="?", default="", help="a file with class ModelNew")
+    one.add_argument("--session", help="instead of a file: a stored session")
+    one.add_argument("--version", dest="candidate", default=argparse.SUPPRESS, help="with --session: which version (default best)")
+    one.add_argument("--html", metavar="FILE", help="write tables and plots as a page")
+    profile_arguments(one)
+    problem_arguments(one)
+    one = commands("calibrate", lambda arguments: calibrate(arguments, say, as_json()), "measure this GPU's ceilings (about two minutes), so that bounds say what can be reached", "cutegen calibrate --show")
+    one.add_argument("--show", action="store_true", help="list what is kept, and measure nothing")
+    one.add_argument("--only", action="append", default=[], metavar="NAME", help="measure only what begins with this: copy, l2, shared, matmul, launch")
+    one.add_argument("--out", metavar="FILE", help="write it there instead of keeping it for this user")
