@@ -100,6 +100,8 @@ def _tile(stage: Stage) -> list[Rejection]:
     if len(values) != 3 or any(not isinstance(value, int) for value in values):
         return [Rejection(field="tile", value=str(tile), reason="three extents: places, filters, input channels", legal=legal)]
     m, n, k = values
+    if kind == "tf32" and isinstance(n, int) and n % 32 and n != 16:
+        return [Rejection(field="tile", value=f"{m}, {n}, {k}", reason="CuTe DSL has no layout of float32 for it in shared memory", legal="filters 16, or a multiple of 32, with mma(tf32)")]
     if m not in HEIGHTS[schedule] or not 16 <= n <= 256 or n % 16 or k not in depths:
         return [Rejection(field="tile", value=f"{m}, {n}, {k}", reason="a warpgroup multiplies 64 rows at a time (wgmma m64nNkK), and rows of shared memory are swizzled in 32, 64 or 128 bytes", legal=legal)]
     return []

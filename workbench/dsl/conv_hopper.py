@@ -19,7 +19,10 @@ from workbench.records import record
 
 IMPORTS = "import functools\nimport itertools\nimport types\nfrom typing import Any\n\nimport cuda.bindings.driver as cuda\nimport cutlass.pipeline as pipeline\nimport cutlass.utils as utils\nimport cutlass.utils.hopper_helpers as sm90\nfrom cutlass.cute.nvgpu import cpasync, warpgroup\nfrom cutlass.tensor_utils import LayoutEnum"
 NAMES = ("stride", "padding", "dilation")
-CHANNEL_TAP = {False: "channel, tap = part * channels + inner, 0", True: "tap, channel = divide(inner, x.shape[1])"}
+CHANNEL_TAP = {
+    False: "part, inner = divide(own + step * lines, depth)\nchannel, tap = part * channels + inner, 0",
+    True: "inner = own + step * lines\ntap, channel = inner // per, inner % per",
+}
 PICK = '''
 channel = part * channels + inner
 group, own = divide(channel, w.shape[1])
@@ -133,7 +136,7 @@ def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
         "about": pieces["about"].format(groups=plan.groups, rows=plan.rows) if plan.groups > 1 else "one warpgroup multiplies", "give_registers": registers[0], "take_registers": registers[1],
         "parameter": "bias: cute.Tensor, " if bias else "", "argument": "bias, " if bias else "", "operation_b": hopper._load(plan.cluster), "send_b": ", mcast_mask=to_b" if plan.cluster > 1 else "",
         "bias": " " * 24 + "added = bias[channel]\n" if bias else "", "epilogue": textwrap.indent("\n".join(epilogue_lines(stage, "added")), " " * 28),
-        "channel_tap": " " * 16 + CHANNEL_TAP[plan.unfold], "pick": textwrap.indent(pick.strip("\n"), " " * 12), "geometry": settings_text(stage) + geometry_text(stage, plan.unfold), "convolve": convolve_text(bias),
+        "channel_tap": textwrap.indent(CHANNEL_TAP[plan.unfold], " " * 20), "pick": textwrap.indent(pick.strip("\n"), " " * 12), "geometry": settings_text(stage) + geometry_text(stage, plan.unfold), "convolve": convolve_text(bias),
     }  # fmt: skip
     text = KERNEL.format(**fields)
     imports = IMPORTS.replace("import cpasync", "import OperandMajorMode, cpasync") if tf32 else IMPORTS

@@ -97,7 +97,7 @@ def conv_kernel(
         part_b = tiled_mma.make_fragment_B(mine.partition_B(shared_b))
         totals = cute.make_rmem_tensor(tiled_mma.partition_shape_C((ROWS, TILE_N)), cutlass.Float32)
         where = tiled_mma.get_slice(lane).partition_C(cute.make_identity_tensor((ROWS, TILE_N)))
-        places = cute.make_rmem_tensor(ROWS // 32, cutlass.Int64)  # where in its channel of d each result goes that this thread stores; -1: nowhere
+        places = cute.make_rmem_tensor(ROWS // 32, cutlass.Int64)  # addresses in the first channel of d of the results that this thread stores; -1: none
         values = cute.make_rmem_tensor(ROWS // 32, cutlass.Float32)
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
         releasing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
@@ -131,12 +131,13 @@ def conv_kernel(
                 image, t0 = divide(slab, grid0)
                 o0, o1, o2 = t0 * scale[0] + phases[phase, 2], t1 * scale[1] + phases[phase, 3], t2 * scale[2] + phases[phase, 4]
                 inside = (image < images) & (o0 >= 0) & (o0 < d.shape[2]) & (o1 >= 0) & (o1 < d.shape[3]) & (o2 >= 0) & (o2 < d.shape[4])
-                places[q] = cutlass.select_(inside, cutlass.Int64(image) * d.stride[0] + (o0 * d.shape[3] + o1) * d.shape[4] + o2, cutlass.Int64(-1))
+                offset = cutlass.Int64(image) * d.stride[0] + (o0 * d.shape[3] + o1) * d.shape[4] + o2
+                places[q] = cutlass.select_(inside, d.iterator.toint() + offset * (d.element_type.width // 8), cutlass.Int64(-1))
             warpgroup.wait_group(0)
             pipe.consumer_release(releasing)
             releasing.advance(){skip_other}
             channel = part * filters + n0 + warp_index % 4
-            row, rows_on = cutlass.Int64(channel) * d.stride[1], cutlass.Int64(4) * d.stride[1]
+            row, rows_on = (cutlass.Int64(count) * d.stride[1] * (d.element_type.width // 8) for count in (channel, 4))  # bytes
             for j in cutlass.range_constexpr(TILE_N // STORE_N):
                 # STORE_N channels at a time: registers, shared memory, and out along the places
                 cute.arch.barrier(barrier_id=1 + group, number_of_threads=128)
@@ -152,8 +153,8 @@ def conv_kernel(
                             total = values[q]
 {epilogue}
                             if places[q] >= 0:
-                                plain = cute.make_tensor(d.iterator + (places[q] + row), cute.make_layout(1))
-                                plain[0] = total.to(d.element_type)
+                                result = cute.make_tensor(cute.make_ptr(d.element_type, places[q] + row, cute.AddressSpace.gmem), cute.make_layout(1))
+                                result[0] = total.to(d.element_type)
                     channel += 4
                     row += rows_on
 
@@ -178,58 +179,76 @@ def conv(
 
 
 @cute.kernel
-def gather_kernel(x: cute.Tensor, target: cute.Tensor, starts: cute.Tensor, grid: Any, steps: Any, spread: cutlass.Int32, sizes: Any, wide: cutlass.Constexpr):
-    """64 places of a line of the grid, `wide` channels of each: read along the line, written along the channels."""
+def gather_kernel(
+    x: cute.Tensor, target: cute.Tensor, starts: cute.Tensor, grid: Any, steps: Any, spread: cutlass.Int32, sizes: Any, wide: cutlass.Constexpr, across: cutlass.Constexpr, plain: cutlass.Constexpr,
+    per: cutlass.Constexpr,
+):
+    """`across` places of a line of the grid, `wide` channels of each: read along the line, written along the channels."""
     thread, _, _ = cute.arch.thread_idx()
     segment, first1, first_slab = cute.arch.block_idx()
     _, grid_y, grid_z = cute.arch.grid_dim()
     width = 128 // STORED.width  # elements of 16 bytes
+    lines = 256 // across  # channels that are read at once
     memory = cutlass.memory.SmemAllocator()
-    tile = memory.allocate_tensor(STORED, cute.make_layout((wide, 64), stride=(65, 1)), 16)
+    tile = memory.allocate_tensor(STORED, cute.make_layout((wide, across), stride=(across + 1, 1)), 16)
     images, grid0, grid1, grid2 = grid
     step0, step1, step2 = steps
     channels, depth, parts = sizes  # of the input in one part, and of target in one part; how many parts there are
     pieces = depth * parts // wide
-    values = cute.make_rmem_tensor(wide // 4, STORED)
+    values = cute.make_rmem_tensor(wide // lines, STORED)
     vector = cute.make_rmem_tensor(width, STORED)
+    t2 = segment * across + thread % across
     for slab in cutlass.range(first_slab, images * grid0 * starts.shape[0] * pieces, grid_z, unroll=1):
         rest, piece = divide(slab, pieces)
         plane, line0 = divide(rest, images * grid0)
         image, t0 = divide(line0, grid0)
         i0 = t0 * step0 + starts[plane, 0]
+        i2 = t2 * step2 + starts[plane, 2]
+        own = piece * wide + thread // across
         for t1 in cutlass.range(first1, grid1, grid_y, unroll=1):
             i1 = t1 * step1 + starts[plane, 1]
             line = (i0 >= 0) & (i0 < x.shape[2]) & (i1 >= 0) & (i1 < x.shape[3])
-            at0, at1 = cutlass.select_(line, i0, cutlass.Int32(0)), cutlass.select_(line, i1, cutlass.Int32(0))
-            for step in cutlass.range_constexpr(wide // 4):
-                t2 = segment * 64 + thread % 64
-                part, inner = divide(piece * wide + step * 4 + thread // 64, depth)
+            at = cutlass.Int64(image) * x.stride[0] + cutlass.Int64(i0) * x.stride[2] + cutlass.Int64(i1) * x.stride[3] + cutlass.Int64(i2) * x.stride[4]
+            if cutlass.const_expr(plain):
+                line = line & (i2 >= 0) & (i2 < x.shape[4])
+                at += cutlass.Int64(own) * x.stride[1]
+            for step in cutlass.range_constexpr(wide // lines):
+                value = STORED(0.0)
+                if cutlass.const_expr(plain):
+                    if line & (own + step * lines < channels):
+                        value = cute.make_tensor(x.iterator + at, cute.make_layout(1))[0]
+                    at += lines * x.stride[1]
+                else:
 {channel_tap}
-                i2 = t2 * step2 + starts[plane, 2] + tap * spread
-                inside = line & (inner < channels) & (i2 >= 0) & (i2 < x.shape[4])
-                value = x[image, cutlass.select_(inside, channel, cutlass.Int32(0)), at0, at1, cutlass.select_(inside, i2, cutlass.Int32(0))]
-                values[step] = cutlass.select_(inside, value, STORED(0.0))
-            for step in cutlass.range_constexpr(wide // 4):
-                tile[step * 4 + thread // 64, thread % 64] = values[step]
+                    there = i2 + tap * spread
+                    if line & (inner < channels) & (there >= 0) & (there < x.shape[4]):
+                        value = cute.make_tensor(x.iterator + (at + cutlass.Int64(channel) * x.stride[1] + tap * spread * x.stride[4]), cute.make_layout(1))[0]
+                values[step] = value
+            for step in cutlass.range_constexpr(wide // lines):
+                tile[step * lines + thread // across, thread % across] = values[step]
             cute.arch.sync_threads()
             row = ((plane * images + image) * grid0 + t0) * grid1 + t1
-            for at in cutlass.range(thread, 64 * (wide // width), 256, unroll=1):
-                t2, chunk = at // (wide // width), at % (wide // width)
-                for e in cutlass.range_constexpr(width):
-                    vector[e] = tile[chunk * width + e, t2]
-                if segment * 64 + t2 < grid2:
-                    offset = (cutlass.Int64(row) * grid2 + segment * 64 + t2) * target.shape[1] + piece * wide + chunk * width
+            into = (cutlass.Int64(row) * grid2 + segment * across) * target.shape[1] + piece * wide
+            for step in cutlass.range_constexpr((across * (wide // width) + 255) // 256):
+                place, chunk = (thread + 256 * step) // (wide // width), (thread + 256 * step) % (wide // width)
+                if (place < across) & (segment * across + place < grid2):
+                    for e in cutlass.range_constexpr(width):
+                        vector[e] = tile[chunk * width + e, place]
+                    offset = into + place * target.shape[1] + chunk * width
                     cute.autovec_copy(vector, cute.make_tensor(target.iterator + cute.assume(offset, divby=width), cute.make_layout(width)))
             cute.arch.sync_threads()
 
 
 @cute.jit
-def gather(x: cute.Tensor, target: cute.Tensor, starts: cute.Tensor, grid: Any, steps: Any, spread: cutlass.Int32, sizes: Any, stream: cuda.CUstream, wide: cutlass.Constexpr):
+def gather(
+    x: cute.Tensor, target: cute.Tensor, starts: cute.Tensor, grid: Any, steps: Any, spread: cutlass.Int32, sizes: Any, stream: cuda.CUstream,
+    wide: cutlass.Constexpr, across: cutlass.Constexpr, plain: cutlass.Constexpr, per: cutlass.Constexpr,
+):
     """x (images, channels, three extents), any strides -> target (places, channels): zeros where there is no input."""
     images, grid0, grid1, grid2 = grid
     slabs = images * grid0 * starts.shape[0] * (target.shape[1] // wide)
-    gather_kernel(x, target, starts, grid, steps, spread, sizes, wide).launch(
-        grid=[(grid2 + 63) // 64, cutlass.min(grid1, 65535), cutlass.min(slabs, 65535)], block=[256, 1, 1], stream=stream
+    gather_kernel(x, target, starts, grid, steps, spread, sizes, wide, across, plain, per).launch(
+        grid=[(grid2 + across - 1) // across, cutlass.min(grid1, 65535), cutlass.min(slabs, 65535)], block=[256, 1, 1], stream=stream
     )
 
 
@@ -256,6 +275,11 @@ def arrange(w: cute.Tensor, target: cute.Tensor, taps: cute.Tensor, sizes: Any, 
     arrange_kernel(w, target, taps, sizes).launch(grid=[(target.shape[1] + 127) // 128, target.shape[0], 1], block=[128, 1, 1], stream=stream)
 
 
+def numbers(*values):
+    """Integers that a kernel may be called with again, when others take their place."""
+    return tuple(cutlass.Int32(value) for value in values)
+
+
 {geometry}
 
 
@@ -263,11 +287,6 @@ def arrange(w: cute.Tensor, target: cute.Tensor, taps: cute.Tensor, sizes: Any, 
 def resident():
     """How many clusters the device runs at once."""
     return utils.HardwareInfo().get_max_active_clusters(CLUSTER)
-
-
-def numbers(*values):
-    """Integers that a kernel may be called with again, when others take their place."""
-    return tuple(cutlass.Int32(value) for value in values)
 
 
 {convolve}
@@ -325,8 +344,9 @@ def geometry(size, shape, device):
     depth = -(-inputs // parts // TILE_K) * TILE_K
     tables = [torch.tensor(rows_of, dtype=torch.int32).to(device) for rows_of in (rows, table, planes)]
     return types.SimpleNamespace(
-        out=(size[0], filters, *out), places=places * len(planes), grid=(size[0], *grid), steps=steps, spread=spread, channels=inputs // parts, filters=filters // parts, parts=parts, depth=depth,
-        taps=tables[0], phases=tables[1], starts=tables[2], scale=scale,
+        out=(size[0], filters, *out), places=places * len(planes), line=grid[2], width=parts * depth, plain=parts == 1 and not unfold, per=channels if unfold else 0, columns=len(rows) * depth,
+        tables=tables, grid=numbers(size[0], *grid), steps=numbers(*steps), scale=numbers(*scale),
+        spread=cutlass.Int32(spread), gathered=numbers(inputs // parts, depth, parts), arranged=numbers(depth, inputs // parts, filters // parts), product=numbers(depth, filters // parts, parts),
     )
 '''
 ALONG_CONV = '''
@@ -360,23 +380,20 @@ def convolve(x, w{bias_parameter}):
     if d.numel() == 0:
         return result
     stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
-    taps, phases, starts = (from_dlpack(table).mark_layout_dynamic(leading_dim=1) for table in (one.taps, one.phases, one.starts))
-    gathered = torch.empty(one.places, one.parts * one.depth, dtype=x.dtype, device=x.device)
+    taps, phases, starts = (from_dlpack(table).mark_layout_dynamic(leading_dim=1) for table in one.tables)
     source = x.detach().unflatten(2, (1,) * (5 - x.dim()) + (x.shape[2],))
     unit = next((i for i in (4, 3, 2, 1, 0) if source.stride(i) == 1), None)
-    wide = next(width for width in (1024 // STORED.width, TILE_K) if gathered.shape[1] % width == 0)
-    call(gather, (x.dtype, wide, unit), (
-        from_dlpack(source).mark_layout_dynamic(**({{}} if unit is None else {{"leading_dim": unit}})), from_dlpack(gathered, assumed_align=16).mark_layout_dynamic(leading_dim=1), starts,
-        numbers(*one.grid), numbers(*one.steps), cutlass.Int32(one.spread), numbers(one.channels, one.depth, one.parts), stream,
-    ), (wide,))
-    filters = torch.empty(one.out[1], one.taps.shape[0] * one.depth, dtype=x.dtype, device=x.device)
-    call(arrange, (x.dtype,), (
-        from_dlpack(w.detach().flatten(2).contiguous()).mark_layout_dynamic(leading_dim=2), from_dlpack(filters, assumed_align=16).mark_layout_dynamic(leading_dim=1), taps,
-        numbers(one.depth, one.channels, one.filters), stream,
-    ))
-    call(conv, (x.dtype, {bias_key}), (
-        from_dlpack(gathered, assumed_align=16).mark_layout_dynamic(leading_dim=1), from_dlpack(filters, assumed_align=16).mark_layout_dynamic(leading_dim=1), taps, phases,
-        {bias_view}from_dlpack(d).mark_layout_dynamic(leading_dim=4), numbers(*one.grid), numbers(*one.scale), numbers(one.depth, one.filters, one.parts), stream,
-    ), (resident(),))
+    wide = next(width for width in (1024 // STORED.width, TILE_K) if one.width % width == 0)
+    across = 128 if one.line > 64 else 64  # places of one CTA
+    gathered = torch.empty(one.places, one.width, dtype=x.dtype, device=x.device)
+    left = from_dlpack(gathered, assumed_align=16).mark_layout_dynamic(leading_dim=1)
+    constants = (wide, across, one.plain, one.per)
+    call(gather, (x.dtype, unit, constants), (
+        from_dlpack(source).mark_layout_dynamic(**({{}} if unit is None else {{"leading_dim": unit}})), left, starts, one.grid, one.steps, one.spread, one.gathered, stream,
+    ), constants)
+    filters = torch.empty(one.out[1], one.columns, dtype=x.dtype, device=x.device)
+    right = from_dlpack(filters, assumed_align=16).mark_layout_dynamic(leading_dim=1)
+    call(arrange, (x.dtype,), (from_dlpack(w.detach().flatten(2).contiguous()).mark_layout_dynamic(leading_dim=2), right, taps, one.arranged, stream))
+    call(conv, (x.dtype, {bias_key}), (left, right, taps, phases, {bias_view}from_dlpack(d).mark_layout_dynamic(leading_dim=4), one.grid, one.scale, one.product, stream), (resident(),))
     return result
 '''

@@ -21,6 +21,8 @@ L2_BYTES_PER_CYCLE = 40  # of one SM while all read; inferred from products, whi
 STEP_CYCLES = 60  # of one step that no multiplication hides, inferred; TMA takes at least a cycle for a row of a tile, inferred too
 TILE_CYCLES = 800  # of one tile: where its results go, the first wait; inferred
 ELEMENT_CYCLES = 14 / 128  # of one result of a warpgroup: through shared memory and out; inferred from the instructions of its store
+WIDTHS = (128, 256, 192, 96, 64, 48, 32, 16)  # filters of a tile
+MOST_TAPS = 25  # of a plane of the filter, which sliding sums keep in registers
 
 
 @record
@@ -96,9 +98,9 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, most: int 
     """Legal configurations, fastest first by the model, at most two of a tile."""
     device, found = devices.find(device_name), []
     unfolds = ((), (Call(name="unfold"),)) if size.groups == 1 and not size.transposed and size.channels <= 16 else ((),)
-    for tm, tn, bytes_k in ((m, n, k) for m in (128, 256) for n in (128, 256, 192, 96, 64, 48, 32, 16) for k in (128, 64, 32)):
-        if tn >= 32 and tn - 16 >= 16 * math.ceil(size.filters / 16):
-            continue  # a narrower tile holds all filters
+    widths = [n for n in WIDTHS if kind != "tf32" or n % 32 == 0 or n == 16]
+    enough = min((n for n in widths if n >= size.filters), default=max(widths))  # a wider tile would be empty in part
+    for tm, tn, bytes_k in ((m, n, k) for m in (128, 256) for n in widths if n <= enough for k in (128, 64, 32)):
         for schedule in ("cooperative", "pingpong"):
             for cluster in (2, 1):
                 for unfold in unfolds:
@@ -148,7 +150,12 @@ def convolutions(context: Context) -> tuple[Rung, ...]:
             *(() if depthwise else ((128, 4, (put("filters", 4),), "4 filters per thread", "an input that is loaded serves four filters"),)),
         )
     )
-    return (*sliding, simple) if depthwise and context.arch == "sm_90a" else (*_hopper(context), simple, *sliding)
+    if context.arch != "sm_90a":
+        return (simple, *sliding)
+    size = size_of(context)
+    if not depthwise and size is not None and math.prod(size.taps[-2:]) > MOST_TAPS:
+        return (*_hopper(context), simple)
+    return (*_hopper(context), *(sliding if depthwise else reversed(sliding)), simple)
 
 
 def _hopper(context: Context) -> tuple[Rung, ...]:

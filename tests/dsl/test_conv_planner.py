@@ -1,0 +1,107 @@
+"""The planner on convolutions: what is recognised, that other arguments are right or unrecognised, and the first rung of its ladder."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench import problems
+from workbench.dsl import Call, Program, Stage, compile_program, format_program
+from workbench.executors.inspector import WorkerInspector
+from workbench.proposers.ladders import Context, ladder
+from workbench.proposers.ladders.convolutions import Size, choices
+from workbench.proposers.planner import Planner, _program, binding_of
+from workbench.proposers.recognition import Computation, Unrecognised, recognise
+from workbench.records import Ask, Proposal
+from workbench.session import Session
+
+PROBLEM = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, channels, filters):
+        super(Model, self).__init__()
+{init}
+    def forward(self, x):
+        return {forward}
+
+batch, channels, filters, size = {sizes}
+
+def get_inputs():
+    return [torch.rand(batch, channels, {extents})]
+
+def get_init_inputs():
+    return [channels, filters]
+"""
+
+
+@cache
+def asked(init: str, forward: str, extents: str = "size, size", sizes: str = "4, 32, 64, 32", precision: Any = "tf32", arch: str = "sm_90a") -> Ask:
+    lines = "".join(f"        self.{line}\n" for line in init.split("; "))
+    problem = problems.load(PROBLEM.format(init=lines, forward=forward, extents=extents, sizes=sizes), precision=precision)
+    return Ask(problem=problem, facts=WorkerInspector().inspect(problem), arch=arch, device="H200")
+
+
+def found(*parts: str) -> Computation:
+    return recognise(asked(*parts).facts)
+
+
+@pytest.mark.parametrize(("init", "forward", "extents", "operation", "epilogues"), [
+    ("c = nn.Conv2d(channels, filters, 3)", "self.c(x)", "size, size", "conv(x, w)", "bias()"), ("c = nn.Conv1d(channels, filters, 3, stride=2, padding=1, dilation=2, bias=False)", "torch.relu(self.c(x))", "size", "conv(x, w, stride=2, padding=1, dilation=2)", "relu()"),
+    ("c = nn.Conv3d(channels, filters, (3, 1, 2), padding=(1, 0, 1), groups=2, bias=False)", "self.c(x)", "8, 8, 8", "conv(x, w, padding=(1, 0, 1), groups=2)", ""),
+    ("c = nn.Conv2d(channels, channels, 3, groups=channels, bias=False)", "torch.sigmoid(self.c(x) * 2.0)", "size, size", "conv(x, w, groups=channels)", "scale(2.0) sigmoid()"),
+    ("c = nn.ConvTranspose2d(channels, filters, (3, 5), stride=(2, 3), output_padding=(1, 0), groups=2)", "self.c(x)", "size, size", "convtranspose(x, w, stride=(2, 3), output_padding=(1, 0), groups=2)", "bias()"),
+])  # fmt: skip
+def test_recognised(init: str, forward: str, extents: str, operation: str, epilogues: str) -> None:
+    computation = found(init, forward, extents)
+    assert format_program(Program(stages=(Stage(operation=computation.operation),))) == operation
+    assert " ".join(f"{call.name}({', '.join(map(str, call.positional))})" for call in computation.epilogues) == epilogues
+    assert dict(computation.operands)["w"] == "self.c.weight"
+
+
+def test_two_in_a_row_become_two_stages() -> None:
+    ask = asked("a = nn.Conv2d(channels, channels, 3, padding=1, groups=channels); b = nn.Conv2d(channels, filters, 1)", "self.b(self.a(x))")
+    proposal = next(item for item in Planner().propose(ask) if isinstance(item, Proposal))
+    assert proposal.candidate.program is not None and proposal.candidate.program.startswith("h = conv(x, w1, padding=1, groups=channels) .threads(128) .rows(8) >> bias(bias1) |> conv(h, w)")
+
+
+@pytest.mark.parametrize(("init", "forward"), [
+    ("c = nn.Conv2d(channels, filters, 3, padding_mode='circular', padding=1)", "self.c(x)"),  # padded by another operation first
+    ("c = nn.Conv2d(channels, filters, 3)", "self.c(x) + self.c(x)"), ("c = nn.Conv2d(channels, channels, 1)", "torch.nn.functional.conv2d(x, torch.relu(self.c.weight))"),
+    ("c = nn.Conv2d(channels, channels, 3, padding=1)", "self.c(self.c(self.c(x)))"), ("a = nn.Conv2d(channels, channels, 3, padding=1)", "self.a(torch.relu(self.a(x)))"),
+])  # fmt: skip
+def test_what_is_not_a_convolution_of_the_input_is_left_alone(init: str, forward: str) -> None:
+    with pytest.raises(Unrecognised):
+        found(init, forward)
+
+
+def test_the_first_rung_fits_the_size() -> None:
+    def first(kind: str = "tf32", **sizes: Any) -> Any:
+        return choices(Call(name="conv", positional=("x", "w")), kind, Size(**sizes), "H200")[0].plan
+
+    large = first(images=8, channels=64, filters=128, extents=(512, 1024), out=(510, 1022), taps=(3, 3), stride=(1, 1))
+    assert large.tile[1] == 128 and large.tile[2] == 32 and not large.unfold
+    assert first("bf16", images=8, channels=64, filters=128, extents=(512, 1024), out=(510, 1022), taps=(3, 3), stride=(1, 1)).tile[2] == 64
+    assert first(images=256, channels=3, filters=96, extents=(224, 224), out=(55, 55), taps=(11, 11), stride=(4, 4)).unfold
+
+
+def test_every_rung_compiles() -> None:
+    for arch, precision in (("sm_90a", "tf32"), ("sm_80", "fp32")):
+        ask = asked("c = nn.Conv2d(channels, filters, 3)", "self.c(x)", precision=precision, arch=arch)
+        computation = recognise(ask.facts)
+        rungs = ladder(Context(found=computation, precision=precision, arch=arch, facts=ask.facts))
+        assert bool(rungs[0].seconds) == (arch == "sm_90a")
+        for rung in rungs:
+            compile_program(_program(computation, rung, arch), binding_of(ask, computation))
+
+
+@pytest.mark.parametrize(("precision", "init", "extents"), [("tf32", "c = nn.Conv2d(channels, filters, 3, padding=1)", "size, size"), ("fp32", "c = nn.ConvTranspose1d(channels, filters, 3, stride=2)", "size")])
+def test_the_loop_ends_correct(tmp_path: Path, precision: Any, init: str, extents: str) -> None:
+    problem = problems.load(PROBLEM.format(init=f"        self.{init}\n", forward="torch.relu(self.c(x))", extents=extents, sizes="2, 16, 32, 16"), precision=precision)
+    with Session.create(problem, root=tmp_path, executor="emulator", arch="sm_90a") as session:
+        version = session.generate()
+        assert version is not None and version.trials[-1].verdict.correct, version.trials[-1].verdict if version else None
