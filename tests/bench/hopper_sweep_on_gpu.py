@@ -63,7 +63,7 @@ def skinny(m: int) -> list[str]:
     # two CTAs on an SM: clusters of four and of eight then find room on all of them
     swapped += [f".tile({high}, {n}, 128) .schedule(cooperative) .swap() .splitk({s}, cluster) .stages({stages}) {EARLY}" for high, stages in ((128, 3), (64, 5), (64, 4)) for s in (2, 4, 8)] if n <= 64 else []
     half = [f".tile({high}, {n // 2}, 64) .schedule(cooperative) .swap() {EARLY}" for high in (64, 128)] if n > 64 else []
-    usual = [f".tile(64, 32, 128) .schedule(cooperative) {EARLY}", ".tile(64, 32, 128) .schedule(cooperative)", f".tile(128, 64, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}", f".tile(64, 64, 128) .schedule(cooperative) .splitk(2, cluster) {EARLY}"]
+    usual = [f".tile(64, 32, 128) .schedule(cooperative) {EARLY}", *(f".tile(64, 32, {k}) .schedule(cooperative) .cluster(1, 2) {EARLY}" for k in (64, 128)), ".tile(64, 32, 128) .schedule(cooperative)", f".tile(128, 64, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}", f".tile(64, 64, 128) .schedule(cooperative) .splitk(2, cluster) {EARLY}"]
     return [*usual, *swapped, *half]
 
 

@@ -42,6 +42,13 @@ def test_mistakes_are_one_line_and_status_two(tmp_path: Path, arguments: tuple[s
     assert len([line for line in done.stderr.splitlines() if line.startswith("cutegen:")]) == 1
 
 
+def test_run_until_says_why_it_stopped(tmp_path: Path) -> None:
+    ran = cutegen("run", "relu", "--until", "sol", "--patience", "1", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", cwd=tmp_path)
+    assert ran.returncode == 0 and "stopped: " in ran.stdout, ran.stderr
+    wrong = cutegen("run", "relu", "--until", "dawn", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", cwd=tmp_path)
+    assert wrong.returncode == 2 and "sol" in wrong.stderr
+
+
 def test_demo_leaves_report_and_notebook(tmp_path: Path) -> None:
     done = cutegen("demo", "relu", "--steps", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ import pytest
 import torch
 from running import INIT
 
-from workbench.dsl import Binding, Stage, check, compile_program, configurations, format_program, parse
+from workbench.dsl import Binding, check, compile_program, configurations, format_program, parse
 from workbench.dsl.epilogue import chain_of
 from workbench.dsl.ir import Program
 from workbench.emulator import emulated
@@ -132,12 +132,12 @@ def test_rejections_name_field_and_legal_values(text: str, field: str, legal: st
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_configurations_of_a_chain_compute_it(tmp_path: Path) -> None:
-    """Every fiftieth legal configuration of a product with a chain."""
-    text = HOPPER + ".mma(f16) .raster(along_m, 8) .store(tma) .launch(early) >> bias() >> residual() >> relu()"
-    found = [stage for stage in configurations(parse(text).stages[0], only=("tile", "schedule", "cluster", "splitk", "swap")) if any(call.name == "schedule" for call in stage.settings)]
-    assert len(found) > 1000
+    """Thirty of the legal configurations of a product with a chain."""
+    text = HOPPER + ".mma(f16) .schedule(cooperative) .launch(early) >> bias() >> residual() >> relu()"
+    found = list(configurations(parse(text).stages[0], only=("tile", "splitk", "swap")))
+    assert len(found) > 300
     for number, stage in enumerate(found[:: len(found) // 30]):
-        written = format_program(Program(stages=(Stage(operation=stage.operation, settings=stage.settings, epilogues=stage.epilogues),)))
+        written = format_program(Program(stages=(stage,)))
         assert parse(written).stages[0] == stage
         folder = tmp_path / str(number)
         folder.mkdir()

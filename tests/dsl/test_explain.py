@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_epilogues import launched, whole
+from test_epilogues import launched, tensors_of, wanted, whole
 
 from workbench.cli import main
 from workbench.dsl import OPERATIONS, Call, Program, Stage, check, configurations, format_program, parse
@@ -52,7 +52,7 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "softmax(x) .threads_per_row(7)"]) == 2 and "threads_per_row" in capsys.readouterr().err
 
 
-LEGAL = {name: list(configurations(Stage(operation=Call(name="gemm", positional=("a", "b")), settings=(Call(name="arch", positional=("sm_90a",)), Call(name="mma", positional=("bf16",)), Call(name="schedule", positional=(name,)))), only=("tile", "cluster", "splitk", "swap", "stages"))) for name in ("cooperative", "pingpong")}  # fmt: skip
+LEGAL = {name: list(configurations(Stage(operation=Call(name="gemm", positional=("a", "b")), settings=(Call(name="arch", positional=("sm_90a",)), Call(name="mma", positional=("bf16",)), Call(name="schedule", positional=(name,)))), only=("tile", "cluster", "splitk", "swap"))) for name in ("cooperative", "pingpong")}  # fmt: skip
 
 
 @settings(max_examples=60, deadline=None)
@@ -64,3 +64,17 @@ def test_what_is_enumerated_is_legal_fits_and_is_read_back(stage: Stage, calls: 
     assert parse(text) == program and formatted(text) == text and not check(program)
     cost = cost_of(program.stages[0])
     assert cost.shared_bytes is not None and cost.shared_bytes <= 232_448 and cost.accumulators is not None and cost.accumulators <= 128
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("start", ["gemm(a, b)", "gemm(a, b) .mma(f16)", "gemm(a, b) .mma(tf32)"])
+def test_what_is_enumerated_without_a_schedule_computes_the_product(tmp_path: Path, start: str) -> None:
+    found = list(configurations(parse(f"{start} >> bias() >> relu()").stages[0], only=("tile", "thread_tile" if start.endswith("b)") else "stages")))
+    assert len(found) > 20
+    for number, stage in enumerate(found[:: len(found) // 12]):
+        text, folder = format_program(Program(stages=(stage,))), tmp_path / str(number)
+        folder.mkdir()
+        tensors = tensors_of(text, "f16" if "f16" in text else "tf32", (72, 136, 72))
+        got, _ = launched(folder, text, tensors)
+        assert torch.equal(got, wanted(text, tensors).to(got.dtype)), text

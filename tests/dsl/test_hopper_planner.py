@@ -12,6 +12,7 @@ import pytest
 from workbench import problems
 from workbench.dsl import Call, check, parse
 from workbench.executors.inspector import WorkerInspector
+from workbench.proposers.ladders import heuristics
 from workbench.proposers.ladders.gemm_hopper import Choice, Size, choices, copied_of, size_of
 from workbench.proposers.planner import Planner
 from workbench.records import Ask, Problem, Proposal, Version
@@ -104,3 +105,27 @@ def test_verdict_of_the_first_version_on_the_emulator(tmp_path: Path, name: str,
         version = session.generate()
         assert version is not None and version.trials[-1].verdict.correct and "schedule(" in (version.proposal.candidate.program or "")
         assert any("gemm_kernel" in launch.kernel and launch.dynamic_shared_bytes > 100_000 for launch in version.trials[-1].outcome.launches)
+
+
+def test_the_reason_says_whose_idea_a_configuration_is() -> None:
+    reason = first(1024, 1024, 1024).reason
+    assert ("nvidia-matmul-heuristics is not installed" in reason) != heuristics.installed() and "modelled" in reason and "on bf16" in reason
+
+
+@pytest.mark.skipif(not heuristics.installed(), reason="nvidia-matmul-heuristics is an extra")
+@pytest.mark.parametrize("kind", ["f16", "bf16", "tf32"])
+def test_nvidias_own_choice_is_among_the_leads(kind: str) -> None:
+    found = heuristics.suggestions(kind, (4096, 4096, 4096, 1), (("b", "column"),), "H200")
+    assert found and all(0 < item.seconds < 1 for item in found)
+    chosen = choices(GEMM, kind, Size(m=4096, n=4096, k=4096), "H200", (("b", "column"),), most=40)
+    assert any(choice.suggested is not None and "which proposes it" in choice.reason for choice in chosen)
+    assert heuristics.suggestions("e4m3", (64, 64, 64, 1), (), "H200") == heuristics.suggestions(kind, (64, 64, 64, 1), (), "B200") == ()
+
+
+def test_few_rows_are_wgmmas_n_and_tf32_is_not_copied() -> None:
+    choice = first(16, 4096, 4096)
+    assert choice.plan.swap and choice.plan.tile[1] == 16 and choice.plan.in_cluster and choice.plan.early
+    turned = choices(GEMM, "tf32", Size(m=4096, n=4096, k=4096), "H200")[0]
+    assert turned.plan.registers and turned.plan.swap and turned.copied == () and "needs no copy" in turned.reason
+    assert not choices(GEMM, "tf32", Size(m=4096, n=4096, k=4096), "H200", (("b", "column"),))[0].plan.registers
+    assert choices(GEMM, "tf32", Size(m=4096, n=4095, k=4096), "H200")[0].copied == ("b",)

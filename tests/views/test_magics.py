@@ -41,6 +41,7 @@ def test_the_whole_loop(ip: Any) -> None:
     assert "(hunks 1 of v2)" in run("accept v2 --hunks 1")
     assert "rejected: it isn't any faster" in run("reject v2 it isn't any faster")
     assert "v2" in run("history") and "modelled" in run("roofline") and "sectors / ideal" in run("profile v1")
+    assert "32 threads share a row" in run("explain softmax(x) .threads_per_row(32)") and "clamp" in run("explain gemm(a, b) >> clamp(-1, 1)")
     bundle = ip.run_line_magic("cutegen", "roofline")._repr_mimebundle_()
     assert set(bundle) == {"text/plain", "text/html", "image/svg+xml", "application/vnd.plotly.v1+json"}
     source = ip.user_ns["session"].version("v1").proposal.candidate.source

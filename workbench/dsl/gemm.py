@@ -230,5 +230,5 @@ SETTINGS = (
     Setting(name="launch", values=("early",), reason="whether the next kernel may start while this one ends"),
 )
 OPERATIONS = (
-    Operation(name="gemm", about="gemm(a, b): a (batch, m, k) times b (batch, k, n), batch may be missing; operand bias (n) with >> bias()", settings=SETTINGS, emit=emit, check=check, epilogues=epilogue.NAMES, roles=("a", "b"), implied=of_epilogues),
+    Operation(name="gemm", about="gemm(a, b): a (batch, m, k) times b (batch, k, n), batch may be missing; operands bias (n) with >> bias(), residual (m, n) with >> residual()", settings=SETTINGS, emit=emit, check=check, epilogues=epilogue.NAMES, roles=("a", "b"), implied=of_epilogues),
 )

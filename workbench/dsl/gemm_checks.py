@@ -25,6 +25,8 @@ def check(stage: Stage) -> list[Rejection]:
             threads = m * n // (tm * tn) if m % tm == 0 and n % tn == 0 else 0
             if setting(stage, "mma") is None and not (32 <= threads <= 1024 and threads % 32 == 0):
                 found.append(Rejection(field="thread_tile", value=f"{tm}, {tn}", reason=f"tile {m}x{n} over {tm}x{tn} outputs per thread is {threads} threads", legal="a divisor pair that leaves 32 to 1024 threads in whole warps"))
+            elif setting(stage, "mma") is None and (m * k % threads or n * k % threads):
+                found.append(Rejection(field="tile", value=str(values), reason=f"{threads} threads cannot load {m * k} and {n * k} elements in equal shares", legal="extents whose products with k are multiples of the number of threads"))
             stages = setting(stage, "stages", 1)
             shared = (m + n) * k * (2 if setting(stage, "mma") in ("f16", "bf16") else 4) * (stages if isinstance(stages, int) else 1)
             limit = SHARED_LIMIT.get(str(setting(stage, "arch", "sm_80")), 166_912)

@@ -188,7 +188,7 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tu
         left = tuple(name for name in copied if not (plan.registers and name == "b"))
         seconds = seconds * (THROUGH_COST if plan.registers else 1.0) + sum(copying[name] for name in left)
         early = (put("launch", "early"),) if seconds < EARLY_BELOW_S else ()
-        found.append(Choice(settings=(*settings, *early), plan=plan, seconds=seconds, tiles=tiles, ctas=ctas, copied=left, suggested=expected.get(settings)))
+        found.append(Choice(settings=(*settings, *early), plan=dataclasses.replace(plan, early=bool(early)), seconds=seconds, tiles=tiles, ctas=ctas, copied=left, suggested=expected.get(settings)))
     if not found:
         return ()
     fastest = min(choice.seconds for choice in found)
