@@ -107,6 +107,12 @@ def test_not_contiguous_and_nearly_empty(tmp_path: Path) -> None:
     assert run(tmp_path, "elementwise(relu(x)) .unroll(2)", (empty,), ("x",)).shape == (0, 5)
 
 
+@pytest.mark.parametrize("how", [".threads_per_row(1)", ".threads_per_row(64) .vector(4) .kept()"])
+def test_targets_that_are_ignored(tmp_path: Path, how: str) -> None:
+    x, target = drawn(9, 36), torch.tensor([3, -100, 35, 0, -100, 7, 8, 1, 2])
+    right(tmp_path, f"crossentropy(x, y) {how}", F.cross_entropy(x.double(), target), x, target, names=("x", "y"), operands=(("target", "y"),))
+
+
 @pytest.mark.parametrize("how", [".threads_per_row(32) .vector(4) .parts(2)"])
 def test_norms_by_channel(tmp_path: Path, how: str) -> None:
     x, weight, bias = drawn(3, 6, 4, 8), drawn(6), drawn(6) - 1

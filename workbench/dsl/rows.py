@@ -153,9 +153,13 @@ def _fill(row: _Row, stage: Stage) -> tuple[str, str, bool]:
     if name == "crossentropy":
         _maximum_and_total(row, 3)
         row.add("if lane == 0:")
-        place = "row * columns + target[row].to(cutlass.Int32)" if row.vector > 1 else "row, target[row].to(cutlass.Int32)"
-        row.add(f"    picked = x[{place}].to(cutlass.Float32)")
-        row.add("    y[row] = (cute.math.log(total, fastmath=True) + largest - picked).to(y.element_type)")
+        row.add("    wanted = target[row].to(cutlass.Int32)")
+        row.add("    if wanted < 0:  # ignored, as torch does -100: a loss is never below 0")
+        row.add("        y[row] = cutlass.Float32(-1.0).to(y.element_type)")
+        row.add("    else:")
+        row.add(f"        picked = x[{'row * columns + wanted' if row.vector > 1 else 'row, wanted'}].to(cutlass.Float32)")
+        row.add("        loss = cute.math.log(total, fastmath=True) + largest - picked")
+        row.add("        y[row] = cute.arch.fmax(loss, cutlass.Float32(0.0), nan=True).to(y.element_type)")
         return "Loss of one row: log of the sum of exponentials minus the target's logit.", "target: cute.Tensor", False
     if name == "matvec":
         row.add("value = cutlass.Float32(0.0)")
@@ -290,23 +294,33 @@ MEAN = '''
 
 @cute.kernel
 def mean_kernel(losses: cute.Tensor, out: cute.Tensor, rows: cutlass.Int32):
-    """One CTA of 1024 threads averages the losses of all rows."""
+    """One CTA of 1024 threads averages the losses of all rows but those that are ignored, whose loss is -1."""
     thread, _, _ = cute.arch.thread_idx()
-    scratch = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(32), 16)
+    memory = cutlass.memory.SmemAllocator()
+    totals = memory.allocate_tensor(cutlass.Float32, cute.make_layout(32), 16)
+    counts = memory.allocate_tensor(cutlass.Int32, cute.make_layout(32), 16)
     total = cutlass.Float32(0.0)
+    count = cutlass.Int32(0)
     for row in range(thread, rows, 1024):
-        total += losses[row]
+        loss = losses[row]
+        if not (loss < 0.0):
+            total += loss
+            count += 1
     for step in cutlass.range_constexpr(5):
         total += cute.arch.shuffle_sync_bfly(total, offset=16 >> step)
+        count += cute.arch.shuffle_sync_bfly(count, offset=16 >> step)
     if thread % 32 == 0:
-        scratch[thread // 32] = total
+        totals[thread // 32] = total
+        counts[thread // 32] = count
     cute.arch.sync_threads()
     if thread < 32:
-        total = scratch[thread]
+        total = totals[thread]
+        count = counts[thread]
         for step in cutlass.range_constexpr(5):
             total += cute.arch.shuffle_sync_bfly(total, offset=16 >> step)
+            count += cute.arch.shuffle_sync_bfly(count, offset=16 >> step)
         if thread == 0:
-            out[0] = (total / rows).to(out.element_type)
+            out[0] = (total / count).to(out.element_type)
 
 
 @cute.jit

@@ -11,7 +11,7 @@ REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min"}
 
 def crossentropy(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     loss = through_getitem(by_name, output)
-    if loss is None or short(loss) != "nll_loss_forward" or loss.operands[2:4] != ("None", "1"):
+    if loss is None or short(loss) != "nll_loss_forward" or loss.operands[2:4] != ("None", "1") or loss.operands[4:] != ("-100",):
         return None
     soft = by_name.get(loss.operands[0])
     if soft is None or short(soft) != "_log_softmax" or soft.operands[1] not in ("1", "-1"):
