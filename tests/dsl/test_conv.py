@@ -57,6 +57,7 @@ def text_of(transposed: bool, settings: dict[str, Any]) -> str:
     ("conv(x, w) .mma(tf32) .schedule(cooperative)", "arch", "sm_90a"), (f"conv(x, w) {HOPPER} .rows(8)", "rows", "leave it out"), (f"conv(x, w, groups=channels) {HOPPER}", "groups", ".rows(8)"),
     (f"conv(x, w, groups=2) {HOPPER} .unfold()", "unfold", "groups=1"), (f"conv(x, w) {HOPPER} .cluster(3)", "cluster", "1, 2, 4"), (f"conv(x, w) {HOPPER} .tile(96, 64, 32)", "tile", "places 64, 128, 256"),
     ("conv(x, w) .arch(sm_90a) .mma(bf16) .schedule(cooperative) .tile(128, 40, 32)", "tile", "multiple of 16"), (f"conv(x, w) {HOPPER} .tile(128, 48, 32)", "tile", "multiple of 32"), (f"conv(x, w) {HOPPER} .tile(256, 256, 32)", "tile", "n at most 128 with m 256"), (f"conv(x, w) {HOPPER} .tile(256, 128, 32) .stages(9)", "stages", "at most 4 stages"),
+    ("conv(x, w, stride=2) .product()", "stride", "1, or leave product out"), ("conv(x, w) .product() .rows(2)", "rows", "leave it out"), (f"conv(x, w) {HOPPER} .splitk(2)", "splitk", ".product()"), ("convtranspose(x, w) .product()", "product", "arch, mma"),
     ("conv(x, w) .arch(sm_90a) .mma(e4m3) .schedule(cooperative)", "mma", "tf32, bf16, f16"), ("conv(x, w) .arch(sm_90a) .mma(bf16) .schedule(both)", "schedule", "cooperative, pingpong"),
 ])  # fmt: skip
 def test_rejections_name_field_and_legal_values(text: str, field: str, legal: str) -> None:
@@ -116,6 +117,15 @@ def test_inputs_with_other_strides_and_epilogues(tmp_path: Path, how: str) -> No
     w, bias = integers((9, 3, 2, 2), torch.float32, 2), integers((9,), torch.float32, 3)
     got = convolved(tmp_path, "conv(x, w)", how, (x, w, bias), epilogue=">> bias() >> relu()")
     assert torch.equal(got, torch.relu(reference(x, w, False, bias)).float())
+
+
+@pytest.mark.parametrize("kind", ["tf32", "bf16"])
+def test_filters_of_one_tap_are_a_product(tmp_path: Path, kind: str) -> None:
+    x, w, bias = integers((2, 20, 3, 8), DTYPES[kind], 1), integers((24, 20, 1, 1), DTYPES[kind], 2), integers((24,), DTYPES[kind], 3)
+    how = f".arch(sm_90a) .product() .mma({kind}) .tile(64, 32, 32) .schedule(cooperative)"
+    assert torch.equal(convolved(tmp_path, "conv(x, w)", how, (x, w, bias), epilogue=">> bias() >> relu()"), torch.relu(reference(x, w, False, bias)).to(DTYPES[kind]))
+    with pytest.raises(ValueError, match=r"filters of shape \(24, 20, 1, 2\) are not of one tap"):
+        convolved(tmp_path, "conv(x, w)", how, (x, integers((24, 20, 1, 2), DTYPES[kind], 2), bias), epilogue=">> bias() >> relu()")
 
 
 def test_wrong_shapes_and_types_are_refused(tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ def test_the_first_rung_fits_the_size() -> None:
     large = first(images=8, channels=64, filters=128, extents=(512, 1024), out=(510, 1022), taps=(3, 3), stride=(1, 1))
     assert large.tile[1] == 128 and large.tile[2] == 32 and not large.unfold
     assert first("bf16", images=8, channels=64, filters=128, extents=(512, 1024), out=(510, 1022), taps=(3, 3), stride=(1, 1)).tile[2] == 64
+    pointwise = choices(Call(name="conv", positional=("x", "w")), "tf32", Size(images=16, channels=64, filters=128, extents=(1024, 1024), out=(1024, 1024), taps=(1, 1), stride=(1, 1)), "H200")
+    assert pointwise[0].product is not None and pointwise[0].settings[0].name == "product"
     assert first(images=256, channels=3, filters=96, extents=(224, 224), out=(55, 55), taps=(11, 11), stride=(4, 4)).unfold
 
 

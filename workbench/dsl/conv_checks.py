@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.dsl import conv_hopper, hopper_plan
-from workbench.dsl.ir import Rejection, Stage, setting
+from workbench.dsl import conv_hopper, gemm_checks, hopper_plan
+from workbench.dsl.ir import Call, Rejection, Stage, setting
 
 KINDS = ("tf32", "bf16", "f16")
 SCHEDULES = ("cooperative", "pingpong")
@@ -13,13 +13,33 @@ HEIGHTS = {"cooperative": (64, 128, 256), "pingpong": (64, 128)}
 ACCUMULATORS = 128 * 128  # float32 of one warpgroup that fit beside everything else: 128 a thread
 LEAST = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0}
 ONLY_SCHEDULED = ("mma", "tile", "stages", "cluster", "unfold")
+OF_PRODUCTS = ("raster", "store", "splitk", "swap", "through", "launch")
 ONLY_DIRECT = ("threads", "rows", "filters")
 
 
 def check(stage: Stage) -> list[Rejection]:
     """All rejections of a convolution."""
     found = _operands(stage) + _arguments(stage)
+    if setting(stage, "product") is not None:
+        return found + _product(stage)
+    found += _only(stage, OF_PRODUCTS, "only a product has it", "leave it out, or add .product() where filters have one tap")
     return found + (_direct(stage) if setting(stage, "schedule") is None else _scheduled(stage))
+
+
+def as_product(stage: Stage) -> Stage:
+    """The gemm that a convolution by filters of one tap is: a the filters, b an image; a bias goes along the filters."""
+    epilogues = tuple(Call(name="bias", named=(("along", "m"),)) if call.name == "bias" else call for call in stage.epilogues)
+    return Stage(operation=Call(name="gemm", positional=("a", "b")), settings=tuple(call for call in stage.settings if call.name != "product"), epilogues=epilogues)
+
+
+def _product(stage: Stage) -> list[Rejection]:
+    named = conv_hopper.arguments_of(stage)
+    usual = {"stride": 1, "padding": 0, "groups": 1}
+    found = [
+        Rejection(field=name, value=str(named[name]), reason="each result of a product is of one place of the input", legal=f"{value}, or leave product out")
+        for name, value in usual.items() if any(one != value for one in (named[name] if isinstance(named[name], tuple) else (named[name],)))  # type: ignore[attr-defined]
+    ]  # fmt: skip
+    return found or [*_only(stage, (*ONLY_DIRECT, "unfold"), "a product is a gemm", "leave it out"), *gemm_checks.check(as_product(stage))]
 
 
 def _operands(stage: Stage) -> list[Rejection]:

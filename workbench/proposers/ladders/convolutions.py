@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 
 from workbench.analysis import devices
-from workbench.dsl import Call, Program, Stage, check
+from workbench.dsl import Call, Program, Stage, check, hopper_plan
 from workbench.dsl.conv_hopper import Plan, plan_of
 from workbench.dsl.hopper_plan import BYTES
+from workbench.proposers.ladders import gemm_hopper
 from workbench.proposers.ladders.base import Context, Rung, put
 from workbench.proposers.ladders.gemm_hopper import MMA_FLOPS_PER_CYCLE
 from workbench.records import record
@@ -45,17 +46,22 @@ class Choice:
     """Settings with their modelled time."""
 
     settings: tuple[Call, ...]
-    plan: Plan
+    plan: Plan | hopper_plan.Plan
     seconds: float
+    product: gemm_hopper.Choice | None = None  # of filters of one tap
 
     @property
     def title(self) -> str:
         """The settings in words."""
+        if self.product is not None or not isinstance(self.plan, Plan):
+            return f"a product: {self.product.title if self.product else ''}"
         return f"{'x'.join(map(str, self.plan.tile))} tiles, {self.plan.schedule}{f', clusters of {self.plan.cluster}' if self.plan.cluster > 1 else ''}{', filter lines as channels' if self.plan.unfold else ''}"
 
     @property
     def reason(self) -> str:
         """What the model sees in it."""
+        if self.product is not None or not isinstance(self.plan, Plan):
+            return f"filters of one tap make a product of the filters and each image, where it lies; {self.product.reason if self.product else ''}"
         how = "; one warpgroup stores while the other multiplies" if self.plan.schedule == "pingpong" else ""
         how += "; a cluster fetches the filters once" if self.plan.cluster > 1 else ""
         how += "; too few channels fill a tensor core, those under a whole line of the filter do" if self.plan.unfold else ""
@@ -114,7 +120,16 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, most: int 
     for choice in found:
         if sum(other.plan.tile == choice.plan.tile for other in kept) < 2:
             kept.append(choice)
-    return tuple(kept[:most])
+    return (*_products(kind, size, device_name), *kept)[:most]
+
+
+def _products(kind: str, size: Size, device_name: str) -> tuple[Choice, ...]:
+    """Filters of one tap: the product reads the input where it lies."""
+    if size.transposed or size.groups != 1 or math.prod(size.taps) != 1 or math.prod(size.stride) != 1 or size.extents != size.out:
+        return ()
+    found = gemm_hopper.choices(Call(name="gemm", positional=("a", "b")), kind, gemm_hopper.Size(m=size.filters, n=math.prod(size.out), k=size.channels, batches=size.images), device_name, most=4)
+    found = tuple(sorted(found, key=lambda choice: choice.seconds)[:2])
+    return tuple(Choice(settings=(Call(name="product"), *choice.settings), plan=choice.plan, seconds=choice.seconds, product=choice) for choice in found)
 
 
 def size_of(context: Context) -> Size | None:
