@@ -97,6 +97,17 @@ def test_reductions_are_fused_or_a_stage(tmp_path: Path, body: str, fused: str, 
         check(tmp_path, body, found.unfused)
 
 
+@pytest.mark.parametrize(("body", "program"), [("F.leaky_relu(torch.logsumexp(self.linear(x), dim=1, keepdim=True), 0.02)", "|> g = rowwise("), ("F.relu6(F.mish(self.linear(x))) - F.elu(self.c)", "")])
+def test_functions_with_numbers_and_logsumexp(tmp_path: Path, body: str, program: str) -> None:
+    if not program:
+        with pytest.raises(Unrecognised):
+            recognise(facts(body))
+        body = "F.relu6(F.mish(F.leaky_relu(self.linear(x), 0.02)))"
+    found = recognise(facts(body))
+    assert (program or ">> leaky_relu(0.02) >> mish() >> clamp(0.0, 6.0)") in text(found)
+    check(tmp_path, body, found)
+
+
 def test_softmax_of_a_product_is_a_stage(tmp_path: Path) -> None:
     body = "torch.softmax(F.gelu(self.linear(x)), dim=1)"
     found = recognise(facts(body))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from workbench.dsl.ir import Call, Rejection, Stage, setting
 from workbench.dsl.operation import COMBINERS, READERS, of_epilogues, role_of
-from workbench.dsl.pieces import FUNCTIONS, INFIX, UNARY
+from workbench.dsl.scalars import FUNCTIONS, INFIX, UNARY, arity, spelt
 from workbench.records import record
 
 REDUCTIONS = tuple(side + how for side, how in itertools.product(("row", "col"), ("sum", "mean", "max", "min")))
@@ -94,7 +94,7 @@ def _line(call: Call, element: str | None) -> str:
     if call.name in COMBINERS:
         by = element or f"cutlass.Float32({_number(call)!r})"
         return f"total = total {INFIX[call.name]} {by}" if call.name in INFIX else f"total = cute.arch.f{call.name}(total, {by})"
-    return f"total = {'abs_' if call.name == 'abs' else call.name}(total)"
+    return f"total = {spelt(call.name)}({', '.join(['total', *(repr(float(str(value))) for value in call.positional)])})"
 
 
 def _number(call: Call) -> float:
@@ -183,7 +183,8 @@ def _wrong(call: Call) -> tuple[str, str] | None:
         return None if count == len(numbers) == 1 else ("a factor", "one number")
     if call.name in COMBINERS:
         return None if count == 1 and len(numbers) + len(names) == 1 else ("what it is combined with", "one number, or a tensor's name")
-    return ("a function of the value alone", "no argument") if count else None
+    further = arity(call.name)[1] - 1
+    return (f"a function of the value and {further or 'nothing'} more", f"at most {further} numbers" if further else "no argument") if count != len(numbers) or count > further else None
 
 
 __all__ = ["CASTS", "COMBINE", "NAMES", "REDUCTIONS", "SPREAD", "START", "Chain", "Read", "chain_of", "check", "functions_of", "keys", "lines", "of_epilogues", "plain", "views"]

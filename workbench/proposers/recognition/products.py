@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.dsl import Call, Program, Stage, check
-from workbench.proposers.recognition.graph import BINARY, Computation, epilogue, number, operand, python, short, through_getitem
+from workbench.dsl.epilogue import NAMES
+from workbench.proposers.recognition.graph import BINARY, Computation, Unrecognised, number, operand, python, short, through_getitem
+from workbench.proposers.recognition.reductions import log_sum
+from workbench.proposers.recognition.scalars import THROUGH, constant, plain_name, scalar
 from workbench.records import Facts, Operation, record
 
 REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min", "max": "max", "min": "min", "logsumexp": "logsumexp"}
@@ -71,31 +74,47 @@ def _chain(facts: Facts, by_name: dict[str, Operation], value: str, taken: tuple
         if step is None:
             return _Chain(source=op, calls=tuple(reversed(calls)), tensors=tuple(tensors))
         new, below, read = step
-        calls += [new] if new is not None else []
+        calls += reversed(new)
         tensors += read
         op = by_name.get(below)
     return None
 
 
-def _step(facts: Facts, by_name: dict[str, Operation], op: Operation, taken: tuple[str, ...]) -> tuple[Call | None, str, list[tuple[str, str]]] | None:
-    """(the call, the value that it is done to, what it reads) of an operation on each element; None of any other."""
+def _step(facts: Facts, by_name: dict[str, Operation], op: Operation, taken: tuple[str, ...]) -> tuple[tuple[Call, ...], str, list[tuple[str, str]]] | None:
+    """(the calls in order, the value that they are done to, what they read) of an operation on each element; None of any other."""
     name = short(op)
     if name in ("detach", "alias", "clone") and op.target.startswith("aten."):
-        return None if op.keywords else (None, op.operands[0], [])
+        return None if op.keywords else ((), op.operands[0], [])
     if name in ("clamp", "hardtanh") and len(op.operands) <= 3 and not op.keywords:
         given = [*op.operands[1:], *(["-1.0", "1.0"] if name == "hardtanh" else ["None", "None"])[len(op.operands) - 1 :]]
         low, high = (number(text) for text in given)
         if low is not None and high is not None and low <= high:
-            return Call(name="clamp", positional=(low, high)), op.operands[0], []
+            return (Call(name="clamp", positional=(low, high)),), op.operands[0], []
         if (low is None) != (high is None) and "None" in given:
-            return Call(name="max" if high is None else "min", positional=(low if high is None else high,)), op.operands[0], []
+            return (Call(name="max" if high is None else "min", positional=(low if high is None else high,)),), op.operands[0], []
         return None
     if name in BINARY and len(op.operands) == 2 and not op.keywords:
-        return _binary(facts, by_name, op, taken)
-    call = epilogue(op)
-    if call is None or len(call.positional) > 1 or (op.keywords and name != "gelu") or op.operands[0] not in by_name:
+        found = _binary(facts, by_name, op, taken)
+        return None if found is None else ((found[0],), *found[1:])
+    return _function(by_name, op)
+
+
+def _function(by_name: dict[str, Operation], op: Operation) -> tuple[tuple[Call, ...], str, list[tuple[str, str]]] | None:
+    """A function of one value and numbers, as one call or several after one another."""
+    if not op.operands or op.operands[0] not in by_name or plain_name(op) in THROUGH:
         return None
-    return call, op.operands[0], []
+    try:
+        made = scalar(op, lambda text: "value" if text == op.operands[0] else constant(text))
+    except Unrecognised:
+        return None
+    calls: list[Call] = []
+    while isinstance(made, Call):
+        first, *rest = made.positional
+        if made.name not in NAMES or any(not isinstance(item, int | float) for item in rest):
+            return None
+        calls.insert(0, Call(name=made.name, positional=tuple(rest)))
+        made = first
+    return (tuple(calls), op.operands[0], []) if made == "value" and calls else None
 
 
 def _binary(facts: Facts, by_name: dict[str, Operation], op: Operation, taken: tuple[str, ...]) -> tuple[Call, str, list[tuple[str, str]]] | None:
@@ -189,7 +208,8 @@ def _followed(facts: Facts, source: Operation, after: tuple[Call, ...], found: C
     how, axis, keep = place
     unfused = None
     if axis == -1:
-        call = Call(name="reduce", positional=("h",), named=(("op", how), ("axis", "last"), *((("keepdim", 1),) if keep else ())))
+        kept = (("keepdim", 1),) if keep else ()
+        call = Call(name="rowwise", positional=(log_sum("h"),), named=kept) if how == "logsumexp" else Call(name="reduce", positional=("h",), named=(("op", how), ("axis", "last"), *kept))
         unfused = _with_stages(found, Stage(operation=call, settings=rows), after)
     if how not in FUSED:
         return unfused
