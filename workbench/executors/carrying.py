@@ -72,31 +72,27 @@ def _in_chunks(size: int, move: Callable[[int, torch.Tensor], None]) -> None:
     starts = range(0, size, CHUNK_BYTES)
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()  # what is copied was made, and what is written over was last used, on another stream
-    if len(starts) <= 2:
-        staging = _staging(size)
+    threads = min(THREADS, len(starts)) if len(starts) > 2 else 1
+    # made here and not in the threads: torch's allocator of pinned memory was seen to fail when several began with it at once
+    staging = torch.empty((threads, max(min(size, CHUNK_BYTES), 1)), dtype=torch.uint8, pin_memory=torch.cuda.is_initialized())
+    if threads == 1:
         for at in starts:
-            move(at, staging)
+            move(at, staging[0])
         return
-    with ThreadPoolExecutor(min(THREADS, len(starts))) as pool:
-        list(pool.map(lambda first: _every(starts[first::THREADS], move), range(min(THREADS, len(starts)))))
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda first: _every(starts[first::threads], staging[first], move), range(threads)))
 
 
-def _every(starts: Sequence[int], move: Callable[[int, torch.Tensor], None]) -> None:
-    staging = _staging(CHUNK_BYTES)
+def _every(starts: Sequence[int], staging: torch.Tensor, move: Callable[[int, torch.Tensor], None]) -> None:
     with torch.cuda.stream(torch.cuda.Stream()) if torch.cuda.is_initialized() else contextlib.nullcontext():
         for at in starts:
             move(at, staging)
 
 
-def _staging(size: int) -> torch.Tensor:
-    return torch.empty(max(min(size, CHUNK_BYTES), 1), dtype=torch.uint8, pin_memory=torch.cuda.is_initialized())
-
-
 def _out(flat: torch.Tensor, at: int, staging: torch.Tensor, target: torch.Tensor) -> None:
     part = flat[at : at + CHUNK_BYTES]
     here = staging[: part.numel()]
-    here.copy_(part, non_blocking=part.is_cuda)
-    _settle(part)
+    here.copy_(part)
     target[at : at + part.numel()].copy_(here)
 
 
@@ -109,11 +105,5 @@ def _in(flat: torch.Tensor, at: int, staging: torch.Tensor, handle: int) -> None
         if count <= 0:
             raise ValueError("a file became shorter while it was read")
         view, place = view[count:], place + count
-    part.copy_(here, non_blocking=part.is_cuda)
-    _settle(part)
-
-
-def _settle(part: torch.Tensor) -> None:
-    if part.is_cuda:
-        torch.cuda.current_stream().synchronize()
+    part.copy_(here)
 
