@@ -22,6 +22,7 @@ L2_BYTES_PER_CYCLE = 40  # of one SM while all read; inferred from products, whi
 STEP_CYCLES = 60  # of one step that no multiplication hides, inferred; TMA takes at least a cycle for a row of a tile, inferred too
 TILE_CYCLES = 800  # of one tile: where its results go, the first wait; inferred
 ELEMENT_CYCLES = 14 / 128  # of one result of a warpgroup: through shared memory and out; inferred from the instructions of its store
+NARROW = 1.1  # how much slower than the model pingpong was on tiles of 64 filters, beside cooperative ones (one 3-D convolution on an H200)
 WIDTHS = (128, 256, 192, 96, 64, 48, 32, 16)  # filters of a tile
 MOST_TAPS = 25  # of a plane of the filter, which sliding sums keep in registers
 
@@ -115,7 +116,7 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, most: int 
                     if not check(Program(stages=(stage,))):
                         plan = plan_of(stage)
                         found.append(Choice(settings=settings, plan=plan, seconds=modelled(plan, size, device)))
-    found.sort(key=lambda choice: choice.seconds)
+    found.sort(key=lambda choice: choice.seconds * (NARROW if isinstance(choice.plan, Plan) and choice.plan.schedule == "pingpong" and choice.plan.tile[1] <= 64 else 1.0))
     kept: list[Choice] = []
     for choice in found:
         if sum(other.plan.tile == choice.plan.tile for other in kept) < 2:
