@@ -171,7 +171,7 @@ def _strided(found: Lay, wide: int, most: int) -> list[Choice]:
     elif lanes * 16 < wanted and found.rows >= 4096:
         parts = max(min(wanted // max(lanes, 1) // 4, found.rows // 64), 2)
         made.append(((put("split", 4), vector, put("unroll", 4), put("parts", parts)), f"columns in {parts} parts", "few long columns are reduced in parts, which a second kernel puts together"))
-    shared = [((put("split", count), vector, put("unroll", unroll)), f"{count} warps share columns", "more warps keep more loads in flight") for count, unroll in ((max(split, 4), 4), (max(split, 8), 2)) if count * width * 128 * 2 <= 48 * 1024]
+    shared: list[Choice] = [((put("split", count), vector, put("unroll", unroll)), f"{count} warps share columns", "more warps keep more loads in flight") for count, unroll in ((max(split, 4), 4), (max(split, 8), 2)) if count * width * 128 * 2 <= 48 * 1024]
     if split == 1 and most == 4 and found.walks == 1:
         made, shared = made + shared[:1], shared[1:]  # measured on an H200 at 4096 rows: ahead of columns of a thread's own
     if split == 1:
