@@ -20,7 +20,7 @@ from workbench.views import profiling
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes for the emulator, and two samples of a clock: 1 and 2 ms a call."""
 
-    def timed(call: Callable[[], Any]) -> list[float]:
+    def timed(call: Callable[[], Any], *, rested: bool = False) -> list[float]:
         call()
         return [1e-3, 2e-3]
 

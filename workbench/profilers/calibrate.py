@@ -102,12 +102,17 @@ def seconds_of(call: Callable[[], Any], *, rested: bool = False) -> list[float]:
     torch.cuda.synchronize()
     once = batch(3)
     if rested:
-        return [batch(1) for _ in range(SAMPLES) if time.sleep(REST_S) is None]
+        return [_rested(batch) for _ in range(SAMPLES)]
     count = max(1, int(LEAST_S / max(once, 1e-6)))
     until = time.monotonic() + WARM_S
     while time.monotonic() < until:
         batch(count)
     return [batch(count) for _ in range(SAMPLES)]
+
+
+def _rested(batch: Callable[[int], float]) -> float:
+    time.sleep(REST_S)
+    return batch(1)
 
 
 def rate_of(name: str, amount: float, samples: Sequence[float], unit: str, by: str) -> Rate:
