@@ -150,6 +150,27 @@ def test_tf32_is_rounded_to_ten_bits(tmp_path: Path) -> None:
     assert 1e-5 < float((got.double() - wanted).norm() / wanted.norm()) < 2e-3
 
 
+@pytest.mark.parametrize(("settings", "shape", "turned"), [
+    (".tile(64, 64, 32) .schedule(cooperative)", (72, 136, 200), ""), (".tile(128, 64, 32) .schedule(pingpong) .cluster(2, 1)", (70, 67, 131), "b"), (".tile(64, 32, 32) .schedule(cooperative) .swap()", (20, 130, 64), "a"),
+])  # fmt: skip
+def test_three_products_of_tf32_are_as_accurate_as_float32(tmp_path: Path, settings: str, shape: tuple[int, int, int], turned: str) -> None:
+    m, n, k = shape
+    draw = torch.Generator().manual_seed(3)
+    a = torch.randn(k, m, generator=draw).t() if "a" in turned else torch.randn(m, k, generator=draw)
+    b = torch.randn(n, k, generator=draw).t() if "b" in turned else torch.randn(k, n, generator=draw)
+    got, emulation = product(tmp_path, f"gemm(a, b) .arch(sm_90a) .mma(tf32x3) {settings}", (a, b))
+    wanted = a.double() @ b.double()
+    assert float((got.double() - wanted).norm() / wanted.norm()) < 1e-6 and len(emulation.launches) == 3
+
+
+def test_infinities_and_large_numbers_in_parts(tmp_path: Path) -> None:
+    a, b = torch.randn(64, 40, generator=torch.Generator().manual_seed(4)), torch.randn(40, 64, generator=torch.Generator().manual_seed(5))
+    a[3, 5], a[9, 7] = float("inf"), 3e38
+    got, _ = product(tmp_path, "gemm(a, b) .arch(sm_90a) .mma(tf32x3) .tile(64, 64, 32) .schedule(cooperative)", (a, b * 0.5))
+    wanted = a.double() @ (b * 0.5).double()
+    torch.testing.assert_close(got.double(), torch.where(wanted.abs() > 3.4e38, torch.copysign(torch.full_like(wanted, torch.inf), wanted), wanted), rtol=1e-5, atol=1e-4)
+
+
 def test_views_of_operands_live_as_long_as_the_operands(tmp_path: Path) -> None:
     module, path = load(tmp_path, HOPPER + ".tile(64, 64, 64) .schedule(cooperative)", ("a", "b"), (("b", "b.transpose(-2, -1)"),))
     model, a, b = module.ModelNew(), matrix(64, 64, torch.float16, seed=1), matrix(64, 64, torch.float16, seed=2)

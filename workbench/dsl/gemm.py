@@ -218,7 +218,7 @@ SETTINGS = (
     Setting(name="layout", closed=False),
     Setting(name="tile", values=((32, 32, 16), (64, 64, 16), (128, 128, 8), *TILES), closed=False),
     Setting(name="thread_tile", values=((2, 2), (4, 4), (8, 4), (8, 8)), closed=False),
-    Setting(name="mma", values=("f16", "bf16", "tf32"), closed=False),
+    Setting(name="mma", values=("f16", "bf16", "tf32", "tf32x3"), closed=False),
     Setting(name="stages", values=(2, 3, 4, 5, 6, 8), closed=False),
     Setting(name="schedule", values=("cooperative", "pingpong"), closed=False),
     Setting(name="cluster", values=((2, 1), (1, 2), (2, 2)), closed=False),

@@ -10,7 +10,7 @@ a small m is what wgmma calls n. splitk: parts of k are added by a second kernel
 from __future__ import annotations
 
 from workbench.dsl import epilogue, hopper_finish, hopper_forward
-from workbench.dsl.hopper_plan import ALONG_K, Plan, plan_of
+from workbench.dsl.hopper_plan import ALONG_K, TF32, Plan, plan_of
 from workbench.dsl.hopper_text import (
     EARLY,
     FIND_LOADED,
@@ -21,6 +21,8 @@ from workbench.dsl.hopper_text import (
     MOST_WORKS,
     MULTIPLY,
     MULTIPLY_REGISTERS,
+    OPERANDS,
+    OPERANDS_IN_PARTS,
     PLACE,
     RESIDENT,
     SHARE,
@@ -29,8 +31,8 @@ from workbench.dsl.hopper_text import (
 from workbench.dsl.ir import Binding, Stage
 from workbench.dsl.pieces import Parts
 
-ELEMENTS = {"f16": "Float16", "bf16": "BFloat16", "tf32": "TFloat32", "e4m3": "Float8E4M3FN", "e5m2": "Float8E5M2"}
-STORED = {"f16": ("Float16", "float16"), "bf16": ("BFloat16", "bfloat16"), "tf32": ("Float32", "float32"), "e4m3": ("Uint8", "float8_e4m3fn"), "e5m2": ("Uint8", "float8_e5m2")}  # in memory, in CuTe DSL's and in torch's words
+ELEMENTS = {"f16": "Float16", "bf16": "BFloat16", "tf32": "TFloat32", "tf32x3": "TFloat32", "e4m3": "Float8E4M3FN", "e5m2": "Float8E5M2"}
+STORED = {"f16": ("Float16", "float16"), "bf16": ("BFloat16", "bfloat16"), "tf32": ("Float32", "float32"), "tf32x3": ("Float32", "float32"), "e4m3": ("Uint8", "float8_e4m3fn"), "e5m2": ("Uint8", "float8_e5m2")}  # in memory, in CuTe DSL's and in torch's words
 TRIVIAL_MMA = "sm90.make_trivial_tiled_mma(ELEMENT, ELEMENT, major_a.sm90_mma_major_mode(), major_b.sm90_mma_major_mode(), cutlass.Float32, (1, 1, 1), tiler_mn=(64, TILE_N))"
 TF32_MMA = "cute.make_tiled_mma(cute.make_mma_atom(MmaTF32Op(ELEMENT, cutlass.Float32, (64, TILE_N, 8), warpgroup.OperandSource.SMEM, OperandMajorMode.K, OperandMajorMode.K)), (1, 1, 1))"
 TF32_CLASS = '''
@@ -47,12 +49,14 @@ IMPORTS = "import functools\nimport weakref\n\nimport cuda.bindings.driver as cu
 def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
     """The kernels and the body of forward; `functions` defines the scalar functions of the epilogue."""
     plan, chain = plan_of(stage), epilogue.chain_of(stage)
-    return Parts(kernels=KERNEL.format(**fields_of(plan, chain, functions)), forward=hopper_forward.forward(binding, chain, plan, result_of(plan)[1]), imports=imports_of(plan))
+    fields = fields_of(plan, chain, functions)
+    operands = OPERANDS_IN_PARTS if plan.kind == "tf32x3" else OPERANDS
+    return Parts(kernels=KERNEL.format(operands=operands.format(**fields), **fields), forward=hopper_forward.forward(binding, chain, plan, result_of(plan)[1]), imports=imports_of(plan))
 
 
 def imports_of(plan: Plan) -> str:
     """What the kernels import."""
-    return IMPORTS.replace("import cpasync", "import OperandMajorMode, cpasync") if plan.kind == "tf32" else IMPORTS
+    return IMPORTS.replace("import cpasync", "import OperandMajorMode, cpasync") if plan.kind in TF32 else IMPORTS
 
 
 def fields_of(plan: Plan, chain: epilogue.Chain, functions: str) -> dict[str, object]:
@@ -74,8 +78,8 @@ def _types(kind: str) -> dict[str, str]:
     pieces = {"element": ELEMENTS[kind], "stored": stored, "dtype": dtype, "rounded": "", "operation_class": "", "tiled_mma": TRIVIAL_MMA, "recast": "", "reads": "TMA", "along_k": "", "bits": ""}
     if kind in ALONG_K:
         pieces |= {"reads": "wgmma", "along_k": " and tensor.stride(2) == 1", "recast": "    a, b = (cute.recast_tensor(t, ELEMENT) for t in (a, b))\n"}
-    if kind == "tf32":
-        pieces |= {"rounded": "; TMA rounds it on the way", "operation_class": TF32_CLASS, "tiled_mma": TF32_MMA}
+    if kind in TF32:
+        pieces |= {"rounded": "; TMA rounds it on the way" if kind == "tf32" else "", "operation_class": TF32_CLASS, "tiled_mma": TF32_MMA}
     elif kind in ALONG_K:
         pieces |= {"rounded": ": the bits of", "bits": ".view(torch.uint8)"}
     return pieces

@@ -83,12 +83,12 @@ def _tile(stage: Stage) -> list[Rejection]:
     pingpong = setting(stage, "schedule") == "pingpong"
     values = tile if isinstance(tile, tuple) else (tile,)
     heights = (64, 128) if pingpong else (64, 128, 256)
-    depths = tuple(size // hopper.BYTES[str(setting(stage, "mma"))] for size in ((64, 128, 256) if setting(stage, "mma") == "tf32" else (32, 64, 128, 256)))
+    depths = tuple(size // hopper.BYTES[str(setting(stage, "mma"))] for size in ((64, 128, 256) if setting(stage, "mma") in hopper.TF32 else (32, 64, 128, 256)))
     legal = f"m {', '.join(map(str, heights))}; n a multiple of 16 from 16 to 256; k {', '.join(map(str, depths))}"
     if len(values) != 3 or any(not isinstance(value, int) for value in values):
         return [Rejection(field="tile", value=str(tile), reason="three extents m, n, k", legal=legal)]
     m, n, k = values
-    if setting(stage, "mma") == "tf32" and n % 32 and n != 16:
+    if setting(stage, "mma") in hopper.TF32 and n % 32 and n != 16:
         return [Rejection(field="tile", value=f"{m}, {n}, {k}", reason="CuTe DSL has no layout of float32 for it in shared memory", legal="n 16, or a multiple of 32, with mma(tf32)")]
     if m not in heights or not 16 <= n <= 256 or n % 16 or k not in depths:
         return [Rejection(field="tile", value=f"{m}, {n}, {k}", reason="a warpgroup multiplies 64 rows at a time (wgmma m64nNkK), and rows of shared memory are swizzled in 32, 64 or 128 bytes", legal=legal)]

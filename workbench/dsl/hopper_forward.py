@@ -18,9 +18,10 @@ def forward(binding: Binding, chain: Chain, plan: Plan, dtype: str) -> str:
     m, n = f"a.shape[-{1 if a_turned else 2}]", f"b.shape[-{2 if b_turned else 1}]"
     lines = [f"a, b = {a}, {b}"] if (a, b) != ("a", "b") else []
     either = ", either=True" if plan.registers else ""
-    sides = f"operand(a, {a_turned}{either}), operand(b, {not b_turned})  # as (batch, m, k) and (batch, n, k)"
+    first, second = (", left=True", ", left=False") if plan.kind == "tf32x3" else (either, "")
+    sides = f"operand(a, {a_turned}{first}), operand(b, {not b_turned}{second})  # as (batch, m, k) and (batch, n, k)"
     if plan.swap:
-        sides = f"operand(b, {not b_turned}{either}), operand(a, {a_turned})  # as (batch, n, k) and (batch, m, k): of the transposed product"
+        sides = f"operand(b, {not b_turned}{first}), operand(a, {a_turned}{second})  # as (batch, n, k) and (batch, m, k): of the transposed product"
     lines += _reduced_result(plan, chain, m, n, dtype) if plan.reduced else _result(plan, f"*a.shape[:-2], {m}, {n}" if a_turned else f"*a.shape[:-1], {n}", dtype)
     lines += [f"(left, left_first), (right, right_first) = {sides}", *_reads(plan, chain, bound)]
     if not plan.reduced and not plan.in_cluster:

@@ -13,7 +13,7 @@ import textwrap
 from workbench.dsl import epilogue, hopper, hopper_checks, hopper_finish
 from workbench.dsl.hopper_forward import TURNED
 from workbench.dsl.hopper_plan import plan_of
-from workbench.dsl.hopper_text import KERNEL
+from workbench.dsl.hopper_text import KERNEL, OPERANDS
 from workbench.dsl.ir import Binding, Rejection, Stage, setting
 from workbench.dsl.operation import ARCH, Operation, Setting
 from workbench.dsl.pieces import UNARY, Parts, definitions
@@ -131,7 +131,7 @@ def emit(stage: Stage, binding: Binding) -> Parts:
         "most_works": "((m + TILE_M * CLUSTER_M - 1) // (TILE_M * CLUSTER_M) + offsets.shape[0]) * ((n + TILE_N * CLUSTER_N - 1) // (TILE_N * CLUSTER_N))  # at most",
         "launch_about": "a (1, rows, k), b (groups, n, k), offsets (groups), d (1, rows, n); `resident` clusters run at once.",
     }  # fmt: skip
-    return Parts(kernels=KERNEL.format(**fields), forward=_forward(stage, binding), imports=hopper.imports_of(plan))
+    return Parts(kernels=KERNEL.format(operands=OPERANDS.format(**fields), **fields), forward=_forward(stage, binding), imports=hopper.imports_of(plan))
 
 
 def _forward(stage: Stage, binding: Binding) -> str:

@@ -8,8 +8,9 @@ from workbench.dsl import epilogue
 from workbench.dsl.ir import Stage, setting
 from workbench.records import record
 
-BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1}
-ALONG_K = ("tf32", "e4m3", "e5m2")  # wgmma takes these along k only
+BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "tf32x3": 4, "e4m3": 1, "e5m2": 1}
+TF32 = ("tf32", "tf32x3")  # x3: float32 in two parts each, by three products
+ALONG_K = (*TF32, "e4m3", "e5m2")  # wgmma takes these along k only
 SHARED_BYTES = 232_448  # a CTA's share on sm_90a
 
 
@@ -17,7 +18,7 @@ SHARED_BYTES = 232_448  # a CTA's share on sm_90a
 class Plan:
     """The settings of one kernel, defaults filled in. Tile (m, n, k) and cluster (m, n) in elements and CTAs; band in tiles."""
 
-    kind: str  # f16, bf16, tf32, e4m3 or e5m2: what wgmma multiplies
+    kind: str  # f16, bf16, tf32, tf32x3, e4m3 or e5m2: what wgmma multiplies
     tile: tuple[int, int, int]
     cluster: tuple[int, int]
     stages: int

@@ -91,7 +91,8 @@ def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}{launch_target}stream: cuda.
     )
 
 
-{combine}@cute.kernel
+{combine}{operands}{resident}'''
+OPERANDS = '''@cute.kernel
 def pack_kernel(source: cute.Tensor, target: cute.Tensor, along_k: cutlass.Constexpr):
     """32 x 32 elements (row, k) through shared memory: read along the source's contiguous extent, written along k."""
     x, y, _ = cute.arch.thread_idx()
@@ -157,7 +158,67 @@ def operand(tensor, turned{either}):
         known[key] = (weakref.ref(tensor, lambda _: known.pop(key, None)), place, made)
     return made
 
-{resident}'''
+'''
+OPERANDS_IN_PARTS = '''@cute.kernel
+def pack_kernel(source: cute.Tensor, target: cute.Tensor, k: cutlass.Int32, along_k: cutlass.Constexpr, left: cutlass.Constexpr):
+    """32 x 32 elements (row, k) through shared memory, each written as its upper bits, which TF32 holds, and what they leave: three times k, small products first."""
+    x, y, _ = cute.arch.thread_idx()
+    block_k, block_row, batch = cute.arch.block_idx()
+{early}    memory = cutlass.memory.SmemAllocator()
+    tile = memory.allocate_tensor(STORED, cute.make_layout((32, 32), stride=(33, 1)), 16)
+    for step in cutlass.range_constexpr(4):
+        i, j = (y + 8 * step, x) if cutlass.const_expr(along_k) else (x, y + 8 * step)
+        value = STORED(0.0)
+        if block_row * 32 + i < source.shape[1] and block_k * 32 + j < source.shape[2]:
+            value = source[batch, block_row * 32 + i, block_k * 32 + j]
+        tile[i, j] = value
+    cute.arch.sync_threads()
+    upper = cute.make_rmem_tensor(1, STORED)
+    bits = cute.recast_tensor(upper, cutlass.Int32)
+    for step in cutlass.range_constexpr(4):
+        i, at = y + 8 * step, block_k * 32 + x
+        if block_row * 32 + i < source.shape[1] and at < k:
+            value = tile[i, x]
+            upper[0] = value
+            bits[0] = bits[0] & -8192  # sign, exponent and ten bits
+            rest = value - upper[0]
+            if rest != rest:  # of an infinity nothing is left
+                rest = STORED(0.0)
+            row = target[batch, block_row * 32 + i, None]
+            row[at] = upper[0] if cutlass.const_expr(left) else rest
+            row[k + at] = rest if cutlass.const_expr(left) else upper[0]
+            row[2 * k + at] = upper[0]
+
+
+@cute.jit
+def pack(source: cute.Tensor, target: cute.Tensor, k: cutlass.Int32, stream: cuda.CUstream, along_k: cutlass.Constexpr, left: cutlass.Constexpr):
+    batches, rows, _ = source.shape
+    pack_kernel(source, target, k, along_k, left).launch(grid=[(k + 31) // 32, (rows + 31) // 32, batches], block=[32, 8, 1], stream=stream{pdl})
+
+
+def operand(tensor, turned, left):
+    """(CuTe tensor (batch, rows, 3 k), True) of a matrix, `turned` when it is stored as (k, rows): float32 in two parts of TF32, upper and rest.
+
+    Along k lie upper, rest, upper for the left operand and rest, upper, upper for the right one, so that one product adds upper * rest, rest * upper and
+    upper * upper. What is left out, rest * rest, is under 2^-20 of the product. An infinity times a number that ten bits hold gives NaN.
+    """
+    if tensor.dtype != DTYPE:
+        raise TypeError(f"this kernel multiplies {{DTYPE}}, not {{tensor.dtype}}")
+    view = tensor.detach().transpose(-2, -1) if turned else tensor.detach()
+    view = view if view.dim() == 3 else view.unsqueeze(0)
+    batches, rows, k = view.shape
+    padded = (k + 3) // 4 * 4
+    parts = torch.empty(batches, rows, 3 * padded, dtype=DTYPE, device=tensor.device)
+    along_k = view.stride(2) == 1
+    call(pack, (along_k, view.stride(1) == 1, left), (
+        from_dlpack(view).mark_layout_dynamic(**({{"leading_dim": 2 if along_k else 1}} if 1 in view.stride()[1:] else {{}})),
+        from_dlpack(parts, assumed_align=16).mark_layout_dynamic(leading_dim=2),
+        cutlass.Int32(padded),
+        cuda.CUstream(torch.cuda.current_stream().cuda_stream),
+    ), (along_k, left))
+    return from_dlpack(parts, assumed_align=16).mark_layout_dynamic(leading_dim=2), True
+
+'''
 RESIDENT = '''
 @functools.cache
 def resident():

@@ -78,7 +78,8 @@ class Choice:
         """The settings in words."""
         cluster = "" if self.plan.cluster == (1, 1) else f", clusters of {self.plan.cluster[0]}x{self.plan.cluster[1]}"
         split = "" if self.plan.splits == 1 else f", k in {self.plan.splits} parts" + " of a cluster" * self.plan.in_cluster
-        return f"{'x'.join(map(str, self.plan.tile))} tiles{' of the transposed product' if self.plan.swap else ''}, {self.plan.schedule}{cluster}{split}"
+        parts = "float32 by three products of TF32, " if self.plan.kind == "tf32x3" else ""
+        return f"{parts}{'x'.join(map(str, self.plan.tile))} tiles{' of the transposed product' if self.plan.swap else ''}, {self.plan.schedule}{cluster}{split}"
 
     @property
     def reason(self) -> str:
@@ -90,6 +91,9 @@ class Choice:
         how += f"; {self.plan.splits} parts of k are summed up side by side" + (", and added in the shared memories of a cluster" if self.plan.in_cluster else "") if self.plan.splits > 1 else ""
         how += "; the few rows are what wgmma calls n, so that no tile sticks out of them" if self.plan.swap and not self.plan.registers else ""
         how += "; b goes through registers as it lies, and needs no copy along k" if self.plan.registers else ""
+        if self.plan.kind == "tf32x3":
+            exact = "; each float32 is two parts of TF32, and three products of parts are as accurate as one of float32"
+            return f"TMA feeds wgmma through {self.plan.stages} stages; {what}{shared}{how}{exact}; modelled {self.seconds * 1e6:.3g} us {self.source}"
         copied = f"; {' and '.join(self.copied)} first copied along k into rows at multiples of 16 bytes, since {'TMA' if self.plan.kind not in ALONG_K else f'wgmma on {self.plan.kind}'} cannot read {'them' if self.copied[1:] else 'it'}" if self.copied else ""
         return f"TMA feeds wgmma through {self.plan.stages} stages; {what}{shared}{how}{copied}; on {self.plan.kind}; modelled {self.seconds * 1e6:.3g} us {self.source}"
 
@@ -174,11 +178,15 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tu
     order there is what experience prefers.
     """
     device = devices.find(device_name)
-    copied = copied_of(kind, size, layout)
-    copying = {name: 2 * {"a": size.m, "b": size.n}[name] * size.k * size.batches * BYTES[kind] / device.bandwidth for name in copied}
+    copied: tuple[str, ...]
+    if kind == "tf32x3":  # both operands are written in parts, three times as long
+        copied, moved, size = ("a", "b"), 4, dataclasses.replace(size, k=3 * size.k)
+    else:
+        copied, moved = copied_of(kind, size, layout), 2
+    copying = {name: moved * {"a": size.m, "b": size.n}[name] * size.k // (3 if moved == 4 else 1) * size.batches * BYTES[kind] / device.bandwidth for name in copied}
     expected = {_settings(s.tile, kind, s.cluster, (s.splits,)): s.seconds for s in heuristics.suggestions(kind, (size.m, size.n, size.k, size.batches), layout, device_name)}
     found = []
-    direct = tuple(_through_registers(kind, size)) if "b" in copied and "b" not in copied_of(kind, size, (*layout, ("b", "row")), along_k=False) else ()
+    direct = tuple(_through_registers(kind, size)) if kind == "tf32" and "b" in copied and "b" not in copied_of(kind, size, (*layout, ("b", "row")), along_k=False) else ()
     for settings in dict.fromkeys((*expected, *direct, *_ways(kind, size))):
         stage = Stage(operation=operation, settings=(put("arch", "sm_90a"), *settings), epilogues=epilogues)
         if check(Program(stages=(stage,))):

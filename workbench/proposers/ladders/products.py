@@ -10,7 +10,7 @@ from workbench.proposers.ladders import gemm_hopper
 from workbench.proposers.ladders.base import Context, Rung, put
 from workbench.proposers.recognition import Computation
 
-WGMMA = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}  # precision -> what Hopper's tensor cores multiply
+WGMMA = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32", "fp32": "tf32x3"}  # precision -> what Hopper's tensor cores multiply: of float32 two parts each
 
 
 def gemm(context: Context) -> tuple[Rung, ...]:
@@ -34,6 +34,7 @@ def _hopper_rungs(context: Context, found: Computation) -> tuple[Rung, ...]:
 def grouped(context: Context) -> tuple[Rung, ...]:
     """The rungs of a product by groups of rows, as if all groups had as many; only Hopper has a kernel for it."""
     kind, facts = WGMMA.get(context.precision), context.facts
+    kind = None if kind == "tf32x3" else kind
     shapes = gemm_hopper.operand_shapes(facts, "_grouped_mm") if facts is not None else None
     if context.arch != "sm_90a" or kind is None or shapes is None:
         return ()
