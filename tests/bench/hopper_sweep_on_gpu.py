@@ -151,7 +151,8 @@ class Loaded:
 
         def only_compile(function: Any, key: Any, arguments: Any, constants: Any = ()) -> None:
             if (function, key) not in self.module.compiled:
-                self.module.compiled[function, key] = cute.compile(function, *arguments, *constants)
+                stream = self.module.cuda.CUstream(torch.cuda.current_stream().cuda_stream)
+                self.module.compiled[function, key] = cute.compile(function, *arguments, stream, *constants)
 
         self.module.call = only_compile
         self.model(*tensors)

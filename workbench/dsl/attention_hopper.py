@@ -291,7 +291,7 @@ def readable(tensor):
         return tensor
     batch, heads, rows, dim = tensor.shape
     copy = torch.empty(batch, heads, rows, (dim + 7) // 8 * 8, dtype=tensor.dtype, device=tensor.device)[..., :dim]
-    call(pack, tensor.dtype, (from_dlpack(tensor.detach()).mark_layout_dynamic(leading_dim=3), from_dlpack(copy).mark_layout_dynamic(leading_dim=3), cuda.CUstream(torch.cuda.current_stream().cuda_stream)))
+    call(pack, tensor.dtype, (from_dlpack(tensor.detach()).mark_layout_dynamic(leading_dim=3), from_dlpack(copy).mark_layout_dynamic(leading_dim=3)))
     return copy
 
 
@@ -308,7 +308,7 @@ by_tma = dim % 8 == 0 and o4.data_ptr() % 16 == 0  # otherwise the threads store
 section = max(1, min(q4.shape[0] * q4.shape[1], L2_BYTES // (4 * k4.shape[2] * dim)))
 call(configured(-(-dim // 64) * 64, by_tma), q4.dtype, (
     turned(q4, 2, 3, 1, 0), turned(k4, 2, 3, 1, 0), turned(v4, 3, 2, 1, 0), {target},
-    cutlass.Float32(scale), cutlass.Int32(section), cutlass.Int32(multiprocessors()), cuda.CUstream(torch.cuda.current_stream().cuda_stream),
+    cutlass.Float32(scale), cutlass.Int32(section), cutlass.Int32(multiprocessors()),
 ))
 """
-IMPORTS = "import functools\nimport math\n\nimport cuda.bindings.driver as cuda\nimport cutlass.pipeline as pipeline\nimport cutlass.utils as utils\nimport cutlass.utils.hopper_helpers as sm90\nfrom cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup\nfrom cutlass.tensor_utils import LayoutEnum"
+IMPORTS = "import functools\nimport math\n\nimport cutlass.pipeline as pipeline\nimport cutlass.utils as utils\nimport cutlass.utils.hopper_helpers as sm90\nfrom cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup\nfrom cutlass.tensor_utils import LayoutEnum"

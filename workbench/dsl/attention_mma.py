@@ -119,9 +119,9 @@ def attention_kernel(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Ten
 
 
 @cute.jit
-def attention(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, scale: cutlass.Float32, width: cutlass.Constexpr, vector: cutlass.Constexpr):
+def attention(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, scale: cutlass.Float32, stream: cuda.CUstream, width: cutlass.Constexpr, vector: cutlass.Constexpr):
     tiled_mma = cute.make_tiled_mma({operation}, cute.make_layout((WARPS, 1, 1)))
-    attention_kernel(q, k, v, o, scale, tiled_mma, width, vector).launch(grid=[(q.shape[2] + QUERIES - 1) // QUERIES, q.shape[1], q.shape[0]], block=[THREADS, 1, 1])
+    attention_kernel(q, k, v, o, scale, tiled_mma, width, vector).launch(grid=[(q.shape[2] + QUERIES - 1) // QUERIES, q.shape[1], q.shape[0]], block=[THREADS, 1, 1], stream=stream)
 
 
 def access(*tensors):

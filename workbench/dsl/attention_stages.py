@@ -70,9 +70,9 @@ def softmax_kernel(scores: cute.Tensor, scale: cutlass.Float32, rows: cutlass.In
 
 
 @cute.jit
-def softmax(scores: cute.Tensor, scale: cutlass.Float32, rows: cutlass.Int32, queries: cutlass.Int32, keys: cutlass.Int32, threads: cutlass.Constexpr, width: cutlass.Constexpr, turns: cutlass.Constexpr):
+def softmax(scores: cute.Tensor, scale: cutlass.Float32, rows: cutlass.Int32, queries: cutlass.Int32, keys: cutlass.Int32, stream: cuda.CUstream, threads: cutlass.Constexpr, width: cutlass.Constexpr, turns: cutlass.Constexpr):
     blocks = (rows + 7) // 8 if cutlass.const_expr(threads == 32) else rows
-    softmax_kernel(scores, scale, rows, queries, keys, threads, width, turns).launch(grid=[blocks, 1, 1], block=[256 if cutlass.const_expr(threads == 32) else threads, 1, 1])
+    softmax_kernel(scores, scale, rows, queries, keys, threads, width, turns).launch(grid=[blocks, 1, 1], block=[256 if cutlass.const_expr(threads == 32) else threads, 1, 1], stream=stream)
 
 
 def three(tensor):

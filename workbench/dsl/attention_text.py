@@ -166,8 +166,8 @@ def attention_kernel(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Ten
 
 
 @cute.jit
-def attention(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, scale: cutlass.Float32, width: cutlass.Constexpr):
-    attention_kernel(q, k, v, o, scale, width).launch(grid=[(q.shape[2] + QUERIES - 1) // QUERIES, q.shape[1], q.shape[0]], block=[THREADS, 1, 1])
+def attention(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, scale: cutlass.Float32, stream: cuda.CUstream, width: cutlass.Constexpr):
+    attention_kernel(q, k, v, o, scale, width).launch(grid=[(q.shape[2] + QUERIES - 1) // QUERIES, q.shape[1], q.shape[0]], block=[THREADS, 1, 1], stream=stream)
 '''
 OPERANDS = '''
 

@@ -26,8 +26,8 @@ def running_kernel(mean: cute.Tensor, variance: cute.Tensor, running_mean: cute.
 
 
 @cute.jit
-def running(mean: cute.Tensor, variance: cute.Tensor, running_mean: cute.Tensor, running_var: cute.Tensor, batches: cute.Tensor, channels: cutlass.Int32, count: cutlass.Int32):
-    running_kernel(mean, variance, running_mean, running_var, batches, channels, count).launch(grid=[(channels + 127) // 128, 1, 1], block=[128, 1, 1])
+def running(mean: cute.Tensor, variance: cute.Tensor, running_mean: cute.Tensor, running_var: cute.Tensor, batches: cute.Tensor, channels: cutlass.Int32, count: cutlass.Int32, stream: cuda.CUstream):
+    running_kernel(mean, variance, running_mean, running_var, batches, channels, count).launch(grid=[(channels + 127) // 128, 1, 1], block=[128, 1, 1], stream=stream)
 '''
 
 

@@ -12,7 +12,7 @@ from workbench.dsl.conv_hopper import arguments_of
 from workbench.dsl.ir import Binding, Stage, setting
 from workbench.dsl.pieces import Parts, epilogue_lines
 
-IMPORTS = "from typing import Any\n\nimport cuda.bindings.driver as cuda"
+IMPORTS = "from typing import Any"
 HEAD = '''
 {settings}
 {constants}
@@ -185,9 +185,9 @@ def convolve(x, w{bias_parameter}):
     return d.reshape(*d.shape[:2], *out[3 - space:])
 '''
 CALL_SIMPLE = """settings = [tuple(cutlass.Int32(value) for value in values) for values in (stride, padding, dilation)]
-        call(conv, (x.dtype, {bias_key}*units), (*views[:2], {bias_view}views[2], *settings, cutlass.Int32(groups), cuda.CUstream(torch.cuda.current_stream().cuda_stream)))"""
+        call(conv, (x.dtype, {bias_key}*units), (*views[:2], {bias_view}views[2], *settings, cutlass.Int32(groups)))"""
 CALL_SLIDING = """constants = (stride, padding, dilation, tuple(w5.shape[2:]))
-        call(conv, (x.dtype, {bias_key}*units, constants), (*views[:2], {bias_view}views[2], cutlass.Int32(groups), cuda.CUstream(torch.cuda.current_stream().cuda_stream)), constants)"""
+        call(conv, (x.dtype, {bias_key}*units, constants), (*views[:2], {bias_view}views[2], cutlass.Int32(groups)), constants)"""
 
 
 def emit(stage: Stage, binding: Binding, functions: str) -> Parts:

@@ -17,7 +17,7 @@ from workbench.dsl.ir import Binding, Stage, setting
 from workbench.dsl.pieces import Parts, epilogue_lines
 from workbench.records import record
 
-IMPORTS = "import functools\nimport itertools\nimport types\nfrom typing import Any\n\nimport cuda.bindings.driver as cuda\nimport cutlass.pipeline as pipeline\nimport cutlass.utils as utils\nimport cutlass.utils.hopper_helpers as sm90\nfrom cutlass.cute.nvgpu import cpasync, warpgroup\nfrom cutlass.tensor_utils import LayoutEnum"
+IMPORTS = "import functools\nimport itertools\nimport types\nfrom typing import Any\n\nimport cutlass.pipeline as pipeline\nimport cutlass.utils as utils\nimport cutlass.utils.hopper_helpers as sm90\nfrom cutlass.cute.nvgpu import cpasync, warpgroup\nfrom cutlass.tensor_utils import LayoutEnum"
 NAMES = ("stride", "padding", "dilation")
 CHANNEL_TAP = {
     False: "part, inner = divide(own + step * lines, depth)\nchannel, tap = part * channels + inner, 0",

@@ -379,7 +379,6 @@ def convolve(x, w{bias_parameter}):
     result = d.reshape(*one.out[:2], *one.out[7 - x.dim():])
     if d.numel() == 0:
         return result
-    stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
     taps, phases, starts = (from_dlpack(table).mark_layout_dynamic(leading_dim=1) for table in one.tables)
     source = x.detach().unflatten(2, (1,) * (5 - x.dim()) + (x.shape[2],))
     unit = next((i for i in (4, 3, 2, 1, 0) if source.stride(i) == 1), None)
@@ -389,11 +388,11 @@ def convolve(x, w{bias_parameter}):
     left = from_dlpack(gathered, assumed_align=16).mark_layout_dynamic(leading_dim=1)
     constants = (wide, across, one.plain, one.per)
     call(gather, (x.dtype, unit, constants), (
-        from_dlpack(source).mark_layout_dynamic(**({{}} if unit is None else {{"leading_dim": unit}})), left, starts, one.grid, one.steps, one.spread, one.gathered, stream,
+        from_dlpack(source).mark_layout_dynamic(**({{}} if unit is None else {{"leading_dim": unit}})), left, starts, one.grid, one.steps, one.spread, one.gathered,
     ), constants)
     filters = torch.empty(one.out[1], one.columns, dtype=x.dtype, device=x.device)
     right = from_dlpack(filters, assumed_align=16).mark_layout_dynamic(leading_dim=1)
-    call(arrange, (x.dtype,), (from_dlpack(w.detach().flatten(2).contiguous()).mark_layout_dynamic(leading_dim=2), right, taps, one.arranged, stream))
-    call(conv, (x.dtype, {bias_key}), (left, right, taps, phases, {bias_view}from_dlpack(d).mark_layout_dynamic(leading_dim=4), one.grid, one.scale, one.product, stream), (resident(),))
+    call(arrange, (x.dtype,), (from_dlpack(w.detach().flatten(2).contiguous()).mark_layout_dynamic(leading_dim=2), right, taps, one.arranged))
+    call(conv, (x.dtype, {bias_key}), (left, right, taps, phases, {bias_view}from_dlpack(d).mark_layout_dynamic(leading_dim=4), one.grid, one.scale, one.product), (resident(),))
     return result
 '''

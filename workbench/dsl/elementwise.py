@@ -22,9 +22,9 @@ def elementwise_kernel({inputs}, out: cute.Tensor, count: cutlass.Int32):
 
 
 @cute.jit
-def elementwise({inputs}, out: cute.Tensor, count: cutlass.Int32):
+def elementwise({inputs}, out: cute.Tensor, count: cutlass.Int32, stream: cuda.CUstream):
     blocks = (count + {threads} - 1) // {threads}
-    elementwise_kernel({names}, out, count).launch(grid=[blocks, 1, 1], block=[{threads}, 1, 1])
+    elementwise_kernel({names}, out, count).launch(grid=[blocks, 1, 1], block=[{threads}, 1, 1], stream=stream)
 '''
 VECTORISED = '''{functions}
 @cute.kernel
@@ -42,9 +42,9 @@ def elementwise_kernel({inputs}, out: cute.Tensor, count: cutlass.Int32, width: 
 
 
 @cute.jit
-def elementwise({inputs}, out: cute.Tensor, count: cutlass.Int32, width: cutlass.Constexpr):
+def elementwise({inputs}, out: cute.Tensor, count: cutlass.Int32, stream: cuda.CUstream, width: cutlass.Constexpr):
     blocks = (count // width + {threads} - 1) // {threads}
-    elementwise_kernel({names}, out, count, width).launch(grid=[blocks, 1, 1], block=[{threads}, 1, 1])
+    elementwise_kernel({names}, out, count, width).launch(grid=[blocks, 1, 1], block=[{threads}, 1, 1], stream=stream)
 '''
 FRAGMENT = """        {name}_part = cute.make_rmem_tensor(cute.make_layout(width), {name}.element_type)
         cute.autovec_copy(cute.zipped_divide({name}, (width,))[None, i], {name}_part)"""
@@ -75,9 +75,9 @@ def elementwise_kernel({inputs}, out: cute.Tensor, count: cutlass.Int32{declared
 
 
 @cute.jit
-def elementwise({inputs}, out: cute.Tensor, count: cutlass.Int32{declared}, width: cutlass.Constexpr{ways}):
+def elementwise({inputs}, out: cute.Tensor, count: cutlass.Int32{declared}, stream: cuda.CUstream, width: cutlass.Constexpr{ways}):
     blocks = (count // width + {span} - 1) // {span}
-    elementwise_kernel({names}, out, count{passed}, width{ways_passed}).launch(grid=[cutlass.max(blocks, 1), 1, 1], block=[{threads}, 1, 1])
+    elementwise_kernel({names}, out, count{passed}, width{ways_passed}).launch(grid=[cutlass.max(blocks, 1), 1, 1], block=[{threads}, 1, 1], stream=stream)
 '''
 
 

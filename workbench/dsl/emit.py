@@ -18,6 +18,7 @@ HEAD = '''"""{text}"""
 
 {imports}
 
+import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
 from cutlass.cute.runtime import from_dlpack
@@ -26,10 +27,11 @@ compiled = {{}}
 
 
 def call(function, key, arguments, constants=()):
-    """Compile once per key (dtypes, layouts, vector width), then only launch: calling a jit function costs milliseconds each time."""
+    """Compile once per key (dtypes, layouts, vector width), then only launch, on torch's current stream: calling a jit function costs milliseconds each time."""
+    stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
     if (function, key) not in compiled:
-        compiled[function, key] = cute.compile(function, *arguments, *constants)
-    compiled[function, key](*arguments)
+        compiled[function, key] = cute.compile(function, *arguments, stream, *constants)
+    compiled[function, key](*arguments, stream)
 '''
 IMPORTS = "import torch\nimport torch.nn as nn"
 

@@ -40,7 +40,7 @@ def spread(tensor, shape, width):
 
 REDUCED = (*REDUCTIONS, "row")  # what starts the names of values that are worked out once per row
 TAKEN = frozenset(
-    ["away", "batch", "batches", "begin", "best", "better", "block", "blocks", "call", "cell", "center", "chunk", "column", "columns", "compiled", "count", "cute", "cutlass", "e", "element", "end", "far", "first", "from_dlpack", "given", "group", "i", "inner", "inside", "lane", "length", "math", "memory", "near", "nn", "other", "out", "part", "parts", "piece", "place", "places", "rank", "rate", "result", "results", "row", "rows", "run", "seen", "segment", "self", "shape", "share", "span", "spread", "squares", "start", "step", "store", "tensor", "thread", "torch", "turn", "turns", "value", "vectors", "warp", "way", "width", "y"]
+    ["away", "batch", "batches", "begin", "best", "better", "block", "blocks", "call", "cell", "center", "chunk", "column", "columns", "compiled", "count", "cuda", "cute", "cutlass", "e", "element", "end", "far", "first", "from_dlpack", "given", "group", "i", "inner", "inside", "lane", "length", "math", "memory", "near", "nn", "other", "out", "part", "parts", "piece", "place", "places", "rank", "rate", "result", "results", "row", "rows", "run", "seen", "segment", "self", "shape", "share", "span", "spread", "squares", "start", "step", "store", "stream", "tensor", "thread", "torch", "turn", "turns", "value", "vectors", "warp", "way", "width", "y"]
 )  # names that emitted text has for itself
 
 

@@ -43,9 +43,9 @@ def gather_kernel(x: cute.Tensor, index: cute.Tensor, y: cute.Tensor, extent: cu
 
 
 @cute.jit
-def gather(x: cute.Tensor, index: cute.Tensor, y: cute.Tensor, extent: cutlass.Int32, layers: cutlass.Int32, inner: cutlass.Int32, width: cutlass.Constexpr, count_type: cutlass.Constexpr):
+def gather(x: cute.Tensor, index: cute.Tensor, y: cute.Tensor, extent: cutlass.Int32, layers: cutlass.Int32, inner: cutlass.Int32, stream: cuda.CUstream, width: cutlass.Constexpr, count_type: cutlass.Constexpr):
     blocks = (cute.size(y) // width + THREADS * UNROLL - 1) // (THREADS * UNROLL)
-    gather_kernel(x, index, y, extent, layers, inner, width, count_type).launch(grid=[blocks, 1, 1], block=[THREADS, 1, 1])
+    gather_kernel(x, index, y, extent, layers, inner, width, count_type).launch(grid=[blocks, 1, 1], block=[THREADS, 1, 1], stream=stream)
 '''
 ELEMENTS = '''
 @cute.kernel
@@ -67,9 +67,9 @@ def gather_kernel(x: cute.Tensor, index: cute.Tensor, y: cute.Tensor, extent: cu
 
 
 @cute.jit
-def gather(x: cute.Tensor, index: cute.Tensor, y: cute.Tensor, extent: cutlass.Int32, layers: cutlass.Int32, inner: cutlass.Int32, count_type: cutlass.Constexpr):
+def gather(x: cute.Tensor, index: cute.Tensor, y: cute.Tensor, extent: cutlass.Int32, layers: cutlass.Int32, inner: cutlass.Int32, stream: cuda.CUstream, count_type: cutlass.Constexpr):
     blocks = (cute.size(y) + THREADS * UNROLL - 1) // (THREADS * UNROLL)
-    gather_kernel(x, index, y, extent, layers, inner, count_type).launch(grid=[blocks, 1, 1], block=[THREADS, 1, 1])
+    gather_kernel(x, index, y, extent, layers, inner, count_type).launch(grid=[blocks, 1, 1], block=[THREADS, 1, 1], stream=stream)
 '''
 SCATTER = '''
 @cute.kernel
@@ -97,14 +97,14 @@ def copy_kernel(source: cute.Tensor, target: cute.Tensor):
 
 
 @cute.jit
-def copy(source: cute.Tensor, target: cute.Tensor):
-    copy_kernel(source, target).launch(grid=[(cute.size(source) + THREADS - 1) // THREADS, 1, 1], block=[THREADS, 1, 1])
+def copy(source: cute.Tensor, target: cute.Tensor, stream: cuda.CUstream):
+    copy_kernel(source, target).launch(grid=[(cute.size(source) + THREADS - 1) // THREADS, 1, 1], block=[THREADS, 1, 1], stream=stream)
 
 
 @cute.jit
-def scatter_add(y: cute.Tensor, index: cute.Tensor, src: cute.Tensor, extent: cutlass.Int32, layers: cutlass.Int32, inner: cutlass.Int32, count_type: cutlass.Constexpr):
+def scatter_add(y: cute.Tensor, index: cute.Tensor, src: cute.Tensor, extent: cutlass.Int32, layers: cutlass.Int32, inner: cutlass.Int32, stream: cuda.CUstream, count_type: cutlass.Constexpr):
     blocks = (cute.size(src) + THREADS * UNROLL - 1) // (THREADS * UNROLL)
-    scatter_kernel(y, index, src, extent, layers, inner, count_type).launch(grid=[blocks, 1, 1], block=[THREADS, 1, 1])
+    scatter_kernel(y, index, src, extent, layers, inner, count_type).launch(grid=[blocks, 1, 1], block=[THREADS, 1, 1], stream=stream)
 '''
 FLAT = "from_dlpack({name}.view(-1)).mark_layout_dynamic()"
 CALL = ["count_type = cutlass.Int32 if {counted}.numel() < 1 << 30 else cutlass.Int64"]

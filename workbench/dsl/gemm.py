@@ -30,8 +30,8 @@ def gemm_kernel(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cu
 
 
 @cute.jit
-def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32, k: cutlass.Int32, batches: cutlass.Int32):
-    gemm_kernel(a, b, {argument}d, m, n, k).launch(grid=[(n + 31) // 32, (m + 7) // 8, batches], block=[256, 1, 1])
+def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32, k: cutlass.Int32, batches: cutlass.Int32, stream: cuda.CUstream):
+    gemm_kernel(a, b, {argument}d, m, n, k).launch(grid=[(n + 31) // 32, (m + 7) // 8, batches], block=[256, 1, 1], stream=stream)
 '''
 TILED = '''
 TILE_M, TILE_N, TILE_K = {tm}, {tn}, {tk}  # what one CTA computes, and how much of k it stages at once
@@ -88,8 +88,8 @@ def gemm_kernel(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cu
 
 
 @cute.jit
-def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32, k: cutlass.Int32, batches: cutlass.Int32):
-    gemm_kernel(a, b, {argument}d, m, n, k).launch(grid=[(n + TILE_N - 1) // TILE_N, (m + TILE_M - 1) // TILE_M, batches], block=[THREADS, 1, 1])
+def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32, k: cutlass.Int32, batches: cutlass.Int32, stream: cuda.CUstream):
+    gemm_kernel(a, b, {argument}d, m, n, k).launch(grid=[(n + TILE_N - 1) // TILE_N, (m + TILE_M - 1) // TILE_M, batches], block=[THREADS, 1, 1], stream=stream)
 '''
 MMA = '''
 TILE_M, TILE_N, TILE_K = {tm}, {tn}, {tk}  # what one CTA computes, and how much of k it stages at once
@@ -144,10 +144,10 @@ def gemm_kernel(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cu
 
 
 @cute.jit
-def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32, k: cutlass.Int32, batches: cutlass.Int32):
+def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32, k: cutlass.Int32, batches: cutlass.Int32, stream: cuda.CUstream):
     operation = {operation}
     tiled_mma = cute.make_tiled_mma(operation, cute.make_layout((2, 2, 1)))
-    gemm_kernel(a, b, {argument}d, m, n, k, tiled_mma).launch(grid=[(n + TILE_N - 1) // TILE_N, (m + TILE_M - 1) // TILE_M, batches], block=[THREADS, 1, 1])
+    gemm_kernel(a, b, {argument}d, m, n, k, tiled_mma).launch(grid=[(n + TILE_N - 1) // TILE_N, (m + TILE_M - 1) // TILE_M, batches], block=[THREADS, 1, 1], stream=stream)
 '''
 MMA_OPERATIONS = {
     "f16": ("Float16", "cute.nvgpu.warp.MmaF16BF16Op(cutlass.Float16, cutlass.Float32, (16, 8, 16))", 16, 8),

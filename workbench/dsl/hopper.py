@@ -43,7 +43,7 @@ class MmaTF32Op(warpgroup.MmaF16BF16Op):
         pass
 
 '''
-IMPORTS = "import functools\nimport weakref\n\nimport cuda.bindings.driver as cuda\nimport cutlass.pipeline as pipeline\nimport cutlass.utils as utils\nimport cutlass.utils.hopper_helpers as sm90\nfrom cutlass.cute.nvgpu import cpasync, warp, warpgroup\nfrom cutlass.tensor_utils import LayoutEnum"
+IMPORTS = "import functools\nimport weakref\n\nimport cutlass.pipeline as pipeline\nimport cutlass.utils as utils\nimport cutlass.utils.hopper_helpers as sm90\nfrom cutlass.cute.nvgpu import cpasync, warp, warpgroup\nfrom cutlass.tensor_utils import LayoutEnum"
 
 
 def emit(stage: Stage, binding: Binding, functions: str) -> Parts:

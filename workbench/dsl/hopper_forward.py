@@ -27,8 +27,7 @@ def forward(binding: Binding, chain: Chain, plan: Plan, dtype: str) -> str:
     if not plan.reduced and not plan.in_cluster:
         target = "partial" if plan.splits > 1 else "d3"
         lines += [f"by_tma = {f'{target}.shape[-1] * {target}.element_size() % 16 == 0  # otherwise the threads store the result' if plan.store == 'tma' else 'False'}"]
-    lines += ["stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)", *_launch(plan, chain, bound)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_launch(plan, chain, bound)])
 
 
 def _result(plan: Plan, shape: str, dtype: str) -> list[str]:
@@ -83,21 +82,21 @@ def _launch(plan: Plan, chain: Chain, bound: dict[str, str]) -> list[str]:
         length = "-1, " + ("m" if chain.by_rows else "n")
         back = "d" if not chain.keepdim else f"d.unsqueeze({-1 if chain.by_rows else -2})"
         return [
-            f"call(gemm, ({keys}{firsts}), (", "    left, right,", *views, "    from_dlpack(partial).mark_layout_dynamic(leading_dim=2),", "    stream,", f"), ({'pairs, ' * pairs}resident(),))",
+            f"call(gemm, ({keys}{firsts}), (", "    left, right,", *views, "    from_dlpack(partial).mark_layout_dynamic(leading_dim=2),", f"), ({'pairs, ' * pairs}resident(),))",
             "call(gather, (d.dtype,), (", "    from_dlpack(partial).mark_layout_dynamic(leading_dim=2),", f"    from_dlpack(d.view({length})).mark_layout_dynamic(leading_dim=1),",
-            f"    cutlass.Int32({'n' if chain.by_rows else 'm'}),", "    stream,", "))", f"return {back}",
+            f"    cutlass.Int32({'n' if chain.by_rows else 'm'}),", "))", f"return {back}",
         ]  # fmt: skip
     result = f"    from_dlpack(d3{turned}).mark_layout_dynamic(leading_dim={leading}),"
     if plan.in_cluster:
-        return [f"call(gemm, ({keys}{firsts}), (", "    left, right,", *views, result, "    stream,", "))", "return d"]
+        return [f"call(gemm, ({keys}{firsts}), (", "    left, right,", *views, result, "))", "return d"]
     split = plan.splits > 1
     target = "partial" if split else f"d3{turned}"
     lines = [
         f"call(gemm, ({'' if split else keys}by_tma, {firsts}), (", "    left, right,", *([] if split else views), f"    from_dlpack({target}, assumed_align=16 if by_tma else None).mark_layout_dynamic(leading_dim={leading}),",
-        "    stream,", f"), (by_tma, {'pairs, ' * pairs}resident()))",
+        f"), (by_tma, {'pairs, ' * pairs}resident()))",
     ]  # fmt: skip
     if split:
-        lines += [f"call(combine, ({keys}d.dtype,), (", "    from_dlpack(partial).mark_layout_dynamic(leading_dim=2),", *views, result, "    stream,", "))"]
+        lines += [f"call(combine, ({keys}d.dtype,), (", "    from_dlpack(partial).mark_layout_dynamic(leading_dim=2),", *views, result, "))"]
     return [*lines, "return d"]
 
 

@@ -107,12 +107,10 @@ d3 = d.unsqueeze(0)
 ends = {offsets}.detach().to(torch.int32)
 (left, left_first), (right, right_first) = operand(a, {a_turned}), operand(b, {b_rows_first})  # as (1, rows, k) and (groups, n, k)
 by_tma = {by_tma}
-stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
 call(gemm, (by_tma, left_first, right_first), (
     left, right,
     from_dlpack(ends).mark_layout_dynamic(),
     from_dlpack(d3, assumed_align=16 if by_tma else None).mark_layout_dynamic(leading_dim=2),
-    stream,
 ), (by_tma, resident()))
 return d"""
 START = "{indent}problem, before = cutlass.Int32(0), cutlass.Int32(0)\n"

@@ -134,7 +134,6 @@ def readable(tensor{either}):
     call(pack, (along_k, tensor.stride(1) == 1), (
         from_dlpack(tensor).mark_layout_dynamic(**({{"leading_dim": 2 if along_k else 1}} if 1 in tensor.stride()[1:] else {{}})),
         from_dlpack(copy, assumed_align=16).mark_layout_dynamic(leading_dim=2),
-        cuda.CUstream(torch.cuda.current_stream().cuda_stream),
     ), (along_k,))
     return copy
 

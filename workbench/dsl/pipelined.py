@@ -116,7 +116,7 @@ def gemm_kernel(
 
 @cute.jit
 def gemm(
-    a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32, k: cutlass.Int32, batches: cutlass.Int32,
+    a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32, k: cutlass.Int32, batches: cutlass.Int32, stream: cuda.CUstream,
     width_a: cutlass.Constexpr, width_b: cutlass.Constexpr, a_along_k: cutlass.Constexpr, b_along_k: cutlass.Constexpr,
 ):
     operation = {operation}
@@ -125,7 +125,7 @@ def gemm(
     copy_a, copy_b = copy_of(TILE_M, a_along_k, width_a), copy_of(TILE_N, b_along_k, width_b)
     gemm_kernel(
         a, b, {argument}d, m, n, k, layout_a, layout_b, copy_a, copy_b, tiled_mma, width_a, width_b, a_along_k, b_along_k,
-    ).launch(grid=[(n + TILE_N - 1) // TILE_N, (m + TILE_M - 1) // TILE_M, batches], block=[THREADS, 1, 1])
+    ).launch(grid=[(n + TILE_N - 1) // TILE_N, (m + TILE_M - 1) // TILE_M, batches], block=[THREADS, 1, 1], stream=stream)
 
 
 def access_bits(tensor):

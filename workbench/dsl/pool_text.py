@@ -61,8 +61,8 @@ def pool_kernel(x: cute.Tensor, y: cute.Tensor):
 
 
 @cute.jit
-def pool(x: cute.Tensor, y: cute.Tensor):
-    pool_kernel(x, y).launch(grid=[(cute.size(y) + THREADS - 1) // THREADS, 1, 1], block=[THREADS, 1, 1])
+def pool(x: cute.Tensor, y: cute.Tensor, stream: cuda.CUstream):
+    pool_kernel(x, y).launch(grid=[(cute.size(y) + THREADS - 1) // THREADS, 1, 1], block=[THREADS, 1, 1], stream=stream)
 '''
 STRIP = '''
 ROWS = {rows}  # rows of outputs that a group of threads computes one after the other
@@ -140,10 +140,10 @@ def pool_kernel(x: cute.Tensor, y: cute.Tensor, tile: cutlass.Constexpr, across:
 
 
 @cute.jit
-def pool(x: cute.Tensor, y: cute.Tensor, tile: cutlass.Constexpr, across: cutlass.Constexpr, vector: cutlass.Constexpr):
+def pool(x: cute.Tensor, y: cute.Tensor, stream: cuda.CUstream, tile: cutlass.Constexpr, across: cutlass.Constexpr, vector: cutlass.Constexpr):
     rows = y.shape[0] * y.shape[1] * y.shape[2]
     rows_of_cta = groups_of(across) * ROWS
-    pool_kernel(x, y, tile, across, vector).launch(grid=[(rows + rows_of_cta - 1) // rows_of_cta, (y.shape[3] + tile - 1) // tile, 1], block=[groups_of(across) * across, 1, 1])
+    pool_kernel(x, y, tile, across, vector).launch(grid=[(rows + rows_of_cta - 1) // rows_of_cta, (y.shape[3] + tile - 1) // tile, 1], block=[groups_of(across) * across, 1, 1], stream=stream)
 
 
 def plan(outputs, vector):

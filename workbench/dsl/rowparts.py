@@ -30,8 +30,8 @@ def {name}_kernel({parameters}, rows: cutlass.Int32, columns: cutlass.Int32, par
 
 
 @cute.jit
-def {name}({parameters}, rows: cutlass.Int32, columns: cutlass.Int32, parts: cutlass.Int32{more}{declared}, width: cutlass.Constexpr, turns: cutlass.Constexpr{ways}):
-    {name}_kernel({arguments}, rows, columns, parts{more_passed}{passed}, width, turns{ways_passed}).launch(grid=[{grid}, 1, 1], block=[{threads}, 1, 1])
+def {name}({parameters}, rows: cutlass.Int32, columns: cutlass.Int32, parts: cutlass.Int32{more}{declared}, stream: cuda.CUstream, width: cutlass.Constexpr, turns: cutlass.Constexpr{ways}):
+    {name}_kernel({arguments}, rows, columns, parts{more_passed}{passed}, width, turns{ways_passed}).launch(grid=[{grid}, 1, 1], block=[{threads}, 1, 1], stream=stream)
 '''
 FINISH = '''
 @cute.kernel
@@ -45,8 +45,8 @@ def {name}_kernel({parameters}, results: cutlass.Int32, parts: cutlass.Int32, in
 
 
 @cute.jit
-def {name}({parameters}, results: cutlass.Int32, parts: cutlass.Int32, inner: cutlass.Int32, count: cutlass.Int32):
-    {name}_kernel({arguments}, results, parts, inner, count).launch(grid=[{grid}, 1, 1], block=[{threads}, 1, 1])
+def {name}({parameters}, results: cutlass.Int32, parts: cutlass.Int32, inner: cutlass.Int32, count: cutlass.Int32, stream: cuda.CUstream):
+    {name}_kernel({arguments}, results, parts, inner, count).launch(grid=[{grid}, 1, 1], block=[{threads}, 1, 1], stream=stream)
 '''
 
 

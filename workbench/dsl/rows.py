@@ -60,9 +60,9 @@ def {name}_kernel({parameters}, rows: cutlass.Int32, columns: cutlass.Int32{cons
 
 
 @cute.jit
-def {name}({parameters}, rows: cutlass.Int32, columns: cutlass.Int32{constexpr}):
+def {name}({parameters}, rows: cutlass.Int32, columns: cutlass.Int32, stream: cuda.CUstream{constexpr}):
     blocks = {blocks}
-    {name}_kernel({arguments}, rows, columns{pass_constexpr}).launch(grid=[blocks, 1, 1], block=[{block}, 1, 1])
+    {name}_kernel({arguments}, rows, columns{pass_constexpr}).launch(grid=[blocks, 1, 1], block=[{block}, 1, 1], stream=stream)
 '''
 
 
@@ -324,8 +324,8 @@ def mean_kernel(losses: cute.Tensor, out: cute.Tensor, rows: cutlass.Int32):
 
 
 @cute.jit
-def mean_of(losses: cute.Tensor, out: cute.Tensor, rows: cutlass.Int32):
-    mean_kernel(losses, out, rows).launch(grid=[1, 1, 1], block=[1024, 1, 1])
+def mean_of(losses: cute.Tensor, out: cute.Tensor, rows: cutlass.Int32, stream: cuda.CUstream):
+    mean_kernel(losses, out, rows).launch(grid=[1, 1, 1], block=[1024, 1, 1], stream=stream)
 '''
 
 MIDDLE = '''
@@ -338,8 +338,8 @@ def reduce_kernel(x: cute.Tensor, y: cute.Tensor, batches: cutlass.Int32, rows: 
 
 
 @cute.jit
-def reduce(x: cute.Tensor, y: cute.Tensor, batches: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
-    reduce_kernel(x, y, batches, rows, columns).launch(grid=[(columns + {width} - 1) // {width}, batches, 1], block=[{threads}, 1, 1])
+def reduce(x: cute.Tensor, y: cute.Tensor, batches: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32, stream: cuda.CUstream):
+    reduce_kernel(x, y, batches, rows, columns).launch(grid=[(columns + {width} - 1) // {width}, batches, 1], block=[{threads}, 1, 1], stream=stream)
 '''
 
 

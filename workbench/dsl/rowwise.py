@@ -25,8 +25,8 @@ def {name}_kernel({parameters}, rows: cutlass.Int32, columns: cutlass.Int32{more
 
 
 @cute.jit
-def {name}({parameters}, rows: cutlass.Int32, columns: cutlass.Int32{more}{declared}, width: cutlass.Constexpr, turns: cutlass.Constexpr{ways}):
-    {name}_kernel({arguments}, rows, columns{more_passed}{passed}, width, turns{ways_passed}).launch(grid=[{grid}, 1, 1], block=[{threads}, 1, 1]{launch})
+def {name}({parameters}, rows: cutlass.Int32, columns: cutlass.Int32{more}{declared}, stream: cuda.CUstream, width: cutlass.Constexpr, turns: cutlass.Constexpr{ways}):
+    {name}_kernel({arguments}, rows, columns{more_passed}{passed}, width, turns{ways_passed}).launch(grid=[{grid}, 1, 1], block=[{threads}, 1, 1], stream=stream{launch})
 '''
 
 

@@ -6,9 +6,10 @@ schedule(rows): a CTA walks over a row, tile by tile. schedule(lookback): a CTA 
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 
-from workbench.dsl.expressions import check_expression
+from workbench.dsl.expressions import check_expression, renamed
 from workbench.dsl.ir import Binding, Rejection, Stage, names_in, setting
 from workbench.dsl.operation import ARCH, THREADS, Operation, Setting
 from workbench.dsl.pieces import Parts, definitions, expression, functions_used
@@ -23,6 +24,8 @@ FRAGMENT = """\
 
 def emit(stage: Stage, binding: Binding) -> Parts:
     """The kernel for the axis and the schedule, and the body of forward."""
+    value, binding = renamed(stage.operation.positional[0], binding)
+    stage = dataclasses.replace(stage, operation=dataclasses.replace(stage.operation, positional=(value,)))
     named = dict(stage.operation.named)
     if named.get("axis", "last") != "last":
         return _columns(stage, binding)

@@ -117,8 +117,8 @@ def scan_kernel({parameters}, y: cute.Tensor, columns: cutlass.Int32, width: cut
 
 
 @cute.jit
-def scan({parameters}, y: cute.Tensor, columns: cutlass.Int32, rows: cutlass.Int32, width: cutlass.Constexpr):
-    scan_kernel({names}, y, columns, width).launch(grid=[rows, 1, 1], block=[THREADS, 1, 1])
+def scan({parameters}, y: cute.Tensor, columns: cutlass.Int32, rows: cutlass.Int32, stream: cuda.CUstream, width: cutlass.Constexpr):
+    scan_kernel({names}, y, columns, width).launch(grid=[rows, 1, 1], block=[THREADS, 1, 1], stream=stream)
 '''
 LOOKBACK = '''
 TOTAL, PREFIX = 1, 2  # what a status holds: the tile's own total, or everything up to its end; 0 is nothing yet
@@ -207,8 +207,8 @@ def scan_kernel({parameters}, y: cute.Tensor, status: cute.Tensor, ticket: cute.
 
 
 @cute.jit
-def scan({parameters}, y: cute.Tensor, status: cute.Tensor, ticket: cute.Tensor, columns: cutlass.Int32, tiles: cutlass.Int32, ctas: cutlass.Int32, width: cutlass.Constexpr):
-    scan_kernel({names}, y, status, ticket, columns, tiles, width).launch(grid=[ctas, 1, 1], block=[THREADS, 1, 1])
+def scan({parameters}, y: cute.Tensor, status: cute.Tensor, ticket: cute.Tensor, columns: cutlass.Int32, tiles: cutlass.Int32, ctas: cutlass.Int32, stream: cuda.CUstream, width: cutlass.Constexpr):
+    scan_kernel({names}, y, status, ticket, columns, tiles, width).launch(grid=[ctas, 1, 1], block=[THREADS, 1, 1], stream=stream)
 '''
 COLUMNS = '''
 AHEAD = 8  # elements that are loaded before the first of them is used
@@ -236,6 +236,6 @@ def scan_kernel({parameters}, y: cute.Tensor, rows: cutlass.Int32, columns: cutl
 
 
 @cute.jit
-def scan({parameters}, y: cute.Tensor, batches: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
-    scan_kernel({names}, y, rows, columns).launch(grid=[(columns + {threads} - 1) // {threads}, batches, 1], block=[{threads}, 1, 1])
+def scan({parameters}, y: cute.Tensor, batches: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32, stream: cuda.CUstream):
+    scan_kernel({names}, y, rows, columns).launch(grid=[(columns + {threads} - 1) // {threads}, batches, 1], block=[{threads}, 1, 1], stream=stream)
 '''
