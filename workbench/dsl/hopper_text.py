@@ -213,7 +213,6 @@ def operand(tensor, turned, left):
         from_dlpack(view).mark_layout_dynamic(**({{"leading_dim": 2 if along_k else 1}} if 1 in view.stride()[1:] else {{}})),
         from_dlpack(parts, assumed_align=16).mark_layout_dynamic(leading_dim=2),
         cutlass.Int32(padded),
-        cuda.CUstream(torch.cuda.current_stream().cuda_stream),
     ), (along_k, left))
     return from_dlpack(parts, assumed_align=16).mark_layout_dynamic(leading_dim=2), True
 
