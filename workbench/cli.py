@@ -275,7 +275,10 @@ def explain(arguments: argparse.Namespace) -> int:
     """A program of the language in words."""
     from workbench.views.explained import explained
 
-    size = tuple(int(part) for part in arguments.size.split(",")) if arguments.size else None
+    parts = arguments.size.split(",") if arguments.size else []
+    if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+        raise UserError(f"--size {arguments.size} is not a size: whole numbers over 0, as in --size 4096,4096,4096")
+    size = tuple(int(part) for part in parts) or None
     text = str(explained(arguments.program, device=arguments.device, size=size, compiled=arguments.compile))
     print(json.dumps({"text": text}) if _json else text)
     return OK

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.dsl.checks import check, configurations
+from workbench.dsl.checks import check, configurations, unbound
 from workbench.dsl.emit import emit
 from workbench.dsl.ir import Binding, Call, Program, Rejection, Stage
 from workbench.dsl.registry import OPERATIONS
@@ -16,6 +16,7 @@ def compile_program(text: str, binding: Binding) -> str:
     """Program text -> candidate file; raises `ProgramError` listing every rejection."""
     program = parse(text)
     rejections = check(program)
+    rejections = rejections or unbound(program, binding)
     if rejections:
         raise ProgramError("the program is rejected: " + " | ".join(map(str, rejections)), rejections)
     return emit(program, binding)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import keyword
 from collections.abc import Iterator
 
-from workbench.dsl.ir import Call, Program, Rejection, Stage
+from workbench.dsl.ir import Binding, Call, Program, Rejection, Stage
 from workbench.dsl.operation import Operation, Setting, check_values, close, operands
 from workbench.dsl.registry import OPERATIONS
+
+RESERVED = ("self", "torch", "nn", "cute", "cutlass", "cuda", "call", "compiled", "from_dlpack")
 
 
 def check(program: Program) -> tuple[Rejection, ...]:
@@ -24,7 +27,31 @@ def check_stage(stage: Stage) -> list[Rejection]:
     operation = OPERATIONS.get(name)
     if operation is None:
         return [Rejection(field="operation", value=name, reason="no such operation", legal=close(name, tuple(OPERATIONS)))]
-    return [*check_values(operation, stage), *_epilogues(operation, stage), *operation.check(stage)]
+    return _operands(operation, stage) or [*check_values(operation, stage), *_epilogues(operation, stage), *operation.check(stage)]
+
+
+def _operands(operation: Operation, stage: Stage) -> list[Rejection]:
+    """Tensors whose number or names cannot be right."""
+    named = [value for value in stage.operation.positional if isinstance(value, str)]
+    if operation.roles and len(named) == len(stage.operation.positional) != len(operation.roles):
+        said = ", ".join(named) or "nothing"
+        return [Rejection(field="operands", value=said, reason=f"{operation.name} takes {len(operation.roles)}", legal=f"{operation.name}({', '.join(operation.roles)})")]
+    names = [name for name in (*operands(operation, stage).values(), *([stage.result] if stage.result else [])) if keyword.iskeyword(name) or name in RESERVED]
+    return [Rejection(field="operands", value=name, reason="the emitted Python needs this word itself", legal="another name") for name in dict.fromkeys(names)]
+
+
+def unbound(program: Program, binding: Binding) -> tuple[Rejection, ...]:
+    """Operands that are neither forward's, nor bound, nor written by a stage before; and boundary tensors that hide one of forward's."""
+    known = {*binding.forward_arguments, *dict(binding.operands)}
+    found: list[Rejection] = []
+    for stage in program.stages:
+        for name in dict.fromkeys(operands(OPERATIONS[stage.operation.name], stage).values()):
+            if name not in known and name.isidentifier():
+                found.append(Rejection(field="operands", value=name, reason="no tensor is called so", legal=", ".join(sorted(known))))
+        if stage.result in binding.forward_arguments:
+            found.append(Rejection(field="result", value=str(stage.result), reason="an argument of forward is called so", legal="another name"))
+        known |= {stage.result} if stage.result else set()
+    return tuple(found)
 
 
 def _epilogues(operation: Operation, stage: Stage) -> list[Rejection]:

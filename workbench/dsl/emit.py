@@ -5,7 +5,10 @@ The files written here never say `from __future__ import annotations`: CuTe DSL 
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import itertools
+import re
 import textwrap
 
 from workbench.dsl import pipeline
@@ -40,7 +43,10 @@ def emit(program: Program, binding: Binding) -> str:
     """The whole file: kernels, launch functions, `ModelNew`. Several stages become a function each, which forward calls in order."""
     if len(program.stages) == 1:
         stage = program.stages[0]
-        parts = [_emit_stage(stage, dataclasses.replace(binding, operands=tuple(pipeline.bound(stage, binding, set()).items())))]
+        binding = dataclasses.replace(binding, operands=tuple(pipeline.bound(stage, binding, set()).items()))
+        parts = [_emit_stage(stage, binding)]
+        binding = _apart(binding, parts[0].forward)
+        parts = [_emit_stage(stage, binding)]
         forward = parts[0].forward
     else:
         parts, forward = pipeline.emit(program, binding, _emit_stage)
@@ -51,6 +57,22 @@ def emit(program: Program, binding: Binding) -> str:
     head = HEAD.format(text=format_program(program), imports=imports)
     kernels = "\n\n".join(part.kernels for part in parts)
     return f"{head}\n{constants + chr(10) if constants else ''}\n{kernels}\n\n{_module(binding, forward)}"
+
+
+def _apart(binding: Binding, forward: str) -> Binding:
+    """The binding with other names for forward's arguments that the emitted body assigns to while an operand of another name still needs them."""
+    nodes = ast.walk(ast.parse(textwrap.dedent("def forward():\n" + textwrap.indent(forward, "    "))))
+    assigned = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    needed = {name for name in binding.forward_arguments if any(role != name and _mentions(value, name) for role, value in binding.operands)}
+    for name in sorted(assigned & needed):
+        other = next(candidate for n in itertools.count(1) if (candidate := f"{name}_{n}") not in assigned and candidate not in binding.forward_arguments)
+        operands = tuple((role, re.sub(rf"(?<![\w.]){name}\b", other, value)) for role, value in binding.operands)
+        binding = dataclasses.replace(binding, forward_arguments=tuple(other if argument == name else argument for argument in binding.forward_arguments), operands=operands)
+    return binding
+
+
+def _mentions(value: str, name: str) -> bool:
+    return re.search(rf"(?<![\w.]){name}\b", value) is not None
 
 
 def _emit_stage(stage: Stage, binding: Binding) -> Parts:

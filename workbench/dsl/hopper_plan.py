@@ -59,7 +59,7 @@ class Plan:
         """Bytes of one element that the kernel stores; the product of 8-bit floats is bfloat16."""
         if self.splits > 1 or self.reduced:
             return 4
-        return epilogue.CASTS[self.cast][2] if self.cast else max(BYTES[self.kind], 2)
+        return epilogue.CASTS[self.cast][2] if self.cast in epilogue.CASTS else max(BYTES[self.kind], 2)
 
     @property
     def store_columns(self) -> int:

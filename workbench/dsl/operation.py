@@ -122,7 +122,9 @@ def value_of(call: Call) -> Any:
 def check_values(operation: Operation, stage: Stage) -> list[Rejection]:
     """Rejections of settings whose value is not among the legal ones."""
     found = []
-    for call in stage.settings:
+    for number, call in enumerate(stage.settings):
+        if any(other.name == call.name for other in stage.settings[:number]):
+            found.append(Rejection(field=call.name, value=", ".join(map(str, call.positional)), reason="it is set twice", legal="once"))
         known = operation.setting(call.name)
         if known is None:
             names = tuple(item.name for item in operation.settings)

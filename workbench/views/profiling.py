@@ -62,7 +62,7 @@ def _version(arguments: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
 
     if arguments.session:
         with Session.open(arguments.session, write=False) as session:
-            yield session, session.version(arguments.candidate or "best")
+            yield session, session.version(arguments.chosen or arguments.candidate or "best")
         return
     if not arguments.spec or not arguments.candidate:
         raise UserError("what is to be profiled? cutegen profile PROBLEM FILE, or cutegen profile --session NAME [--version v2]")
@@ -159,7 +159,7 @@ def add(commands: Callable[..., argparse.ArgumentParser], problem_arguments: Cal
     one.add_argument("spec", nargs="?", default="", help="a shipped problem or a file")
     one.add_argument("candidate", nargs="?", default="", help="a file with class ModelNew")
     one.add_argument("--session", help="instead of a file: a stored session")
-    one.add_argument("--version", dest="candidate", default=argparse.SUPPRESS, help="with --session: which version (default best)")
+    one.add_argument("--version", dest="chosen", default="", help="with --session: which version (default best)")
     one.add_argument("--html", metavar="FILE", help="write tables and plots as a page")
     profile_arguments(one)
     problem_arguments(one)
