@@ -1,13 +1,32 @@
-"""Shared fixtures: sessions go to a temporary folder, no other host is reached, and the worker server ends with the tests."""
+"""Shared fixtures: sessions go to a temporary folder, no other host is reached, the worker server ends with the tests, and memory is given back."""
 
 from __future__ import annotations
 
+import functools
+import gc
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+IR_CACHES: list[Any] = []  # CuTe DSL's, of which each keeps the MLIR contexts of the last 128 kernels that used it: gigabytes
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays to the end: no garbage collection looks at it again, and the others come less often."""
+    IR_CACHES[:] = [item for item in gc.get_objects() if type(item) is functools._lru_cache_wrapper and item.__qualname__.startswith("lru_cache_ir.")]
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_kernels_are_given_back() -> Iterator[None]:
+    yield
+    for cache in IR_CACHES:
+        cache.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from running import run
@@ -13,16 +11,16 @@ from workbench.dsl import check, configurations, format_program, parse
 CHAIN = "h = gemm(x, w) .tile(32, 32, 16) .thread_tile(2, 2) >> bias(c) >> relu() |> g = softmax(h) .threads_per_row(32) .vector(4) |> elementwise(mul(g, relu(h)))"
 
 
-def test_stages_pass_boundary_tensors_on(tmp_path: Path) -> None:
+def test_stages_pass_boundary_tensors_on() -> None:
     x, w, c = torch.randn(37, 51), torch.randn(51, 24), torch.randn(24)
     h = torch.relu(x @ w + c)
-    torch.testing.assert_close(run(tmp_path, CHAIN, (x, w, c), ("x", "w", "c")), h.softmax(-1) * torch.relu(h), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(run(CHAIN, (x, w, c), ("x", "w", "c")), h.softmax(-1) * torch.relu(h), rtol=1e-4, atol=1e-5)
 
 
-def test_two_stages_of_one_kind_with_other_settings(tmp_path: Path) -> None:
+def test_two_stages_of_one_kind_with_other_settings() -> None:
     text = "h = softmax(x) .threads_per_row(32) |> g = softmax(h) .threads_per_row(256) .vector(4) |> reduce(g, op=max, axis=last) .threads_per_row(1)"
     x = torch.randn(9, 70)
-    torch.testing.assert_close(run(tmp_path, text, (x,), ("x",)), x.softmax(-1).softmax(-1).amax(-1), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(run(text, (x,), ("x",)), x.softmax(-1).softmax(-1).amax(-1), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("text", "reason"), [

@@ -133,7 +133,7 @@ class Emulation:
         if module not in self.modules:
             self.modules.append(module)
         key = (module.ptx, self.limits.name, self.source_file)
-        machine = _MACHINES[key] = _MACHINES.pop(key, None) or Machine(module.ptx, self.limits, self.source_file)
+        machine = _MACHINES[key] = _MACHINES.pop(key) if key in _MACHINES else Machine(module.ptx, self.limits, self.source_file)
         while len(_MACHINES) > MACHINES:
             del _MACHINES[next(iter(_MACHINES))]
         self._machines[name] = machine
