@@ -1,13 +1,61 @@
-"""Shared fixtures: sessions go to a temporary folder, no other host is reached, and the worker server ends with the tests."""
+"""Shared fixtures: sessions go to a temporary folder, no other host is reached, the worker server ends with the tests, and memory is given back."""
 
 from __future__ import annotations
 
+import functools
+import gc
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+IR_CACHES: list[Any] = []  # CuTe DSL's, of which each keeps the MLIR contexts of the last 128 kernels that used it: gigabytes
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--share", type=Path, help="a folder where processes that run the same tests side by side note which files they took; each file runs in one of them")
+    parser.addoption("--from-end", action="store_true", help="begin with the last file")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--from-end"):
+        files = list(dict.fromkeys(item.path for item in items))
+        items.sort(key=lambda item: -files.index(item.path))
+
+
+MINE: dict[Path, bool] = {}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """True, so that nothing else runs the test, when its file is another process's."""
+    folder: Path | None = item.config.getoption("--share")
+    if folder is None:
+        return None
+    if item.path not in MINE:
+        try:
+            (folder / "-".join(item.path.parts[1:])).touch(exist_ok=False)
+            MINE[item.path] = True
+        except FileExistsError:
+            MINE[item.path] = False
+    return None if MINE[item.path] else True
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays to the end: no garbage collection looks at it again, and the others come less often."""
+    IR_CACHES[:] = [item for item in gc.get_objects() if type(item) is functools._lru_cache_wrapper and item.__qualname__.startswith("lru_cache_ir.")]
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_kernels_are_given_back() -> Iterator[None]:
+    yield
+    for cache in IR_CACHES:
+        cache.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -1,27 +1,56 @@
-"""A program of the language, compiled and run on the emulator."""
+"""A program of the language, compiled and run on the emulator; one text is compiled once for all shapes and tests that it meets in a row."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from workbench.dsl import Binding, compile_program
 from workbench.emulator import emulated
+from workbench.emulator.hook import Emulation
 
 INIT = "def __init__(self):\n    super().__init__()\n"
+FOLDER = tempfile.TemporaryDirectory(prefix="candidates-")
 
 
-def run(folder: Path, text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...], operands: tuple[tuple[str, str], ...] = ()) -> torch.Tensor:
+@functools.lru_cache(maxsize=16)  # a compiled kernel takes megabytes
+def load(text: str, names: tuple[str, ...], operands: tuple[tuple[str, str], ...] = (), resident: int | None = None) -> tuple[Any, Path]:
+    """The candidate of a program, imported, and its file; on a device that runs `resident` clusters at once, which are compiled into it."""
     source = compile_program(text, Binding(init_source=INIT, forward_arguments=names, operands=operands))
-    assert source == compile_program(text, Binding(init_source=INIT, forward_arguments=names, operands=operands))
-    path = folder / "candidate.py"
+    module, path = imported(source)
+    if resident is not None and hasattr(module, "resident"):
+        module.resident = lambda: resident
+    return module, path
+
+
+def imported(source: str) -> tuple[Any, Path]:
+    """A candidate's module, and the file that it was written to."""
+    path = Path(tempfile.mkdtemp(dir=FOLDER.name)) / "candidate.py"
     path.write_text(source)
-    spec = importlib.util.spec_from_file_location(f"candidate_{folder.name}", path)
+    spec = importlib.util.spec_from_file_location(f"candidate_{path.parent.name}", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with emulated(source_file=str(path), **({"device": "H200", "arch": "sm_90a"} if "sm_90a" in text else {})):
-        result: torch.Tensor = module.ModelNew()(*arguments)
-    return result
+    return module, path
+
+
+def launched(
+    text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...], *, operands: tuple[tuple[str, str], ...] = (), resident: int | None = None, arch: str | None = None
+) -> tuple[torch.Tensor, Emulation]:
+    """What the program computes, and what was emulated for it; for the architecture that the text names unless another is given."""
+    module, path = load(text, names, operands, resident)
+    arch = arch or ("sm_90a" if "sm_90a" in text else "sm_80")
+    with emulated(arch=arch, device="H200", source_file=str(path)) as emulation:
+        return module.ModelNew()(*arguments), emulation
+
+
+def run(text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...], operands: tuple[tuple[str, str], ...] = ()) -> torch.Tensor:
+    """What the program computes; its text is the same when it is made again."""
+    binding = Binding(init_source=INIT, forward_arguments=names, operands=operands)
+    assert compile_program(text, binding) == load(text, names, operands)[1].read_text()
+    return launched(text, arguments, names, operands=operands)[0]

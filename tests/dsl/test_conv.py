@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from running import INIT, launched
 
 from workbench.dsl import Binding, check, compile_program, format_program, parse
-from workbench.emulator import emulated
 
-INIT = "def __init__(self):\n    super().__init__()\n"
 GOLDEN = Path(__file__).parent / "golden"
 HOPPER = ".arch(sm_90a) .mma(tf32) .schedule(cooperative)"
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}
@@ -23,18 +21,9 @@ def integers(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Ten
     return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def convolved(folder: Path, operation: str, how: str, tensors: tuple[torch.Tensor, ...], *, epilogue: str = "", arch: str = "sm_90a", resident: int | None = None) -> torch.Tensor:
+def convolved(operation: str, how: str, tensors: tuple[torch.Tensor, ...], *, epilogue: str = "", arch: str = "sm_90a", resident: int | None = None) -> torch.Tensor:
     """What the program's kernels compute, on a device that runs `resident` clusters at once."""
-    path = folder / "candidate.py"
-    path.write_text(compile_program(f"{operation} {how} {epilogue}", Binding(init_source=INIT, forward_arguments=("x", "w", "bias")[: len(tensors)])))
-    spec = importlib.util.spec_from_file_location(f"candidate_{folder.name}", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if resident is not None:
-        module.resident = lambda: resident
-    with emulated(arch=arch, source_file=str(path)) as emulation:
-        result: torch.Tensor = module.ModelNew()(*tensors)
+    result, emulation = launched(f"{operation} {how} {epilogue}", tensors, ("x", "w", "bias")[: len(tensors)], resident=resident, arch=arch)
     assert not [finding for finding in emulation.findings if finding.severity == "error"]
     return result
 
@@ -85,9 +74,9 @@ def test_text_is_as_written_down() -> None:
     ("bf16", ".tile(64, 32, 32) .schedule(cooperative)", (2, 6, 21), (6, 12, 3), True, {"stride": 2, "padding": 1, "dilation": 2}, None),
     ("tf32", ".tile(64, 16, 16) .schedule(pingpong)", (1, 6, 3, 3), (6, 12, 3, 3), True, {"stride": 5, "padding": 1, "dilation": 2}, 1),
 ])  # fmt: skip
-def test_implicit_products_are_exact(tmp_path: Path, kind: str, how: str, shape: tuple[int, ...], filters: tuple[int, ...], transposed: bool, settings: dict[str, Any], resident: int | None) -> None:
+def test_implicit_products_are_exact(kind: str, how: str, shape: tuple[int, ...], filters: tuple[int, ...], transposed: bool, settings: dict[str, Any], resident: int | None) -> None:
     x, w = integers(shape, DTYPES[kind], 1), integers(filters, DTYPES[kind], 2)
-    got = convolved(tmp_path, text_of(transposed, settings), f".arch(sm_90a) .mma({kind}) {how}", (x, w), resident=resident)
+    got = convolved(text_of(transposed, settings), f".arch(sm_90a) .mma({kind}) {how}", (x, w), resident=resident)
     assert torch.equal(got, reference(x, w, transposed, **settings).to(DTYPES[kind]))
 
 
@@ -98,49 +87,49 @@ def test_implicit_products_are_exact(tmp_path: Path, kind: str, how: str, shape:
     (".rows(3) .filters(2)", (2, 6, 9, 8), (10, 3, 3, 2), False, {"stride": (2, 1), "padding": (1, 0), "dilation": (2, 2), "groups": 2}, torch.bfloat16),
     (".rows(2) .filters(4)", (2, 3, 5, 7, 6), (6, 3, 2, 3, 2), False, {"stride": (1, 3, 2), "padding": (1, 2, 1)}, torch.float32),
 ])  # fmt: skip
-def test_direct_sums_are_exact(tmp_path: Path, how: str, shape: tuple[int, ...], filters: tuple[int, ...], transposed: bool, settings: dict[str, Any], dtype: torch.dtype) -> None:
+def test_direct_sums_are_exact(how: str, shape: tuple[int, ...], filters: tuple[int, ...], transposed: bool, settings: dict[str, Any], dtype: torch.dtype) -> None:
     x, w = integers(shape, dtype, 1), integers(filters, dtype, 2)
     bias = integers((filters[1] * settings["groups"] if transposed else filters[0],), dtype, 3)
-    got = convolved(tmp_path, text_of(transposed, settings), how, (x, w, bias), epilogue=">> bias() >> scale(0.5) >> relu()", arch="sm_80")
+    got = convolved(text_of(transposed, settings), how, (x, w, bias), epilogue=">> bias() >> scale(0.5) >> relu()", arch="sm_80")
     assert torch.equal(got, torch.relu(reference(x, w, transposed, bias, **settings) * 0.5).to(dtype))
 
 
-def test_a_group_for_each_channel(tmp_path: Path) -> None:
+def test_a_group_for_each_channel() -> None:
     x, w = integers((2, 5, 7, 6), torch.float32, 1), integers((5, 1, 3, 3), torch.float32, 2)
-    got = convolved(tmp_path, "conv(x, w, groups=channels)", ".rows(2)", (x, w), arch="sm_80")
+    got = convolved("conv(x, w, groups=channels)", ".rows(2)", (x, w), arch="sm_80")
     assert torch.equal(got, reference(x, w, False, groups=5).float())
 
 
 @pytest.mark.parametrize("how", [".rows(2)", f"{HOPPER} .tile(64, 16, 16)"])
-def test_inputs_with_other_strides_and_epilogues(tmp_path: Path, how: str) -> None:
+def test_inputs_with_other_strides_and_epilogues(how: str) -> None:
     x = integers((2, 6, 5, 4), torch.float32, 1).contiguous(memory_format=torch.channels_last)[:, ::2]
     w, bias = integers((9, 3, 2, 2), torch.float32, 2), integers((9,), torch.float32, 3)
-    got = convolved(tmp_path, "conv(x, w)", how, (x, w, bias), epilogue=">> bias() >> relu()")
+    got = convolved("conv(x, w)", how, (x, w, bias), epilogue=">> bias() >> relu()")
     assert torch.equal(got, torch.relu(reference(x, w, False, bias)).float())
 
 
 @pytest.mark.parametrize("kind", ["tf32", "bf16"])
-def test_filters_of_one_tap_are_a_product(tmp_path: Path, kind: str) -> None:
+def test_filters_of_one_tap_are_a_product(kind: str) -> None:
     x, w, bias = integers((2, 20, 3, 8), DTYPES[kind], 1), integers((24, 20, 1, 1), DTYPES[kind], 2), integers((24,), DTYPES[kind], 3)
     how = f".arch(sm_90a) .product() .mma({kind}) .tile(64, 32, 32) .schedule(cooperative)"
-    assert torch.equal(convolved(tmp_path, "conv(x, w)", how, (x, w, bias), epilogue=">> bias() >> relu()"), torch.relu(reference(x, w, False, bias)).to(DTYPES[kind]))
+    assert torch.equal(convolved("conv(x, w)", how, (x, w, bias), epilogue=">> bias() >> relu()"), torch.relu(reference(x, w, False, bias)).to(DTYPES[kind]))
     with pytest.raises(ValueError, match=r"filters of shape \(24, 20, 1, 2\) are not of one tap"):
-        convolved(tmp_path, "conv(x, w)", how, (x, integers((24, 20, 1, 2), DTYPES[kind], 2), bias), epilogue=">> bias() >> relu()")
+        convolved("conv(x, w)", how, (x, integers((24, 20, 1, 2), DTYPES[kind], 2), bias), epilogue=">> bias() >> relu()")
 
 
-def test_wrong_shapes_and_types_are_refused(tmp_path: Path) -> None:
+def test_wrong_shapes_and_types_are_refused() -> None:
     x, w = integers((1, 3, 5, 5), torch.float32, 1), integers((4, 3, 7, 2), torch.float32, 2)
     for how in (".rows(2)", HOPPER):
         with pytest.raises(ValueError, match=r"filters of \(7, 2\) do not fit into an input of \(5, 5\)"):
-            convolved(tmp_path, "conv(x, w)", how, (x, w))
+            convolved("conv(x, w)", how, (x, w))
         with pytest.raises(ValueError, match=r"filters of shape \(4, 2, 2, 2\) for an input of shape \(1, 3, 5, 5\) in 1 groups"):
-            convolved(tmp_path, "conv(x, w)", how, (x, w[:, :2, :2]))
+            convolved("conv(x, w)", how, (x, w[:, :2, :2]))
         with pytest.raises(TypeError, match="multiplies"):
-            convolved(tmp_path, "conv(x, w)", how, (x, w.half()))
+            convolved("conv(x, w)", how, (x, w.half()))
 
 
-def test_tf32_is_rounded_to_ten_bits(tmp_path: Path) -> None:
+def test_tf32_is_rounded_to_ten_bits() -> None:
     x, w = torch.randn(1, 40, 6, 6, generator=torch.Generator().manual_seed(1)), torch.randn(16, 40, 3, 3, generator=torch.Generator().manual_seed(2))
     wanted = reference(x, w, False)
     for how, least, most in ((f"{HOPPER} .tile(64, 16, 32)", 1e-5, 2e-3), (".rows(2)", 0.0, 1e-6)):
-        assert least < float((convolved(tmp_path, "conv(x, w)", how, (x, w)).double() - wanted).norm() / wanted.norm()) < most
+        assert least < float((convolved("conv(x, w)", how, (x, w)).double() - wanted).norm() / wanted.norm()) < most

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from emitted import found, run_on
@@ -16,33 +14,33 @@ def numbers(high: int, *shape: int) -> torch.Tensor:
     return torch.randint(0, high, shape, generator=torch.Generator().manual_seed(1))
 
 
-def test_gather(tmp_path: Path) -> None:
+def test_gather() -> None:
     x, names = torch.randn(3, 7, 12), ("x", "index")
     some, few = numbers(7, 3, 9, 12), numbers(7, 4)
-    assert torch.equal(run_on(tmp_path, "gather(x, index, axis=1)", (x, some), names), x.gather(1, some))
-    assert torch.equal(run_on(tmp_path, "gather(x, index, axis=1, layers=1)", (x, few.int()), names), x.index_select(1, few))
-    assert torch.equal(run_on(tmp_path, "gather(x, index, axis=2, layers=1) .unroll(1)", (x.transpose(0, 1), few), names), x.transpose(0, 1).index_select(2, few))
+    assert torch.equal(run_on("gather(x, index, axis=1)", (x, some), names), x.gather(1, some))
+    assert torch.equal(run_on("gather(x, index, axis=1, layers=1)", (x, few.int()), names), x.index_select(1, few))
+    assert torch.equal(run_on("gather(x, index, axis=2, layers=1) .unroll(1)", (x.transpose(0, 1), few), names), x.transpose(0, 1).index_select(2, few))
     table, tokens = torch.randn(40, 24).half(), numbers(40, 3, 5)
-    assert torch.equal(run_on(tmp_path, "gather(x, index, layers=1)", (table, tokens), names), table[tokens])
-    assert run_on(tmp_path, "gather(x, index, layers=1)", (table, tokens[:0]), names).shape == (0, 5, 24)
+    assert torch.equal(run_on("gather(x, index, layers=1)", (table, tokens), names), table[tokens])
+    assert run_on("gather(x, index, layers=1)", (table, tokens[:0]), names).shape == (0, 5, 24)
 
 
 @pytest.mark.parametrize("wrong", [40, -1])
 @pytest.mark.parametrize("text", ["gather(x, index, layers=1)", "gather(x, index)"])
-def test_an_index_out_of_range_is_one_finding(tmp_path: Path, text: str, wrong: int) -> None:
+def test_an_index_out_of_range_is_one_finding(text: str, wrong: int) -> None:
     index = torch.full((3, 24) if "layers" not in text else (3,), wrong)
     with pytest.raises(EmulationFault, match="out of bounds"):
-        run_on(tmp_path, text, (torch.randn(40, 24), index), ("x", "index"))
+        run_on(text, (torch.randn(40, 24), index), ("x", "index"))
 
 
-def test_scatter_add(tmp_path: Path) -> None:
+def test_scatter_add() -> None:
     out, names = torch.randn(3, 7, 12), ("out", "index", "src")
     index, src = numbers(7, 3, 9, 12), torch.randn(3, 9, 12)
-    torch.testing.assert_close(run_on(tmp_path, "scatter_add(out, index, src, axis=1)", (out, index, src), names), out.scatter_add(1, index, src))
-    torch.testing.assert_close(run_on(tmp_path, "scatter_add(out, index, src, axis=1)", (out.half(), index, src.half()), names), out.half().scatter_add(1, index, src.half()), rtol=1e-2, atol=1e-2)
-    torch.testing.assert_close(run_on(tmp_path, "scatter_add(out, index, src, axis=1, layers=1)", (out, index[0, :, 0], src), names), out.index_add(1, index[0, :, 0], src))
+    torch.testing.assert_close(run_on("scatter_add(out, index, src, axis=1)", (out, index, src), names), out.scatter_add(1, index, src))
+    torch.testing.assert_close(run_on("scatter_add(out, index, src, axis=1)", (out.half(), index, src.half()), names), out.half().scatter_add(1, index, src.half()), rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(run_on("scatter_add(out, index, src, axis=1, layers=1)", (out, index[0, :, 0], src), names), out.index_add(1, index[0, :, 0], src))
     with pytest.raises(ValueError, match="same extents on all axes but 1"):
-        run_on(tmp_path, "scatter_add(out, index, src, axis=1)", (out, index[:, :, :5], src[:, :, :5]), names)
+        run_on("scatter_add(out, index, src, axis=1)", (out, index[:, :, :5], src[:, :, :5]), names)
 
 
 @pytest.mark.parametrize(("text", "reason"), [("gather(x)", "takes 2 operands"), ("scatter_add(x, i)", "takes 3 operands"), ("gather(x, i, axis=-1)", "axis=-1"), ("gather(x, i, layers=2)", "layers=2"), ("gather(x, i, dim=1)", "no such argument"), ("gather(x, i) .unroll(3)", "unroll=3")])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from test_epilogues import launched
@@ -22,10 +20,10 @@ def integers(*shape: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
     (".mma(tf32) .tile(128, 64, 32) .schedule(cooperative) .cluster(1, 2) .store(direct) >> cast(bf16)", (130, 131), 136, True, torch.float32),
 ])  # fmt: skip
 @pytest.mark.parametrize("resident", [1, 5])
-def test_groups_are_multiplied_by_their_own_matrices(tmp_path: Path, how: str, ends: tuple[int, ...], n: int, turned: bool, dtype: torch.dtype, resident: int) -> None:
+def test_groups_are_multiplied_by_their_own_matrices(how: str, ends: tuple[int, ...], n: int, turned: bool, dtype: torch.dtype, resident: int) -> None:
     a, b = integers(ends[-1], 72, seed=1, dtype=dtype), integers(len(ends), n, 72, seed=2, dtype=dtype).transpose(1, 2)
     b = b if turned else b.contiguous()
-    got, emulation = launched(tmp_path, GROUPED + how, {"a": a, "b": b, "offsets": torch.tensor(ends, dtype=torch.int32)}, resident)
+    got, emulation = launched(GROUPED + how, {"a": a, "b": b, "offsets": torch.tensor(ends, dtype=torch.int32)}, resident)
     want = torch.cat([a[start:end].double() @ b[group].double() for group, (start, end) in enumerate(zip((0, *ends), ends, strict=False))])
     want = (want * 0.5).relu() if "relu" in how else want
     assert torch.equal(got, want.to(got.dtype)) and got.dtype == (torch.bfloat16 if "cast" in how else dtype)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from running import INIT, launched, load
 
 from workbench.dsl import Binding, check, compile_program, format_program, parse
 from workbench.emulator import emulated
 from workbench.emulator.hook import Emulation
 
-INIT = "def __init__(self):\n    super().__init__()\n"
 GOLDEN = Path(__file__).parent / "golden"
 HOPPER = "gemm(a, b) .arch(sm_90a) .mma(f16) "
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}
@@ -28,24 +26,9 @@ def matrix(rows: int, columns: int, dtype: torch.dtype, *, seed: int, turned: bo
     return values.transpose(-2, -1) if turned else values
 
 
-def load(folder: Path, text: str, names: tuple[str, ...], operands: tuple[tuple[str, str], ...] = ()) -> tuple[Any, Path]:
-    """The candidate of a program, imported."""
-    path = folder / "candidate.py"
-    path.write_text(compile_program(text, Binding(init_source=INIT, forward_arguments=names, operands=operands)))
-    spec = importlib.util.spec_from_file_location(f"candidate_{folder.name}", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module, path
-
-
-def product(folder: Path, text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...] = ("a", "b"), resident: int | None = None) -> tuple[torch.Tensor, Emulation]:
+def product(text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...] = ("a", "b"), resident: int | None = None) -> tuple[torch.Tensor, Emulation]:
     """What the program's kernel computes, on a device that runs `resident` clusters at once."""
-    module, path = load(folder, text, names)
-    if resident is not None:
-        module.resident = lambda: resident
-    with emulated(arch="sm_90a", source_file=str(path)) as emulation:
-        return module.ModelNew()(*arguments), emulation
+    return launched(text, arguments, names, resident=resident)
 
 
 @pytest.mark.parametrize(("text", "field", "legal"), [
@@ -79,73 +62,73 @@ def test_text_is_as_written_down() -> None:
     ("f16", ".tile(128, 128, 16) .schedule(pingpong) .cluster(4, 1)", (136, 136, 40), "b", 0), ("tf32", ".tile(128, 256, 32) .schedule(cooperative) .cluster(2, 1)", (200, 264, 76), "b", 0),
     ("tf32", ".tile(64, 96, 64) .schedule(pingpong) .cluster(1, 2)", (72, 100, 136), "b", 2),
 ])  # fmt: skip
-def test_products_are_exact(tmp_path: Path, kind: str, settings: str, shape: tuple[int, int, int], turned: str, batch: int) -> None:
+def test_products_are_exact(kind: str, settings: str, shape: tuple[int, int, int], turned: str, batch: int) -> None:
     m, n, k = shape
     a, b = matrix(m, k, DTYPES[kind], seed=1, turned="a" in turned, batch=batch), matrix(k, n, DTYPES[kind], seed=2, turned="b" in turned, batch=batch)
-    got, emulation = product(tmp_path, f"gemm(a, b) .arch(sm_90a) .mma({kind}) {settings}", (a, b))
+    got, emulation = product(f"gemm(a, b) .arch(sm_90a) .mma({kind}) {settings}", (a, b))
     assert torch.equal(got, (a.double() @ b.double()).to(DTYPES[kind]))
     assert len(emulation.launches) == 1 and not [finding for finding in emulation.findings if finding.severity == "error"]
 
 
 @pytest.mark.parametrize(("settings", "shape", "turned", "batch"), [(".tile(128, 64, 32) .swap()", (72, 136, 76), "", 0), (".tile(128, 128, 32) .cluster(2, 1) .swap()", (200, 264, 136), "", 2), (".tile(64, 64, 32) .swap()", (64, 100, 72), "b", 0), (".tile(128, 32, 32)", (136, 40, 68), "ab", 0)])
-def test_tf32_takes_an_operand_that_is_not_along_k_through_registers(tmp_path: Path, settings: str, shape: tuple[int, int, int], turned: str, batch: int) -> None:
+def test_tf32_takes_an_operand_that_is_not_along_k_through_registers(settings: str, shape: tuple[int, int, int], turned: str, batch: int) -> None:
     m, n, k = shape
     a, b = matrix(m, k, torch.float32, seed=1, turned="a" in turned, batch=batch), matrix(k, n, torch.float32, seed=2, turned="b" in turned, batch=batch)
-    got, emulation = product(tmp_path, f"gemm(a, b) .arch(sm_90a) .mma(tf32) .schedule(cooperative) .through(registers) {settings}", (a, b), resident=2)
+    got, emulation = product(f"gemm(a, b) .arch(sm_90a) .mma(tf32) .schedule(cooperative) .through(registers) {settings}", (a, b), resident=2)
     assert torch.equal(got, (a.double() @ b.double()).float())
     assert len(emulation.launches) == 1 and not [finding for finding in emulation.findings if finding.severity == "error"]
 
 
 @pytest.mark.parametrize("schedule", ["cooperative", "pingpong"])
 @pytest.mark.parametrize("resident", [1, 2])
-def test_ctas_go_on_to_further_tiles(tmp_path: Path, schedule: str, resident: int) -> None:
-    a, b, bias = matrix(328, 136, torch.float16, seed=1, batch=2), matrix(136, 200, torch.float16, seed=2, batch=2), matrix(1, 200, torch.float16, seed=3)[0]
-    got, emulation = product(tmp_path, HOPPER + f".tile(64, 64, 64) .schedule({schedule}) .cluster(2, 1) .stages(3) >> bias() >> scale(0.5) >> relu()", (a, b, bias), ("a", "b", "bias"), resident)
+def test_ctas_go_on_to_further_tiles(schedule: str, resident: int) -> None:
+    a, b, bias = matrix(200, 136, torch.float16, seed=1, batch=2), matrix(136, 136, torch.float16, seed=2, batch=2), matrix(1, 136, torch.float16, seed=3)[0]
+    got, emulation = product(HOPPER + f".tile(64, 64, 64) .schedule({schedule}) .cluster(2, 1) .stages(3) >> bias() >> scale(0.5) >> relu()", (a, b, bias), ("a", "b", "bias"), resident)
     assert torch.equal(got, torch.relu((a.double() @ b.double() + bias.double()) * 0.5).to(torch.float16))
     assert emulation.launches[0].grid == (2, 1, resident)
 
 
 @pytest.mark.parametrize(("kind", "settings", "shape", "batch"), [
-    ("f16", ".tile(64, 64, 64) .splitk(3)", (72, 40, 600), 0), ("bf16", ".tile(128, 128, 64) .cluster(2, 1) .splitk(2)", (200, 101, 333), 2), ("tf32", ".tile(64, 32, 32) .splitk(8)", (40, 72, 72), 0),
+    ("f16", ".tile(64, 64, 64) .splitk(3)", (72, 40, 600), 0), ("bf16", ".tile(128, 128, 64) .cluster(2, 1) .splitk(2)", (136, 69, 200), 2), ("tf32", ".tile(64, 32, 32) .splitk(8)", (40, 72, 72), 0),
 ])  # fmt: skip
-def test_parts_of_k_are_added_by_a_second_kernel(tmp_path: Path, kind: str, settings: str, shape: tuple[int, int, int], batch: int) -> None:
+def test_parts_of_k_are_added_by_a_second_kernel(kind: str, settings: str, shape: tuple[int, int, int], batch: int) -> None:
     m, n, k = shape
     a, b, bias = matrix(m, k, DTYPES[kind], seed=1, batch=batch), matrix(k, n, DTYPES[kind], seed=2, turned=True, batch=batch), matrix(1, n, DTYPES[kind], seed=3)[0]
-    got, emulation = product(tmp_path, f"gemm(a, b) .arch(sm_90a) .mma({kind}) .schedule(cooperative) {settings} >> bias() >> relu()", (a, b, bias), ("a", "b", "bias"), resident=3)
+    got, emulation = product(f"gemm(a, b) .arch(sm_90a) .mma({kind}) .schedule(cooperative) {settings} >> bias() >> relu()", (a, b, bias), ("a", "b", "bias"), resident=3)
     assert torch.equal(got, torch.relu(a.double() @ b.double() + bias.double()).to(DTYPES[kind]))
     assert "combine_kernel" in emulation.launches[-1].kernel
 
 
 @pytest.mark.parametrize(("shape", "turned", "launches"), [((37, 51, 67), "", 3), ((37, 51, 67), "ab", 3), ((64, 56, 1), "", 2), ((1, 64, 130), "", 1), ((17, 24, 70), "b", 3)])
-def test_rows_that_tma_cannot_read_are_copied(tmp_path: Path, shape: tuple[int, int, int], turned: str, launches: int) -> None:
+def test_rows_that_tma_cannot_read_are_copied(shape: tuple[int, int, int], turned: str, launches: int) -> None:
     m, n, k = shape
     a, b = matrix(m, k, torch.bfloat16, seed=1, turned="a" in turned), matrix(k, n, torch.bfloat16, seed=2, turned="b" in turned)
-    got, emulation = product(tmp_path, "gemm(a, b) .arch(sm_90a) .mma(bf16) .tile(64, 64, 64) .schedule(cooperative)", (a, b))
+    got, emulation = product("gemm(a, b) .arch(sm_90a) .mma(bf16) .tile(64, 64, 64) .schedule(cooperative)", (a, b))
     assert torch.equal(got, (a.double() @ b.double()).to(torch.bfloat16))
     assert len(emulation.launches) == launches
 
 
-def test_strided_operands_are_copied_and_other_dtypes_refused(tmp_path: Path) -> None:
+def test_strided_operands_are_copied_and_other_dtypes_refused() -> None:
     a, b = matrix(40, 72, torch.float16, seed=1), matrix(72, 96, torch.float16, seed=2)[:, ::2]
-    got, emulation = product(tmp_path, HOPPER + ".tile(64, 64, 64) .schedule(cooperative)", (a, b))
+    got, emulation = product(HOPPER + ".tile(64, 64, 64) .schedule(cooperative)", (a, b))
     assert torch.equal(got, (a.double() @ b.double()).half()) and len(emulation.launches) == 2
     with pytest.raises(TypeError, match=r"multiplies torch.float16, not torch.float32"):
-        product(tmp_path, HOPPER + ".tile(64, 64, 64) .schedule(cooperative)", (a.float(), b.float()))
+        product(HOPPER + ".tile(64, 64, 64) .schedule(cooperative)", (a.float(), b.float()))
 
 
 @pytest.mark.parametrize(("dtype", "settings", "shape", "turned", "launches"), [
     (torch.float8_e4m3fn, ".mma(e4m3) .tile(128, 128, 128) .schedule(cooperative) .cluster(2, 1)", (136, 144, 160), "b", 1), (torch.float8_e5m2, ".mma(e5m2) .tile(64, 48, 64) .schedule(pingpong)", (72, 50, 67), "", 3),
 ])  # fmt: skip
-def test_eight_bit_floats_give_bfloat16(tmp_path: Path, dtype: torch.dtype, settings: str, shape: tuple[int, int, int], turned: str, launches: int) -> None:
+def test_eight_bit_floats_give_bfloat16(dtype: torch.dtype, settings: str, shape: tuple[int, int, int], turned: str, launches: int) -> None:
     m, n, k = shape
     a, b = matrix(m, k, dtype, seed=1), matrix(k, n, dtype, seed=2, turned="b" in turned)
-    got, emulation = product(tmp_path, f"gemm(a, b) .arch(sm_90a) {settings}", (a, b))
+    got, emulation = product(f"gemm(a, b) .arch(sm_90a) {settings}", (a, b))
     assert got.dtype == torch.bfloat16 and torch.equal(got, (a.double() @ b.double()).bfloat16()) and len(emulation.launches) == launches
 
 
-def test_tf32_is_rounded_to_ten_bits(tmp_path: Path) -> None:
+def test_tf32_is_rounded_to_ten_bits() -> None:
     a, b = torch.randn(72, 136, generator=torch.Generator().manual_seed(1)), torch.randn(136, 72, generator=torch.Generator().manual_seed(2))
-    got, _ = product(tmp_path, "gemm(a, b) .arch(sm_90a) .mma(tf32) .tile(64, 64, 32) .schedule(cooperative)", (a, b))
+    got, _ = product("gemm(a, b) .arch(sm_90a) .mma(tf32) .tile(64, 64, 32) .schedule(cooperative)", (a, b))
     wanted = a.double() @ b.double()
     assert 1e-5 < float((got.double() - wanted).norm() / wanted.norm()) < 2e-3
 
@@ -153,26 +136,26 @@ def test_tf32_is_rounded_to_ten_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("settings", "shape", "turned"), [
     (".tile(64, 64, 32) .schedule(cooperative)", (72, 136, 200), ""), (".tile(128, 64, 32) .schedule(pingpong) .cluster(2, 1)", (70, 67, 131), "b"), (".tile(64, 32, 32) .schedule(cooperative) .swap()", (20, 130, 64), "a"),
 ])  # fmt: skip
-def test_three_products_of_tf32_are_as_accurate_as_float32(tmp_path: Path, settings: str, shape: tuple[int, int, int], turned: str) -> None:
+def test_three_products_of_tf32_are_as_accurate_as_float32(settings: str, shape: tuple[int, int, int], turned: str) -> None:
     m, n, k = shape
     draw = torch.Generator().manual_seed(3)
     a = torch.randn(k, m, generator=draw).t() if "a" in turned else torch.randn(m, k, generator=draw)
     b = torch.randn(n, k, generator=draw).t() if "b" in turned else torch.randn(k, n, generator=draw)
-    got, emulation = product(tmp_path, f"gemm(a, b) .arch(sm_90a) .mma(tf32x3) {settings}", (a, b))
+    got, emulation = product(f"gemm(a, b) .arch(sm_90a) .mma(tf32x3) {settings}", (a, b))
     wanted = a.double() @ b.double()
     assert float((got.double() - wanted).norm() / wanted.norm()) < 1e-6 and len(emulation.launches) == 3
 
 
-def test_infinities_and_large_numbers_in_parts(tmp_path: Path) -> None:
+def test_infinities_and_large_numbers_in_parts() -> None:
     a, b = torch.randn(64, 40, generator=torch.Generator().manual_seed(4)), torch.randn(40, 64, generator=torch.Generator().manual_seed(5))
     a[3, 5], a[9, 7] = float("inf"), 3e38
-    got, _ = product(tmp_path, "gemm(a, b) .arch(sm_90a) .mma(tf32x3) .tile(64, 64, 32) .schedule(cooperative)", (a, b * 0.5))
+    got, _ = product("gemm(a, b) .arch(sm_90a) .mma(tf32x3) .tile(64, 64, 32) .schedule(cooperative)", (a, b * 0.5))
     wanted = a.double() @ (b * 0.5).double()
     torch.testing.assert_close(got.double(), torch.where(wanted.abs() > 3.4e38, torch.copysign(torch.full_like(wanted, torch.inf), wanted), wanted), rtol=1e-5, atol=1e-4)
 
 
-def test_views_of_operands_live_as_long_as_the_operands(tmp_path: Path) -> None:
-    module, path = load(tmp_path, HOPPER + ".tile(64, 64, 64) .schedule(cooperative)", ("a", "b"), (("b", "b.transpose(-2, -1)"),))
+def test_views_of_operands_live_as_long_as_the_operands() -> None:
+    module, path = load(HOPPER + ".tile(64, 64, 64) .schedule(cooperative)", ("a", "b"), (("b", "b.transpose(-2, -1)"),))
     model, a, b = module.ModelNew(), matrix(64, 64, torch.float16, seed=1), matrix(64, 64, torch.float16, seed=2)
     with emulated(arch="sm_90a", source_file=str(path)):
         first = model(a, b)
@@ -187,7 +170,7 @@ def test_views_of_operands_live_as_long_as_the_operands(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_every_legal_program_computes_the_product(tmp_path: Path) -> None:
+def test_every_legal_program_computes_the_product() -> None:
     """Programs, shapes and layouts at random, by one seed."""
     draw = random.Random(20261121)
     done = 0
@@ -200,7 +183,5 @@ def test_every_legal_program_computes_the_product(tmp_path: Path) -> None:
         done += 1
         m, n, k = (draw.choice([8 * draw.randint(1, 40), draw.randint(1, 300)]) for _ in range(3))
         a, b = matrix(m, k, DTYPES[kind], seed=1, turned="a" in turned, batch=batch), matrix(k, n, DTYPES[kind], seed=2, turned="b" in turned, batch=batch)
-        folder = tmp_path / str(done)
-        folder.mkdir()
-        got, _ = product(folder, text, (a, b), resident=draw.choice([1, 2, 66]))
+        got, _ = product(text, (a, b), resident=draw.choice([1, 2, 66]))
         assert torch.equal(got, (a.double() @ b.double()).to(DTYPES[kind])), (text, m, n, k, turned, batch)

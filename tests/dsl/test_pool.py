@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,20 +26,20 @@ CASES: list[tuple[str, tuple[int, ...], Any]] = [
 
 @pytest.mark.parametrize("schedule", ["direct", "strip"])
 @pytest.mark.parametrize(("arguments", "shape", "reference"), CASES, ids=[case[0] for case in CASES])
-def test_against_torch(tmp_path: Path, schedule: str, arguments: str, shape: tuple[int, ...], reference: Any) -> None:
+def test_against_torch(schedule: str, arguments: str, shape: tuple[int, ...], reference: Any) -> None:
     torch.manual_seed(0)
     x = torch.randn(shape)
     rows = " .rows(4)" if schedule == "strip" else ""
-    torch.testing.assert_close(run_on(tmp_path, f"pool(x, {arguments}) .threads(64) .schedule({schedule}){rows}", (x,), ("x",)), reference(x), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(run_on(f"pool(x, {arguments}) .threads(64) .schedule({schedule}){rows}", (x,), ("x",)), reference(x), rtol=1e-5, atol=1e-6)
 
 
-def test_half_channels_last_and_whole_planes(tmp_path: Path) -> None:
+def test_half_channels_last_and_whole_planes() -> None:
     x = torch.randn(2, 3, 10, 16)
     half = x.half().to(memory_format=torch.channels_last)
-    torch.testing.assert_close(run_on(tmp_path, "pool(x, window=size(2, 2)) .threads(64) .schedule(strip)", (half,), ("x",)), F.max_pool2d(half, 2), rtol=0, atol=0)
-    torch.testing.assert_close(run_on(tmp_path, "pool(x, op=avg, window=all) .threads_per_row(32)", (x,), ("x",)), F.adaptive_avg_pool2d(x, 1))
-    torch.testing.assert_close(run_on(tmp_path, "pool(x, window=all) .threads_per_row(32) .vector(4)", (x,), ("x",)), F.adaptive_max_pool2d(x, 1))
-    assert run_on(tmp_path, "pool(x, window=size(2, 2))", (x[:0],), ("x",)).shape == (0, 3, 5, 8)
+    torch.testing.assert_close(run_on("pool(x, window=size(2, 2)) .threads(64) .schedule(strip)", (half,), ("x",)), F.max_pool2d(half, 2), rtol=0, atol=0)
+    torch.testing.assert_close(run_on("pool(x, op=avg, window=all) .threads_per_row(32)", (x,), ("x",)), F.adaptive_avg_pool2d(x, 1))
+    torch.testing.assert_close(run_on("pool(x, window=all) .threads_per_row(32) .vector(4)", (x,), ("x",)), F.adaptive_max_pool2d(x, 1))
+    assert run_on("pool(x, window=size(2, 2))", (x[:0],), ("x",)).shape == (0, 3, 5, 8)
 
 
 @pytest.mark.parametrize(("text", "reason"), [

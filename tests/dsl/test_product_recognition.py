@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
+from running import imported
 
 from workbench import problems
 from workbench.dsl import Call, Program, Stage, compile_program, format_program
@@ -56,15 +55,10 @@ def text(found: Computation, settings: tuple[Call, ...] = ()) -> str:
     return format_program(Program(stages=(*found.before, Stage(operation=found.operation, settings=settings, epilogues=found.epilogues, result=found.result), *found.after)))
 
 
-def check(folder: Path, body: str, found: Computation) -> None:
+def check(body: str, found: Computation) -> None:
     """The candidate on the emulator against the module itself."""
     asked = Ask(problem=problem(body), facts=facts(body))
-    path = folder / "candidate.py"
-    path.write_text(compile_program(text(found), binding_of(asked, found)))
-    spec = importlib.util.spec_from_file_location(f"candidate_{folder.name}", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module, path = imported(compile_program(text(found), binding_of(asked, found)))
     names: dict[str, object] = {}
     exec(problem(body).source, names)
     model, ours = names["Model"](48, 24, 40), module.ModelNew(48, 24, 40)  # type: ignore[operator]
@@ -79,40 +73,40 @@ def check(folder: Path, body: str, found: Computation) -> None:
     ("F.hardtanh(torch.tanh(F.silu(self.linear(x)) / 2.0), -0.5, 0.25)", ">> bias() >> silu() >> scale(0.5) >> tanh() >> clamp(-0.5, 0.25)"), ("torch.clamp(self.linear(x), min=0.1) - self.column", ">> bias() >> max(0.1) >> sub(t1, along=m)"),
     ("torch.min(self.linear(x), self.s)", ">> bias() >> min(t1)"), ("(self.linear(x) + self.c) - 1.5", ">> bias(bias0) >> bias() >> sub(1.5)"),
 ])  # fmt: skip
-def test_chains_are_fused(tmp_path: Path, body: str, epilogues: str) -> None:
+def test_chains_are_fused(body: str, epilogues: str) -> None:
     found = recognise(facts(body))
     assert text(found).endswith(epilogues)
-    check(tmp_path, body, found)
+    check(body, found)
 
 
 @pytest.mark.parametrize(("body", "fused", "stages"), [
     ("torch.sum(self.linear(x) / 2, dim=1, keepdim=True) * 1.5", ">> scale(0.5) >> rowsum(keepdim=1) >> scale(1.5)", "|> elementwise(mul(g, 1.5))"), ("torch.max(self.linear(x) + y, dim=-1).values", ">> residual() >> rowmax()", "|> reduce(h, op=max, axis=last)"),
     ("torch.relu(self.linear(x)).mean(1)", ">> relu() >> rowmean()", "|> reduce(h, op=mean, axis=last)"), ("self.linear(x).amin(0)", ">> colmin()", ""),
 ])  # fmt: skip
-def test_reductions_are_fused_or_a_stage(tmp_path: Path, body: str, fused: str, stages: str) -> None:
+def test_reductions_are_fused_or_a_stage(body: str, fused: str, stages: str) -> None:
     found = recognise(facts(body))
     assert text(found).endswith(fused)
     if stages:
         assert found.unfused is not None and stages.split(" .")[0] in text(found.unfused)
-        check(tmp_path, body, found.unfused)
+        check(body, found.unfused)
 
 
 @pytest.mark.parametrize(("body", "program"), [("F.leaky_relu(torch.logsumexp(self.linear(x), dim=1, keepdim=True), 0.02)", "|> g = rowwise("), ("F.relu6(F.mish(self.linear(x))) - F.elu(self.c)", "")])
-def test_functions_with_numbers_and_logsumexp(tmp_path: Path, body: str, program: str) -> None:
+def test_functions_with_numbers_and_logsumexp(body: str, program: str) -> None:
     if not program:
         with pytest.raises(Unrecognised):
             recognise(facts(body))
         body = "F.relu6(F.mish(F.leaky_relu(self.linear(x), 0.02)))"
     found = recognise(facts(body))
     assert (program or ">> leaky_relu(0.02) >> mish() >> clamp(0.0, 6.0)") in text(found)
-    check(tmp_path, body, found)
+    check(body, found)
 
 
-def test_softmax_of_a_product_is_a_stage(tmp_path: Path) -> None:
+def test_softmax_of_a_product_is_a_stage() -> None:
     body = "torch.softmax(F.gelu(self.linear(x)), dim=1)"
     found = recognise(facts(body))
     assert "h = gemm(a, b) >> bias() >> gelu() |> softmax(h)" in text(found)
-    check(tmp_path, body, found)
+    check(body, found)
 
 
 @pytest.mark.parametrize("body", [

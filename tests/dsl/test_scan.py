@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,30 +25,30 @@ OPTIONS: list[dict[str, Any]] = [{}, {"reverse": 1, "exclusive": 1}, {"exclusive
 
 
 @pytest.mark.parametrize(("schedule", "options"), [("rows", options) for options in OPTIONS] + [("lookback", options) for options in OPTIONS[::2]] + [pytest.param("lookback", options, marks=pytest.mark.slow) for options in OPTIONS[1::2]], ids=str)
-def test_against_torch(tmp_path: Path, schedule: str, options: dict[str, Any]) -> None:
+def test_against_torch(schedule: str, options: dict[str, Any]) -> None:
     torch.manual_seed(0)
     arguments = "".join(f", {key}={value}" for key, value in options.items())
     text = f"scan(x{arguments}) .threads(64) .per_thread(8) .schedule({schedule})"
     x = torch.randn(2, 1300) if schedule == "rows" else torch.randn(2, 2, 517)  # several tiles of a row; rows that start anywhere
     x = 1 + x / 100 if options.get("op") == "prod" else x
-    torch.testing.assert_close(run_on(tmp_path, text, (x,), ("x",)).double(), expected(x, **options), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(run_on(text, (x,), ("x",)).double(), expected(x, **options), rtol=1e-5, atol=1e-4)
 
 
-def test_masked_half_and_columns(tmp_path: Path) -> None:
+def test_masked_half_and_columns() -> None:
     torch.manual_seed(0)
     x, mask = torch.randn(4, 640), torch.rand(4, 640) > 0.5
-    torch.testing.assert_close(run_on(tmp_path, "scan(mul(x, mask)) .threads(64) .per_thread(8)", (x, mask), ("x", "mask")), (x * mask).cumsum(1), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(run_on("scan(mul(x, mask)) .threads(64) .per_thread(8)", (x, mask), ("x", "mask")), (x * mask).cumsum(1), rtol=1e-5, atol=1e-4)
     half = (x / 8).half()
-    torch.testing.assert_close(run_on(tmp_path, "scan(x) .threads(64) .per_thread(8)", (half.t().contiguous().t(),), ("x",)).double(), half.double().cumsum(1), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(run_on("scan(x) .threads(64) .per_thread(8)", (half.t().contiguous().t(),), ("x",)).double(), half.double().cumsum(1), rtol=1e-3, atol=1e-3)
     cube = torch.randn(3, 37, 50)
-    torch.testing.assert_close(run_on(tmp_path, "scan(x, axis=1)", (cube,), ("x",)), cube.cumsum(1), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(run_on(tmp_path, "scan(x, axis=0, exclusive=1, reverse=1)", (cube,), ("x",)).double(), expected(cube, axis=0, exclusive=1, reverse=1), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(run_on("scan(x, axis=1)", (cube,), ("x",)), cube.cumsum(1), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(run_on("scan(x, axis=0, exclusive=1, reverse=1)", (cube,), ("x",)).double(), expected(cube, axis=0, exclusive=1, reverse=1), rtol=1e-5, atol=1e-5)
 
 
-def test_one_element_and_none(tmp_path: Path) -> None:
-    assert run_on(tmp_path, "scan(x)", (torch.tensor([2.5]),), ("x",)).tolist() == [2.5]
-    assert run_on(tmp_path, "scan(x)", (torch.zeros(3, 0),), ("x",)).shape == (3, 0)
-    assert run_on(tmp_path, "scan(x, op=prod, exclusive=2)", (torch.zeros(3, 0),), ("x",)).tolist() == [[1.0]] * 3
+def test_one_element_and_none() -> None:
+    assert run_on("scan(x)", (torch.tensor([2.5]),), ("x",)).tolist() == [2.5]
+    assert run_on("scan(x)", (torch.zeros(3, 0),), ("x",)).shape == (3, 0)
+    assert run_on("scan(x, op=prod, exclusive=2)", (torch.zeros(3, 0),), ("x",)).tolist() == [[1.0]] * 3
 
 
 @pytest.mark.parametrize(("text", "reason"), [

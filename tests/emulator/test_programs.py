@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from workbench.cli import main
+
 PROGRAMS = Path(__file__).parent / "programs"
 
 
@@ -76,13 +78,14 @@ def test_a_function_of_tvm_ffi_launches() -> None:
     assert done.returncode == 0 and "refused: Mismatched Tensor" in done.stdout and "expected device_type=cuda" in done.stdout
 
 
-def test_usage_errors_are_one_line_and_2(tmp_path: Path) -> None:
-    done = emulate(program="no_such_program.py")
-    assert done.returncode == 2 and done.stderr.strip() == f"cutegen: no program at {PROGRAMS / 'no_such_program.py'}"
-    done = emulate(options=("--device", "V100"))
-    assert done.returncode == 2 and "no device is called 'V100'; there are: A100" in done.stderr
-    done = emulate(options=("--arch", "sm_50"))
-    assert done.returncode == 2 and "no architecture is called 'sm_50'; there are: sm_80" in done.stderr
+@pytest.mark.parametrize(("arguments", "said"), [
+    (("no_such_program.py",), "no program at {path}"), (("--device", "V100", "scale.py"), "no device is called 'V100'; there are: A100"), (("--arch", "sm_50", "scale.py"), "no architecture is called 'sm_50'; there are: sm_80"),
+])  # fmt: skip
+def test_usage_errors_are_one_line_and_2(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str) -> None:
+    path = str(PROGRAMS / arguments[-1])
+    assert main(["emulate", *arguments[:-1], path]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("cutegen: ") and said.format(path=path) in error and error.count("\n") == 1
 
 
 def test_a_crash_of_the_program_shows_its_own_traceback(tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ from workbench.records import Failure, Finding, Launch
 SHARED_LIMITS = {"sm_80": 166_912, "sm_86": 101_376, "sm_89": 101_376, "sm_90": 232_448, "sm_90a": 232_448, "sm_100a": 232_448}
 _ACTIVE: list[Emulation] = []
 _LIBRARIES: dict[bytes, CompiledModule] = {}  # image -> what it was compiled to; compiled functions outlive one emulation
-_MACHINES: dict[tuple[str, str, str | None], Machine] = {}
+_MACHINES: dict[tuple[str, str, str | None], Machine] = {}  # those that launched last; another is made again from its PTX
+MACHINES = 64  # at most, since one of a large kernel takes megabytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +133,9 @@ class Emulation:
         if module not in self.modules:
             self.modules.append(module)
         key = (module.ptx, self.limits.name, self.source_file)
-        machine = _MACHINES.get(key)
-        if machine is None:
-            machine = _MACHINES[key] = Machine(module.ptx, self.limits, self.source_file)
+        machine = _MACHINES[key] = _MACHINES.pop(key) if key in _MACHINES else Machine(module.ptx, self.limits, self.source_file)
+        while len(_MACHINES) > MACHINES:
+            del _MACHINES[next(iter(_MACHINES))]
         self._machines[name] = machine
         kernel = machine.module.kernels[name]
         params = tuple(ctypes.string_at(arguments[n], size) for n, (_, size, _) in enumerate(kernel.params))
