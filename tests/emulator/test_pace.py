@@ -99,3 +99,11 @@ def test_sectors_of_a_line_are_filled_one_by_one() -> None:
     assert cache.load(other).tolist() == [True] and cache.load(other).tolist() == [False]
     crossing, parts = cached.sectors(np.array([0]), np.array([24]), 16)
     assert parts == 2 and cache.load(np.unique(crossing)).tolist() == [False, False]
+
+
+def test_where_the_host_has_a_tensor_does_not_matter() -> None:
+    here, there = cached.Places([1 << 20, 5 << 20], [1000, 4096]), cached.Places([(7 << 21) + 64, (9 << 21) + 192], [1000, 4096])
+    offsets = np.array([0, 4, 996, 512])
+    for n in range(2):
+        assert (here.of(here.starts[n] + offsets) == there.of(there.starts[n] + offsets)).all() and (here.of(here.starts[n]) % 512 == 0)
+    assert here.of(here.starts[1]) - here.of(here.starts[0]) == 1024

@@ -7,11 +7,13 @@ Lines lie in a table by a hash of their number, four times as large as the share
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 SECTOR, LINE = 32, 128
+ALIGNED = 512  # bytes, of every tensor of torch's CUDA allocator
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio (Knuth's multiplicative hash)
 OWNER = 48  # bits of a sector's number below that of its CTA in a key
 
@@ -22,6 +24,22 @@ def sectors(cta: Any, where: Any, size: int) -> tuple[Any, int]:
     parts = int((last - first).max()) + 1
     touched = np.minimum(first[:, None] + np.arange(parts), last[:, None])
     return ((cta[:, None] << OWNER) + touched).reshape(-1), parts
+
+
+class Places:
+    """Addresses as a GPU's allocator would give them: each tensor at a multiple of ALIGNED, one after the other. Where the host has them differs from run to run."""
+
+    def __init__(self, starts: Sequence[int], sizes: Sequence[int]) -> None:
+        self.starts = np.asarray(starts, dtype=np.int64)
+        room = -(-np.asarray(sizes, dtype=np.int64) // ALIGNED) * ALIGNED
+        self.bases = ALIGNED + np.cumsum(room) - room
+
+    def of(self, where: Any) -> Any:
+        """The addresses' places."""
+        if not len(self.starts):
+            return where
+        owner = np.maximum(np.searchsorted(self.starts, where, side="right") - 1, 0)
+        return where - self.starts[owner] + self.bases[owner]
 
 
 class Cache:

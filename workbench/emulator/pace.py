@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.emulator.cached import LINE, OWNER, SECTOR, Cache, sectors
+from workbench.emulator.cached import LINE, OWNER, SECTOR, Cache, Places, sectors
 from workbench.emulator.loads import address
 from workbench.emulator.ptx import Instruction, Mem, Name, Reg, Vec
 from workbench.records import Paced
@@ -122,6 +122,7 @@ class Pace:
     """The clocks of a batch's warps; `executed` is called for every instruction that the interpreter runs."""
 
     def __init__(self, b: Batch, steps: list[Step], instructions: list[Instruction], l1_bytes: int, l2_bytes: int) -> None:
+        self.places = Places([a.start for a in b.memory.allocations], [a.size for a in b.memory.allocations])
         self.b, self.steps, self.instructions = b, steps, instructions
         self.l1, self.l2 = Cache(b.count, l1_bytes), Cache(b.count, l2_bytes)
         self.requests = self.looked_up = self.lines = self.missed = self.l2_missed = self.written = 0
@@ -161,7 +162,7 @@ class Pace:
     def accessed(self, ins: Instruction, lanes: Any, where: Any, size: int, write: bool) -> None:
         """Lanes access global memory: lines that L1 looks up and, of loads, which warps wait for more than L1."""
         cta = self.b.cta[lanes]
-        keys, parts = sectors(cta, where, size)
+        keys, parts = sectors(cta, self.places.of(where), size)
         unique, inverse = np.unique(keys, return_inverse=True)
         if ins.opcode == "cp" and "ca" not in ins.mods:
             self._from_l2(unique)
