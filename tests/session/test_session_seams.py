@@ -52,7 +52,7 @@ def test_a_session_made_on_a_gpu_opens_without_one(session: Session) -> None:
     session.accept(session.edit("x = 1\n").number)
     session.close()
     database = sqlite3.connect(session.folder / DATABASE)
-    database.execute("UPDATE meta SET value = ? WHERE key = 'executor'", (json.dumps("replay"),))  # replay can never run by itself
+    database.execute("UPDATE meta SET value = ? WHERE key = 'executor'", (json.dumps("gpu"),))
     database.commit()
     database.close()
     with Session.open(session.folder) as again:
@@ -163,3 +163,10 @@ def test_parameters_without_partner_are_named_in_the_hint() -> None:
     outcome = Outcome(executor="double", arch="sm_80", device="H200", checks=(Check(case="c", trial=0, timed=False, passed=False, message="off"),), unmapped_parameters=("scale",))
     verdict = evaluate.judge(job, outcome, None)
     assert verdict.failure is not None and verdict.failure.kind == "wrong_result" and "scale" in verdict.failure.hint
+
+
+@pytest.mark.parametrize(("device", "arch", "said"), [("A100", "sm_90a", "not for the A100"), ("B200", "sm_90a", "not for the B200"), ("H300", "", "no device is called")])
+def test_a_device_that_cannot_run_the_code_is_refused_before_anything_is_kept(tmp_path: Path, device: str, arch: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        Session.create("relu", root=tmp_path, executor="emulator", device=device, arch=arch)
+    assert not list(tmp_path.iterdir())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
 
 from workbench import evaluate, executors, problems
+from workbench.analysis import devices
 from workbench.analysis import hunks as hunk_maths
 from workbench.errors import Stopped, Unavailable, UserError
 from workbench.executors.inspector import WorkerInspector
@@ -84,6 +85,7 @@ class Base:
         """A new session for a problem (a record, a shipped name, a path or source text); inspects the problem first."""
         found = problems.load(problem) if isinstance(problem, str) else problem
         chosen = executors.choose(executor)
+        _fitting(device or "H200", arch)
         facts = facts or WorkerInspector().inspect(found)
         base = Path(root) if root is not None else default_root()
         folder = _new_folder(base, name or re.sub(r"\W+", "-", found.name))
@@ -229,6 +231,15 @@ class Base:
     def _reload(self) -> None:
         with self._lock:  # or an older list, read by another thread, could replace a newer one
             self._versions = self._store.versions()
+
+
+def _fitting(device: str, arch: str) -> None:
+    """Refuse an unknown device, and code that it cannot run: sm_90a is for Hopper alone, the others run on what is as new or newer."""
+    found = devices.find(device)
+    number = int(re.sub(r"\D", "", found.arch))
+    wanted = int(re.sub(r"\D", "", arch) or 0)
+    if (arch.endswith("a") and arch != found.arch) or wanted > number:
+        raise UserError(f"--arch {arch} is not for the {found.name}, which is {found.arch}: leave --arch out, or name a device that has it")
 
 
 def _new_folder(root: Path, name: str) -> Path:
