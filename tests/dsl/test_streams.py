@@ -40,7 +40,8 @@ PROGRAMS = (  # each text that an emitter has, of each operation
 
 
 def emitted(text: str) -> str:
-    names = {name: name for stage in parse(text).stages for name in operands(OPERATIONS[stage.operation.name], stage).values()}
+    written = {stage.result for stage in parse(text).stages}
+    names = {name: name for stage in parse(text).stages for name in operands(OPERATIONS[stage.operation.name], stage).values() if name not in written}
     return compile_program(text, Binding(init_source=INIT, forward_arguments=tuple(names)))
 
 

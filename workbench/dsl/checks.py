@@ -10,7 +10,7 @@ from workbench.dsl.ir import Binding, Call, Program, Rejection, Stage
 from workbench.dsl.operation import Operation, Setting, check_values, close, operands
 from workbench.dsl.registry import OPERATIONS
 
-RESERVED = ("self", "torch", "nn", "cute", "cutlass", "cuda", "call", "compiled", "from_dlpack")
+RESERVED = ("self", "torch", "nn", "cute", "cutlass", "call", "compiled", "from_dlpack")
 
 
 def check(program: Program) -> tuple[Rejection, ...]:
@@ -27,7 +27,7 @@ def check_stage(stage: Stage) -> list[Rejection]:
     operation = OPERATIONS.get(name)
     if operation is None:
         return [Rejection(field="operation", value=name, reason="no such operation", legal=close(name, tuple(OPERATIONS)))]
-    return _operands(operation, stage) or [*check_values(operation, stage), *_epilogues(operation, stage), *operation.check(stage)]
+    return [*check_values(operation, stage), *_epilogues(operation, stage), *operation.check(stage)] or _operands(operation, stage)
 
 
 def _operands(operation: Operation, stage: Stage) -> list[Rejection]:
