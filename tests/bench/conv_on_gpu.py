@@ -323,13 +323,14 @@ def run(arguments: argparse.Namespace) -> int:
     for worker in workers:
         worker.start()
     rows: list[dict[str, Any]] = []
-    left = count
+    left, died = count, False
     while left:
         try:
             got = results.get(timeout=5)
         except Exception:
             if any(worker.exitcode not in (None, 0) for worker in workers):
                 print(f"# a worker died: {[worker.exitcode for worker in workers]}", flush=True)
+                died = True
                 for worker in workers:
                     worker.terminate()
                 break
@@ -345,7 +346,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"# {name}: geometric mean {means['first']} (best of the sweep {means['best']}), {means['cases']} cases")
     failed = [row for row in rows if "failed" in row]
     print(f"# {len(rows)} rows, {len(failed)} failed, {time.monotonic() - start:.0f} s")
-    return 1 if failed else 0
+    return 1 if failed or died else 0
 
 
 def dry_run(arguments: argparse.Namespace) -> int:

@@ -43,10 +43,11 @@ def emit(program: Program, binding: Binding) -> str:
     """The whole file: kernels, launch functions, `ModelNew`. Several stages become a function each, which forward calls in order."""
     if len(program.stages) == 1:
         stage = program.stages[0]
-        binding = dataclasses.replace(binding, operands=tuple(pipeline.bound(stage, binding, set()).items()))
-        parts = [_emit_stage(stage, binding)]
-        binding = _apart(binding, parts[0].forward)
-        parts = [_emit_stage(stage, binding)]
+        bound = dataclasses.replace(binding, operands=tuple(pipeline.bound(stage, binding, set()).items()))
+        parts = [_emit_stage(stage, bound)]
+        binding = _apart(bound, parts[0].forward)
+        if binding != bound:
+            parts = [_emit_stage(stage, binding)]
         forward = parts[0].forward
     else:
         parts, forward = pipeline.emit(program, binding, _emit_stage)
