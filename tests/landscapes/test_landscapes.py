@@ -75,11 +75,19 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "landscapes"
     folder.mkdir()
     table.write(folder / "made_up.csv.gz", header, rows)
-    monkeypatch.setenv(landscapes.OWN, str(folder))
+    monkeypatch.setattr(landscapes, "files", lambda: (folder / "made_up.csv.gz",))  # alone: what is shipped grows
     return folder / "made_up.csv.gz"
 
 
 # ---- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_persons_own_files_come_after_those_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = landscapes.files()
+    monkeypatch.setenv(landscapes.OWN, str(tmp_path))
+    table.write(tmp_path / "mine.csv.gz", {"runs": [RUN], "problems": {"0" * 16: described(problems.load("row_sum"), "mine_alone", 1, 1)}}, [row("0" * 16, SUM)])
+    assert shipped and landscapes.files() == (*shipped, tmp_path / "mine.csv.gz")
+    assert landscapes.landscapes()["mine_alone"].rows.keys() == {SUM}
 
 
 def test_a_file_says_what_was_written_and_the_same_rows_give_the_same_bytes(recorded: Path, tmp_path: Path) -> None:

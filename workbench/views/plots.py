@@ -169,7 +169,7 @@ def profile(version: Version, found: Profile) -> Shown:
     drawn = profile_plots.all_of(found)
     if not found.launches:
         launched = profile_plots.kernels(found) if found.kernels else Shown("")
-        return Shown("\n\n".join(filter(None, [f"v{version.number}", launched.text, drawn.text])), html=launched.html + drawn.html)
+        return _with(Shown("\n\n".join(filter(None, [f"v{version.number}", launched.text])), html=launched.html), drawn)
     source = version.proposal.candidate.source.splitlines()
     rows = []
     for launch in found.launches:
@@ -185,7 +185,11 @@ def profile(version: Version, found: Profile) -> Shown:
     findings = [f"line {item.line}: {item.message}" for item in found.findings]
     tail = resident + (["findings:", *findings] if findings else [])
     listed = "<ul>" + "".join(f"<li>{html.escape(item)}</li>" for item in resident + findings) + "</ul>"
-    return Shown("\n\n".join([text, limits, mix, compiled, "\n".join(tail), drawn.text]), html=page + limits_page + mix_page + compiled_page + listed + drawn.html)
+    return _with(Shown("\n\n".join([text, limits, mix, compiled, "\n".join(tail)]), html=page + limits_page + mix_page + compiled_page + listed), drawn)
+
+
+def _with(head: Shown, drawn: Shown) -> Shown:
+    return Shown(f"{head.text}\n\n{drawn.text}", html=head.html + drawn.html, parts=(head, *drawn.parts))
 
 
 def _against(count: int, ideal: int) -> str:

@@ -205,7 +205,8 @@ def all_of(found: Profile) -> Shown:
     if found.protections and found.by != "counters":
         said.append(f"protections while it was profiled: {', '.join(found.protections)}")
     listed = "".join(f"<p>{html.escape(line)}</p>" for line in said)
-    return Shown("\n".join(said) + "".join(f"\n\n{plot.text}" for plot in made), html=listed + "".join(plot.html for plot in made))
+    head = Shown("\n".join(said), html=listed)
+    return Shown("".join([head.text, *(f"\n\n{plot.text}" for plot in made)]), html="".join(part.html for part in (head, *made)), parts=(head, *made))
 
 
 def kernels(found: Profile) -> Shown:

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from typing import Any
 
 PLOTLY = "application/vnd.plotly.v1+json"
 
 
 class Shown:
-    """A MIME bundle. `text` is always there; `str()` gives it."""
+    """A MIME bundle. `text` is always there; `str()` gives it.
 
-    def __init__(self, text: str, *, html: str = "", svg: str = "", plotly: dict[str, Any] | None = None) -> None:
-        self.text, self.html, self.svg, self.plotly = text, html, svg, plotly
+    `parts`: what a notebook shows instead, an output each. A picture inside HTML is lost in a notebook that is not trusted; one with a bundle of its own is not.
+    """
+
+    def __init__(self, text: str, *, html: str = "", svg: str = "", plotly: dict[str, Any] | None = None, parts: Sequence[Shown] = ()) -> None:
+        self.text, self.html, self.svg, self.plotly, self.parts = text, html, svg, plotly, tuple(parts)
 
     def __repr__(self) -> str:
         return self.text
 
     __str__ = __repr__
+
+    def _ipython_display_(self) -> None:
+        if not self.parts:
+            raise NotImplementedError  # IPython then asks for the bundle
+        from IPython.display import display
+
+        for part in self.parts:
+            display(part)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         bundle: dict[str, Any] = {"text/plain": self.text}
