@@ -432,7 +432,7 @@ OPERATIONS = (
     Operation(name="log_softmax", about="log_softmax(x, axis as softmax)", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, roles=("x",)),
     Operation(name="layernorm", about="layernorm(x, eps=1e-05, axis=last|last(n), affine=0|1); operands weight, bias of the axis' shape", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, roles=("x",), implied=lambda stage: _affine(stage, "weight", "bias")),
     Operation(name="rmsnorm", about="rmsnorm(x, eps=1e-05, axis, affine=0|1); operand weight", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, roles=("x",), implied=lambda stage: _affine(stage, "weight")),
-    Operation(name="reduce", about=f"reduce(x or an expression, op={'|'.join(REDUCTIONS)}, axis as softmax, keepdim=0|1)", settings=(*ROW, THREADS, KEPT, *MORE), emit=emit, check=check, roles=("x",)),
+    Operation(name="reduce", about=f"reduce(x or an expression, op={'|'.join(REDUCTIONS)}, axis as softmax, keepdim=0|1)", settings=(*ROW, THREADS, KEPT, *MORE, rowwise.THROUGH), emit=emit, check=check, roles=("x",)),
     Operation(name="crossentropy", about="crossentropy(x, target): mean loss of logits x (rows, classes) and class numbers", settings=(*ROW, KEPT), emit=emit, check=check, roles=("x", "target")),
     Operation(name="matvec", about="matvec(x, vector): x (rows, columns) times vector (columns)", settings=(*ROW, *MORE[:-1]), emit=emit, check=check, roles=("x", "vector")),
 )
