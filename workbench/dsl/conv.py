@@ -47,7 +47,7 @@ SETTINGS = (
     Setting(name="unfold", values=((),), closed=False),
     Setting(name="product", closed=False),
 )
-OF_PRODUCTS = tuple(Setting(name=name, closed=False) for name in ("raster", "store", "splitk", "swap", "through", "launch"))  # with product(), as gemm has them
+OF_PRODUCTS = tuple(Setting(name=name, closed=False) for name in ("raster", "store", "splitk", "streamk", "swap", "through", "launch"))  # with product(), as gemm has them
 EPILOGUES = ("bias", "scale", *UNARY)
 OPERATIONS = (
     Operation(name="conv", about="conv(x, w, stride=1, padding=0, dilation=1, groups=1): x (images, channels, 1 to 3 extents), w (filters, channels / groups, extents); each setting a number or one of each extent, (2, 1); operand bias (filters) with >> bias()", settings=(*SETTINGS, *OF_PRODUCTS), emit=emit, check=check, epilogues=EPILOGUES, roles=("x", "w"), implied=of_epilogues),

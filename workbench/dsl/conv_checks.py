@@ -13,7 +13,7 @@ HEIGHTS = {"cooperative": (64, 128, 256), "pingpong": (64, 128)}
 ACCUMULATORS = 128 * 128  # float32 of one warpgroup that fit beside everything else: 128 a thread
 LEAST = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0}
 ONLY_SCHEDULED = ("mma", "tile", "stages", "cluster", "unfold")
-OF_PRODUCTS = ("raster", "store", "splitk", "swap", "through", "launch")
+OF_PRODUCTS = ("raster", "store", "splitk", "streamk", "swap", "through", "launch")
 ONLY_DIRECT = ("threads", "rows", "filters")
 
 
