@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from workbench.dsl import epilogue
 from workbench.dsl.hopper_plan import Plan, plan_of, stage_bytes
+from workbench.dsl.hopper_streamk import workspace_bytes
 from workbench.dsl.ir import Call, Program, Stage, setting
 from workbench.dsl.operation import OPERAND_HELP, Operation
 from workbench.dsl.registry import OPERATIONS
@@ -99,6 +100,8 @@ def _meaning(operation: Operation, call: Call, stage: Stage) -> str:
         return f"{values} tiles of k in shared memory at once, {cost.stages} x {cost.stage_bytes} bytes"
     if call.name == "splitk":
         return f"k in {call.positional[0]} parts, which " + ("a cluster's CTAs add up in their shared memories" if len(call.positional) > 1 else "a second kernel adds, out of float32 sums in memory")
+    if call.name == "streamk":
+        return f"tiles of the last wave are cut along k into equal shares; sums of pieces go through {workspace_bytes(plan_of(stage))} bytes of memory for each CTA that runs at once, and flags, and whoever has a tile's end adds them"
     return OPERAND_HELP.get(call.name, "").format(values=values) or f"a setting of {operation.name}"
 
 

@@ -102,13 +102,13 @@ FINISH = """\
                 # another cluster has the tile's last steps of k, and finishes it
                 hand_on(totals, sums, ready, cluster * (CLUSTER_M * CLUSTER_N) + rank, group, lane)
             else:
-                other, missing = cluster, first
+                peer, missing = cluster, first
                 while missing > 0:
-                    other -= 1
-                    found = edge(other, clusters, cut, steps) - work * steps
-                    if found < missing:
-                        take(totals, sums, ready, other * (CLUSTER_M * CLUSTER_N) + rank, group, lane)
-                    missing = found
+                    peer -= 1
+                    begun = edge(peer, clusters, cut, steps) - work * steps
+                    if begun < missing:
+                        take(totals, sums, ready, peer * (CLUSTER_M * CLUSTER_N) + rank, group, lane)
+                    missing = begun
 """
 GRID = "[CLUSTER_M, CLUSTER_N, cutlass.min(resident, cutlass.max(works, cutlass.min(works, resident) * cutlass.min((a.shape[1] + TILE_K - 1) // TILE_K // LEAST, MOST)))]"
 FLAGS = '''
