@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -21,6 +22,7 @@ from workbench.dsl.hopper_plan import plan_of
 from workbench.dsl.hopper_streamk import CUT, LEAST, MOST, workspace_bytes
 from workbench.emulator import EmulationFault, emulated
 
+GOLDEN = Path(__file__).parent / "golden"
 HOPPER = "gemm(a, b) .arch(sm_90a) "
 SMALL = HOPPER + ".mma(f16) .tile(64, 64, 16) .schedule(cooperative) .streamk(yes)"
 
@@ -58,7 +60,7 @@ def test_every_step_of_k_is_computed_once_and_handed_on_to_who_waits_for_it() ->
         found, done = pieces(plan, clusters, works, steps), set()
         for cluster, mine in enumerate(found):
             for number, (tile, first, count) in enumerate(mine):
-                assert 0 <= tile < works and 0 <= first and count > 0 and first + count <= steps
+                assert 0 <= tile < works and first >= 0 and count > 0 and first + count <= steps
                 assert first + count == steps or number == 0, "sums are handed on before anything is waited for, and once"
                 assert count >= min(LEAST, steps)
                 done |= {(tile, step) for step in range(first, first + count)}
@@ -105,6 +107,14 @@ def test_it_is_formatted_explained_and_enumerated() -> None:
     cut = [{call.name for call in item.settings} for item in legal]
     assert any("streamk" in names and "splitk" not in names for names in cut) and not any({"streamk", "splitk"} <= names for names in cut)
     assert not list(configurations(parse(HOPPER + ".mma(bf16) .schedule(pingpong) .streamk(yes)").stages[0], only=("tile",)))
+
+
+def test_text_is_as_written_down() -> None:
+    program = HOPPER + ".mma(bf16) .tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) .streamk(yes) >> bias() >> relu()"
+    text, path = compile_program(program, Binding(init_source=INIT, forward_arguments=("a", "b", "bias"))), GOLDEN / "gemm_streamk.txt"
+    if os.environ.get("CUTEGEN_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text()
 
 
 def run(module: ModuleType, path: Path, arguments: tuple[torch.Tensor, ...], resident: int, times: int = 1) -> tuple[torch.Tensor, tuple[int, int, int]]:

@@ -79,7 +79,7 @@ def _views(plan: Plan, chain: Chain, bound: dict[str, str]) -> list[str]:
 def _launch(plan: Plan, chain: Chain, bound: dict[str, str]) -> list[str]:
     keys, views = epilogue.keys(chain, bound), _views(plan, chain, bound)
     pairs = has_pairs(plan, chain)
-    resident, count = "resident()", ()
+    resident, count = "resident()", tuple[str, ...]()
     if plan.streamk:
         views, resident, count = [*views, *STREAMK_VIEWS], "", ("    cutlass.Int32(resident()),",)  # told at every call
     turned, leading = (".transpose(1, 2)", 1) if plan.swap else ("", 2)

@@ -170,8 +170,8 @@ def modelled(plan: Plan, size: Size, device: devices.Device) -> tuple[float, int
     fetch = outside * (tm / cn + tn / cm) * tk * width / L2_BYTES_PER_CYCLE
     step = (max(multiply, shared, fetch, LATENCY_CYCLES / plan.stages) + STEP_CYCLES) * (1 + CLUSTER_COST * (cm * cn - 1)) * (1 + WASTE_COST * (1 - useful / tiles))
     store = STORE_CYCLES + tm * tn * plan.result_bytes / 64
-    waves, longest = math.ceil(tiles / ctas), math.ceil(steps / plan.splits)
-    handed = 0.0
+    waves = math.ceil(tiles / ctas)
+    longest, handed = float(math.ceil(steps / plan.splits)), 0.0
     if plan.streamk:
         pieces = math.ceil(ctas / tiles)  # that another CTA has of a tile
         longest, handed = tiles * steps / ctas / waves, (1 + pieces) * (tm * tn * 4 / L2_BYTES_PER_CYCLE + LATENCY_CYCLES)
