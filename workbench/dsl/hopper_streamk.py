@@ -16,7 +16,7 @@ from workbench.dsl.hopper_plan import Plan
 
 LEAST = 8  # steps of k of a piece of a tile at least, as CUTLASS has it (PersistentTileSchedulerSm90StreamKParams::min_iters_per_sk_unit_)
 MOST = 16  # inferred: reading a tile's sums takes as long as one or two steps, and one cluster reads those of all
-GRAPHS = 256  # flags that are zero from the start for calls in graphs; later ones are zeroed in their graph
+GRAPHS = 256  # streams and captures for which flags are made at once, outside of graphs
 CONSTANTS = '''\
 LEAST, MOST = {least}, {most}  # steps of k that a piece of a tile has at least, and clusters that share a tile at most
 SUMS, EACH = {sums}, {each}  # sums of a thread in fours, and how many of these are on their way at once
@@ -113,20 +113,23 @@ FINISH = """\
 GRID = "[CLUSTER_M, CLUSTER_N, cutlass.min(resident, cutlass.max(works, cutlass.min(works, resident) * cutlass.min((a.shape[1] + TILE_K - 1) // TILE_K // LEAST, MOST)))]"
 FLAGS = '''
 
-flags = {{}}  # zeros: by stream, and by device those for calls in graphs
+flags = {{}}  # zeros by stream and capture; by device those that captures take
 
 
 def workspace(device):
-    """Float32 for the sums that CTAs hand on, and an int32 zero for each warpgroup, which every launch leaves zero. A stream has zeros of its own, and so has each call in a graph, since that may run beside its stream."""
-    ctas = resident() * CLUSTER_M * CLUSTER_N
+    """Float32 for the sums that CTAs hand on, and an int32 zero for each warpgroup, which every launch leaves zero. A stream has zeros of its own, and so has each capture of a graph, which may run beside its stream."""
+    ctas, stream, capture = resident() * CLUSTER_M * CLUSTER_N, torch.cuda.current_stream(), 0
     sums = torch.empty(ctas * TILE_M * TILE_N, dtype=torch.float32, device=device)
-    spare, stream = (device, ctas), (device, ctas, torch.cuda.current_stream().cuda_stream)
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        return sums, flags[spare].pop() if flags.get(spare) else torch.zeros(ctas * GROUPS, dtype=torch.int32, device=device)
-    if stream not in flags:
-        flags[stream], *rest = torch.zeros(1 if spare in flags else {graphs}, ctas * GROUPS, dtype=torch.int32, device=device)
-        flags.setdefault(spare, rest)
-    return sums, flags[stream]
+        capture = cuda.cuStreamGetCaptureInfo(stream.cuda_stream)[2]
+    key, spare = (device, ctas, stream.cuda_stream, capture), flags.setdefault((device, ctas), [])
+    if key not in flags:
+        if not spare:  # while a graph is captured, its first node is to zero them; otherwise it needs none
+            spare += torch.zeros(1 if capture else {graphs}, ctas * GROUPS, dtype=torch.int32, device=device)
+            if not capture:
+                stream.synchronize()  # other streams take some of them
+        flags[key] = spare.pop()
+    return sums, flags[key]
 '''
 LAST = "        if cutlass.const_expr(by_tma):"  # where the text of a store has left the loop over tiles
 
