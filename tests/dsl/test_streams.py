@@ -33,7 +33,7 @@ PROGRAMS = (  # each text that an emitter has, of each operation
     "gemm(a, b)", "gemm(a, b) .tile(64, 64, 16) .thread_tile(4, 4) >> bias() >> relu()", "gemm(a, b) .mma(bf16)", "gemm(a, b) .mma(f16) .stages(3)", "gemm(a, b) .mma(tf32) .stages(3)",
     f"gemm(a, b) {WGMMA}", f"gemm(a, b) {WGMMA} .splitk(2)", f"gemm(a, b) {WGMMA} .splitk(2, cluster)", f"gemm(a, b) {WGMMA} .streamk(yes)", f"gemm(a, b) {WGMMA} .swap() .launch(early) >> residual()", f"gemm(a, b) {WGMMA} >> rowsum()",
     "gemm(a, b) .arch(sm_90a) .mma(bf16) .tile(128, 128, 64) .schedule(pingpong)", "gemm(a, b) .arch(sm_90a) .mma(tf32) .schedule(cooperative) .through(registers)", f"ggemm(a, b, offsets) {WGMMA}",
-    "conv(x, w)", "conv(x, w, padding=1) >> bias()", "conv(x, w) .arch(sm_90a) .mma(bf16) .schedule(cooperative)", "convtranspose(x, w)", "convtranspose(x, w, stride=2) .arch(sm_90a) .mma(bf16) .schedule(cooperative)",
+    "conv(x, w)", "conv(x, w, padding=1) >> bias()", "conv(x, w) .mma(bf16)", "conv(x, w) .arch(sm_90a) .mma(bf16) .schedule(cooperative)", "convtranspose(x, w)", "convtranspose(x, w, stride=2) .arch(sm_90a) .mma(bf16) .schedule(cooperative)",
     "attention(q, k, v)", "attention(q, k, v, causal=1) .mma(bf16)", "attention(q, k, v) .schedule(stages)", "attention(q, k, v) .arch(sm_90a) .mma(bf16) .schedule(flash)", "attention(q, k, v) .arch(sm_90a) .mma(bf16) .schedule(stages)",
     "h = gemm(x, w) .tile(64, 64, 16) .thread_tile(4, 4) >> bias(c) |> stream = softmax(h) |> elementwise(relu(stream))",
 )  # fmt: skip

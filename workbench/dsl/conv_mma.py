@@ -132,7 +132,7 @@ def resident():
 def tile_of(stage: Stage) -> tuple[int, int, int]:
     """Places, filters, input channels."""
     tile = setting(stage, "tile")
-    return tile if isinstance(tile, tuple) else (128, 64, 64 // BYTES[str(setting(stage, "mma"))])  # type: ignore[return-value]
+    return tile if isinstance(tile, tuple) else (128, 64, 64 // BYTES[str(setting(stage, "mma"))])
 
 
 def shared_bytes(stage: Stage) -> int:
@@ -163,7 +163,7 @@ def check(stage: Stage) -> list[Rejection]:
     if kind not in ("f16", "bf16", "tf32"):
         return [Rejection(field="mma", value=str(kind), reason="what mma.sync multiplies", legal="f16, bf16, tf32")]
     depths = tuple(size // BYTES[str(kind)] for size in (64, 128))
-    if tile is not None and (tile not in TILES or tile[2] not in depths):  # type: ignore[index]
+    if tile is not None and (tile not in TILES or tile[2] not in depths):
         said = ", ".join(map(str, tile)) if isinstance(tile, tuple) else str(tile)
         return [Rejection(field="tile", value=said, reason="three extents: places, filters, input channels, in whole fragments and swizzled rows", legal=f"places 64, 128; filters 32, 64, 128; channels {', '.join(map(str, depths))}")]
     if not isinstance(stages, int) or not 2 <= stages <= 8:
