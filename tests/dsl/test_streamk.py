@@ -204,6 +204,19 @@ def test_a_graph_is_replayed_and_streams_have_flags_of_their_own() -> None:
             assert torch.equal(got.cpu(), again.cpu()) and torch.equal(got.cpu(), (on_gpu[0].cpu().double() @ b.double()).half())
 
 
+def test_kernels_of_one_file_share_no_flags_of_another_number() -> None:
+    first, second = SMALL.replace("gemm(a, b)", "h = gemm(a, b)").replace("tile(64, 64, 16)", "tile(128, 64, 16)"), SMALL.replace("gemm(a, b)", "gemm(h, c)")
+    module, path = imported(compile_program(f"{first} |> {second}", Binding(init_source=INIT, forward_arguments=("a", "b", "c"))))
+    for name in [name for name in vars(module) if name.startswith("resident")]:
+        setattr(module, name, lambda: 3)
+    a, b, c = matrix(40, 400, torch.float16, seed=1) * 0.25, matrix(400, 400, torch.float16, seed=2), matrix(400, 72, torch.float16, seed=3)
+    with emulated(arch="sm_90a", device="H200", source_file=str(path)) as emulation:
+        got = module.ModelNew()(a, b, c)
+    want = (a.double() @ b.double()).half().double() @ c.double()
+    assert float((got.double() - want).norm() / want.norm()) < 1e-3 and not [finding for finding in emulation.findings if finding.severity == "error"]
+    assert sorted(key[1] for key in module.flags if len(key) == 4) == [3, 6]
+
+
 def test_reading_sums_that_nobody_waited_for_is_found() -> None:
     source = compile_program(SMALL, Binding(init_source=INIT, forward_arguments=("a", "b")))
     hasty = source.replace("while there == 0:", "while there > 0:")

@@ -113,7 +113,7 @@ FINISH = """\
 GRID = "[CLUSTER_M, CLUSTER_N, cutlass.min(resident, cutlass.max(works, cutlass.min(works, resident) * cutlass.min((a.shape[1] + TILE_K - 1) // TILE_K // LEAST, MOST)))]"
 FLAGS = '''
 
-flags = {{}}  # zeros by stream and capture; by device those that captures take
+flags = {{}}  # zeros by their number, stream and capture; without these, those that are not taken yet
 
 
 def workspace(device):
@@ -122,7 +122,7 @@ def workspace(device):
     sums = torch.empty(ctas * TILE_M * TILE_N, dtype=torch.float32, device=device)
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         capture = cuda.cuStreamGetCaptureInfo(stream.cuda_stream)[2]
-    key, spare = (device, ctas, stream.cuda_stream, capture), flags.setdefault((device, ctas), [])
+    key, spare = (device, ctas * GROUPS, stream.cuda_stream, capture), flags.setdefault((device, ctas * GROUPS), [])
     if key not in flags:
         if not spare:  # while a graph is captured, its first node is to zero them; otherwise it needs none
             spare += torch.zeros(1 if capture else {graphs}, ctas * GROUPS, dtype=torch.int32, device=device)
