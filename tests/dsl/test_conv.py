@@ -41,7 +41,8 @@ def text_of(transposed: bool, settings: dict[str, Any]) -> str:
 @pytest.mark.parametrize(("text", "field", "legal"), [
     ("conv(x, w, stride=0)", "stride", "from 1"), ("conv(x, w, padding=(1, -1))", "padding", "from 0"), ("conv(x, w, dilation=(1, 1, 1, 1))", "dilation", "1 to 3 of them"),
     ("conv(x, w, stride=(1, 2), padding=(1, 2, 3))", "stride", "as many as the others have"), ("conv(x, w, groups=0)", "groups", "channels"), ("conv(x, w, output_padding=1)", "output_padding", "stride, padding, dilation, groups"),
-    ("convtranspose(x, w, output_padding=1)", "output_padding", "less than the stride"), ("conv(x)", "conv", "conv(x, w)"), ("conv(x, w) .mma(tf32)", "mma", ".schedule(cooperative)"),
+    ("convtranspose(x, w, output_padding=1)", "output_padding", "less than the stride"), ("conv(x)", "conv", "conv(x, w)"), ("conv(x, w) .mma(e4m3)", "mma", "f16, bf16, tf32"), ("conv(x, w) .mma(bf16) .rows(4)", "rows", "leave it out"),
+    ("conv(x, w) .mma(bf16) .tile(256, 64, 32)", "tile", "places 64, 128"), ("conv(x, w) .mma(bf16) .tile(128, 128, 64) .stages(5)", "stages", "166912 bytes"), ("conv(x, w, groups=channels) .mma(bf16)", "groups", ".rows(8)"), ("conv(x, w) .mma(bf16) .cluster(2)", "cluster", "leave it out"),
     ("conv(x, w) .rows(0)", "rows", "1 to 32"), ("conv(x, w) .filters(4)", "filters", ".rows(1)"), ("convtranspose(x, w) .rows(4)", "rows", "arch, mma"),
     ("conv(x, w) .mma(tf32) .schedule(cooperative)", "arch", "sm_90a"), (f"conv(x, w) {HOPPER} .rows(8)", "rows", "leave it out"), (f"conv(x, w, groups=channels) {HOPPER}", "groups", ".rows(8)"),
     (f"conv(x, w, groups=2) {HOPPER} .unfold()", "unfold", "groups=1"), (f"conv(x, w) {HOPPER} .cluster(3)", "cluster", "1, 2, 4"), (f"conv(x, w) {HOPPER} .tile(96, 64, 32)", "tile", "places 64, 128, 256"),
@@ -78,6 +79,24 @@ def test_implicit_products_are_exact(kind: str, how: str, shape: tuple[int, ...]
     x, w = integers(shape, DTYPES[kind], 1), integers(filters, DTYPES[kind], 2)
     got = convolved(text_of(transposed, settings), f".arch(sm_90a) .mma({kind}) {how}", (x, w), resident=resident)
     assert torch.equal(got, reference(x, w, transposed, **settings).to(DTYPES[kind]))
+
+
+@pytest.mark.parametrize(("kind", "how", "shape", "filters", "transposed", "settings"), [
+    ("bf16", "", (2, 5, 9, 11), (7, 5, 3, 2), False, {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)}), ("f16", ".tile(64, 32, 32) .stages(2)", (2, 6, 30), (8, 3, 4), False, {"padding": 2, "groups": 2}),
+    ("tf32", ".tile(64, 32, 16)", (1, 20, 3, 4, 5), (20, 6, 3, 2, 1), True, {"stride": 3, "padding": 1, "output_padding": 2}),
+])  # fmt: skip
+def test_implicit_products_without_tma_are_exact(kind: str, how: str, shape: tuple[int, ...], filters: tuple[int, ...], transposed: bool, settings: dict[str, Any]) -> None:
+    x, w = integers(shape, DTYPES[kind], 1), integers(filters, DTYPES[kind], 2)
+    bias = integers((filters[1] if transposed else filters[0],), DTYPES[kind], 3)
+    got = convolved(text_of(transposed, settings), f".mma({kind}) {how}", (x, w, bias), epilogue=">> bias() >> relu()", arch="sm_80")
+    assert torch.equal(got, torch.relu(reference(x, w, transposed, bias, **settings)).to(DTYPES[kind]))
+
+
+def test_places_that_no_tap_reaches_are_zero_beside_an_infinity() -> None:
+    x, w = integers((1, 4, 5, 5), torch.float16, 1), integers((4, 4, 1, 1), torch.float16, 2).abs() + 1
+    x[0, 0, 2, 2] = float("inf")
+    got = convolved("convtranspose(x, w, stride=2)", ".mma(f16)", (x, w), arch="sm_80")
+    assert torch.equal(got, reference(x, w, True, stride=2).half())
 
 
 @pytest.mark.parametrize(("how", "shape", "filters", "transposed", "settings", "dtype"), [

@@ -92,11 +92,11 @@ def test_the_first_rung_fits_the_size() -> None:
 
 
 def test_every_rung_compiles() -> None:
-    for arch, precision in (("sm_90a", "tf32"), ("sm_80", "fp32")):
+    for arch, precision in (("sm_90a", "tf32"), ("sm_80", "fp32"), ("sm_80", "bf16")):
         ask = asked("c = nn.Conv2d(channels, filters, 3)", "self.c(x)", precision=precision, arch=arch)
         computation = recognise(ask.facts)
         rungs = ladder(Context(found=computation, precision=precision, arch=arch, facts=ask.facts))
-        assert bool(rungs[0].seconds) == (arch == "sm_90a")
+        assert bool(rungs[0].seconds) == (arch == "sm_90a") and any(call.name == "mma" for rung in rungs for call in rung.settings) == (precision != "fp32")
         for rung in rungs:
             compile_program(_program(computation, rung, arch), binding_of(ask, computation))
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from workbench import problems
+from workbench.analysis import devices
 from workbench.dsl import Call, check, parse
 from workbench.executors.inspector import WorkerInspector
 from workbench.proposers.ladders import heuristics
-from workbench.proposers.ladders.gemm_hopper import Choice, Size, choices, copied_of, size_of
+from workbench.proposers.ladders.gemm_hopper import Choice, Size, choices, copied_of, filled, modelled, size_of
 from workbench.proposers.planner import Planner
 from workbench.records import Ask, Problem, Proposal, Version
 from workbench.session import Session
@@ -62,6 +63,15 @@ def test_a_large_result_of_little_k_gets_shared_memory_for_what_leaves() -> None
     assert [choice.plan.asked for choice in found[:3]] == [0, 8, 8] and found[2].plan.band == 64
     assert all(choice.plan.shared_bytes <= 232_448 for choice in found)
     assert not any(choice.plan.asked for choice in choices(GEMM, "tf32", Size(m=4096, n=4096, k=4096), "H200"))
+
+
+def test_a_badly_filled_last_wave_is_cut_along_k() -> None:
+    assert filled(132, 132) == 1.0 and filled(133, 132) == 133 / 264 and filled(66, 132) == 0.5
+    found = choices(GEMM, "bf16", Size(m=4352, n=4096, k=4096), "H200")  # 17 x 32 tiles of 256 x 128: 4.1 waves
+    cut = next(choice for choice in found if choice.plan.streamk)
+    whole = modelled(dataclasses.replace(cut.plan, streamk=False), Size(m=4352, n=4096, k=4096), devices.find("H200"))[0]
+    assert 0.8 < cut.seconds / whole < 0.9 and "82% of the device busy" in cut.reason and "cut along k" in cut.title
+    assert not any(first(size, size, size).plan.streamk for size in (2048, 4096, 8192))
 
 
 def test_all_choices_are_legal_and_ranked() -> None:

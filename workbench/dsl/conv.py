@@ -1,10 +1,10 @@
-"""conv(x, w) and convtranspose(x, w): convolutions of one to three dimensions; implicit products on Hopper's tensor cores (`conv_hopper`), or summed up directly (`conv_direct`)."""
+"""conv(x, w) and convtranspose(x, w): convolutions of one to three dimensions; implicit products on Hopper's tensor cores (`conv_hopper`) or on others (`conv_mma`), or summed up directly (`conv_direct`)."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from workbench.dsl import conv_direct, conv_hopper, gemm
+from workbench.dsl import conv_direct, conv_hopper, conv_mma, gemm
 from workbench.dsl.conv_checks import as_product, check
 from workbench.dsl.ir import Binding, Stage, setting
 from workbench.dsl.operation import ARCH, THREADS, Operation, Setting, of_epilogues
@@ -12,11 +12,13 @@ from workbench.dsl.pieces import FUNCTIONS, UNARY, Parts, definitions
 
 
 def emit(stage: Stage, binding: Binding) -> Parts:
-    """A product if asked for, Hopper's kernels with a schedule, direct sums otherwise."""
+    """A product if asked for, Hopper's kernels with a schedule, mma.sync with mma alone, direct sums otherwise."""
     if setting(stage, "product") is not None:
         return _product(stage, binding)
     functions = definitions(tuple(dict.fromkeys(call.name for call in stage.epilogues if call.name in FUNCTIONS)))
-    return conv_direct.emit(stage, binding, functions) if setting(stage, "schedule") is None else conv_hopper.emit(stage, binding, functions)
+    if setting(stage, "schedule") is None:
+        return conv_direct.emit(stage, binding, functions) if setting(stage, "mma") is None else conv_mma.emit(stage, binding, functions)
+    return conv_hopper.emit(stage, binding, functions)
 
 
 def _product(stage: Stage, binding: Binding) -> Parts:
@@ -47,7 +49,7 @@ SETTINGS = (
     Setting(name="unfold", values=((),), closed=False),
     Setting(name="product", closed=False),
 )
-OF_PRODUCTS = tuple(Setting(name=name, closed=False) for name in ("raster", "store", "splitk", "swap", "through", "launch"))  # with product(), as gemm has them
+OF_PRODUCTS = tuple(Setting(name=name, closed=False) for name in ("raster", "store", "splitk", "streamk", "swap", "through", "launch"))  # with product(), as gemm has them
 EPILOGUES = ("bias", "scale", *UNARY)
 OPERATIONS = (
     Operation(name="conv", about="conv(x, w, stride=1, padding=0, dilation=1, groups=1): x (images, channels, 1 to 3 extents), w (filters, channels / groups, extents); each setting a number or one of each extent, (2, 1); operand bias (filters) with >> bias()", settings=(*SETTINGS, *OF_PRODUCTS), emit=emit, check=check, epilogues=EPILOGUES, roles=("x", "w"), implied=of_epilogues),

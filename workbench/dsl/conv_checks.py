@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.dsl import conv_hopper, gemm_checks, hopper_plan
+from workbench.dsl import conv_hopper, conv_mma, gemm_checks, hopper_plan
 from workbench.dsl.ir import Call, Rejection, Stage, setting
 
 KINDS = ("tf32", "bf16", "f16")
@@ -13,7 +13,7 @@ HEIGHTS = {"cooperative": (64, 128, 256), "pingpong": (64, 128)}
 ACCUMULATORS = 128 * 128  # float32 of one warpgroup that fit beside everything else: 128 a thread
 LEAST = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0}
 ONLY_SCHEDULED = ("mma", "tile", "stages", "cluster", "unfold")
-OF_PRODUCTS = ("raster", "store", "splitk", "swap", "through", "launch")
+OF_PRODUCTS = ("raster", "store", "splitk", "streamk", "swap", "through", "launch")
 ONLY_DIRECT = ("threads", "rows", "filters")
 
 
@@ -23,6 +23,8 @@ def check(stage: Stage) -> list[Rejection]:
     if setting(stage, "product") is not None:
         return found + _product(stage)
     found += _only(stage, OF_PRODUCTS, "only a product has it", "leave it out, or add .product() where filters have one tap")
+    if setting(stage, "schedule") is None and setting(stage, "mma") is not None:
+        return found + _only(stage, (*ONLY_DIRECT, "cluster", "unfold"), "mma.sync has no text for it", "leave it out") + conv_mma.check(stage)
     return found + (_direct(stage) if setting(stage, "schedule") is None else _scheduled(stage))
 
 

@@ -122,6 +122,12 @@ def arguments_of(stage: Stage) -> dict[str, object]:
 
 def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
     """The kernels and the body of forward; `functions` defines the scalar functions of the epilogue."""
+    imports = IMPORTS.replace("import cpasync", "import OperandMajorMode, cpasync") if plan_of(stage).kind == "tf32" else IMPORTS
+    return Parts(kernels=without_blank(KERNEL.format(**fields_of(stage, functions))), forward=forward_of(stage, binding), imports=imports)
+
+
+def fields_of(stage: Stage, functions: str) -> dict[str, object]:
+    """All pieces of KERNEL."""
     plan, transposed = plan_of(stage), stage.operation.name == "convtranspose"
     bias = any(call.name == "bias" for call in stage.epilogues)
     stored, dtype = hopper.STORED[plan.kind]
@@ -129,7 +135,7 @@ def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
     pieces = PINGPONG if plan.schedule == "pingpong" else hopper.COOPERATIVE
     registers = ("\n        cute.arch.setmaxregister_decrease(40)", "\n        cute.arch.setmaxregister_increase(232)") if plan.groups > 1 else ("", "")
     pick = PICK_TRANSPOSED if transposed else PICK_UNFOLDED if plan.unfold else PICK
-    fields = {
+    return {
         **pieces, "functions": functions, "tm": plan.tile[0], "tn": plan.tile[1], "tk": plan.tile[2], "cluster": plan.cluster, "stages": plan.stages, "groups": plan.groups, "rows": plan.rows,
         "store_n": plan.store_channels, "element": hopper.ELEMENTS[plan.kind], "stored": stored, "dtype": dtype, "rounded": "; TMA rounds it on the way" if tf32 else "",
         "operation_class": hopper.TF32_CLASS if tf32 else "", "tiled_mma": hopper.TF32_MMA if tf32 else hopper.TRIVIAL_MMA, "recast": "    a, b = (cute.recast_tensor(t, ELEMENT) for t in (a, b))\n" if tf32 else "",
@@ -138,12 +144,14 @@ def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
         "bias": " " * 24 + "added = bias[channel]\n" if bias else "", "epilogue": textwrap.indent("\n".join(epilogue_lines(stage, "added")), " " * 28),
         "channel_tap": textwrap.indent(CHANNEL_TAP[plan.unfold], " " * 20), "pick": textwrap.indent(pick.strip("\n"), " " * 12), "geometry": settings_text(stage) + geometry_text(stage, plan.unfold), "convolve": convolve_text(bias),
     }  # fmt: skip
-    text = KERNEL.format(**fields)
-    imports = IMPORTS.replace("import cpasync", "import OperandMajorMode, cpasync") if tf32 else IMPORTS
-    return Parts(kernels=_without_blank(text), forward=forward_text(binding, bias), imports=imports)
 
 
-def _without_blank(text: str) -> str:
+def forward_of(stage: Stage, binding: Binding) -> str:
+    """The body of forward."""
+    return forward_text(binding, any(call.name == "bias" for call in stage.epilogues))
+
+
+def without_blank(text: str) -> str:
     """No empty lines inside of statements that an empty piece of text leaves behind."""
     lines = text.splitlines()
     kept = [line for n, line in enumerate(lines) if line.strip() or not (n + 1 < len(lines) and lines[n + 1].startswith(" " * 24))]

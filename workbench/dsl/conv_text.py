@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-KERNEL = '''
+CONSTANTS = '''
 TILE_M, TILE_N, TILE_K = {tm}, {tn}, {tk}  # places and channels of the result that one tile covers, and how many input channels one stage holds
 CLUSTER = {cluster}  # CTAs that work side by side on different places; TMA hands the filters, which all of them need, to all at once
 STAGES = {stages}  # tiles of the input and of the filters in shared memory: some arrive while one is multiplied
@@ -12,6 +12,8 @@ ELEMENT = cutlass.{element}  # what wgmma multiplies; it accumulates in float32
 STORED, DTYPE = cutlass.{stored}, torch.{dtype}  # what memory holds{rounded}
 
 {operation_class}{functions}
+'''
+DIVIDE = '''\
 @cute.jit
 def divide(a: cutlass.Int32, b: cutlass.Int32):
     """Quotient and remainder of numbers that are not negative."""
@@ -29,6 +31,8 @@ def place(work: cutlass.Int32, columns: cutlass.Int32, phases: cutlass.Int32, ro
     return m, n, phase, part
 
 
+'''
+LOOP = '''\
 @cute.kernel
 def conv_kernel(
     tma_a: cute.CopyAtom, a: cute.Tensor, tma_b: cute.CopyAtom, b: cute.Tensor, taps: cute.Tensor, phases: cute.Tensor, {parameter}d: cute.Tensor, grid: Any, scale: Any, sizes: Any,
@@ -122,6 +126,8 @@ def conv_kernel(
                 pipe.consumer_release(releasing)
                 reading.advance()
                 releasing.advance(){pass_turn}
+'''
+PLACES = '''\
             # where the results go, while the last multiplication runs
             m0 = (tile_m * CLUSTER + in_m) * TILE_M{shift}
             n0 = tile_n * TILE_N
@@ -133,9 +139,13 @@ def conv_kernel(
                 inside = (image < images) & (o0 >= 0) & (o0 < d.shape[2]) & (o1 >= 0) & (o1 < d.shape[3]) & (o2 >= 0) & (o2 < d.shape[4])
                 offset = cutlass.Int64(image) * d.stride[0] + (o0 * d.shape[3] + o1) * d.shape[4] + o2
                 places[q] = cutlass.select_(inside, d.iterator.toint() + offset * (d.element_type.width // 8), cutlass.Int64(-1))
+'''
+MULTIPLIED = '''\
             warpgroup.wait_group(0)
             pipe.consumer_release(releasing)
             releasing.advance(){skip_other}
+'''
+STORE = '''\
             channel = part * filters + n0 + warp_index % 4
             row, rows_on = (cutlass.Int64(count) * d.stride[1] * (d.element_type.width // 8) for count in (channel, 4))  # bytes
             for j in cutlass.range_constexpr(TILE_N // STORE_N):
@@ -157,6 +167,8 @@ def conv_kernel(
                                 result[0] = total.to(d.element_type)
                     channel += 4
                     row += rows_on
+'''
+LAUNCH = '''\
 
 
 @cute.jit
@@ -176,6 +188,8 @@ def conv(
     conv_kernel(tma_a, view_a, tma_b, view_b, taps, phases, {argument}d, grid, scale, sizes, tiled_mma, layout_a, layout_b).launch(
         grid=[CLUSTER, 1, cutlass.min(works, resident)], block=[128 + 128 * GROUPS, 1, 1], cluster=[CLUSTER, 1, 1], stream=stream
     )
+'''
+AROUND = '''\
 
 
 @cute.kernel
@@ -291,6 +305,7 @@ def resident():
 
 {convolve}
 '''
+KERNEL = f"{CONSTANTS}{DIVIDE}{LOOP}{PLACES}{MULTIPLIED}{STORE}{LAUNCH}{AROUND}"
 GEOMETRY = '''
 def three(values, space, fill):
     """A setting of each of the last `space` dimensions, as of three."""

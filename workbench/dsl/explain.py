@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from workbench.dsl import epilogue
 from workbench.dsl.hopper_plan import Plan, plan_of, stage_bytes
+from workbench.dsl.hopper_streamk import workspace_bytes
 from workbench.dsl.ir import Call, Program, Stage, setting
 from workbench.dsl.operation import OPERAND_HELP, Operation
 from workbench.dsl.registry import OPERATIONS
@@ -103,6 +104,8 @@ def _meaning(operation: Operation, call: Call, stage: Stage) -> str:
         return f"the result is stored by TMA; each warpgroup keeps {call.positional[1]} pieces of it in shared memory on their way"
     if call.name == "through" and values == "shared":
         return "rows come to shared memory by bulk copies, ahead of the threads that reduce them, wherever they begin"
+    if call.name == "streamk":
+        return f"tiles of the last wave are cut along k into equal shares; sums of pieces go through {workspace_bytes(plan_of(stage))} bytes of memory for each CTA that runs at once, and flags, and whoever has a tile's end adds them"
     return OPERAND_HELP.get(call.name, "").format(values=values) or f"a setting of {operation.name}"
 
 

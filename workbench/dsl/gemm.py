@@ -225,6 +225,7 @@ SETTINGS = (
     Setting(name="raster", values=(("along_m", 4), ("along_m", 16), ("along_n", 8)), closed=False),
     Setting(name="store", values=("direct", ("tma", 4), ("tma", 8)), closed=False),
     Setting(name="splitk", values=(2, 4, 8, 16, (2, "cluster"), (4, "cluster"), (8, "cluster")), closed=False),
+    Setting(name="streamk", values=("yes",), reason="whether the tiles of the last wave are cut along k"),
     Setting(name="swap", values=((),), reason="it takes nothing: the transposed product is computed"),
     Setting(name="through", values=("registers",), reason="how wgmma's first operand is read"),
     Setting(name="launch", values=("early",), reason="whether the next kernel may start while this one ends"),

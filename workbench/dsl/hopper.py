@@ -4,12 +4,12 @@ Operands as in `gemm`: a (batch, m, k), b (batch, k, n), d (batch, m, n), any st
 cuts off what sticks out; an operand that lies otherwise (odd leading dimension, TF32 or 8-bit floats not along k) is first copied into rows that
 do, by a kernel of its own. A result whose rows do not is stored by the threads. cooperative: the warpgroups that multiply share a tile by its
 rows; pingpong: each has a tile of its own, and stores it while the other multiplies. swap: the kernel computes the transposed product, so that
-a small m is what wgmma calls n. splitk: parts of k are added by a second kernel, or in the shared memories of a cluster.
+a small m is what wgmma calls n. splitk: parts of k are added by a second kernel, or in the shared memories of a cluster. streamk: `hopper_streamk`.
 """
 
 from __future__ import annotations
 
-from workbench.dsl import epilogue, hopper_finish, hopper_forward
+from workbench.dsl import epilogue, hopper_finish, hopper_forward, hopper_streamk
 from workbench.dsl.hopper_plan import ALONG_K, TF32, Plan, plan_of
 from workbench.dsl.hopper_text import (
     EARLY,
@@ -63,13 +63,14 @@ def fields_of(plan: Plan, chain: epilogue.Chain, functions: str) -> dict[str, ob
     """All pieces of KERNEL."""
     cm, cn = plan.cluster
     reads = chain.reads if plan.splits == 1 or plan.in_cluster else ()  # the others are read by the kernel that adds
-    return {
+    fields: dict[str, object] = {
         "functions": functions + hopper_finish.helpers(plan, chain), **_types(plan.kind), "tm": plan.tile[0], "tn": plan.tile[1], "tk": plan.tile[2], "cm": cm, "cn": cn, "stages": plan.stages,
         "groups": plan.groups, "rows": plan.rows, "band": plan.band, "parameter": "".join(f"{read.role}: cute.Tensor, " for read in reads), "argument": "".join(f"{read.role}, " for read in reads),
         "operation_a": _load(cn), "operation_b": _load(cm), "send_a": ", mcast_mask=to_a" if cn > 1 else "", "send_b": ", mcast_mask=to_b" if cm > 1 else "",
         "early": EARLY if plan.early else "", "pdl": ", use_pdl=True" if plan.early else "", "resident": "" if plan.in_cluster else RESIDENT,
         **_scheduled(plan), **_multiplied(plan), **hopper_finish.fields(plan, chain, result_of(plan)[0]), **_walk(plan),
     }  # fmt: skip
+    return hopper_streamk.fields(plan, fields) if plan.streamk else fields
 
 
 def _types(kind: str) -> dict[str, str]:
@@ -99,10 +100,11 @@ def _load(sharers: int) -> str:
 def _walk(plan: Plan) -> dict[str, str]:
     """The pieces of text that say which tile a piece of work is, and which steps of k belong to it."""
     split = _split(plan)
-    shift = SCHEDULES[plan.schedule]["shift"]
+    schedule = SCHEDULES[plan.schedule]
     return {
         **split, "place": PLACE.format(**_place(plan)), "works": WORKS, "most_works": MOST_WORKS, "start_loaded": "", "start_multiplied": "", "from_a": "from_a", "batch_a": split["batch"], "batch_b": split["batch"],
-        "find_loaded": FIND_LOADED.format(**split), "find_multiplied": FIND_MULTIPLIED.format(shift=shift, **split), "raster": _place(plan)["raster"],
+        "find_loaded": FIND_LOADED.format(**split), "find_multiplied": FIND_MULTIPLIED.format(shift=schedule["shift"], **split), "raster": _place(plan)["raster"],
+        "shares": "", "item": "work", "range_loaded": "cluster, works, clusters", "range_multiplied": f"{schedule['first']}, works, {schedule['stride']}",
     }  # fmt: skip
 
 
@@ -161,7 +163,8 @@ SCHEDULES = {"cooperative": COOPERATIVE, "pingpong": PINGPONG}
 def _split(plan: Plan) -> dict[str, str]:
     """The pieces of text that say which steps of k belong to a piece of work."""
     if plan.splits == 1:
-        return {"splits": "", "share": "", "share_loaded": "", "share_multiplied": "", "loaded": "steps", "multiplied": "steps", "batch": "batch"}
+        steps = "count" if plan.streamk else "steps"
+        return {"splits": "", "share": "", "share_loaded": "", "share_multiplied": "", "loaded": "steps", "multiplied": steps, "batch": "batch"}
     what, batch = ("in_k", "batch") if plan.in_cluster else ("batch % SPLITS", "batch // SPLITS")
     how = "CTAs of a cluster take one each and add them up" if plan.in_cluster else "each has its own sums, which a second kernel adds"
     return {

@@ -11,7 +11,7 @@ SCHEDULES = ("cooperative", "pingpong")
 STORES = ("tma", "direct")
 RASTERS = ("along_m", "along_n")
 CLUSTERS = tuple((m, n) for m in (1, 2, 4) for n in (1, 2))
-ONLY_SCHEDULED = ("cluster", "raster", "store", "splitk", "swap", "through", "launch")
+ONLY_SCHEDULED = ("cluster", "raster", "store", "splitk", "streamk", "swap", "through", "launch")
 IN_CLUSTER = (2, 4, 8)  # CTAs of a cluster, in sizes that every device takes
 ACCUMULATORS = 64 * 256  # float32 of one warpgroup that fit beside everything else: 128 a thread
 
@@ -30,7 +30,7 @@ def check(stage: Stage) -> list[Rejection]:
         found.append(Rejection(field="thread_tile", value=str(setting(stage, "thread_tile")), reason="wgmma says which thread holds which output", legal="leave it out"))
     if setting(stage, "through") is not None and (kind != "tf32" or schedule != "cooperative"):
         found.append(Rejection(field="through", value=str(setting(stage, "through")), reason="only tf32 needs it, to take an operand that does not lie along k; pingpong has no text for it", legal="leave it out, or mma(tf32) and schedule(cooperative)"))
-    found += _cluster(stage) + _names(stage) + _splits(stage)
+    found += _cluster(stage) + _names(stage) + _splits(stage) + _streamk(stage)
     if not found:
         found = _tile(stage) or _sizes(hopper.plan_of(stage), setting(stage, "stages"))
     return found
@@ -75,6 +75,16 @@ def _splits(stage: Stage) -> list[Rejection]:
         return [Rejection(field="splitk", value=said, reason="the second kernel reads rows, which the transposed product has as columns", legal=f"{', '.join(f'({count}, cluster)' for count in IN_CLUSTER)}")]
     if setting(stage, "schedule") == "pingpong":
         return [Rejection(field="splitk", value=said, reason="the warpgroups of pingpong skip each other's steps of k, which are not the same number in every part", legal="leave it out, or schedule(cooperative)")]
+    return []
+
+
+def _streamk(stage: Stage) -> list[Rejection]:
+    if setting(stage, "streamk") is None:
+        return []
+    if setting(stage, "splitk") is not None:
+        return [Rejection(field="streamk", value="yes", reason="splitk has cut all tiles along k already", legal="one of the two")]
+    if setting(stage, "schedule") == "pingpong":
+        return [Rejection(field="streamk", value="yes", reason="the warpgroups of pingpong skip each other's steps of k, which are not the same number in every piece of work", legal="leave it out, or schedule(cooperative)")]
     return []
 
 

@@ -9,6 +9,7 @@ from workbench.dsl.hopper_plan import Plan
 from workbench.dsl.ir import Binding
 
 TURNED = ".transpose(-2, -1)"
+STREAMK_VIEWS = ("    from_dlpack(sums, assumed_align=16).mark_layout_dynamic(),", "    from_dlpack(ready).mark_layout_dynamic(),")
 
 
 def forward(binding: Binding, chain: Chain, plan: Plan, dtype: str) -> str:
@@ -27,6 +28,8 @@ def forward(binding: Binding, chain: Chain, plan: Plan, dtype: str) -> str:
     if not plan.reduced and not plan.in_cluster:
         target = "partial" if plan.splits > 1 else "d3"
         lines += [f"by_tma = {f'{target}.shape[-1] * {target}.element_size() % 16 == 0  # otherwise the threads store the result' if plan.store == 'tma' else 'False'}"]
+    if plan.streamk:
+        lines += ["sums, ready = workspace(a.device)"]
     return "\n".join([*lines, *_launch(plan, chain, bound)])
 
 
@@ -76,13 +79,16 @@ def _views(plan: Plan, chain: Chain, bound: dict[str, str]) -> list[str]:
 def _launch(plan: Plan, chain: Chain, bound: dict[str, str]) -> list[str]:
     keys, views = epilogue.keys(chain, bound), _views(plan, chain, bound)
     pairs = has_pairs(plan, chain)
+    resident, count = "resident()", tuple[str, ...]()
+    if plan.streamk:
+        views, resident, count = [*views, *STREAMK_VIEWS], "", ("    cutlass.Int32(resident()),",)  # told at every call
     turned, leading = (".transpose(1, 2)", 1) if plan.swap else ("", 2)
     firsts = "left_first, right_first" + ", pairs" * pairs
     if plan.reduced:
         length = "-1, " + ("m" if chain.by_rows else "n")
         back = "d" if not chain.keepdim else f"d.unsqueeze({-1 if chain.by_rows else -2})"
         return [
-            f"call(gemm, ({keys}{firsts}), (", "    left, right,", *views, "    from_dlpack(partial).mark_layout_dynamic(leading_dim=2),", f"), ({'pairs, ' * pairs}resident(),))",
+            f"call(gemm, ({keys}{firsts}), (", "    left, right,", *views, "    from_dlpack(partial).mark_layout_dynamic(leading_dim=2),", *count, f"), {_constants(['pairs'] * pairs + [resident])})",
             "call(gather, (d.dtype,), (", "    from_dlpack(partial).mark_layout_dynamic(leading_dim=2),", f"    from_dlpack(d.view({length})).mark_layout_dynamic(leading_dim=1),",
             f"    cutlass.Int32({'n' if chain.by_rows else 'm'}),", "))", f"return {back}",
         ]  # fmt: skip
@@ -93,11 +99,17 @@ def _launch(plan: Plan, chain: Chain, bound: dict[str, str]) -> list[str]:
     target = "partial" if split else f"d3{turned}"
     lines = [
         f"call(gemm, ({'' if split else keys}by_tma, {firsts}), (", "    left, right,", *([] if split else views), f"    from_dlpack({target}, assumed_align=16 if by_tma else None).mark_layout_dynamic(leading_dim={leading}),",
-        f"), (by_tma, {'pairs, ' * pairs}resident()))",
+        *count, f"), {_constants(['by_tma', *['pairs'] * pairs, resident])})",
     ]  # fmt: skip
     if split:
         lines += [f"call(combine, ({keys}d.dtype,), (", "    from_dlpack(partial).mark_layout_dynamic(leading_dim=2),", *views, result, "))"]
     return [*lines, "return d"]
+
+
+def _constants(names: list[str]) -> str:
+    """The text of a tuple of those that are not empty."""
+    named = [name for name in names if name]
+    return f"({', '.join(named)}{',' if len(named) == 1 else ''})"
 
 
 def _stored(expression: str) -> tuple[str, bool]:

@@ -29,6 +29,7 @@ class Plan:
     asked: int = 0  # pieces of the result that a warpgroup keeps in shared memory, where the stage says it
     splits: int = 1  # parts of k that are summed up apart, in float32, and added by a second kernel or in a cluster
     in_cluster: bool = False  # whether the parts are added in the shared memories of a cluster
+    streamk: bool = False  # whether the tiles of the last wave are cut along k, so that all CTAs have the same to do
     swap: bool = False  # whether the transposed product is computed: a tile's m lies along the result's n
     early: bool = False  # whether the next kernel may start while this one ends
     reduced: bool = False  # whether rows or columns are reduced, and the product itself is not stored
@@ -125,7 +126,7 @@ def plan_of(stage: Stage) -> Plan:
     plan = Plan(
         kind=kind, tile=tile if isinstance(tile, tuple) else default_tile(kind), cluster=pair(setting(stage, "cluster"), (1, 1)), stages=0,
         schedule=str(setting(stage, "schedule", "cooperative")), raster=str(way), band=int(str(band)), store=str(store[0] if isinstance(store, tuple) else store), asked=int(str(store[1])) if isinstance(store, tuple) else 0,
-        splits=int(str(split[0] if isinstance(split, tuple) else split)), in_cluster=isinstance(split, tuple), swap=setting(stage, "swap") is not None,
+        splits=int(str(split[0] if isinstance(split, tuple) else split)), in_cluster=isinstance(split, tuple), streamk=setting(stage, "streamk") is not None, swap=setting(stage, "swap") is not None,
         early=setting(stage, "launch") == "early", registers=setting(stage, "through") == "registers", reduced=chain.reduction is not None, cast=chain.cast,
     )  # fmt: skip
     stages = setting(stage, "stages")

@@ -43,7 +43,7 @@ def gemm_kernel(
 {works}    tiles_a = cute.local_tile(a, (TILE_M, TILE_K), (None, None, None))
     tiles_b = cute.local_tile(b, (TILE_N, TILE_K), (None, None, None))
     steps = cute.size(tiles_a, mode=[3])
-    if warp_index < 4:{give_registers}
+{shares}    if warp_index < 4:{give_registers}
         if warp_index == 0:
             # the CTAs along n need the same tile of a, those along m the same tile of b: each loads a part and sends it to all
             into_a, from_a = cpasync.tma_partition(tma_a, in_n, cute.make_layout(CLUSTER_N), cute.group_modes(shared_a, 0, 2), cute.group_modes(tiles_a, 0, 2))
@@ -51,7 +51,7 @@ def gemm_kernel(
             to_a = cutlass.Int16(sum(1 << (i * CLUSTER_M) for i in range(CLUSTER_N))) << cutlass.Int16(in_m)
             to_b = cutlass.Int16((1 << CLUSTER_M) - 1) << cutlass.Int16(in_n * CLUSTER_M)
             writing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
-{start_loaded}            for work in cutlass.range(cluster, works, clusters, unroll=1):
+{start_loaded}            for {item} in cutlass.range({range_loaded}, unroll=1):
 {find_loaded}
                 for step in cutlass.range({loaded}, unroll=1):
                     pipe.producer_acquire(writing)
@@ -71,7 +71,7 @@ def gemm_kernel(
         where = tiled_mma.get_slice(lane).partition_C(cute.make_identity_tensor((ROWS, TILE_N)))
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
         releasing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES){skip_start}
-{store_setup}{start_multiplied}        for work in cutlass.range({first}, works, {stride}, unroll=1):
+{store_setup}{start_multiplied}        for {item} in cutlass.range({range_multiplied}, unroll=1):
 {find_multiplied}{fetch_first}{wait_turn}
 {multiply}{store}
 

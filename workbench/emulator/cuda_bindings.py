@@ -106,7 +106,13 @@ def driver_answers(gpu: VirtualGpu) -> Answers:
         sizes = [a.value.clusterDim.x * a.value.clusterDim.y * a.value.clusterDim.z for a in config.attrs if a.id == driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION]
         return done(d.sms // max([int(size) for size in sizes], default=1))  # an upper bound: GPCs of uneven size are not modelled
 
+    def capture(stream: Any) -> tuple[Any, ...]:
+        status = driver.CUstreamCaptureStatus
+        active = number(stream) in gpu.capturing
+        return done(status.CU_STREAM_CAPTURE_STATUS_ACTIVE, gpu.captures[number(stream)]) if active else done(status.CU_STREAM_CAPTURE_STATUS_NONE, 0)
+
     answers: Answers = {
+        "cuStreamGetCaptureInfo": capture,
         "cuDriverGetVersion": lambda: done(DRIVER_VERSION), "cuDeviceGetCount": lambda: done(1), "cuDeviceGet": lambda ordinal: done(device),
         "cuDeviceGetName": lambda length, dev: done(f"NVIDIA {d.name} (emulated)".encode()[: int(length)]), "cuDeviceTotalMem": lambda dev: done(d.memory_bytes),
         "cuDeviceGetAttribute": api.attribute, "cuCtxCreate": lambda *_: done(context), "cuCtxGetCurrent": lambda: done(context), "cuCtxGetDevice": lambda *_: done(device),

@@ -38,7 +38,7 @@ class TorchCuda:
             "is_available": lambda: True, "is_initialized": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0, "is_bf16_supported": lambda *a, **k: True,
             "get_device_name": lambda which=None: self.name(), "get_device_capability": lambda which=None: gpu.capability(), "get_device_properties": self.properties,
             "get_arch_list": lambda: [gpu.arch], "current_stream": lambda which=None: self.streams[-1], "default_stream": lambda which=None: self.default,
-            "stream": self.stream, "device": _Device, "set_device": _Device, "graph": self.graph, "mem_get_info": lambda which=None: (device.memory_bytes - self.used(), device.memory_bytes),
+            "is_current_stream_capturing": lambda: self.streams[-1].cuda_stream in gpu.capturing, "stream": self.stream, "device": _Device, "set_device": _Device, "graph": self.graph, "mem_get_info": lambda which=None: (device.memory_bytes - self.used(), device.memory_bytes),
             "memory_allocated": lambda which=None: self.used(), "max_memory_allocated": lambda which=None: self.used(), "memory_reserved": lambda which=None: self.used(),
             "max_memory_reserved": lambda which=None: self.used(), "can_device_access_peer": lambda *_: False,
         }  # fmt: skip

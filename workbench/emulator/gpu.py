@@ -37,6 +37,7 @@ class VirtualGpu:
     arch: str
     clock_s: float = 0.0
     capturing: dict[int, list[Callable[[], None]]] = field(default_factory=dict)  # stream -> what a graph will replay
+    captures: dict[int, int] = field(default_factory=dict)  # stream -> its capture's number
     graphs: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
     events: dict[int, float | None] = field(default_factory=dict)
     buffers: dict[int, Buffer] = field(default_factory=dict)
@@ -109,7 +110,7 @@ class VirtualGpu:
 
     def begin_capture(self, stream: int) -> None:
         """Launches on this stream are kept for a graph from now on, and do not run."""
-        self.capturing[stream] = []
+        self.capturing[stream], self.captures[stream] = [], self.handle()
 
     def end_capture(self, stream: int) -> int:
         """The graph's handle."""

@@ -38,7 +38,7 @@ from workbench.emulator.compiled.stop import Stop
 from workbench.emulator.counters import Counting
 from workbench.emulator.deadlock import deadlock
 from workbench.emulator.divergence import barrier_completed, threads_ended
-from workbench.emulator.global_races import Record
+from workbench.emulator.global_races import Record, is_strong
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.ptx import Imm, Instruction, Kernel, Reg, parse
 from workbench.emulator.state import BARRIER_WAIT, Batch, Lanes
@@ -313,6 +313,7 @@ class _Program:
         self.async_proxy = any(ins.opcode == "wgmma" or (ins.opcode == "cp" and "bulk" in ins.mods and ".global.shared" in ins.text) for ins in self.instructions)
         self.race_plan = races.plan_of(self.instructions)
         self.ordered = any(ins.opcode in ("atom", "red") for ins in self.instructions)  # what comes out may depend on which CTAs run together
+        self.spins = any(ins.opcode in ("ld", "atom") and is_strong(ins) for ins in self.instructions)  # whether a loop may wait for what another CTA stores
         self.unwritten = Unwritten(kernel, self.starts)
         self.polls = {n: mbarrier.Poll(ins) for n, ins in enumerate(self.instructions) if _parks(ins)}
         self.steps: list[pace.Step] | None = None  # for following, made when it is asked for
@@ -345,6 +346,8 @@ class _Program:
                 self._release(b)
                 continue
             low, chosen = turns.choose(b, runnable)
+            if turns.idle and self.spins:
+                deferred.finish_arrivals(b)
             if low >= end:
                 b.alive &= b.pc < end
                 continue

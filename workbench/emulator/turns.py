@@ -1,7 +1,8 @@
 """Whose turn it is: the threads at the smallest instruction, unless they spin; then others get a turn.
 
 Warps that wait for others in a loop (a spin lock, a look-back at other CTAs' results) would otherwise run for ever, since the loop lies before what the others
-have to do. After PATIENCE jumps back, the warps in the loop rest until everybody else waits, has ended, or has looped as long. The compiled engine follows
+have to do. After PATIENCE jumps back, the warps in the loop rest until everybody else waits, has ended, or has looped as long; if nobody else is left, asynchronous
+copies, which otherwise complete when nothing can run, may complete: `idle`. The compiled engine follows
 the same rule (compiled/help_schedule.py), so that atomics happen in the same order.
 """
 
@@ -24,6 +25,7 @@ class Turns:
         self.resting: Any = None  # lanes whose warps rest
         self.before = -1
         self.backs = 0
+        self.idle = False  # whether whoever can run has looped for long, without anybody else to wait for
 
     def choose(self, b: Batch, runnable: Any) -> tuple[int, Any]:
         """The instruction that runs next, and the lanes that run it; `runnable` has at least one."""
@@ -33,7 +35,7 @@ class Turns:
                 runnable = awake
             else:
                 self.resting, self.before = None, -1
-        low = int(b.pc[runnable].min())
+        low, idle = int(b.pc[runnable].min()), False
         self.backs += low <= self.before
         if self.backs > PATIENCE:
             self.backs = 0
@@ -44,6 +46,6 @@ class Turns:
                 runnable = others
                 low = int(b.pc[runnable].min())
             else:
-                self.resting = None
-        self.before = low
+                self.resting, idle = None, True
+        self.before, self.idle = low, idle
         return low, runnable & (b.pc == low)

@@ -1,4 +1,4 @@
-"""Convolutions: Hopper's implicit products fastest first by a model, sliding sums for depthwise ones, and the ladder of direct sums everywhere.
+"""Convolutions: Hopper's implicit products fastest first by a model, sliding sums for depthwise ones, and elsewhere mma.sync and the ladder of direct sums.
 
 The model counts, for one tile and one step, the cycles of wgmma and of the tiles out of L2 (a cluster shares the filters), adds the epilogue where nothing hides it, and bounds the whole
 by the bytes of the copy in front and of the result behind. It ranks; it is no promise.
@@ -156,7 +156,7 @@ def convolutions(context: Context) -> tuple[Rung, ...]:
     depthwise = dict(operation.named).get("groups") == "channels"
     simple = Rung(settings=(), title="one result per thread", reason="the simplest correct kernel: every operand is read from global memory each time")
     if operation.name == "convtranspose":
-        return (*_hopper(context), simple)
+        return (*_hopper(context), simple, *_tensor_cores(context))
     sliding = tuple(
         Rung(settings=(put("threads", threads), put("rows", rows), *extra), title=title, reason=reason, need="sectors")
         for threads, rows, extra, title, reason in (
@@ -167,11 +167,27 @@ def convolutions(context: Context) -> tuple[Rung, ...]:
         )
     )
     if context.arch != "sm_90a":
-        return (simple, *sliding)
+        return (simple, *_tensor_cores(context), *sliding)
     size = size_of(context)
     if not depthwise and size is not None and math.prod(size.taps[-2:]) > MOST_TAPS:
         return (*_hopper(context), simple)
     return (*_hopper(context), *(sliding if depthwise else reversed(sliding)), simple)
+
+
+def _tensor_cores(context: Context) -> tuple[Rung, ...]:
+    """Implicit products by mma.sync, where there is no wgmma."""
+    kind = WGMMA.get(context.precision)
+    if context.arch == "sm_90a" or kind is None or dict(context.found.operation.named).get("groups") == "channels":
+        return ()
+    deep = 64 // BYTES[kind]
+    return tuple(
+        Rung(settings=(put("mma", kind), put("tile", *tile, deep), put("stages", stages)), title=f"{tile[0]}x{tile[1]} tiles on tensor cores", reason=reason, need="tensor")
+        for tile, stages, reason in (
+            ((128, 64), 3, f"an implicit product: cp.async feeds mma.sync on {kind} a tile of the input for each tap of the filter"),
+            ((128, 128), 4, "a larger tile: each input that is loaded serves more filters, with more of them on the way"),
+            ((64, 64), 4, "a smaller tile: more CTAs, where results are few"),
+        )
+    )
 
 
 def _hopper(context: Context) -> tuple[Rung, ...]:

@@ -3,6 +3,9 @@
 The model counts, for one tile and one step of k, the cycles of wgmma, of its operands out of shared memory and of the tiles out of L2 (which a
 cluster shares), takes the largest, and adds what is not hidden: the first tile's arrival, a store that nobody multiplies behind, the last
 wave. It ranks; it is no promise.
+
+Wave quantisation: T tiles on C CTAs take ceil(T / C) waves, in which T / (C ceil(T / C)) of the device works. Where that is under BADLY_FILLED, stream-K is
+tried too. It takes T / C waves; what it adds is to store the sums of a tile in float32, and to read those of each other piece of the tile that is finished.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import math
 from collections.abc import Iterator
 
 from workbench.analysis import devices
-from workbench.dsl import Call, Program, Stage, check
+from workbench.dsl import Call, Program, Stage, check, hopper_streamk
 from workbench.dsl.hopper_plan import ALONG_K, BYTES, Plan, plan_of
 from workbench.proposers.ladders import heuristics
 from workbench.proposers.ladders.base import put
@@ -35,6 +38,7 @@ SECOND_KERNEL_S = 3e-6  # its launch and its tail
 SPLITS = (1, 2, 4, 8, 16)
 IN_CLUSTER = (2, 4, 8)  # parts of k that the CTAs of a cluster add up
 CLUSTER_SUM_S = 1.5e-6  # inferred: two barriers of a cluster, and sums out of distributed shared memory
+BADLY_FILLED = 0.9  # of the device at work in all waves; inferred: with more, two tiles' sums through memory take what the cut saves
 FEW, VERY_FEW = 256, 64  # the transposed product is tried where m is at most this, and first where it is at most that
 THROUGH_COST = 1.05  # inferred: of reading wgmma's first operand into registers
 EARLY_BELOW_S = 60e-6  # launch(early) took 0.9 us off 1024^3 and 0.3 us off 2048^3 on an H200 (2026-11-21), and nothing that could be told apart at 4096^3
@@ -79,6 +83,7 @@ class Choice:
         """The settings in words."""
         cluster = "" if self.plan.cluster == (1, 1) else f", clusters of {self.plan.cluster[0]}x{self.plan.cluster[1]}"
         split = "" if self.plan.splits == 1 else f", k in {self.plan.splits} parts" + " of a cluster" * self.plan.in_cluster
+        split += ", the last wave cut along k" * self.plan.streamk
         parts = "float32 by three products of TF32, " if self.plan.kind == "tf32x3" else ""
         ahead = f", {self.plan.asked} pieces on their way" + (" along rows" if self.plan.band == 64 else "") if self.plan.asked else ""
         return f"{parts}{'x'.join(map(str, self.plan.tile))} tiles{' of the transposed product' if self.plan.swap else ''}, {self.plan.schedule}{cluster}{split}{ahead}"
@@ -91,6 +96,7 @@ class Choice:
         shared = f"; a cluster fetches a tile of {'b' if self.plan.cluster[0] > 1 else 'a'} once for {math.prod(self.plan.cluster)} CTAs" if self.plan.cluster != (1, 1) else ""
         how = "; one warpgroup stores while the other multiplies" if self.plan.schedule == "pingpong" else ""
         how += f"; {self.plan.splits} parts of k are summed up side by side" + (", and added in the shared memories of a cluster" if self.plan.in_cluster else "") if self.plan.splits > 1 else ""
+        how += f"; whole tiles would keep {100 * filled(self.tiles, self.ctas):.0f}% of the device busy, so stream-K cuts those of the last wave{' and the one before' * (waves > 1)} along k into equal shares" if self.plan.streamk else ""
         how += "; the few rows are what wgmma calls n, so that no tile sticks out of them" if self.plan.swap and not self.plan.registers else ""
         how += f"; {self.plan.asked} pieces of the result leave each warpgroup's shared memory at once" + (", whole rows at about the same time" if self.plan.band == 64 else "") if self.plan.asked else ""
         how += "; b goes through registers as it lies, and needs no copy along k" if self.plan.registers else ""
@@ -144,6 +150,11 @@ def _full_shape(facts: Facts, case: Case, value: str) -> tuple[int, ...] | None:
     return (*shape[:-2], shape[-1], shape[-2]) if turned else shape
 
 
+def filled(tiles: int, ctas: int) -> float:
+    """Of the CTAs at work, the share that has something to do in all waves of whole tiles."""
+    return tiles / (ctas * math.ceil(tiles / ctas))
+
+
 def modelled(plan: Plan, size: Size, device: devices.Device) -> tuple[float, int, int]:
     """(seconds, tiles, CTAs at work)."""
     (tm, tn, tk), (cm, cn) = plan.tile, plan.cluster
@@ -152,15 +163,23 @@ def modelled(plan: Plan, size: Size, device: devices.Device) -> tuple[float, int
     useful = math.ceil(size.m / tm) * math.ceil(size.n / tn) * size.batches * plan.splits
     tiles = math.ceil(size.m / (tm * cm)) * cm * math.ceil(size.n / (tn * cn)) * cn * size.batches * plan.splits
     cluster = plan.splits if plan.in_cluster else cm * cn
-    ctas = min(tiles, math.floor(device.sms * AT_ONCE[cluster] / cluster) * cluster)
+    resident, steps = math.floor(device.sms * AT_ONCE[cluster] / cluster) * cluster, math.ceil(size.k / tk)
+    ctas = min(tiles, resident)
+    if plan.streamk:
+        ctas = min(resident, max(tiles, ctas * min(steps // hopper_streamk.LEAST, hopper_streamk.MOST)))
     outside = PARTLY if size.m < tm or size.n < tn else 1.0
     multiply = 2 * tm * tn * tk / (MMA_FLOPS_PER_CYCLE * 2 / width)
     shared = (tm + tn * (tm // 64)) * tk * width / SHARED_BYTES_PER_CYCLE
     fetch = outside * (tm / cn + tn / cm) * tk * width / L2_BYTES_PER_CYCLE
     step = (max(multiply, shared, fetch, LATENCY_CYCLES / plan.stages) + STEP_CYCLES) * (1 + CLUSTER_COST * (cm * cn - 1)) * (1 + WASTE_COST * (1 - useful / tiles))
     store = STORE_CYCLES + tm * tn * plan.result_bytes / 64
+    waves = math.ceil(tiles / ctas)
+    longest, handed = float(math.ceil(steps / plan.splits)), 0.0
+    if plan.streamk:
+        pieces = math.ceil(ctas / tiles)  # that another CTA has of a tile
+        longest, handed = tiles * steps / ctas / waves, (1 + pieces) * (tm * tn * 4 / L2_BYTES_PER_CYCLE + LATENCY_CYCLES)
     behind, start = (0.2, 100) if plan.schedule == "pingpong" else (1.0, 0)
-    cycles = LATENCY_CYCLES + start + math.ceil(tiles / ctas) * (math.ceil(math.ceil(size.k / tk) / plan.splits) * step + behind * store) + (1 - behind) * store
+    cycles = LATENCY_CYCLES + start + waves * (longest * step + behind * store) + (1 - behind) * store + handed
     moved = ((size.m + size.n) * size.k + size.m * size.n) * width * size.batches
     added = CLUSTER_SUM_S if plan.in_cluster else (plan.splits * 8 + width) * size.m * size.n * size.batches / device.bandwidth + SECOND_KERNEL_S if plan.splits > 1 else 0.0
     return max(cycles / device.clock_hz, moved / (device.copy_bandwidth or device.bandwidth)) + added, tiles, ctas
@@ -196,6 +215,8 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tu
             continue
         plan = plan_of(stage)
         seconds, tiles, ctas = modelled(plan, size, device)
+        if plan.streamk and filled(tiles, ctas) >= BADLY_FILLED:
+            continue
         left = tuple(name for name in copied if not (plan.registers and name == "b"))
         seconds = seconds * (THROUGH_COST if plan.registers else 1.0) + sum(copying[name] for name in left)
         early = (put("launch", "early"),) if seconds < EARLY_BELOW_S else ()
@@ -240,6 +261,9 @@ def _ways(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
     yield from few
     for tile, splits in itertools.product(tiles, IN_CLUSTER):
         yield _settings(tile, kind, (1, 1), (splits, "cluster"))
+    for tile, cluster in itertools.product(tiles[:6], CLUSTERS[:3]):
+        if cluster[0] <= math.ceil(size.m / tile[0]) and cluster[1] <= math.ceil(size.n / tile[1]):
+            yield (*_settings(tile, kind, cluster), put("streamk", "yes"))
 
 
 def _through_registers(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
