@@ -18,7 +18,7 @@ from workbench.records import record
 REDUCTIONS = tuple(side + how for side, how in itertools.product(("row", "col"), ("sum", "mean", "max", "min")))
 NAMES = (*READERS, "scale", "clamp", *COMBINERS, *UNARY, *REDUCTIONS, "cast")
 CASTS = {"f16": ("cutlass.Float16", "torch.float16", 2), "bf16": ("cutlass.BFloat16", "torch.bfloat16", 2), "f32": ("cutlass.Float32", "torch.float32", 4)}  # in CuTe DSL's and in torch's words, bytes
-COMBINE = {"sum": "{a} + {b}", "mean": "{a} + {b}", "max": "cute.arch.fmax({a}, {b})", "min": "cute.arch.fmin({a}, {b})"}
+COMBINE = {"sum": "{a} + {b}", "mean": "{a} + {b}", "max": "cute.arch.fmax({a}, {b}, nan=True)", "min": "cute.arch.fmin({a}, {b}, nan=True)"}
 START = {"sum": "cutlass.Float32(0.0)", "mean": "cutlass.Float32(0.0)", "max": "cutlass.Float32(-cutlass.Float32.inf)", "min": "cutlass.Float32(cutlass.Float32.inf)"}
 
 
@@ -90,10 +90,10 @@ def _line(call: Call, element: str | None) -> str:
         return f"total = total * {_number(call)!r}"
     if call.name == "clamp":
         low, high = (float(str(value)) for value in call.positional)
-        return f"total = cute.arch.fmin(cute.arch.fmax(total, cutlass.Float32({low!r})), cutlass.Float32({high!r}))"
+        return f"total = cute.arch.fmin(cute.arch.fmax(total, cutlass.Float32({low!r}), nan=True), cutlass.Float32({high!r}), nan=True)"
     if call.name in COMBINERS:
         by = element or f"cutlass.Float32({_number(call)!r})"
-        return f"total = total {INFIX[call.name]} {by}" if call.name in INFIX else f"total = cute.arch.f{call.name}(total, {by})"
+        return f"total = total {INFIX[call.name]} {by}" if call.name in INFIX else f"total = cute.arch.f{call.name}(total, {by}, nan=True)"
     return f"total = {spelt(call.name)}({', '.join(['total', *(repr(float(str(value))) for value in call.positional)])})"
 
 

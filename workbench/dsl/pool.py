@@ -12,7 +12,7 @@ from workbench.dsl.pieces import Parts
 from workbench.dsl.pool_text import CLIPPED, COUNTED, DIRECT, HEADER, STRIP, TAP
 
 SIZES = ("window", "stride", "padding", "dilation")
-COMBINE = {"max": "cute.arch.fmax(total, value)", "avg": "total + value"}
+COMBINE = {"max": "cute.arch.fmax(total, value, nan=True)", "avg": "total + value"}
 START = {"max": "-cutlass.Float32.inf", "avg": "cutlass.Float32(0.0)"}
 MOST_TAPS = 32  # rows under a window that a strip keeps in registers
 

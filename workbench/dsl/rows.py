@@ -17,7 +17,8 @@ from workbench.dsl.pieces import Parts
 from workbench.dsl.reductions import REDUCTIONS
 
 INFINITY = "cutlass.Float32.inf"
-COMBINE = {"sum": "{a} + {b}", "mean": "{a} + {b}", "max": "cute.arch.fmax({a}, {b})", "min": "-cute.arch.fmax(-{a}, -{b})"}
+LEAST = "-3.4028234663852886e+38"
+COMBINE = {"sum": "{a} + {b}", "mean": "{a} + {b}", "max": "cute.arch.fmax({a}, {b}, nan=True)", "min": "cute.arch.fmin({a}, {b}, nan=True)"}
 START = {"sum": "cutlass.Float32(0.0)", "mean": "cutlass.Float32(0.0)", "max": f"-{INFINITY}", "min": f"+{INFINITY}"}
 
 WARP_REDUCE = '''
@@ -179,7 +180,7 @@ def _fill(row: _Row, stage: Stage) -> tuple[str, str, bool]:
 
 def _maximum_and_total(row: _Row, passes: int) -> None:
     if passes == 2:
-        row.add(f"largest = -{INFINITY}")
+        row.add(f"largest = cutlass.Float32({LEAST})  # the least number, since -inf - -inf would be no number")
         row.add("total = cutlass.Float32(0.0)")
         row.each(
             "# online: when the maximum grows, what was summed so far is scaled down to it",
@@ -189,7 +190,7 @@ def _maximum_and_total(row: _Row, passes: int) -> None:
         )
         row.add("mine = largest")
         row.combine("largest", "max")
-        row.add("total = cute.arch.fmax(total * cute.math.exp(mine - largest, fastmath=True), cutlass.Float32(0.0))")
+        row.add("total = total * cute.math.exp(mine - largest, fastmath=True)")
         row.combine("total", "sum")
         return
     row.add(f"largest = -{INFINITY}")

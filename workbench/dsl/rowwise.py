@@ -10,8 +10,8 @@ from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, ren
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
 from workbench.dsl.levels import Plan, plan
 from workbench.dsl.operation import ARCH, KEPT, THREADS, THREADS_PER_ROW, UNROLL, VECTOR, Operation, Setting
-from workbench.dsl.pieces import Parts, definitions, expression, functions_used
-from workbench.dsl.reductions import FROM_CTA, REDUCTIONS, across, merge, needs_choose, parts_of
+from workbench.dsl.pieces import Parts, expression, functions_used
+from workbench.dsl.reductions import FROM_CTA, REDUCTIONS, across, helpers, merge, parts_of
 from workbench.dsl.walking import Walk, assigned, indented, level_lines, loads, result_lines
 from workbench.records import record
 
@@ -63,14 +63,8 @@ def emit_expression(value: object, axis: object, keepdim: bool, stage: Stage, bi
         return rowparts.emit(found, view, keepdim, chosen, binding)
     kernel = _columns(found, chosen) if view.strided else _rows(found, chosen, view)
     spread = SPREAD_TEXT if found.spread else ""
-    text = helpers(found) + spread + kernel
+    text = helpers(found.reductions, functions_used(found.value)) + spread + kernel
     return Parts(kernels=text, forward="\n".join(_forward(found, view, keepdim, chosen, binding)), imports="import math")
-
-
-def helpers(found: Plan) -> str:
-    """Definitions of the scalar functions of an expression, reductions left out."""
-    used = tuple(name for name in functions_used(found.value))
-    return definitions((*(("choose",) if needs_choose(found.reductions) else ()), *used))
 
 
 def _rows(found: Plan, chosen: How, view: axes.View) -> str:

@@ -15,7 +15,7 @@ from workbench.dsl.operation import ARCH, THREADS, Operation, Setting
 from workbench.dsl.pieces import Parts, definitions, expression, functions_used
 from workbench.dsl.scan_text import COLUMNS, EXCLUSIVE, INCLUSIVE, LOOKBACK, ROWS, TILE, TOGETHER, WITH_TOTAL
 
-COMBINE = {"sum": "{a} + {b}", "prod": "{a} * {b}", "max": "cute.arch.fmax({a}, {b})"}
+COMBINE = {"sum": "{a} + {b}", "prod": "{a} * {b}", "max": "cute.arch.fmax({a}, {b}, nan=True)"}
 IDENTITY = {"sum": "0.0", "prod": "1.0", "max": "-cutlass.Float32.inf"}
 FRAGMENT = """\
             {name}_part = cute.make_rmem_tensor(cute.make_layout(width), {name}.element_type)
