@@ -7,7 +7,7 @@ import dataclasses
 from workbench.dsl import rowwise
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
 from workbench.dsl.named import normalised
-from workbench.dsl.operation import Operation
+from workbench.dsl.operation import AFFINE, EPS, Argument, Operation, flag, is_number
 from workbench.dsl.pieces import Parts
 
 RUNNING = '''
@@ -81,11 +81,14 @@ def _operands(stage: Stage) -> tuple[str, ...]:
 
 
 SETTINGS = tuple(item for item in rowwise.SETTINGS if item.name not in ("split", "threads"))
+RUNNING_STATISTICS = flag("running", "whether running statistics are updated")
+MOMENTUM = Argument(name="momentum", legal="a number", reason="the share of the batch in the running statistics", holds=is_number)
+GROUPS = Argument(name="groups", legal="a positive integer", reason="how many groups the channels are in", holds=lambda value: isinstance(value, int) and value > 0)
 OPERATIONS = (
     Operation(
         name="batchnorm", about="batchnorm(x, eps=1e-05, affine=0|1, running=0|1, momentum=0.1): statistics of the batch by channel (axis 1); operands weight, bias, and with running=1 running_mean, running_var, batches, which it updates as torch does",
-        settings=SETTINGS, emit=emit, check=check, roles=("x",), implied=_operands,
+        settings=SETTINGS, emit=emit, check=check, arguments=(EPS, AFFINE, RUNNING_STATISTICS, MOMENTUM), roles=("x",), implied=_operands,
     ),
-    Operation(name="groupnorm", about="groupnorm(x, groups=8, eps=1e-05, affine=0|1): operands weight, bias by channel", settings=SETTINGS, emit=emit, check=check, roles=("x",), implied=_operands),
-    Operation(name="instancenorm", about="instancenorm(x, eps=1e-05, affine=0|1): each channel of each sample by itself; operands weight, bias by channel", settings=SETTINGS, emit=emit, check=check, roles=("x",), implied=_operands),
+    Operation(name="groupnorm", about="groupnorm(x, groups=8, eps=1e-05, affine=0|1): operands weight, bias by channel", settings=SETTINGS, emit=emit, check=check, arguments=(GROUPS, EPS, AFFINE), roles=("x",), implied=_operands),
+    Operation(name="instancenorm", about="instancenorm(x, eps=1e-05, affine=0|1): each channel of each sample by itself; operands weight, bias by channel", settings=SETTINGS, emit=emit, check=check, arguments=(EPS, AFFINE), roles=("x",), implied=_operands),
 )  # fmt: skip

@@ -155,7 +155,10 @@ def check(stage: Stage) -> list[Rejection]:
     """Rejections of the expression."""
     if not stage.operation.positional:
         return [Rejection(field="elementwise", value="", reason="needs an expression", legal="for example relu(x)")]
-    return check_expression(stage.operation.positional[0])
+    value = stage.operation.positional[0]
+    if not names_in(value):
+        return [Rejection(field="elementwise", value=str(value), reason="names no tensor", legal="for example relu(x)")]
+    return check_expression(value)
 
 
 OPERATIONS = (

@@ -7,7 +7,7 @@ where there is no memory, so that it is an error on a GPU and on the emulator, n
 from __future__ import annotations
 
 from workbench.dsl.ir import Binding, Rejection, Stage, setting
-from workbench.dsl.operation import ARCH, THREADS, Operation, Setting
+from workbench.dsl.operation import ARCH, THREADS, Argument, Operation, Setting, flag
 from workbench.dsl.pieces import Parts
 
 SHARED = '''
@@ -177,21 +177,20 @@ def emit_scatter_add(stage: Stage, binding: Binding) -> Parts:
 
 def check(stage: Stage) -> list[Rejection]:
     """Rejections of both."""
-    named, name = dict(stage.operation.named), stage.operation.name
+    name = stage.operation.name
     wanted = 2 if name == "gather" else 3
-    found = [Rejection(field=key, value=str(value), reason=f"{name} has no such argument", legal="axis, layers") for key, value in named.items() if key not in ("axis", "layers")]
+    found: list[Rejection] = []
     if len(stage.operation.positional) != wanted:
         found.append(Rejection(field=name, value=str(len(stage.operation.positional)), reason=f"takes {wanted} operands", legal="gather(x, index)" if wanted == 2 else "scatter_add(out, index, src)"))
-    axis = named.get("axis", 0)
-    if not isinstance(axis, int) or axis < 0:
-        found.append(Rejection(field="axis", value=str(axis), reason="along which axis the index counts", legal="0 and more"))
-    if named.get("layers", 0) not in (0, 1):
-        found.append(Rejection(field="layers", value=str(named["layers"]), reason="whether an index stands for all that lies at its place of the axis", legal="0, 1"))
     return found
 
 
 SETTINGS = (ARCH, THREADS, Setting(name="unroll", values=(1, 2, 4, 8), reason="pieces that a thread has on the way at once"))
+ARGUMENTS = (
+    Argument(name="axis", legal="0 and more", reason="along which axis the index counts", holds=lambda value: isinstance(value, int) and value >= 0),
+    flag("layers", "whether an index stands for all that lies at its place of the axis"),
+)  # fmt: skip
 OPERATIONS = (
-    Operation(name="gather", about="gather(x, index, axis=0, layers=0|1): torch.gather; layers=1: index_select along the axis with an index of any shape (embedding: axis 0)", settings=SETTINGS, emit=emit_gather, check=check, roles=("x", "index")),
-    Operation(name="scatter_add", about="scatter_add(out, index, src, axis=0, layers=0|1): a copy of out with src added at index; layers=1: index_add", settings=SETTINGS, emit=emit_scatter_add, check=check, roles=("out", "index", "src")),
+    Operation(name="gather", about="gather(x, index, axis=0, layers=0|1): torch.gather; layers=1: index_select along the axis with an index of any shape (embedding: axis 0)", settings=SETTINGS, emit=emit_gather, check=check, arguments=ARGUMENTS, roles=("x", "index")),
+    Operation(name="scatter_add", about="scatter_add(out, index, src, axis=0, layers=0|1): a copy of out with src added at index; layers=1: index_add", settings=SETTINGS, emit=emit_scatter_add, check=check, arguments=ARGUMENTS, roles=("out", "index", "src")),
 )

@@ -7,7 +7,7 @@ import textwrap
 
 from workbench.dsl import rows
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
-from workbench.dsl.operation import ARCH, THREADS_PER_ROW, VECTOR, Operation, Setting
+from workbench.dsl.operation import ARCH, THREADS_PER_ROW, VECTOR, Operation, Setting, checked, flag, one_of
 from workbench.dsl.pieces import Parts
 from workbench.dsl.pool_text import CLIPPED, COUNTED, DIRECT, HEADER, STRIP, TAP
 
@@ -108,15 +108,9 @@ def _whole(stage: Stage, binding: Binding, op: str) -> Parts:
 def check(stage: Stage) -> list[Rejection]:
     """Rejections of a pooling."""
     named = dict(stage.operation.named)
-    known = ("op", "ceil", "count_padding", "divisor", *SIZES)
-    found = [Rejection(field=name, value=str(value), reason="pool has no such argument", legal=", ".join(known)) for name, value in named.items() if name not in known]
+    found: list[Rejection] = []
     if len(stage.operation.positional) != 1 or not isinstance(stage.operation.positional[0], str):
         found.append(Rejection(field="pool", value=str(len(stage.operation.positional)), reason="takes one tensor", legal="pool(x, window=2)"))
-    if named.get("op", "max") not in COMBINE:
-        found.append(Rejection(field="op", value=str(named["op"]), reason="what a window is combined into", legal="max, avg"))
-    for name in ("ceil", "count_padding"):
-        if named.get(name, 0) not in (0, 1):
-            found.append(Rejection(field=name, value=str(named[name]), reason="a truth value", legal="0, 1"))
     if not isinstance(named.get("divisor", 0), int) or int(str(named.get("divisor", 0))) < 0:
         found.append(Rejection(field="divisor", value=str(named["divisor"]), reason="what a sum is divided by", legal="1 and more; left out: the elements of the window"))
     if named.get("window") == "all":
@@ -162,4 +156,7 @@ SETTINGS = (
     Setting(name="schedule", values=("direct", "strip"), reason="direct: one output per thread; strip: rows are combined in registers, columns in shared memory"),
     Setting(name="rows", values=(1, 4, 8, 16), reason="rows of outputs of one group of threads"),
 )  # fmt: skip
-OPERATIONS = (Operation(name="pool", about=ABOUT, settings=SETTINGS, emit=emit, check=check, roles=("x",)),)
+ARGUMENTS = (
+    one_of("op", tuple(COMBINE), "what a window is combined into"), *(checked(name, "2 or size(2, 2)") for name in SIZES), flag("ceil", "a truth value"), flag("count_padding", "a truth value"), checked("divisor", "1 and more"),
+)  # fmt: skip
+OPERATIONS = (Operation(name="pool", about=ABOUT, settings=SETTINGS, emit=emit, check=check, arguments=ARGUMENTS, roles=("x",)),)

@@ -12,7 +12,7 @@ from workbench.dsl import rowwise
 from workbench.dsl.expressions import check_expression
 from workbench.dsl.ir import Binding, Rejection, Stage, setting
 from workbench.dsl.named import expansion, is_new
-from workbench.dsl.operation import ARCH, KEPT, THREADS, THREADS_PER_ROW, UNROLL, VECTOR, Operation, Setting
+from workbench.dsl.operation import AFFINE, ARCH, AXIS, EPS, KEEPDIM, KEPT, THREADS, THREADS_PER_ROW, UNROLL, VECTOR, Operation, Setting, one_of
 from workbench.dsl.pieces import Parts
 from workbench.dsl.reductions import REDUCTIONS
 
@@ -429,11 +429,11 @@ def check(stage: Stage) -> list[Rejection]:
 
 AXES = "axis=last|last(n)|first|middle|all|i|over(i, j)|but(i)"
 OPERATIONS = (
-    Operation(name="softmax", about=f"softmax(x, {AXES})", settings=(*ROW, PASSES, KEPT, *MORE, THREADS), emit=emit, check=check, roles=("x",)),
-    Operation(name="log_softmax", about="log_softmax(x, axis as softmax)", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, roles=("x",)),
-    Operation(name="layernorm", about="layernorm(x, eps=1e-05, axis=last|last(n), affine=0|1); operands weight, bias of the axis' shape", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, roles=("x",), implied=lambda stage: _affine(stage, "weight", "bias")),
-    Operation(name="rmsnorm", about="rmsnorm(x, eps=1e-05, axis, affine=0|1); operand weight", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, roles=("x",), implied=lambda stage: _affine(stage, "weight")),
-    Operation(name="reduce", about=f"reduce(x or an expression, op={'|'.join(REDUCTIONS)}, axis as softmax, keepdim=0|1)", settings=(*ROW, THREADS, KEPT, *MORE), emit=emit, check=check, roles=("x",)),
+    Operation(name="softmax", about=f"softmax(x, {AXES})", settings=(*ROW, PASSES, KEPT, *MORE, THREADS), emit=emit, check=check, arguments=(AXIS,), expressions=True, roles=("x",)),
+    Operation(name="log_softmax", about="log_softmax(x, axis as softmax)", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, arguments=(AXIS,), expressions=True, roles=("x",)),
+    Operation(name="layernorm", about="layernorm(x, eps=1e-05, axis=last|last(n), affine=0|1); operands weight, bias of the axis' shape", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, arguments=(EPS, AXIS, AFFINE), expressions=True, roles=("x",), implied=lambda stage: _affine(stage, "weight", "bias")),
+    Operation(name="rmsnorm", about="rmsnorm(x, eps=1e-05, axis, affine=0|1); operand weight", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, arguments=(EPS, AXIS, AFFINE), expressions=True, roles=("x",), implied=lambda stage: _affine(stage, "weight")),
+    Operation(name="reduce", about=f"reduce(x or an expression, op={'|'.join(REDUCTIONS)}, axis as softmax, keepdim=0|1)", settings=(*ROW, THREADS, KEPT, *MORE), emit=emit, check=check, arguments=(one_of("op", REDUCTIONS, "no such reduction"), AXIS, KEEPDIM), expressions=True, roles=("x",)),
     Operation(name="crossentropy", about="crossentropy(x, target): mean loss of logits x (rows, classes) and class numbers", settings=(*ROW, KEPT), emit=emit, check=check, roles=("x", "target")),
-    Operation(name="matvec", about="matvec(x, vector): x (rows, columns) times vector (columns)", settings=(*ROW, *MORE[:-1]), emit=emit, check=check, roles=("x", "vector")),
+    Operation(name="matvec", about="matvec(x, vector, keepdim=0|1): x (rows, columns) times vector (columns)", settings=(*ROW, *MORE[:-1]), emit=emit, check=check, arguments=(KEEPDIM,), roles=("x", "vector")),
 )

@@ -9,7 +9,7 @@ from workbench.dsl import axes, rowparts
 from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, renamed, spread_fields, spread_lines, vectors_of
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
 from workbench.dsl.levels import Plan, plan
-from workbench.dsl.operation import ARCH, KEPT, THREADS, THREADS_PER_ROW, UNROLL, VECTOR, Operation, Setting
+from workbench.dsl.operation import ARCH, AXIS, KEEPDIM, KEPT, THREADS, THREADS_PER_ROW, UNROLL, VECTOR, Operation, Setting
 from workbench.dsl.pieces import Parts, expression, functions_used
 from workbench.dsl.reductions import FROM_CTA, REDUCTIONS, across, helpers, merge, parts_of
 from workbench.dsl.walking import Walk, assigned, indented, level_lines, loads, result_lines
@@ -276,6 +276,6 @@ OPERATIONS = (
         name="rowwise",
         about="rowwise(expression, axis=last|last(n)|first|middle|all|i|over(i, j)|but(i), keepdim=0|1): an expression in which "
         + ", ".join(REDUCTIONS) + " of one argument reduce over the axis, such as div(x, sqrt(sum(mul(x, x)))); spread(b): b is broadcast; parts(n): n CTAs share a row, cluster(n): n CTAs through each other's shared memory",
-        settings=SETTINGS, emit=emit, check=check,
+        settings=SETTINGS, emit=emit, check=check, arguments=(AXIS, KEEPDIM),
     ),
 )  # fmt: skip

@@ -11,7 +11,7 @@ import textwrap
 
 from workbench.dsl.expressions import check_expression, renamed
 from workbench.dsl.ir import Binding, Rejection, Stage, names_in, setting
-from workbench.dsl.operation import ARCH, THREADS, Operation, Setting
+from workbench.dsl.operation import ARCH, THREADS, Operation, Setting, checked, flag, one_of
 from workbench.dsl.pieces import Parts, definitions, expression, functions_used
 from workbench.dsl.scan_text import COLUMNS, EXCLUSIVE, INCLUSIVE, LOOKBACK, ROWS, TILE, TOGETHER, WITH_TOTAL
 
@@ -146,12 +146,6 @@ def check(stage: Stage) -> list[Rejection]:
     found = check_expression(stage.operation.positional[0])
     if not names_in(stage.operation.positional[0]):
         found.append(Rejection(field="scan", value=str(stage.operation.positional[0]), reason="names no tensor", legal="for example x"))
-    legal: dict[str, tuple[object, ...]] = {"op": tuple(COMBINE), "exclusive": (0, 1, 2), "reverse": (0, 1)}
-    for name, value in named.items():
-        if name in legal and value not in legal[name]:
-            found.append(Rejection(field=name, value=str(value), reason="what is combined" if name == "op" else "1: without the element itself; 2: and the total after the last one" if name == "exclusive" else "whether it starts at the end", legal=", ".join(map(str, legal[name]))))
-        elif name not in legal and name != "axis":
-            found.append(Rejection(field=name, value=str(value), reason="scan has no such argument", legal="op, axis, exclusive, reverse"))
     axis = named.get("axis", "last")
     if axis != "last" and (not isinstance(axis, int) or axis < 0):
         found.append(Rejection(field="axis", value=str(axis), reason="along which axis to scan", legal="last, or its number from 0"))
@@ -168,4 +162,7 @@ SETTINGS = (
     Setting(name="per_thread", values=(8, 16, 32), reason="elements that a thread keeps in registers"),
     Setting(name="schedule", values=("rows", "lookback"), reason="a CTA for each row, or one for each tile of a row"),
 )  # fmt: skip
-OPERATIONS = (Operation(name="scan", about=ABOUT, settings=SETTINGS, emit=emit, check=check),)
+ARGUMENTS = (
+    one_of("op", tuple(COMBINE), "what is combined"), checked("axis", "last, or its number from 0"), one_of("exclusive", (0, 1, 2), "1: without the element itself; 2: and the total after the last one"), flag("reverse", "whether it starts at the end"),
+)  # fmt: skip
+OPERATIONS = (Operation(name="scan", about=ABOUT, settings=SETTINGS, emit=emit, check=check, arguments=ARGUMENTS),)
