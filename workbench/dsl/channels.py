@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.dsl import rowwise
+from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
 from workbench.dsl.named import normalised
 from workbench.dsl.operation import AFFINE, EPS, Argument, Operation, flag, is_number
@@ -47,13 +48,17 @@ def emit(stage: Stage, binding: Binding) -> Parts:
     operands = {"x": views["x"], **({item: views["weight"].format(weight=bound.get(item, item), x=x) for item in ("weight", "bias")} if affine else {})}
     parts = rowwise.emit_expression(normalised("x", named.get("eps", 1e-5), affine), axis, False, stage, dataclasses.replace(binding, operands=tuple(operands.items())))
     forward = parts.forward
+    lines = [expect_axes(called("x", bound), x, 2 if name != "instancenorm" else 3)]
+    if name == "groupnorm":
+        lines += [f"if {x}.shape[1] % {named['groups']}:", f'    raise ValueError(f"{called("x", bound)} has {{{x}.shape[1]}} channels; this kernel wants groups of them, {named["groups"]}, to be equal")']
     if name != "batchnorm":
-        return dataclasses.replace(parts, forward=f"given = {x}.shape\n" + forward.replace("return y", "return y.view(given)"))
+        return dataclasses.replace(parts, forward="\n".join([*lines, f"given = {x}.shape", forward.replace("return y", "return y.view(given)")]))
     if named.get("running", 0):
         momentum = float(str(named.get("momentum", 0.1)))
         parts = dataclasses.replace(parts, kernels=parts.kernels + RUNNING.format(momentum=momentum, keep=1 - momentum))
+        lines += [expect(called(item, bound), bound.get(item, item), f"({x}.shape[1],)") for item in ("running_mean", "running_var")]
         forward = "\n".join([*forward.splitlines()[:-1], *_running_lines(bound), "return y"])
-    return dataclasses.replace(parts, forward=forward)
+    return dataclasses.replace(parts, forward="\n".join([*lines, forward]))
 
 
 def _running_lines(bound: dict[str, str]) -> list[str]:

@@ -6,12 +6,13 @@ import itertools
 import keyword
 from collections.abc import Iterator
 
+from workbench.dsl import expecting
 from workbench.dsl.ir import Binding, Call, Program, Rejection, Stage
 from workbench.dsl.operation import Operation, Setting, check_arguments, check_values, close, operands
 from workbench.dsl.registry import OPERATIONS
 from workbench.dsl.text import format_value
 
-RESERVED = ("self", "torch", "nn", "cute", "cutlass", "call", "compiled", "from_dlpack")
+RESERVED = ("self", "torch", "nn", "cute", "cutlass", "call", "compiled", "from_dlpack", *expecting.NAMES)
 
 
 def check(program: Program) -> tuple[Rejection, ...]:

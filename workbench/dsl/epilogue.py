@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 
+from workbench.dsl.expecting import called, expect
 from workbench.dsl.ir import Call, Rejection, Stage, setting
 from workbench.dsl.operation import COMBINERS, READERS, of_epilogues, role_of
 from workbench.dsl.scalars import FUNCTIONS, INFIX, UNARY, arity, spelt
@@ -124,6 +125,12 @@ def keys(chain: Chain, bound: dict[str, str]) -> str:
     return "".join(f"{bound.get(read.role, read.role)}.dtype, " for read in chain.reads)
 
 
+def expected(chain: Chain, bound: dict[str, str], m: str, n: str, shape: str) -> list[str]:
+    """Lines of forward that refuse tensors of other shapes than the epilogues read."""
+    wanted = {"n": f"({n},)", "m": f"({m},)"}
+    return [expect(called(read.role, bound), bound.get(read.role, read.role), wanted.get(read.along, shape), "EXACT", spread=read.along == "both") for read in chain.reads]
+
+
 SPREAD = '''
 def spread(tensor, shape):
     """A tensor that the epilogue reads, with the product's shape, as (batch, m, n), contiguous along n."""
@@ -187,4 +194,4 @@ def _wrong(call: Call) -> tuple[str, str] | None:
     return (f"a function of the value and {further or 'nothing'} more", f"at most {further} numbers" if further else "no argument") if count != len(numbers) or count > further else None
 
 
-__all__ = ["CASTS", "COMBINE", "NAMES", "REDUCTIONS", "SPREAD", "START", "Chain", "Read", "chain_of", "check", "functions_of", "keys", "lines", "of_epilogues", "plain", "views"]
+__all__ = ["CASTS", "COMBINE", "NAMES", "REDUCTIONS", "SPREAD", "START", "Chain", "Read", "chain_of", "check", "expected", "functions_of", "keys", "lines", "of_epilogues", "plain", "views"]

@@ -6,6 +6,7 @@ import math
 import textwrap
 
 from workbench.dsl import rows
+from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
 from workbench.dsl.operation import ARCH, THREADS_PER_ROW, VECTOR, Operation, Setting, checked, flag, one_of
 from workbench.dsl.pieces import Parts
@@ -70,13 +71,16 @@ def _taps(found: dict[str, tuple[int, int, int]], ceil: bool) -> str:
 
 
 def _forward(binding: Binding, rank: int, strip: bool) -> str:
-    x = dict(binding.operands).get("x", "x")
+    bound = dict(binding.operands)
+    x = bound.get("x", "x")
     lead = ", 1" * (3 - rank)
     axes = range(3 - rank, 3)
     lines = [
-        f"x = {x}.detach().contiguous()",
+        f"x = {x}.detach().contiguous()", expect_axes(called("x", bound), "x", rank), expect(called("x", bound), "x", "x.shape"),
         f"lead, inner = x.shape[:-{rank}], x.shape[-{rank}:]",
         f"outer = [{', '.join(f'extent(inner[{i}], {axis})' for i, axis in enumerate(axes))}]",
+        "if min(outer) < 1:",
+        f"    raise ValueError(f\"{called('x', bound)} has the shape {{tuple(x.shape)}}; the window does not fit into it\")",
         "y = torch.empty(*lead, *outer, dtype=x.dtype, device=x.device)",
         "if y.numel() == 0:",
         "    return y",
@@ -97,11 +101,12 @@ def _forward(binding: Binding, rank: int, strip: bool) -> str:
 
 def _whole(stage: Stage, binding: Binding, op: str) -> Parts:
     """A window as large as the planes: a reduction of rows."""
-    x = dict(binding.operands).get("x", "x")
+    bound = dict(binding.operands)
+    x = bound.get("x", "x")
     call = Call(name="reduce", positional=("x",), named=(("op", "mean" if op == "avg" else "max"), ("axis", "last")))
     kept = tuple(item for item in stage.settings if item.name in ("arch", "threads_per_row", "vector"))
     parts = rows.emit(Stage(operation=call, settings=kept), Binding(init_source="", forward_arguments=("x",), operands=(("x", "planes"),)))
-    lines = [f"whole = {x}", "planes = whole.detach().flatten(2)", *parts.forward.splitlines()[:-1], "return y.view(*whole.shape[:2], *[1] * (whole.dim() - 2))"]
+    lines = [f"whole = {x}", expect_axes(called("x", bound), "whole", 3), "planes = whole.detach().flatten(2)", *parts.forward.splitlines()[:-1], "return y.view(*whole.shape[:2], *[1] * (whole.dim() - 2))"]
     return Parts(kernels=parts.kernels, forward="\n".join(lines), imports=parts.imports)
 
 

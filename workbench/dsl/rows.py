@@ -9,6 +9,7 @@ import dataclasses
 import textwrap
 
 from workbench.dsl import rowwise
+from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.expressions import check_expression
 from workbench.dsl.ir import Binding, Rejection, Stage, setting
 from workbench.dsl.named import expansion, is_new
@@ -255,7 +256,8 @@ def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: 
     flat = (*along, *(["target"] if name == "crossentropy" else []))
     names = ", ".join(("x", *flat))  # assigned together: an argument of forward may have one of these names
     values = ", ".join((f"{x}.contiguous()", *(f"{bound.get(item, item)}.detach().reshape(-1)" for item in flat)))
-    lines = [f"{names} = {values}", "columns = x.shape[-1]", "x2 = x.view(-1, columns)", "rows = x2.shape[0]"]
+    lines = [f"{names} = {values}", expect_axes(called("x", bound), "x", 1), expect(called("x", bound), "x", "x.shape"), "columns = x.shape[-1]", "x2 = x.view(-1, columns)", "rows = x2.shape[0]"]
+    lines += [expect(called(item, bound), item, "(columns,)" if item in along else "(rows,)", "EXACT" if item in along else "INDICES") for item in flat]
     lines += ["y = torch.empty_like(x)", "y2 = y.view(-1, columns)"] if whole else []
     if name in ("reduce", "matvec"):
         lines += ["y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)", "y2 = y.view(-1)"]
@@ -380,10 +382,13 @@ def _middle(stage: Stage, binding: Binding) -> Parts:
                 y[batch, column] = ({result}).to(y.element_type)
         """
         width, doc, count = 32, f"The {op} over rows: {split} warps share 32 columns and meet in shared memory.", 32 * split
-    x = dict(binding.operands).get("x", "x")
+    bound = dict(binding.operands)
+    x = bound.get("x", "x")
     text = MIDDLE.format(doc=doc, body=textwrap.indent(textwrap.dedent(body).strip("\n"), "    "), width=width, threads=count)
     forward = f"""
     x = {x}.contiguous()
+    {expect_axes(called("x", bound), "x", 3, 3)}
+    {expect(called("x", bound), "x", "x.shape")}
     batches, rows, columns = x.shape
     y = torch.empty(batches, columns, dtype=x.dtype, device=x.device)
     call(reduce, x.dtype, (

@@ -6,6 +6,7 @@ The reduced axis may be contiguous (rows), strided (columns: each thread has a v
 from __future__ import annotations
 
 from workbench.dsl import axes, rowparts
+from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, renamed, spread_fields, spread_lines, vectors_of
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
 from workbench.dsl.levels import Plan, plan
@@ -176,18 +177,20 @@ def _columns(found: Plan, chosen: How) -> str:
     )  # fmt: skip
 
 
-def tensors_of(found: Plan, binding: Binding) -> list[str]:
-    """Lines of forward that take the tensors: those of the full shape contiguous, then what is broadcast."""
+def tensors_of(found: Plan, view: axes.View, binding: Binding) -> list[str]:
+    """Lines of forward that take the tensors, refuse what does not fit, and make those of the full shape contiguous."""
     bound = dict(binding.operands)
     names = (*found.plain, *found.spread)
     lines = [f"{', '.join(names)} = {', '.join(f'{bound.get(name, name)}.detach()' for name in names)}", f"shape = {found.plain[0]}.shape"]
-    lines += [f"{name} = {name}.contiguous()" for name in found.plain]
     first = found.plain[0]
+    lines += [expect_axes(called(first, bound), first, view.least)] if view.least else []
+    lines += [expect(called(name, bound), name, "shape", "" if name == first else "EXACT", spread=name in found.spread) for name in names]
+    lines += [f"{name} = {name}.contiguous()" for name in found.plain]
     return [*lines, f"if {first}.numel() > 1 << 31:", f'    raise ValueError("{first} has more than 2**31 elements, the most that 32-bit places reach")']
 
 
 def _forward(found: Plan, view: axes.View, keepdim: bool, chosen: How, binding: Binding) -> list[str]:
-    lines = [*tensors_of(found, binding), *view.sizes]
+    lines = [*tensors_of(found, view, binding), *view.sizes]
     lines += result_line(found, view, keepdim)
     lines += width_lines(found, chosen, view, ("y",) if found.whole or view.strided else ())
     spread = Spread(names=found.spread)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import textwrap
 
+from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.expressions import check_expression, renamed
 from workbench.dsl.ir import Binding, Rejection, Stage, names_in, setting
 from workbench.dsl.operation import ARCH, THREADS, Operation, Setting, checked, flag, one_of
@@ -66,10 +67,11 @@ def _fields(stage: Stage, names: tuple[str, ...]) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _views(binding: Binding, names: tuple[str, ...]) -> list[str]:
-    """Operands as forward names them, contiguous; a mask of booleans as bytes."""
-    bound = dict(binding.operands)
-    return [f"{', '.join(names)} = {', '.join(f'whole({bound.get(name, name)})' for name in names)}"]
+def _views(binding: Binding, names: tuple[str, ...], least: int) -> list[str]:
+    """Operands as forward names them, contiguous; a mask of booleans as bytes; all of one shape with `least` axes or more."""
+    bound, first = dict(binding.operands), names[0]
+    checks = [expect_axes(called(first, bound), first, least), *(expect(called(name, bound), name, f"{first}.shape", "" if name == first else "EXACT") for name in names)]
+    return [f"{', '.join(names)} = {', '.join(f'whole({bound.get(name, name)})' for name in names)}", *checks]
 
 
 WHOLE = '''
@@ -87,7 +89,7 @@ def _forward(binding: Binding, names: tuple[str, ...], lookback: bool, total: bo
     flat = [f"    from_dlpack({name}.view(-1), assumed_align=width * {name}.element_size()).mark_layout_dynamic()," for name in names]
     y_align = "" if total else ", assumed_align=width * y.element_size()"
     lines = [
-        *_views(binding, names),
+        *_views(binding, names, 1),
         f"columns = {first}.shape[-1]",
         f"y = torch.empty({'*' + first + '.shape[:-1], columns + 1' if total else first + '.shape'}, dtype={first}.dtype, device={first}.device)",
         f"if {first}.numel() == 0:",
@@ -124,7 +126,7 @@ def _columns(stage: Stage, binding: Binding) -> Parts:
     )  # fmt: skip
     first = names[0]
     lines = [
-        *_views(binding, names),
+        *_views(binding, names, axis + 1),
         f"y = torch.empty_like({first})",
         "if y.numel() == 0:",
         "    return y",
