@@ -45,7 +45,7 @@ SETTINGS = (
     Setting(name="rows", values=(1, 2, 4, 8, 16), closed=False),
     Setting(name="filters", values=(2, 4, 8), closed=False),
     Setting(name="unfold", values=((),), reason="it takes nothing: each line of the filter becomes channels"),
-    Setting(name="product", closed=False),
+    Setting(name="product", closed=False, reason="it takes nothing: filters of one tap as a gemm"),
 )
 OF_PRODUCTS = tuple(Setting(name=name, closed=False) for name in ("raster", "store", "splitk", "swap", "through", "launch"))  # with product(), as gemm has them
 EPILOGUES = ("bias", "scale", *UNARY)

@@ -61,7 +61,7 @@ def _arguments(stage: Stage) -> list[Rejection]:
         if name == "groups":
             if not ((isinstance(value, int) and value >= 1) or value == "channels"):
                 found.append(Rejection(field="groups", value=str(value), reason="groups of channels, each with filters of its own", legal="1 or more, or channels: a group for each input channel"))
-        elif name in known and any(not isinstance(one, int) or one < known[name] for one in (value if isinstance(value, tuple) else (value,))) or (isinstance(value, tuple) and len(value) > 3) or (len(lengths) > 1 and not found):
+        elif (name in known and any(not isinstance(one, int) or one < known[name] for one in (value if isinstance(value, tuple) else (value,)))) or (isinstance(value, tuple) and len(value) > 3) or (len(lengths) > 1 and not found):
             found.append(Rejection(field=name, value=str(value), reason="a number, or one of each extent of the input", legal=f"whole numbers from {known[name]}, 1 to 3 of them and as many as the others have"))
     if not found and transposed:
         found += _output_padding(conv_hopper.arguments_of(stage))

@@ -167,7 +167,7 @@ def spelt(named: tuple[tuple[str, object], ...]) -> str:
 
 def check_arguments(operation: Operation, stage: Stage) -> list[Rejection]:
     """Rejections of named arguments that the operation does not have, or that are given twice, and of values that they do not take."""
-    found = []
+    found: list[Rejection] = []
     known = {item.name: item for item in operation.arguments}
     tensors = () if operation.epilogues else operation.implied(stage)  # an epilogue names its tensor itself
     given = [name for name, _ in stage.operation.named]

@@ -13,7 +13,21 @@ from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.expressions import check_expression
 from workbench.dsl.ir import Binding, Rejection, Stage, setting
 from workbench.dsl.named import expansion, is_new
-from workbench.dsl.operation import AFFINE, ARCH, AXIS, EPS, KEEPDIM, KEPT, THREADS, THREADS_PER_ROW, UNROLL, VECTOR, Operation, Setting, one_of
+from workbench.dsl.operation import (
+    AFFINE,
+    ARCH,
+    AXIS,
+    EPS,
+    KEEPDIM,
+    KEPT,
+    THREADS,
+    THREADS_PER_ROW,
+    UNROLL,
+    VECTOR,
+    Operation,
+    Setting,
+    one_of,
+)
 from workbench.dsl.pieces import Parts
 from workbench.dsl.reductions import REDUCTIONS
 
