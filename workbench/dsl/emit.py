@@ -35,7 +35,6 @@ def call(function, key, arguments, constants=()):
     if (function, key) not in compiled:
         compiled[function, key] = cute.compile(function, *arguments, stream, *constants)
     compiled[function, key](*arguments, stream)
-
 {expecting}'''
 IMPORTS = "import torch\nimport torch.nn as nn"
 
@@ -56,9 +55,10 @@ def emit(program: Program, binding: Binding) -> str:
     wanted = dict.fromkeys([line for part in parts for line in part.imports.splitlines()] + extra)
     imports = "\n".join([*[line for line in wanted if line.startswith(("import ", "from "))], IMPORTS])
     constants = "\n".join(line for line in extra if not line.startswith(("import ", "from ")))
-    head = HEAD.format(text=format_program(program), imports=imports, expecting=expecting.TEXT)
     kernels = "\n\n".join(part.kernels for part in parts)
-    return f"{head}\n{constants + chr(10) if constants else ''}\n{kernels}\n\n{_module(binding, forward)}"
+    body = f"{kernels}\n\n{_module(binding, forward)}"
+    head = HEAD.format(text=format_program(program), imports=imports, expecting=expecting.definitions(body))
+    return f"{head}\n{constants + chr(10) if constants else ''}\n{body}"
 
 
 def _apart(binding: Binding, forward: str) -> Binding:

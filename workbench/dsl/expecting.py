@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-TEXT = '''
-FLOATS = (torch.float32, torch.float16, torch.bfloat16)  # the kernels calculate in float32
-EXACT = (*FLOATS, torch.bool, torch.uint8, torch.int8, torch.int16)  # float32 has every value of these
-INDICES = (torch.int64, torch.int32)
-
+PIECES = {
+    "FLOATS": "FLOATS = (torch.float32, torch.float16, torch.bfloat16)  # the kernels calculate in float32\n",
+    "EXACT": "EXACT = (*FLOATS, torch.bool, torch.uint8, torch.int8, torch.int16)  # float32 has every value of these\n",
+    "INDICES": "INDICES = (torch.int64, torch.int32)\n",
+    "expect": '''
 
 def expect(name, tensor, shape, kinds=FLOATS, spread=False):
     """Refuse, in one line, an operand that would be read beyond its end, or lose digits; `spread`: extents of 1, and those missing in front, are repeated."""
@@ -17,15 +17,24 @@ def expect(name, tensor, shape, kinds=FLOATS, spread=False):
         raise ValueError(f"{name} has the shape {tuple(own)}; this kernel wants {tuple(shape)}{' or what repeats to it' if spread else ''}")
     if tensor.dtype not in kinds:
         raise TypeError(f"{name} is {tensor.dtype}; {'kernels that calculate in float32 take' if torch.float32 in kinds else 'this kernel takes'} {', '.join(map(str, kinds))}")
-
+''',
+    "expect_axes": '''
 
 def expect_axes(name, tensor, least, most=None):
     """Refuse, in one line, an operand with other axes than the kernel counts on."""
     if tensor.dim() < least or (most is not None and tensor.dim() > most):
         wanted = f"{least} axes or more" if most is None else f"{least} axes" if most == least else f"{least} to {most} axes"
         raise ValueError(f"{name} has the shape {tuple(tensor.shape)}; this kernel wants {wanted}")
-'''
-NAMES = ("FLOATS", "EXACT", "INDICES", "expect", "expect_axes")  # what the text defines
+''',
+}
+NAMES = tuple(PIECES)  # what the emitted text may define
+
+
+def definitions(text: str) -> str:
+    """What the emitted text calls of it."""
+    wanted = {name for name in PIECES if re.search(rf"\b{name}\b", text)}
+    wanted |= {"FLOATS"} if {"expect", "EXACT"} & wanted else set()
+    return "\n\n" + "".join(piece for name, piece in PIECES.items() if name in wanted) if wanted else ""
 
 
 def called(role: str, bound: dict[str, str]) -> str:

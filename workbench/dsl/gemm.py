@@ -195,7 +195,6 @@ def _forward(binding: Binding, chain: epilogue.Chain) -> str:
     lines = [
         f"a, b = {bound.get('a', 'a')}, {bound.get('b', 'b')}",
         expect_axes(called("a", bound), "a", 2, 3),
-        expect_axes(called("b", bound), "b", 2, 3),
         "m, k = a.shape[-2:]",
         "n = b.shape[-1]",
         expect(called("a", bound), "a", "a.shape"),

@@ -38,7 +38,7 @@ def operand_lines(bound: dict[str, str], a_turned: bool, b_turned: bool, batch: 
     k, n = f"a.shape[-{2 if a_turned else 1}]", f"b.shape[-{2 if b_turned else 1}]"
     names = {name: called(name, {name: _stored(bound.get(name, name))[0]}) for name in ("a", "b")}
     wanted = f"({batch}{n}, {k})" if b_turned else f"({batch}{k}, {n})"
-    return [*(expect_axes(names[name], name, 2, 3) for name in ("a", "b")), expect(names["b"], "b", wanted, "(DTYPE,)")]
+    return [*(expect_axes(names[name], name, 2, 3) for name in ("a", "b")[: 1 + b_turned]), expect(names["b"], "b", wanted, "(DTYPE,)")]
 
 
 def _result(plan: Plan, shape: str, dtype: str) -> list[str]:
