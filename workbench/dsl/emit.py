@@ -35,7 +35,7 @@ def call(function, key, arguments, constants=()):
     if (function, key) not in compiled:
         compiled[function, key] = cute.compile(function, *arguments, stream, *constants)
     compiled[function, key](*arguments, stream)
-{expecting}'''
+'''
 IMPORTS = "import torch\nimport torch.nn as nn"
 
 
@@ -56,9 +56,9 @@ def emit(program: Program, binding: Binding) -> str:
     imports = "\n".join([*[line for line in wanted if line.startswith(("import ", "from "))], IMPORTS])
     constants = "\n".join(line for line in extra if not line.startswith(("import ", "from ")))
     kernels = "\n\n".join(part.kernels for part in parts)
-    body = f"{kernels}\n\n{_module(binding, forward)}"
-    head = HEAD.format(text=format_program(program), imports=imports, expecting=expecting.definitions(body))
-    return f"{head}\n{constants + chr(10) if constants else ''}\n{body}"
+    module = _module(binding, forward)
+    head = HEAD.format(text=format_program(program), imports=imports)
+    return f"{head}\n{constants + chr(10) if constants else ''}\n{kernels}\n\n{expecting.definitions(kernels + module)}{module}"
 
 
 def _apart(binding: Binding, forward: str) -> Binding:

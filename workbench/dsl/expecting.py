@@ -34,7 +34,7 @@ def definitions(text: str) -> str:
     """What the emitted text calls of it."""
     wanted = {name for name in PIECES if re.search(rf"\b{name}\b", text)}
     wanted |= {"FLOATS"} if {"expect", "EXACT"} & wanted else set()
-    return "\n\n" + "".join(piece for name, piece in PIECES.items() if name in wanted) if wanted else ""
+    return "".join(piece for name, piece in PIECES.items() if name in wanted) + "\n\n" if wanted else ""
 
 
 def called(role: str, bound: dict[str, str]) -> str:
