@@ -66,7 +66,7 @@ def test_losses_norms_and_moves() -> None:
     refused("crossentropy(x, target)", {"x": f(4, 8), "target": torch.zeros(3, dtype=torch.int64)}, "target has the shape (3,)", "wants (4,)")
     refused("crossentropy(x, target)", {"x": f(4, 8), "target": f(4)}, "target is torch.float32")
     refused("groupnorm(x, groups=2, affine=0)", {"x": f(2, 5, 4)}, "x has 5 channels", "2")
-    refused("instancenorm(x)", {"x": f(2, 4, 4), "weight": f(3), "bias": f(4)}, "weight has the shape")
+    refused("instancenorm(x)", {"x": f(2, 4, 4), "weight": f(3), "bias": f(4)}, "weight has the shape (3,)", "wants (4,)")
     refused("batchnorm(x, affine=0, running=1) .parts(2)", {"x": f(2, 4, 8), "running_mean": f(3), "running_var": f(4), "batches": torch.tensor(0)}, "running_mean has the shape (3,)", "wants (4,)")
     index = torch.zeros(4, dtype=torch.int64)
     refused("gather(x, index, axis=3, layers=1)", {"x": f(4, 8), "index": index}, "x has the shape (4, 8)", "4 axes or more")
@@ -74,6 +74,8 @@ def test_losses_norms_and_moves() -> None:
     refused("scatter_add(out, index, src, layers=1)", {"out": f(4, 8), "index": index, "src": f(3, 8)}, "index has the shape (4,)", "wants (3,)")
     refused("scan(x, axis=2)", {"x": f(4, 8)}, "x has the shape (4, 8)", "3 axes or more")
     refused("scan(mul(x, m))", {"x": f(4, 8), "m": f(4, 7)}, "m has the shape (4, 7)", "wants (4, 8)")
+    refused("groupnorm(x, groups=2)", {"x": f(2, 4, 4), "weight": f(3), "bias": f(4)}, "weight has the shape (3,)", "wants (4,)")
+    refused("attention(q, k, v)", {name: f(1, 1, 1, 4, 8) for name in "qkv"}, "q has the shape (1, 1, 1, 4, 8)", "4 axes")
     refused("attention(q, k, v)", {"q": f(1, 1, 4, 8), "k": f(1, 1, 5, 8), "v": f(1, 1, 4, 8)}, "k and v of one shape")
 
 
@@ -125,4 +127,13 @@ def test_elements(text: str, wanted: object) -> None:
     x, b = f(4, 8), f(4, 7)
     refused(text, {"x": x, "b": b}, "b has the shape (4, 7)", "wants (4, 8)")
     assert torch.equal(run(text, (x, f(4, 8, dtype=torch.float16)), ("x", "b")), f(4, 8) * (2 if "add" in text else 1))
+    shifted = torch.arange(33.0)[1:].view(4, 8)  # its start allows no vectors
+    assert torch.equal(run(text, (shifted, 3 * x), ("x", "b")), wanted(shifted, 3 * x))  # type: ignore[operator]
     assert torch.equal(launched(text, (x, 3 * f(4, 8)), ("x", "b"))[0], wanted(x, 3 * f(4, 8)))  # another type than at the call before  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("how", ["", ".threads_per_row(32) .vector(4)"])
+def test_a_class_that_there_is_not_gives_no_number_and_reads_nothing_else(how: str) -> None:
+    x, target = torch.randn(3, 8), torch.tensor([1, 8, 2])
+    loss, emulation = launched(f"crossentropy(x, target) {how}", (x, target), ("x", "target"))
+    assert loss.isnan() and not [item for item in emulation.findings if item.severity == "error"]

@@ -84,10 +84,18 @@ def test_columns_and_scans() -> None:
     same(run("scan(x, op=max, axis=0) .threads(32)", (x,), ("x",)), x.cummax(0).values)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("schedule", ["direct", "strip"])
-def test_pools(schedule: str) -> None:
-    x = rows()[None]
+def test_pools(schedule: str, dtype: torch.dtype) -> None:
+    """Of halves too: the compiler takes maxima of them without converting."""
+    x = rows()[None].to(dtype)
     same(run(f"pool(x, window=size(2, 3), stride=1, padding=1) .threads(64) .schedule({schedule})", (x,), ("x",)), F.max_pool2d(x, (2, 3), 1, 1))
+
+
+def test_halves() -> None:
+    x = ODD.half().repeat(8)[:64]
+    for dtype in (torch.float16, torch.bfloat16):
+        same(run("elementwise(min(relu(x), 6)) .vector(8) .unroll(2)", (x.to(dtype),), ("x",)), torch.relu(x.to(dtype)).clamp(max=6), str(dtype))
 
 
 @pytest.mark.parametrize("how", [".threads_per_row(1)", ".threads_per_row(32) .vector(2)"])

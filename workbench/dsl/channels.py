@@ -49,6 +49,7 @@ def emit(stage: Stage, binding: Binding) -> Parts:
     parts = rowwise.emit_expression(normalised("x", named.get("eps", 1e-5), affine), axis, False, stage, dataclasses.replace(binding, operands=tuple(operands.items())))
     forward = parts.forward
     lines = [expect_axes(called("x", bound), x, 2 if name != "instancenorm" else 3)]
+    lines += [expect(called(item, bound), bound.get(item, item), f"({x}.shape[1],)", "EXACT") for item in ("weight", "bias") if affine]
     if name == "groupnorm":
         lines += [f"if {x}.shape[1] % {named['groups']}:", f'    raise ValueError(f"{called("x", bound)} has {{{x}.shape[1]}} channels; this kernel wants groups of them, {named["groups"]}, to be equal")']
     if name != "batchnorm":

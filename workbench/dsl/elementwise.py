@@ -143,7 +143,8 @@ def _plain(stage: Stage, binding: Binding) -> Parts:
     lines += [f"{name} = {name}.contiguous()" for name in names]
     lines += [f"out = torch.empty_like({first})"]
     if vector > 1:
-        lines += [f"width = {vector} if out.numel() % {vector} == 0 else 1"]
+        starts = " | ".join(f"{name}.data_ptr()" for name in names)
+        lines += [f"width = {vector} if out.numel() % {vector} == 0 and ({starts}) % 16 == 0 else 1"]
         align = "16 if width > 1 else None"
         flat = [f"from_dlpack({name}.view(-1), assumed_align={align}).mark_layout_dynamic()" for name in (*names, "out")]
         lines += [f"call(elementwise, ({dtypes}, width), (", *[f"    {item}," for item in flat], "    cutlass.Int32(out.numel()),", "), (width,))"]

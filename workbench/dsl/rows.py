@@ -173,7 +173,9 @@ def _fill(row: _Row, stage: Stage) -> tuple[str, str, bool]:
         row.add("    if wanted < 0:  # ignored, as torch does -100: a loss is never below 0")
         row.add("        y[row] = cutlass.Float32(-1.0).to(y.element_type)")
         row.add("    else:")
-        row.add(f"        picked = x[{'row * columns + wanted' if row.vector > 1 else 'row, wanted'}].to(cutlass.Float32)")
+        row.add("        picked = cutlass.Float32(float('nan'))  # no such class")
+        row.add("        if wanted < columns:")
+        row.add(f"            picked = x[{'row * columns + wanted' if row.vector > 1 else 'row, wanted'}].to(cutlass.Float32)")
         row.add("        loss = cute.math.log(total, fastmath=True) + largest - picked")
         row.add("        y[row] = cute.arch.fmax(loss, cutlass.Float32(0.0), nan=True).to(y.element_type)")
         return "Loss of one row: log of the sum of exponentials minus the target's logit.", "target: cute.Tensor", False
