@@ -172,9 +172,9 @@ def seconds(replay: Callable[[], None], repeats: int) -> float:
     return float(start.elapsed_time(end)) * 1e-3 / repeats
 
 
-def compare(ours: Callable[[], Any], theirs: Callable[[], Any], flops: float, rounds: int) -> dict[str, float]:
-    """Interleaved medians of both."""
-    repeats = max(1, min(100, int(2e-3 / (flops / 500e12))))
+def compare(ours: Callable[[], Any], theirs: Callable[[], Any], flops: float, rounds: int, busy_s: float = 2e-3) -> dict[str, float]:
+    """Interleaved medians of both. A sample is a graph of calls, of about `busy_s` at 500 TFLOP/s: 2 ms end before the power limit is felt, 50 ms do not."""
+    repeats = max(1, min(100 if busy_s < 0.01 else 2000, int(busy_s / (flops / 500e12))))
     graphs = [replayer(ours, repeats), replayer(theirs, repeats)]
     for graph in graphs:
         seconds(graph, repeats)

@@ -86,14 +86,14 @@ class Case:
         return f"{self.group} {self.kind} {f'{self.batch}x' if self.batch else ''}{self.m}x{self.n}x{self.k} {self.order} {self.epilogue}".strip()
 
 
-def tasks(only: str) -> list[tuple[Case, str]]:
-    """What is measured: each case with its configurations; tiles for elements of two bytes are turned into as many bytes along k."""
+def tasks(only: str, most: int = 0) -> list[tuple[Case, str]]:
+    """What is measured: each case with its configurations (of more than `most` the first ones); tiles for elements of two bytes are turned into as many bytes along k."""
     found: list[tuple[Case, list[str]]] = []
     for m in (16, 64, 256):
         found.append((Case("skinny", m, 4096, 4096), skinny(m)))
     found.append((Case("skinny", 16, 8192, 8192), [text for text in skinny(16) if "swap" in text]))
-    for order in ("kk", "kn"):
-        found += [(Case("square", s, s, s, order=order), MIDDLE if s == 2048 else LARGE[:6] if order == "kn" else LARGE) for s in (2048, 4096, 8192)]
+    for order in ("kk", "kn", "mn"):
+        found += [(Case("square", s, s, s, order=order), MIDDLE if s == 2048 else LARGE if order == "kk" else LARGE[:6]) for s in (2048, 4096, 8192)]
         found += [(Case("square", s, s, s, "f16", order=order), MIDDLE[:4] if s == 2048 else LARGE[:4]) for s in (2048, 4096, 8192)]
     found.append((Case("square", 1024, 1024, 1024), SMALL))
     found.append((Case("odd", 1000, 3000, 2000, "f16", "kn"), ODD))
@@ -104,7 +104,7 @@ def tasks(only: str) -> list[tuple[Case, str]]:
     found.append((Case("batched", 1024, 1024, 1024, "tf32", "kn", 16), TURNED))
     found += [(Case("fp8", s, s, s, "e4m3"), LARGE[1:4]) for s in (2048, 4096)]
     wanted = only.split(",") if only else []
-    return [(case, text) for case, texts in found if not wanted or case.group in wanted for text in dict.fromkeys(texts) if not check(parse(program(case, text)))]
+    return [(case, text) for case, texts in found if not wanted or case.group in wanted for text in list(dict.fromkeys(texts))[: most or None] if not check(parse(program(case, text)))]
 
 
 def fused_tasks() -> list[tuple[Case, str]]:
@@ -201,18 +201,18 @@ def error_of(case: Case, tensors: list[torch.Tensor], got: torch.Tensor) -> floa
     return float(((got.float() - wanted).norm() / wanted.norm()).item())
 
 
-def measure(case: Case, text: str, loaded: Loaded, tensors: list[torch.Tensor], theirs: Callable[..., Any], rounds: int) -> dict[str, Any]:
+def measure(case: Case, text: str, loaded: Loaded, tensors: list[torch.Tensor], theirs: Callable[..., Any], rounds: int, busy_s: float = 2e-3) -> dict[str, Any]:
     """Error and times of one configuration; the GPU is ours alone."""
     row: dict[str, Any] = {"case": case.name, "program": text, "error": error_of(case, tensors, loaded.model(*tensors))}
     if not row["error"] < 2 * ALLOWED[case.kind]:
         return {**row, "failed": "wrong result"}
     if rounds:
         flops = 2.0 * case.m * case.n * case.k * max(case.batch, 1)
-        row |= compare(lambda: loaded.model(*tensors), lambda: theirs(*tensors), flops, rounds)
+        row |= compare(lambda: loaded.model(*tensors), lambda: theirs(*tensors), flops, rounds, busy_s)
     return row
 
 
-def worker(mine: list[tuple[Case, str]], turn: Any, rounds: int, deadline: float, rows: Any) -> None:
+def worker(mine: list[tuple[Case, str]], turn: Any, rounds: int, busy_s: float, deadline: float, rows: Any) -> None:
     """One process: compile, then wait for the turn."""
     kept: dict[Case, list[torch.Tensor]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -232,7 +232,7 @@ def worker(mine: list[tuple[Case, str]], turn: Any, rounds: int, deadline: float
                 loaded.compile(kept[case])
                 with turn:
                     torch.cuda.synchronize()
-                    rows.put(measure(case, text, loaded, kept[case], by_torch(case), rounds))
+                    rows.put(measure(case, text, loaded, kept[case], by_torch(case), rounds, busy_s))
                     torch.cuda.synchronize()
             except ProgramError as error:
                 rows.put({"case": case.name, "program": settings, "rejected": str(error)[:300]})
@@ -248,7 +248,7 @@ def side_by_side(pairs: list[tuple[Case, str]], arguments: argparse.Namespace) -
     for number, pair in enumerate(pairs):
         chunks[number % arguments.processes].append(pair)
     deadline = time.time() + arguments.limit_s
-    processes = [context.Process(target=worker, args=(chunk, turn, arguments.rounds, deadline, queue)) for chunk in chunks if chunk]
+    processes = [context.Process(target=worker, args=(chunk, turn, arguments.rounds, arguments.busy_ms / 1e3, deadline, queue)) for chunk in chunks if chunk]
     for process in processes:
         process.start()
     rows: list[dict[str, Any]] = []
@@ -316,9 +316,11 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=14)
     parser.add_argument("--limit-s", type=float, default=270.0)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--busy-ms", type=float, default=2.0, help="work in a sample: 2 is a burst, 50 is felt by the power limit")
+    parser.add_argument("--most", type=int, default=0, help="configurations of a case, those first in the list")
     arguments = parser.parse_args()
     arguments.head = facts()
-    pairs = fused_tasks() if arguments.fused else tasks(arguments.only)
+    pairs = fused_tasks() if arguments.fused else tasks(arguments.only, arguments.most)
     if arguments.dry_run:
         import workbench
 

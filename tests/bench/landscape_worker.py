@@ -40,8 +40,8 @@ from workbench.toolchain import describe_module
 WARM_UP, SAMPLES, SAMPLES_SLOW = 3, 12, 5  # timed calls; of what takes longer than SLOW_S fewer
 SLOW_S = 0.01
 SEED = 20
-LARGE_BYTES = 3 << 30  # inputs and outputs: beyond, they are compiled for under the lock
-SMALL_BYTES, CACHED_BYTES = 700 << 20, 5 << 29  # inputs and reference of one problem: up to here the reference is in float64 and kept between tasks; and of all that are kept
+LARGE_BYTES = 3 << 30  # inputs and outputs: beyond, they are compiled for under the lock and not kept between tasks
+SMALL_BYTES, CACHED_BYTES = 700 << 20, 3 << 30  # inputs and reference of one problem: up to here the reference is in float64; and of all problems that a process keeps
 KEPT_BYTES = 4 << 30  # memory that a process keeps from the others at the end of a task
 
 
@@ -125,7 +125,7 @@ class Worker:
         return sum(map(size_of, (*case.inputs, *case.outputs))) > LARGE_BYTES
 
     def small(self, plan: Mapped) -> bool:
-        """Whether inputs and reference are kept."""
+        """Whether the reference is in float64."""
         case = self.case_of(plan)
         return sum(map(size_of, case.inputs)) + 8 * sum(int(torch.Size(spec.shape).numel()) for spec in case.outputs) < SMALL_BYTES
 
@@ -143,7 +143,7 @@ class Worker:
         expected = self._expected(plan, reference, inputs)
         kept = [value for value in (*inputs, *expected) if isinstance(value, torch.Tensor)]
         made = Data(module, reference, inputs, expected, sum(value.numel() * value.element_size() for value in kept))
-        if self.small(plan):
+        if not self.large(plan):
             self.cache[number] = made
             while sum(one.bytes for one in self.cache.values()) > CACHED_BYTES and len(self.cache) > 1:
                 self.cache.popitem(last=False)

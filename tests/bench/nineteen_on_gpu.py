@@ -5,7 +5,8 @@
 
 First every rung of the planner's ladder (at most --steps of them) is compiled, checked and timed beside the others, as landscape_on_gpu.py does. Then the fastest
 correct one of each problem is run again as `cutegen run` runs it: confined, on fresh inputs, timed outputs checked, torch eager by the same protocol. A problem
-that the planner does not recognise is listed as such. `authors` is what the CuTeGen authors' published CuTe kernel reached over torch eager (strict fp32) on an H200.
+that the planner does not recognise is listed as such. `authors` is what the CuTeGen authors' published CuTe kernel reached on an H200 over torch eager as torch comes: products in strict
+float32, convolutions with TF32. `speedup` is over torch eager under the row's own policy; `over_defaults`, where both policies were run, over torch eager as it comes.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from workbench.records import Bound, Candidate, Job
 
 # of the authors' kernels on an H200, 2026-11-20: torch eager over theirs, L2 flushed, median of 20
 AUTHORS = {1: 0.64, 4: 1.18, 9: 1.13, 21: 1.0, 22: 1.0, 33: 1.3, 40: 19.9, 49: 1.10, 50: 0.48, 53: 1.3, 55: 0.07, 59: 0.72, 60: 0.36, 61: 0.41, 80: 0.14, 82: 1.6, 88: 8.4, 97: 0.04, 99: 4.3}
+STRICT = ("matmul", "attention")  # kinds that torch computes in strict float32 unless told otherwise
 SCREEN_SHARE = 0.45  # of the time, at most, for trying the rungs
 
 
@@ -70,7 +72,7 @@ def screened(one: Mapped, rows: list[Row]) -> dict[str, Any]:
     tried = [{"program": row.program, "median_s": row.median_s, "correct": row.correct, "failure": row.failure, "error": row.error, "registers": row.registers} for row in mine if row.program]
     bound = bound_of(one)
     stem, precision = one.place.name.rsplit(" ", 1)
-    found = {"problem": stem, "precision": precision, "recognised": True, "bound_s": bound.bound_s, "limited_by": bound.limited_by, "flops": bound.flops, "least_bytes": bound.least_bytes, "tried": tried, "eager_s": eager, "verified": False}
+    found = {"problem": stem, "precision": precision, "kind": one.facts.kind, "recognised": True, "bound_s": bound.bound_s, "limited_by": bound.limited_by, "flops": bound.flops, "least_bytes": bound.least_bytes, "tried": tried, "eager_s": eager, "verified": False}
     if good:
         found |= {"program": good[0].program, "median_s": good[0].median_s, "speedup": eager / good[0].median_s if eager and good[0].median_s else None}
     return found
@@ -91,6 +93,15 @@ def verified(one: Mapped, row: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def over_defaults(rows: list[dict[str, Any]]) -> None:
+    """Adds to each row its speedup over torch eager as it comes, where that was timed in this run."""
+    eager = {(row["problem"], row["precision"]): row.get("eager_s") for row in rows}
+    for row in rows:
+        base = eager.get((row["problem"], "fp32" if row.get("kind") in STRICT else "tf32"))
+        if base and row.get("median_s"):
+            row["over_defaults"] = base / row["median_s"]
+
+
 def mean(values: list[float]) -> float | None:
     """Geometric mean; None of nothing."""
     return math.exp(sum(map(math.log, values)) / len(values)) if values else None
@@ -102,6 +113,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     for precision in dict.fromkeys(row["precision"] for row in rows):
         done = [row for row in rows if row["precision"] == precision and row.get("speedup")]
         said[precision] = {"problems": len(done), "geometric_mean": mean([row["speedup"] for row in done]), "authors_same_problems": mean([AUTHORS[int(row["problem"][:2])] for row in done]),
+                           "over_defaults": mean([row["over_defaults"] for row in done if "over_defaults" in row]), "under_authors": [row["problem"] for row in done if row.get("over_defaults", row["speedup"]) < AUTHORS[int(row["problem"][:2])]],
                            "verified": sum(row["verified"] for row in done), "unrecognised": [row["problem"] for row in rows if row["precision"] == precision and not row["recognised"]]}  # fmt: skip
     return said
 
@@ -113,7 +125,7 @@ def show(row: dict[str, Any]) -> str:
         return start + f"unrecognised: {row['why']}"
     if "program" not in row:
         return start + "no rung is correct: " + "; ".join(sorted({tried["failure"].split(":")[0] for tried in row["tried"]}))
-    return start + f"ours {row['speedup'] or 0:6.2f}  {row['median_s'] * 1e6:10.1f} us of {row['eager_s'] * 1e6 if row['eager_s'] else 0:10.1f}  bound {row['bound_s'] / row['median_s']:4.0%}  {'verified' if row['verified'] else 'screened'}  {row['program']}"
+    return start + f"ours {row['speedup'] or 0:6.2f} ({row.get('over_defaults', 0):6.2f} over torch as it comes)  {row['median_s'] * 1e6:10.1f} us of {row['eager_s'] * 1e6 if row['eager_s'] else 0:10.1f}  bound {row['bound_s'] / row['median_s']:4.0%}  {'verified' if row['verified'] else 'screened'}  {row['program']}"
 
 
 def main() -> int:
@@ -141,6 +153,7 @@ def main() -> int:
     rows = [screened(one, run.rows) if isinstance(one, Mapped) else {"problem": one[0], "precision": one[1], "recognised": False, "why": one[2], "verified": False} for one in answers]
 
     def keep() -> None:
+        over_defaults(rows)
         if arguments.out is not None:
             arguments.out.write_text(json.dumps({"machine": head, "seconds": time.monotonic() - start, "summary": summary(rows), "authors": AUTHORS, "rows": rows}, indent=1) + "\n")
 

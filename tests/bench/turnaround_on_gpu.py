@@ -150,8 +150,15 @@ def main() -> None:
     print(f"warm after {time.perf_counter() - start:.1f} s (imports, first context)", flush=True)
     rows: list[dict[str, object]] = []
     plains: list[dict[str, object]] = []
+    failed: dict[str, str] = {}
+    summary: dict[str, dict[str, float]] = {}
     for name in names:
-        more, scripts = loop(name, arguments)
+        try:
+            more, scripts = loop(name, arguments)
+        except Exception as error:  # one problem's trouble is told, and the others are measured all the same
+            print(f"{name:22} FAILED {type(error).__name__}: {error}", flush=True)
+            failed[name] = f"{type(error).__name__}: {error}"
+            continue
         rows, plains = rows + more, plains + scripts
         for row in more:
             phases = "  ".join(f"{key} {value:.2f}" for key, value in dict(row["phases"]).items())  # type: ignore[call-overload]
@@ -160,7 +167,7 @@ def main() -> None:
             print(f"{name:22} v{one['version']} plain {one['total']:6.2f} s  {one}", flush=True)
         summary = {kind: spread([float(str(row["seconds"])) for row in rows if row["new"] is new]) for kind, new in (("new", True), ("again", False))} | {"plain": spread([float(str(one["total"])) for one in plains])}
         arguments.out.mkdir(parents=True, exist_ok=True)
-        (arguments.out / "turnaround.json").write_text(json.dumps({"machine": machine, "precision": arguments.precision, "summary": summary, "rows": rows, "plain": plains}, indent=1) + "\n")
+        (arguments.out / "turnaround.json").write_text(json.dumps({"machine": machine, "precision": arguments.precision, "summary": summary, "failed": failed, "rows": rows, "plain": plains}, indent=1) + "\n")
     for kind, values in summary.items():
         print(kind, "  ".join(f"{key} {value:.2f}" for key, value in values.items()))
 

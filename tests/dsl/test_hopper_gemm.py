@@ -37,7 +37,7 @@ def product(text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ..
     (HOPPER + ".schedule(cooperative) .tile(128, 100, 64)", "tile", "multiple of 16"), (HOPPER + ".schedule(cooperative) .tile(128, 256, 64) .stages(5)", "stages", "at most 4 stages of this tile in 232448 bytes"),
     ("gemm(a, b) .arch(sm_90a) .mma(tf32) .schedule(cooperative) .tile(128, 48, 32)", "tile", "multiple of 32"), (HOPPER + ".schedule(cooperative) .stages(1)", "stages", "2 to 16"), (HOPPER + ".schedule(cooperative) .cluster(3, 1)", "cluster", "1, 2 or 4 along m; 1 or 2 along n"),
     (HOPPER + ".schedule(cooperative) .cluster(4, 1) .tile(64, 16, 64)", "cluster", "a smaller cluster"), (HOPPER + ".schedule(cooperative) .raster(diagonal)", "raster", "along_m or along_n"),
-    (HOPPER + ".schedule(cooperative) .store(later)", "store", "tma, direct"), (HOPPER + ".schedule(cooperative) .splitk(1)", "splitk", "2 to 64"), (HOPPER + ".schedule(pingpong) .tile(64, 64, 64) .splitk(2)", "splitk", "schedule(cooperative)"), (HOPPER + ".schedule(cooperative) .thread_tile(2, 2)", "thread_tile", "leave it out"), (HOPPER + ".tile(64, 64, 32) .cluster(2, 1)", "cluster", "schedule"),
+    (HOPPER + ".schedule(cooperative) .store(later)", "store", "tma, direct"), (HOPPER + ".schedule(cooperative) .store(tma, 3)", "store", "(tma, 1), (tma, 2), (tma, 4)"), (HOPPER + ".schedule(cooperative) .store(tma, 2) >> rowsum()", "store", "tma"), (HOPPER + ".schedule(cooperative) .splitk(1)", "splitk", "2 to 64"), (HOPPER + ".schedule(pingpong) .tile(64, 64, 64) .splitk(2)", "splitk", "schedule(cooperative)"), (HOPPER + ".schedule(cooperative) .thread_tile(2, 2)", "thread_tile", "leave it out"), (HOPPER + ".tile(64, 64, 32) .cluster(2, 1)", "cluster", "schedule"),
 ])  # fmt: skip
 def test_rejections_name_field_and_legal_values(text: str, field: str, legal: str) -> None:
     found = check(parse(text))
@@ -60,7 +60,8 @@ def test_text_is_as_written_down() -> None:
     ("bf16", ".tile(64, 64, 64) .schedule(pingpong) .cluster(2, 2) .stages(3)", (136, 136, 200), "a", 2), ("f16", ".tile(256, 128, 64) .schedule(cooperative) .raster(along_n, 2)", (264, 136, 40), "ab", 0),
     ("f16", ".tile(64, 32, 32) .schedule(cooperative) .store(direct)", (72, 56, 72), "", 2), ("bf16", ".tile(64, 48, 128) .schedule(cooperative)", (8, 72, 264), "b", 0),
     ("f16", ".tile(128, 128, 16) .schedule(pingpong) .cluster(4, 1)", (136, 136, 40), "b", 0), ("tf32", ".tile(128, 256, 32) .schedule(cooperative) .cluster(2, 1)", (200, 264, 76), "b", 0),
-    ("tf32", ".tile(64, 96, 64) .schedule(pingpong) .cluster(1, 2)", (72, 100, 136), "b", 2),
+    ("tf32", ".tile(64, 96, 64) .schedule(pingpong) .cluster(1, 2)", (72, 100, 136), "b", 2), ("tf32", ".tile(128, 256, 32) .schedule(cooperative) .stages(2) .store(tma, 8) .raster(along_n, 64)", (300, 520, 32), "b", 0),
+    ("bf16", ".tile(128, 128, 64) .schedule(pingpong) .store(tma, 4)", (264, 136, 40), "b", 0), ("f16", ".tile(64, 128, 64) .schedule(cooperative) .store(tma, 1)", (72, 136, 40), "b", 2),
 ])  # fmt: skip
 def test_products_are_exact(kind: str, settings: str, shape: tuple[int, int, int], turned: str, batch: int) -> None:
     m, n, k = shape

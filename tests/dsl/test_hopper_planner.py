@@ -57,6 +57,13 @@ def test_long_k_is_summed_in_parts() -> None:
     assert all(first(size, size, size).plan.splits == 1 for size in (1024, 2048, 4096, 8192))
 
 
+def test_a_large_result_of_little_k_gets_shared_memory_for_what_leaves() -> None:
+    found = choices(GEMM, "tf32", Size(m=32768, n=32768, k=32), "H200", (("b", "row"),))
+    assert [choice.plan.asked for choice in found[:3]] == [0, 8, 8] and found[2].plan.band == 64
+    assert all(choice.plan.shared_bytes <= 232_448 for choice in found)
+    assert not any(choice.plan.asked for choice in choices(GEMM, "tf32", Size(m=4096, n=4096, k=4096), "H200"))
+
+
 def test_all_choices_are_legal_and_ranked() -> None:
     for shape in ((4096, 4096, 4096), (100, 3000, 77), (16, 16, 16)):
         found = choices(GEMM, "f16", Size(m=shape[0], n=shape[1], k=shape[2]), "H200")

@@ -99,6 +99,10 @@ def _meaning(operation: Operation, call: Call, stage: Stage) -> str:
         return f"{values} tiles of k in shared memory at once, {cost.stages} x {cost.stage_bytes} bytes"
     if call.name == "splitk":
         return f"k in {call.positional[0]} parts, which " + ("a cluster's CTAs add up in their shared memories" if len(call.positional) > 1 else "a second kernel adds, out of float32 sums in memory")
+    if call.name == "store" and len(call.positional) == 2:
+        return f"the result is stored by TMA; each warpgroup keeps {call.positional[1]} pieces of it in shared memory on their way"
+    if call.name == "through" and values == "shared":
+        return "rows come to shared memory by bulk copies, ahead of the threads that reduce them, wherever they begin"
     return OPERAND_HELP.get(call.name, "").format(values=values) or f"a setting of {operation.name}"
 
 

@@ -40,7 +40,7 @@ def spread(tensor, shape, width):
 
 REDUCED = (*REDUCTIONS, "row")  # what starts the names of values that are worked out once per row
 TAKEN = frozenset(
-    ["away", "batch", "batches", "begin", "best", "better", "block", "blocks", "call", "cell", "center", "chunk", "column", "columns", "compiled", "count", "cuda", "cute", "cutlass", "e", "element", "end", "far", "first", "from_dlpack", "given", "group", "i", "inner", "inside", "lane", "length", "math", "memory", "near", "nn", "other", "out", "part", "parts", "piece", "place", "places", "rank", "rate", "result", "results", "row", "rows", "run", "seen", "segment", "self", "shape", "share", "span", "spread", "squares", "start", "step", "store", "stream", "tensor", "thread", "torch", "turn", "turns", "value", "vectors", "warp", "way", "width", "y"]
+    ["away", "barriers", "batch", "batches", "before", "begin", "best", "better", "block", "blocks", "bulk", "call", "cell", "center", "chunk", "column", "columns", "compiled", "count", "cpasync", "cuda", "cute", "cutlass", "e", "element", "end", "far", "first", "flat", "from_dlpack", "given", "group", "i", "inner", "inside", "lane", "least", "length", "math", "memory", "more", "near", "nn", "other", "out", "part", "parts", "piece", "pipe", "pipeline", "place", "places", "rank", "rate", "reading", "result", "results", "row", "rows", "run", "seen", "segment", "self", "shape", "share", "span", "spread", "squares", "stages", "start", "step", "store", "stream", "strip", "tensor", "thread", "torch", "turn", "turns", "unit", "units", "value", "vectors", "warp", "way", "width", "writing", "y"]
 )  # names that emitted text has for itself
 
 

@@ -228,7 +228,7 @@ SETTINGS = (
     Setting(name="schedule", values=("cooperative", "pingpong"), closed=False),
     Setting(name="cluster", values=((2, 1), (1, 2), (2, 2)), closed=False),
     Setting(name="raster", values=(("along_m", 4), ("along_m", 16), ("along_n", 8)), closed=False),
-    Setting(name="store", values=("direct",), closed=False),
+    Setting(name="store", values=("direct", ("tma", 4), ("tma", 8)), closed=False),
     Setting(name="splitk", values=(2, 4, 8, 16, (2, "cluster"), (4, "cluster"), (8, "cluster")), closed=False),
     Setting(name="swap", values=((),), reason="it takes nothing: the transposed product is computed"),
     Setting(name="through", values=("registers",), reason="how wgmma's first operand is read"),

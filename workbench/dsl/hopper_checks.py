@@ -54,8 +54,8 @@ def _names(stage: Stage) -> list[Rejection]:
     way, band = raster if isinstance(raster, tuple) and len(raster) == 2 else (raster, 8)
     if way not in RASTERS or not isinstance(band, int) or not 1 <= band <= 64:
         found.append(Rejection(field="raster", value=str(raster), reason="where neighbouring CTAs go first, and how many tiles wide the band is that they walk", legal="along_m or along_n, then 1 to 64"))
-    if store not in STORES:
-        found.append(Rejection(field="store", value=str(store), reason="who stores a tile of the result: TMA, or the threads", legal=", ".join(STORES)))
+    if store not in STORES and not (isinstance(store, tuple) and len(store) == 2 and store[0] == "tma" and isinstance(store[1], int) and 1 <= store[1] <= 16):
+        found.append(Rejection(field="store", value=str(store), reason="who stores a tile of the result: TMA, or the threads", legal=", ".join(STORES) + ", or tma and how many pieces of the result a warpgroup keeps on their way, 1 to 16"))
     return found
 
 
@@ -103,6 +103,9 @@ def _sizes(plan: hopper.Plan, asked: object) -> list[Rejection]:
         return [Rejection(field="tile", value=size, reason=f"each thread would hold {plan.rows * n // 128} accumulators, more than its registers take", legal=legal)]
     if n // plan.cluster[0] % 8 or m // plan.cluster[1] % 8:
         return [Rejection(field="cluster", value=f"{plan.cluster[0]}, {plan.cluster[1]}", reason="each CTA of a cluster loads a part of the tile that they share, in whole pieces of 8 rows", legal="a smaller cluster, or a larger tile")]
+    if plan.asked and (plan.pieces % plan.asked or plan.reduced or plan.in_cluster):
+        legal = "tma" if plan.reduced or plan.in_cluster else ", ".join(f"(tma, {count})" for count in range(1, 17) if plan.pieces % count == 0)
+        return [Rejection(field="store", value=f"tma, {plan.asked}", reason=f"a warpgroup stores {plan.pieces} pieces of a tile, through so many buffers in turn" if legal != "tma" else "the result does not leave in pieces", legal=legal)]
     most = hopper.most_stages(plan)
     if asked is not None and (not isinstance(asked, int) or not 2 <= asked <= 16):
         return [Rejection(field="stages", value=str(asked), reason="tiles of k that are in shared memory at once", legal="2 to 16")]

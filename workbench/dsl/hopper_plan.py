@@ -26,6 +26,7 @@ class Plan:
     raster: str  # along_m or along_n: where neighbouring CTAs go first
     band: int
     store: str  # tma or direct
+    asked: int = 0  # pieces of the result that a warpgroup keeps in shared memory, where the stage says it
     splits: int = 1  # parts of k that are summed up apart, in float32, and added by a second kernel or in a cluster
     in_cluster: bool = False  # whether the parts are added in the shared memories of a cluster
     swap: bool = False  # whether the transposed product is computed: a tile's m lies along the result's n
@@ -69,8 +70,13 @@ class Plan:
 
     @property
     def buffers(self) -> int:
-        """Pieces of the result that a warpgroup keeps in shared memory: one is written while the one before it leaves."""
-        return 2 if self.rows // 64 * (self.tile[1] // self.store_columns) % 2 == 0 else 1
+        """Pieces of the result that a warpgroup keeps in shared memory: one is written while those before it leave."""
+        return self.asked or (2 if self.pieces % 2 == 0 else 1)
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of 64 rows and `store_columns` columns that a warpgroup stores of each tile."""
+        return self.rows // 64 * (self.tile[1] // self.store_columns)
 
     @property
     def epilogue_bytes(self) -> int:
@@ -114,10 +120,11 @@ def plan_of(stage: Stage) -> Plan:
     kind = str(setting(stage, "mma", "f16"))
     tile, raster, split = setting(stage, "tile"), setting(stage, "raster", ("along_m", 8)), setting(stage, "splitk", 1)
     way, band = raster if isinstance(raster, tuple) else (raster, 8)
+    store = setting(stage, "store", "tma")
     chain = epilogue.chain_of(stage)
     plan = Plan(
         kind=kind, tile=tile if isinstance(tile, tuple) else default_tile(kind), cluster=pair(setting(stage, "cluster"), (1, 1)), stages=0,
-        schedule=str(setting(stage, "schedule", "cooperative")), raster=str(way), band=int(str(band)), store=str(setting(stage, "store", "tma")),
+        schedule=str(setting(stage, "schedule", "cooperative")), raster=str(way), band=int(str(band)), store=str(store[0] if isinstance(store, tuple) else store), asked=int(str(store[1])) if isinstance(store, tuple) else 0,
         splits=int(str(split[0] if isinstance(split, tuple) else split)), in_cluster=isinstance(split, tuple), swap=setting(stage, "swap") is not None,
         early=setting(stage, "launch") == "early", registers=setting(stage, "through") == "registers", reduced=chain.reduction is not None, cast=chain.cast,
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.dsl.ir import Call, Stage, setting
 
-NEW = ("unroll", "cluster", "parts")  # settings that only rowwise has
+NEW = ("unroll", "cluster", "parts", "through")  # settings that only rowwise has
 
 
 def call(name: str, *positional: object) -> Call:

@@ -5,7 +5,9 @@ The reduced axis may be contiguous (rows), strided (columns: each thread has a v
 
 from __future__ import annotations
 
-from workbench.dsl import axes, rowparts
+import dataclasses
+
+from workbench.dsl import axes, rowparts, strips
 from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, renamed, spread_fields, spread_lines, vectors_of
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
@@ -62,6 +64,10 @@ def emit_expression(value: object, axis: object, keepdim: bool, stage: Stage, bi
     chosen = how(stage, view.strided)
     if chosen.parts > 1:
         return rowparts.emit(found, view, keepdim, chosen, binding)
+    if setting(stage, "through") is not None:
+        lines = [*tensors_of(found, view, binding, kinds=f"({found.plain[0]}.dtype,)"), *view.sizes]
+        parts = strips.emit(found, view, int(str(setting(stage, "threads", 256))), int(str(setting(stage, "unroll", 4))), binding, (lines, result_line(found, view, keepdim)))
+        return dataclasses.replace(parts, kernels=helpers(found.reductions, functions_used(found.value)) + parts.kernels)
     kernel = _columns(found, chosen) if view.strided else _rows(found, chosen, view)
     spread = SPREAD_TEXT if found.spread else ""
     text = helpers(found.reductions, functions_used(found.value)) + spread + kernel
@@ -177,14 +183,14 @@ def _columns(found: Plan, chosen: How) -> str:
     )  # fmt: skip
 
 
-def tensors_of(found: Plan, view: axes.View, binding: Binding) -> list[str]:
-    """Lines of forward that take the tensors, refuse what does not fit, and make those of the full shape contiguous."""
+def tensors_of(found: Plan, view: axes.View, binding: Binding, *, kinds: str = "EXACT") -> list[str]:
+    """Lines of forward that take the tensors, refuse what does not fit, and make those of the full shape contiguous; `kinds` are the types of all but the first."""
     bound = dict(binding.operands)
     names = (*found.plain, *found.spread)
     lines = [f"{', '.join(names)} = {', '.join(f'{bound.get(name, name)}.detach()' for name in names)}", f"shape = {found.plain[0]}.shape"]
     first = found.plain[0]
     lines += [expect_axes(called(first, bound), first, view.least)] if view.least else []
-    lines += [expect(called(name, bound), name, "shape", "" if name == first else "EXACT", spread=name in found.spread) for name in names]
+    lines += [expect(called(name, bound), name, "shape", "" if name == first else kinds, spread=name in found.spread) for name in names]
     lines += [f"{name} = {name}.contiguous()" for name in found.plain]
     return [*lines, f"if {first}.numel() > 1 << 31:", f'    raise ValueError("{first} has more than 2**31 elements, the most that 32-bit places reach")']
 
@@ -227,7 +233,8 @@ def width_lines(found: Plan, chosen: How, view: axes.View, results: tuple[str, .
 SPLIT = Setting(name="split", values=(1, 2, 4, 8, 16, 32), reason="a CTA has at most 32 warps")
 CLUSTER = Setting(name="cluster", values=(1, 2, 4, 8), reason="a cluster has at most 8 CTAs")
 PARTS = Setting(name="parts", values=(1, 8, 32, 128, 512, 1024), closed=False)
-SETTINGS = (ARCH, THREADS_PER_ROW, VECTOR, UNROLL, KEPT, CLUSTER, THREADS, SPLIT, PARTS)
+THROUGH = Setting(name="through", values=("shared",), closed=False)
+SETTINGS = (ARCH, THREADS_PER_ROW, VECTOR, UNROLL, KEPT, CLUSTER, THREADS, SPLIT, PARTS, THROUGH)
 
 
 def emit(stage: Stage, binding: Binding) -> Parts:
@@ -253,7 +260,7 @@ def check_settings(stage: Stage, value: object, axis: object) -> list[Rejection]
     """Settings that do not go together with each other, the axis or the expression."""
     found, view = plan(value), axes.view(axis)
     chosen = how(stage, view.strided)
-    said: list[Rejection] = []
+    said: list[Rejection] = strips.check(stage, found, view)
     if not found.levels or not found.plain:
         said.append(Rejection(field="rowwise", value="", reason="nothing is reduced" if found.plain else "no tensor has the full shape", legal="elementwise(expression), or a reduction such as sum(x)"))
         return said

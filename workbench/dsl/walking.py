@@ -19,6 +19,8 @@ class Walk:
     address: str  # its number in the tensor, over `part`
     place: str  # number of element e within the reduced axis
     index: str = ""  # what follows the name of an accumulator: "[e]" where each element of a vector has its own
+    fetch: tuple[str, ...] = ()  # lines that load a chunk, where it is not copied from the tensors as they lie
+    after: tuple[str, ...] = ()  # lines at the end of a chunk
 
     @property
     def kept(self) -> bool:
@@ -55,7 +57,7 @@ def walk_lines(walk: Walk, values: tuple[object, ...], body: list[str], *, store
     plain, spread = leaves(Call(name="all_of", positional=values))
     if walk.kept:
         return [*loads(walk, (), spread), *takes(walk, body, store=store)]
-    return [walk.loop, *indented([*loads(walk, plain, spread), *takes(walk, body, store=store)])]
+    return [walk.loop, *indented([*(walk.fetch or loads(walk, plain, spread)), *takes(walk, body, store=store), *walk.after])]
 
 
 def elements(plain: tuple[str, ...], spread: tuple[str, ...]) -> dict[str, str]:

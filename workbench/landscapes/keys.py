@@ -60,5 +60,5 @@ def explicit(text: str) -> dict[str, tuple[object, ...]]:
     if stage.operation.name != "gemm" or setting(stage, "schedule") is None:
         return found
     plan = plan_of(stage)
-    filled: dict[str, tuple[object, ...]] = {"tile": plan.tile, "cluster": plan.cluster, "stages": (plan.stages,), "raster": (plan.raster, plan.band), "splitk": (plan.splits, "cluster") if plan.in_cluster else (plan.splits,), "store": (plan.store,)}
+    filled: dict[str, tuple[object, ...]] = {"tile": plan.tile, "cluster": plan.cluster, "stages": (plan.stages,), "raster": (plan.raster, plan.band), "splitk": (plan.splits, "cluster") if plan.in_cluster else (plan.splits,), "store": (plan.store, plan.buffers) if plan.asked else (plan.store,)}
     return found | filled

@@ -41,6 +41,7 @@ EARLY_BELOW_S = 60e-6  # launch(early) took 0.9 us off 1024^3 and 0.3 us off 204
 AT_ONCE = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.85}  # of the SMs, by CTAs of a cluster: one GPC each. 2048^3 in 32 clusters of 4 took two waves on an H200 (2026-11-21); 8 inferred
 PARTLY = 2.0  # of tiles that stick out of the matrix: a 64x32x128 tile took 1.9 times as long at m = 16 as at m = 64 (one H200, 2026-11-21)
 NEAR, NEAR_SMALL = 1.1, 1.25  # how much slower by the model a choice may be that experience prefers; below EARLY_BELOW_S the model knows less
+STORED = 4  # a result this many times as large as both operands makes storing it the work (inferred)
 WASTE_COST = 0.1  # for tiles that lie outside the result altogether
 
 
@@ -79,7 +80,8 @@ class Choice:
         cluster = "" if self.plan.cluster == (1, 1) else f", clusters of {self.plan.cluster[0]}x{self.plan.cluster[1]}"
         split = "" if self.plan.splits == 1 else f", k in {self.plan.splits} parts" + " of a cluster" * self.plan.in_cluster
         parts = "float32 by three products of TF32, " if self.plan.kind == "tf32x3" else ""
-        return f"{parts}{'x'.join(map(str, self.plan.tile))} tiles{' of the transposed product' if self.plan.swap else ''}, {self.plan.schedule}{cluster}{split}"
+        ahead = f", {self.plan.asked} pieces on their way" + (" along rows" if self.plan.band == 64 else "") if self.plan.asked else ""
+        return f"{parts}{'x'.join(map(str, self.plan.tile))} tiles{' of the transposed product' if self.plan.swap else ''}, {self.plan.schedule}{cluster}{split}{ahead}"
 
     @property
     def reason(self) -> str:
@@ -90,6 +92,7 @@ class Choice:
         how = "; one warpgroup stores while the other multiplies" if self.plan.schedule == "pingpong" else ""
         how += f"; {self.plan.splits} parts of k are summed up side by side" + (", and added in the shared memories of a cluster" if self.plan.in_cluster else "") if self.plan.splits > 1 else ""
         how += "; the few rows are what wgmma calls n, so that no tile sticks out of them" if self.plan.swap and not self.plan.registers else ""
+        how += f"; {self.plan.asked} pieces of the result leave each warpgroup's shared memory at once" + (", whole rows at about the same time" if self.plan.band == 64 else "") if self.plan.asked else ""
         how += "; b goes through registers as it lies, and needs no copy along k" if self.plan.registers else ""
         if self.plan.kind == "tf32x3":
             exact = "; each float32 is two parts of TF32, and three products of parts are as accurate as one of float32"
@@ -206,7 +209,21 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tu
     for choice in sorted(found, key=lambda choice: choice.seconds):
         if choice != first and sum(other.plan.tile == choice.plan.tile for other in kept) < 2:
             kept.append(choice)
+    if size.m * size.n > STORED * (size.m + size.n) * size.k:
+        kept = [item for n, choice in enumerate(kept) for item in (choice, *(_stored_ahead(choice, operation, epilogues) if n < 2 else ()))]
     return tuple(kept[:most])
+
+
+def _stored_ahead(choice: Choice, operation: Call, epilogues: tuple[Call, ...]) -> Iterator[Choice]:
+    """The choice with shared memory given to what is on its way out instead of to stages; also with tiles walked along the result's rows, so that whole rows are written at about the same time."""
+    kept = tuple(call for call in choice.settings if call.name not in ("stages", "store"))
+    for count in (8, 4, 2):
+        settings = (*kept, put("stages", 2), put("store", "tma", count))
+        if not check(Program(stages=(Stage(operation=operation, settings=(put("arch", "sm_90a"), *settings), epilogues=epilogues),))):
+            for more in ((), (put("raster", "along_m" if choice.plan.swap else "along_n", 64),)):
+                plan = plan_of(Stage(operation=operation, settings=(put("arch", "sm_90a"), *settings, *more), epilogues=epilogues))
+                yield dataclasses.replace(choice, settings=(*settings, *more), plan=plan)
+            return
 
 
 def _ways(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:

@@ -176,4 +176,8 @@ def _strided(found: Lay, wide: int, most: int) -> list[Choice]:
         made, shared = made + shared[:1], shared[1:]  # measured on an H200 at 4096 rows: ahead of columns of a thread's own
     if split == 1:
         made += [((put("threads", threads), vector, put("unroll", unroll)), f"{threads} threads with columns of their own, {unroll} vectors in flight", "enough loads in flight to hide the memory's latency") for threads, unroll in ((128, most), (128, 12 - most), (256, 4), (64, 4))]
-    return made + shared
+    made += shared
+    if found.walks == 1 and found.run % wide and found.batches * math.ceil(found.columns / 1024) >= SMS:
+        # inferred: a thread's loads are of one element each here, a bulk copy's are not
+        made.insert(1, ((put("through", "shared"),), "rows through shared memory by bulk copies", "rows that begin at no multiple of 16 bytes are brought in whole all the same"))
+    return made

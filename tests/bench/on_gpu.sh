@@ -1,0 +1,40 @@
+#!/bin/sh
+# The measurements of README's "Measured" section on one GPU, in parts of under ten minutes each:
+#
+#     tests/bench/on_gpu.sh PART OUT         PART: problems, landscape, trust or turnaround; OUT: a folder for results and one log for each part
+#
+# `landscape` goes on where OUT/landscape.csv or workbench/landscapes/h200.csv.gz end, so it is run until nothing is left. Each script says in its head how its numbers are made.
+set -eu
+part=$1 out=$2
+cd "$(dirname "$0")/../.."
+mkdir -p "$out"
+export OUT="$out" PYTHONUNBUFFERED=1
+measured() {  # seconds, then what python is to run; what fails or takes too long does not keep the others from running
+    limit=$1; shift
+    echo "== $*"
+    timeout -s INT -k 15 "$limit" python "$@" || echo "== $1 ended with $?"
+}
+{
+    case $part in
+        problems)
+            measured 370 tests/bench/nineteen_on_gpu.py --out "$out/nineteen.json" --precisions tf32,fp32 --steps 3 --seconds 350
+            measured 120 tests/bench/hopper_sweep_on_gpu.py --out "$out/squares_sustained.json" --only square --most 3 --busy-ms 50 --limit-s 100
+            measured 80 tests/bench/conv_on_gpu.py --rounds 5 --workers 12
+            ;;
+        landscape)
+            measured 580 tests/bench/landscape_on_gpu.py --out "$out/landscape.csv" --seconds 565 --done workbench/landscapes/h200.csv.gz
+            ;;
+        trust)
+            measured 160 tests/bench/profiles_on_gpu.py --out "$out/profiles.json"
+            measured 150 -m workbench calibrate --out "$out/calibration.json"
+            measured 150 tests/bench/timing_trust.py --out "$out"
+            measured 120 tests/bench/grouped_on_gpu.py --out "$out/grouped.json"
+            ;;
+        turnaround)
+            measured 300 tests/bench/turnaround_on_gpu.py --out "$out" --steps 2
+            measured 280 tests/bench/rows_on_gpu.py --out "$out/rows.json" --limit-s 240
+            ;;
+        *) echo "PART is problems, landscape, trust or turnaround, not $part" >&2; exit 2 ;;
+    esac
+} > "$out/$part.log" 2>&1
+tail -n 60 "$out/$part.log"
