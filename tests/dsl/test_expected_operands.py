@@ -95,6 +95,12 @@ def test_axes_that_a_tensor_does_not_have(axis: str) -> None:
     run(f"reduce(x, op=sum, axis={axis}) .unroll(1){how}", (f(2, 3, 8),), ("x",))
 
 
+def test_rows_that_go_through_shared_memory() -> None:
+    text = "reduce(mul(x, b), op=sum, axis=1) .arch(sm_90a) .through(shared) .threads(64)"
+    refused(text, {"x": f(2, 8, 16), "b": f(2, 8, 16, dtype=torch.float16)}, "b is torch.float16", "torch.float32")
+    refused(text, {"x": f(2, 8, 16), "b": f(2, 8, 15)}, "b has the shape (2, 8, 15)", "wants (2, 8, 16)")
+
+
 def test_windows_that_do_not_fit_and_middles() -> None:
     refused("pool(x, window=size(3, 3))", {"x": f(4)}, "x has the shape (4,)", "2 axes or more")
     refused("pool(x, window=size(9, 3))", {"x": f(1, 4, 4)}, "x has the shape (1, 4, 4)", "does not fit")

@@ -75,7 +75,7 @@ def test_rows(how: str) -> None:
 
 def test_columns_and_scans() -> None:
     x = rows().t()
-    for how in ("", ".split(4) .vector(4)"):
+    for how in ("", ".split(4) .vector(4)", ".arch(sm_90a) .through(shared) .threads(32)"):
         same(run(f"reduce(x, op=max, axis=0) {how}", (x,), ("x",)), x.amax(0))
         assert torch.equal(run(f"reduce(x, op=argmin, axis=0) {how}", (x,), ("x",)), x.argmin(0))
     for how in ("", ".split(4)"):
