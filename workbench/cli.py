@@ -49,9 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     from workbench.views import tables
     from workbench.views.commands import choose_l2
 
-    if (arguments.by == "replay") != bool(arguments.recording):
-        raise UserError("--by replay and --recording NAME go together")
-
+    _check_by(arguments)
     with _open_problem(arguments) as session:
         choose_l2(session, arguments)
         _events(session)
@@ -61,6 +59,35 @@ def run(arguments: argparse.Namespace) -> int:
         except (KeyboardInterrupt, Stopped):
             raise Stopped(f"stopped; everything finished is kept, go on with: cutegen run --resume {session.folder}") from None
         return _finish(session)
+
+
+def _check_by(arguments: argparse.Namespace) -> None:
+    """Refuse what --by, --until and --setting cannot be before a session is kept."""
+    from workbench import plugins
+    from workbench.session import chain, core
+    from workbench.views.conversation import given
+
+    if (arguments.by == "replay") != bool(arguments.recording):
+        raise UserError("--by replay and --recording NAME go together")
+    if arguments.until is not None and arguments.by in ("replay", "llm"):
+        raise UserError(f"--until goes with --by planner; {'a recording has its own end' if arguments.by == 'replay' else 'the chain ends after --steps refinements'}")
+    if arguments.until is not None:
+        core.until_settings(arguments.until, arguments.epsilon, arguments.patience)
+    elif arguments.epsilon is not None or arguments.patience is not None:
+        raise UserError("--epsilon and --patience belong to --until sol")
+    if arguments.by == "llm":
+        chain.settings_from(_chain(arguments))
+    elif arguments.setting:
+        raise UserError("--setting is of the chain: --by llm")
+    writers = [name for name in plugins.names("proposer") if name not in ("human", "scripted")]  # those two need a source that no option gives
+    if arguments.by != "replay" and arguments.by not in writers:
+        raise UserError(f"nobody who writes kernels is called {arguments.by!r}; --by is one of {', '.join((*writers, 'replay'))}")
+    if arguments.by != "replay":
+        plugins.load("proposer", arguments.by, check=not given(arguments) and not arguments.resume)
+
+
+def _chain(arguments: argparse.Namespace) -> dict[str, str]:
+    return {"depth": str(arguments.steps), **dict(item.partition("=")[::2] for item in arguments.setting)}
 
 
 def _run_by(session: Any, arguments: argparse.Namespace) -> None:
@@ -78,8 +105,7 @@ def _run_by(session: Any, arguments: argparse.Namespace) -> None:
         session.model(**given(arguments))
     if arguments.by == "llm":
         session.subscribe(lambda event: say(f"  {event.message}") if event.kind in ("proposed", "judged", "decided") else None)
-        options = dict(item.partition("=")[::2] for item in arguments.setting)
-        session.run_chain("llm", **{"depth": str(arguments.steps), **options})
+        session.run_chain("llm", **_chain(arguments))
         say(f"spent: {session.client().budget.said()}")
         return
     if arguments.until is not None:
@@ -272,14 +298,10 @@ def _tutorials() -> Path:
 
 
 def explain(arguments: argparse.Namespace) -> int:
-    """A program of the language in words."""
-    from workbench.views.explained import explained
+    """A program of the language in words; an operation's settings; or all operations."""
+    from workbench.views import explained
 
-    parts = arguments.size.split(",") if arguments.size else []
-    if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
-        raise UserError(f"--size {arguments.size} is not a size: whole numbers over 0, as in --size 4096,4096,4096")
-    size = tuple(int(part) for part in parts) or None
-    text = str(explained(arguments.program, device=arguments.device, size=size, compiled=arguments.compile))
+    text = str(explained.answer(arguments.program, arguments))
     print(json.dumps({"text": text}) if _json else text)
     return OK
 
@@ -332,7 +354,7 @@ def _steps(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     from workbench.views import profiling
-    from workbench.views.commands import problem_arguments
+    from workbench.views.commands import explain_arguments, problem_arguments
     from workbench.views.conversation import model_arguments
 
     parser = argparse.ArgumentParser(prog="cutegen", description="Step a generate-test-refine loop for CuTe DSL kernels, with or without a GPU.",
@@ -388,11 +410,9 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument("path")
             one.add_argument("--version", default="best")
     profiling.add(add, problem_arguments, say, lambda: _json)
-    one = add("explain", explain, "what each setting of a muCUTLASS program means and costs", 'cutegen explain "gemm(a, b) .arch(sm_90a) .mma(bf16) .schedule(cooperative)" --size 4096,4096,4096')
-    one.add_argument("program", help="the program's text")
-    one.add_argument("--device", default="H200", help="whose limits are used (default H200)")
-    one.add_argument("--size", metavar="M,N,K", help="of a product: how many tiles and waves there are")
-    one.add_argument("--compile", action="store_true", help="compile it too, for registers and spills")
+    one = add("explain", explain, "what each setting of a muCUTLASS program means and costs; without a program: all operations", 'cutegen explain "gemm(a, b) .arch(sm_90a) .mma(bf16) .schedule(cooperative)" --size 4096,4096,4096')
+    one.add_argument("program", nargs="?", default="", help="the program's text, or an operation's name for its settings (default: all operations)")
+    explain_arguments(one)
     one = add("format", format_text, "the canonical text of a muCUTLASS program", 'cutegen format "gemm(a,b).tile(64,64,16)"')
     one.add_argument("program", help="the program's text")
     add("doctor", doctor, "what is available here, why not, and how to get it", "cutegen doctor")
@@ -402,9 +422,9 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `cutegen`."""
     global _json
-    arguments = _parser().parse_args(argv)
-    _json = arguments.json
     try:
+        arguments = _parser().parse_args(argv)
+        _json = arguments.json
         return int(arguments.function(arguments))
     except (KeyboardInterrupt, Stopped) as error:
         print(str(error) or "stopped; everything finished is kept", file=sys.stderr)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,67 @@ def test_history_reads_beside_a_writer(tmp_path: Path) -> None:
         session.edit("x = 1\n", test=False)
         done = cutegen("history", "--session", "p", cwd=tmp_path)
         assert done.returncode == 0 and "v1" in done.stdout, done.stderr
+
+
+SMALL = ("--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator")
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (("--until", "abc"), "sol (near the speed of light"), (("--by", "foo"), "llm, planner, replay"), (("--by", "human"), "llm, planner, replay"), (("--until", "3", "--patience", "2"), "belong to --until sol"), (("--patience", "2"), "belong to --until sol"),
+    (("--by", "llm"), "no model is set"), (("--by", "llm", "--setting", "deep=3"), "no setting 'deep'"), (("--setting", "depth=3"), "--by llm"), (("--by", "llm", "--until", "sol"), "--by planner"),
+])  # fmt: skip
+def test_what_run_cannot_do_is_refused_before_anything_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str) -> None:
+    from workbench.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["run", "relu", *SMALL, *arguments]) == 2
+    told = capsys.readouterr()
+    assert said in told.err and told.err.startswith("cutegen: ") and len(told.err.splitlines()) == 1 and not told.out and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("by", "said"), [("ncu", "profile on a machine with an NVIDIA GPU, or here by counters or sass"), ("sass+energy", "counters or sass"), ("nonsense", "counters, energy, ncu, sass, timeline")])
+def test_a_profiler_that_cannot_run_here_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, by: str, said: str) -> None:
+    from workbench.cli import main
+
+    monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
+    (tmp_path / "best.py").write_text("class ModelNew: ...")
+    assert main(["profile", "relu", str(tmp_path / "best.py"), "--by", by]) == 2
+    told = capsys.readouterr().err
+    assert said in told and len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [("run", "softmax", "--executor", "emulator"), ("explain", "gemm(a, b) .arch(sm_90a) .mma(bf16) .tile(128, 256, 64) .schedule(cooperative)", "--compile")])
+@pytest.mark.parametrize("after_s", [1.0, 2.5])
+def test_an_interrupt_is_heeded_at_once_and_told_in_a_line(tmp_path: Path, arguments: tuple[str, ...], after_s: float) -> None:
+    running = subprocess.Popen([sys.executable, "-m", "workbench", *arguments], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
+    time.sleep(after_s)
+    start = time.monotonic()
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=60)
+    assert time.monotonic() - start < 4 and running.returncode in (130, -signal.SIGINT) and told.splitlines() == ["stopped; everything finished is kept"], told
+
+
+def test_explain_lists_the_operations_and_their_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    from workbench.cli import main
+    from workbench.dsl import OPERATIONS
+
+    assert main(["explain"]) == 0
+    told = capsys.readouterr().out
+    assert all(f"  {name} " in told for name in OPERATIONS)
+    for name, operation in OPERATIONS.items():
+        assert main(["explain", name]) == 0
+        told = capsys.readouterr().out
+        assert all(f".{item.name}(" in told for item in operation.settings) and all(f"{item.name}=" in told for item in operation.arguments)
+    assert main(["explain", "softmax(x)", "--device", "A100"]) == 0 and main(["explain", "gemmm"]) == 2
+    with pytest.raises(SystemExit):
+        main(["explain", "gemm(a, b)", "--size", "12,x,3"])
+
+
+def test_explain_compiles(capsys: pytest.CaptureFixture[str]) -> None:
+    from workbench.cli import main
+
+    for text in ("gemm(a, b) .arch(sm_90a) .mma(bf16) .tile(64, 64, 64) .schedule(cooperative) >> bias()", "crossentropy(x, y)", "gather(x, i)", "groupnorm(x, groups=3)"):
+        assert main(["explain", text, "--compile"]) == 0
+        assert "registers a thread" in capsys.readouterr().out

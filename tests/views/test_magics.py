@@ -60,6 +60,20 @@ def test_mistakes_are_one_line(ip: Any, line: str, said: str) -> None:
     assert said in str(caught.value) and "\n" not in str(caught.value).strip()
 
 
+def test_explain_has_what_the_command_line_has(ip: Any) -> None:
+    def run(line: str) -> str:
+        return str(ip.run_line_magic("cutegen", line))
+
+    program = "explain gemm(a, b) .tile(64, 64, 16) .thread_tile(4, 4)"
+    assert "on A100:" in run(f"{program} --device A100") and "4096 tiles" in run(f"{program} --size 4096,4096,512")
+    assert "  softmax " in run("explain --list") == run("explain") and ".threads_per_row(" in run("explain softmax")
+    with pytest.raises(UsageError, match="not a size"):
+        run(f"{program} --size 12,x")
+    assert {"--size", "--device", "--compile", "--list"} <= set(ip.complete("--", "%cutegen explain --", 19)[1])
+    assert "softmax" in ip.complete("soft", "%cutegen explain soft", 21)[1]
+    assert ip.complete("H1", "%cutegen explain --device H1", 28)[1] == ["H100"]
+
+
 def test_help_and_completion(ip: Any) -> None:
     assert "--hunks" in str(ip.run_line_magic("cutegen", "help accept")) and "panel" in str(ip.run_line_magic("cutegen", "help"))
     assert "--hunks" in str(ip.run_line_magic("cutegen", "accept -h"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.dsl import attention_hopper, attention_mma, attention_stages, attention_text, gemm_checks
 from workbench.dsl.gemm import MMA_OPERATIONS
 from workbench.dsl.ir import Binding, Rejection, Stage, setting
-from workbench.dsl.operation import ARCH, Operation, Setting
+from workbench.dsl.operation import ARCH, Argument, Operation, Setting, flag, is_number
 from workbench.dsl.pieces import Parts
 
 TORCH = {"f16": "torch.float16", "bf16": "torch.bfloat16", "tf32": "torch.float32"}
@@ -84,14 +84,9 @@ def _forward(binding: Binding, scale: object, body: str) -> str:
 
 def check(stage: Stage) -> list[Rejection]:
     """Rejections of an attention."""
-    named = dict(stage.operation.named)
-    found = [Rejection(field=name, value=str(value), reason="attention has no such argument", legal="causal, scale") for name, value in named.items() if name not in ("causal", "scale")]
+    found: list[Rejection] = []
     if len(stage.operation.positional) != 3:
         found.append(Rejection(field="attention", value=str(len(stage.operation.positional)), reason="takes three operands", legal="attention(q, k, v)"))
-    if named.get("causal", 0) not in (0, 1):
-        found.append(Rejection(field="causal", value=str(named["causal"]), reason="whether query i sees keys 0 to i only", legal="0, 1"))
-    if "scale" in named and not isinstance(named["scale"], int | float):
-        found.append(Rejection(field="scale", value=str(named["scale"]), reason="what the scores are multiplied by", legal="a number; left out: 1 / sqrt(dim)"))
     mma, schedule, arch, tile = setting(stage, "mma"), setting(stage, "schedule"), setting(stage, "arch", "sm_80"), setting(stage, "tile")
     if schedule == "stages":
         return found + _stages(stage)
@@ -132,4 +127,5 @@ SETTINGS = (
     Setting(name="cluster", values=((2, 1), (1, 2)), closed=False),
 )
 ABOUT = "attention(q, k, v, causal=0|1, scale=1/sqrt(dim)): softmax(scale * q @ k^T) @ v for q (batch, heads, queries, dim), k, v (batch, heads, keys, dim)"
-OPERATIONS = (Operation(name="attention", about=ABOUT, settings=SETTINGS, emit=emit, check=check, roles=("q", "k", "v")),)
+ARGUMENTS = (flag("causal", "whether query i sees keys 0 to i only"), Argument(name="scale", legal="a number; left out: 1 / sqrt(dim)", reason="what the scores are multiplied by", holds=is_number))
+OPERATIONS = (Operation(name="attention", about=ABOUT, settings=SETTINGS, emit=emit, check=check, arguments=ARGUMENTS, roles=("q", "k", "v")),)

@@ -180,6 +180,9 @@ def four(tensor):
 
 def fit(q, k, v):
     """Say which operands are wrong, if they are."""
+    expect_axes("q", q, 4, 4)
+    expect_axes("k", k, 4, 4)
+    expect("q", q, q.shape)
     if q.dtype != k.dtype or q.dtype != v.dtype or k.shape != v.shape or q.shape[0] != k.shape[0] or q.shape[1] % k.shape[1] or q.shape[3] != k.shape[3]:
         raise ValueError(f"q {q.dtype} {tuple(q.shape)}, k {k.dtype} {tuple(k.shape)}, v {v.dtype} {tuple(v.shape)}: one dtype; k and v of one shape, with q's batch and dim, and heads that divide q's")
 '''

@@ -14,6 +14,7 @@ class View:
     left: str  # the result's shape without the axis
     kept: str  # with it, as 1
     run: str  # contiguous elements that vectors must not straddle
+    least: int = 0  # axes that the tensor has at least
     strided: bool = False
     segments: bool = False
 
@@ -38,18 +39,18 @@ def view(axis: object) -> View:
     if isinstance(axis, Call) and axis.name == "but":
         i = int(str(axis.positional[0]))
         sizes = (f"rows, segment = shape[{i}], math.prod(shape[{i + 1}:])", f"columns = math.prod(shape[:{i}]) * segment")
-        return View(sizes=sizes, left=f"(shape[{i}],)", kept=f"tuple(size if n == {i} else 1 for n, size in enumerate(shape))", run="segment", segments=True)
+        return View(sizes=sizes, left=f"(shape[{i}],)", kept=f"tuple(size if n == {i} else 1 for n, size in enumerate(shape))", run="segment", least=i + 1, segments=True)
     first, last = (int(str(item)) for item in axis.positional) if isinstance(axis, Call) else ((n := {"first": 0, "middle": 1}.get(str(axis), axis)), n)
     return _strided(int(str(first)), int(str(last)))
 
 
 def _last(count: int) -> View:
     sizes = ("columns = shape[-1]", "rows = math.prod(shape[:-1])") if count == 1 else (f"columns = math.prod(shape[-{count}:])", f"rows = math.prod(shape[:-{count}])")
-    return View(sizes=sizes, left=f"shape[:-{count}]", kept=f"(*shape[:-{count}], {', '.join(['1'] * count)})", run="columns")
+    return View(sizes=sizes, left=f"shape[:-{count}]", kept=f"(*shape[:-{count}], {', '.join(['1'] * count)})", run="columns", least=count)
 
 
 def _strided(first: int, last: int) -> View:
     ones = ", ".join(["1"] * (last - first + 1))
     length = f"shape[{first}]" if first == last else f"math.prod(shape[{first}:{last + 1}])"
     sizes = (f"batches, rows, columns = math.prod(shape[:{first}]), {length}, math.prod(shape[{last + 1}:])",)
-    return View(sizes=sizes, left=f"(*shape[:{first}], *shape[{last + 1}:])", kept=f"(*shape[:{first}], {ones}, *shape[{last + 1}:])", run="columns", strided=True)
+    return View(sizes=sizes, left=f"(*shape[:{first}], *shape[{last + 1}:])", kept=f"(*shape[:{first}], {ones}, *shape[{last + 1}:])", run="columns", least=last + 1, strided=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.dsl import rowwise
+from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
 from workbench.dsl.named import normalised
-from workbench.dsl.operation import Operation
+from workbench.dsl.operation import AFFINE, EPS, Argument, Operation, flag, is_number
 from workbench.dsl.pieces import Parts
 
 RUNNING = '''
@@ -47,13 +48,18 @@ def emit(stage: Stage, binding: Binding) -> Parts:
     operands = {"x": views["x"], **({item: views["weight"].format(weight=bound.get(item, item), x=x) for item in ("weight", "bias")} if affine else {})}
     parts = rowwise.emit_expression(normalised("x", named.get("eps", 1e-5), affine), axis, False, stage, dataclasses.replace(binding, operands=tuple(operands.items())))
     forward = parts.forward
+    lines = [expect_axes(called("x", bound), x, 2 if name != "instancenorm" else 3)]
+    lines += [expect(called(item, bound), bound.get(item, item), f"({x}.shape[1],)", "EXACT") for item in ("weight", "bias") if affine]
+    if name == "groupnorm":
+        lines += [f"if {x}.shape[1] % {named['groups']}:", f'    raise ValueError(f"{called("x", bound)} has {{{x}.shape[1]}} channels; this kernel wants groups of them, {named["groups"]}, to be equal")']
     if name != "batchnorm":
-        return dataclasses.replace(parts, forward=f"given = {x}.shape\n" + forward.replace("return y", "return y.view(given)"))
+        return dataclasses.replace(parts, forward="\n".join([*lines, f"given = {x}.shape", forward.replace("return y", "return y.view(given)")]))
     if named.get("running", 0):
         momentum = float(str(named.get("momentum", 0.1)))
         parts = dataclasses.replace(parts, kernels=parts.kernels + RUNNING.format(momentum=momentum, keep=1 - momentum))
+        lines += [expect(called(item, bound), bound.get(item, item), f"({x}.shape[1],)") for item in ("running_mean", "running_var")]
         forward = "\n".join([*forward.splitlines()[:-1], *_running_lines(bound), "return y"])
-    return dataclasses.replace(parts, forward=forward)
+    return dataclasses.replace(parts, forward="\n".join([*lines, forward]))
 
 
 def _running_lines(bound: dict[str, str]) -> list[str]:
@@ -81,11 +87,14 @@ def _operands(stage: Stage) -> tuple[str, ...]:
 
 
 SETTINGS = tuple(item for item in rowwise.SETTINGS if item.name not in ("split", "threads"))
+RUNNING_STATISTICS = flag("running", "whether running statistics are updated")
+MOMENTUM = Argument(name="momentum", legal="a number", reason="the share of the batch in the running statistics", holds=is_number)
+GROUPS = Argument(name="groups", legal="a positive integer", reason="how many groups the channels are in", holds=lambda value: isinstance(value, int) and value > 0)
 OPERATIONS = (
     Operation(
         name="batchnorm", about="batchnorm(x, eps=1e-05, affine=0|1, running=0|1, momentum=0.1): statistics of the batch by channel (axis 1); operands weight, bias, and with running=1 running_mean, running_var, batches, which it updates as torch does",
-        settings=SETTINGS, emit=emit, check=check, roles=("x",), implied=_operands,
+        settings=SETTINGS, emit=emit, check=check, arguments=(EPS, AFFINE, RUNNING_STATISTICS, MOMENTUM), roles=("x",), implied=_operands,
     ),
-    Operation(name="groupnorm", about="groupnorm(x, groups=8, eps=1e-05, affine=0|1): operands weight, bias by channel", settings=SETTINGS, emit=emit, check=check, roles=("x",), implied=_operands),
-    Operation(name="instancenorm", about="instancenorm(x, eps=1e-05, affine=0|1): each channel of each sample by itself; operands weight, bias by channel", settings=SETTINGS, emit=emit, check=check, roles=("x",), implied=_operands),
+    Operation(name="groupnorm", about="groupnorm(x, groups=8, eps=1e-05, affine=0|1): operands weight, bias by channel", settings=SETTINGS, emit=emit, check=check, arguments=(GROUPS, EPS, AFFINE), roles=("x",), implied=_operands),
+    Operation(name="instancenorm", about="instancenorm(x, eps=1e-05, affine=0|1): each channel of each sample by itself; operands weight, bias by channel", settings=SETTINGS, emit=emit, check=check, arguments=(EPS, AFFINE), roles=("x",), implied=_operands),
 )  # fmt: skip

@@ -6,11 +6,13 @@ import itertools
 import keyword
 from collections.abc import Iterator
 
+from workbench.dsl import expecting
 from workbench.dsl.ir import Binding, Call, Program, Rejection, Stage
-from workbench.dsl.operation import Operation, Setting, check_values, close, operands
+from workbench.dsl.operation import Operation, Setting, check_arguments, check_values, close, operands
 from workbench.dsl.registry import OPERATIONS
+from workbench.dsl.text import format_value
 
-RESERVED = ("self", "torch", "nn", "cute", "cutlass", "call", "compiled", "from_dlpack")
+RESERVED = ("self", "torch", "nn", "cute", "cutlass", "call", "compiled", "from_dlpack", *expecting.NAMES)
 
 
 def check(program: Program) -> tuple[Rejection, ...]:
@@ -27,15 +29,21 @@ def check_stage(stage: Stage) -> list[Rejection]:
     operation = OPERATIONS.get(name)
     if operation is None:
         return [Rejection(field="operation", value=name, reason="no such operation", legal=close(name, tuple(OPERATIONS)))]
-    return [*check_values(operation, stage), *_epilogues(operation, stage), *operation.check(stage)] or _operands(operation, stage)
+    found = [*check_values(operation, stage), *check_arguments(operation, stage), *_epilogues(operation, stage)]
+    known = {item.field for item in found}
+    return [*found, *(item for item in operation.check(stage) if item.field not in known)] or _operands(operation, stage)
 
 
 def _operands(operation: Operation, stage: Stage) -> list[Rejection]:
     """Tensors whose number or names cannot be right."""
-    named = [value for value in stage.operation.positional if isinstance(value, str)]
-    if operation.roles and len(named) == len(stage.operation.positional) != len(operation.roles):
-        said = ", ".join(named) or "nothing"
-        return [Rejection(field="operands", value=said, reason=f"{operation.name} takes {len(operation.roles)}", legal=f"{operation.name}({', '.join(operation.roles)})")]
+    given = stage.operation.positional
+    legal = f"{operation.name}({', '.join(operation.roles)})" if operation.roles else f"{operation.name}(expression)"
+    if len(given) != max(len(operation.roles), 1):
+        return [Rejection(field="operands", value=", ".join(map(format_value, given)) or "nothing", reason=f"{operation.name} takes {len(operation.roles) or 'one expression'}", legal=legal)]
+    for number, value in enumerate(given):
+        expressions = not operation.roles or (operation.expressions and not number)
+        if not (isinstance(value, str) or (isinstance(value, Call) and expressions)):
+            return [Rejection(field="operands", value=format_value(value), reason=f"{operation.name} takes {'a tensor or an expression of tensors' if expressions else 'a tensor'} here", legal=legal)]
     names = [name for name in (*operands(operation, stage).values(), *([stage.result] if stage.result else [])) if keyword.iskeyword(name) or name in RESERVED]
     return [Rejection(field="operands", value=name, reason="the emitted Python needs this word itself", legal="another name") for name in dict.fromkeys(names)]
 

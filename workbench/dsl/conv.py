@@ -7,7 +7,7 @@ import dataclasses
 from workbench.dsl import conv_direct, conv_hopper, conv_mma, gemm
 from workbench.dsl.conv_checks import as_product, check
 from workbench.dsl.ir import Binding, Stage, setting
-from workbench.dsl.operation import ARCH, THREADS, Operation, Setting, of_epilogues
+from workbench.dsl.operation import ARCH, THREADS, Operation, Setting, checked, of_epilogues
 from workbench.dsl.pieces import FUNCTIONS, UNARY, Parts, definitions
 
 
@@ -46,12 +46,13 @@ SETTINGS = (
     THREADS,
     Setting(name="rows", values=(1, 2, 4, 8, 16), closed=False),
     Setting(name="filters", values=(2, 4, 8), closed=False),
-    Setting(name="unfold", values=((),), closed=False),
-    Setting(name="product", closed=False),
+    Setting(name="unfold", values=((),), reason="it takes nothing: each line of the filter becomes channels"),
+    Setting(name="product", closed=False, reason="it takes nothing: filters of one tap as a gemm"),
 )
 OF_PRODUCTS = tuple(Setting(name=name, closed=False) for name in ("raster", "store", "splitk", "streamk", "swap", "through", "launch"))  # with product(), as gemm has them
 EPILOGUES = ("bias", "scale", *UNARY)
+ARGUMENTS = tuple(checked(name, "a number, or one of each extent") for name in ("stride", "padding", "dilation", "groups"))
 OPERATIONS = (
-    Operation(name="conv", about="conv(x, w, stride=1, padding=0, dilation=1, groups=1): x (images, channels, 1 to 3 extents), w (filters, channels / groups, extents); each setting a number or one of each extent, (2, 1); operand bias (filters) with >> bias()", settings=(*SETTINGS, *OF_PRODUCTS), emit=emit, check=check, epilogues=EPILOGUES, roles=("x", "w"), implied=of_epilogues),
-    Operation(name="convtranspose", about="convtranspose(x, w, stride=1, padding=0, output_padding=0, dilation=1, groups=1): w (channels, filters / groups, extents); otherwise as conv", settings=tuple(item for item in SETTINGS if item.name not in ("unfold", "rows", "filters", "product")), emit=emit, check=check, epilogues=EPILOGUES, roles=("x", "w"), implied=of_epilogues),
+    Operation(name="conv", about="conv(x, w, stride=1, padding=0, dilation=1, groups=1): x (images, channels, 1 to 3 extents), w (filters, channels / groups, extents); each setting a number or one of each extent, (2, 1); operand bias (filters) with >> bias()", settings=(*SETTINGS, *OF_PRODUCTS), emit=emit, check=check, arguments=ARGUMENTS, epilogues=EPILOGUES, roles=("x", "w"), implied=of_epilogues),
+    Operation(name="convtranspose", about="convtranspose(x, w, stride=1, padding=0, output_padding=0, dilation=1, groups=1): w (channels, filters / groups, extents); otherwise as conv", settings=tuple(item for item in SETTINGS if item.name not in ("unfold", "rows", "filters", "product")), emit=emit, check=check, arguments=(*ARGUMENTS, checked("output_padding", "less than the stride or the dilation")), epilogues=EPILOGUES, roles=("x", "w"), implied=of_epilogues),
 )

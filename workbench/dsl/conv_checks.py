@@ -41,6 +41,8 @@ def _product(stage: Stage) -> list[Rejection]:
         Rejection(field=name, value=str(named[name]), reason="each result of a product is of one place of the input", legal=f"{value}, or leave product out")
         for name, value in usual.items() if any(one != value for one in (named[name] if isinstance(named[name], tuple) else (named[name],)))  # type: ignore[attr-defined]
     ]  # fmt: skip
+    if setting(stage, "product") != ():
+        found.append(Rejection(field="product", value=str(setting(stage, "product")), reason="it takes nothing: filters of one tap as a gemm", legal="nothing"))
     return found or [*_only(stage, (*ONLY_DIRECT, "unfold"), "a product is a gemm", "leave it out"), *gemm_checks.check(as_product(stage))]
 
 
@@ -61,9 +63,7 @@ def _arguments(stage: Stage) -> list[Rejection]:
         if name == "groups":
             if not ((isinstance(value, int) and value >= 1) or value == "channels"):
                 found.append(Rejection(field="groups", value=str(value), reason="groups of channels, each with filters of its own", legal="1 or more, or channels: a group for each input channel"))
-        elif name not in known:
-            found.append(Rejection(field=name, value=str(value), reason=f"{stage.operation.name} has no such argument", legal=", ".join([*known, "groups"])))
-        elif any(not isinstance(one, int) or one < known[name] for one in (value if isinstance(value, tuple) else (value,))) or (isinstance(value, tuple) and len(value) > 3) or (len(lengths) > 1 and not found):
+        elif (name in known and any(not isinstance(one, int) or one < known[name] for one in (value if isinstance(value, tuple) else (value,)))) or (isinstance(value, tuple) and len(value) > 3) or (len(lengths) > 1 and not found):
             found.append(Rejection(field=name, value=str(value), reason="a number, or one of each extent of the input", legal=f"whole numbers from {known[name]}, 1 to 3 of them and as many as the others have"))
     if not found and transposed:
         found += _output_padding(conv_hopper.arguments_of(stage))

@@ -165,6 +165,9 @@ HOST = '''def three(values, space, fill):
 
 def convolve(x, w{bias_parameter}):
     """x (images, channels, 1 to 3 extents), w as torch has it -> the convolution, as torch gives it."""
+    expect_axes("x", x, 3, 5)
+    expect_axes("w", w, x.dim(), x.dim())
+    expect("x", x, x.shape)
     if x.dtype != w.dtype:
         raise TypeError(f"this kernel multiplies one type, not {{x.dtype}} by {{w.dtype}}")
     space, groups = x.dim() - 2, {groups}
@@ -176,7 +179,7 @@ def convolve(x, w{bias_parameter}):
     if min(out) < 1:
         raise ValueError(f"filters of {{tuple(w.shape[2:])}} do not fit into an input of {{tuple(x.shape[2:])}}")
     d = torch.empty(x.shape[0], {filters}, *out, dtype=x.dtype, device=x.device)
-    if d.numel():
+{expected}    if d.numel():
         views, units = [], []
         for tensor in (x5, w5, d):
             units.append(next((i for i in (4, 3, 2, 1, 0) if tensor.stride(i) == 1), None))
@@ -220,7 +223,7 @@ def _host(bias: bool, transposed: bool, sliding: bool, groups: object) -> str:
             "more": ", output_padding", "more_names": ", more", "threes": f"{threes}, three(OUTPUT_PADDING, space, 0)", "mismatch": "w.shape[0] != x.shape[1]",
             "extent": "(size - 1) * step - 2 * pad + gap * (taps - 1) + more + 1", "filters": "w.shape[1] * groups",
         }  # fmt: skip
-    return HOST.format(bias_parameter=", bias" if bias else "", call=call, **pieces)
+    return HOST.format(bias_parameter=", bias" if bias else "", expected='    expect("bias", bias, (d.shape[1],))\n' if bias else "", call=call, **pieces)
 
 
 def _forward(binding: Binding, bias: bool) -> str:

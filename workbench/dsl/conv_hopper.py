@@ -181,7 +181,7 @@ def geometry_text(stage: Stage, unfold: bool) -> str:
 
 def convolve_text(bias: bool) -> str:
     """The function that forward calls."""
-    return CONVOLVE.format(bias_parameter=", bias" if bias else "", bias_key="bias.dtype" if bias else "None", bias_view="from_dlpack(bias.detach()).mark_layout_dynamic(), " if bias else "").strip("\n")
+    return CONVOLVE.format(bias_parameter=", bias" if bias else "", expected='    expect("bias", bias, (one.out[1],))\n' if bias else "", bias_key="bias.dtype" if bias else "None", bias_view="from_dlpack(bias.detach()).mark_layout_dynamic(), " if bias else "").strip("\n")
 
 
 def forward_text(binding: Binding, bias: bool) -> str:

@@ -389,8 +389,10 @@ def convolve(x, w{bias_parameter}):
     """x (images, channels, 1 to 3 extents), w as torch has it -> the convolution, as torch gives it."""
     if x.dtype != DTYPE or w.dtype != DTYPE:
         raise TypeError(f"this kernel multiplies {{DTYPE}}, not {{x.dtype}} by {{w.dtype}}")
+    expect_axes("x", x, 3, 5)
+    expect_axes("w", w, x.dim(), x.dim())
     one = geometry(tuple(x.shape), tuple(w.shape), x.device)
-    d = torch.empty(one.out, dtype=x.dtype, device=x.device)
+{expected}    d = torch.empty(one.out, dtype=x.dtype, device=x.device)
     result = d.reshape(*one.out[:2], *one.out[7 - x.dim():])
     if d.numel() == 0:
         return result

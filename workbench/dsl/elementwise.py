@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from workbench.dsl.expecting import called, expect
 from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, leaves, renamed, spread_fields, spread_lines
 from workbench.dsl.ir import Binding, Rejection, Stage, names_in, setting
 from workbench.dsl.operation import ARCH, THREADS, UNROLL, VECTOR, Operation
@@ -110,8 +111,9 @@ def _unrolled(stage: Stage, binding: Binding, plain: tuple[str, ...], spread: tu
     given = [f"{bound.get(name, name)}.detach()" for name in names]
     lines = [f"{', '.join(names)} = {', '.join(given)}"]
     lines += [f"shape = {plain[0]}.shape" if plain else f"shape = torch.broadcast_shapes({', '.join(f'{name}.shape' for name in names)})"]
-    lines += [f"{name} = {name}.contiguous()" for name in plain]
     first = (plain or names)[0]
+    lines += [expect(called(name, bound), name, "shape", "" if name == first else "EXACT", spread=name in spread) for name in (first, *(name for name in names if name != first))]
+    lines += [f"{name} = {name}.contiguous()" for name in plain]
     lines += [f"out = torch.empty(shape, dtype={first}.dtype, device={first}.device)", "if out.numel() == 0:", "    return out"]
     lines += [f"width = {vector} if {' == '.join(f'{name}.data_ptr() % 16' for name in (*plain, 'out'))} == 0 else 1" if vector > 1 else "width = 1"]
     lines += spread_lines(extra, "shape", binding)
@@ -135,19 +137,20 @@ def _plain(stage: Stage, binding: Binding) -> Parts:
         "vector": expression(value, {name: f"{name}_part[e].to(cutlass.Float32)" for name in names}),
         "fragments": "\n".join(FRAGMENT.format(name=name) for name in names),
     }  # fmt: skip
-    first = names[0]
+    first, dtypes = names[0], ", ".join(f"{name}.dtype" for name in names)
     lines = [f"{name} = {bound.get(name, name)}" for name in names if bound.get(name, name) != name]
+    lines += [expect(called(name, bound), name, f"{first}.shape", "" if name == first else "EXACT") for name in names]
     lines += [f"{name} = {name}.contiguous()" for name in names]
     lines += [f"out = torch.empty_like({first})"]
     if vector > 1:
-        lines += [f"width = {vector} if out.numel() % {vector} == 0 else 1"]
+        starts = " | ".join(f"{name}.data_ptr()" for name in names)
+        lines += [f"width = {vector} if out.numel() % {vector} == 0 and ({starts}) % 16 == 0 else 1"]
         align = "16 if width > 1 else None"
         flat = [f"from_dlpack({name}.view(-1), assumed_align={align}).mark_layout_dynamic()" for name in (*names, "out")]
-        lines += ["call(elementwise, (x_dtype, width), (", *[f"    {item}," for item in flat], "    cutlass.Int32(out.numel()),", "), (width,))"]
+        lines += [f"call(elementwise, ({dtypes}, width), (", *[f"    {item}," for item in flat], "    cutlass.Int32(out.numel()),", "), (width,))"]
     else:
         flat = [f"from_dlpack({name}.view(-1)).mark_layout_dynamic()" for name in (*names, "out")]
-        lines += ["call(elementwise, x_dtype, (", *[f"    {item}," for item in flat], "    cutlass.Int32(out.numel()),", "))"]
-    lines = [line.replace("x_dtype", f"{first}.dtype") for line in lines]
+        lines += [f"call(elementwise, {dtypes if len(names) == 1 else f'({dtypes})'}, (", *[f"    {item}," for item in flat], "    cutlass.Int32(out.numel()),", "))"]
     return Parts(kernels=(VECTORISED if vector > 1 else SCALAR).format(**fields), forward="\n".join([*lines, "return out"]))
 
 
@@ -155,7 +158,10 @@ def check(stage: Stage) -> list[Rejection]:
     """Rejections of the expression."""
     if not stage.operation.positional:
         return [Rejection(field="elementwise", value="", reason="needs an expression", legal="for example relu(x)")]
-    return check_expression(stage.operation.positional[0])
+    value = stage.operation.positional[0]
+    if not names_in(value):
+        return [Rejection(field="elementwise", value=str(value), reason="names no tensor", legal="for example relu(x)")]
+    return check_expression(value)
 
 
 OPERATIONS = (

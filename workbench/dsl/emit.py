@@ -11,7 +11,7 @@ import itertools
 import re
 import textwrap
 
-from workbench.dsl import pipeline
+from workbench.dsl import expecting, pipeline
 from workbench.dsl.ir import Binding, Program, Stage
 from workbench.dsl.pieces import Parts
 from workbench.dsl.registry import OPERATIONS
@@ -55,9 +55,10 @@ def emit(program: Program, binding: Binding) -> str:
     wanted = dict.fromkeys([line for part in parts for line in part.imports.splitlines()] + extra)
     imports = "\n".join([*[line for line in wanted if line.startswith(("import ", "from "))], IMPORTS])
     constants = "\n".join(line for line in extra if not line.startswith(("import ", "from ")))
-    head = HEAD.format(text=format_program(program), imports=imports)
     kernels = "\n\n".join(part.kernels for part in parts)
-    return f"{head}\n{constants + chr(10) if constants else ''}\n{kernels}\n\n{_module(binding, forward)}"
+    module = _module(binding, forward)
+    head = HEAD.format(text=format_program(program), imports=imports)
+    return f"{head}\n{constants + chr(10) if constants else ''}\n{kernels}\n\n{expecting.definitions(kernels + module)}{module}"
 
 
 def _apart(binding: Binding, forward: str) -> Binding:

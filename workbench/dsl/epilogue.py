@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 
+from workbench.dsl.expecting import called, expect
 from workbench.dsl.ir import Call, Rejection, Stage, setting
 from workbench.dsl.operation import COMBINERS, READERS, of_epilogues, role_of
 from workbench.dsl.scalars import FUNCTIONS, INFIX, UNARY, arity, spelt
@@ -18,7 +19,7 @@ from workbench.records import record
 REDUCTIONS = tuple(side + how for side, how in itertools.product(("row", "col"), ("sum", "mean", "max", "min")))
 NAMES = (*READERS, "scale", "clamp", *COMBINERS, *UNARY, *REDUCTIONS, "cast")
 CASTS = {"f16": ("cutlass.Float16", "torch.float16", 2), "bf16": ("cutlass.BFloat16", "torch.bfloat16", 2), "f32": ("cutlass.Float32", "torch.float32", 4)}  # in CuTe DSL's and in torch's words, bytes
-COMBINE = {"sum": "{a} + {b}", "mean": "{a} + {b}", "max": "cute.arch.fmax({a}, {b})", "min": "cute.arch.fmin({a}, {b})"}
+COMBINE = {"sum": "{a} + {b}", "mean": "{a} + {b}", "max": "cute.arch.fmax({a}, {b}, nan=True)", "min": "cute.arch.fmin({a}, {b}, nan=True)"}
 START = {"sum": "cutlass.Float32(0.0)", "mean": "cutlass.Float32(0.0)", "max": "cutlass.Float32(-cutlass.Float32.inf)", "min": "cutlass.Float32(cutlass.Float32.inf)"}
 
 
@@ -90,10 +91,10 @@ def _line(call: Call, element: str | None) -> str:
         return f"total = total * {_number(call)!r}"
     if call.name == "clamp":
         low, high = (float(str(value)) for value in call.positional)
-        return f"total = cute.arch.fmin(cute.arch.fmax(total, cutlass.Float32({low!r})), cutlass.Float32({high!r}))"
+        return f"total = cute.arch.fmin(cute.arch.fmax(total, cutlass.Float32({low!r}), nan=True), cutlass.Float32({high!r}), nan=True)"
     if call.name in COMBINERS:
         by = element or f"cutlass.Float32({_number(call)!r})"
-        return f"total = total {INFIX[call.name]} {by}" if call.name in INFIX else f"total = cute.arch.f{call.name}(total, {by})"
+        return f"total = total {INFIX[call.name]} {by}" if call.name in INFIX else f"total = cute.arch.f{call.name}(total, {by}, nan=True)"
     return f"total = {spelt(call.name)}({', '.join(['total', *(repr(float(str(value))) for value in call.positional)])})"
 
 
@@ -122,6 +123,12 @@ def views(chain: Chain, bound: dict[str, str]) -> list[str]:
 def keys(chain: Chain, bound: dict[str, str]) -> str:
     """What a compiled kernel depends on beyond its operands: the dtypes of these tensors."""
     return "".join(f"{bound.get(read.role, read.role)}.dtype, " for read in chain.reads)
+
+
+def expected(chain: Chain, bound: dict[str, str], m: str, n: str, shape: str) -> list[str]:
+    """Lines of forward that refuse tensors of other shapes than the epilogues read."""
+    wanted = {"n": f"({n},)", "m": f"({m},)"}
+    return [expect(called(read.role, bound), bound.get(read.role, read.role), wanted.get(read.along, shape), "EXACT", spread=read.along == "both") for read in chain.reads]
 
 
 SPREAD = '''
@@ -187,4 +194,4 @@ def _wrong(call: Call) -> tuple[str, str] | None:
     return (f"a function of the value and {further or 'nothing'} more", f"at most {further} numbers" if further else "no argument") if count != len(numbers) or count > further else None
 
 
-__all__ = ["CASTS", "COMBINE", "NAMES", "REDUCTIONS", "SPREAD", "START", "Chain", "Read", "chain_of", "check", "functions_of", "keys", "lines", "of_epilogues", "plain", "views"]
+__all__ = ["CASTS", "COMBINE", "NAMES", "REDUCTIONS", "SPREAD", "START", "Chain", "Read", "chain_of", "check", "expected", "functions_of", "keys", "lines", "of_epilogues", "plain", "views"]

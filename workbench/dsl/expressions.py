@@ -121,8 +121,13 @@ def leaves(value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def check_expression(value: object, reductions: tuple[str, ...] = ()) -> list[Rejection]:
     """Unknown functions, wrong numbers of arguments, broadcasts of what is no tensor; `reductions` of one argument may occur too."""
+    if isinstance(value, tuple):
+        return [Rejection(field="expression", value=str(value), reason="several values where one is wanted", legal="a tensor, a number or a function of them")]
     if not isinstance(value, Call):
         return []
+    if value.named:
+        name, given = value.named[0]
+        return [Rejection(field=f"{value.name} {name}", value=str(given), reason="functions take their arguments without names", legal=f"{value.name}({', '.join(('x', *(str(item) for _, item in value.named)))})")]
     if value.name == "spread":
         good = len(value.positional) == 1 and isinstance(value.positional[0], str)
         return [] if good else [Rejection(field="spread", value="", reason="a tensor is broadcast, not an expression", legal="spread(b)")]

@@ -6,8 +6,9 @@ where there is no memory, so that it is an error on a GPU and on the emulator, n
 
 from __future__ import annotations
 
+from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.ir import Binding, Rejection, Stage, setting
-from workbench.dsl.operation import ARCH, THREADS, Operation, Setting
+from workbench.dsl.operation import ARCH, THREADS, Argument, Operation, Setting, flag
 from workbench.dsl.pieces import Parts
 
 SHARED = '''
@@ -115,7 +116,7 @@ def emit_gather(stage: Stage, binding: Binding) -> Parts:
     bound, named = dict(binding.operands), dict(stage.operation.named)
     axis, layers = int(str(named.get("axis", 0))), bool(named.get("layers", 0))
     head = SHARED.format(threads=setting(stage, "threads", 256), unroll=setting(stage, "unroll", 4))
-    lines = [f"x, index = {bound.get('x', 'x')}.detach().contiguous(), {bound.get('index', 'index')}.contiguous()", *_axis(axis, "x")]
+    lines = [f"x, index = {bound.get('x', 'x')}.detach().contiguous(), {bound.get('index', 'index')}.contiguous()", expect_axes(called("x", bound), "x", axis + 1), _index(bound), *_axis(axis, "x")]
     if layers:
         lines += [
             f"y = torch.empty(*x.shape[:{axis}], *index.shape, *x.shape[{axis} + 1:], dtype=x.dtype, device=x.device)", *EMPTY,
@@ -143,6 +144,10 @@ def _axis(axis: int, of: str) -> list[str]:
     return [f"extent, inner = {of}.shape[{axis}], math.prod({of}.shape[{axis} + 1:])"]
 
 
+def _index(bound: dict[str, str]) -> str:
+    return expect(called("index", bound), "index", "index.shape", "INDICES")
+
+
 def _same_around(axis: int, part: str, of: str) -> list[str]:
     return [
         f"if {part}.shape[:{axis}] != {of}.shape[:{axis}] or {part}.shape[{axis} + 1:] != {of}.shape[{axis} + 1:]:",
@@ -157,10 +162,10 @@ def emit_scatter_add(stage: Stage, binding: Binding) -> Parts:
     head = SHARED.format(threads=setting(stage, "threads", 256), unroll=setting(stage, "unroll", 4))
     doc = "y[o, index[j], i] += src[o, j, i]; src (outer, layers, inner), index (layers)" if layers else "y[o, index[o, j, i], i] += src[o, j, i]; src and index (outer, layers, inner)"
     text = SCATTER.format(doc=doc + ", y (outer, extent, inner) in float32.", number="at // inner % layers" if layers else "at")
-    wanted = [*_same_around(axis, "src", "out")] if layers else [*_same_around(axis, "src", "out"), "if index.shape != src.shape:", '    raise ValueError(f"index {tuple(index.shape)} and src {tuple(src.shape)}: this kernel wants one shape")']
+    wanted = [*_same_around(axis, "src", "out"), expect(called("index", bound), "index.view(-1)", f"(src.shape[{axis}],)", "INDICES")] if layers else [*_same_around(axis, "src", "out"), "if index.shape != src.shape:", '    raise ValueError(f"index {tuple(index.shape)} and src {tuple(src.shape)}: this kernel wants one shape")']
     lines = [
         f"out, index, src = {bound.get('out', 'out')}.detach().contiguous(), {bound.get('index', 'index')}.contiguous(), {bound.get('src', 'src')}.detach().contiguous()",
-        *_axis(axis, "out"), *wanted,
+        expect_axes(called("out", bound), "out", axis + 1), *(expect(called(name, bound), name, f"{name}.shape") for name in ("out", "src")), _index(bound), *_axis(axis, "out"), *wanted,
         "y = torch.empty(out.shape, dtype=torch.float32, device=out.device)  # sums are in float32",
         "if y.numel() == 0:", "    return out",
         f"call(copy, (out.dtype, y.dtype), ({FLAT.format(name='out')}, {FLAT.format(name='y')}))",
@@ -177,21 +182,20 @@ def emit_scatter_add(stage: Stage, binding: Binding) -> Parts:
 
 def check(stage: Stage) -> list[Rejection]:
     """Rejections of both."""
-    named, name = dict(stage.operation.named), stage.operation.name
+    name = stage.operation.name
     wanted = 2 if name == "gather" else 3
-    found = [Rejection(field=key, value=str(value), reason=f"{name} has no such argument", legal="axis, layers") for key, value in named.items() if key not in ("axis", "layers")]
+    found: list[Rejection] = []
     if len(stage.operation.positional) != wanted:
         found.append(Rejection(field=name, value=str(len(stage.operation.positional)), reason=f"takes {wanted} operands", legal="gather(x, index)" if wanted == 2 else "scatter_add(out, index, src)"))
-    axis = named.get("axis", 0)
-    if not isinstance(axis, int) or axis < 0:
-        found.append(Rejection(field="axis", value=str(axis), reason="along which axis the index counts", legal="0 and more"))
-    if named.get("layers", 0) not in (0, 1):
-        found.append(Rejection(field="layers", value=str(named["layers"]), reason="whether an index stands for all that lies at its place of the axis", legal="0, 1"))
     return found
 
 
 SETTINGS = (ARCH, THREADS, Setting(name="unroll", values=(1, 2, 4, 8), reason="pieces that a thread has on the way at once"))
+ARGUMENTS = (
+    Argument(name="axis", legal="0 and more", reason="along which axis the index counts", holds=lambda value: isinstance(value, int) and value >= 0),
+    flag("layers", "whether an index stands for all that lies at its place of the axis"),
+)  # fmt: skip
 OPERATIONS = (
-    Operation(name="gather", about="gather(x, index, axis=0, layers=0|1): torch.gather; layers=1: index_select along the axis with an index of any shape (embedding: axis 0)", settings=SETTINGS, emit=emit_gather, check=check, roles=("x", "index")),
-    Operation(name="scatter_add", about="scatter_add(out, index, src, axis=0, layers=0|1): a copy of out with src added at index; layers=1: index_add", settings=SETTINGS, emit=emit_scatter_add, check=check, roles=("out", "index", "src")),
+    Operation(name="gather", about="gather(x, index, axis=0, layers=0|1): torch.gather; layers=1: index_select along the axis with an index of any shape (embedding: axis 0)", settings=SETTINGS, emit=emit_gather, check=check, arguments=ARGUMENTS, roles=("x", "index")),
+    Operation(name="scatter_add", about="scatter_add(out, index, src, axis=0, layers=0|1): a copy of out with src added at index; layers=1: index_add", settings=SETTINGS, emit=emit_scatter_add, check=check, arguments=ARGUMENTS, roles=("out", "index", "src")),
 )

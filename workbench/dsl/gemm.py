@@ -8,6 +8,7 @@ from __future__ import annotations
 import textwrap
 
 from workbench.dsl import epilogue, hopper, pipelined
+from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.gemm_checks import check
 from workbench.dsl.ir import Binding, Stage, setting
 from workbench.dsl.operation import ARCH, Operation, Setting, of_epilogues
@@ -178,7 +179,7 @@ def emit(stage: Stage, binding: Binding) -> Parts:
         stages = int(str(setting(stage, "stages", 1)))
         if stages > 1:
             piped = pipelined.kernel(str(mma), (tm, tn, tk), stages, operation, mk, _epilogue(stage, 16), common)
-            return Parts(kernels=piped, forward=pipelined.forward(binding, chain), imports="import math")
+            return Parts(kernels=piped, forward=pipelined.forward(binding, chain, hopper.STORED[str(mma)][1]), imports="import math")
         text = MMA.format(tm=tm, tn=tn, tk=tk, cute_type=cute_type, operation=operation, mk=mk, pad=pad, order_a=order_a, order_b=order_b, epilogue=_epilogue(stage, 16), **common)
     elif isinstance(tile, tuple):
         thread = setting(stage, "thread_tile", (1, 1))
@@ -193,9 +194,13 @@ def _forward(binding: Binding, chain: epilogue.Chain) -> str:
     bound = dict(binding.operands)
     lines = [
         f"a, b = {bound.get('a', 'a')}, {bound.get('b', 'b')}",
+        expect_axes(called("a", bound), "a", 2, 3),
         "m, k = a.shape[-2:]",
         "n = b.shape[-1]",
+        expect(called("a", bound), "a", "a.shape"),
+        expect(called("b", bound), "b", "(*a.shape[:-2], k, n)", "(a.dtype,)"),
         f"d = torch.empty(*a.shape[:-1], n, dtype={epilogue.CASTS[chain.cast][1] if chain.cast else 'a.dtype'}, device=a.device)",
+        *epilogue.expected(chain, bound, "m", "n", "d.shape"),
         "# everything as (batch, rows, columns); the strides say how it lies in memory",
         "a3 = a if a.dim() == 3 else a.unsqueeze(0)",
         "b3 = b if b.dim() == 3 else b.unsqueeze(0)",

@@ -12,7 +12,7 @@ def check(stage: Stage) -> list[Rejection]:
     """All rejections of a gemm."""
     if setting(stage, "schedule") is not None:
         return [*epilogue.check(stage), *hopper_checks.check(stage)]
-    found = [*epilogue.check(stage), *hopper_checks.unscheduled(stage)]
+    found = [*epilogue.check(stage), *hopper_checks.unscheduled(stage), *_layout(stage)]
     tile = setting(stage, "tile")
     if tile is not None:
         values = tile if isinstance(tile, tuple) else (tile,)
@@ -43,3 +43,12 @@ def check(stage: Stage) -> list[Rejection]:
     if mma is not None and isinstance(tile, tuple) and len(tile) == 3 and (tile[0] % 32 or tile[1] % 16 or tile[2] % 16):
         found.append(Rejection(field="tile", value=str(tile), reason="four warps of mma.sync m16n8k16 tile it", legal="m a multiple of 32, n and k of 16"))
     return found
+
+
+def _layout(stage: Stage) -> list[Rejection]:
+    """Which way a and b lie: row or col."""
+    call = next((call for call in stage.settings if call.name == "layout"), None)
+    if call is None:
+        return []
+    wrong = [f"{name}={value}" for name, value in call.named if name not in ("a", "b", "d") or value not in ("row", "col")] + [str(value) for value in call.positional]
+    return [Rejection(field="layout", value=said, reason="which operand lies by rows, which by columns", legal="a=row or a=col, and b likewise") for said in wrong]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workbench.dsl import epilogue
 from workbench.dsl.epilogue import Chain
+from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.hopper_finish import by_kernel_rows, has_pairs
 from workbench.dsl.hopper_plan import Plan
 from workbench.dsl.ir import Binding
@@ -18,12 +19,14 @@ def forward(binding: Binding, chain: Chain, plan: Plan, dtype: str) -> str:
     (a, a_turned), (b, b_turned) = (_stored(bound.get(name, name)) for name in ("a", "b"))
     m, n = f"a.shape[-{1 if a_turned else 2}]", f"b.shape[-{2 if b_turned else 1}]"
     lines = [f"a, b = {a}, {b}"] if (a, b) != ("a", "b") else []
+    lines += operand_lines(bound, a_turned, b_turned, "*a.shape[:-2], ")
     either = ", either=True" if plan.registers else ""
     first, second = (", left=True", ", left=False") if plan.kind == "tf32x3" else (either, "")
     sides = f"operand(a, {a_turned}{first}), operand(b, {not b_turned}{second})  # as (batch, m, k) and (batch, n, k)"
     if plan.swap:
         sides = f"operand(b, {not b_turned}{first}), operand(a, {a_turned}{second})  # as (batch, n, k) and (batch, m, k): of the transposed product"
     lines += _reduced_result(plan, chain, m, n, dtype) if plan.reduced else _result(plan, f"*a.shape[:-2], {m}, {n}" if a_turned else f"*a.shape[:-1], {n}", dtype)
+    lines += epilogue.expected(chain, bound, "m", "n", "(*lead, m, n)") if plan.reduced else epilogue.expected(chain, bound, "d.shape[-2]", "d.shape[-1]", "d.shape")
     lines += [f"(left, left_first), (right, right_first) = {sides}", *_reads(plan, chain, bound)]
     if not plan.reduced and not plan.in_cluster:
         target = "partial" if plan.splits > 1 else "d3"
@@ -31,6 +34,14 @@ def forward(binding: Binding, chain: Chain, plan: Plan, dtype: str) -> str:
     if plan.streamk:
         lines += ["sums, ready = workspace(a.device)"]
     return "\n".join([*lines, *_launch(plan, chain, bound)])
+
+
+def operand_lines(bound: dict[str, str], a_turned: bool, b_turned: bool, batch: str) -> list[str]:
+    """Lines that refuse operands whose axes, batch or k do not go together; `batch` is what stands before b's k and n."""
+    k, n = f"a.shape[-{2 if a_turned else 1}]", f"b.shape[-{2 if b_turned else 1}]"
+    names = {name: called(name, {name: _stored(bound.get(name, name))[0]}) for name in ("a", "b")}
+    wanted = f"({batch}{n}, {k})" if b_turned else f"({batch}{k}, {n})"
+    return [*(expect_axes(names[name], name, 2, 3) for name in ("a", "b")[: 1 + b_turned]), expect(names["b"], "b", wanted, "(DTYPE,)")]
 
 
 def _result(plan: Plan, shape: str, dtype: str) -> list[str]:

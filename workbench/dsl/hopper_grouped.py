@@ -11,7 +11,8 @@ from __future__ import annotations
 import textwrap
 
 from workbench.dsl import epilogue, hopper, hopper_checks, hopper_finish
-from workbench.dsl.hopper_forward import TURNED
+from workbench.dsl.expecting import called, expect
+from workbench.dsl.hopper_forward import TURNED, operand_lines
 from workbench.dsl.hopper_plan import plan_of
 from workbench.dsl.hopper_text import KERNEL, OPERANDS
 from workbench.dsl.ir import Binding, Rejection, Stage, setting
@@ -102,6 +103,7 @@ STORE = """\
 """
 FORWARD = """\
 a, b = {a}, {b}
+{expected}
 d = torch.empty(a.shape[-{side_a}], b.shape[-{side_b}], dtype={dtype}, device=a.device)
 d3 = d.unsqueeze(0)
 ends = {offsets}.detach().to(torch.int32)
@@ -136,7 +138,9 @@ def _forward(stage: Stage, binding: Binding) -> str:
     plan, bound = plan_of(stage), dict(binding.operands)
     a, b = bound.get("a", "a"), bound.get("b", "b")
     a_turned, b_turned = a.endswith(TURNED), b.endswith(TURNED)
+    expected = [*operand_lines(bound, a_turned, b_turned, "b.shape[0], "), expect(called("offsets", bound), bound.get("offsets", "offsets"), "(b.shape[0],)", "INDICES")]
     return FORWARD.format(
+        expected="\n".join(expected),
         a=a.removesuffix(TURNED), b=b.removesuffix(TURNED), side_a=1 if a_turned else 2, side_b=2 if b_turned else 1, dtype=hopper.result_of(plan)[1], offsets=bound.get("offsets", "offsets"), a_turned=a_turned, b_rows_first=not b_turned,
         by_tma="d.shape[-1] * d.element_size() % 16 == 0  # otherwise the threads store the result" if plan.store == "tma" else "False",
     )  # fmt: skip

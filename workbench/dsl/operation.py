@@ -37,6 +37,41 @@ class Setting:
     required: bool = False  # whether an enumeration never leaves it out
 
 
+@record
+class Argument:
+    """A named argument of an operation: `legal` says what `holds` lets through."""
+
+    name: str
+    legal: str
+    reason: str
+    holds: Callable[[object], bool]
+
+
+def is_number(value: object) -> bool:
+    """1, 0.5."""
+    return isinstance(value, int | float)
+
+
+def said_by_check(value: object) -> bool:
+    """Any value: the operation's own check says which are legal."""
+    return True
+
+
+def flag(name: str, reason: str) -> Argument:
+    """A truth value, written 0 or 1."""
+    return one_of(name, (0, 1), reason)
+
+
+def one_of(name: str, values: tuple[object, ...], reason: str) -> Argument:
+    """One of some words or numbers."""
+    return Argument(name=name, legal=", ".join(map(str, values)), reason=reason, holds=lambda value: value in values)
+
+
+def checked(name: str, legal: str) -> Argument:
+    """An argument whose value the operation's own check settles."""
+    return Argument(name=name, legal=legal, reason="", holds=said_by_check)
+
+
 def no_check(stage: Stage) -> list[Rejection]:
     """Nothing beyond what the settings' values say."""
     return []
@@ -79,7 +114,9 @@ class Operation:
     settings: tuple[Setting, ...]
     emit: Callable[[Stage, Binding], Parts]
     check: Callable[[Stage], list[Rejection]] = no_check
+    arguments: tuple[Argument, ...] = ()
     epilogues: tuple[str, ...] = ()
+    expressions: bool = False  # whether an expression may stand where its first tensor does
     roles: tuple[str, ...] = ()  # what the emitter calls its positional operands; () = by the names that the text gives them
     implied: Callable[[Stage], tuple[str, ...]] = no_operands  # further operands, named by an argument or an epilogue: weight, bias
 
@@ -105,7 +142,11 @@ THREADS = Setting(name="threads", values=WARPS, reason="a CTA is made of whole w
 THREADS_PER_ROW = Setting(name="threads_per_row", values=(1, *WARPS), reason="a CTA is made of whole warps and has at most 1024 threads")
 VECTOR = Setting(name="vector", values=(1, 2, 4, 8), reason="one access moves at most 16 bytes")
 UNROLL = Setting(name="unroll", values=(1, 2, 4, 8), reason="that many vectors of a thread are loaded before the first is used")
-KEPT = Setting(name="kept", values=((),), closed=False)
+KEPT = Setting(name="kept", values=((),), reason="it takes nothing: each row is kept in registers")
+KEEPDIM = flag("keepdim", "whether the reduced axis stays, as 1")
+AFFINE = flag("affine", "whether there is a weight, and a bias")
+EPS = Argument(name="eps", legal="a number", reason="what is added to the variance", holds=is_number)
+AXIS = checked("axis", "last, last(n), first, middle, all, a number from 0, over(i, j), but(i)")
 
 
 def close(name: str, known: tuple[str, ...]) -> str:
@@ -119,10 +160,35 @@ def value_of(call: Call) -> Any:
     return call.positional[0] if len(call.positional) == 1 else call.positional
 
 
+def spelt(named: tuple[tuple[str, object], ...]) -> str:
+    """Named arguments as they were written."""
+    return ", ".join(f"{name}={value}" for name, value in named)
+
+
+def check_arguments(operation: Operation, stage: Stage) -> list[Rejection]:
+    """Rejections of named arguments that the operation does not have, or that are given twice, and of values that they do not take."""
+    found: list[Rejection] = []
+    known = {item.name: item for item in operation.arguments}
+    tensors = () if operation.epilogues else operation.implied(stage)  # an epilogue names its tensor itself
+    given = [name for name, _ in stage.operation.named]
+    for name, value in stage.operation.named:
+        if given.count(name) > 1 and not any(item.field == name for item in found):
+            found.append(Rejection(field=name, value=spelt(tuple(pair for pair in stage.operation.named if pair[0] == name)), reason="it is given twice", legal="once"))
+        if name in known and not known[name].holds(value):
+            found.append(Rejection(field=name, value=str(value), reason=known[name].reason, legal=known[name].legal))
+        elif name in tensors and not isinstance(value, str):
+            found.append(Rejection(field=name, value=str(value), reason="which tensor it is", legal="a name"))
+        elif name not in known and name not in tensors:
+            found.append(Rejection(field=name, value=str(value), reason=f"{operation.name} has no such argument", legal=", ".join((*known, *tensors)) or "none by name"))
+    return found
+
+
 def check_values(operation: Operation, stage: Stage) -> list[Rejection]:
     """Rejections of settings whose value is not among the legal ones."""
     found = []
     for number, call in enumerate(stage.settings):
+        if call.named and call.name != "layout":
+            found.append(Rejection(field=call.name, value=spelt(call.named), reason="a setting takes its values without names", legal=f".{call.name}({', '.join(str(value) for _, value in call.named)})"))
         if any(other.name == call.name for other in stage.settings[:number]):
             found.append(Rejection(field=call.name, value=", ".join(map(str, call.positional)), reason="it is set twice", legal="once"))
         known = operation.setting(call.name)

@@ -39,7 +39,7 @@ def expression(value: object, operands: dict[str, str], known: dict[Call, str] |
         if value.name in INFIX:
             return f"({parts[0]} {INFIX[value.name]} {parts[1]})"
         if value.name in ("max", "min"):
-            return f"cute.arch.f{value.name}({parts[0]}, {parts[1]})"
+            return f"cute.arch.f{value.name}({parts[0]}, {parts[1]}, nan=True)"
         return f"{spelt(value.name)}({', '.join(parts)})"
     if isinstance(value, str):
         return operands[value]

@@ -14,6 +14,7 @@ import textwrap
 import tokenize
 from collections.abc import Callable
 
+from workbench.dsl.expecting import called
 from workbench.dsl.ir import Binding, Program, Stage
 from workbench.dsl.operation import operands
 from workbench.dsl.pieces import Parts
@@ -37,6 +38,7 @@ def emit(program: Program, binding: Binding, emit_stage: Emitter) -> tuple[list[
         own = bound(stage, binding, written)
         alone = emit_stage(stage, Binding(init_source="", forward_arguments=tuple(own)))
         function = f"stage{number}"
+        alone = dataclasses.replace(alone, forward=re.sub(r'(?<=expect\(")\w+|(?<=expect_axes\(")\w+', lambda found, own=own: called(found[0], own), alone.forward))  # type: ignore[misc]
         text = f"{alone.kernels.rstrip()}\n\n\ndef {function}({', '.join(own)}):\n{textwrap.indent(alone.forward.rstrip(), '    ')}\n"
         parts.append(dataclasses.replace(alone, kernels=re.sub(r"\n{4,}", "\n\n\n", _apart(text, defined, number)).strip("\n") + "\n"))
         call = f"{function}({', '.join(own.values())})"

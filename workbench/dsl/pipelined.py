@@ -8,6 +8,7 @@ The short tile of k comes first, so that the zeros that stand for what lies befo
 from __future__ import annotations
 
 from workbench.dsl import epilogue
+from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.ir import Binding
 
 KERNEL = '''
@@ -166,14 +167,18 @@ def kernel(kind: str, tile: tuple[int, int, int], stages: int, operation: str, s
     return KERNEL.format(tm=tile[0], tn=tile[1], tk=tile[2], stages=stages, element=ELEMENTS[kind], operation=operation, mk=step_k, readers=readers, read=read, epilogue=epilogue, **common)
 
 
-def forward(binding: Binding, chain: epilogue.Chain) -> str:
-    """The body of forward: everything as (batch, rows, columns), one compile per dtype, alignment and layout."""
+def forward(binding: Binding, chain: epilogue.Chain, dtype: str) -> str:
+    """The body of forward: everything as (batch, rows, columns), one compile per alignment and layout; `dtype` is torch's word for the operands'."""
     bound = dict(binding.operands)
     lines = [
         f"a, b = {bound.get('a', 'a')}, {bound.get('b', 'b')}",
+        expect_axes(called("a", bound), "a", 2, 3),
         "m, k = a.shape[-2:]",
         "n = b.shape[-1]",
+        expect(called("a", bound), "a", "a.shape", f"(torch.{dtype},)"),
+        expect(called("b", bound), "b", "(*a.shape[:-2], k, n)", "(a.dtype,)"),
         f"d = torch.empty(*a.shape[:-1], n, dtype={epilogue.CASTS[chain.cast][1] if chain.cast else 'a.dtype'}, device=a.device)",
+        *epilogue.expected(chain, bound, "m", "n", "d.shape"),
         "a3 = a if a.dim() == 3 else a.unsqueeze(0)",
         "b3 = b if b.dim() == 3 else b.unsqueeze(0)",
         "d3 = d if d.dim() == 3 else d.unsqueeze(0)",

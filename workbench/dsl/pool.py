@@ -6,13 +6,14 @@ import math
 import textwrap
 
 from workbench.dsl import rows
+from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
-from workbench.dsl.operation import ARCH, THREADS_PER_ROW, VECTOR, Operation, Setting
+from workbench.dsl.operation import ARCH, THREADS_PER_ROW, VECTOR, Operation, Setting, checked, flag, one_of
 from workbench.dsl.pieces import Parts
 from workbench.dsl.pool_text import CLIPPED, COUNTED, DIRECT, HEADER, STRIP, TAP
 
 SIZES = ("window", "stride", "padding", "dilation")
-COMBINE = {"max": "cute.arch.fmax(total, value)", "avg": "total + value"}
+COMBINE = {"max": "cute.arch.fmax(total, value, nan=True)", "avg": "total + value"}
 START = {"max": "-cutlass.Float32.inf", "avg": "cutlass.Float32(0.0)"}
 MOST_TAPS = 32  # rows under a window that a strip keeps in registers
 
@@ -70,13 +71,16 @@ def _taps(found: dict[str, tuple[int, int, int]], ceil: bool) -> str:
 
 
 def _forward(binding: Binding, rank: int, strip: bool) -> str:
-    x = dict(binding.operands).get("x", "x")
+    bound = dict(binding.operands)
+    x = bound.get("x", "x")
     lead = ", 1" * (3 - rank)
     axes = range(3 - rank, 3)
     lines = [
-        f"x = {x}.detach().contiguous()",
+        f"x = {x}.detach().contiguous()", expect_axes(called("x", bound), "x", rank), expect(called("x", bound), "x", "x.shape"),
         f"lead, inner = x.shape[:-{rank}], x.shape[-{rank}:]",
         f"outer = [{', '.join(f'extent(inner[{i}], {axis})' for i, axis in enumerate(axes))}]",
+        "if min(outer) < 1:",
+        f"    raise ValueError(f\"{called('x', bound)} has the shape {{tuple(x.shape)}}; the window does not fit into it\")",
         "y = torch.empty(*lead, *outer, dtype=x.dtype, device=x.device)",
         "if y.numel() == 0:",
         "    return y",
@@ -97,26 +101,21 @@ def _forward(binding: Binding, rank: int, strip: bool) -> str:
 
 def _whole(stage: Stage, binding: Binding, op: str) -> Parts:
     """A window as large as the planes: a reduction of rows."""
-    x = dict(binding.operands).get("x", "x")
+    bound = dict(binding.operands)
+    x = bound.get("x", "x")
     call = Call(name="reduce", positional=("x",), named=(("op", "mean" if op == "avg" else "max"), ("axis", "last")))
     kept = tuple(item for item in stage.settings if item.name in ("arch", "threads_per_row", "vector"))
     parts = rows.emit(Stage(operation=call, settings=kept), Binding(init_source="", forward_arguments=("x",), operands=(("x", "planes"),)))
-    lines = [f"whole = {x}", "planes = whole.detach().flatten(2)", *parts.forward.splitlines()[:-1], "return y.view(*whole.shape[:2], *[1] * (whole.dim() - 2))"]
+    lines = [f"whole = {x}", expect_axes(called("x", bound), "whole", 3), "planes = whole.detach().flatten(2)", *parts.forward.splitlines()[:-1], "return y.view(*whole.shape[:2], *[1] * (whole.dim() - 2))"]
     return Parts(kernels=parts.kernels, forward="\n".join(lines), imports=parts.imports)
 
 
 def check(stage: Stage) -> list[Rejection]:
     """Rejections of a pooling."""
     named = dict(stage.operation.named)
-    known = ("op", "ceil", "count_padding", "divisor", *SIZES)
-    found = [Rejection(field=name, value=str(value), reason="pool has no such argument", legal=", ".join(known)) for name, value in named.items() if name not in known]
+    found: list[Rejection] = []
     if len(stage.operation.positional) != 1 or not isinstance(stage.operation.positional[0], str):
         found.append(Rejection(field="pool", value=str(len(stage.operation.positional)), reason="takes one tensor", legal="pool(x, window=2)"))
-    if named.get("op", "max") not in COMBINE:
-        found.append(Rejection(field="op", value=str(named["op"]), reason="what a window is combined into", legal="max, avg"))
-    for name in ("ceil", "count_padding"):
-        if named.get(name, 0) not in (0, 1):
-            found.append(Rejection(field=name, value=str(named[name]), reason="a truth value", legal="0, 1"))
     if not isinstance(named.get("divisor", 0), int) or int(str(named.get("divisor", 0))) < 0:
         found.append(Rejection(field="divisor", value=str(named["divisor"]), reason="what a sum is divided by", legal="1 and more; left out: the elements of the window"))
     if named.get("window") == "all":
@@ -162,4 +161,7 @@ SETTINGS = (
     Setting(name="schedule", values=("direct", "strip"), reason="direct: one output per thread; strip: rows are combined in registers, columns in shared memory"),
     Setting(name="rows", values=(1, 4, 8, 16), reason="rows of outputs of one group of threads"),
 )  # fmt: skip
-OPERATIONS = (Operation(name="pool", about=ABOUT, settings=SETTINGS, emit=emit, check=check, roles=("x",)),)
+ARGUMENTS = (
+    one_of("op", tuple(COMBINE), "what a window is combined into"), *(checked(name, "2 or size(2, 2)") for name in SIZES), flag("ceil", "a truth value"), flag("count_padding", "a truth value"), checked("divisor", "1 and more"),
+)  # fmt: skip
+OPERATIONS = (Operation(name="pool", about=ABOUT, settings=SETTINGS, emit=emit, check=check, arguments=ARGUMENTS, roles=("x",)),)

@@ -6,12 +6,22 @@ A variance is kept as mean, squares about it, and count (Welford; merged after C
 from __future__ import annotations
 
 from workbench.dsl.ir import Call
+from workbench.dsl.scalars import definitions
 from workbench.records import record
 
 REDUCTIONS = ("sum", "mean", "max", "min", "prod", "any", "all", "var", "var1", "argmax", "argmin")
 ARGS = ("argmax", "argmin")
 BASE = {"mean": "sum", "var1": "var", "any": "max", "all": "min"}  # reductions that are kept as another is
 START = {"sum": "cutlass.Float32(0.0)", "prod": "cutlass.Float32(1.0)", "max": "-cutlass.Float32.inf", "min": "+cutlass.Float32.inf", "argmax": "-cutlass.Float32.inf", "argmin": "+cutlass.Float32.inf"}
+BEFORE = {"argmax": "larger", "argmin": "smaller"}
+COMES_FIRST = {
+    base: f'''
+def {name}(a, b):
+    """Whether a is the {which} of both, b not; as in torch, whatever is no number counts as {name} than any."""
+    return (a {sign} b) | ((a != a) & (b == b))
+
+''' for base, name, which, sign in (("argmax", "larger", "largest", ">"), ("argmin", "smaller", "smallest", "<"))
+}  # fmt: skip
 INT = "cutlass.Int32"
 FLOAT = "cutlass.Float32"
 
@@ -75,8 +85,7 @@ class Reduction:
             ]  # fmt: skip
         if self.base in ARGS:
             best, at = own
-            sign = ">" if self.base == "argmax" else "<"
-            return [f"better = {element} {sign} {best}", f"{best} = choose(better, {element}, {best})", f"{at} = cutlass.Int32(cutlass.select_(better, {place}, {at}))"]
+            return [f"better = {BEFORE[self.base]}({element}, {best})", f"{best} = choose(better, {element}, {best})", f"{at} = cutlass.Int32(cutlass.select_(better, {place}, {at}))"]
         if self.op in ("any", "all"):
             element = f"choose({element} != 0.0, cutlass.Float32(1.0), cutlass.Float32(0.0))"
         return [f"{own[0]} = {combined(self.base, own[0], element)}"]
@@ -102,9 +111,9 @@ def merge(base: str, own: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
             f"{own[1]} = {own[1]} + {other[1]} + away * away * {own[2]} * share", f"{own[0]} = {own[0]} + away * share", f"{own[2]} = {own[2]} + {other[2]}",
         ]  # fmt: skip
     if base in ARGS:
-        sign = ">" if base == "argmax" else "<"
+        before = BEFORE[base]
         return [
-            f"better = ({other[0]} {sign} {own[0]}) | (({other[0]} == {own[0]}) & ({other[1]} < {own[1]}))",
+            f"better = {before}({other[0]}, {own[0]}) | (({other[1]} < {own[1]}) & (not {before}({own[0]}, {other[0]})))",
             f"{own[0]} = choose(better, {other[0]}, {own[0]})", f"{own[1]} = cutlass.Int32(cutlass.select_(better, {other[1]}, {own[1]}))",
         ]  # fmt: skip
     return [f"{own[0]} = {combined(base, own[0], other[0])}"]
@@ -147,6 +156,7 @@ def _over_cluster(base: str, own: tuple[str, ...], other: tuple[str, ...], memor
     return [*lines, *(f"    {line}" for line in merge(base, own, other)), "cute.arch.cluster_arrive()", "cute.arch.cluster_wait()"]
 
 
-def needs_choose(found: tuple[Reduction, ...]) -> bool:
-    """Whether the text of the reductions uses `choose`."""
-    return any(item.op in (*ARGS, "any", "all") for item in found)
+def helpers(found: tuple[Reduction, ...], used: tuple[str, ...]) -> str:
+    """Definitions of what the text of the reductions calls, and of the scalar functions in `used`."""
+    chosen = ("choose",) if any(item.op in (*ARGS, "any", "all") for item in found) else ()
+    return definitions((*chosen, *used)) + "".join(COMES_FIRST[base] for base in dict.fromkeys(item.base for item in found) if base in ARGS)

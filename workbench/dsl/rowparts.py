@@ -13,8 +13,8 @@ from workbench.dsl.axes import View
 from workbench.dsl.expressions import SPREAD_TEXT, Spread, leaves, spread_fields, spread_lines, vectors_of
 from workbench.dsl.ir import Binding, Call
 from workbench.dsl.levels import Plan, arguments, known
-from workbench.dsl.pieces import Parts, definitions, expression, functions_used
-from workbench.dsl.reductions import Reduction, across, merge, needs_choose, parts_of
+from workbench.dsl.pieces import Parts, expression, functions_used
+from workbench.dsl.reductions import Reduction, across, helpers, merge, parts_of
 from workbench.dsl.walking import Walk, indented, level_lines, loads, result_lines
 
 if TYPE_CHECKING:
@@ -56,12 +56,11 @@ def emit(found: Plan, view: View, keepdim: bool, chosen: How, binding: Binding) 
 
     threads = chosen.threads
     bases = tuple(dict.fromkeys(item.base for item in found.reductions))
-    used = definitions((*(("choose",) if needs_choose(found.reductions) else ()), *functions_used(found.value)))
-    text = used + (SPREAD_TEXT if found.spread else "")
+    text = helpers(found.reductions, functions_used(found.value)) + (SPREAD_TEXT if found.spread else "")
     end = 32 if view.strided else 1024 if chosen.parts >= 2048 else threads
     for kind, warps in {_kind(threads if not view.strided else 32): threads // 32 if not view.strided else 1, _kind(end): end // 32}.items():
         text += "".join(across(base, warps).replace(f"def across_{base}(", f"def across_{kind}{base}(") for base in bases)
-    lines = [*tensors_of(found, binding), *view.sizes, *result_line(found, view, keepdim), *width_lines(found, chosen, view, ("y",) if found.whole else ())]
+    lines = [*tensors_of(found, view, binding), *view.sizes, *result_line(found, view, keepdim), *width_lines(found, chosen, view, ("y",) if found.whole else ())]
     lines += spread_lines(Spread(names=found.spread), "shape", binding)
     lines += _share(view, chosen)
     done: list[str] = []

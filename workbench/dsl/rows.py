@@ -9,15 +9,31 @@ import dataclasses
 import textwrap
 
 from workbench.dsl import rowwise
+from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.expressions import check_expression
 from workbench.dsl.ir import Binding, Rejection, Stage, setting
 from workbench.dsl.named import expansion, is_new
-from workbench.dsl.operation import ARCH, KEPT, THREADS, THREADS_PER_ROW, UNROLL, VECTOR, Operation, Setting
+from workbench.dsl.operation import (
+    AFFINE,
+    ARCH,
+    AXIS,
+    EPS,
+    KEEPDIM,
+    KEPT,
+    THREADS,
+    THREADS_PER_ROW,
+    UNROLL,
+    VECTOR,
+    Operation,
+    Setting,
+    one_of,
+)
 from workbench.dsl.pieces import Parts
 from workbench.dsl.reductions import REDUCTIONS
 
 INFINITY = "cutlass.Float32.inf"
-COMBINE = {"sum": "{a} + {b}", "mean": "{a} + {b}", "max": "cute.arch.fmax({a}, {b})", "min": "-cute.arch.fmax(-{a}, -{b})"}
+LEAST = "-3.4028234663852886e+38"
+COMBINE = {"sum": "{a} + {b}", "mean": "{a} + {b}", "max": "cute.arch.fmax({a}, {b}, nan=True)", "min": "cute.arch.fmin({a}, {b}, nan=True)"}
 START = {"sum": "cutlass.Float32(0.0)", "mean": "cutlass.Float32(0.0)", "max": f"-{INFINITY}", "min": f"+{INFINITY}"}
 
 WARP_REDUCE = '''
@@ -157,7 +173,9 @@ def _fill(row: _Row, stage: Stage) -> tuple[str, str, bool]:
         row.add("    if wanted < 0:  # ignored, as torch does -100: a loss is never below 0")
         row.add("        y[row] = cutlass.Float32(-1.0).to(y.element_type)")
         row.add("    else:")
-        row.add(f"        picked = x[{'row * columns + wanted' if row.vector > 1 else 'row, wanted'}].to(cutlass.Float32)")
+        row.add("        picked = cutlass.Float32(float('nan'))  # no such class")
+        row.add("        if wanted < columns:")
+        row.add(f"            picked = x[{'row * columns + wanted' if row.vector > 1 else 'row, wanted'}].to(cutlass.Float32)")
         row.add("        loss = cute.math.log(total, fastmath=True) + largest - picked")
         row.add("        y[row] = cute.arch.fmax(loss, cutlass.Float32(0.0), nan=True).to(y.element_type)")
         return "Loss of one row: log of the sum of exponentials minus the target's logit.", "target: cute.Tensor", False
@@ -179,7 +197,7 @@ def _fill(row: _Row, stage: Stage) -> tuple[str, str, bool]:
 
 def _maximum_and_total(row: _Row, passes: int) -> None:
     if passes == 2:
-        row.add(f"largest = -{INFINITY}")
+        row.add(f"largest = cutlass.Float32({LEAST})  # the least number, since -inf - -inf would be no number")
         row.add("total = cutlass.Float32(0.0)")
         row.each(
             "# online: when the maximum grows, what was summed so far is scaled down to it",
@@ -189,7 +207,7 @@ def _maximum_and_total(row: _Row, passes: int) -> None:
         )
         row.add("mine = largest")
         row.combine("largest", "max")
-        row.add("total = cute.arch.fmax(total * cute.math.exp(mine - largest, fastmath=True), cutlass.Float32(0.0))")
+        row.add("total = total * cute.math.exp(mine - largest, fastmath=True)")
         row.combine("total", "sum")
         return
     row.add(f"largest = -{INFINITY}")
@@ -254,7 +272,8 @@ def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: 
     flat = (*along, *(["target"] if name == "crossentropy" else []))
     names = ", ".join(("x", *flat))  # assigned together: an argument of forward may have one of these names
     values = ", ".join((f"{x}.contiguous()", *(f"{bound.get(item, item)}.detach().reshape(-1)" for item in flat)))
-    lines = [f"{names} = {values}", "columns = x.shape[-1]", "x2 = x.view(-1, columns)", "rows = x2.shape[0]"]
+    lines = [f"{names} = {values}", expect_axes(called("x", bound), "x", 1), expect(called("x", bound), "x", "x.shape"), "columns = x.shape[-1]", "x2 = x.view(-1, columns)", "rows = x2.shape[0]"]
+    lines += [expect(called(item, bound), item, "(columns,)" if item in along else "(rows,)", "EXACT" if item in along else "INDICES") for item in flat]
     lines += ["y = torch.empty_like(x)", "y2 = y.view(-1, columns)"] if whole else []
     if name in ("reduce", "matvec"):
         lines += ["y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)", "y2 = y.view(-1)"]
@@ -379,10 +398,13 @@ def _middle(stage: Stage, binding: Binding) -> Parts:
                 y[batch, column] = ({result}).to(y.element_type)
         """
         width, doc, count = 32, f"The {op} over rows: {split} warps share 32 columns and meet in shared memory.", 32 * split
-    x = dict(binding.operands).get("x", "x")
+    bound = dict(binding.operands)
+    x = bound.get("x", "x")
     text = MIDDLE.format(doc=doc, body=textwrap.indent(textwrap.dedent(body).strip("\n"), "    "), width=width, threads=count)
     forward = f"""
     x = {x}.contiguous()
+    {expect_axes(called("x", bound), "x", 3, 3)}
+    {expect(called("x", bound), "x", "x.shape")}
     batches, rows, columns = x.shape
     y = torch.empty(batches, columns, dtype=x.dtype, device=x.device)
     call(reduce, x.dtype, (
@@ -428,11 +450,11 @@ def check(stage: Stage) -> list[Rejection]:
 
 AXES = "axis=last|last(n)|first|middle|all|i|over(i, j)|but(i)"
 OPERATIONS = (
-    Operation(name="softmax", about=f"softmax(x, {AXES})", settings=(*ROW, PASSES, KEPT, *MORE, THREADS), emit=emit, check=check, roles=("x",)),
-    Operation(name="log_softmax", about="log_softmax(x, axis as softmax)", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, roles=("x",)),
-    Operation(name="layernorm", about="layernorm(x, eps=1e-05, axis=last|last(n), affine=0|1); operands weight, bias of the axis' shape", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, roles=("x",), implied=lambda stage: _affine(stage, "weight", "bias")),
-    Operation(name="rmsnorm", about="rmsnorm(x, eps=1e-05, axis, affine=0|1); operand weight", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, roles=("x",), implied=lambda stage: _affine(stage, "weight")),
-    Operation(name="reduce", about=f"reduce(x or an expression, op={'|'.join(REDUCTIONS)}, axis as softmax, keepdim=0|1)", settings=(*ROW, THREADS, KEPT, *MORE, rowwise.THROUGH), emit=emit, check=check, roles=("x",)),
+    Operation(name="softmax", about=f"softmax(x, {AXES})", settings=(*ROW, PASSES, KEPT, *MORE, THREADS), emit=emit, check=check, arguments=(AXIS,), expressions=True, roles=("x",)),
+    Operation(name="log_softmax", about="log_softmax(x, axis as softmax)", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, arguments=(AXIS,), expressions=True, roles=("x",)),
+    Operation(name="layernorm", about="layernorm(x, eps=1e-05, axis=last|last(n), affine=0|1); operands weight, bias of the axis' shape", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, arguments=(EPS, AXIS, AFFINE), expressions=True, roles=("x",), implied=lambda stage: _affine(stage, "weight", "bias")),
+    Operation(name="rmsnorm", about="rmsnorm(x, eps=1e-05, axis, affine=0|1); operand weight", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, arguments=(EPS, AXIS, AFFINE), expressions=True, roles=("x",), implied=lambda stage: _affine(stage, "weight")),
+    Operation(name="reduce", about=f"reduce(x or an expression, op={'|'.join(REDUCTIONS)}, axis as softmax, keepdim=0|1)", settings=(*ROW, THREADS, KEPT, *MORE, rowwise.THROUGH), emit=emit, check=check, arguments=(one_of("op", REDUCTIONS, "no such reduction"), AXIS, KEEPDIM), expressions=True, roles=("x",)),
     Operation(name="crossentropy", about="crossentropy(x, target): mean loss of logits x (rows, classes) and class numbers", settings=(*ROW, KEPT), emit=emit, check=check, roles=("x", "target")),
-    Operation(name="matvec", about="matvec(x, vector): x (rows, columns) times vector (columns)", settings=(*ROW, *MORE[:-1]), emit=emit, check=check, roles=("x", "vector")),
+    Operation(name="matvec", about="matvec(x, vector, keepdim=0|1): x (rows, columns) times vector (columns)", settings=(*ROW, *MORE[:-1]), emit=emit, check=check, arguments=(KEEPDIM,), roles=("x", "vector")),
 )

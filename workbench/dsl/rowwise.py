@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.dsl import axes, rowparts, strips
+from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, renamed, spread_fields, spread_lines, vectors_of
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
 from workbench.dsl.levels import Plan, plan
-from workbench.dsl.operation import ARCH, KEPT, THREADS, THREADS_PER_ROW, UNROLL, VECTOR, Operation, Setting
-from workbench.dsl.pieces import Parts, definitions, expression, functions_used
-from workbench.dsl.reductions import FROM_CTA, REDUCTIONS, across, merge, needs_choose, parts_of
+from workbench.dsl.operation import ARCH, AXIS, KEEPDIM, KEPT, THREADS, THREADS_PER_ROW, UNROLL, VECTOR, Operation, Setting
+from workbench.dsl.pieces import Parts, expression, functions_used
+from workbench.dsl.reductions import FROM_CTA, REDUCTIONS, across, helpers, merge, parts_of
 from workbench.dsl.walking import Walk, assigned, indented, level_lines, loads, result_lines
 from workbench.records import record
 
@@ -64,19 +65,13 @@ def emit_expression(value: object, axis: object, keepdim: bool, stage: Stage, bi
     if chosen.parts > 1:
         return rowparts.emit(found, view, keepdim, chosen, binding)
     if setting(stage, "through") is not None:
-        lines = [*tensors_of(found, binding), *view.sizes]
+        lines = [*tensors_of(found, view, binding, kinds=f"({found.plain[0]}.dtype,)"), *view.sizes]
         parts = strips.emit(found, view, int(str(setting(stage, "threads", 256))), int(str(setting(stage, "unroll", 4))), binding, (lines, result_line(found, view, keepdim)))
-        return dataclasses.replace(parts, kernels=helpers(found) + parts.kernels)
+        return dataclasses.replace(parts, kernels=helpers(found.reductions, functions_used(found.value)) + parts.kernels)
     kernel = _columns(found, chosen) if view.strided else _rows(found, chosen, view)
     spread = SPREAD_TEXT if found.spread else ""
-    text = helpers(found) + spread + kernel
+    text = helpers(found.reductions, functions_used(found.value)) + spread + kernel
     return Parts(kernels=text, forward="\n".join(_forward(found, view, keepdim, chosen, binding)), imports="import math")
-
-
-def helpers(found: Plan) -> str:
-    """Definitions of the scalar functions of an expression, reductions left out."""
-    used = tuple(name for name in functions_used(found.value))
-    return definitions((*(("choose",) if needs_choose(found.reductions) else ()), *used))
 
 
 def _rows(found: Plan, chosen: How, view: axes.View) -> str:
@@ -188,18 +183,20 @@ def _columns(found: Plan, chosen: How) -> str:
     )  # fmt: skip
 
 
-def tensors_of(found: Plan, binding: Binding) -> list[str]:
-    """Lines of forward that take the tensors: those of the full shape contiguous, then what is broadcast."""
+def tensors_of(found: Plan, view: axes.View, binding: Binding, *, kinds: str = "EXACT") -> list[str]:
+    """Lines of forward that take the tensors, refuse what does not fit, and make those of the full shape contiguous; `kinds` are the types of all but the first."""
     bound = dict(binding.operands)
     names = (*found.plain, *found.spread)
     lines = [f"{', '.join(names)} = {', '.join(f'{bound.get(name, name)}.detach()' for name in names)}", f"shape = {found.plain[0]}.shape"]
-    lines += [f"{name} = {name}.contiguous()" for name in found.plain]
     first = found.plain[0]
+    lines += [expect_axes(called(first, bound), first, view.least)] if view.least else []
+    lines += [expect(called(name, bound), name, "shape", "" if name == first else kinds, spread=name in found.spread) for name in names]
+    lines += [f"{name} = {name}.contiguous()" for name in found.plain]
     return [*lines, f"if {first}.numel() > 1 << 31:", f'    raise ValueError("{first} has more than 2**31 elements, the most that 32-bit places reach")']
 
 
 def _forward(found: Plan, view: axes.View, keepdim: bool, chosen: How, binding: Binding) -> list[str]:
-    lines = [*tensors_of(found, binding), *view.sizes]
+    lines = [*tensors_of(found, view, binding), *view.sizes]
     lines += result_line(found, view, keepdim)
     lines += width_lines(found, chosen, view, ("y",) if found.whole or view.strided else ())
     spread = Spread(names=found.spread)
@@ -289,6 +286,6 @@ OPERATIONS = (
         name="rowwise",
         about="rowwise(expression, axis=last|last(n)|first|middle|all|i|over(i, j)|but(i), keepdim=0|1): an expression in which "
         + ", ".join(REDUCTIONS) + " of one argument reduce over the axis, such as div(x, sqrt(sum(mul(x, x)))); spread(b): b is broadcast; parts(n): n CTAs share a row, cluster(n): n CTAs through each other's shared memory",
-        settings=SETTINGS, emit=emit, check=check,
+        settings=SETTINGS, emit=emit, check=check, arguments=(AXIS, KEEPDIM),
     ),
 )  # fmt: skip

@@ -10,7 +10,7 @@ import re
 
 FUNCTIONS = {
     "choose": "def choose(condition, a, b):\n    return cutlass.Float32(cutlass.select_(condition, a, b))",
-    "relu": "def relu(v):\n    return cute.arch.fmax(v, cutlass.Float32(0.0))",
+    "relu": "def relu(v):\n    return cute.arch.fmax(v, cutlass.Float32(0.0), nan=True)",
     "exp": "def exp(v):\n    return cute.math.exp(v, fastmath=True)",
     "log": "def log(v):\n    return cute.math.log(v)",
     "sqrt": "def sqrt(v):\n    return cute.math.sqrt(v)",
@@ -28,7 +28,7 @@ FUNCTIONS = {
     "abs": "def abs_(v):\n    return cute.arch.fmax(v, -v)",
     "square": "def square(v):\n    return v * v",
     "reciprocal": "def reciprocal(v):\n    return 1.0 / v",
-    "sign": "def sign(v):\n    return choose(v > 0.0, cutlass.Float32(1.0), choose(v < 0.0, cutlass.Float32(-1.0), v * 0.0))",
+    "sign": "def sign(v):\n    return choose(v > 0.0, cutlass.Float32(1.0), choose(v < 0.0, cutlass.Float32(-1.0), cutlass.Float32(0.0)))",
     "floor": "def floor(v):\n    return cute.math.floor(v)",
     "ceil": "def ceil(v):\n    return cute.math.ceil(v)",
     "expm1": "def expm1(v):\n    return cute.math.expm1(v)",
@@ -38,8 +38,8 @@ FUNCTIONS = {
     "cos": "def cos(v):\n    return cute.math.cos(v)",
     "leaky_relu": "def leaky_relu(v, slope=0.01):\n    return choose(v > 0.0, v, v * slope)",
     "elu": "def elu(v, alpha=1.0):\n    return choose(v > 0.0, v, alpha * cute.math.expm1(v))",
-    "clamp": "def clamp(v, least, most):\n    return cute.arch.fmin(cute.arch.fmax(v, least), most)",
-    "hardsigmoid": "def hardsigmoid(v):\n    return cute.arch.fmin(cute.arch.fmax(v + 3.0, cutlass.Float32(0.0)), cutlass.Float32(6.0)) * 0.16666666666666666",
+    "clamp": "def clamp(v, least, most):\n    return cute.arch.fmin(cute.arch.fmax(v, least, nan=True), most, nan=True)",
+    "hardsigmoid": "def hardsigmoid(v):\n    return cute.arch.fmin(cute.arch.fmax(v + 3.0, cutlass.Float32(0.0), nan=True), cutlass.Float32(6.0), nan=True) * 0.16666666666666666",
     "hardswish": "def hardswish(v):\n    return v * cute.arch.fmin(cute.arch.fmax(v + 3.0, cutlass.Float32(0.0)), cutlass.Float32(6.0)) * 0.16666666666666666",
     "softplus": "def softplus(v):\n    # log(1 + exp(v)) = max(v, 0) + log(1 + exp(-|v|))\n    return cute.arch.fmax(v, cutlass.Float32(0.0)) + cute.math.log1p(cute.math.exp(cute.arch.fmin(v, -v), fastmath=True))",
     "logsigmoid": "def logsigmoid(v):\n    return cute.arch.fmin(v, cutlass.Float32(0.0)) - cute.math.log1p(cute.math.exp(cute.arch.fmin(v, -v), fastmath=True))",
@@ -50,7 +50,7 @@ FUNCTIONS = {
     ),
     "power": "def power(a, b):\n    return cute.math.pow(a, b)",
     "where": "def where(condition, a, b):\n    return choose(condition != 0.0, a, b)",
-    "xlogy": "def xlogy(a, b):\n    return choose(a == 0.0, cutlass.Float32(0.0), a * cute.math.log(b))",
+    "xlogy": "def xlogy(a, b):\n    return choose((a == 0.0) & (b == b), cutlass.Float32(0.0), a * cute.math.log(b))  # b == b: it is no NaN",
     **{name: f"def {name}(a, b):\n    return choose(a {sign} b, cutlass.Float32(1.0), cutlass.Float32(0.0))" for name, sign in {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}.items()},
 }
 ARITY = {  # (least, most) arguments of what does not take one

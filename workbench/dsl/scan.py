@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import textwrap
 
+from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.expressions import check_expression, renamed
 from workbench.dsl.ir import Binding, Rejection, Stage, names_in, setting
-from workbench.dsl.operation import ARCH, THREADS, Operation, Setting
+from workbench.dsl.operation import ARCH, THREADS, Operation, Setting, checked, flag, one_of
 from workbench.dsl.pieces import Parts, definitions, expression, functions_used
 from workbench.dsl.scan_text import COLUMNS, EXCLUSIVE, INCLUSIVE, LOOKBACK, ROWS, TILE, TOGETHER, WITH_TOTAL
 
-COMBINE = {"sum": "{a} + {b}", "prod": "{a} * {b}", "max": "cute.arch.fmax({a}, {b})"}
+COMBINE = {"sum": "{a} + {b}", "prod": "{a} * {b}", "max": "cute.arch.fmax({a}, {b}, nan=True)"}
 IDENTITY = {"sum": "0.0", "prod": "1.0", "max": "-cutlass.Float32.inf"}
 FRAGMENT = """\
             {name}_part = cute.make_rmem_tensor(cute.make_layout(width), {name}.element_type)
@@ -66,10 +67,11 @@ def _fields(stage: Stage, names: tuple[str, ...]) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _views(binding: Binding, names: tuple[str, ...]) -> list[str]:
-    """Operands as forward names them, contiguous; a mask of booleans as bytes."""
-    bound = dict(binding.operands)
-    return [f"{', '.join(names)} = {', '.join(f'whole({bound.get(name, name)})' for name in names)}"]
+def _views(binding: Binding, names: tuple[str, ...], least: int) -> list[str]:
+    """Operands as forward names them, contiguous; a mask of booleans as bytes; all of one shape with `least` axes or more."""
+    bound, first = dict(binding.operands), names[0]
+    checks = [expect_axes(called(first, bound), first, least), *(expect(called(name, bound), name, f"{first}.shape", "" if name == first else "EXACT") for name in names)]
+    return [f"{', '.join(names)} = {', '.join(f'whole({bound.get(name, name)})' for name in names)}", *checks]
 
 
 WHOLE = '''
@@ -87,7 +89,7 @@ def _forward(binding: Binding, names: tuple[str, ...], lookback: bool, total: bo
     flat = [f"    from_dlpack({name}.view(-1), assumed_align=width * {name}.element_size()).mark_layout_dynamic()," for name in names]
     y_align = "" if total else ", assumed_align=width * y.element_size()"
     lines = [
-        *_views(binding, names),
+        *_views(binding, names, 1),
         f"columns = {first}.shape[-1]",
         f"y = torch.empty({'*' + first + '.shape[:-1], columns + 1' if total else first + '.shape'}, dtype={first}.dtype, device={first}.device)",
         f"if {first}.numel() == 0:",
@@ -124,7 +126,7 @@ def _columns(stage: Stage, binding: Binding) -> Parts:
     )  # fmt: skip
     first = names[0]
     lines = [
-        *_views(binding, names),
+        *_views(binding, names, axis + 1),
         f"y = torch.empty_like({first})",
         "if y.numel() == 0:",
         "    return y",
@@ -146,12 +148,6 @@ def check(stage: Stage) -> list[Rejection]:
     found = check_expression(stage.operation.positional[0])
     if not names_in(stage.operation.positional[0]):
         found.append(Rejection(field="scan", value=str(stage.operation.positional[0]), reason="names no tensor", legal="for example x"))
-    legal: dict[str, tuple[object, ...]] = {"op": tuple(COMBINE), "exclusive": (0, 1, 2), "reverse": (0, 1)}
-    for name, value in named.items():
-        if name in legal and value not in legal[name]:
-            found.append(Rejection(field=name, value=str(value), reason="what is combined" if name == "op" else "1: without the element itself; 2: and the total after the last one" if name == "exclusive" else "whether it starts at the end", legal=", ".join(map(str, legal[name]))))
-        elif name not in legal and name != "axis":
-            found.append(Rejection(field=name, value=str(value), reason="scan has no such argument", legal="op, axis, exclusive, reverse"))
     axis = named.get("axis", "last")
     if axis != "last" and (not isinstance(axis, int) or axis < 0):
         found.append(Rejection(field="axis", value=str(axis), reason="along which axis to scan", legal="last, or its number from 0"))
@@ -168,4 +164,7 @@ SETTINGS = (
     Setting(name="per_thread", values=(8, 16, 32), reason="elements that a thread keeps in registers"),
     Setting(name="schedule", values=("rows", "lookback"), reason="a CTA for each row, or one for each tile of a row"),
 )  # fmt: skip
-OPERATIONS = (Operation(name="scan", about=ABOUT, settings=SETTINGS, emit=emit, check=check),)
+ARGUMENTS = (
+    one_of("op", tuple(COMBINE), "what is combined"), checked("axis", "last, or its number from 0"), one_of("exclusive", (0, 1, 2), "1: without the element itself; 2: and the total after the last one"), flag("reverse", "whether it starts at the end"),
+)  # fmt: skip
+OPERATIONS = (Operation(name="scan", about=ABOUT, settings=SETTINGS, emit=emit, check=check, arguments=ARGUMENTS),)

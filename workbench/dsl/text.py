@@ -76,6 +76,11 @@ def format_call(call: Call) -> str:
     return _format(call)
 
 
+def format_value(value: object) -> str:
+    """The canonical text of a call, a name, a number, or several of them."""
+    return _format(value)
+
+
 def _format_stage(stage: Stage) -> str:
     named = [f"{stage.result} ="] if stage.result is not None else []
     return " ".join([*named, _format(stage.operation), *("." + _format(call) for call in stage.settings), *(">> " + _format(call) for call in stage.epilogues)])

@@ -197,19 +197,21 @@ def float_arithmetic(ins: Instruction) -> Fn:
         raise Unknown(ins.text)
     put = setter(ins.operands[0], size_of(kind))
     gets = [getter(operand, kind) for operand in ins.operands[1:]]
+    nan = ".NaN" in ins.text
     if kind in ("f16x2", "bf16x2"):
         scalar = _scalar_float(op, "f16" if kind == "f16x2" else "bf16", ftz, ins)
 
         def pair(b: Batch, i: Lanes) -> None:
             parts = [_halves(get(b, i), kind) for get in gets]
             results = [scalar(*[part[half] for part in parts]) for half in (0, 1)]
+            if nan:
+                results = [_with_nan(result, [part[half] for part in parts]) for half, result in enumerate(results)]
             if sat:
                 results = [np.fmin(np.fmax(result, result.dtype.type(0)), result.dtype.type(1)) for result in results]
             put(b, i, _join(results[0], results[1], kind))
 
         return pair
     function = _scalar_float(op, kind, ftz, ins)
-    nan = ".NaN" in ins.text
 
     def run(b: Batch, i: Lanes) -> None:
         values = [get(b, i) for get in gets]
@@ -217,12 +219,17 @@ def float_arithmetic(ins: Instruction) -> Fn:
         if sign:
             result = np.where(np.signbit(values[0]) ^ np.signbit(values[1]), -result, result)
         if nan:
-            result = np.where(np.isnan(values[0]) | np.isnan(values[1]), np.float32(np.nan), result)
+            result = _with_nan(result, values)
         if sat:
             result = np.fmin(np.fmax(result, result.dtype.type(0)), result.dtype.type(1))
         put(b, i, to_bf16(result) if kind == "bf16" else result)
 
     return run
+
+
+def _with_nan(result: Value, values: list[Value]) -> Value:
+    """What .NaN makes of a minimum or maximum: NaN if any operand is one."""
+    return np.where(np.isnan(values[0]) | np.isnan(values[1]), result.dtype.type(np.nan), result)
 
 
 def _scalar_float(op: str, kind: str, ftz: bool, ins: Instruction) -> Callable[..., Value]:

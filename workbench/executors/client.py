@@ -133,6 +133,8 @@ class Server:
         """End the server and every job."""
         if self.owner != os.getpid():
             return
+        if not self.ready.is_set():
+            self.process.kill()  # it still imports, so it would not listen for seconds; it has no job yet
         with contextlib.suppress(OSError):
             self.channel.shutdown(socket.SHUT_RDWR)
         self.channel.close()

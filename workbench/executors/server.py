@@ -256,7 +256,10 @@ def main() -> None:
         ready = {"ready": False, "error": f"{type(error).__name__}: {error}"}
     gc.collect()
     gc.freeze()
-    channel.sendall(json.dumps(ready).encode() + b"\n")
+    try:
+        channel.sendall(json.dumps(ready).encode() + b"\n")
+    except BrokenPipeError:  # whoever started us has left in the meantime
+        return
     serve(channel)
 
 

@@ -25,7 +25,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from workbench.profilers.watched import Seen, no_gpu, watched
+from workbench.profilers.watched import Seen, needs_gpu, watched
 from workbench.records import Energy, Job, Outcome, Profile
 
 WALL_S = 180.0
@@ -47,7 +47,7 @@ class EnergyProfiler:
 
     def why_not(self) -> str | None:
         """Needs a GPU whose driver counts energy (Volta and newer) and nvidia-ml-py."""
-        missing = no_gpu()
+        missing = needs_gpu()
         if missing:
             return missing
         if importlib.util.find_spec("pynvml") is None:

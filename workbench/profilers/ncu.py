@@ -12,7 +12,7 @@ from pathlib import Path
 
 from workbench.errors import UserError
 from workbench.profilers import ncu_pages, sass
-from workbench.profilers.watched import Seen, no_gpu, watched
+from workbench.profilers.watched import Seen, needs_gpu, watched
 from workbench.records import Job, KernelMetrics, Outcome, Profile
 
 WALL_S = 300.0
@@ -42,7 +42,7 @@ class NcuProfiler:
 
     def why_not(self) -> str | None:
         """Needs a GPU and ncu; whether it may read counters is known only when it tries."""
-        missing = no_gpu()
+        missing = needs_gpu()
         if missing:
             return missing
         return None if shutil.which("ncu") else "ncu is not on the path; it comes with the CUDA toolkit and with Nsight Compute"

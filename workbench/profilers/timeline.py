@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from workbench.profilers import sass
-from workbench.profilers.watched import Seen, no_gpu, watched
+from workbench.profilers.watched import Seen, needs_gpu, watched
 from workbench.records import Job, Outcome, Profile, Span, Timeline
 
 WALL_S = 180.0
@@ -28,7 +28,7 @@ class TimelineProfiler:
 
     def why_not(self) -> str | None:
         """Needs a GPU."""
-        return no_gpu()
+        return needs_gpu()
 
     def profile(self, job: Job, outcome: Outcome, /) -> Profile:
         """The spans of some warm calls at full size."""

@@ -56,6 +56,12 @@ def no_gpu() -> str | None:
     return None if not done.returncode and "GPU" in done.stdout else "nvidia-smi finds no GPU"
 
 
+def needs_gpu() -> str | None:
+    """As `no_gpu`, and what to do about it."""
+    missing = no_gpu()
+    return missing and f"{missing}; profile on a machine with an NVIDIA GPU, or here by counters or sass, which need none"
+
+
 @contextlib.contextmanager
 def watched(job: Job, mode: str, *, case: str, wall_s: float, stop: threading.Event | None = None, options: dict[str, Any] | None = None, **request: Any) -> Iterator[Seen]:
     """Run the job's candidate at `case` in a confined process under `mode` of observe.py; the files it left are there until the block ends."""

@@ -20,6 +20,18 @@ from workbench.session.working import Working
 SAID = {"accept": "accepted", "reject": "rejected", "undo": "decision taken back"}
 
 
+def until_settings(until: str | int, epsilon: float | None, patience: int | None) -> BudgetSettings | None:
+    """When to stop: settings of the policy `budget` for "sol", None for a number of steps; raises `UserError` for anything else."""
+    given = {name: value for name, value in (("epsilon", epsilon), ("patience", patience)) if value is not None}
+    if str(until) == "sol":
+        return dataclasses.replace(BudgetSettings(), **given)  # type: ignore[arg-type]
+    if not str(until).isdigit():
+        raise UserError(f"until is {until!r}; it must be sol (near the speed of light, or no gain any more) or a number of steps")
+    if given:
+        raise UserError("epsilon and patience belong to --until sol")
+    return None
+
+
 class Session(Working):
     """One problem, its versions, and what was decided. Make one with `create` or `open`; use it as a context manager or `close` it."""
 
@@ -155,13 +167,9 @@ class Session(Working):
     @owned
     def run_until(self, until: str | int = "sol", by: str = "planner", *, epsilon: float | None = None, patience: int | None = None, **options: Any) -> tuple[Version, ...]:
         """Refinements until the policy `budget` says stop ("sol"), or that many of them; an event says why it stopped."""
-        given = {name: value for name, value in (("epsilon", epsilon), ("patience", patience)) if value is not None}
-        if str(until) != "sol" and not str(until).isdigit():
-            raise UserError(f"until is {until!r}; it must be sol (near the speed of light, or no gain any more) or a number of steps")
-        if str(until) == "sol":
-            return budget.run(self, dataclasses.replace(BudgetSettings(), **given), by, **options)  # type: ignore[arg-type]
-        if given:
-            raise UserError("epsilon and patience belong to --until sol")
+        settings = until_settings(until, epsilon, patience)
+        if settings is not None:
+            return budget.run(self, settings, by, **options)
         return self.run(int(until), by, **options)
 
     def _judge(self, version: Version) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from workbench import problems
+from workbench.analysis import devices
 from workbench.errors import UserError
 from workbench.records import Scalar
 from workbench.session import Session
@@ -52,6 +53,14 @@ def setting(text: str) -> tuple[str, Scalar]:
     raise argparse.ArgumentTypeError(f"{value!r} is not a number, true or false")
 
 
+def size(text: str) -> tuple[int, ...]:
+    """`4096,4096,4096`."""
+    parts = text.split(",")
+    if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: whole numbers over 0, as in 4096,4096,4096")
+    return tuple(int(part) for part in parts)
+
+
 def indices(text: str) -> list[int]:
     """`1,3` or `2-4`."""
     found: list[int] = []
@@ -72,6 +81,13 @@ def problem_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", choices=ARCHES, default="", help="what the kernel is compiled for")
     parser.add_argument("--l2", choices=["cold", "warm"], default=None, help="what timed calls on a GPU find in L2: nothing of theirs (the default), or what the same call left there")
     parser.add_argument("--device", default=None, help="whose rates and limits are used for the bound: A100, H100, H200, B200, RTX4090")
+
+
+def explain_arguments(parser: argparse.ArgumentParser) -> None:
+    """On what a program is explained; shared with the command line."""
+    parser.add_argument("--device", choices=devices.names(), default=None, help="whose limits are used (default: the session's, else H200)")
+    parser.add_argument("--size", type=size, metavar="M,N,K", help="of a product: how many tiles and waves there are")
+    parser.add_argument("--compile", action="store_true", help="compile it too, for registers and spills")
 
 
 def load_problem(arguments: argparse.Namespace, cell: str | None) -> Any:
@@ -206,13 +222,14 @@ def _open(arguments: Any, cell: str | None, state: Any) -> Any:
 
 
 def _explain(arguments: Any, cell: str | None, state: Any) -> Any:
-    from workbench.views.explained import explained
+    from workbench.views import explained
 
-    words = " ".join(arguments.words)
-    text = words or state.session.version("latest").proposal.candidate.program
-    if not text:
-        raise UserError("this version was not written in muCUTLASS; give a program: %cutegen explain softmax(x) .threads_per_row(32)")
-    return explained(text, device=state.session.device if not words else "H200", compiled=arguments.compile)
+    text, session = " ".join(arguments.words), None if arguments.list else state.current
+    if not text and session is not None and session.versions:
+        text = session.version("latest").proposal.candidate.program
+        if not text:
+            raise UserError("this version was not written in muCUTLASS; give a program: %cutegen explain softmax(x) .threads_per_row(32)")
+    return explained.answer(text, arguments, device=session.device if session is not None else "")
 
 
 def _pin(arguments: Any, cell: str | None, state: Any) -> Any:
@@ -293,8 +310,9 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         p.add_argument("words", nargs="*")
 
     def explain(p: Parser) -> None:
-        p.add_argument("words", nargs="*", help="a muCUTLASS program (default: the latest version's)")
-        p.add_argument("--compile", action="store_true", help="compile it too, for registers and spills")
+        p.add_argument("words", nargs="*", help="a muCUTLASS program, or an operation's name for its settings (default: the latest version's program)")
+        p.add_argument("--list", action="store_true", help="all operations of the language")
+        explain_arguments(p)
 
     def title(p: Parser) -> None:
         p.add_argument("title", nargs="*")
@@ -320,7 +338,7 @@ def _arguments() -> dict[str, tuple[str, Callable[[Parser], None], Handler]]:
         "roofline": ("the trajectory of the versions", nothing, lambda a, c, s: plots.roofline(s.session)), "history": ("the version tree", nothing, lambda a, c, s: tables.history(s.session)),
         "compare": ("a pandas table of all versions", nothing, lambda a, c, s: tables.frame(s.session)), "status": ("where the session stands", nothing, lambda a, c, s: tables.status(s.session)),
         "panel": ("everything in one widget", panel, _panel), "export": ("write a version as a file that KernelBench loads", export, _export),
-        "explain": ("what each setting of a muCUTLASS program means and costs", explain, _explain),
+        "explain": ("what each setting of a muCUTLASS program means and costs; --list: all operations", explain, _explain),
         "pin": ("words that hold for every proposal", words, _pin), "open": ("open a stored session", named, _open),
         "sessions": ("the stored sessions", nothing, lambda a, c, s: Shown("\n".join(Session.names()) or "no sessions yet")),
         "unpin": ("remove pinned words", words, _unpin),

@@ -7,15 +7,17 @@ import math
 import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from workbench.analysis import devices
 from workbench.analysis.occupancy import occupancy
 from workbench.dsl import OPERATIONS, Binding, Program, Stage, check, compile_program, format_program, parse
 from workbench.dsl.explain import Cost, cost_of, explain, notes
-from workbench.dsl.operation import operands
+from workbench.dsl.operation import OPERAND_HELP, Operation, operands
 from workbench.errors import ProgramError, UserError
 from workbench.views.shown import Shown
 
+MOST_VALUES = 8  # of a setting that are listed
 INIT = "def __init__(self):\n    super().__init__()\n"
 
 
@@ -31,6 +33,35 @@ def explained(text: str, *, device: str = "H200", size: tuple[int, ...] | None =
     if compiled:
         lines += ["", *_registers(program)]
     return Shown("\n".join(lines))
+
+
+def answer(text: str, arguments: Any, *, device: str = "") -> Shown:
+    """What `explain` says of a program, of an operation by its name, or of the language; `arguments` has device, size and compile."""
+    if not text.strip():
+        return listed()
+    if text.strip() in OPERATIONS:
+        return described(OPERATIONS[text.strip()])
+    return explained(text, device=arguments.device or device or "H200", size=arguments.size, compiled=arguments.compile)
+
+
+def listed() -> Shown:
+    """All operations, what each computes."""
+    width = max(map(len, OPERATIONS))
+    return Shown("\n".join(["operations of muCUTLASS; explain NAME lists an operation's settings, explain \"PROGRAM\" says what a program costs", "", *(f"  {name.ljust(width)}  {item.about}" for name, item in OPERATIONS.items())]))
+
+
+def described(operation: Operation) -> Shown:
+    """An operation: named arguments and settings with their legal values, and epilogues."""
+    rows = [(f"{item.name}=", item.legal) for item in operation.arguments]
+    for item in operation.settings:
+        said = [", ".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in item.values]
+        more = " | ..." if len(said) > MOST_VALUES or not item.closed else ""
+        meaning = OPERAND_HELP.get(item.name, "").format(values="n")
+        values = " | ".join(said[:MOST_VALUES]) + more if any(said) else ""
+        rows.append((f".{item.name}({'n' if values else ''})", "; ".join(filter(None, (values, meaning or ("" if values else item.reason))))))
+    rows += [(">>", ", ".join(operation.epilogues))] if operation.epilogues else []
+    width = max(len(what) for what, _ in rows)
+    return Shown("\n".join([operation.about, *(f"  {what.ljust(width)}  {meaning}" for what, meaning in rows)]))
 
 
 def formatted(text: str) -> str:
@@ -72,15 +103,12 @@ def _waves(cost: Cost, slots: int, size: tuple[int, ...]) -> str:
 
 def _registers(program: Program) -> list[str]:
     """Registers and spills of every kernel, by compiling it on small tensors; nothing runs."""
-    import torch
-
     from workbench.emulator import emulated
     from workbench.toolchain.binary import describe_module
 
-    roles = {name: role for stage in program.stages for role, name in operands(OPERATIONS[stage.operation.name], stage).items()}
+    roles = {name: (role, stage) for stage in program.stages for role, name in operands(OPERATIONS[stage.operation.name], stage).items()}
     names = [name for name in roles if name not in {stage.result for stage in program.stages}]
-    kind = next((str(call.positional[0]) for stage in program.stages for call in stage.settings if call.name == "mma"), "")
-    dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}.get(kind, torch.float32)
+    arch = next((str(call.positional[0]) for stage in program.stages for call in stage.settings if call.name == "arch"), "sm_80")
     said: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "candidate.py"
@@ -93,14 +121,44 @@ def _registers(program: Program) -> list[str]:
         def only_compile(function: object, key: object, arguments: tuple[object, ...], constants: tuple[object, ...] = ()) -> None:
             import cutlass.cute as cute
 
-            made = cute.compile(function, *arguments, *constants)
+            made = cute.compile(function, *arguments, module.cuda.CUstream(0), *constants)
             for build in describe_module(made.__ptx__, made.__cubin__, arch):
                 name = re.sub(r"^kernel_cutlass_(\w+?_kernel).*", r"\1", build.kernel)
                 said.append(f"  {name}: {build.registers} registers a thread, {build.spill_bytes or 0} bytes spilled, {arch} (counted by the compiler)")
 
-        arch = next((str(call.positional[0]) for stage in program.stages for call in stage.settings if call.name == "arch"), "sm_80")
         module.call = only_compile  # type: ignore[attr-defined]
         with emulated(arch=arch, source_file=str(path)):
-            vectors = ("bias", "weight", "vector", "target")
-            module.ModelNew()(*(torch.zeros(256, dtype=dtype) if roles[name].rstrip("0123456789") in vectors else torch.zeros(256, 256, dtype=dtype) for name in names))
+            for rank in (2, 3, 4, 5):
+                try:
+                    module.ModelNew()(*(_sample(*roles[name], rank) for name in names))
+                    break
+                except (ValueError, TypeError, IndexError) as error:  # the kernel wants more axes, unless this was the last try
+                    if rank == 5 or said:
+                        raise UserError(f"registers cannot be told, since no small operands were found that fit: {error}") from None
     return said
+
+
+def _sample(role: str, stage: Stage, rank: int) -> Any:
+    """A small tensor of zeros for an operand; the full ones have `rank` axes."""
+    import torch
+
+    kind = next((str(call.positional[0]) for call in stage.settings if call.name == "mma"), "")
+    dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}.get(kind, torch.float32)
+    name, plain = stage.operation.name, role.rstrip("0123456789")
+    shape = (4,) * (rank - 2) + (256, 256)
+    if role in ("target", "index", "offsets", "batches"):
+        layers = dict(stage.operation.named).get("layers", 0)
+        return torch.zeros({"offsets": (4,), "batches": (), "target": (256,)}.get(role, shape[-2:-1] if layers else shape), dtype=torch.int64)
+    if name in ("conv", "convtranspose"):
+        groups = dict(stage.operation.named).get("groups", 1)
+        taps = 1 if any(call.name == "product" for call in stage.settings) else 3
+        inner = 1 if groups == "channels" else 64 // int(str(groups))
+        shape = (1, 64, *(16,) * (rank - 1)) if role == "x" else (64, inner, *(taps,) * (rank - 1))
+    elif name == "groupnorm":
+        shape = (4, 256 * int(str(dict(stage.operation.named)["groups"])), 16)
+    elif name == "attention":
+        shape = (1, 4, 128, 64)
+    elif name == "ggemm" and role == "b":
+        shape = (4, 256, 256)
+    vectors = ("bias", "weight", "vector", "running_mean", "running_var")
+    return torch.zeros((64 if "conv" in name else shape[1] if name == "groupnorm" else 256,) if plain in vectors else shape, dtype=dtype)

@@ -11,6 +11,8 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from workbench import plugins, problems
+from workbench.analysis import devices
+from workbench.dsl import OPERATIONS
 from workbench.errors import UserError, WorkbenchError
 from workbench.records import Event
 from workbench.session import Session
@@ -131,6 +133,10 @@ def completions(state: CutegenMagics, line: str) -> list[str]:
             options = [option for action in commands.parser_of(name)._actions for option in (*action.option_strings, *map(str, action.choices or ()))]
         if name == "problem":
             options += problems.shipped()
+        if name == "explain":
+            options += OPERATIONS
+        if "--device" in words[-1:]:
+            options = list(devices.names())
         if "--by" in words[-1:]:
             options = list(plugins.names("proposer"))
         if name in ("accept", "reject", "diff", "test", "profile", "show", "export"):

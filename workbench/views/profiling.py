@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from workbench import plugins
 from workbench.analysis import calibration
 from workbench.analysis.calibration import Calibration, Rate
 from workbench.errors import Stopped, UserError
@@ -37,6 +38,8 @@ def profile(arguments: argparse.Namespace, say: Say, as_json: bool) -> int:
     from workbench.profilers.recorded import compact
     from workbench.wire import to_plain
 
+    for name in arguments.by.split("+"):
+        plugins.load("profiler", name)  # what cannot run here is refused before anything is looked at
     with _version(arguments) as (session, version):
         found = session.profile(version.number, arguments.by, sections=arguments.sections)
         made = shown(version, found, arguments.plot)

@@ -37,7 +37,7 @@ def float_arithmetic(e: Emitter, ins: Instruction) -> None:
     """Counterpart of alu.float_arithmetic."""
     only(ins, "rn", "ftz", "sat", "full", "approx", "NaN", "relu", *FLOAT_KINDS, "f16x2", "bf16x2")
     kinds = [mod for mod in ins.mods if mod in (*FLOAT_KINDS, "f16x2", "bf16x2")]
-    if len(kinds) != 1 or ("NaN" in ins.mods and kinds[0] != "f32"):
+    if len(kinds) != 1 or ("NaN" in ins.mods and kinds[0] == "f64"):
         raise Unsupported(ins.text)
     kind = kinds[0]
     if kind.endswith("x2"):
@@ -45,9 +45,6 @@ def float_arithmetic(e: Emitter, ins: Instruction) -> None:
         return
     values = [get_float(e, operand, kind) for operand in ins.operands[1:]]
     result, have = _scalar(e, ins, kind, [value for value, _ in values])
-    if "NaN" in ins.mods:
-        either = e.new(f"fcmp uno {floats('float')} {values[0][0]}, {values[1][0]}")
-        result = e.select(floats("float"), either, "splat (float 0x7FF8000000000000)", result)
     if "sat" in ins.mods:
         result = saturate(e, result, have)
     put_float(e, ins.operands[0], result, have, kind)
@@ -84,6 +81,8 @@ def _scalar(e: Emitter, ins: Instruction, kind: str, values: list[str]) -> tuple
             result, have = e.new(f"fptrunc {floats('double')} {result} to {floats('float')}"), "float"
     else:
         result = _plain(e, op, values, have, ins)
+    if "NaN" in ins.mods:
+        result = e.select(floats("float"), e.new(f"fcmp uno {floats('float')} {values[0]}, {values[1]}"), "splat (float 0x7FF8000000000000)", result)
     return (flush(e, result) if ftz else result), have
 
 

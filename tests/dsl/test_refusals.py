@@ -1,0 +1,52 @@
+"""What the language refuses before anything is emitted: named arguments, flags and operands that an operation does not have. Field, value, reason and legal values are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.dsl import OPERATIONS, Call, Stage, check, parse
+from workbench.dsl.checks import check_stage
+
+
+@pytest.mark.parametrize(("text", "field", "legal"), [
+    ("softmax(x, axes=1)", "axes", "axis"), ("gemm(a, b, foo=3)", "foo", "none by name"), ("gemm(a, b, bias=c) >> bias()", "bias", "none by name"), ("elementwise(relu(x), axis=1)", "axis", "none by name"),
+    ("ggemm(a, b, o, k=1) .arch(sm_90a) .mma(f16) .schedule(cooperative)", "k", "none by name"), ("crossentropy(x, y, reduction=sum)", "reduction", "none by name"), ("conv(x, w, strides=2)", "strides", "stride, padding, dilation, groups"),
+    ("conv(x, w, output_padding=1)", "output_padding", "stride"), ("batchnorm(x, track=1) .parts(2)", "track", "running"), ("attention(q, k, v, mask=m)", "mask", "causal, scale"), ("rowwise(sum(x), dim=1)", "dim", "axis, keepdim"),
+    ("softmax(x, axis=0, axis=1)", "axis", "once"), ("layernorm(x, weight=3)", "weight", "a name"), ("layernorm(x, eps=small)", "eps", "a number"), ("gather(x, i, axis=-1)", "axis", "0 and more"),
+])  # fmt: skip
+def test_named_arguments(text: str, field: str, legal: str) -> None:
+    found = [item for item in check(parse(text)) if item.field == field]
+    assert len(found) == 1 and legal in found[0].legal and found[0].reason
+
+
+@pytest.mark.parametrize(("text", "field"), [
+    ("reduce(x, keepdim=7)", "keepdim"), ("reduce(x, keepdim=yes)", "keepdim"), ("rowwise(sum(x), keepdim=2)", "keepdim"), ("matvec(x, v, keepdim=no)", "keepdim"), ("layernorm(x, affine=false)", "affine"),
+    ("batchnorm(x, running=on) .parts(2)", "running"), ("attention(q, k, v, causal=2)", "causal"), ("scan(x, reverse=no)", "reverse"), ("pool(x, window=2, ceil=yes)", "ceil"), ("gather(x, i, layers=3)", "layers"),
+])  # fmt: skip
+def test_flags_are_0_or_1(text: str, field: str) -> None:
+    assert [(item.field, item.legal) for item in check(parse(text))] == [(field, "0, 1")]
+
+
+@pytest.mark.parametrize(("text", "field"), [
+    ("softmax(x) .vector(4) .kept(no)", "kept"), ("softmax(x) .vector(4) .kept(4)", "kept"), ("elementwise(relu(x)) .threads(x=128)", "threads"), ("gemm(a, b) .layout(a=diagonal)", "layout"), ("gemm(a, b) .layout(c=row)", "layout"),
+    ("conv(x, w) .product(2)", "product"), ("conv(x, w) .arch(sm_90a) .mma(tf32) .schedule(cooperative) .unfold(2)", "unfold"),
+])  # fmt: skip
+def test_settings_that_take_nothing_or_no_names(text: str, field: str) -> None:
+    found = [item for item in check(parse(text)) if item.field == field]
+    assert found and found[0].legal and found[0].reason
+
+
+@pytest.mark.parametrize("text", [
+    "softmax(x, 3)", "softmax(3)", "gemm(relu(a), b)", "gemm(a, b, 2)", "crossentropy(relu(x), y)", "elementwise(relu(x), y)", "elementwise(3)", "elementwise(add(1, 2))", "elementwise(leaky_relu(x, slope=0.2))",
+    "elementwise(add(x, (1, 2)))", "rowwise(sum(x), y)", "matvec(relu(x), v)", "reduce(x, y)", "batchnorm(abs(x)) .parts(2)",
+])  # fmt: skip
+def test_operands_that_would_be_ignored(text: str) -> None:
+    found = check(parse(text))
+    assert found and all(item.reason and item.legal for item in found)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_refuses_an_argument_that_nobody_has(name: str) -> None:
+    operation = OPERATIONS[name]
+    stage = Stage(operation=Call(name=name, positional=operation.roles or ("x",), named=(("nonsense", 1),)))
+    assert [item.field for item in check_stage(stage) if item.field == "nonsense"] == ["nonsense"]

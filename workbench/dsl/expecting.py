@@ -1,0 +1,53 @@
+"""Lines of forward that refuse operands which its kernels are not written for, and the functions that these lines call; each operation emits them in this one way."""
+
+from __future__ import annotations
+
+import re
+
+PIECES = {
+    "FLOATS": "FLOATS = (torch.float32, torch.float16, torch.bfloat16)  # the kernels calculate in float32\n",
+    "EXACT": "EXACT = (*FLOATS, torch.bool, torch.uint8, torch.int8, torch.int16)  # float32 has every value of these\n",
+    "INDICES": "INDICES = (torch.int64, torch.int32)\n",
+    "expect": '''
+
+def expect(name, tensor, shape, kinds=FLOATS, spread=False):
+    """Refuse, in one line, an operand that would be read beyond its end, or lose digits; `spread`: extents of 1, and those missing in front, are repeated."""
+    own = tensor.shape
+    if own != shape and not (spread and len(own) <= len(shape) and all(size in (1, wanted) for size, wanted in zip(reversed(own), reversed(shape)))):
+        raise ValueError(f"{name} has the shape {tuple(own)}; this kernel wants {tuple(shape)}{' or what repeats to it' if spread else ''}")
+    if tensor.dtype not in kinds:
+        raise TypeError(f"{name} is {tensor.dtype}; {'kernels that calculate in float32 take' if torch.float32 in kinds else 'this kernel takes'} {', '.join(map(str, kinds))}")
+''',
+    "expect_axes": '''
+
+def expect_axes(name, tensor, least, most=None):
+    """Refuse, in one line, an operand with other axes than the kernel counts on."""
+    if tensor.dim() < least or (most is not None and tensor.dim() > most):
+        wanted = f"{least} axes or more" if most is None else f"{least} axes" if most == least else f"{least} to {most} axes"
+        raise ValueError(f"{name} has the shape {tuple(tensor.shape)}; this kernel wants {wanted}")
+''',
+}
+NAMES = tuple(PIECES)  # what the emitted text may define
+
+
+def definitions(text: str) -> str:
+    """What the emitted text calls of it."""
+    wanted = {name for name in PIECES if re.search(rf"\b{name}\b", text)}
+    wanted |= {"FLOATS"} if {"expect", "EXACT"} & wanted else set()
+    return "".join(piece for name, piece in PIECES.items() if name in wanted) + "\n\n" if wanted else ""
+
+
+def called(role: str, bound: dict[str, str]) -> str:
+    """What a message calls an operand: its name in forward where it has one, else what the emitter calls it."""
+    said = bound.get(role, role)
+    return said if re.fullmatch(r"[\w.]+", said) else role
+
+
+def expect(name: str, tensor: str, shape: str, kinds: str = "", *, spread: bool = False) -> str:
+    """One line: `shape` and `kinds` are Python of forward; without kinds, floats."""
+    return f'expect("{name}", {tensor}, {shape}{f", {kinds}" if kinds else ""}{", spread=True" if spread else ""})'
+
+
+def expect_axes(name: str, tensor: str, least: int, most: int | None = None) -> str:
+    """One line: how many axes there are."""
+    return f'expect_axes("{name}", {tensor}, {least}{f", {most}" if most is not None else ""})'
