@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
-from workbench.proposers.ladders import attention, convolutions, gathers, pointwise, pools, products, rows, scans
+from workbench.proposers.ladders import attention, convolutions, gathers, pipelines, pointwise, pools, products, rows, scans
 from workbench.proposers.ladders.base import Context, Rung, put
 
 __all__ = ["Context", "Rung", "ladder", "put"]
@@ -18,4 +19,6 @@ LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
 
 def ladder(context: Context) -> tuple[Rung, ...]:
     """The rungs for a computation, simplest first; products on Hopper start with its own kernels, fastest first by their model."""
+    if context.found.pieces:
+        return pipelines.pipeline(context, tuple(ladder(dataclasses.replace(context, found=piece.alone, facts=piece.facts if piece.facts.full else None)) for piece in context.found.pieces))
     return LADDERS[context.found.kind](context)

@@ -5,7 +5,7 @@ A matcher takes the facts, the operations by the name of their result, and the n
 
 from __future__ import annotations
 
-from workbench.proposers.recognition import attention, channels, convolutions, expressions, gathers, pools, products, rows, scans
+from workbench.proposers.recognition import attention, channels, convolutions, expressions, gathers, pipelines, pools, products, rows, scans
 from workbench.proposers.recognition.graph import Computation, Unrecognised, short
 from workbench.records import Facts
 
@@ -18,7 +18,17 @@ MATCHERS = (
 
 
 def recognise(facts: Facts) -> Computation:
-    """The computation of a graph; raises `Unrecognised` with the operation that is in the way."""
+    """The computation of a graph: what one matcher knows, else a pipeline of such; raises `Unrecognised` with the operations."""
+    try:
+        return _single(facts)
+    except Unrecognised:
+        found = pipelines.pipeline(facts, {op.name: op for op in facts.graph}, facts.graph[-1].operands[0], _single)
+        if found is None:
+            raise
+        return found
+
+
+def _single(facts: Facts) -> Computation:
     by_name = {op.name: op for op in facts.graph}
     output = facts.graph[-1].operands[0]
     for attempt in MATCHERS:
