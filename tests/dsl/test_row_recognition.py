@@ -117,7 +117,9 @@ def test_what_is_not_understood_is_left(forward: str, inputs: tuple[str, ...]) -
 
 def test_the_simplest_comes_first_where_there_is_no_hopper() -> None:
     assert proposed(problem("F.softmax(x, 1)", IMAGE), "sm_80")[0].endswith(".arch(sm_80) .threads(128)")
-    assert proposed(problem("x.mean()", IMAGE), "sm_80")[0].endswith(".threads_per_row(1)")
+    assert proposed(problem("x.mean()", IMAGE), "sm_80")[0].endswith(".threads_per_row(1024) .vector(4)")
+    assert proposed(problem("x.mean(-1)", IMAGE), "sm_80")[0].endswith(".threads_per_row(1)")
+    assert proposed(problem("x.sum()", sizes=(4096, 4096)), "sm_80")[0].endswith(".threads_per_row(256) .vector(4) .unroll(1) .parts(4096)")
 
 
 @pytest.mark.parametrize(("forward", "sizes", "settings"), [

@@ -21,7 +21,8 @@ def named(pieces: list[tuple[str, Computation, Facts, int]], arguments: tuple[st
         names |= {role: expression for role, expression in found.operands if expression in results}
         result = None if name == pieces[-1][0] else name
         made.append(Piece(alone=found, named=_apart(found, names, results, name, result), facts=facts, work=work))
-    if check(Program(stages=tuple(stage for piece in made for stage in stages(piece.named)))):
+    rejections = check(Program(stages=tuple(stage for piece in made for stage in stages(piece.named))))
+    if any(item.field in ("result", "operands") for item in rejections):  # others speak of settings, which ladders make
         raise Unrecognised("the pieces do not fit together")
     return tuple(made)
 
