@@ -11,6 +11,8 @@ FEW, ONE_CTA = 16, 1 << 14  # rows of which there are too few for a device, and 
 
 def rows(context: Context) -> tuple[Rung, ...]:
     """The rungs of a computation over rows."""
+    if dict(context.found.operation.named).get("logits") == 0:
+        return (Rung(settings=(put("threads_per_row", 1),), title="one thread per row", reason="a row's loss is one of its elements"),)
     return (*rows_hopper.rungs(context), *_ladder(context))
 
 
