@@ -222,6 +222,8 @@ class Builder:
             raise Unrecognised(value)
         frame = Frame(shape=shape)
         expression = self.row(value, frame, own)
+        if frame.axes is None:  # zeros in the shape of a reduction need none
+            raise Unrecognised(value)
         axis = axis_of(frame)
         keep = (("keepdim", 1),) if len(own) == len(shape) else ()
         if is_reduction(expression) and isinstance(expression, Call):
