@@ -11,7 +11,7 @@ from workbench.proposers.ladders.base import Context, Rung, put
 __all__ = ["Context", "Rung", "ladder", "put"]
 
 LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
-    "elementwise": pointwise.elementwise, "gemm": products.gemm, "ggemm": products.grouped, "convolution": convolutions.convolutions, "attention": attention.attention, "scan": scans.scan, "pool": pools.pool, "gather": gathers.gather, "scatter_add": gathers.gather,
+    "elementwise": pointwise.elementwise, "gemm": products.gemm, "ggemm": products.grouped, "convolution": convolutions.convolutions, "attention": attention.attention, "scan": scans.scan, "pool": pools.pool, "gather": gathers.gather, "view": lambda context: (Rung(settings=(), title="a view", reason="no kernel runs"),), "scatter_add": gathers.gather,
     **dict.fromkeys(("rowwise", "batchnorm", "groupnorm", "instancenorm"), rows.rows),
     **dict.fromkeys(("softmax", "layernorm", "rmsnorm", "reduce", "matvec", "crossentropy"), rows.rows),
 }  # fmt: skip

@@ -14,13 +14,13 @@ from workbench.records import Facts
 def named(pieces: list[tuple[str, Computation, Facts, int]], arguments: tuple[str, ...]) -> tuple[Piece, ...]:
     """The pieces (name of the result, computation, facts, work) with names of their own; raises `Unrecognised` where they are no program together."""
     results = {name for name, _, _, _ in pieces}
-    taken: dict[str, str] = {name: name for name in (*arguments, *results)}
+    known = {*arguments, *results}  # they go by their own names
+    taken: dict[str, str] = {name: name for name in known}
     made = []
     for name, found, facts, work in pieces:
-        names = {role: _free(role, expression, taken) for role, expression in found.operands if expression not in results}
-        names |= {role: expression for role, expression in found.operands if expression in results}
+        names = {role: expression if expression in known else _free(role, expression, taken) for role, expression in found.operands}
         result = None if name == pieces[-1][0] else name
-        made.append(Piece(alone=found, named=_apart(found, names, results, name, result), facts=facts, work=work))
+        made.append(Piece(alone=found, named=_apart(found, names, known, name, result), facts=facts, work=work))
     rejections = check(Program(stages=tuple(stage for piece in made for stage in stages(piece.named))))
     if any(item.field in ("result", "operands") for item in rejections):  # others speak of settings, which ladders make
         raise Unrecognised("the pieces do not fit together")
@@ -46,7 +46,7 @@ def _candidates(role: str) -> Iterator[str]:
     yield from (f"{role}_{n}" for n in range(2, 1000))
 
 
-def _apart(found: Computation, names: dict[str, str], results: set[str], prefix: str, result: str | None) -> Computation:
+def _apart(found: Computation, names: dict[str, str], known: set[str], prefix: str, result: str | None) -> Computation:
     inner = [stage.result for stage in stages(found) if stage.result is not None]
     names = {**names, **{old: f"{prefix}_{n}" for n, old in enumerate(dict.fromkeys(inner), 1)}}
     whole = [_stage(stage, names) for stage in stages(found)]
@@ -54,8 +54,8 @@ def _apart(found: Computation, names: dict[str, str], results: set[str], prefix:
     place = len(found.before)
     return dataclasses.replace(
         found, operation=whole[place].operation, epilogues=whole[place].epilogues, result=whole[place].result, before=tuple(whole[:place]), after=tuple(whole[place + 1 :]),
-        operands=tuple((names[role], expression) for role, expression in found.operands if expression not in results),
-        unfused=None if found.unfused is None else _apart(found.unfused, names, results, prefix, result),
+        operands=tuple((names[role], expression) for role, expression in found.operands if expression not in known),
+        unfused=None if found.unfused is None else _apart(found.unfused, names, known, prefix, result),
     )  # fmt: skip
 
 

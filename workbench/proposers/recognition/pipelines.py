@@ -10,8 +10,8 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from workbench.proposers.recognition import joints
-from workbench.proposers.recognition.graph import TRANSPOSES, Computation, Unrecognised, number, short
+from workbench.proposers.recognition import joints, views
+from workbench.proposers.recognition.graph import TRANSPOSES, Computation, Unrecognised, number, python, short
 from workbench.records import Case, Facts, Operation, TensorSpec
 
 Single = Callable[[Facts], Computation]
@@ -30,8 +30,13 @@ def pipeline(facts: Facts, by_name: dict[str, Operation], output: str, single: S
     made = by_name.get(output)
     if made is None or len(by_name["output"].operands) != 1 or len(made.result) != 1 or len(facts.graph) > MOST or _rewritten(facts):
         return None
-    cutter = _Cutter(facts, by_name, single)
+    facts = views.sunk(facts)
+    cutter = _Cutter(facts, {op.name: op for op in facts.graph}, single)
+    output = facts.graph[-1].operands[0]
     try:
+        for op in facts.graph:
+            if views.BESIDE in op.name and op.operands[0] in facts.forward_arguments:
+                cutter.cut_view(op)
         cutter.cut(output)
         pieces = joints.named(cutter.pieces, facts.forward_arguments)
     except Unrecognised:
@@ -71,12 +76,39 @@ class _Cutter:
             if self.piece(value):
                 return
             if anchor is None:
-                raise Unrecognised(value)
+                self.cut_view(next((op for op in cone if short(op) in views.NAMES), None))
+                continue
             before = next((name for name in anchor.operands if name in self.by_name and name not in self.made and not self.plain_view(name)), None)
             if before is not None:
-                self.cut(before)
+                below = self.by_name[before]
+                self.cut(below.operands[0] if short(below) in VIEWS else before)
             elif not any(self.piece(op.name) for op in self.after(anchor, cone)):
-                raise Unrecognised(short(anchor))
+                self.cut_view(next((op for op in cone if op.name in anchor.operands and short(op) in views.NAMES), None))
+
+    def cut_view(self, op: Operation | None) -> None:
+        """A view as a stage that has no kernel, after what it is a view of."""
+        if op is None:
+            raise Unrecognised("no matcher knows what is left")
+        of = op.operands[0]
+        if of in self.by_name and of not in self.made:
+            self.cut(of)
+            return
+        shapes: views.Shapes = {name: (spec.shape, self.full[name].shape) if self.full else (spec.shape,) for name, spec in self.specs().items() if not self.full or name in self.full}
+        found = views.call_of(op, shapes, (*reversed(self.made), *self.facts.forward_arguments))
+        if found is None:
+            raise Unrecognised(short(op))
+        call, like = found
+        operands = (("x", self.text(of)), *((("like", self.text(like)),) if like is not None else ()))
+        self.add(op.name, Computation(kind="view", operation=call, operands=operands), self.alone(op.name))
+
+    def text(self, value: str) -> str:
+        """A value in forward."""
+        return self.made.get(value, python(value))
+
+    def specs(self) -> dict[str, TensorSpec]:
+        """Every value at the shrunk case."""
+        state = {f"{kind}:{spec.name}": spec for kind in ("param", "buffer") for spec in self.facts.parameters}
+        return {spec.name: spec for spec in self.facts.cases[0].inputs} | state | {op.name: dataclasses.replace(op.result[0], name=op.name) for op in self.facts.graph if op.result}
 
     def plain_view(self, value: str) -> bool:
         """Whether a value is a view of something that is there, which matchers look through."""
@@ -117,10 +149,14 @@ class _Cutter:
             found = self.single(facts)
         except Unrecognised:
             return False
+        self.add(value, found, facts)
+        return True
+
+    def add(self, value: str, found: Computation, facts: Facts) -> None:
+        """Takes a piece in, which makes a value."""
         name = next(name for n in range(len(self.made) + 1, 1000) if (name := f"h{n}") not in (*self.facts.forward_arguments, *self.made.values()))
         self.pieces.append((name, found, facts, self.work(value)))
         self.made[value] = name
-        return True
 
     def alone(self, value: str) -> Facts:
         """The facts as if the value were the whole module, and forward's arguments what it is made of."""
@@ -130,8 +166,7 @@ class _Cutter:
         graph.append(Operation(name="output", target="output", operands=(value,)))
         read = {part for op in cone for text in op.operands for part in _names(text)}
         shrunk, full = self.facts.cases[0], self.facts.cases[-1]
-        specs = {spec.name: spec for spec in shrunk.inputs} | {op.name: dataclasses.replace(op.result[0], name=op.name) for op in self.facts.graph if op.result}
-        cases = [self.case(shrunk, read, specs, value)] + ([self.case(full, read, self.full, value)] if self.full else [])
+        cases = [self.case(shrunk, read, self.specs(), value)] + ([self.case(full, read, self.full, value)] if self.full else [])
         named = tuple(dataclasses.replace(spec, name=self.made.get(spec.name, spec.name)) for spec in self.facts.full)
         return dataclasses.replace(self.facts, graph=tuple(graph), cases=tuple(cases), full=named)
 
