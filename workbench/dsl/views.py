@@ -20,9 +20,8 @@ def emit(stage: Stage, binding: Binding) -> Parts:
     value = named[how]
     text = f"{x}.permute{value}" if how == "order" else f"{x}.flatten{value}" if how == "flatten" else f"{x}.{how}({value})"
     if how == "unflatten":
-        like = str(named.get("like", "like"))
         first, last = (int(str(axis)) for axis in named["axes"])  # type: ignore[attr-defined]
-        text = f"{x}.unflatten({value}, {bound.get('like', like)}.shape[{first}:{last + 1}])"
+        text = f"{x}.unflatten({value}, {bound.get('like', 'like')}.shape[{first}:{last + 1}])"
     return Parts(kernels="", forward=f"return {text}")
 
 
