@@ -19,6 +19,10 @@ MATCHERS = (
 
 def recognise(facts: Facts) -> Computation:
     """The computation of a graph: what one matcher knows, else a pipeline of such; raises `Unrecognised` with the operations."""
+    if len(facts.graph[-1].operands) != 1:
+        raise Unrecognised(f"the planner has no kernel for a module that gives {len(facts.graph[-1].operands)} results; write one yourself below %%cutegen edit")
+    if pipelines.rewritten(facts):
+        raise Unrecognised("the planner has no kernel for a module that writes to a view of a value and reads the value after it; write one yourself below %%cutegen edit")
     try:
         return _single(facts)
     except Unrecognised:

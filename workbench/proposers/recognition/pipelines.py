@@ -28,7 +28,7 @@ VIEWS = ("view", "reshape", "_unsafe_view", *TRANSPOSES)
 def pipeline(facts: Facts, by_name: dict[str, Operation], output: str, single: Single) -> Computation | None:
     """The pieces of a graph; None where one of them is not recognised, or there would be but one."""
     made = by_name.get(output)
-    if made is None or len(by_name["output"].operands) != 1 or len(made.result) != 1 or len(facts.graph) > MOST or _rewritten(facts):
+    if made is None or len(by_name["output"].operands) != 1 or len(made.result) != 1 or len(facts.graph) > MOST:
         return None
     facts = views.sunk(facts)
     cutter = _Cutter(facts, {op.name: op for op in facts.graph}, single)
@@ -47,14 +47,18 @@ def pipeline(facts: Facts, by_name: dict[str, Operation], output: str, single: S
     return Computation(kind="pipeline", operation=pieces[-1].named.operation, operands=operands, pieces=pieces)
 
 
-def _rewritten(facts: Facts) -> bool:
-    """Whether a value is used after a call that writes to it: its name then stands for two values."""
+def rewritten(facts: Facts) -> bool:
+    """Whether a value is used after a call that wrote to a view of it: its name then stands for two values."""
+    by_name = {op.name: op for op in facts.graph}
     gone: set[str] = set()
     for op in facts.graph:
         if gone & set(op.operands):
             return True
-        if short(op).endswith("_") and not op.operands[0].startswith("buffer:"):
-            gone.add(op.operands[0])
+        if short(op).endswith("_") and op.target.startswith("aten."):
+            of = by_name.get(op.operands[0])
+            while of is not None and short(of) in (*views.NAMES, "detach", "alias", "slice", "select"):
+                gone.add(of.operands[0])
+                of = by_name.get(of.operands[0])
     return False
 
 
