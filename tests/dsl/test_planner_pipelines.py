@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 from types import SimpleNamespace
 
@@ -61,7 +62,7 @@ def test_where_nothing_is_known_of_hopper_a_pipeline_climbs() -> None:
     seen = facts("MLP")
     rungs = ladder(Context(found=recognise(seen), precision="bf16", arch="sm_80", device="A100", facts=seen))
     assert all(not part.settings for part in rungs[0].parts)
-    changed = [sum(one != other for one, other in zip(before.parts, after.parts, strict=True)) for before, after in zip(rungs, rungs[1:], strict=False)]
+    changed = [sum(one != other for one, other in zip(before.parts, after.parts, strict=True)) for before, after in itertools.pairwise(rungs)]
     assert set(changed) <= {1, 2} and rungs[-1].parts[0].settings and rungs[-1].parts[1].settings
 
 
