@@ -113,6 +113,7 @@ class Facts:
     work: tuple[Work, ...]
     degeneracies: tuple[Degeneracy, ...] = ()
     notes: tuple[str, ...] = ()
+    full: tuple[TensorSpec, ...] = ()  # every value of the graph at the full case, named as in it; () where the graph is another one there
 
 
 # ---- what was proposed ----------------------------------------------------------------------------------------------

@@ -127,6 +127,31 @@ def test_inputs_with_other_strides_and_epilogues(how: str) -> None:
     assert torch.equal(got, torch.relu(reference(x, w, False, bias)).float())
 
 
+EPILOGUE = ">> bias() >> mul(scales, along=n) >> residual(r) >> sub(planes) >> clamp(-40, 50) >> max(floor, along=n) >> scale(0.5) >> cast(bf16)"
+
+
+@pytest.mark.parametrize(("how", "transposed", "filters", "settings"), [
+    ("", False, (12, 6, 3, 3), {"padding": 1}), ("", True, (6, 12, 2, 3), {"stride": 2}), (".rows(4) .filters(2)", False, (12, 6, 3, 2), {"stride": (2, 1)}),
+    (f"{HOPPER} .tile(64, 16, 16)", False, (12, 6, 3, 3), {"padding": 1}), (".arch(sm_90a) .mma(tf32) .tile(64, 16, 16) .schedule(pingpong)", True, (6, 12, 2, 3), {"stride": 2}),
+    (".arch(sm_90a) .product() .mma(tf32) .tile(64, 32, 32) .schedule(cooperative)", False, (12, 6, 1, 1), {}), (".product()", False, (12, 6, 1, 1), {}),
+])  # fmt: skip
+def test_epilogues_read_tensors_of_the_results_shape_and_of_the_filters(how: str, transposed: bool, filters: tuple[int, ...], settings: dict[str, Any]) -> None:
+    x, w = integers((2, 6, 7, 8), torch.float32, 1), integers(filters, torch.float32, 2)
+    bias, scales, floor = (integers((12,), torch.float32, seed) for seed in (3, 4, 5))
+    plain = reference(x, w, transposed, **settings)
+    r, planes = integers(tuple(plain.shape), torch.float32, 6).transpose(2, 3).contiguous().transpose(2, 3), integers((2, 1, 1, plain.shape[3]), torch.bfloat16, 7)
+    result, emulation = launched(f"{text_of(transposed, settings)} {how} {EPILOGUE}", (x, w, bias, scales, r, planes, floor), ("x", "w", "bias", "scales", "r", "planes", "floor"), arch="sm_90a")
+    assert not [finding for finding in emulation.findings if finding.severity == "error"]
+    wanted = torch.maximum(((plain + bias.view(-1, 1, 1)) * scales.view(-1, 1, 1) + r - planes).clamp(-40, 50), floor.view(-1, 1, 1)) * 0.5
+    assert result.dtype == torch.bfloat16 and torch.equal(result, wanted.to(torch.bfloat16))
+
+
+@pytest.mark.parametrize(("text", "field", "legal"), [("conv(x, w) >> rowsum()", "epilogue", "bias, residual"), ("conv(x, w) >> add(c, along=m)", "add", "along=n, the filters"), ("conv(x, w) >> clamp(2, 1)", "clamp", "the smaller one first"), ("conv(x, w) >> cast(f16) >> relu()", "cast", "as the last")])
+def test_epilogues_that_a_convolution_does_not_have(text: str, field: str, legal: str) -> None:
+    found = check(parse(text))
+    assert [item.field for item in found] == [field] and legal in found[0].legal
+
+
 @pytest.mark.parametrize("kind", ["tf32", "bf16"])
 def test_filters_of_one_tap_are_a_product(kind: str) -> None:
     x, w, bias = integers((2, 20, 3, 8), DTYPES[kind], 1), integers((24, 20, 1, 1), DTYPES[kind], 2), integers((24,), DTYPES[kind], 3)

@@ -10,7 +10,7 @@ from workbench.dsl.checks import check_stage
 
 @pytest.mark.parametrize(("text", "field", "legal"), [
     ("softmax(x, axes=1)", "axes", "axis"), ("gemm(a, b, foo=3)", "foo", "none by name"), ("gemm(a, b, bias=c) >> bias()", "bias", "none by name"), ("elementwise(relu(x), axis=1)", "axis", "none by name"),
-    ("ggemm(a, b, o, k=1) .arch(sm_90a) .mma(f16) .schedule(cooperative)", "k", "none by name"), ("crossentropy(x, y, reduction=sum)", "reduction", "none by name"), ("conv(x, w, strides=2)", "strides", "stride, padding, dilation, groups"),
+    ("ggemm(a, b, o, k=1) .arch(sm_90a) .mma(f16) .schedule(cooperative)", "k", "none by name"), ("crossentropy(x, y, reduction=max)", "reduction", "mean, sum, none"), ("crossentropy(x, y, weight=1)", "weight", "reduction, logits"), ("view(x, turn=1)", "turn", "flatten"), ("conv(x, w, strides=2)", "strides", "stride, padding, dilation, groups"),
     ("conv(x, w, output_padding=1)", "output_padding", "stride"), ("batchnorm(x, track=1) .parts(2)", "track", "running"), ("attention(q, k, v, mask=m)", "mask", "causal, scale"), ("rowwise(sum(x), dim=1)", "dim", "axis, keepdim"),
     ("softmax(x, axis=0, axis=1)", "axis", "once"), ("layernorm(x, weight=3)", "weight", "a name"), ("layernorm(x, eps=small)", "eps", "a number"), ("gather(x, i, axis=-1)", "axis", "0 and more"),
 ])  # fmt: skip

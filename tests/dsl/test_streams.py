@@ -50,7 +50,7 @@ def called(node: ast.AST, name: str) -> list[ast.Call]:
 
 
 def test_the_programs_have_every_operation() -> None:
-    assert {stage.operation.name for text in PROGRAMS for stage in parse(text).stages} == set(OPERATIONS)
+    assert {stage.operation.name for text in PROGRAMS for stage in parse(text).stages} == set(OPERATIONS) - {"view"}  # which launches nothing
 
 
 @pytest.mark.parametrize("text", PROGRAMS)

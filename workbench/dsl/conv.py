@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.dsl import conv_direct, conv_hopper, conv_mma, gemm
+from workbench.dsl import conv_direct, conv_epilogue, conv_hopper, conv_mma, epilogue, gemm
 from workbench.dsl.conv_checks import as_product, check
 from workbench.dsl.ir import Binding, Stage, setting
 from workbench.dsl.operation import ARCH, THREADS, Operation, Setting, checked, of_epilogues
-from workbench.dsl.pieces import FUNCTIONS, UNARY, Parts, definitions
+from workbench.dsl.pieces import Parts, definitions
 
 
 def emit(stage: Stage, binding: Binding) -> Parts:
     """A product if asked for, Hopper's kernels with a schedule, mma.sync with mma alone, direct sums otherwise."""
     if setting(stage, "product") is not None:
         return _product(stage, binding)
-    functions = definitions(tuple(dict.fromkeys(call.name for call in stage.epilogues if call.name in FUNCTIONS)))
+    functions = definitions(epilogue.functions_of(stage))
     if setting(stage, "schedule") is None:
         return conv_direct.emit(stage, binding, functions) if setting(stage, "mma") is None else conv_mma.emit(stage, binding, functions)
     return conv_hopper.emit(stage, binding, functions)
@@ -25,7 +25,7 @@ def _product(stage: Stage, binding: Binding) -> Parts:
     """Filters of one tap: the filters (filters, channels) times each image (channels, places), where both lie."""
     bound = dict(binding.operands)
     x, w = bound.get("x", "x"), bound.get("w", "w")
-    parts = gemm.emit(as_product(stage), Binding(init_source="", forward_arguments=(), operands=(("bias", bound.get("bias", "bias")),)))
+    parts = gemm.emit(as_product(stage), Binding(init_source="", forward_arguments=(), operands=conv_epilogue.bound_in_product(epilogue.chain_of(stage), bound)))
     lines = [
         f"x, w = {x}, {w}",
         "if w.numel() != w.shape[0] * x.shape[1]:",
@@ -50,9 +50,8 @@ SETTINGS = (
     Setting(name="product", closed=False, reason="it takes nothing: filters of one tap as a gemm"),
 )
 OF_PRODUCTS = tuple(Setting(name=name, closed=False) for name in ("raster", "store", "splitk", "streamk", "swap", "through", "launch"))  # with product(), as gemm has them
-EPILOGUES = ("bias", "scale", *UNARY)
 ARGUMENTS = tuple(checked(name, "a number, or one of each extent") for name in ("stride", "padding", "dilation", "groups"))
 OPERATIONS = (
-    Operation(name="conv", about="conv(x, w, stride=1, padding=0, dilation=1, groups=1): x (images, channels, 1 to 3 extents), w (filters, channels / groups, extents); each setting a number or one of each extent, (2, 1); operand bias (filters) with >> bias()", settings=(*SETTINGS, *OF_PRODUCTS), emit=emit, check=check, arguments=ARGUMENTS, epilogues=EPILOGUES, roles=("x", "w"), implied=of_epilogues),
-    Operation(name="convtranspose", about="convtranspose(x, w, stride=1, padding=0, output_padding=0, dilation=1, groups=1): w (channels, filters / groups, extents); otherwise as conv", settings=tuple(item for item in SETTINGS if item.name not in ("unfold", "rows", "filters", "product")), emit=emit, check=check, arguments=(*ARGUMENTS, checked("output_padding", "less than the stride or the dilation")), epilogues=EPILOGUES, roles=("x", "w"), implied=of_epilogues),
+    Operation(name="conv", about="conv(x, w, stride=1, padding=0, dilation=1, groups=1): x (images, channels, 1 to 3 extents), w (filters, channels / groups, extents); each setting a number or one of each extent, (2, 1); operands bias (filters) with >> bias(), residual (of the result's shape) with >> residual()", settings=(*SETTINGS, *OF_PRODUCTS), emit=emit, check=check, arguments=ARGUMENTS, epilogues=conv_epilogue.NAMES, roles=("x", "w"), implied=of_epilogues),
+    Operation(name="convtranspose", about="convtranspose(x, w, stride=1, padding=0, output_padding=0, dilation=1, groups=1): w (channels, filters / groups, extents); otherwise as conv", settings=tuple(item for item in SETTINGS if item.name not in ("unfold", "rows", "filters", "product")), emit=emit, check=check, arguments=(*ARGUMENTS, checked("output_padding", "less than the stride or the dilation")), epilogues=conv_epilogue.NAMES, roles=("x", "w"), implied=of_epilogues),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.dsl import conv_hopper, conv_mma, gemm_checks, hopper_plan
+from workbench.dsl import conv_epilogue, conv_hopper, conv_mma, gemm_checks, hopper_plan
 from workbench.dsl.ir import Call, Rejection, Stage, setting
 
 KINDS = ("tf32", "bf16", "f16")
@@ -19,7 +19,7 @@ ONLY_DIRECT = ("threads", "rows", "filters")
 
 def check(stage: Stage) -> list[Rejection]:
     """All rejections of a convolution."""
-    found = _operands(stage) + _arguments(stage)
+    found = _operands(stage) + _arguments(stage) + conv_epilogue.check(stage)
     if setting(stage, "product") is not None:
         return found + _product(stage)
     found += _only(stage, OF_PRODUCTS, "only a product has it", "leave it out, or add .product() where filters have one tap")
@@ -29,9 +29,8 @@ def check(stage: Stage) -> list[Rejection]:
 
 
 def as_product(stage: Stage) -> Stage:
-    """The gemm that a convolution by filters of one tap is: a the filters, b an image; a bias goes along the filters."""
-    epilogues = tuple(Call(name="bias", named=(("along", "m"),)) if call.name == "bias" else call for call in stage.epilogues)
-    return Stage(operation=Call(name="gemm", positional=("a", "b")), settings=tuple(call for call in stage.settings if call.name != "product"), epilogues=epilogues)
+    """The gemm that a convolution by filters of one tap is: a the filters, b an image; what goes along the filters goes along its rows."""
+    return Stage(operation=Call(name="gemm", positional=("a", "b")), settings=tuple(call for call in stage.settings if call.name != "product"), epilogues=conv_epilogue.of_product(stage.epilogues))
 
 
 def _product(stage: Stage) -> list[Rejection]:

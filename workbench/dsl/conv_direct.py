@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import textwrap
 
+from workbench.dsl import conv_epilogue, epilogue
 from workbench.dsl.conv_hopper import arguments_of
 from workbench.dsl.ir import Binding, Stage, setting
-from workbench.dsl.pieces import Parts, epilogue_lines
+from workbench.dsl.pieces import Parts
 
 IMPORTS = "from typing import Any"
 HEAD = '''
@@ -136,7 +137,7 @@ def conv_kernel(
                     to = cutlass.Int64(image) * d.stride[0] + cutlass.Int64(filter) * d.stride[1] + (o0 * d.shape[3] + o1) * d.shape[4] + o2
                     for t in cutlass.range_constexpr(ROWS):
                         total = totals[f, t]
-{epilogue}
+{reads}{epilogue}
                         if o1 + t < d.shape[3]:
                             result = cute.make_tensor(d.iterator + to, cute.make_layout(1))
                             result[0] = total.to(d.element_type)
@@ -163,7 +164,7 @@ HOST = '''def three(values, space, fill):
     return (fill,) * (3 - space) + tuple(values)
 
 
-def convolve(x, w{bias_parameter}):
+def convolve(x, w{parameters}):
     """x (images, channels, 1 to 3 extents), w as torch has it -> the convolution, as torch gives it."""
     expect_axes("x", x, 3, 5)
     expect_axes("w", w, x.dim(), x.dim())
@@ -178,7 +179,7 @@ def convolve(x, w{bias_parameter}):
     out = [{extent} for size, taps, step, pad, gap{more_names} in zip(x5.shape[2:], w5.shape[2:], stride, padding, dilation{more})]
     if min(out) < 1:
         raise ValueError(f"filters of {{tuple(w.shape[2:])}} do not fit into an input of {{tuple(x.shape[2:])}}")
-    d = torch.empty(x.shape[0], {filters}, *out, dtype=x.dtype, device=x.device)
+    d = torch.empty(x.shape[0], {filters}, *out, dtype={dtype}, device=x.device)
 {expected}    if d.numel():
         views, units = [], []
         for tensor in (x5, w5, d):
@@ -188,34 +189,43 @@ def convolve(x, w{bias_parameter}):
     return d.reshape(*d.shape[:2], *out[3 - space:])
 '''
 CALL_SIMPLE = """settings = [tuple(cutlass.Int32(value) for value in values) for values in (stride, padding, dilation)]
-        call(conv, (x.dtype, {bias_key}*units), (*views[:2], {bias_view}views[2], *settings, cutlass.Int32(groups)))"""
+        call(conv, (x.dtype, {keys}*units), (*views[:2], {views}views[2], *settings, cutlass.Int32(groups)))"""
 CALL_SLIDING = """constants = (stride, padding, dilation, tuple(w5.shape[2:]))
-        call(conv, (x.dtype, {bias_key}*units, constants), (*views[:2], {bias_view}views[2], cutlass.Int32(groups)), constants)"""
+        call(conv, (x.dtype, {keys}*units, constants), (*views[:2], {views}views[2], cutlass.Int32(groups)), constants)"""
+
+
+READ = """{role}_here = {role}.element_type(0.0)
+if o1 + t < d.shape[3]:
+    {role}_here = cute.make_tensor({role}.iterator + to, cute.make_layout(1))[0]
+"""
 
 
 def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
     """The kernel and the body of forward; `functions` defines the scalar functions of the epilogue."""
-    transposed, given = stage.operation.name == "convtranspose", arguments_of(stage)
-    bias = any(call.name == "bias" for call in stage.epilogues)
+    transposed, given, chain = stage.operation.name == "convtranspose", arguments_of(stage), epilogue.chain_of(stage)
     names = ["stride", "padding", "dilation", *(("output_padding",) if transposed else ())]
     rows, threads = setting(stage, "rows"), setting(stage, "threads", 128)
     constants = f"THREADS = {threads}" + (f"\nROWS, FILTERS = {rows}, {setting(stage, 'filters', 1)}  # results below each other, and filters, of a thread" if rows is not None else "")
     head = HEAD.format(settings=f"{', '.join(name.upper() for name in names)} = {', '.join(str(given[name]) for name in names)}  # one number, or one of each extent", constants=constants, functions=functions)
-    common = {"parameter": "bias: cute.Tensor, " if bias else "", "argument": "bias, " if bias else ""}
+    common = {"parameter": "".join(f"{role}: cute.Tensor, " for role in conv_epilogue.roles(chain)), "argument": "".join(f"{role}, " for role in conv_epilogue.roles(chain))}
     if rows is None:
-        kernel = SIMPLE.format(sum=textwrap.indent((SUM_TRANSPOSED if transposed else SUM).strip("\n"), " " * 12), epilogue=_epilogue(stage, 12), **common)
+        kernel = SIMPLE.format(sum=textwrap.indent((SUM_TRANSPOSED if transposed else SUM).strip("\n"), " " * 12), epilogue=_epilogue(chain, 12, "{role}[image, filter, o0, o1, o2]"), **common)
     else:
-        kernel = SLIDING.format(epilogue=_epilogue(stage, 24), **common)
+        reads = textwrap.indent("".join(READ.format(role=read.role) for read in conv_epilogue.whole(chain)), " " * 24)
+        kernel = SLIDING.format(reads=reads, epilogue=_epilogue(chain, 24, "{role}_here"), **common)
     text = (head + kernel).replace("\n\n            d[image", "\n            d[image").replace("\n\n                        if o1", "\n                        if o1")
-    return Parts(kernels=text + _host(bias, transposed, rows is not None, given["groups"]), forward=_forward(binding, bias), imports=IMPORTS)
+    spread = conv_epilogue.SPREAD.lstrip("\n") if conv_epilogue.whole(chain) else ""
+    return Parts(kernels=text + spread + _host(chain, transposed, rows is not None, given["groups"]), forward=conv_epilogue.forward_text(binding, chain), imports=IMPORTS)
 
 
-def _epilogue(stage: Stage, depth: int) -> str:
-    return textwrap.indent("\n".join(epilogue_lines(stage, "bias[filter]")), " " * depth)
+def _epilogue(chain: epilogue.Chain, depth: int, whole: str) -> str:
+    lines = epilogue.lines(chain.calls, lambda read: whole.format(role=read.role) if read.along == "both" else f"{read.role}[filter]")
+    return textwrap.indent("\n".join(lines), " " * depth)
 
 
-def _host(bias: bool, transposed: bool, sliding: bool, groups: object) -> str:
-    call = (CALL_SLIDING if sliding else CALL_SIMPLE).format(bias_key="bias.dtype, " if bias else "", bias_view="from_dlpack(bias.detach()).mark_layout_dynamic(), " if bias else "")
+def _host(chain: epilogue.Chain, transposed: bool, sliding: bool, groups: object) -> str:
+    roles = conv_epilogue.roles(chain)
+    call = (CALL_SLIDING if sliding else CALL_SIMPLE).format(keys="".join(f"{role}.dtype, " for role in roles), views="".join(f"{view}, " for view in conv_epilogue.views(chain)))
     threes = "three(STRIDE, space, 1), three(PADDING, space, 0), three(DILATION, space, 1)"
     pieces = {"groups": "x.shape[1]" if groups == "channels" else str(groups), "more": "", "more_names": "", "threes": threes, "mismatch": "w.shape[1] * groups != x.shape[1]", "extent": "(size + 2 * pad - gap * (taps - 1) - 1) // step + 1", "filters": "w.shape[0]"}
     if transposed:
@@ -223,9 +233,4 @@ def _host(bias: bool, transposed: bool, sliding: bool, groups: object) -> str:
             "more": ", output_padding", "more_names": ", more", "threes": f"{threes}, three(OUTPUT_PADDING, space, 0)", "mismatch": "w.shape[0] != x.shape[1]",
             "extent": "(size - 1) * step - 2 * pad + gap * (taps - 1) + more + 1", "filters": "w.shape[1] * groups",
         }  # fmt: skip
-    return HOST.format(bias_parameter=", bias" if bias else "", expected='    expect("bias", bias, (d.shape[1],))\n' if bias else "", call=call, **pieces)
-
-
-def _forward(binding: Binding, bias: bool) -> str:
-    bound = dict(binding.operands)
-    return f"return convolve({', '.join(bound.get(name, name) for name in ('x', 'w', *(('bias',) if bias else ())))})"
+    return HOST.format(parameters="".join(f", {role}" for role in roles), dtype=conv_epilogue.dtype(chain), expected=conv_epilogue.expected(chain, "d.shape[1]", "(*d.shape[:2], *d.shape[5 - space:])"), call=call, **pieces)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import textwrap
 
-from workbench.dsl import hopper, hopper_plan
+from workbench.dsl import conv_epilogue, epilogue, hopper, hopper_plan
 from workbench.dsl.conv_text import ALONG_CONV, ALONG_TRANSPOSED, CONVOLVE, GEOMETRY, KERNEL
 from workbench.dsl.ir import Binding, Stage, setting
-from workbench.dsl.pieces import Parts, epilogue_lines
+from workbench.dsl.pieces import Parts
 from workbench.records import record
 
 IMPORTS = "import functools\nimport itertools\nimport types\nfrom typing import Any\n\nimport cutlass.pipeline as pipeline\nimport cutlass.utils as utils\nimport cutlass.utils.hopper_helpers as sm90\nfrom cutlass.cute.nvgpu import cpasync, warpgroup\nfrom cutlass.tensor_utils import LayoutEnum"
@@ -47,16 +47,21 @@ PINGPONG = {
         turn = cutlass.Int32(0)
         if group == 1:
             # the first tile belongs to the other warpgroup, which may start at once
-            _, _, other, _ = place(cluster, columns, phases.shape[0], rows)
-            reading.advance(phases[other, 1] * each)
-            releasing.advance(phases[other, 1] * each)
+            _, _, theirs, _ = place(cluster, columns, phases.shape[0], rows)
+            reading.advance(phases[theirs, 1] * each)
+            releasing.advance(phases[theirs, 1] * each)
             cute.arch.mbarrier_arrive(turns)""",
     "skip_other": """
             # the stages in between hold the other warpgroup's tile
-            _, _, other, _ = place(work + clusters, columns, phases.shape[0], rows)
-            reading.advance(phases[other, 1] * each)
-            releasing.advance(phases[other, 1] * each)""",
+            _, _, theirs, _ = place(work + clusters, columns, phases.shape[0], rows)
+            reading.advance(phases[theirs, 1] * each)
+            releasing.advance(phases[theirs, 1] * each)""",
 }  # fmt: skip
+
+READ = """for q in cutlass.range_constexpr(ROWS // 32):
+    if places[q] >= 0:
+        {role}_values[q] = cute.make_tensor({role}.iterator + (places[q] + row - d.iterator.toint()) // (d.element_type.width // 8), cute.make_layout(1))[0]
+"""
 
 
 @record
@@ -128,8 +133,8 @@ def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
 
 def fields_of(stage: Stage, functions: str) -> dict[str, object]:
     """All pieces of KERNEL."""
-    plan, transposed = plan_of(stage), stage.operation.name == "convtranspose"
-    bias = any(call.name == "bias" for call in stage.epilogues)
+    plan, transposed, chain = plan_of(stage), stage.operation.name == "convtranspose", epilogue.chain_of(stage)
+    roles = conv_epilogue.roles(chain)
     stored, dtype = hopper.STORED[plan.kind]
     tf32 = plan.kind == "tf32"
     pieces = PINGPONG if plan.schedule == "pingpong" else hopper.COOPERATIVE
@@ -140,15 +145,22 @@ def fields_of(stage: Stage, functions: str) -> dict[str, object]:
         "store_n": plan.store_channels, "element": hopper.ELEMENTS[plan.kind], "stored": stored, "dtype": dtype, "rounded": "; TMA rounds it on the way" if tf32 else "",
         "operation_class": hopper.TF32_CLASS if tf32 else "", "tiled_mma": hopper.TF32_MMA if tf32 else hopper.TRIVIAL_MMA, "recast": "    a, b = (cute.recast_tensor(t, ELEMENT) for t in (a, b))\n" if tf32 else "",
         "about": pieces["about"].format(groups=plan.groups, rows=plan.rows) if plan.groups > 1 else "one warpgroup multiplies", "give_registers": registers[0], "take_registers": registers[1],
-        "parameter": "bias: cute.Tensor, " if bias else "", "argument": "bias, " if bias else "", "operation_b": hopper._load(plan.cluster), "send_b": ", mcast_mask=to_b" if plan.cluster > 1 else "",
-        "bias": " " * 24 + "added = bias[channel]\n" if bias else "", "epilogue": textwrap.indent("\n".join(epilogue_lines(stage, "added")), " " * 28),
-        "channel_tap": textwrap.indent(CHANNEL_TAP[plan.unfold], " " * 20), "pick": textwrap.indent(pick.strip("\n"), " " * 12), "geometry": settings_text(stage) + geometry_text(stage, plan.unfold), "convolve": convolve_text(bias),
+        "parameter": "".join(f"{role}: cute.Tensor, " for role in roles), "argument": "".join(f"{role}, " for role in roles), "operation_b": hopper._load(plan.cluster), "send_b": ", mcast_mask=to_b" if plan.cluster > 1 else "",
+        "made": "".join(f"\n        {read.role}_values = cute.make_rmem_tensor(ROWS // 32, {read.role}.element_type)\n        {read.role}_values.fill(0.0)" for read in conv_epilogue.whole(chain)),
+        "reads": textwrap.indent("".join(READ.format(role=read.role) if read.along == "both" else f"{_here(read)} = {read.role}[channel]\n" for read in chain.reads), " " * 24),
+        "epilogue": textwrap.indent("\n".join(epilogue.lines(chain.calls, _here)), " " * 28),
+        "channel_tap": textwrap.indent(CHANNEL_TAP[plan.unfold], " " * 20), "pick": textwrap.indent(pick.strip("\n"), " " * 12), "geometry": settings_text(stage) + geometry_text(stage, plan.unfold), "convolve": convolve_text(chain),
     }  # fmt: skip
+
+
+def _here(read: epilogue.Read) -> str:
+    """What the element of a tensor is called where it is used."""
+    return f"{read.role}_values[q]" if read.along == "both" else "added" if read.role == "bias" else f"{read.role}_here"
 
 
 def forward_of(stage: Stage, binding: Binding) -> str:
     """The body of forward."""
-    return forward_text(binding, any(call.name == "bias" for call in stage.epilogues))
+    return conv_epilogue.forward_text(binding, epilogue.chain_of(stage))
 
 
 def without_blank(text: str) -> str:
@@ -179,12 +191,9 @@ def geometry_text(stage: Stage, unfold: bool) -> str:
     ).strip("\n")  # fmt: skip
 
 
-def convolve_text(bias: bool) -> str:
+def convolve_text(chain: epilogue.Chain) -> str:
     """The function that forward calls."""
-    return CONVOLVE.format(bias_parameter=", bias" if bias else "", expected='    expect("bias", bias, (one.out[1],))\n' if bias else "", bias_key="bias.dtype" if bias else "None", bias_view="from_dlpack(bias.detach()).mark_layout_dynamic(), " if bias else "").strip("\n")
-
-
-def forward_text(binding: Binding, bias: bool) -> str:
-    """The body of forward."""
-    bound = dict(binding.operands)
-    return f"return convolve({', '.join(bound.get(name, name) for name in ('x', 'w', *(('bias',) if bias else ())))})"
+    roles = conv_epilogue.roles(chain)
+    spread = conv_epilogue.SPREAD.lstrip("\n") if conv_epilogue.whole(chain) else ""
+    keys = ", ".join(f"{role}.dtype" for role in roles) or "None"
+    return spread + CONVOLVE.format(parameters="".join(f", {role}" for role in roles), dtype=conv_epilogue.dtype(chain), expected=conv_epilogue.expected(chain, "one.out[1]", "(*one.out[:2], *one.out[7 - x.dim():])"), keys=keys, views="".join(f"{view}, " for view in conv_epilogue.views(chain))).strip("\n")

@@ -106,7 +106,7 @@ def conv_kernel(
 {read}
             cute.gemm(tiled_mma, totals, part_a[None, None, step], part_b[None, None, step], totals)
     places = cute.make_rmem_tensor(ROWS // 32, cutlass.Int64)  # addresses in the first channel of d of the results that this thread stores; -1: none
-    values = cute.make_rmem_tensor(ROWS // 32, cutlass.Float32)
+    values = cute.make_rmem_tensor(ROWS // 32, cutlass.Float32){made}
 {store}
 
 @cute.jit
@@ -149,7 +149,7 @@ def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
     base = conv_hopper.fields_of(stage, functions)
     fields = {
         **base, "tm": m, "tn": n, "tk": k, "stages": setting(stage, "stages", STAGES), "store_n": STORE_N, "shift": "", "operation": operation, "mk": mk,
-        "readers": readers.replace("not a_along_k", "False").replace("not b_along_k", "False"), "read": read, "convolve": str(base["convolve"]).replace(", (resident(),))", ")"),
+        "readers": readers.replace("not a_along_k", "False").replace("not b_along_k", "False"), "read": read, "made": str(base["made"]).replace("\n        ", "\n    "), "convolve": str(base["convolve"]).replace(", (resident(),))", ")"),
     }  # fmt: skip
     store = conv_hopper.without_blank((PLACES + STORE).replace(OF_WGMMA, OF_MMA).replace("(tile_m * CLUSTER + in_m) * TILE_M", "tile_m * TILE_M").format(**fields))
     fields["store"] = "".join(line[8:] or "\n" for line in store.splitlines(keepends=True))

@@ -102,7 +102,7 @@ def conv_kernel(
         totals = cute.make_rmem_tensor(tiled_mma.partition_shape_C((ROWS, TILE_N)), cutlass.Float32)
         where = tiled_mma.get_slice(lane).partition_C(cute.make_identity_tensor((ROWS, TILE_N)))
         places = cute.make_rmem_tensor(ROWS // 32, cutlass.Int64)  # addresses in the first channel of d of the results that this thread stores; -1: none
-        values = cute.make_rmem_tensor(ROWS // 32, cutlass.Float32)
+        values = cute.make_rmem_tensor(ROWS // 32, cutlass.Float32){made}
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
         releasing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
         each = depth // TILE_K  # stages of a tap{skip_start}
@@ -159,7 +159,7 @@ STORE = '''\
                     for q in cutlass.range_constexpr(ROWS // 32):
                         values[q] = staged[step * 4 + warp_index % 4, lane % 32 + 32 * q, group]
                     if channel < (part + 1) * filters:
-{bias}                        for q in cutlass.range_constexpr(ROWS // 32):
+{reads}                        for q in cutlass.range_constexpr(ROWS // 32):
                             total = values[q]
 {epilogue}
                             if places[q] >= 0:
@@ -385,14 +385,14 @@ def along(size, taps, stride, padding, dilation, more):
     return results, high - low + 1 + reach, 1, [low - reach], phases, stride
 '''
 CONVOLVE = '''
-def convolve(x, w{bias_parameter}):
+def convolve(x, w{parameters}):
     """x (images, channels, 1 to 3 extents), w as torch has it -> the convolution, as torch gives it."""
     if x.dtype != DTYPE or w.dtype != DTYPE:
         raise TypeError(f"this kernel multiplies {{DTYPE}}, not {{x.dtype}} by {{w.dtype}}")
     expect_axes("x", x, 3, 5)
     expect_axes("w", w, x.dim(), x.dim())
     one = geometry(tuple(x.shape), tuple(w.shape), x.device)
-{expected}    d = torch.empty(one.out, dtype=x.dtype, device=x.device)
+{expected}    d = torch.empty(one.out, dtype={dtype}, device=x.device)
     result = d.reshape(*one.out[:2], *one.out[7 - x.dim():])
     if d.numel() == 0:
         return result
@@ -410,6 +410,6 @@ def convolve(x, w{bias_parameter}):
     filters = torch.empty(one.out[1], one.columns, dtype=x.dtype, device=x.device)
     right = from_dlpack(filters, assumed_align=16).mark_layout_dynamic(leading_dim=1)
     call(arrange, (x.dtype,), (from_dlpack(w.detach().flatten(2).contiguous()).mark_layout_dynamic(leading_dim=2), right, taps, one.arranged))
-    call(conv, (x.dtype, {bias_key}), (left, right, taps, phases, {bias_view}from_dlpack(d).mark_layout_dynamic(leading_dim=4), one.grid, one.scale, one.product), (resident(),))
+    call(conv, (x.dtype, {keys}), (left, right, taps, phases, {views}from_dlpack(d).mark_layout_dynamic(leading_dim=4), one.grid, one.scale, one.product), (resident(),))
     return result
 '''

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from workbench.dsl.ir import Call, Stage
+from workbench.dsl.ir import Call
 from workbench.dsl.scalars import ARITY, BINARY, FUNCTIONS, INFIX, KNOWN, UNARY, definitions, spelt
 from workbench.records import record
 
-__all__ = ["ARITY", "BINARY", "FUNCTIONS", "INFIX", "KNOWN", "UNARY", "Parts", "definitions", "epilogue_lines", "expression", "functions_used"]
+__all__ = ["ARITY", "BINARY", "FUNCTIONS", "INFIX", "KNOWN", "UNARY", "Parts", "definitions", "expression", "functions_used"]
 
 
 @record
@@ -44,16 +44,3 @@ def expression(value: object, operands: dict[str, str], known: dict[Call, str] |
     if isinstance(value, str):
         return operands[value]
     return f"cutlass.Float32({float(value)!r})"  # type: ignore[arg-type]
-
-
-def epilogue_lines(stage: Stage, bias: str) -> list[str]:
-    """Python statements that take `total` (float32) through the epilogues; `bias` is the text of its element."""
-    lines = []
-    for call in stage.epilogues:
-        if call.name == "bias":
-            lines.append(f"total = total + {bias}.to(cutlass.Float32)")
-        elif call.name == "scale":
-            lines.append(f"total = total * {float(call.positional[0])!r}")  # type: ignore[arg-type]
-        else:
-            lines.append(f"total = {spelt(call.name)}({', '.join(['total', *(repr(float(item)) for item in call.positional)])})")  # type: ignore[arg-type]
-    return lines

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workbench.dsl import attention, channels, conv, elementwise, gather, gemm, hopper_grouped, pool, rows, rowwise, scan
+from workbench.dsl import attention, channels, conv, elementwise, gather, gemm, hopper_grouped, pool, rows, rowwise, scan, views
 from workbench.dsl.operation import Operation
 
-MODULES = (elementwise, rows, rowwise, channels, scan, pool, gather, gemm, hopper_grouped, conv, attention)
+MODULES = (elementwise, rows, rowwise, channels, scan, pool, gather, gemm, hopper_grouped, conv, attention, views)
 OPERATIONS: dict[str, Operation] = {operation.name: operation for module in MODULES for operation in module.OPERATIONS}

@@ -26,6 +26,7 @@ from workbench.dsl.operation import (
     VECTOR,
     Operation,
     Setting,
+    flag,
     one_of,
 )
 from workbench.dsl.pieces import Parts
@@ -167,18 +168,20 @@ def _fill(row: _Row, stage: Stage) -> tuple[str, str, bool]:
         row.each(write="v * scale * {weight}", along=("weight",))
         return "Mean square, then the scaled row.", "weight: cute.Tensor", True
     if name == "crossentropy":
-        _maximum_and_total(row, 3)
+        logits = bool(named.get("logits", 1))
+        if logits:
+            _maximum_and_total(row, 3)
         row.add("if lane == 0:")
         row.add("    wanted = target[row].to(cutlass.Int32)")
-        row.add("    if wanted < 0:  # ignored, as torch does -100: a loss is never below 0")
-        row.add("        y[row] = cutlass.Float32(-1.0).to(y.element_type)")
-        row.add("    else:")
-        row.add("        picked = cutlass.Float32(float('nan'))  # no such class")
-        row.add("        if wanted < columns:")
-        row.add(f"            picked = x[{'row * columns + wanted' if row.vector > 1 else 'row, wanted'}].to(cutlass.Float32)")
-        row.add("        loss = cute.math.log(total, fastmath=True) + largest - picked")
-        row.add("        y[row] = cute.arch.fmax(loss, cutlass.Float32(0.0), nan=True).to(y.element_type)")
-        return "Loss of one row: log of the sum of exponentials minus the target's logit.", "target: cute.Tensor", False
+        row.add("    loss = cutlass.Float32(0.0)")
+        row.add("    if wanted >= columns:")
+        row.add("        loss = cutlass.Float32(float('nan'))  # no such class")
+        row.add("    elif wanted >= 0:  # others are ignored, as torch does -100")
+        row.add(f"        picked = x[{'row * columns + wanted' if row.vector > 1 else 'row, wanted'}].to(cutlass.Float32)")
+        row.add("        loss = cute.arch.fmax(cute.math.log(total, fastmath=True) + largest - picked, cutlass.Float32(0.0), nan=True)" if logits else "        loss = -picked")
+        row.add("    y[row] = loss.to(y.element_type)")
+        said = "Loss of one row: log of the sum of exponentials minus the target's logit." if logits else "Loss of one row: minus the logarithm of the target's share."
+        return said, "target: cute.Tensor", False
     if name == "matvec":
         row.add("value = cutlass.Float32(0.0)")
         row.each("value += v * {vector}", along=("vector",))
@@ -235,7 +238,7 @@ def emit(stage: Stage, binding: Binding) -> Parts:
     if stage.operation.name == "reduce" and named.get("axis") == "middle":
         return _middle(stage, binding)
     threads, vector = int(str(setting(stage, "threads_per_row", 1))), int(str(setting(stage, "vector", 1)))
-    ops = {"softmax": ("max", "sum"), "crossentropy": ("max", "sum"), "reduce": (("sum" if named.get("op") == "mean" else str(named.get("op", "sum"))),)}.get(stage.operation.name, ("sum",))
+    ops = {"softmax": ("max", "sum"), "crossentropy": ("max", "sum") if dict(stage.operation.named).get("logits", 1) else (), "reduce": (("sum" if named.get("op") == "mean" else str(named.get("op", "sum"))),)}.get(stage.operation.name, ("sum",))
     kept = vector > 1 and setting(stage, "kept") is not None
     row = _Row(threads, vector, ops, kept)
     doc, extra, whole = _fill(row, stage)
@@ -251,8 +254,8 @@ def emit(stage: Stage, binding: Binding) -> Parts:
         name=name, parameters=parameters, arguments=arguments, doc=doc, place=textwrap.indent(place, "    "), body=textwrap.indent("\n".join(row.lines), " " * 8), blocks=blocks, block=block,
         constexpr=", width: cutlass.Constexpr" * (vector > 1) + ", turns: cutlass.Constexpr" * kept, pass_constexpr=", width" * (vector > 1) + ", turns" * kept,
     )  # fmt: skip
-    if name == "crossentropy":
-        text += MEAN
+    if name == "crossentropy" and (closing := CLOSING.get(str(dict(stage.operation.named).get("reduction", "mean")))):
+        text += TOTAL.format(doc=closing[0], closing=closing[1])
     return Parts(kernels=text, forward=_forward(stage, binding, name, arguments, vector, whole, kept))
 
 
@@ -278,7 +281,8 @@ def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: 
     if name in ("reduce", "matvec"):
         lines += ["y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)", "y2 = y.view(-1)"]
     if name == "crossentropy":
-        lines += ["y = torch.empty(rows, dtype=torch.float32, device=x.device)", "y2 = y", "out = torch.empty((), dtype=x.dtype, device=x.device)"]
+        single = dict(stage.operation.named).get("reduction", "mean") == "none"
+        lines += ["y = torch.empty(rows, dtype=x.dtype, device=x.device)", "y2 = y"] if single else ["y = torch.empty(rows, dtype=torch.float32, device=x.device)", "y2 = y", "out = torch.empty((), dtype=x.dtype, device=x.device)"]
     align = ""
     if vector > 1:
         starts = " | ".join(f"{item}.data_ptr()" for item in ("x", *along))
@@ -297,8 +301,8 @@ def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: 
     constants = ["width"] * (vector > 1) + ["turns"] * kept
     key = f"(x.dtype, {', '.join(constants)})" if constants else "x.dtype"
     lines += [f"call({name}, {key}, (", *[f"    {item}," for item in passed], "    cutlass.Int32(rows), cutlass.Int32(columns),", f"), ({', '.join(constants)},))" if constants else "))"]
-    if name == "crossentropy":
-        lines += ["call(mean_of, out.dtype, (from_dlpack(y).mark_layout_dynamic(), from_dlpack(out.view(1)).mark_layout_dynamic(), cutlass.Int32(rows)))", "return out"]
+    if name == "crossentropy" and not single:
+        lines += ["call(total_of, (out.dtype, target.dtype), (from_dlpack(y).mark_layout_dynamic(), from_dlpack(target).mark_layout_dynamic(), from_dlpack(out.view(1)).mark_layout_dynamic(), cutlass.Int32(rows)))", "return out"]
     else:
         lines += [f"return {'y' if not named_keepdim(stage) else 'y.unsqueeze(-1)'}"]
     return "\n".join(lines)
@@ -309,11 +313,12 @@ def named_keepdim(stage: Stage) -> bool:
     return bool(dict(stage.operation.named).get("keepdim", 0))
 
 
-MEAN = '''
+CLOSING = {"mean": ("averages", "total / count"), "sum": ("adds", "total")}
+TOTAL = '''
 
 @cute.kernel
-def mean_kernel(losses: cute.Tensor, out: cute.Tensor, rows: cutlass.Int32):
-    """One CTA of 1024 threads averages the losses of all rows but those that are ignored, whose loss is -1."""
+def total_kernel(losses: cute.Tensor, target: cute.Tensor, out: cute.Tensor, rows: cutlass.Int32):
+    """One CTA of 1024 threads {doc} the losses of all rows but those that are ignored, whose class is below 0."""
     thread, _, _ = cute.arch.thread_idx()
     memory = cutlass.memory.SmemAllocator()
     totals = memory.allocate_tensor(cutlass.Float32, cute.make_layout(32), 16)
@@ -321,9 +326,8 @@ def mean_kernel(losses: cute.Tensor, out: cute.Tensor, rows: cutlass.Int32):
     total = cutlass.Float32(0.0)
     count = cutlass.Int32(0)
     for row in range(thread, rows, 1024):
-        loss = losses[row]
-        if not (loss < 0.0):
-            total += loss
+        if target[row] >= 0:
+            total += losses[row]
             count += 1
     for step in cutlass.range_constexpr(5):
         total += cute.arch.shuffle_sync_bfly(total, offset=16 >> step)
@@ -339,12 +343,12 @@ def mean_kernel(losses: cute.Tensor, out: cute.Tensor, rows: cutlass.Int32):
             total += cute.arch.shuffle_sync_bfly(total, offset=16 >> step)
             count += cute.arch.shuffle_sync_bfly(count, offset=16 >> step)
         if thread == 0:
-            out[0] = (total / count).to(out.element_type)
+            out[0] = ({closing}).to(out.element_type)
 
 
 @cute.jit
-def mean_of(losses: cute.Tensor, out: cute.Tensor, rows: cutlass.Int32, stream: cuda.CUstream):
-    mean_kernel(losses, out, rows).launch(grid=[1, 1, 1], block=[1024, 1, 1], stream=stream)
+def total_of(losses: cute.Tensor, target: cute.Tensor, out: cute.Tensor, rows: cutlass.Int32, stream: cuda.CUstream):
+    total_kernel(losses, target, out, rows).launch(grid=[1, 1, 1], block=[1024, 1, 1], stream=stream)
 '''
 
 MIDDLE = '''
@@ -455,6 +459,6 @@ OPERATIONS = (
     Operation(name="layernorm", about="layernorm(x, eps=1e-05, axis=last|last(n), affine=0|1); operands weight, bias of the axis' shape", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, arguments=(EPS, AXIS, AFFINE), expressions=True, roles=("x",), implied=lambda stage: _affine(stage, "weight", "bias")),
     Operation(name="rmsnorm", about="rmsnorm(x, eps=1e-05, axis, affine=0|1); operand weight", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, arguments=(EPS, AXIS, AFFINE), expressions=True, roles=("x",), implied=lambda stage: _affine(stage, "weight")),
     Operation(name="reduce", about=f"reduce(x or an expression, op={'|'.join(REDUCTIONS)}, axis as softmax, keepdim=0|1)", settings=(*ROW, THREADS, KEPT, *MORE, rowwise.THROUGH), emit=emit, check=check, arguments=(one_of("op", REDUCTIONS, "no such reduction"), AXIS, KEEPDIM), expressions=True, roles=("x",)),
-    Operation(name="crossentropy", about="crossentropy(x, target): mean loss of logits x (rows, classes) and class numbers", settings=(*ROW, KEPT), emit=emit, check=check, roles=("x", "target")),
+    Operation(name="crossentropy", about="crossentropy(x, target, reduction=mean|sum|none, logits=1|0): loss of logits x (rows, classes), or with logits=0 of logarithms of shares, and class numbers", settings=(*ROW, KEPT), emit=emit, check=check, arguments=(one_of("reduction", ("mean", "sum", "none"), "how the rows' losses become one"), flag("logits", "whether x are logits")), roles=("x", "target")),
     Operation(name="matvec", about="matvec(x, vector, keepdim=0|1): x (rows, columns) times vector (columns)", settings=(*ROW, *MORE[:-1]), emit=emit, check=check, arguments=(KEEPDIM,), roles=("x", "vector")),
 )

@@ -89,7 +89,7 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
     try:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
             inputs = [loading.cast(value, problem) for value in module.get_inputs()]
-            model = _fake_model(module, problem)
+            model = fake_model(module, problem)
             with FlopCount() as counted:
                 result = model(*inputs)
             state = tuple(spec_of(label, value) for label, value in state_of(model))
@@ -98,7 +98,7 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
         raise loading.refused(problem, module, error, "the reference does not run: ") from error
 
 
-def _fake_model(module: ModuleType, problem: Problem) -> torch.nn.Module:
+def fake_model(module: ModuleType, problem: Problem) -> torch.nn.Module:
     """Model with fake parameters, made in the problem's dtype (a fake parameter cannot be converted afterwards)."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(loading.DTYPES[problem.precision])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import textwrap
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from workbench.errors import ProblemError
@@ -25,6 +27,7 @@ KINDS = (
     ("reduction", ("sum", "mean", "amax", "amin", "max", "min", "prod", "argmax", "argmin", "cumsum", "var", "std")),
 )  # fmt: skip
 PARTIAL_READS = ("embedding", "gather", "index", "index_select", "slice", "select", "tril", "triu", "narrow")
+HEAVY = tuple(f"aten.{name}" for name in ("convolution", "mm", "bmm", "addmm"))  # what makes it worth while to know the sizes in between
 DTYPES = {"fp32": "float32", "tf32": "tfloat32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -40,17 +43,40 @@ def inspect(problem: Problem, *, full_size: bool = False) -> Facts:
         graph, parameters = _trace(module, problem, loading.forward_arguments(module))
     except Exception as error:
         raise loading.refused(problem, module, error, "the reference cannot be traced: ") from error
+    at_full = _at_full(problem, graph) if any(op.target.startswith(HEAVY) for op in graph) else ()
     work = tuple(_work(problem, full if case is full.case else cases.measure(problem, case.name, case.settings)) for case in found)
     return Facts(
         problem_hash=content_hash(problem), kind=_kind(graph), init_source=_init_source(problem.source), forward_arguments=loading.forward_arguments(module), graph=graph,
-        parameters=parameters, cases=found, work=work, degeneracies=_degeneracies(problem, settings), notes=(*notes, *said, *_reads(graph)),
+        parameters=parameters, cases=found, work=work, degeneracies=_degeneracies(problem, settings), notes=(*notes, *said, *_reads(graph)), full=at_full,
     )  # fmt: skip
 
 
 def _trace(module: ModuleType, problem: Problem, arguments: tuple[str, ...]) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:
     """The reference as ATen calls. Inputs keep forward's names, parameters are `param:<name>`, buffers `buffer:<name>`."""
-    model = loading.build_model(module, "Model", problem)
-    inputs = loading.make_inputs(module, problem, 0)
+    return _graph(loading.build_model(module, "Model", problem), loading.make_inputs(module, problem, 0), arguments)
+
+
+def _at_full(problem: Problem, graph: tuple[Operation, ...]) -> tuple[TensorSpec, ...]:
+    """The values of the graph at full size, from fake tensors; () where it cannot be told, or the calls are others there."""
+    module = loading.load_module(problem)
+    arguments = loading.forward_arguments(module)
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            inputs = [loading.cast(value, problem) for value in module.get_inputs()]
+            model = cases.fake_model(module, problem)
+            found, state = _graph(model, inputs, arguments)
+    except Exception:  # torch raises what it likes on fake tensors; the sizes only rank settings
+        return ()
+    found = tuple(op for op in found if not op.target.startswith("aten.empty"))  # fake tensors make what a batch norm reserves an operation of its own
+    if [(op.name, op.target) for op in found] != [(op.name, op.target) for op in graph if not op.target.startswith("aten.empty")]:
+        return ()
+    labels = [*(f"param:{name}" for name, _ in model.named_parameters()), *(f"buffer:{name}" for name, _ in model.named_buffers())]
+    given = tuple(spec_of(name, value) for name, value in zip(arguments, inputs, strict=False) if isinstance(value, torch.Tensor))
+    made = tuple(TensorSpec(name=op.name, shape=op.result[0].shape, dtype=op.result[0].dtype, strides=op.result[0].strides) for op in found if op.result)
+    return (*given, *(dataclasses.replace(spec, name=label) for label, spec in zip(labels, state, strict=True)), *made)
+
+
+def _graph(model: torch.nn.Module, inputs: list[Any], arguments: tuple[str, ...]) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:
     state = {**{f"param:{n}": p for n, p in model.named_parameters()}, **{f"buffer:{n}": p for n, p in model.named_buffers()}}
 
     def call(values: list[torch.Tensor], *args: Any) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from workbench.dsl import Binding, Call, Program, Stage, compile_program, format_program
 from workbench.errors import ProgramError, UserError
 from workbench.proposers.ladders import Context, Rung, ladder, put
-from workbench.proposers.recognition import Computation, Unrecognised, recognise
+from workbench.proposers.recognition import Computation, Unrecognised, joints, recognise
 from workbench.records import Ask, Candidate, Event, LineCounts, Proposal
 
 RANKS = ("ladder", "roi")
@@ -50,11 +50,14 @@ def _modelled_gain(ask: Ask, found: Computation, rung: Rung, rungs: tuple[Rung, 
 
 
 def _program(found: Computation, rung: Rung, arch: str) -> str:
+    if found.pieces:
+        return format_program(Program(stages=tuple(stage for piece, part in zip(found.pieces, rung.parts, strict=True) for stage in _stages(piece.named, part, arch))))
+    return format_program(Program(stages=_stages(found, rung, arch)))
+
+
+def _stages(found: Computation, rung: Rung, arch: str) -> tuple[Stage, ...]:
     found = found.unfused if rung.unfused and found.unfused is not None else found
-    layout = (Call(name="layout", named=found.layout),) if found.layout else ()
-    arch_call = put("arch", arch if arch in ("sm_80", "sm_90a") else "sm_80")
-    main = Stage(operation=found.operation, settings=(arch_call, *layout, *rung.settings), epilogues=found.epilogues, result=found.result)
-    return format_program(Program(stages=(*found.before, main, *found.after)))
+    return joints.stages(found, rung.settings, (put("arch", arch if arch in ("sm_80", "sm_90a") else "sm_80"),))
 
 
 def _asked(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
@@ -129,14 +132,14 @@ class Planner:
             yield Event(kind="note", message=str(reason))
             return
         rungs = ladder(Context(found=found, precision=ask.problem.precision, arch=ask.arch, device=ask.device, facts=ask.facts))
-        asked = _asked(ask.instruction, rungs) if ask.instruction else ()
+        asked = _asked(ask.instruction, rungs) if ask.instruction and not found.pieces else ()
         if ask.instruction and not asked:
             yield Event(kind="note", message="the planner follows settings (threads, tile, vector), not words; it goes on with its own next step")
         tried = {version.proposal.candidate.program for version in ask.history}
         banned = _banned(ask.constraints)
         for rung in (*asked, *self._ranked(ask, found, rungs)):
             program = _program(found, rung, ask.arch)
-            if program in tried or any(call.name in banned for call in rung.settings):
+            if program in tried or any(call.name in banned for call in rung.calls):
                 continue
             try:
                 yield self._proposal(ask, found, rung, program, rungs)

@@ -17,7 +17,13 @@ class Rung:
     need: str = ""  # sectors, wavefronts, instructions, requests: what the predicted gain comes from
     seconds: float | None = None  # modelled on the whole device, where there is a model of the whole kernel
     risks: tuple[float, float] = (1.0, 1.0)  # that it is hard to get right, and that it is no faster; 1 = none; inferred
+    parts: tuple[Rung, ...] = ()  # of a pipeline: the rung of each piece, which say all
     unfused: bool = False  # whether the computation's other form is meant, with a stage for what an epilogue cannot do
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The settings, those of all pieces of a pipeline."""
+        return (*self.settings, *(call for part in self.parts for call in part.settings))
 
 
 @record

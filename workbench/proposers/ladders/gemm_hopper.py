@@ -22,7 +22,7 @@ from workbench.proposers.ladders import heuristics
 from workbench.proposers.ladders.base import put
 from workbench.proposers.recognition.graph import TRANSPOSES, short
 from workbench.proposers.recognition.products import PRODUCTS
-from workbench.records import Case, Facts, record
+from workbench.records import Case, Facts, Operation, record
 
 # for elements of two bytes; of others, as many bytes along k
 TILES = ((128, 256, 64), (256, 128, 64), (128, 192, 64), (128, 128, 64), (64, 256, 64), (128, 64, 64), (64, 128, 64), (64, 64, 64), (64, 32, 64), (64, 16, 64), (64, 64, 128), (64, 32, 128), (64, 16, 128))
@@ -112,6 +112,8 @@ def size_of(facts: Facts) -> Size | None:
     case = next((case for case in facts.cases if case.name == "full"), None)
     work = next((work for work in facts.work if work.case == "full"), None)
     product = next((op for op in facts.graph if short(op) in PRODUCTS), None)
+    if product is not None and (known := _known(facts, product)) is not None:
+        return known
     if case is None or work is None or product is None:
         return None
     flops = next((flops for name, flops in work.parts if name.split(".")[-1] in PRODUCTS or "mm" in name), work.flops)
@@ -126,6 +128,15 @@ def size_of(facts: Facts) -> Size | None:
     else:
         n = b[-1] if b is not None else flops // max(2 * m * k * batches, 1)
     return Size(m=m, n=n, k=k, batches=batches) if min(m, n, k, batches) > 0 else None
+
+
+def _known(facts: Facts, product: Operation) -> Size | None:
+    """The extents where the sizes of all values are known."""
+    shapes = {spec.name: spec.shape for spec in facts.full}
+    a, b = (shapes.get(name) for name in product.operands[-2:])
+    if a is None or b is None or not 2 <= len(a) <= 3 or len(b) < 2 or min(*a, *b) < 1:
+        return None
+    return Size(m=a[-2], n=b[-1], k=a[-1], batches=math.prod(a[:-2]))
 
 
 def operand_shapes(facts: Facts, name: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

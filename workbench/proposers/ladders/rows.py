@@ -6,9 +6,13 @@ from workbench.dsl import Call
 from workbench.proposers.ladders import rows_hopper
 from workbench.proposers.ladders.base import Context, Rung, put
 
+FEW, ONE_CTA = 16, 1 << 14  # rows of which there are too few for a device, and columns from which one CTA takes long
+
 
 def rows(context: Context) -> tuple[Rung, ...]:
     """The rungs of a computation over rows."""
+    if dict(context.found.operation.named).get("logits") == 0:
+        return (Rung(settings=(put("threads_per_row", 1),), title="one thread per row", reason="a row's loss is one of its elements"),)
     return (*rows_hopper.rungs(context), *_ladder(context))
 
 
@@ -22,6 +26,8 @@ def _ladder(context: Context) -> tuple[Rung, ...]:
     if lay is not None and lay.segments:
         return _segments(context)
     wide = context.wide
+    if dict(context.found.operation.named).get("axis") == "all" or (lay is not None and lay.rows <= FEW and lay.columns >= ONE_CTA):
+        return _few(wide, lay)
     rungs = [
         Rung(settings=(put("threads_per_row", 1),), title="one thread per row", reason="the simplest correct kernel: each thread walks its own row"),
         Rung(settings=(put("threads_per_row", 32),), title="one warp per row", reason="neighbouring threads read neighbouring elements, so a request touches the fewest sectors", need="sectors"),
@@ -38,6 +44,22 @@ def _ladder(context: Context) -> tuple[Rung, ...]:
     if lay is not None:
         rungs.append(Rung(settings=(put("threads_per_row", 256), put("vector", wide), put("unroll", 4), put("parts", 512)), title="CTAs share a row", reason="few long rows leave most of the device idle: each is reduced in parts, which a second kernel puts together", need="parallel"))
     return tuple(rungs)
+
+
+def _few(wide: int, lay: rows_hopper.Lay | None) -> tuple[Rung, ...]:
+    """A row or a few of any length: never a thread for a row; all CTAs share what is long."""
+    one = Rung(settings=(put("threads_per_row", 1024), put("vector", wide)), title="one CTA of 1024 threads per row", reason="the simplest kernel that does not leave a whole row to one thread")
+    if lay is not None and lay.columns < ONE_CTA:
+        return (one, Rung(settings=(put("threads_per_row", 256), put("vector", wide)), title="256 threads per row", reason="a smaller CTA has fewer warps to wait for", need="parallel"))
+    parts = rows_hopper.in_parts(lay, each=16) if lay is not None else 64
+    shared = tuple(
+        Rung(settings=(put("threads_per_row", 256), put("vector", wide), put("unroll", unroll), put("parts", count)), title=title, reason=reason, need=need)
+        for unroll, count, title, reason, need in (
+            (1, parts, f"{parts} CTAs per row", "all CTAs sum up a part each, which a second kernel puts together", ""), (4, parts, "four vectors in flight", "each thread loads four vectors before it uses the first", "parallel"),
+            (4, max(parts // 4, 2), f"{max(parts // 4, 2)} CTAs per row", "fewer parts for the second kernel", "parallel"),
+        )
+    )  # fmt: skip
+    return (*shared, one)
 
 
 def _columns(context: Context) -> tuple[Rung, ...]:

@@ -54,7 +54,8 @@ def lay_of(context: Context) -> Lay | None:
         value = call.positional[0] if call.name == "rowwise" else expansion(_stage(call))
     details = plan(value)
     operands = dict(found.operands)
-    names = [operands.get(name, name) for name in details.plain]
+    plain = call.positional[0] if isinstance(call.positional[0], str) else "x"  # named norms and reductions call theirs x
+    names = [operands.get(name, operands.get(plain, name) if name == "x" else name) for name in details.plain]
     shape = next((spec.shape for name in names for spec in facts.cases[-1].inputs if spec.name == name), None)
     if shape is None or not details.levels:
         return None

@@ -5,7 +5,7 @@ A matcher takes the facts, the operations by the name of their result, and the n
 
 from __future__ import annotations
 
-from workbench.proposers.recognition import attention, channels, convolutions, expressions, gathers, pools, products, rows, scans
+from workbench.proposers.recognition import attention, channels, convolutions, expressions, gathers, pipelines, pools, products, rows, scans
 from workbench.proposers.recognition.graph import Computation, Unrecognised, short
 from workbench.records import Facts
 
@@ -18,7 +18,21 @@ MATCHERS = (
 
 
 def recognise(facts: Facts) -> Computation:
-    """The computation of a graph; raises `Unrecognised` with the operation that is in the way."""
+    """The computation of a graph: what one matcher knows, else a pipeline of such; raises `Unrecognised` with the operations."""
+    if len(facts.graph[-1].operands) != 1:
+        raise Unrecognised(f"the planner has no kernel for a module that gives {len(facts.graph[-1].operands)} results; write one yourself below %%cutegen edit")
+    if pipelines.rewritten(facts):
+        raise Unrecognised("the planner has no kernel for a module that writes to a view of a value and reads the value after it; write one yourself below %%cutegen edit")
+    try:
+        return _single(facts)
+    except Unrecognised:
+        found = pipelines.pipeline(facts, {op.name: op for op in facts.graph}, facts.graph[-1].operands[0], _single)
+        if found is None:
+            raise
+        return found
+
+
+def _single(facts: Facts) -> Computation:
     by_name = {op.name: op for op in facts.graph}
     output = facts.graph[-1].operands[0]
     for attempt in MATCHERS:

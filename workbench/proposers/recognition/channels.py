@@ -18,7 +18,7 @@ def batchnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Compu
         return None
     if training != "True":
         return _by_running(op, mean, variance)
-    counted = next((item.operands[0] for item in facts.graph if item.target == "aten.add_.Tensor" and item.operands[0].endswith("num_batches_tracked") and item.operands[1] == "1"), None)
+    counted = next((item.operands[0] for item in facts.graph if item.target == "aten.add_.Tensor" and item.operands[0] == mean.removesuffix("running_mean") + "num_batches_tracked" and item.operands[1] == "1"), None)
     if mean != "None" and counted is None:
         return None
     named = [("eps", float(eps)), *([("affine", 0)] if weight == "None" else []), *([("running", 1), ("momentum", float(momentum))] if mean != "None" else [])]

@@ -1,44 +1,55 @@
-"""Convolutions of one to three dimensions, transposed ones too, with what follows element by element; two in a row become two stages."""
+"""Convolutions of one to three dimensions, transposed ones too, with what follows element by element."""
 
 from __future__ import annotations
 
-from workbench.dsl import Call, Stage
-from workbench.proposers.recognition.graph import Computation, epilogue, python, short
-from workbench.records import Facts, Operation, TensorSpec
+import math
 
-HIDDEN = "h"
+from workbench.dsl import Call
+from workbench.proposers.recognition.chains import chain_to, specs_of
+from workbench.proposers.recognition.graph import Computation, python, short
+from workbench.records import Facts, Operation, TensorSpec
 
 
 def convolution(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    """A convolution of an input, or of a convolution of an input."""
-    epilogues: list[Call] = []
-    op = by_name.get(output)
-    while op is not None and short(op) != "convolution":
-        call = epilogue(op)
-        if call is None:
-            return None
-        epilogues.insert(0, call)
-        op = by_name.get(op.operands[0])
-    main = _call(facts, by_name, op, ("x", "w")) if op is not None else None
-    if op is None or main is None:
+    """A convolution of an input, and what is done to each of its results."""
+    chain = chain_to(facts, by_name, output, read)
+    op = chain.source if chain is not None else None
+    main = _call(facts, by_name, op, ("x", "w")) if op is not None and short(op) == "convolution" else None
+    if chain is None or op is None or main is None or op.operands[0] in by_name:
         return None
-    operands, bias = _operands(op, ("w", "bias"))
-    inner = by_name.get(op.operands[0])
-    calls = (*((Call(name="bias"),) if bias else ()), *epilogues)
-    if inner is None:
-        return Computation(kind="convolution", operation=main, operands=(("x", python(op.operands[0])), *operands), epilogues=calls)
-    first = _call(facts, by_name, inner, ("x", "w1")) if short(inner) == "convolution" and inner.operands[0] not in by_name else None
-    if first is None or _uses(facts, inner.name) != 1:
-        return None
-    early, early_bias = _operands(inner, ("w1", "bias1"))
-    settings = (Call(name="threads", positional=(128,)), Call(name="rows", positional=(8,))) if dict(first.named).get("groups") == "channels" else ()
-    before = Stage(operation=first, settings=settings, epilogues=(Call(name="bias", positional=("bias1",)),) if early_bias else (), result=HIDDEN)
-    main = Call(name=main.name, positional=(HIDDEN, "w"), named=main.named)
-    return Computation(kind="convolution", operation=main, operands=(("x", python(inner.operands[0])), *operands, *early), epilogues=calls, before=(before,))
+    role = "bias" if "bias" not in dict(chain.tensors) else "bias0"
+    operands, bias = _operands(op, ("w", role))
+    calls = (*((Call(name="bias", positional=() if role == "bias" else (role,)),) if bias else ()), *chain.calls)
+    return Computation(kind="convolution", operation=main, operands=(("x", python(op.operands[0])), *operands, *chain.tensors), epilogues=calls)
 
 
-def _uses(facts: Facts, name: str) -> int:
-    return sum(operand == name for op in facts.graph for operand in op.operands)
+def read(facts: Facts, op: Operation, value: str) -> tuple[str, str] | None:
+    """(expression, along n: the filters, or both) of a tensor that is combined with a (images, filters, ...) value."""
+    spec, wanted = specs_of(facts).get(value), op.result[0].shape if op.result else ()
+    if spec is None or len(wanted) < 3 or len(spec.shape) > len(wanted):
+        return None
+    shape = (1,) * (len(wanted) - len(spec.shape)) + tuple(spec.shape)
+    if any(have not in (1, want) for have, want in zip(shape, wanted, strict=True)):
+        return None
+    ones = [want for have, want in zip(reversed(spec.shape), reversed(wanted), strict=False) if have == 1]
+    if 1 in ones:  # at other sizes either may be more
+        return python(value), "both"
+    if len(spec.shape) >= len(wanted) - 1 and all(have == 1 for place, have in enumerate(shape) if place != 1) and shape[1] == wanted[1]:
+        return f"{python(value)}.reshape(-1)", "n"
+    filters = _filters(facts, op) if math.prod(spec.shape) == 1 else None
+    return (f"{python(value)}.reshape(1).expand({filters}).contiguous()", "n") if filters is not None else (python(value), "both")
+
+
+def _filters(facts: Facts, op: Operation) -> str | None:
+    """How many filters the convolution below an operation has, as Python of forward."""
+    by_name = {other.name: other for other in facts.graph}
+    below: Operation | None = op
+    while below is not None and short(below) != "convolution":
+        below = next((by_name[name] for name in below.operands if name in by_name), None)
+    if below is None or len(below.operands) != 9 or below.operands[1] in by_name:
+        return None
+    weight = python(below.operands[1])
+    return f"{weight}.shape[0]" if below.operands[6] == "False" else f"{weight}.shape[1] * {below.operands[8]}"
 
 
 def _operands(op: Operation, names: tuple[str, str]) -> tuple[tuple[tuple[str, str], ...], bool]:

@@ -13,7 +13,7 @@ from workbench.dsl.levels import is_reduction
 from workbench.dsl.named import log_softmax, normalised
 from workbench.dsl.named import softmax as soft
 from workbench.proposers.recognition.graph import Computation, Unrecognised, number, python, short
-from workbench.proposers.recognition.reductions import Reduced, reduction
+from workbench.proposers.recognition.reductions import Reduced, loss_of_each, reduction
 from workbench.proposers.recognition.scalars import argument, call, constant, scalar
 from workbench.records import Facts, Operation
 
@@ -97,6 +97,13 @@ class Builder:
             return call("logsigmoid", self.element(of.operands[0], frame))
         if (row := self.row_call(value, frame)) is not None:
             return row
+        if (loss := loss_of_each(op, lambda item: self.element(item, frame))) is not None:
+            return loss
+        if shape == frame.shape and self.foreign(value, frame):
+            try:
+                return self.stored(value, frame, rows_only=True)
+            except Unrecognised:
+                pass
         return scalar(op, lambda item: self.element(item, frame))
 
     def reduction_of(self, value: str) -> Reduced | None:
@@ -215,6 +222,8 @@ class Builder:
             raise Unrecognised(value)
         frame = Frame(shape=shape)
         expression = self.row(value, frame, own)
+        if frame.axes is None:  # zeros in the shape of a reduction need none
+            raise Unrecognised(value)
         axis = axis_of(frame)
         keep = (("keepdim", 1),) if len(own) == len(shape) else ()
         if is_reduction(expression) and isinstance(expression, Call):

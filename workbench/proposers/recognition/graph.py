@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from workbench.dsl import Call, Stage
 from workbench.records import Facts, Operation, record
 
-UNARY = {"relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "neg": "neg", "abs": "abs", "silu": "silu"}
 BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "max", "minimum": "min"}
 TRANSPOSES = ("t", "permute", "transpose", "numpy_T")
 
@@ -29,6 +28,17 @@ class Computation:
     result: str | None = None
     after: tuple[Stage, ...] = ()
     unfused: Computation | None = None  # the same with stages of their own for what `epilogues` closes with, for kernels that cannot fuse it
+    pieces: tuple[Piece, ...] = ()  # of a pipeline: what it is made of, in order; the rest then says nothing but the operands
+
+
+@record
+class Piece:
+    """A part of a pipeline: as it is recognised by itself, what it is in the pipeline, where its names differ, and the facts of it alone."""
+
+    alone: Computation
+    named: Computation
+    facts: Facts
+    work: int  # FLOPs of products and elements moved, for an order of importance; inferred weights
 
 
 class Unrecognised(Exception):
@@ -65,19 +75,6 @@ def number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-def epilogue(op: Operation) -> Call | None:
-    """A call on one value that can be fused into a store."""
-    name = short(op)
-    if name == "gelu":
-        return Call(name="gelu_tanh" if "'tanh'" in dict(op.keywords).values() else "gelu")
-    if name in UNARY:
-        return Call(name=UNARY[name])
-    if name in ("mul", "div") and len(op.operands) == 2 and not op.keywords and number(op.operands[1]) is not None:
-        value = float(op.operands[1])
-        return Call(name="scale", positional=(value if name == "mul" else 1 / value,))
-    return None
 
 
 def operand(by_name: dict[str, Operation], value: str) -> tuple[str, bool] | None:

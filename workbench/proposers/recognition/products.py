@@ -5,30 +5,19 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.dsl import Call, Program, Stage, check
-from workbench.dsl.epilogue import NAMES
-from workbench.proposers.recognition.graph import BINARY, Computation, Unrecognised, number, operand, python, short, through_getitem
+from workbench.proposers.recognition.chains import Chain, chain_to, specs_of
+from workbench.proposers.recognition.graph import Computation, operand, python, short, through_getitem
 from workbench.proposers.recognition.reductions import log_sum
-from workbench.proposers.recognition.scalars import THROUGH, constant, plain_name, scalar
-from workbench.records import Facts, Operation, record
+from workbench.records import Facts, Operation
 
 REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min", "max": "max", "min": "min", "logsumexp": "logsumexp"}
 FUSED = ("sum", "mean", "max", "min")  # reductions that a product's epilogue has
-COMMUTING = ("add", "mul", "maximum", "minimum")
 PRODUCTS = ("mm", "bmm", "addmm", "mv")
-
-
-@record
-class _Chain:
-    """Calls element by element on the way from an operation to a value, and the tensors that they read: name -> Python expression."""
-
-    source: Operation
-    calls: tuple[Call, ...]
-    tensors: tuple[tuple[str, str], ...]
 
 
 def gemm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """A product with its epilogues; with a reduction of rows or columns fused, and beside it as stages; before a softmax."""
-    chain = _chain(facts, by_name, output, ())
+    chain = chain_to(facts, by_name, output, read)
     if chain is None:
         return None
     if short(chain.source) in PRODUCTS:
@@ -36,7 +25,7 @@ def gemm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computatio
     source = through_getitem(by_name, chain.source.name) or chain.source
     if chain.tensors:
         return None
-    inner = _chain(facts, by_name, source.operands[0], ()) if source.operands else None
+    inner = chain_to(facts, by_name, source.operands[0], read) if source.operands else None
     if inner is None or short(inner.source) not in PRODUCTS:
         return None
     found = _product(by_name, inner)
@@ -45,7 +34,7 @@ def gemm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computatio
 
 def grouped(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """torch._grouped_mm of rows that are sorted by group: a (rows, k), b (groups, k, n), offsets (groups)."""
-    chain = _chain(facts, by_name, output, ())
+    chain = chain_to(facts, by_name, output, read)
     if chain is None or short(chain.source) != "_grouped_mm" or chain.tensors:
         return None
     op = chain.source
@@ -64,92 +53,9 @@ def _leaf(by_name: dict[str, Operation], value: str) -> str:
     return by_name[value].operands[0] if value in by_name else value
 
 
-def _chain(facts: Facts, by_name: dict[str, Operation], value: str, taken: tuple[str, ...]) -> _Chain | None:
-    """What is done to each element, from the last operation that is something else up to `value`."""
-    calls: list[Call] = []
-    tensors: list[tuple[str, str]] = []
-    op = by_name.get(value)
-    while op is not None:
-        step = _step(facts, by_name, op, (*taken, *(name for name, _ in tensors)))
-        if step is None:
-            return _Chain(source=op, calls=tuple(reversed(calls)), tensors=tuple(tensors))
-        new, below, read = step
-        calls += reversed(new)
-        tensors += read
-        op = by_name.get(below)
-    return None
-
-
-def _step(facts: Facts, by_name: dict[str, Operation], op: Operation, taken: tuple[str, ...]) -> tuple[tuple[Call, ...], str, list[tuple[str, str]]] | None:
-    """(the calls in order, the value that they are done to, what they read) of an operation on each element; None of any other."""
-    name = short(op)
-    if name in ("detach", "alias", "clone") and op.target.startswith("aten."):
-        return None if op.keywords else ((), op.operands[0], [])
-    if name in ("clamp", "hardtanh") and len(op.operands) <= 3 and not op.keywords:
-        given = [*op.operands[1:], *(["-1.0", "1.0"] if name == "hardtanh" else ["None", "None"])[len(op.operands) - 1 :]]
-        low, high = (number(text) for text in given)
-        if low is not None and high is not None and low <= high:
-            return (Call(name="clamp", positional=(low, high)),), op.operands[0], []
-        if (low is None) != (high is None) and "None" in given:
-            return (Call(name="max" if high is None else "min", positional=(low if high is None else high,)),), op.operands[0], []
-        return None
-    if name in BINARY and len(op.operands) == 2 and not op.keywords:
-        found = _binary(facts, by_name, op, taken)
-        return None if found is None else ((found[0],), *found[1:])
-    return _function(by_name, op)
-
-
-def _function(by_name: dict[str, Operation], op: Operation) -> tuple[tuple[Call, ...], str, list[tuple[str, str]]] | None:
-    """A function of one value and numbers, as one call or several after one another."""
-    if not op.operands or op.operands[0] not in by_name or plain_name(op) in THROUGH:
-        return None
-    try:
-        made = scalar(op, lambda text: "value" if text == op.operands[0] else constant(text))
-    except Unrecognised:
-        return None
-    calls: list[Call] = []
-    while isinstance(made, Call):
-        first, *rest = made.positional
-        if made.name not in NAMES or any(not isinstance(item, int | float) for item in rest):
-            return None
-        calls.insert(0, Call(name=made.name, positional=tuple(rest)))
-        made = first
-    return (tuple(calls), op.operands[0], []) if made == "value" and calls else None
-
-
-def _binary(facts: Facts, by_name: dict[str, Operation], op: Operation, taken: tuple[str, ...]) -> tuple[Call, str, list[tuple[str, str]]] | None:
-    name, (left, right) = short(op), op.operands
-    for a, b in ((left, right), (right, left)):  # x * sigmoid(x)
-        inner = by_name.get(b)
-        if name == "mul" and inner is not None and short(inner) == "sigmoid" and inner.operands[0] == a and a in by_name:
-            return Call(name="silu"), a, []
-    if left not in by_name:
-        if name not in COMMUTING or right not in by_name:
-            return None
-        left, right = right, left
-    value = number(right)
-    if value is not None:
-        if name == "mul" or (name == "div" and value):
-            return Call(name="scale", positional=(value if name == "mul" else 1 / value,)), left, []
-        return (Call(name=BINARY[name], positional=(value,)), left, []) if name != "div" else None
-    if right in by_name:
-        return None
-    read = _read(facts, op, right)
-    if read is None:
-        return None
-    expression, along = read
-    if name == "add" and along in ("n", "both"):
-        usual = "bias" if along == "n" else "residual"
-        if usual not in taken:
-            return Call(name=usual), left, [(usual, expression)]
-    role = next(f"t{count}" for count in range(1, 99) if f"t{count}" not in taken)
-    where = () if along == "both" else (("along", along),)
-    return Call(name=BINARY[name], positional=(role,), named=where), left, [(role, expression)]
-
-
-def _read(facts: Facts, op: Operation, value: str) -> tuple[str, str] | None:
+def read(facts: Facts, op: Operation, value: str) -> tuple[str, str] | None:
     """(expression, along n, along m or both) of a tensor of forward or of the module that is combined with a (m, n) value."""
-    specs = {**{spec.name: spec for spec in facts.cases[0].inputs}, **{f"{kind}:{spec.name}": spec for kind in ("param", "buffer") for spec in facts.parameters}}
+    specs = specs_of(facts)
     wanted = op.result[0].shape if op.result else ()
     spec = specs.get(value)
     if spec is None or len(wanted) < 2:
@@ -165,7 +71,7 @@ def _read(facts: Facts, op: Operation, value: str) -> tuple[str, str] | None:
     return (python(value), "both") if broadcast else None
 
 
-def _product(by_name: dict[str, Operation], chain: _Chain) -> Computation | None:
+def _product(by_name: dict[str, Operation], chain: Chain) -> Computation | None:
     """The product with the chain as its epilogues; a product with one column is a matvec."""
     op, epilogues, tensors = chain.source, chain.calls, chain.tensors
     names = op.operands

@@ -84,11 +84,26 @@ def _loss(op: Operation, name: str) -> Reduced | None:
     made = LOSSES.get(name)
     if made is None:
         return None
-    place, element = made
-    kind = {"0": None, "1": "mean", "2": "sum"}.get(argument(op, place, "reduction", "1"))
-    if kind is None or (name == "binary_cross_entropy_with_logits" and {argument(op, 2, "weight", "None"), argument(op, 3, "pos_weight", "None")} != {"None"}) or (name == "binary_cross_entropy" and argument(op, 2, "weight", "None") != "None"):
+    if _weighted(op):
         raise Unrecognised(name)
-    return Reduced(of=op.operands[:2], axes=None, keep=False, make=lambda x, y: call(kind, element(op, x, y)))
+    place, element = made
+    kind = {"1": "mean", "2": "sum"}.get(argument(op, place, "reduction", "1"))
+    return None if kind is None else Reduced(of=op.operands[:2], axes=None, keep=False, make=lambda x, y: call(kind, element(op, x, y)))
+
+
+def loss_of_each(op: Operation, build: Callable[[str], object]) -> object | None:
+    """The expression of a loss that is not reduced; None of anything else."""
+    made = LOSSES.get(short(op))
+    if made is None or argument(op, made[0], "reduction", "1") != "0" or _weighted(op):
+        return None
+    return made[1](op, build(op.operands[0]), build(op.operands[1]))
+
+
+def _weighted(op: Operation) -> bool:
+    """Whether a loss has weights, which the language's expression would need too."""
+    if short(op) == "binary_cross_entropy_with_logits":
+        return {argument(op, 2, "weight", "None"), argument(op, 3, "pos_weight", "None")} != {"None"}
+    return short(op) == "binary_cross_entropy" and argument(op, 2, "weight", "None") != "None"
 
 
 def _square(op: Operation, x: object, y: object) -> object:

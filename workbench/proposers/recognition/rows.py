@@ -7,16 +7,22 @@ from workbench.proposers.recognition.graph import Computation, is_last, python, 
 from workbench.records import Facts, Operation
 
 REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min"}
+LOSSES = {"0": "none", "1": "mean", "2": "sum"}  # ATen's numbers for what becomes of a batch of losses
 
 
 def crossentropy(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     loss = through_getitem(by_name, output)
-    if loss is None or short(loss) != "nll_loss_forward" or loss.operands[2:4] != ("None", "1") or loss.operands[4:] != ("-100",):
+    if loss is None or short(loss) != "nll_loss_forward" or loss.operands[2] != "None" or loss.operands[4:] != ("-100",) or loss.operands[3] not in LOSSES or loss.operands[1] in by_name:
         return None
     soft = by_name.get(loss.operands[0])
-    if soft is None or short(soft) != "_log_softmax" or soft.operands[1] not in ("1", "-1"):
+    logits = soft is not None
+    if soft is not None and (short(soft) != "_log_softmax" or soft.operands[1] not in ("1", "-1") or soft.operands[0] in by_name):
         return None
-    return Computation(kind="crossentropy", operation=Call(name="crossentropy", positional=("x", "target")), operands=(("x", python(soft.operands[0])), ("target", python(loss.operands[1]))))
+    x = soft.operands[0] if soft is not None else loss.operands[0]
+    if len(next((spec.shape for spec in facts.cases[0].inputs if spec.name == x), ())) != 2:
+        return None
+    named = (*((("reduction", LOSSES[loss.operands[3]]),) if loss.operands[3] != "1" else ()), *(() if logits else (("logits", 0),)))
+    return Computation(kind="crossentropy", operation=Call(name="crossentropy", positional=("x", "target"), named=named), operands=(("x", python(x)), ("target", python(loss.operands[1]))))
 
 
 def softmax(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:

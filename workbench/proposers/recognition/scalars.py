@@ -135,5 +135,5 @@ SPECIAL: dict[str, Callable[[Operation, Build], object]] = {
     "leaky_relu": lambda op, build: call("leaky_relu", build(op.operands[0]), constant(argument(op, 1, "negative_slope", "0.01"))),
     "relu6": lambda op, build: call("min", call("relu", build(op.operands[0])), 6),
     "where": lambda op, build: call("where", *(build(item) for item in op.operands)) if len(op.operands) == 3 else constant("none"),
-    "zeros_like": lambda op, build: 0, "ones_like": lambda op, build: 1,
+    "fill": lambda op, build: constant(op.operands[1]), "zeros_like": lambda op, build: 0, "ones_like": lambda op, build: 1,
 }  # fmt: skip

@@ -1,0 +1,137 @@
+"""Views in a graph: as a stage without a kernel, and moved behind what is done to each element, so that a product's epilogue can take it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from workbench.dsl import Call
+from workbench.proposers.recognition.graph import number, short
+from workbench.proposers.recognition.scalars import SAME, SPECIAL, TWO, plain_name
+from workbench.records import Facts, Operation, TensorSpec
+
+RESHAPES = ("view", "reshape", "_unsafe_view")
+MOVES = ("permute", "transpose", "t", "numpy_T")
+NAMES = (*RESHAPES, *MOVES, "unsqueeze", "squeeze")
+ELEMENT = {*SAME, *TWO, *SPECIAL} - {"where", "fill", "zeros_like", "ones_like"}
+BESIDE = "_beside_"  # in the name of a view that is put in
+Shape = tuple[int, ...]
+Shapes = dict[str, tuple[Shape, ...]]  # value -> its shape at each case that is known
+
+
+def call_of(op: Operation, shapes: Shapes, available: tuple[str, ...]) -> tuple[Call, str | None] | None:
+    """(the view as the language has it, the value whose extents it takes) of an operation; None where its sizes cannot be told from others."""
+    name, of, own = short(op), op.operands[0], shapes.get(op.name, ())
+    before = shapes.get(of, ())
+    if name not in NAMES or op.keywords or not before or len(before) != len(own):
+        return None
+    rank = len(before[0])
+    if name in ("unsqueeze", "squeeze"):
+        if len(op.operands) != 2 or number(op.operands[1]) is None:
+            return None
+        axis = int(op.operands[1]) % (rank + (name == "unsqueeze"))
+        return _call((name, axis)), None
+    if name in MOVES:
+        order = _order(op, rank)
+        return None if order is None else (_call(("order", order)), None)
+    found = {_change(first, second) for first, second in zip(before, own, strict=True)}
+    if len(found) != 1 or (change := found.pop()) is None:
+        return None
+    how, first, last = change
+    if how == "flatten":
+        return _call(("flatten", (first, last))), None
+    wanted = tuple(shape[first : last + 1] for shape in own)
+    for value in available:
+        given = shapes.get(value, ())
+        for place in range(len(given[0]) - (last - first) if len(given) == len(own) else 0):
+            if tuple(shape[place : place + last - first + 1] for shape in given) == wanted:
+                return _call(("unflatten", first), ("like", "like"), ("axes", (place, place + last - first))), value
+    return None
+
+
+def _call(*named: tuple[str, object]) -> Call:
+    return Call(name="view", positional=("x",), named=named)
+
+
+def _order(op: Operation, rank: int) -> Shape | None:
+    axes = [*range(rank)]
+    if short(op) == "permute":
+        return tuple(int(part) % rank for part in op.operands[1].strip("[]").split(","))
+    if short(op) == "transpose":
+        i, j = (int(text) % rank for text in op.operands[1:3])
+        axes[i], axes[j] = axes[j], axes[i]
+        return tuple(axes)
+    return tuple(axes[::-1]) if rank == 2 else None
+
+
+def _change(before: Shape, after: Shape) -> tuple[str, int, int] | None:
+    """(flatten, first axis, last axis) where neighbouring extents become one, (unflatten, first new axis, last new axis) where one becomes several."""
+    if len(before) == len(after):
+        return ("flatten", 0, 0) if before == after else None
+    if len(before) < len(after):
+        found = _change(after, before)
+        return None if found is None else ("unflatten", *found[1:])
+    more = len(before) - len(after)
+    fits = [
+        (first, first + more) for first in range(len(after))
+        if before[:first] == after[:first] and before[first + more + 1 :] == after[first + 1 :] and math.prod(before[first : first + more + 1]) == after[first]
+    ]  # fmt: skip
+    return ("flatten", *fits[0]) if len(fits) == 1 else None
+
+
+def sunk(facts: Facts) -> Facts:
+    """The same graph, with views that split the rows of a product's result behind what follows element by element, and without those that join them again."""
+    specs = {spec.name: spec for spec in facts.cases[0].inputs} | {f"{kind}:{spec.name}": spec for kind in ("param", "buffer") for spec in facts.parameters} | {op.name: op.result[0] for op in facts.graph if op.result}
+    full = {spec.name: spec for spec in facts.full}
+    rows: dict[str, str] = {}  # a value that is a view of rows -> those
+    same: dict[str, str] = {}  # a value -> another that it equals
+    graph: list[Operation] = []
+    made_here = {op.name for op in facts.graph}
+    for given in facts.graph:
+        op = dataclasses.replace(given, operands=tuple(same.get(text, text) for text in given.operands))
+        of = op.operands[0] if op.operands else ""
+        if short(op) in RESHAPES and of in rows and specs[op.name].shape == specs[rows[of]].shape:
+            same[op.name] = rows[of]
+            continue
+        if short(op) in RESHAPES and of in specs and of in made_here and _joined(specs[op.name].shape) == specs[of].shape and len(specs[op.name].shape) > 2:
+            rows[op.name] = of
+        made = _moved(op, rows, specs)
+        if made is not None:
+            for item in made[:-1]:
+                specs[item.name] = item.result[0]
+                like = full.get(next(rows[name] for name in op.operands if name in rows))
+                if like is not None:
+                    full[item.name] = dataclasses.replace(like, name=item.name)
+            rows[op.name] = made[-1].operands[0]
+            graph += made
+        else:
+            graph.append(op)
+    return dataclasses.replace(facts, graph=tuple(graph), full=tuple(full.values()))
+
+
+def _joined(shape: Shape) -> Shape:
+    return (math.prod(shape[:-1]), shape[-1]) if shape else ()
+
+
+def _moved(op: Operation, rows: dict[str, str], specs: dict[str, TensorSpec]) -> list[Operation] | None:
+    """A call on each element of such a view -> views of what else it reads, the same call on the rows, and the view of its result."""
+    seen = [name for name in op.operands if name in rows]
+    if plain_name(op) not in ELEMENT or plain_name(op) != short(op) or not seen or not op.result or op.result[0].shape != specs[seen[0]].shape:
+        return None
+    shape = specs[seen[0]].shape
+    flat = (f"[{math.prod(shape[:-1])}, {shape[-1]}]", dataclasses.replace(op.result[0], shape=_joined(shape), strides=(shape[-1], 1)))
+    before: list[Operation] = []
+    operands: list[str] = []
+    for name in op.operands:
+        spec = specs.get(name)
+        if name in rows:
+            operands.append(rows[name])
+        elif spec is None or spec.shape == shape[-1:]:
+            operands.append(name)
+        elif spec.shape == shape:
+            before.append(Operation(name=f"{op.name}{BESIDE}{len(before) + 1}", target="aten.view.default", operands=(name, flat[0]), result=(flat[1],)))
+            operands.append(before[-1].name)
+        else:
+            return None
+    inner = dataclasses.replace(op, name=f"{op.name}_rows", operands=tuple(operands), result=(flat[1],))
+    return [*before, inner, Operation(name=op.name, target="aten.view.default", operands=(inner.name, f"[{', '.join(map(str, shape))}]"), result=op.result)]
