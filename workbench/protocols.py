@@ -27,7 +27,7 @@ class Executor(Protocol):
 class Inspector(Protocol):
     """Finds out about a problem in a trusted worker, without any candidate."""
 
-    def inspect(self, problem: Problem, /, *, full_size: bool = False) -> Facts:
+    def inspect(self, problem: Problem, /) -> Facts:
         """Facts of the problem; raises `ProblemError` with file and line when it cannot be used."""
 
 

@@ -21,12 +21,12 @@ class WorkerInspector:
     def __init__(self) -> None:
         self.stop: threading.Event | None = None
 
-    def inspect(self, problem: Problem, /, *, full_size: bool = False) -> Facts:
+    def inspect(self, problem: Problem, /) -> Facts:
         """Facts of the problem; raises `ProblemError` with file and line when it cannot be used."""
         with tempfile.TemporaryDirectory(prefix="cutegen-job-") as name:
             folder = Path(name)
             (folder / "given").mkdir()
             (folder / "given" / "problem.json").write_text(json.dumps(to_plain(problem)))
             workers = server()
-            said = workers.wait(workers.start_job("inspect", name, wall_s=LIMIT_S, full_size=full_size), self.stop)
+            said = workers.wait(workers.start_job("inspect", name, wall_s=LIMIT_S), self.stop)
             return from_plain(require(folder, "inspect", said)["facts"], Facts)

@@ -66,7 +66,7 @@ def main(request: dict[str, Any], namespaces: bool) -> None:
 def inspect_problem(folder: Path, request: dict[str, Any], _: bool) -> dict[str, Any]:
     """Facts of `given/problem.json`."""
     problem = from_plain(json.loads((folder / "given" / "problem.json").read_text()), Problem)
-    return {"facts": to_plain(inspection.inspect(problem, full_size=bool(request.get("full_size"))))}
+    return {"facts": to_plain(inspection.inspect(problem))}
 
 
 def _job(folder: Path) -> Job:

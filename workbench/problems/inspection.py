@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import textwrap
 from types import ModuleType
@@ -13,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from workbench.errors import ProblemError
-from workbench.problems import cases, loading
+from workbench.problems import cases, loading, numbers
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, outputs_of, spec_of, stored
 from workbench.records import Degeneracy, Facts, Operation, Problem, Settings, TensorSpec, Work
 from workbench.wire import content_hash
@@ -31,23 +32,39 @@ HEAVY = tuple(f"aten.{name}" for name in ("convolution", "mm", "bmm", "addmm")) 
 DTYPES = {"fp32": "float32", "tf32": "tfloat32", "fp16": "float16", "bf16": "bfloat16"}
 
 
-def inspect(problem: Problem, *, full_size: bool = False) -> Facts:
-    """All that can be found out without a candidate; raises `ProblemError` with file and line."""
+def inspect(problem: Problem) -> Facts:
+    """All that can be found out without a candidate; raises `ProblemError` with file and line.
+
+    Sizes are shrunk for the emulator, but for one of which forward makes a number to calculate with (1 / sqrt(size)), where that leaves the others enough to give.
+    """
     full = cases.measure(problem, "full")
-    settings, notes = cases.shrink(problem, full)
+    facts = _inspect(problem, problem, full)
+    for name, value in cases.sizes(problem).items() if facts.full_graph else ():
+        held = dataclasses.replace(problem, settings=(*problem.settings, (name, value)))
+        with contextlib.suppress(ProblemError):
+            other = _inspect(problem, held, full)
+            if not other.full_graph:
+                return dataclasses.replace(other, notes=(*other.notes, f"{name} stays {value}: forward calculates with a number made of it"))
+    return facts
+
+
+def _inspect(problem: Problem, held: Problem, full: Measured) -> Facts:
+    """`held`: the problem with what is not to be shrunk among its settings."""
+    settings, notes = cases.shrink(held, full)
     shrunk = cases.real(problem, "shrunk", settings)
-    odd, said = cases.odd(problem, settings)
+    odd, said = cases.odd(held, settings)
     found = (shrunk, odd, full.case) if odd is not None else (shrunk, full.case)
     module = loading.load_module(problem, settings)
     try:
         graph, parameters = _trace(module, problem, loading.forward_arguments(module))
     except Exception as error:
         raise loading.refused(problem, module, error, "the reference cannot be traced: ") from error
-    at_full = _at_full(problem, graph) if any(op.target.startswith(HEAVY) for op in graph) else ()
+    at_full, full_graph = _at_full(problem, graph)
     work = tuple(_work(problem, full if case is full.case else cases.measure(problem, case.name, case.settings)) for case in found)
     return Facts(
         problem_hash=content_hash(problem), kind=_kind(graph), init_source=_init_source(problem.source), forward_arguments=loading.forward_arguments(module), graph=graph,
-        parameters=parameters, cases=found, work=work, degeneracies=_degeneracies(problem, settings), notes=(*notes, *said, *_reads(graph)), full=at_full,
+        parameters=parameters, cases=found, work=work, degeneracies=_degeneracies(problem, settings), notes=(*notes, *said, *_reads(graph)),
+        full=at_full if any(op.target.startswith(HEAVY) for op in graph) else (), full_graph=full_graph,
     )  # fmt: skip
 
 
@@ -56,8 +73,8 @@ def _trace(module: ModuleType, problem: Problem, arguments: tuple[str, ...]) -> 
     return _graph(loading.build_model(module, "Model", problem), loading.make_inputs(module, problem, 0), arguments)
 
 
-def _at_full(problem: Problem, graph: tuple[Operation, ...]) -> tuple[TensorSpec, ...]:
-    """The values of the graph at full size, from fake tensors; () where it cannot be told, or the calls are others there."""
+def _at_full(problem: Problem, graph: tuple[Operation, ...]) -> tuple[tuple[TensorSpec, ...], tuple[Operation, ...]]:
+    """(the values of the graph at full size, from fake tensors; the graph there, where its numbers are others); nothing where it cannot be told, or the calls are others there."""
     module = loading.load_module(problem)
     arguments = loading.forward_arguments(module)
     try:
@@ -66,14 +83,14 @@ def _at_full(problem: Problem, graph: tuple[Operation, ...]) -> tuple[TensorSpec
             model = cases.fake_model(module, problem)
             found, state = _graph(model, inputs, arguments)
     except Exception:  # torch raises what it likes on fake tensors; the sizes only rank settings
-        return ()
-    found = tuple(op for op in found if not op.target.startswith("aten.empty"))  # fake tensors make what a batch norm reserves an operation of its own
-    if [(op.name, op.target) for op in found] != [(op.name, op.target) for op in graph if not op.target.startswith("aten.empty")]:
-        return ()
+        return (), ()
+    found, shrunk = (tuple(op for op in ops if not op.target.startswith("aten.empty")) for ops in (found, graph))  # fake tensors make what a batch norm reserves an operation of its own
+    if [(op.name, op.target) for op in found] != [(op.name, op.target) for op in shrunk]:
+        return (), ()
     labels = [*(f"param:{name}" for name, _ in model.named_parameters()), *(f"buffer:{name}" for name, _ in model.named_buffers())]
     given = tuple(spec_of(name, value) for name, value in zip(arguments, inputs, strict=False) if isinstance(value, torch.Tensor))
     made = tuple(TensorSpec(name=op.name, shape=op.result[0].shape, dtype=op.result[0].dtype, strides=op.result[0].strides) for op in found if op.result)
-    return (*given, *(dataclasses.replace(spec, name=label) for label, spec in zip(labels, state, strict=True)), *made)
+    return (*given, *(dataclasses.replace(spec, name=label) for label, spec in zip(labels, state, strict=True)), *made), found if numbers.varying(shrunk, found) else ()
 
 
 def _graph(model: torch.nn.Module, inputs: list[Any], arguments: tuple[str, ...]) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:

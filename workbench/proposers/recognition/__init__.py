@@ -5,6 +5,8 @@ A matcher takes the facts, the operations by the name of their result, and the n
 
 from __future__ import annotations
 
+import dataclasses
+
 from workbench.proposers.recognition import attention, channels, convolutions, expressions, gathers, pipelines, pools, products, rows, scans
 from workbench.proposers.recognition.graph import Computation, Unrecognised, short
 from workbench.records import Facts
@@ -23,6 +25,13 @@ def recognise(facts: Facts) -> Computation:
         raise Unrecognised(f"the planner has no kernel for a module that gives {len(facts.graph[-1].operands)} results; write one yourself below %%cutegen edit")
     if pipelines.rewritten(facts):
         raise Unrecognised("the planner has no kernel for a module that writes to a view of a value and reads the value after it; write one yourself below %%cutegen edit")
+    found = _found(facts)
+    if facts.full_graph and _said(found) != _said(_at_full(facts)):
+        raise Unrecognised("the planner has no kernel for a module whose forward calculates with numbers made of its sizes: those of the sizes that are emulated would be wrong at full size; write one yourself below %%cutegen edit")
+    return found
+
+
+def _found(facts: Facts) -> Computation:
     try:
         return _single(facts)
     except Unrecognised:
@@ -30,6 +39,21 @@ def recognise(facts: Facts) -> Computation:
         if found is None:
             raise
         return found
+
+
+def _at_full(facts: Facts) -> Computation | None:
+    """What the graph is at full size."""
+    try:
+        return _found(dataclasses.replace(facts, graph=facts.full_graph, cases=(facts.cases[-1],), full_graph=()))
+    except Unrecognised:
+        return None
+
+
+def _said(found: Computation | None) -> object:
+    """What of a computation is written into kernels."""
+    if found is None or not found.pieces:
+        return found
+    return [(piece.named.operation, piece.named.epilogues, piece.named.operands, piece.named.layout) for piece in found.pieces]
 
 
 def _single(facts: Facts) -> Computation:

@@ -1,0 +1,68 @@
+"""Modules that calculate with numbers made of their sizes: such a size is not shrunk, or the planner says that it has no kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench import problems
+from workbench.problems import inspection
+from workbench.proposers.recognition import Unrecognised, recognise
+
+FILE = '''
+import math
+import torch
+import torch.nn as nn
+
+n = 4096
+d = 1024
+
+
+class Model(nn.Module):
+    def forward(self, {arguments}):
+        return {body}
+
+
+def get_inputs():
+    return [{inputs}]
+
+
+def get_init_inputs():
+    return []
+'''
+PRODUCT = {"arguments": "x, w", "inputs": "torch.randn(n, d), torch.randn(d, n)"}
+
+
+def facts(tmp_path: Path, body: str, arguments: str = "x", inputs: str = "torch.randn(n, d)"):  # type: ignore[no-untyped-def]
+    path = tmp_path / "problem.py"
+    path.write_text(FILE.format(body=body, arguments=arguments, inputs=inputs))
+    return inspection.inspect(problems.load(str(path)))
+
+
+def test_a_size_that_a_number_is_made_of_stays(tmp_path: Path) -> None:
+    found = facts(tmp_path, "(x @ w) * (1.0 / math.sqrt(x.shape[-1]))", **PRODUCT)
+    shrunk = next(case for case in found.cases if case.name == "shrunk")
+    assert shrunk.inputs[0].shape[1] == 1024 and shrunk.inputs[0].shape[0] < 256 and not found.full_graph
+    assert any("d stays 1024" in note for note in found.notes)
+    scale = next(call for call in recognise(found).epilogues if call.name in ("scale", "mul"))
+    assert float(str(scale.positional[0])) == pytest.approx(1 / 32)
+
+
+def test_where_no_size_can_stay_the_planner_says_so(tmp_path: Path) -> None:
+    found = facts(tmp_path, "(x @ w) * (1.0 / (x.shape[0] * x.shape[1]))", **PRODUCT)
+    assert found.full_graph and [op.name for op in found.full_graph] == [op.name for op in found.graph]
+    with pytest.raises(Unrecognised, match="numbers made of its sizes"):
+        recognise(found)
+
+
+@pytest.mark.parametrize("body", ["x.mean(1)", "torch.softmax(x, 1) * 3.0", "nn.functional.layer_norm(x, (x.shape[1],))", "x.reshape(-1, x.shape[1]) * 2"])
+def test_sizes_that_say_only_how_far_a_call_goes_are_shrunk(tmp_path: Path, body: str) -> None:
+    found = facts(tmp_path, body)
+    assert not found.full_graph and all(case.inputs[0].shape[1] < 1024 for case in found.cases if case.name == "shrunk")
+    recognise(found)
+
+
+def test_attention_has_its_own_scale_at_every_size(tmp_path: Path) -> None:
+    found = facts(tmp_path, "nn.functional.scaled_dot_product_attention(q, k, v)", "q, k, v", "*(torch.randn(4, 8, n // 8, d // 8) for _ in range(3))")
+    assert recognise(found).operation.name == "attention"
