@@ -31,8 +31,9 @@ measured() {  # seconds, then what python is to run; what fails or takes too lon
             measured 120 tests/bench/grouped_on_gpu.py --out "$out/grouped.json"
             ;;
         turnaround)
-            measured 300 tests/bench/turnaround_on_gpu.py --out "$out" --steps 2
-            measured 280 tests/bench/rows_on_gpu.py --out "$out/rows.json" --limit-s 240
+            measured 200 tests/bench/turnaround_on_gpu.py --out "$out" --steps 2
+            measured 260 tests/bench/rows_on_gpu.py --out "$out/rows.json" --limit-s 230
+            measured 130 tests/bench/streamk_on_gpu.py --out "$out/streamk.json" --limit-s 110
             ;;
         *) echo "PART is problems, landscape, trust or turnaround, not $part" >&2; exit 2 ;;
     esac

@@ -1,6 +1,6 @@
 """Ceilings measured on a device (`cutegen calibrate`), kept as JSON: those that are shipped, and over them those of the person's own machine.
 
-Names of rates: "copy" (device to device, bytes read plus written), "l2", "shared" (bytes/s read by all SMs), "matmul DTYPE" (FLOP/s on random normal data, int8 in operations/s),
+Names of rates: "copy" (device to device, bytes read plus written), "read" and "write" (memory, one way), "l2", "shared" (bytes/s read by all SMs), "matmul DTYPE" (FLOP/s on random normal data, int8 in operations/s),
 "launch torch", "launch cute" (seconds of the host for one call).
 """
 

@@ -1,4 +1,4 @@
-"""Ceilings of the GPU at hand, measured with our own code: copies, L2, shared memory, matrix products by dtype on random normal data, and what a launch costs the host.
+"""Ceilings of the GPU at hand, measured with our own code: copies, reads and writes of memory, L2, shared memory, matrix products by dtype on random normal data, and what a launch costs the host.
 
 Each is warmed up, then timed SAMPLES times by events around enough calls for LEAST_S; the median and its bootstrap 95 % interval are kept. Clocks are as they are. Matrix products are timed call by call,
 the device rested before each, as a verdict's calls are: under a lasting load the limit of power draws the clocks down, and a ceiling taken so would be beaten. Where two programs compete (torch's library and our
@@ -79,7 +79,7 @@ def _described(rates: tuple[Rate, ...], notes: tuple[str, ...]) -> Calibration:
 
 
 def _steps() -> list[Step]:
-    out: list[Step] = [("copy", _copy), ("l2", _l2), ("shared", _shared)]
+    out: list[Step] = [("copy", _copy), ("read", _read), ("write", _write), ("l2", _l2), ("shared", _shared)]
     out += [(f"matmul {dtype}", lambda dtype=dtype: _matmul(dtype)) for dtype in DTYPES]  # type: ignore[misc]
     return [*out, ("launch torch", _launch_torch), ("launch cute", _launch_cute)]
 
@@ -134,6 +134,20 @@ def _copy() -> Rate:
     source = torch.randint(0, 127, (size,), dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     return rate_of("copy", 2 * size, seconds_of(lambda: target.copy_(source)), "B/s", f"torch copy_ of {size >> 20} MiB")
+
+
+def _read() -> Rate:
+    import torch
+
+    source = torch.randn(min(COPY_BYTES, torch.cuda.mem_get_info()[0] // 4) // 4, device="cuda")
+    return rate_of("read", 4 * source.numel(), seconds_of(source.amax), "B/s", f"torch amax of {source.numel() >> 18} MiB")
+
+
+def _write() -> Rate:
+    import torch
+
+    target = torch.empty(min(COPY_BYTES, torch.cuda.mem_get_info()[0] // 4) // 4, device="cuda")
+    return rate_of("write", 4 * target.numel(), seconds_of(lambda: target.fill_(1.5)), "B/s", f"torch fill_ of {target.numel() >> 18} MiB")
 
 
 def _l2() -> Rate | None:

@@ -168,5 +168,5 @@ def add(commands: Callable[..., argparse.ArgumentParser], problem_arguments: Cal
     problem_arguments(one)
     one = commands("calibrate", lambda arguments: calibrate(arguments, say, as_json()), "measure this GPU's ceilings (about two minutes), so that bounds say what can be reached", "cutegen calibrate --show")
     one.add_argument("--show", action="store_true", help="list what is kept, and measure nothing")
-    one.add_argument("--only", action="append", default=[], metavar="NAME", help="measure only what begins with this: copy, l2, shared, matmul, launch")
+    one.add_argument("--only", action="append", default=[], metavar="NAME", help="measure only what begins with this: copy, read, write, l2, shared, matmul, launch")
     one.add_argument("--out", metavar="FILE", help="write it there instead of keeping it for this user")
