@@ -58,7 +58,7 @@ def test_what_cannot_be_measured_is_a_note(small: None, monkeypatch: pytest.Monk
     with workbench.emulated(device="H200"):
         found = calibrate.calibrate(lambda *_: None, only=("copy",))
     assert found.rates == () and found.notes == ("copy: not on this device",)
-    with pytest.raises(UserError, match="nothing to measure is called warp; there are: copy, l2"):
+    with pytest.raises(UserError, match="nothing to measure is called warp; there are: copy, read, write, l2"):
         calibrate.calibrate(lambda *_: None, only=("warp",))
 
 
