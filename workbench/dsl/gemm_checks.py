@@ -46,9 +46,9 @@ def check(stage: Stage) -> list[Rejection]:
 
 
 def _layout(stage: Stage) -> list[Rejection]:
-    """Which way a and b lie: row or col."""
+    """Which way a and b lie: row, or column, which may be said col."""
     call = next((call for call in stage.settings if call.name == "layout"), None)
     if call is None:
         return []
-    wrong = [f"{name}={value}" for name, value in call.named if name not in ("a", "b", "d") or value not in ("row", "col")] + [str(value) for value in call.positional]
-    return [Rejection(field="layout", value=said, reason="which operand lies by rows, which by columns", legal="a=row or a=col, and b likewise") for said in wrong]
+    wrong = [f"{name}={value}" for name, value in call.named if name not in ("a", "b", "d") or value not in ("row", "column", "col")] + [str(value) for value in call.positional]
+    return [Rejection(field="layout", value=said, reason="which operand lies by rows, which by columns", legal="a=row or a=column, and b likewise") for said in wrong]
