@@ -120,10 +120,10 @@ def _stages(stage: Stage) -> list[Rejection]:
 SETTINGS = (
     ARCH,
     Setting(name="mma", values=("f16", "bf16", "tf32"), reason="what the tensor cores multiply; without it float32 on the ordinary pipes"),
-    Setting(name="schedule", values=SCHEDULES, reason="flash: TMA and wgmma, one warpgroup loads; stages: q @ k^T, softmax and the product with v as kernels of their own"),
-    Setting(name="tile", values=((128, 128), (128, 64), (64, 64), (128, 256, 32), (128, 256, 64)), closed=False),
+    Setting(name="schedule", values=SCHEDULES, reason="flash: TMA and wgmma, one warpgroup loads; stages: q @ k^T, softmax and the product with v as kernels of their own", meaning="{values}: TMA feeds wgmma, one warpgroup loads (flash), or q @ k^T, softmax and the product with v are kernels of their own (stages)"),
+    Setting(name="tile", values=((128, 128), (128, 64), (64, 64), (128, 256, 32), (128, 256, 64)), closed=False, meaning="queries of a CTA and keys of one step, ({values}); with schedule(stages) the tiles of its products"),
     Setting(name="thread_tile", values=((8, 8),), closed=False),
-    Setting(name="stages", values=(2, 3), closed=False),
+    Setting(name="stages", values=(2, 3), closed=False, meaning="{values} steps of K and of V in shared memory at once; with schedule(stages) tiles of k of its products"),
     Setting(name="cluster", values=((2, 1), (1, 2)), closed=False),
 )
 ABOUT = "attention(q, k, v, causal=0|1, scale=1/sqrt(dim)): softmax(scale * q @ k^T) @ v for q (batch, heads, queries, dim), k, v (batch, heads, keys, dim)"

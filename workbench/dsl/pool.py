@@ -158,8 +158,8 @@ ABOUT = "pool(x, op=max|avg, window=3|size(3, 3)|all, stride=window, padding=0, 
 SETTINGS = (
     ARCH, THREADS_PER_ROW, VECTOR,
     Setting(name="threads", values=(64, 128, 256, 512), reason="a CTA is made of whole warps; groups of threads are powers of two"),
-    Setting(name="schedule", values=("direct", "strip"), reason="direct: one output per thread; strip: rows are combined in registers, columns in shared memory"),
-    Setting(name="rows", values=(1, 4, 8, 16), reason="rows of outputs of one group of threads"),
+    Setting(name="schedule", values=("direct", "strip"), reason="direct: one output per thread; strip: rows are combined in registers, columns in shared memory", meaning="{values}: one output per thread (direct), or rows are combined in registers and columns in shared memory (strip)"),
+    Setting(name="rows", values=(1, 4, 8, 16), reason="rows of outputs of one group of threads", meaning="a group of threads computes {values} rows of outputs"),
 )  # fmt: skip
 ARGUMENTS = (
     one_of("op", tuple(COMBINE), "what a window is combined into"), *(checked(name, "2 or size(2, 2)") for name in SIZES), flag("ceil", "a truth value"), flag("count_padding", "a truth value"), checked("divisor", "1 and more"),

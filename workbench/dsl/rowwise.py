@@ -231,9 +231,9 @@ def width_lines(found: Plan, chosen: How, view: axes.View, results: tuple[str, .
 
 
 SPLIT = Setting(name="split", values=(1, 2, 4, 8, 16, 32), reason="a CTA has at most 32 warps")
-CLUSTER = Setting(name="cluster", values=(1, 2, 4, 8), reason="a cluster has at most 8 CTAs")
+CLUSTER = Setting(name="cluster", values=(1, 2, 4, 8), reason="a cluster has at most 8 CTAs", meaning="the {values} CTAs of a cluster share a row")
 PARTS = Setting(name="parts", values=(1, 8, 32, 128, 512, 1024), closed=False)
-THROUGH = Setting(name="through", values=("shared",), closed=False)
+THROUGH = Setting(name="through", values=("shared",), closed=False, meaning="rows come to shared memory by bulk copies, ahead of the threads that reduce them, wherever they begin")
 SETTINGS = (ARCH, THREADS_PER_ROW, VECTOR, UNROLL, KEPT, CLUSTER, THREADS, SPLIT, PARTS, THROUGH)
 
 

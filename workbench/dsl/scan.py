@@ -162,7 +162,7 @@ ABOUT = "scan(expression, op=sum|prod|max, axis=last|number, exclusive=0|1|2, re
 SETTINGS = (
     ARCH, THREADS,
     Setting(name="per_thread", values=(8, 16, 32), reason="elements that a thread keeps in registers"),
-    Setting(name="schedule", values=("rows", "lookback"), reason="a CTA for each row, or one for each tile of a row"),
+    Setting(name="schedule", values=("rows", "lookback"), reason="a CTA for each row, or one for each tile of a row", meaning="{values}: a CTA walks over a row (rows), or has one tile of it and looks back at the tiles before (lookback)"),
 )  # fmt: skip
 ARGUMENTS = (
     one_of("op", tuple(COMBINE), "what is combined"), checked("axis", "last, or its number from 0"), one_of("exclusive", (0, 1, 2), "1: without the element itself; 2: and the total after the last one"), flag("reverse", "whether it starts at the end"),
