@@ -6,17 +6,17 @@ and TILE_K channels are one step of k of a multistage product as `pipelined` has
 
 from __future__ import annotations
 
-from workbench.dsl import conv_hopper, gemm, pipelined
+from workbench.dsl import conv_hopper, gemm, operation, pipelined
 from workbench.dsl.conv_text import AROUND, DIVIDE, PLACES, STORE
 from workbench.dsl.hopper_plan import BYTES, stage_bytes
-from workbench.dsl.ir import Binding, Rejection, Stage, setting
+from workbench.dsl.ir import Binding, Rejection, Stage, number, setting
 from workbench.dsl.pieces import Parts
 
 IMPORTS = "import functools\nimport itertools\nimport math\nimport types\nfrom typing import Any"
 STORE_N = 32  # channels that are stored at a time: two fragments of each warp
 STAGES = 3
 TILES = tuple((m, n, k) for m in (64, 128) for n in (32, 64, 128) for k in (16, 32, 64))
-SHARED_BYTES = 166_912  # a CTA's share on sm_80
+SHARED_BYTES = operation.SHARED_BYTES["sm_80"]
 CONSTANTS = '''
 TILE_M, TILE_N, TILE_K = {tm}, {tn}, {tk}  # places and channels of the result that one CTA computes, and how many input channels one stage holds
 STAGES = {stages}  # tiles of the input and of the filters in shared memory: one is multiplied while the others arrive
@@ -137,7 +137,7 @@ def tile_of(stage: Stage) -> tuple[int, int, int]:
 
 def stages_of(stage: Stage) -> int:
     """Tiles of the input and of the filters in shared memory."""
-    return int(str(setting(stage, "stages", STAGES)))
+    return number(stage, "stages", STAGES)
 
 
 def shared_bytes(stage: Stage) -> int:

@@ -10,7 +10,7 @@ from workbench.dsl import conv_hopper, conv_mma, epilogue
 from workbench.dsl.conv_checks import as_product
 from workbench.dsl.hopper_plan import Plan, plan_of, stage_bytes
 from workbench.dsl.hopper_streamk import workspace_bytes
-from workbench.dsl.ir import Call, Program, Stage, setting
+from workbench.dsl.ir import Call, Program, Stage, number, setting
 from workbench.dsl.operation import Operation
 from workbench.dsl.registry import OPERATIONS
 from workbench.dsl.text import format_call
@@ -74,7 +74,7 @@ def _gemm(stage: Stage) -> Cost:
     if mma is None and not isinstance(tile, tuple):
         return Cost(threads=256, shared_bytes=0, accumulators=1, registers=OTHER_REGISTERS, tile=(8, 32))
     m, n, k = (int(str(value)) for value in tile) if isinstance(tile, tuple) else (64, 64, 32)
-    stages = int(str(setting(stage, "stages", 1)))
+    stages = number(stage, "stages", 1)
     if mma is None:
         thread = setting(stage, "thread_tile", (1, 1))
         pm, pn = (int(str(value)) for value in thread) if isinstance(thread, tuple) else (1, 1)

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 from typing import Any
 
-from workbench.dsl.ir import Binding, Call, Rejection, Stage, names_in
+from workbench.dsl.ir import Binding, Call, Rejection, Stage, names_in, setting
 from workbench.dsl.pieces import Parts
 from workbench.records import record
 
@@ -14,6 +14,7 @@ ARCHES = ("sm_80", "sm_90a")
 READERS = ("bias", "residual")  # epilogues that read a tensor: the one that they name, else the one of their own name
 COMBINERS = ("add", "sub", "mul", "div", "max", "min")  # epilogues that take a number, or a tensor by its name
 WARPS = (32, 64, 128, 256, 512, 1024)
+SHARED_BYTES = {"sm_80": 166_912, "sm_90a": 232_448}  # what a CTA may have
 
 
 # what a setting means where its operation says nothing else; {values} is what stands in its parentheses
@@ -83,6 +84,11 @@ def checked(name: str, legal: str) -> Argument:
 def no_check(stage: Stage) -> list[Rejection]:
     """Nothing beyond what the settings' values say."""
     return []
+
+
+def unwanted(stage: Stage, names: tuple[str, ...], reason: str, legal: str = "leave it out") -> list[Rejection]:
+    """Rejections of those of the named settings that the stage has, where they mean nothing."""
+    return [Rejection(field=name, value=str(setting(stage, name)), reason=reason, legal=legal) for name in names if setting(stage, name) is not None]
 
 
 def no_operands(stage: Stage) -> tuple[str, ...]:

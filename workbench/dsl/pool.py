@@ -8,7 +8,7 @@ import textwrap
 from workbench.dsl import rows
 from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
-from workbench.dsl.operation import ARCH, THREADS_PER_ROW, VECTOR, Operation, Setting, checked, flag, one_of
+from workbench.dsl.operation import ARCH, THREADS_PER_ROW, VECTOR, Operation, Setting, checked, flag, one_of, unwanted
 from workbench.dsl.pieces import Parts
 from workbench.dsl.pool_text import CLIPPED, COUNTED, DIRECT, HEADER, STRIP, TAP
 
@@ -121,7 +121,7 @@ def check(stage: Stage) -> list[Rejection]:
     if named.get("window") == "all":
         others = [name for name in named if name not in ("op", "window")] + [name for name in ("schedule", "rows", "threads") if setting(stage, name) is not None]
         return [*found, *(Rejection(field=name, value="", reason="means nothing when the window is all of a plane", legal="leave it out") for name in others)]
-    found += [Rejection(field=name, value=str(setting(stage, name)), reason="is for window=all", legal="leave it out") for name in ("threads_per_row", "vector") if setting(stage, name) is not None]
+    found += unwanted(stage, ("threads_per_row", "vector"), "is for window=all")
     return found + _sizes(stage, named)
 
 
