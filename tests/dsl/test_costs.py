@@ -11,6 +11,7 @@ from test_epilogues import launched, tensors_of, wanted, whole
 from workbench.cli import main
 from workbench.dsl import OPERATIONS, Call, Program, Stage, check, configurations, format_program, parse
 from workbench.dsl.explain import cost_of, explain
+from workbench.dsl.operation import MEANINGS
 from workbench.views.explained import explained, formatted
 
 GEMM = "gemm(a, b) .arch(sm_90a) .mma(f16) "
@@ -29,6 +30,16 @@ def test_threads_and_shared_memory_are_those_of_the_launch(text: str, tensors: i
         assert abs(launch.dynamic_shared_bytes - cost.shared_bytes) <= 1024  # a Hopper kernel's barriers are counted as one KB
 
 
+@pytest.mark.parametrize("how", [".mma(f16) .tile(64, 32, 32)", ".arch(sm_90a) .mma(f16) .schedule(cooperative) .tile(64, 32, 32) .stages(2)"])
+def test_threads_and_shared_memory_of_convolutions(how: str) -> None:
+    text = f"conv(a, b) {how}"
+    cost = cost_of(parse(text).stages[0])
+    _, emulation = launched(text, {"a": whole(8, 20, torch.float16, 1).view(1, 8, 20), "b": whole(8, 24, torch.float16, 2).view(8, 8, 3)})
+    launch = next(item for item in emulation.launches if "conv_kernel" in item.kernel)
+    assert cost.shared_bytes is not None and launch.block[0] == cost.threads and abs(launch.dynamic_shared_bytes - cost.shared_bytes) <= 1024
+    assert f"{cost.stage_bytes} bytes of shared memory" in str(explained(text))
+
+
 def test_explained_names_costs_waves_and_what_is_counted() -> None:
     text = str(explained(GEMM + ".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) >> bias() >> rowsum()", size=(4096, 4096, 4096)))
     for part in ("128 rows and 256 columns", "49152 bytes", "128 accumulators (counted)", "(inferred)", "1 CTA per SM", "512 tiles, 3.88 waves of 132", "sum of each row"):
@@ -39,8 +50,10 @@ def test_explained_names_costs_waves_and_what_is_counted() -> None:
 def test_every_setting_of_every_operation_has_words() -> None:
     for operation in OPERATIONS.values():
         for setting in operation.settings:
-            stage = Stage(operation=Call(name=operation.name, positional=("x",)), settings=(Call(name=setting.name, positional=(setting.values or (1,))[0] if isinstance((setting.values or (1,))[0], tuple) else ((setting.values or (1,))[0],)),))
-            assert explain(stage)[1].meaning
+            assert setting.meaning or setting.name in MEANINGS, f"{operation.name} .{setting.name}() has no meaning in words"
+            for value in setting.values or (1,):
+                stage = Stage(operation=Call(name=operation.name, positional=("x",)), settings=(Call(name=setting.name, positional=value if isinstance(value, tuple) else (value,)),))
+                assert explain(stage)[1].meaning and "{" not in explain(stage)[1].meaning
 
 
 def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:

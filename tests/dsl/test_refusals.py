@@ -36,6 +36,12 @@ def test_settings_that_take_nothing_or_no_names(text: str, field: str) -> None:
     assert found and found[0].legal and found[0].reason
 
 
+@pytest.mark.parametrize("layout", ["a=row, b=column", "b=col", "a=column"])
+def test_the_words_for_layouts(layout: str) -> None:
+    """The planner says column."""
+    assert not check(parse(f"gemm(a, b) .layout({layout})"))
+
+
 @pytest.mark.parametrize("text", [
     "softmax(x, 3)", "softmax(3)", "gemm(relu(a), b)", "gemm(a, b, 2)", "crossentropy(relu(x), y)", "elementwise(relu(x), y)", "elementwise(3)", "elementwise(add(1, 2))", "elementwise(leaky_relu(x, slope=0.2))",
     "elementwise(add(x, (1, 2)))", "rowwise(sum(x), y)", "matvec(relu(x), v)", "reduce(x, y)", "batchnorm(abs(x)) .parts(2)",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from workbench.dsl import attention_hopper, attention_mma, attention_stages, attention_text, gemm_checks
 from workbench.dsl.gemm import MMA_OPERATIONS
 from workbench.dsl.ir import Binding, Rejection, Stage, setting
-from workbench.dsl.operation import ARCH, Argument, Operation, Setting, flag, is_number
+from workbench.dsl.operation import ARCH, SHARED_BYTES, Argument, Operation, Setting, flag, is_number, unwanted
 from workbench.dsl.pieces import Parts
 
 TORCH = {"f16": "torch.float16", "bf16": "torch.bfloat16", "tf32": "torch.float32"}
-SHARED_BYTES = {"sm_80": 166_912, "sm_90a": 232_448}
 SCHEDULES = ("flash", "stages")
 PLAIN = """
 dim = q4.shape[3]
@@ -92,8 +91,7 @@ def check(stage: Stage) -> list[Rejection]:
         return found + _stages(stage)
     if schedule == "flash" and (arch != "sm_90a" or mma not in ("f16", "bf16")):
         found.append(Rejection(field="schedule", value="flash", reason="TMA feeds wgmma, which only Hopper has, and takes V of 16-bit elements only where it lies", legal="with arch(sm_90a) and mma(f16) or mma(bf16); leave it out for mma.sync"))
-    if setting(stage, "thread_tile") is not None:
-        found.append(Rejection(field="thread_tile", value=str(setting(stage, "thread_tile")), reason="belongs to the products of schedule(stages) without mma", legal="leave it out"))
+    found += unwanted(stage, ("thread_tile",), "belongs to the products of schedule(stages) without mma")
     if setting(stage, "stages") is not None and (schedule != "flash" or setting(stage, "stages") not in (2, 3)):
         found.append(Rejection(field="stages", value=str(setting(stage, "stages")), reason="steps of K and of V in shared memory, with schedule(flash)", legal="2, 3 (3 only for head dimensions up to 64)"))
     if tile is not None:
@@ -120,10 +118,10 @@ def _stages(stage: Stage) -> list[Rejection]:
 SETTINGS = (
     ARCH,
     Setting(name="mma", values=("f16", "bf16", "tf32"), reason="what the tensor cores multiply; without it float32 on the ordinary pipes"),
-    Setting(name="schedule", values=SCHEDULES, reason="flash: TMA and wgmma, one warpgroup loads; stages: q @ k^T, softmax and the product with v as kernels of their own"),
-    Setting(name="tile", values=((128, 128), (128, 64), (64, 64), (128, 256, 32), (128, 256, 64)), closed=False),
+    Setting(name="schedule", values=SCHEDULES, reason="flash: TMA and wgmma, one warpgroup loads; stages: q @ k^T, softmax and the product with v as kernels of their own", meaning="{values}: TMA feeds wgmma, one warpgroup loads (flash), or q @ k^T, softmax and the product with v are kernels of their own (stages)"),
+    Setting(name="tile", values=((128, 128), (128, 64), (64, 64), (128, 256, 32), (128, 256, 64)), closed=False, meaning="queries of a CTA and keys of one step, ({values}); with schedule(stages) the tiles of its products"),
     Setting(name="thread_tile", values=((8, 8),), closed=False),
-    Setting(name="stages", values=(2, 3), closed=False),
+    Setting(name="stages", values=(2, 3), closed=False, meaning="{values} steps of K and of V in shared memory at once; with schedule(stages) tiles of k of its products"),
     Setting(name="cluster", values=((2, 1), (1, 2)), closed=False),
 )
 ABOUT = "attention(q, k, v, causal=0|1, scale=1/sqrt(dim)): softmax(scale * q @ k^T) @ v for q (batch, heads, queries, dim), k, v (batch, heads, keys, dim)"

@@ -40,8 +40,16 @@ def view(axis: object) -> View:
         i = int(str(axis.positional[0]))
         sizes = (f"rows, segment = shape[{i}], math.prod(shape[{i + 1}:])", f"columns = math.prod(shape[:{i}]) * segment")
         return View(sizes=sizes, left=f"(shape[{i}],)", kept=f"tuple(size if n == {i} else 1 for n, size in enumerate(shape))", run="segment", least=i + 1, segments=True)
-    first, last = (int(str(item)) for item in axis.positional) if isinstance(axis, Call) else ((n := {"first": 0, "middle": 1}.get(str(axis), axis)), n)
-    return _strided(int(str(first)), int(str(last)))
+    return _strided(*ends(axis))
+
+
+def ends(axis: object) -> tuple[int, int]:
+    """The first and the last axis of over(i, j), i, first or middle."""
+    if isinstance(axis, Call):
+        first, last = axis.positional
+        return int(str(first)), int(str(last))
+    number = int(str({"first": 0, "middle": 1}.get(str(axis), axis)))
+    return number, number
 
 
 def _last(count: int) -> View:

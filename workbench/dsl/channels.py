@@ -6,7 +6,7 @@ import dataclasses
 
 from workbench.dsl import rowwise
 from workbench.dsl.expecting import called, expect, expect_axes
-from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
+from workbench.dsl.ir import Binding, Call, Rejection, Stage, number, setting
 from workbench.dsl.named import normalised
 from workbench.dsl.operation import AFFINE, EPS, Argument, Operation, flag, is_number
 from workbench.dsl.pieces import Parts
@@ -75,7 +75,7 @@ def check(stage: Stage) -> list[Rejection]:
     groups = named.get("groups", 0)
     if name == "groupnorm" and not (isinstance(groups, int) and groups > 0):
         return [Rejection(field="groups", value=str(groups), reason="the number of groups is needed", legal="a positive integer")]
-    if name == "batchnorm" and int(str(setting(stage, "parts", 1))) < 2:
+    if name == "batchnorm" and number(stage, "parts", 1) < 2:
         return [Rejection(field="parts", value=str(setting(stage, "parts", 1)), reason="a channel is reduced in parts, by several CTAs", legal="from 2, for example 32")]
     axis: object = Call(name="but", positional=(1,)) if name == "batchnorm" else Call(name="last", positional=(2,))
     return rowwise.check_settings(stage, normalised("x", 1e-5, False), axis)

@@ -39,15 +39,15 @@ def _product(stage: Stage, binding: Binding) -> Parts:
 SETTINGS = (
     ARCH,
     Setting(name="mma", values=("tf32", "bf16", "f16"), closed=False),
-    Setting(name="tile", values=tuple((m, n, k) for m in (128, 256) for n in (16, 32, 64, 128) for k in (16, 32, 64)), closed=False),
-    Setting(name="stages", values=(2, 3, 4, 5, 6, 8), closed=False),
+    Setting(name="tile", values=tuple((m, n, k) for m in (128, 256) for n in (16, 32, 64, 128) for k in (16, 32, 64)), closed=False, meaning="places and filters that a CTA computes, and input channels of a tap at a time: ({values})"),
+    Setting(name="stages", values=(2, 3, 4, 5, 6, 8), closed=False, meaning="{values} tiles of the input and of the filters in shared memory at once"),
     Setting(name="schedule", values=("cooperative", "pingpong"), closed=False),
-    Setting(name="cluster", values=(2,), closed=False),
+    Setting(name="cluster", values=(2,), closed=False, meaning="{values} CTAs along the places share the filters by multicast; with product as a gemm has them"),
     THREADS,
-    Setting(name="rows", values=(1, 2, 4, 8, 16), closed=False),
-    Setting(name="filters", values=(2, 4, 8), closed=False),
-    Setting(name="unfold", values=((),), reason="it takes nothing: each line of the filter becomes channels"),
-    Setting(name="product", closed=False, reason="it takes nothing: filters of one tap as a gemm"),
+    Setting(name="rows", values=(1, 2, 4, 8, 16), closed=False, meaning="each thread computes {values} results below each other"),
+    Setting(name="filters", values=(2, 4, 8), closed=False, meaning="each thread computes the results of {values} filters from the inputs that it loads once"),
+    Setting(name="unfold", values=((),), reason="it takes nothing: each line of the filter becomes channels", meaning="each line of the filter becomes channels, for inputs of few channels"),
+    Setting(name="product", closed=False, reason="it takes nothing: filters of one tap as a gemm", meaning="filters of one tap: a gemm of the filters and each image"),
 )
 OF_PRODUCTS = tuple(Setting(name=name, closed=False) for name in ("raster", "store", "splitk", "streamk", "swap", "through", "launch"))  # with product(), as gemm has them
 ARGUMENTS = tuple(checked(name, "a number, or one of each extent") for name in ("stride", "padding", "dilation", "groups"))

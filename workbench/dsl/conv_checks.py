@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.dsl import conv_epilogue, conv_hopper, conv_mma, gemm_checks, hopper_plan
+from workbench.dsl.hopper_checks import SCHEDULES
 from workbench.dsl.ir import Call, Rejection, Stage, setting
+from workbench.dsl.operation import unwanted
 
 KINDS = ("tf32", "bf16", "f16")
-SCHEDULES = ("cooperative", "pingpong")
 HEIGHTS = {"cooperative": (64, 128, 256), "pingpong": (64, 128)}
 ACCUMULATORS = 128 * 128  # float32 of one warpgroup that fit beside everything else: 128 a thread
 LEAST = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0}
@@ -22,9 +23,9 @@ def check(stage: Stage) -> list[Rejection]:
     found = _operands(stage) + _arguments(stage) + conv_epilogue.check(stage)
     if setting(stage, "product") is not None:
         return found + _product(stage)
-    found += _only(stage, OF_PRODUCTS, "only a product has it", "leave it out, or add .product() where filters have one tap")
+    found += unwanted(stage, OF_PRODUCTS, "only a product has it", "leave it out, or add .product() where filters have one tap")
     if setting(stage, "schedule") is None and setting(stage, "mma") is not None:
-        return found + _only(stage, (*ONLY_DIRECT, "cluster", "unfold"), "mma.sync has no text for it", "leave it out") + conv_mma.check(stage)
+        return found + unwanted(stage, (*ONLY_DIRECT, "cluster", "unfold"), "mma.sync has no text for it") + conv_mma.check(stage)
     return found + (_direct(stage) if setting(stage, "schedule") is None else _scheduled(stage))
 
 
@@ -42,7 +43,7 @@ def _product(stage: Stage) -> list[Rejection]:
     ]  # fmt: skip
     if setting(stage, "product") != ():
         found.append(Rejection(field="product", value=str(setting(stage, "product")), reason="it takes nothing: filters of one tap as a gemm", legal="nothing"))
-    return found or [*_only(stage, (*ONLY_DIRECT, "unfold"), "a product is a gemm", "leave it out"), *gemm_checks.check(as_product(stage))]
+    return found or [*unwanted(stage, (*ONLY_DIRECT, "unfold"), "a product is a gemm"), *gemm_checks.check(as_product(stage))]
 
 
 def _operands(stage: Stage) -> list[Rejection]:
@@ -77,12 +78,8 @@ def _output_padding(given: dict[str, object]) -> list[Rejection]:
     return [Rejection(field="output_padding", value=str(given["output_padding"]), reason="results past the last input's reach", legal="less than the stride or the dilation")]
 
 
-def _only(stage: Stage, names: tuple[str, ...], reason: str, legal: str) -> list[Rejection]:
-    return [Rejection(field=name, value=str(setting(stage, name)), reason=reason, legal=legal) for name in names if setting(stage, name) is not None]
-
-
 def _direct(stage: Stage) -> list[Rejection]:
-    found = _only(stage, ONLY_SCHEDULED, "only kernels with a schedule have it", "add .schedule(cooperative) and .arch(sm_90a)")
+    found = unwanted(stage, ONLY_SCHEDULED, "only kernels with a schedule have it", "add .schedule(cooperative) and .arch(sm_90a)")
     rows, filters = setting(stage, "rows"), setting(stage, "filters")
     if stage.operation.name == "convtranspose":
         return found
@@ -94,7 +91,7 @@ def _direct(stage: Stage) -> list[Rejection]:
 
 
 def _scheduled(stage: Stage) -> list[Rejection]:
-    found = _only(stage, ONLY_DIRECT, "a schedule says which thread computes what", "leave it out")
+    found = unwanted(stage, ONLY_DIRECT, "a schedule says which thread computes what")
     arch, schedule, kind, cluster = setting(stage, "arch", "sm_80"), setting(stage, "schedule"), setting(stage, "mma"), setting(stage, "cluster", 1)
     if arch != "sm_90a":
         found.append(Rejection(field="arch", value=str(arch), reason="a schedule is for TMA and wgmma, which only Hopper has", legal="sm_90a (or leave schedule out)"))

@@ -207,7 +207,7 @@ def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
     rows, threads = setting(stage, "rows"), setting(stage, "threads", 128)
     constants = f"THREADS = {threads}" + (f"\nROWS, FILTERS = {rows}, {setting(stage, 'filters', 1)}  # results below each other, and filters, of a thread" if rows is not None else "")
     head = HEAD.format(settings=f"{', '.join(name.upper() for name in names)} = {', '.join(str(given[name]) for name in names)}  # one number, or one of each extent", constants=constants, functions=functions)
-    common = {"parameter": "".join(f"{role}: cute.Tensor, " for role in conv_epilogue.roles(chain)), "argument": "".join(f"{role}, " for role in conv_epilogue.roles(chain))}
+    common = {"parameter": chain.parameters, "argument": chain.arguments}
     if rows is None:
         kernel = SIMPLE.format(sum=textwrap.indent((SUM_TRANSPOSED if transposed else SUM).strip("\n"), " " * 12), epilogue=_epilogue(chain, 12, "{role}[image, filter, o0, o1, o2]"), **common)
     else:
@@ -233,4 +233,4 @@ def _host(chain: epilogue.Chain, transposed: bool, sliding: bool, groups: object
             "more": ", output_padding", "more_names": ", more", "threes": f"{threes}, three(OUTPUT_PADDING, space, 0)", "mismatch": "w.shape[0] != x.shape[1]",
             "extent": "(size - 1) * step - 2 * pad + gap * (taps - 1) + more + 1", "filters": "w.shape[1] * groups",
         }  # fmt: skip
-    return HOST.format(parameters="".join(f", {role}" for role in roles), dtype=conv_epilogue.dtype(chain), expected=conv_epilogue.expected(chain, "d.shape[1]", "(*d.shape[:2], *d.shape[5 - space:])"), call=call, **pieces)
+    return HOST.format(parameters="".join(f", {role}" for role in roles), dtype=chain.dtype("x.dtype"), expected=conv_epilogue.expected(chain, "d.shape[1]", "(*d.shape[:2], *d.shape[5 - space:])"), call=call, **pieces)

@@ -66,11 +66,6 @@ def expected(chain: Chain, filters: str, shape: str) -> str:
     return "".join(f"    {line}\n" for line in epilogue.expected(chain, {}, "", filters, shape))
 
 
-def dtype(chain: Chain) -> str:
-    """torch's word for the result's type."""
-    return epilogue.CASTS[chain.cast][1] if chain.cast else "x.dtype"
-
-
 def forward_text(binding: Binding, chain: Chain) -> str:
     """The body of forward."""
     bound = dict(binding.operands)

@@ -9,11 +9,12 @@ The grid has a few places more than the result (those under the filter's overhan
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 
 from workbench.dsl import conv_epilogue, epilogue, hopper, hopper_plan
 from workbench.dsl.conv_text import ALONG_CONV, ALONG_TRANSPOSED, CONVOLVE, GEOMETRY, KERNEL
-from workbench.dsl.ir import Binding, Stage, setting
+from workbench.dsl.ir import Binding, Stage, number, setting
 from workbench.dsl.pieces import Parts
 from workbench.records import record
 
@@ -108,12 +109,10 @@ def most_stages(plan: Plan) -> int:
 
 def plan_of(stage: Stage) -> Plan:
     """The settings of a checked stage."""
-    import dataclasses
-
     kind = str(setting(stage, "mma", "tf32"))
     tile = setting(stage, "tile")
     plan = Plan(
-        kind=kind, tile=tile if isinstance(tile, tuple) else (128, 128, 128 // hopper_plan.BYTES[kind]), cluster=int(str(setting(stage, "cluster", 1))), stages=0,
+        kind=kind, tile=tile if isinstance(tile, tuple) else (128, 128, 128 // hopper_plan.BYTES[kind]), cluster=number(stage, "cluster", 1), stages=0,
         schedule=str(setting(stage, "schedule", "cooperative")), unfold=setting(stage, "unfold") is not None,
     )  # fmt: skip
     stages = setting(stage, "stages")
@@ -134,7 +133,6 @@ def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
 def fields_of(stage: Stage, functions: str) -> dict[str, object]:
     """All pieces of KERNEL."""
     plan, transposed, chain = plan_of(stage), stage.operation.name == "convtranspose", epilogue.chain_of(stage)
-    roles = conv_epilogue.roles(chain)
     stored, dtype = hopper.STORED[plan.kind]
     tf32 = plan.kind == "tf32"
     pieces = PINGPONG if plan.schedule == "pingpong" else hopper.COOPERATIVE
@@ -145,7 +143,7 @@ def fields_of(stage: Stage, functions: str) -> dict[str, object]:
         "store_n": plan.store_channels, "element": hopper.ELEMENTS[plan.kind], "stored": stored, "dtype": dtype, "rounded": "; TMA rounds it on the way" if tf32 else "",
         "operation_class": hopper.TF32_CLASS if tf32 else "", "tiled_mma": hopper.TF32_MMA if tf32 else hopper.TRIVIAL_MMA, "recast": "    a, b = (cute.recast_tensor(t, ELEMENT) for t in (a, b))\n" if tf32 else "",
         "about": pieces["about"].format(groups=plan.groups, rows=plan.rows) if plan.groups > 1 else "one warpgroup multiplies", "give_registers": registers[0], "take_registers": registers[1],
-        "parameter": "".join(f"{role}: cute.Tensor, " for role in roles), "argument": "".join(f"{role}, " for role in roles), "operation_b": hopper._load(plan.cluster), "send_b": ", mcast_mask=to_b" if plan.cluster > 1 else "",
+        "parameter": chain.parameters, "argument": chain.arguments, "operation_b": hopper._load(plan.cluster), "send_b": ", mcast_mask=to_b" if plan.cluster > 1 else "",
         "made": "".join(f"\n        {read.role}_values = cute.make_rmem_tensor(ROWS // 32, {read.role}.element_type)\n        {read.role}_values.fill(0.0)" for read in conv_epilogue.whole(chain)),
         "reads": textwrap.indent("".join(READ.format(role=read.role) if read.along == "both" else f"{_here(read)} = {read.role}[channel]\n" for read in chain.reads), " " * 24),
         "epilogue": textwrap.indent("\n".join(epilogue.lines(chain.calls, _here)), " " * 28),
@@ -196,4 +194,4 @@ def convolve_text(chain: epilogue.Chain) -> str:
     roles = conv_epilogue.roles(chain)
     spread = conv_epilogue.SPREAD.lstrip("\n") if conv_epilogue.whole(chain) else ""
     keys = ", ".join(f"{role}.dtype" for role in roles) or "None"
-    return spread + CONVOLVE.format(parameters="".join(f", {role}" for role in roles), dtype=conv_epilogue.dtype(chain), expected=conv_epilogue.expected(chain, "one.out[1]", "(*one.out[:2], *one.out[7 - x.dim():])"), keys=keys, views="".join(f"{view}, " for view in conv_epilogue.views(chain))).strip("\n")
+    return spread + CONVOLVE.format(parameters="".join(f", {role}" for role in roles), dtype=chain.dtype("x.dtype"), expected=conv_epilogue.expected(chain, "one.out[1]", "(*one.out[:2], *one.out[7 - x.dim():])"), keys=keys, views="".join(f"{view}, " for view in conv_epilogue.views(chain))).strip("\n")

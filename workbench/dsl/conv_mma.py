@@ -6,17 +6,17 @@ and TILE_K channels are one step of k of a multistage product as `pipelined` has
 
 from __future__ import annotations
 
-from workbench.dsl import conv_hopper, gemm, pipelined
+from workbench.dsl import conv_hopper, gemm, operation, pipelined
 from workbench.dsl.conv_text import AROUND, DIVIDE, PLACES, STORE
-from workbench.dsl.hopper_plan import BYTES
-from workbench.dsl.ir import Binding, Rejection, Stage, setting
+from workbench.dsl.hopper_plan import BYTES, stage_bytes
+from workbench.dsl.ir import Binding, Rejection, Stage, number, setting
 from workbench.dsl.pieces import Parts
 
 IMPORTS = "import functools\nimport itertools\nimport math\nimport types\nfrom typing import Any"
 STORE_N = 32  # channels that are stored at a time: two fragments of each warp
 STAGES = 3
 TILES = tuple((m, n, k) for m in (64, 128) for n in (32, 64, 128) for k in (16, 32, 64))
-SHARED_BYTES = 166_912  # a CTA's share on sm_80
+SHARED_BYTES = operation.SHARED_BYTES["sm_80"]
 CONSTANTS = '''
 TILE_M, TILE_N, TILE_K = {tm}, {tn}, {tk}  # places and channels of the result that one CTA computes, and how many input channels one stage holds
 STAGES = {stages}  # tiles of the input and of the filters in shared memory: one is multiplied while the others arrive
@@ -135,10 +135,15 @@ def tile_of(stage: Stage) -> tuple[int, int, int]:
     return tile if isinstance(tile, tuple) else (128, 64, 64 // BYTES[str(setting(stage, "mma"))])
 
 
+def stages_of(stage: Stage) -> int:
+    """Tiles of the input and of the filters in shared memory."""
+    return number(stage, "stages", STAGES)
+
+
 def shared_bytes(stage: Stage) -> int:
     """Shared memory of a CTA: stages and results."""
-    m, n, k = tile_of(stage)
-    return int(str(setting(stage, "stages", STAGES))) * (m + n) * k * BYTES[str(setting(stage, "mma"))] + STORE_N * (m + 4) * 4
+    tile = tile_of(stage)
+    return stages_of(stage) * stage_bytes(str(setting(stage, "mma")), tile) + STORE_N * (tile[0] + 4) * 4
 
 
 def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
@@ -148,7 +153,7 @@ def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
     readers, read = (pipelined.TF32_READERS, pipelined.TF32_READ) if kind == "tf32" else (pipelined.LDMATRIX_READERS, pipelined.LDMATRIX_READ)
     base = conv_hopper.fields_of(stage, functions)
     fields = {
-        **base, "tm": m, "tn": n, "tk": k, "stages": setting(stage, "stages", STAGES), "store_n": STORE_N, "shift": "", "operation": operation, "mk": mk,
+        **base, "tm": m, "tn": n, "tk": k, "stages": stages_of(stage), "store_n": STORE_N, "shift": "", "operation": operation, "mk": mk,
         "readers": readers.replace("not a_along_k", "False").replace("not b_along_k", "False"), "read": read, "made": str(base["made"]).replace("\n        ", "\n    "), "convolve": str(base["convolve"]).replace(", (resident(),))", ")"),
     }  # fmt: skip
     store = conv_hopper.without_blank((PLACES + STORE).replace(OF_WGMMA, OF_MMA).replace("(tile_m * CLUSTER + in_m) * TILE_M", "tile_m * TILE_M").format(**fields))

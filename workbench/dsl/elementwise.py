@@ -6,7 +6,7 @@ import dataclasses
 
 from workbench.dsl.expecting import called, expect
 from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, leaves, renamed, spread_fields, spread_lines
-from workbench.dsl.ir import Binding, Rejection, Stage, names_in, setting
+from workbench.dsl.ir import Binding, Rejection, Stage, names_in, number, setting
 from workbench.dsl.operation import ARCH, THREADS, UNROLL, VECTOR, Operation
 from workbench.dsl.pieces import Parts, definitions, expression, functions_used
 from workbench.dsl.scalars import KNOWN
@@ -95,7 +95,7 @@ def emit(stage: Stage, binding: Binding) -> Parts:
 def _unrolled(stage: Stage, binding: Binding, plain: tuple[str, ...], spread: tuple[str, ...]) -> Parts:
     value = stage.operation.positional[0]
     bound = dict(binding.operands)
-    threads, vector, unroll = (int(str(setting(stage, name, default))) for name, default in (("threads", 256), ("vector", 1), ("unroll", 1)))
+    threads, vector, unroll = (number(stage, name, default) for name, default in (("threads", 256), ("vector", 1), ("unroll", 1)))
     names = names_in(value)
     extra = Spread(names=spread)
     loads = [f"cute.autovec_copy(cute.zipped_divide({name}, (width,))[None, i], {name}_part[None, turn])" for name in plain]
@@ -130,7 +130,7 @@ def _plain(stage: Stage, binding: Binding) -> Parts:
     value = stage.operation.positional[0]
     names = names_in(value)
     bound = dict(binding.operands)
-    threads, vector = int(str(setting(stage, "threads", 256))), int(str(setting(stage, "vector", 1)))
+    threads, vector = number(stage, "threads", 256), number(stage, "vector", 1)
     fields = {
         "functions": definitions(functions_used(value)), "inputs": ", ".join(f"{name}: cute.Tensor" for name in names), "names": ", ".join(names), "threads": threads,
         "scalar": expression(value, {name: f"{name}[i].to(cutlass.Float32)" for name in names}),

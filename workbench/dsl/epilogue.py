@@ -19,7 +19,6 @@ from workbench.records import record
 REDUCTIONS = tuple(side + how for side, how in itertools.product(("row", "col"), ("sum", "mean", "max", "min")))
 NAMES = (*READERS, "scale", "clamp", *COMBINERS, *UNARY, *REDUCTIONS, "cast")
 CASTS = {"f16": ("cutlass.Float16", "torch.float16", 2), "bf16": ("cutlass.BFloat16", "torch.bfloat16", 2), "f32": ("cutlass.Float32", "torch.float32", 4)}  # in CuTe DSL's and in torch's words, bytes
-COMBINE = {"sum": "{a} + {b}", "mean": "{a} + {b}", "max": "cute.arch.fmax({a}, {b}, nan=True)", "min": "cute.arch.fmin({a}, {b}, nan=True)"}
 START = {"sum": "cutlass.Float32(0.0)", "mean": "cutlass.Float32(0.0)", "max": "cutlass.Float32(-cutlass.Float32.inf)", "min": "cutlass.Float32(cutlass.Float32.inf)"}
 
 
@@ -44,6 +43,20 @@ class Chain:
     def reads(self) -> tuple[Read, ...]:
         """The tensors."""
         return tuple(read for _, read in self.calls if read is not None)
+
+    @property
+    def parameters(self) -> str:
+        """The tensors as parameters of a function, each with a comma after it."""
+        return "".join(f"{read.role}: cute.Tensor, " for read in self.reads)
+
+    @property
+    def arguments(self) -> str:
+        """The tensors as arguments of a function, each with a comma after it."""
+        return "".join(f"{read.role}, " for read in self.reads)
+
+    def dtype(self, otherwise: str) -> str:
+        """torch's word for the result's type: that of the cast, if there is one."""
+        return CASTS[self.cast][1] if self.cast else otherwise
 
     @property
     def by_rows(self) -> bool:
@@ -194,4 +207,4 @@ def _wrong(call: Call) -> tuple[str, str] | None:
     return (f"a function of the value and {further or 'nothing'} more", f"at most {further} numbers" if further else "no argument") if count != len(numbers) or count > further else None
 
 
-__all__ = ["CASTS", "COMBINE", "NAMES", "REDUCTIONS", "SPREAD", "START", "Chain", "Read", "chain_of", "check", "expected", "functions_of", "keys", "lines", "of_epilogues", "plain", "views"]
+__all__ = ["CASTS", "NAMES", "REDUCTIONS", "SPREAD", "START", "Chain", "Read", "chain_of", "check", "expected", "functions_of", "keys", "lines", "of_epilogues", "plain", "views"]

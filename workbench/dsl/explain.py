@@ -6,11 +6,12 @@ beside its accumulators is the compiler's decision.
 
 from __future__ import annotations
 
-from workbench.dsl import epilogue
+from workbench.dsl import conv_hopper, conv_mma, epilogue
+from workbench.dsl.conv_checks import as_product
 from workbench.dsl.hopper_plan import Plan, plan_of, stage_bytes
 from workbench.dsl.hopper_streamk import workspace_bytes
-from workbench.dsl.ir import Call, Program, Stage, setting
-from workbench.dsl.operation import OPERAND_HELP, Operation
+from workbench.dsl.ir import Call, Program, Stage, number, setting
+from workbench.dsl.operation import Operation
 from workbench.dsl.registry import OPERATIONS
 from workbench.dsl.text import format_call
 from workbench.records import record
@@ -52,6 +53,8 @@ def cost_of(stage: Stage) -> Cost:
     """What one CTA of a checked stage takes."""
     if stage.operation.name == "gemm":
         return _scheduled(plan_of(stage)) if setting(stage, "schedule") is not None else _gemm(stage)
+    if stage.operation.name in ("conv", "convtranspose") and (setting(stage, "product") is not None or setting(stage, "mma") is not None):
+        return _convolution(stage)
     threads = setting(stage, "threads_per_row", setting(stage, "threads"))
     if isinstance(threads, int):
         return Cost(threads=max(threads, 128) if setting(stage, "threads_per_row") is not None and threads <= 32 else threads)
@@ -71,7 +74,7 @@ def _gemm(stage: Stage) -> Cost:
     if mma is None and not isinstance(tile, tuple):
         return Cost(threads=256, shared_bytes=0, accumulators=1, registers=OTHER_REGISTERS, tile=(8, 32))
     m, n, k = (int(str(value)) for value in tile) if isinstance(tile, tuple) else (64, 64, 32)
-    stages = int(str(setting(stage, "stages", 1)))
+    stages = number(stage, "stages", 1)
     if mma is None:
         thread = setting(stage, "thread_tile", (1, 1))
         pm, pn = (int(str(value)) for value in thread) if isinstance(thread, tuple) else (1, 1)
@@ -80,6 +83,19 @@ def _gemm(stage: Stage) -> Cost:
     width = 2 if mma in ("f16", "bf16") else 4
     one = width * (m + n) * k if stages > 1 else (m + n) * (k * width + 16)  # without stages rows are padded by 16 bytes
     return Cost(threads=128, shared_bytes=one * stages, stage_bytes=one, stages=stages, accumulators=m * n // 128, registers=min(255, m * n // 128 + OTHER_REGISTERS), tile=(m, n))
+
+
+def _convolution(stage: Stage) -> Cost:
+    if setting(stage, "product") is not None:
+        return cost_of(as_product(stage))
+    if setting(stage, "schedule") is None:
+        m, n, k = conv_mma.tile_of(stage)
+        one = stage_bytes(str(setting(stage, "mma")), (m, n, k))
+        return Cost(threads=128, shared_bytes=conv_mma.shared_bytes(stage), stage_bytes=one, stages=conv_mma.stages_of(stage), accumulators=m * n // 128, registers=min(255, m * n // 128 + OTHER_REGISTERS))
+    plan = conv_hopper.plan_of(stage)
+    threads, accumulators = 128 + 128 * plan.groups, plan.rows * plan.tile[1] // 128
+    registers = REGISTERS_OF_SM // threads // 8 * 8 if plan.groups > 1 else accumulators + OTHER_REGISTERS
+    return Cost(threads=threads, shared_bytes=plan.shared_bytes, stage_bytes=stage_bytes(plan.kind, plan.tile), stages=plan.stages, accumulators=accumulators, registers=min(255, registers), cluster=plan.cluster, persistent=True)
 
 
 def explain(stage: Stage) -> tuple[Line, ...]:
@@ -91,22 +107,20 @@ def explain(stage: Stage) -> tuple[Line, ...]:
 
 
 def _meaning(operation: Operation, call: Call, stage: Stage) -> str:
-    values = ", ".join(map(str, call.positional))
-    cost = cost_of(stage)
+    values, cost, known = ", ".join(map(str, call.positional)), cost_of(stage), operation.setting(call.name)
+    said = known.words(values) if known is not None else ""  # a checked stage has no others
     if call.name == "tile" and cost.tile is not None:
         deep = f"; {call.positional[2]} of k at a time, {cost.stage_bytes} bytes of shared memory" if len(call.positional) == 3 else ""
         return f"a CTA computes {cost.tile[0]} rows and {cost.tile[1]} columns of the result{deep}; {cost.accumulators} sums in each thread's registers"
     if call.name == "stages" and cost.stage_bytes is not None:
-        return f"{values} tiles of k in shared memory at once, {cost.stages} x {cost.stage_bytes} bytes"
+        return f"{said}, {cost.stages} x {cost.stage_bytes} bytes"
     if call.name == "splitk":
         return f"k in {call.positional[0]} parts, which " + ("a cluster's CTAs add up in their shared memories" if len(call.positional) > 1 else "a second kernel adds, out of float32 sums in memory")
     if call.name == "store" and len(call.positional) == 2:
         return f"the result is stored by TMA; each warpgroup keeps {call.positional[1]} pieces of it in shared memory on their way"
-    if call.name == "through" and values == "shared":
-        return "rows come to shared memory by bulk copies, ahead of the threads that reduce them, wherever they begin"
     if call.name == "streamk":
         return f"tiles of the last wave are cut along k into equal shares; sums of pieces go through {workspace_bytes(plan_of(stage))} bytes of memory for each CTA that runs at once, and flags, and whoever has a tile's end adds them"
-    return OPERAND_HELP.get(call.name, "").format(values=values) or f"a setting of {operation.name}"
+    return f"{said}; {cost.stage_bytes} bytes of shared memory, {cost.accumulators} sums in each thread's registers" if call.name == "tile" and cost.stage_bytes is not None else said
 
 
 def _epilogue(call: Call) -> str:

@@ -190,7 +190,7 @@ def check(stage: Stage) -> list[Rejection]:
     return found
 
 
-SETTINGS = (ARCH, THREADS, Setting(name="unroll", values=(1, 2, 4, 8), reason="pieces that a thread has on the way at once"))
+SETTINGS = (ARCH, THREADS, Setting(name="unroll", values=(1, 2, 4, 8), reason="pieces that a thread has on the way at once", meaning="{values} pieces of each thread are on the way at once"))
 ARGUMENTS = (
     Argument(name="axis", legal="0 and more", reason="along which axis the index counts", holds=lambda value: isinstance(value, int) and value >= 0),
     flag("layers", "whether an index stands for all that lies at its place of the axis"),

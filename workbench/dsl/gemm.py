@@ -10,7 +10,7 @@ import textwrap
 from workbench.dsl import epilogue, hopper, pipelined
 from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.gemm_checks import check
-from workbench.dsl.ir import Binding, Stage, setting
+from workbench.dsl.ir import Binding, Stage, number, setting
 from workbench.dsl.operation import ARCH, Operation, Setting, of_epilogues
 from workbench.dsl.pieces import Parts, definitions
 
@@ -168,7 +168,7 @@ def emit(stage: Stage, binding: Binding) -> Parts:
         return hopper.emit(stage, binding, functions)
     chain = epilogue.chain_of(stage)
     functions += epilogue.SPREAD if any(read.along == "both" for read in chain.reads) else ""
-    common = {"functions": functions, "parameter": "".join(f"{read.role}: cute.Tensor, " for read in chain.reads), "argument": "".join(f"{read.role}, " for read in chain.reads)}
+    common = {"functions": functions, "parameter": chain.parameters, "argument": chain.arguments}
     layout = dict(next((call.named for call in stage.settings if call.name == "layout"), ()))
     tile, mma = setting(stage, "tile"), setting(stage, "mma")
     order_a = "at // TILE_K, at % TILE_K" if layout.get("a", "row") == "row" else "at % TILE_M, at // TILE_M"
@@ -176,7 +176,7 @@ def emit(stage: Stage, binding: Binding) -> Parts:
     if mma is not None:
         tm, tn, tk = tile if isinstance(tile, tuple) else (64, 64, 32)
         cute_type, operation, mk, pad = MMA_OPERATIONS[str(mma)]
-        stages = int(str(setting(stage, "stages", 1)))
+        stages = number(stage, "stages", 1)
         if stages > 1:
             piped = pipelined.kernel(str(mma), (tm, tn, tk), stages, operation, mk, _epilogue(stage, 16), common)
             return Parts(kernels=piped, forward=pipelined.forward(binding, chain, hopper.STORED[str(mma)][1]), imports="import math")
@@ -199,7 +199,7 @@ def _forward(binding: Binding, chain: epilogue.Chain) -> str:
         "n = b.shape[-1]",
         expect(called("a", bound), "a", "a.shape"),
         expect(called("b", bound), "b", "(*a.shape[:-2], k, n)", "(a.dtype,)"),
-        f"d = torch.empty(*a.shape[:-1], n, dtype={epilogue.CASTS[chain.cast][1] if chain.cast else 'a.dtype'}, device=a.device)",
+        f"d = torch.empty(*a.shape[:-1], n, dtype={chain.dtype('a.dtype')}, device=a.device)",
         *epilogue.expected(chain, bound, "m", "n", "d.shape"),
         "# everything as (batch, rows, columns); the strides say how it lies in memory",
         "a3 = a if a.dim() == 3 else a.unsqueeze(0)",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from workbench.dsl import epilogue, hopper_checks
 from workbench.dsl.ir import Rejection, Stage, setting
-
-SHARED_LIMIT = {"sm_80": 166_912, "sm_90a": 232_448}
+from workbench.dsl.operation import SHARED_BYTES
 
 
 def check(stage: Stage) -> list[Rejection]:
@@ -29,7 +28,7 @@ def check(stage: Stage) -> list[Rejection]:
                 found.append(Rejection(field="tile", value=str(values), reason=f"{threads} threads cannot load {m * k} and {n * k} elements in equal shares", legal="extents whose products with k are multiples of the number of threads"))
             stages = setting(stage, "stages", 1)
             shared = (m + n) * k * (2 if setting(stage, "mma") in ("f16", "bf16") else 4) * (stages if isinstance(stages, int) else 1)
-            limit = SHARED_LIMIT.get(str(setting(stage, "arch", "sm_80")), 166_912)
+            limit = SHARED_BYTES.get(str(setting(stage, "arch")), SHARED_BYTES["sm_80"])
             if shared > limit:
                 found.append(Rejection(field="tile", value=str(values), reason=f"{f'{stages} stages need' if stages != 1 else 'needs'} {shared} bytes of shared memory", legal=f"at most {limit} bytes"))
     mma = setting(stage, "mma")
@@ -46,9 +45,9 @@ def check(stage: Stage) -> list[Rejection]:
 
 
 def _layout(stage: Stage) -> list[Rejection]:
-    """Which way a and b lie: row or col."""
+    """Which way a and b lie: row, or column, which may be said col."""
     call = next((call for call in stage.settings if call.name == "layout"), None)
     if call is None:
         return []
-    wrong = [f"{name}={value}" for name, value in call.named if name not in ("a", "b", "d") or value not in ("row", "col")] + [str(value) for value in call.positional]
-    return [Rejection(field="layout", value=said, reason="which operand lies by rows, which by columns", legal="a=row or a=col, and b likewise") for said in wrong]
+    wrong = [f"{name}={value}" for name, value in call.named if name not in ("a", "b", "d") or value not in ("row", "column", "col")] + [str(value) for value in call.positional]
+    return [Rejection(field="layout", value=said, reason="which operand lies by rows, which by columns", legal="a=row or a=column, and b likewise") for said in wrong]

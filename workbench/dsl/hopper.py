@@ -62,10 +62,10 @@ def imports_of(plan: Plan) -> str:
 def fields_of(plan: Plan, chain: epilogue.Chain, functions: str) -> dict[str, object]:
     """All pieces of KERNEL."""
     cm, cn = plan.cluster
-    reads = chain.reads if plan.splits == 1 or plan.in_cluster else ()  # the others are read by the kernel that adds
+    read = chain if plan.splits == 1 or plan.in_cluster else epilogue.Chain()  # the others are read by the kernel that adds
     fields: dict[str, object] = {
         "functions": functions + hopper_finish.helpers(plan, chain), **_types(plan.kind), "tm": plan.tile[0], "tn": plan.tile[1], "tk": plan.tile[2], "cm": cm, "cn": cn, "stages": plan.stages,
-        "groups": plan.groups, "rows": plan.rows, "band": plan.band, "parameter": "".join(f"{read.role}: cute.Tensor, " for read in reads), "argument": "".join(f"{read.role}, " for read in reads),
+        "groups": plan.groups, "rows": plan.rows, "band": plan.band, "parameter": read.parameters, "argument": read.arguments,
         "operation_a": _load(cn), "operation_b": _load(cm), "send_a": ", mcast_mask=to_a" if cn > 1 else "", "send_b": ", mcast_mask=to_b" if cm > 1 else "",
         "early": EARLY if plan.early else "", "pdl": ", use_pdl=True" if plan.early else "", "resident": "" if plan.in_cluster else RESIDENT,
         **_scheduled(plan), **_multiplied(plan), **hopper_finish.fields(plan, chain, result_of(plan)[0]), **_walk(plan),

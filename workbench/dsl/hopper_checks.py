@@ -6,6 +6,7 @@ import dataclasses
 
 from workbench.dsl import hopper_plan as hopper
 from workbench.dsl.ir import Rejection, Stage, setting
+from workbench.dsl.operation import unwanted
 
 SCHEDULES = ("cooperative", "pingpong")
 STORES = ("tma", "direct")
@@ -26,8 +27,7 @@ def check(stage: Stage) -> list[Rejection]:
         found.append(Rejection(field="schedule", value=str(schedule), reason="how the warpgroups that multiply share the tiles", legal=", ".join(SCHEDULES)))
     if kind not in hopper.BYTES:
         found.append(Rejection(field="mma", value=str(kind), reason="what wgmma multiplies", legal=", ".join(hopper.BYTES)))
-    if setting(stage, "thread_tile") is not None:
-        found.append(Rejection(field="thread_tile", value=str(setting(stage, "thread_tile")), reason="wgmma says which thread holds which output", legal="leave it out"))
+    found += unwanted(stage, ("thread_tile",), "wgmma says which thread holds which output")
     if setting(stage, "through") is not None and (kind != "tf32" or schedule != "cooperative"):
         found.append(Rejection(field="through", value=str(setting(stage, "through")), reason="only tf32 needs it, to take an operand that does not lie along k; pingpong has no text for it", legal="leave it out, or mma(tf32) and schedule(cooperative)"))
     found += _cluster(stage) + _names(stage) + _splits(stage) + _streamk(stage)
@@ -38,7 +38,7 @@ def check(stage: Stage) -> list[Rejection]:
 
 def unscheduled(stage: Stage) -> list[Rejection]:
     """Settings that mean nothing without a schedule."""
-    return [Rejection(field=name, value=str(setting(stage, name)), reason="only kernels with a schedule have it", legal="add .schedule(cooperative) and .arch(sm_90a)") for name in ONLY_SCHEDULED if setting(stage, name) is not None]
+    return unwanted(stage, ONLY_SCHEDULED, "only kernels with a schedule have it", "add .schedule(cooperative) and .arch(sm_90a)")
 
 
 def _cluster(stage: Stage) -> list[Rejection]:

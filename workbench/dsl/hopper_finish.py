@@ -5,10 +5,11 @@ from __future__ import annotations
 import textwrap
 
 from workbench.dsl import epilogue
-from workbench.dsl.epilogue import COMBINE, START, Chain, Read
+from workbench.dsl.epilogue import START, Chain, Read
 from workbench.dsl.hopper_plan import Plan
 from workbench.dsl.hopper_store import ADD_PARTS, ADD_UP, FETCH, GATHER, REDUCE_COLUMNS, REDUCE_ROWS, SPREAD, STORE, STORE_SETUP
 from workbench.dsl.hopper_text import EARLY
+from workbench.dsl.reductions import COMBINE
 
 PIECE = {"store": "j * cute.size(piece) + e", "reduce": "j * (STORE_N // 2) + e"}
 

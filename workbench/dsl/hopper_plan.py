@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.dsl import epilogue
+from workbench.dsl import epilogue, operation
 from workbench.dsl.ir import Stage, setting
 from workbench.records import record
 
 BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "tf32x3": 4, "e4m3": 1, "e5m2": 1}
 TF32 = ("tf32", "tf32x3")  # x3: float32 in two parts each, by three products
 ALONG_K = (*TF32, "e4m3", "e5m2")  # wgmma takes these along k only
-SHARED_BYTES = 232_448  # a CTA's share on sm_90a
+SHARED_BYTES = operation.SHARED_BYTES["sm_90a"]
 
 
 @record

@@ -64,6 +64,11 @@ def setting(stage: Stage, name: str, default: object = None) -> object:
     return default
 
 
+def number(stage: Stage, name: str, default: int) -> int:
+    """A setting of one whole number, as a check has let it through, or `default`."""
+    return int(str(setting(stage, name, default)))
+
+
 def names_in(value: object) -> tuple[str, ...]:
     """Tensor names in an expression, in order of first use."""
     if isinstance(value, Call):

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 from typing import Any
 
-from workbench.dsl.ir import Binding, Call, Rejection, Stage, names_in
+from workbench.dsl.ir import Binding, Call, Rejection, Stage, names_in, setting
 from workbench.dsl.pieces import Parts
 from workbench.records import record
 
@@ -14,15 +14,19 @@ ARCHES = ("sm_80", "sm_90a")
 READERS = ("bias", "residual")  # epilogues that read a tensor: the one that they name, else the one of their own name
 COMBINERS = ("add", "sub", "mul", "div", "max", "min")  # epilogues that take a number, or a tensor by its name
 WARPS = (32, 64, 128, 256, 512, 1024)
+SHARED_BYTES = {"sm_80": 166_912, "sm_90a": 232_448}  # what a CTA may have
 
 
-# what a setting means, for `explain`; {values} is what stands in its parentheses
-OPERAND_HELP = {
+# what a setting means where its operation says nothing else; {values} is what stands in its parentheses
+MEANINGS = {
     "arch": "compiled for {values}", "threads": "{values} threads in a CTA", "threads_per_row": "{values} threads share a row", "vector": "{values} neighbouring elements in one access, where rows and addresses allow it",
-    "kept": "each row is kept in registers, so it is read once", "passes": "the row is walked over {values} times", "split": "{values} warps share the rows of a column", "mma": "tensor cores multiply {values} and add in float32",
-    "thread_tile": "each thread computes {values} outputs", "schedule": "{values}: warpgroups that multiply share a tile (cooperative) or take turns with one each (pingpong), a further one loads",
-    "cluster": "({values}) CTAs along m and n share tiles by multicast", "raster": "neighbouring CTAs walk bands of tiles ({values}), so that what they read stays in L2", "store": "the result is stored by {values}",
-    "swap": "the transposed product: a tile's columns lie along m, for few rows", "through": "wgmma's first operand goes through registers, so that it need not lie along k (with swap: b)", "launch": "the next kernel's start overlaps with this one's end", "layout": "which operand lies by columns",
+    "unroll": "{values} vectors of each thread are loaded before the first is used", "kept": "each row is kept in registers, so it is read once", "passes": "the row is walked over {values} times", "split": "{values} warps share the rows of a column",
+    "parts": "{values} CTAs have a part of each row; further kernels put together what they find", "per_thread": "each thread keeps {values} elements in registers", "mma": "tensor cores multiply {values} and add in float32",
+    "tile": "rows and columns of the result that a CTA computes, and how much of k at a time: ({values})", "thread_tile": "each thread computes {values} outputs", "stages": "{values} tiles of k in shared memory at once",
+    "schedule": "{values}: warpgroups that multiply share a tile (cooperative) or take turns with one each (pingpong), a further one loads", "cluster": "({values}) CTAs along m and n share tiles by multicast",
+    "raster": "neighbouring CTAs walk bands of tiles ({values}), so that what they read stays in L2", "store": "the result is stored by {values}", "splitk": "k in {values} parts, which a second kernel adds up, or the CTAs of a cluster",
+    "streamk": "tiles of the last wave are cut along k into equal shares", "swap": "the transposed product: a tile's columns lie along m, for few rows", "through": "wgmma's first operand goes through registers, so that it need not lie along k (with swap: b)",
+    "launch": "the next kernel's start overlaps with this one's end", "layout": "which operand lies by columns",
 }  # fmt: skip
 
 
@@ -35,6 +39,11 @@ class Setting:
     reason: str = ""  # why nothing else is legal
     closed: bool = True  # whether only `values` are legal; otherwise the operation's own check decides
     required: bool = False  # whether an enumeration never leaves it out
+    meaning: str = ""  # in words, where it is not what MEANINGS says
+
+    def words(self, values: str) -> str:
+        """What it means with these values."""
+        return (self.meaning or MEANINGS[self.name]).format(values=values)
 
 
 @record
@@ -75,6 +84,11 @@ def checked(name: str, legal: str) -> Argument:
 def no_check(stage: Stage) -> list[Rejection]:
     """Nothing beyond what the settings' values say."""
     return []
+
+
+def unwanted(stage: Stage, names: tuple[str, ...], reason: str, legal: str = "leave it out") -> list[Rejection]:
+    """Rejections of those of the named settings that the stage has, where they mean nothing."""
+    return [Rejection(field=name, value=str(setting(stage, name)), reason=reason, legal=legal) for name in names if setting(stage, name) is not None]
 
 
 def no_operands(stage: Stage) -> tuple[str, ...]:

@@ -177,7 +177,7 @@ def forward(binding: Binding, chain: epilogue.Chain, dtype: str) -> str:
         "n = b.shape[-1]",
         expect(called("a", bound), "a", "a.shape", f"(torch.{dtype},)"),
         expect(called("b", bound), "b", "(*a.shape[:-2], k, n)", "(a.dtype,)"),
-        f"d = torch.empty(*a.shape[:-1], n, dtype={epilogue.CASTS[chain.cast][1] if chain.cast else 'a.dtype'}, device=a.device)",
+        f"d = torch.empty(*a.shape[:-1], n, dtype={chain.dtype('a.dtype')}, device=a.device)",
         *epilogue.expected(chain, bound, "m", "n", "d.shape"),
         "a3 = a if a.dim() == 3 else a.unsqueeze(0)",
         "b3 = b if b.dim() == 3 else b.unsqueeze(0)",

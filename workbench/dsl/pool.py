@@ -8,7 +8,7 @@ import textwrap
 from workbench.dsl import rows
 from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
-from workbench.dsl.operation import ARCH, THREADS_PER_ROW, VECTOR, Operation, Setting, checked, flag, one_of
+from workbench.dsl.operation import ARCH, THREADS_PER_ROW, VECTOR, Operation, Setting, checked, flag, one_of, unwanted
 from workbench.dsl.pieces import Parts
 from workbench.dsl.pool_text import CLIPPED, COUNTED, DIRECT, HEADER, STRIP, TAP
 
@@ -121,7 +121,7 @@ def check(stage: Stage) -> list[Rejection]:
     if named.get("window") == "all":
         others = [name for name in named if name not in ("op", "window")] + [name for name in ("schedule", "rows", "threads") if setting(stage, name) is not None]
         return [*found, *(Rejection(field=name, value="", reason="means nothing when the window is all of a plane", legal="leave it out") for name in others)]
-    found += [Rejection(field=name, value=str(setting(stage, name)), reason="is for window=all", legal="leave it out") for name in ("threads_per_row", "vector") if setting(stage, name) is not None]
+    found += unwanted(stage, ("threads_per_row", "vector"), "is for window=all")
     return found + _sizes(stage, named)
 
 
@@ -158,8 +158,8 @@ ABOUT = "pool(x, op=max|avg, window=3|size(3, 3)|all, stride=window, padding=0, 
 SETTINGS = (
     ARCH, THREADS_PER_ROW, VECTOR,
     Setting(name="threads", values=(64, 128, 256, 512), reason="a CTA is made of whole warps; groups of threads are powers of two"),
-    Setting(name="schedule", values=("direct", "strip"), reason="direct: one output per thread; strip: rows are combined in registers, columns in shared memory"),
-    Setting(name="rows", values=(1, 4, 8, 16), reason="rows of outputs of one group of threads"),
+    Setting(name="schedule", values=("direct", "strip"), reason="direct: one output per thread; strip: rows are combined in registers, columns in shared memory", meaning="{values}: one output per thread (direct), or rows are combined in registers and columns in shared memory (strip)"),
+    Setting(name="rows", values=(1, 4, 8, 16), reason="rows of outputs of one group of threads", meaning="a group of threads computes {values} rows of outputs"),
 )  # fmt: skip
 ARGUMENTS = (
     one_of("op", tuple(COMBINE), "what a window is combined into"), *(checked(name, "2 or size(2, 2)") for name in SIZES), flag("ceil", "a truth value"), flag("count_padding", "a truth value"), checked("divisor", "1 and more"),

@@ -12,6 +12,7 @@ from workbench.records import record
 REDUCTIONS = ("sum", "mean", "max", "min", "prod", "any", "all", "var", "var1", "argmax", "argmin")
 ARGS = ("argmax", "argmin")
 BASE = {"mean": "sum", "var1": "var", "any": "max", "all": "min"}  # reductions that are kept as another is
+COMBINE = {"sum": "{a} + {b}", "mean": "{a} + {b}", "prod": "{a} * {b}", "max": "cute.arch.fmax({a}, {b}, nan=True)", "min": "cute.arch.fmin({a}, {b}, nan=True)"}
 START = {"sum": "cutlass.Float32(0.0)", "prod": "cutlass.Float32(1.0)", "max": "-cutlass.Float32.inf", "min": "+cutlass.Float32.inf", "argmax": "-cutlass.Float32.inf", "argmin": "+cutlass.Float32.inf"}
 BEFORE = {"argmax": "larger", "argmin": "smaller"}
 COMES_FIRST = {

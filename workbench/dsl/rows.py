@@ -11,7 +11,7 @@ import textwrap
 from workbench.dsl import rowwise
 from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.expressions import check_expression
-from workbench.dsl.ir import Binding, Rejection, Stage, setting
+from workbench.dsl.ir import Binding, Rejection, Stage, number, setting
 from workbench.dsl.named import expansion, is_new
 from workbench.dsl.operation import (
     AFFINE,
@@ -30,11 +30,10 @@ from workbench.dsl.operation import (
     one_of,
 )
 from workbench.dsl.pieces import Parts
-from workbench.dsl.reductions import REDUCTIONS
+from workbench.dsl.reductions import COMBINE, REDUCTIONS
 
 INFINITY = "cutlass.Float32.inf"
 LEAST = "-3.4028234663852886e+38"
-COMBINE = {"sum": "{a} + {b}", "mean": "{a} + {b}", "max": "cute.arch.fmax({a}, {b}, nan=True)", "min": "cute.arch.fmin({a}, {b}, nan=True)"}
 START = {"sum": "cutlass.Float32(0.0)", "mean": "cutlass.Float32(0.0)", "max": f"-{INFINITY}", "min": f"+{INFINITY}"}
 
 WARP_REDUCE = '''
@@ -148,7 +147,7 @@ def _fill(row: _Row, stage: Stage) -> tuple[str, str, bool]:
     named = dict(operation.named)
     name = operation.name
     if name == "softmax":
-        return _softmax(row, int(str(setting(stage, "passes", 3))))
+        return _softmax(row, number(stage, "passes", 3))
     if name == "layernorm":
         row.add("total = cutlass.Float32(0.0)")
         row.each("total += v")
@@ -237,7 +236,7 @@ def emit(stage: Stage, binding: Binding) -> Parts:
         return rowwise.emit_expression(expansion(stage), named.get("axis", "last"), bool(named.get("keepdim", 0)), stage, binding)
     if stage.operation.name == "reduce" and named.get("axis") == "middle":
         return _middle(stage, binding)
-    threads, vector = int(str(setting(stage, "threads_per_row", 1))), int(str(setting(stage, "vector", 1)))
+    threads, vector = number(stage, "threads_per_row", 1), number(stage, "vector", 1)
     ops = {"softmax": ("max", "sum"), "crossentropy": ("max", "sum") if dict(stage.operation.named).get("logits", 1) else (), "reduce": (("sum" if named.get("op") == "mean" else str(named.get("op", "sum"))),)}.get(stage.operation.name, ("sum",))
     kept = vector > 1 and setting(stage, "kept") is not None
     row = _Row(threads, vector, ops, kept)
@@ -369,7 +368,7 @@ def reduce(x: cute.Tensor, y: cute.Tensor, batches: cutlass.Int32, rows: cutlass
 def _middle(stage: Stage, binding: Binding) -> Parts:
     """x is (batch, rows, columns); each column of each batch is reduced over rows; `split` warps share one column's rows."""
     op = str(dict(stage.operation.named).get("op", "sum"))
-    threads, split = int(str(setting(stage, "threads", 128))), int(str(setting(stage, "split", 1)))
+    threads, split = number(stage, "threads", 128), number(stage, "split", 1)
     result = "value / rows" if op == "mean" else "value"
     combine = COMBINE[op].format(a="value", b="x[batch, row, column].to(cutlass.Float32)")
     if split == 1:

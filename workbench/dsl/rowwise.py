@@ -10,7 +10,7 @@ import dataclasses
 from workbench.dsl import axes, rowparts, strips
 from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, renamed, spread_fields, spread_lines, vectors_of
-from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
+from workbench.dsl.ir import Binding, Call, Rejection, Stage, number, setting
 from workbench.dsl.levels import Plan, plan
 from workbench.dsl.operation import ARCH, AXIS, KEEPDIM, KEPT, THREADS, THREADS_PER_ROW, UNROLL, VECTOR, Operation, Setting
 from workbench.dsl.pieces import Parts, expression, functions_used
@@ -48,12 +48,9 @@ class How:
 
 def how(stage: Stage, strided: bool) -> How:
     """Settings with their defaults."""
-    def number(name: str, default: int) -> int:
-        return int(str(setting(stage, name, default)))
-
-    split = number("split", 1)
-    threads = (number("threads", 128) if split == 1 else 32 * split) if strided else number("threads_per_row", 32)
-    return How(threads=threads, vector=number("vector", 1), unroll=number("unroll", 1), kept=setting(stage, "kept") is not None, cluster=number("cluster", 1), split=split, parts=number("parts", 1))
+    split = number(stage, "split", 1)
+    threads = (number(stage, "threads", 128) if split == 1 else 32 * split) if strided else number(stage, "threads_per_row", 32)
+    return How(threads=threads, vector=number(stage, "vector", 1), unroll=number(stage, "unroll", 1), kept=setting(stage, "kept") is not None, cluster=number(stage, "cluster", 1), split=split, parts=number(stage, "parts", 1))
 
 
 def emit_expression(value: object, axis: object, keepdim: bool, stage: Stage, binding: Binding) -> Parts:
@@ -66,7 +63,7 @@ def emit_expression(value: object, axis: object, keepdim: bool, stage: Stage, bi
         return rowparts.emit(found, view, keepdim, chosen, binding)
     if setting(stage, "through") is not None:
         lines = [*tensors_of(found, view, binding, kinds=f"({found.plain[0]}.dtype,)"), *view.sizes]
-        parts = strips.emit(found, view, int(str(setting(stage, "threads", 256))), int(str(setting(stage, "unroll", 4))), binding, (lines, result_line(found, view, keepdim)))
+        parts = strips.emit(found, view, number(stage, "threads", 256), number(stage, "unroll", 4), binding, (lines, result_line(found, view, keepdim)))
         return dataclasses.replace(parts, kernels=helpers(found.reductions, functions_used(found.value)) + parts.kernels)
     kernel = _columns(found, chosen) if view.strided else _rows(found, chosen, view)
     spread = SPREAD_TEXT if found.spread else ""
@@ -231,9 +228,9 @@ def width_lines(found: Plan, chosen: How, view: axes.View, results: tuple[str, .
 
 
 SPLIT = Setting(name="split", values=(1, 2, 4, 8, 16, 32), reason="a CTA has at most 32 warps")
-CLUSTER = Setting(name="cluster", values=(1, 2, 4, 8), reason="a cluster has at most 8 CTAs")
+CLUSTER = Setting(name="cluster", values=(1, 2, 4, 8), reason="a cluster has at most 8 CTAs", meaning="the {values} CTAs of a cluster share a row")
 PARTS = Setting(name="parts", values=(1, 8, 32, 128, 512, 1024), closed=False)
-THROUGH = Setting(name="through", values=("shared",), closed=False)
+THROUGH = Setting(name="through", values=("shared",), closed=False, meaning="rows come to shared memory by bulk copies, ahead of the threads that reduce them, wherever they begin")
 SETTINGS = (ARCH, THREADS_PER_ROW, VECTOR, UNROLL, KEPT, CLUSTER, THREADS, SPLIT, PARTS, THROUGH)
 
 

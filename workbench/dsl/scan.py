@@ -12,11 +12,11 @@ import textwrap
 from workbench.dsl.expecting import called, expect, expect_axes
 from workbench.dsl.expressions import check_expression, renamed
 from workbench.dsl.ir import Binding, Rejection, Stage, names_in, setting
-from workbench.dsl.operation import ARCH, THREADS, Operation, Setting, checked, flag, one_of
+from workbench.dsl.operation import ARCH, THREADS, Operation, Setting, checked, flag, one_of, unwanted
 from workbench.dsl.pieces import Parts, definitions, expression, functions_used
+from workbench.dsl.reductions import COMBINE
 from workbench.dsl.scan_text import COLUMNS, EXCLUSIVE, INCLUSIVE, LOOKBACK, ROWS, TILE, TOGETHER, WITH_TOTAL
 
-COMBINE = {"sum": "{a} + {b}", "prod": "{a} * {b}", "max": "cute.arch.fmax({a}, {b}, nan=True)"}
 IDENTITY = {"sum": "0.0", "prod": "1.0", "max": "-cutlass.Float32.inf"}
 FRAGMENT = """\
             {name}_part = cute.make_rmem_tensor(cute.make_layout(width), {name}.element_type)
@@ -154,7 +154,7 @@ def check(stage: Stage) -> list[Rejection]:
     if named.get("exclusive", 0) == 2 and (axis != "last" or named.get("reverse", 0)):
         found.append(Rejection(field="exclusive", value="2", reason="a total after the last element is for the last axis, from its start", legal="0, 1"))
     if axis != "last":
-        found += [Rejection(field=name, value=str(setting(stage, name)), reason="is for the last axis", legal="leave it out") for name in ("schedule", "per_thread") if setting(stage, name) is not None]
+        found += unwanted(stage, ("schedule", "per_thread"), "is for the last axis")
     return found
 
 
@@ -162,9 +162,9 @@ ABOUT = "scan(expression, op=sum|prod|max, axis=last|number, exclusive=0|1|2, re
 SETTINGS = (
     ARCH, THREADS,
     Setting(name="per_thread", values=(8, 16, 32), reason="elements that a thread keeps in registers"),
-    Setting(name="schedule", values=("rows", "lookback"), reason="a CTA for each row, or one for each tile of a row"),
+    Setting(name="schedule", values=("rows", "lookback"), reason="a CTA for each row, or one for each tile of a row", meaning="{values}: a CTA walks over a row (rows), or has one tile of it and looks back at the tiles before (lookback)"),
 )  # fmt: skip
 ARGUMENTS = (
-    one_of("op", tuple(COMBINE), "what is combined"), checked("axis", "last, or its number from 0"), one_of("exclusive", (0, 1, 2), "1: without the element itself; 2: and the total after the last one"), flag("reverse", "whether it starts at the end"),
+    one_of("op", tuple(IDENTITY), "what is combined"), checked("axis", "last, or its number from 0"), one_of("exclusive", (0, 1, 2), "1: without the element itself; 2: and the total after the last one"), flag("reverse", "whether it starts at the end"),
 )  # fmt: skip
 OPERATIONS = (Operation(name="scan", about=ABOUT, settings=SETTINGS, emit=emit, check=check, arguments=ARGUMENTS),)

@@ -13,7 +13,7 @@ from workbench.analysis import devices
 from workbench.analysis.occupancy import occupancy
 from workbench.dsl import OPERATIONS, Binding, Program, Stage, check, compile_program, format_program, parse
 from workbench.dsl.explain import Cost, cost_of, explain, notes
-from workbench.dsl.operation import OPERAND_HELP, Operation, operands
+from workbench.dsl.operation import Operation, operands
 from workbench.errors import ProgramError, UserError
 from workbench.views.shown import Shown
 
@@ -56,9 +56,8 @@ def described(operation: Operation) -> Shown:
     for item in operation.settings:
         said = [", ".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in item.values]
         more = " | ..." if len(said) > MOST_VALUES or not item.closed else ""
-        meaning = OPERAND_HELP.get(item.name, "").format(values="n")
         values = " | ".join(said[:MOST_VALUES]) + more if any(said) else ""
-        rows.append((f".{item.name}({'n' if values else ''})", "; ".join(filter(None, (values, meaning or ("" if values else item.reason))))))
+        rows.append((f".{item.name}({'n' if values else ''})", "; ".join(filter(None, (values, item.words("n"))))))
     rows += [(">>", ", ".join(operation.epilogues))] if operation.epilogues else []
     width = max(len(what) for what, _ in rows)
     return Shown("\n".join([operation.about, *(f"  {what.ljust(width)}  {meaning}" for what, meaning in rows)]))

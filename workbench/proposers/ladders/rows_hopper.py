@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from workbench.dsl import Call
+from workbench.dsl import Call, axes
 from workbench.dsl.levels import plan
 from workbench.dsl.named import expansion, normalised
 from workbench.proposers.ladders.base import Context, Rung, put
@@ -83,8 +83,7 @@ def lay(shape: tuple[int, ...], axis: object, walks: int, whole: bool, tensors: 
         length = math.prod(shape[-number:]) if axis.name == "last" else total // (shape[0] * number) if axis.name == "groups" else math.prod(shape[2:])
     if length:
         return Lay(batches=1, rows=total // length, columns=length, walks=walks, whole=whole, tensors=tensors, run=length)
-    first, last = (int(str(item)) for item in axis.positional) if isinstance(axis, Call) else ((n := {"first": 0, "middle": 1}.get(str(axis), axis)), n)
-    first, last = int(str(first)), int(str(last))
+    first, last = axes.ends(axis)
     batches, rows = math.prod(shape[:first]), math.prod(shape[first : last + 1])
     return Lay(batches=batches, rows=rows, columns=total // (batches * rows), walks=walks, whole=whole, tensors=tensors, strided=True, run=total // (batches * rows))
 

@@ -10,11 +10,11 @@ import dataclasses
 
 from workbench.dsl import Call, Stage
 from workbench.dsl.levels import is_reduction
-from workbench.dsl.named import log_softmax, normalised
+from workbench.dsl.named import call, log_softmax, normalised
 from workbench.dsl.named import softmax as soft
 from workbench.proposers.recognition.graph import Computation, Unrecognised, number, python, short
 from workbench.proposers.recognition.reductions import Reduced, loss_of_each, reduction
-from workbench.proposers.recognition.scalars import argument, call, constant, scalar
+from workbench.proposers.recognition.scalars import argument, constant, scalar
 from workbench.records import Facts, Operation
 
 FLOATS = ("float32", "float16", "bfloat16")
@@ -53,8 +53,6 @@ class Builder:
             return self.made[value][1]
         if value in self.by_name:
             op = self.by_name[value]
-            if "getitem" in op.target:
-                return op.result[0].shape if op.result else None
             return op.result[0].shape if op.result else None
         spec = self.tensors.get(value) or self.state.get(value.split(":", 1)[-1])
         return spec.shape if spec is not None else () if number(value) is not None or value in ("True", "False") else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from workbench.dsl import Call
+from workbench.dsl.named import call
 from workbench.proposers.recognition.graph import Unrecognised, number, short
-from workbench.proposers.recognition.scalars import argument, call, constant
+from workbench.proposers.recognition.scalars import argument, constant
 from workbench.records import Operation, record
 
 SIMPLE = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min", "prod": "prod", "argmax": "argmax", "argmin": "argmin", "max": "max", "min": "min"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workbench.dsl import Call
+from workbench.dsl.named import call
 from workbench.proposers.recognition.graph import Unrecognised, number, short
 from workbench.records import Operation
 
@@ -13,11 +13,6 @@ SAME = ("relu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "neg", "abs", 
 TWO = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "true_divide": "div", "maximum": "max", "minimum": "min", "gt": "gt", "ge": "ge", "lt": "lt", "le": "le", "eq": "eq", "ne": "ne", "xlogy": "xlogy", "clamp_min": "max", "clamp_max": "min"}
 THROUGH = ("detach", "alias", "clone", "contiguous", "lift_fresh_copy", "expand", "expand_as", "scalar_tensor", "_to_copy")
 LIMIT = 1e30  # constants beyond it are no part of the language
-
-
-def call(name: str, *positional: object) -> Call:
-    """A call."""
-    return Call(name=name, positional=positional)
 
 
 def constant(text: str) -> object:
