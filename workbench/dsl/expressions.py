@@ -79,9 +79,9 @@ def spread_fields(spread: Spread) -> dict[str, str]:
     }  # fmt: skip
 
 
-def spread_lines(spread: Spread, shape: str, binding: Binding) -> list[str]:
-    """Lines of forward that find inner, size and way of each broadcast tensor."""
-    return [f"{name}, {name}_inner, {name}_size, {name}_way = spread({name}, {shape}, width)" for name in spread.names]
+def spread_lines(spread: Spread) -> list[str]:
+    """Lines of forward that find inner, size and way of each tensor that is broadcast to `shape`."""
+    return [f"{name}, {name}_inner, {name}_size, {name}_way = spread({name}, shape, width)" for name in spread.names]
 
 
 def renamed(value: object, binding: Binding) -> tuple[object, Binding]:

@@ -1,6 +1,6 @@
 """softmax, layernorm, rmsnorm, reduce, matvec, crossentropy -> kernels over the rows of a matrix, with 1, 32 or more threads per row.
 
-With `.kept()` each thread loads its part of the row into registers once, however often the kernel walks over it.
+The loops are in `rowloops`; what these kernels do not reach is an expression (`named`) of `rowwise`. With `.kept()` each thread loads its part of the row into registers once, however often the kernel walks over it.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ def expressions(facts: Facts, by_name: dict[str, Operation], output: str) -> Com
         return None
     builder = Builder(facts, by_name)
     try:
-        batchmean = _batchmean(builder, made, output)
+        batchmean = _batchmean(builder, made)
         operation = batchmean if batchmean is not None else builder.operation(output)
     except (Unrecognised, ValueError, IndexError):
         return None
@@ -259,7 +259,7 @@ def expressions(facts: Facts, by_name: dict[str, Operation], output: str) -> Com
     return Computation(kind=operation.name, operation=operation, operands=tuple(builder.operands.items()), before=tuple(builder.stages))
 
 
-def _batchmean(builder: Builder, op: Operation, output: str) -> Call | None:
+def _batchmean(builder: Builder, op: Operation) -> Call | None:
     """kl_div's sum over all, divided by the first size: the mean over samples of their sums."""
     total = builder.by_name.get(op.operands[0]) if short(op) == "div" and len(op.operands) == 2 else None
     away = builder.by_name.get(total.operands[0]) if total is not None and total.target == "aten.sum.default" else None
