@@ -13,13 +13,15 @@ import dataclasses
 import textwrap
 
 from workbench.dsl import conv_epilogue, epilogue, hopper, hopper_plan
-from workbench.dsl.conv_text import ALONG_CONV, ALONG_TRANSPOSED, CONVOLVE, GEOMETRY, KERNEL
+from workbench.dsl.conv_around import ALONG_CONV, ALONG_TRANSPOSED, AROUND, CONVOLVE, GEOMETRY, RESIDENT
+from workbench.dsl.conv_text import KERNEL
 from workbench.dsl.ir import Binding, Stage, number, setting
 from workbench.dsl.pieces import Parts
 from workbench.records import record
 
 IMPORTS = "import functools\nimport itertools\nimport types\nfrom typing import Any\n\nimport cutlass.pipeline as pipeline\nimport cutlass.utils as utils\nimport cutlass.utils.hopper_helpers as sm90\nfrom cutlass.cute.nvgpu import cpasync, warpgroup\nfrom cutlass.tensor_utils import LayoutEnum"
 NAMES = ("stride", "padding", "dilation")
+TEXT = f"{KERNEL}{AROUND}{RESIDENT}{{convolve}}\n"
 CHANNEL_TAP = {
     False: "part, inner = divide(own + step * lines, depth)\nchannel, tap = part * channels + inner, 0",
     True: "inner = own + step * lines\ntap, channel = inner // per, inner % per",
@@ -59,6 +61,7 @@ PINGPONG = {
             releasing.advance(phases[theirs, 1] * each)""",
 }  # fmt: skip
 
+FRAGMENT = "((e % 2, e // 2 % 2, e // 4 % (STORE_N // 8) + j * (STORE_N // 8)), e // (STORE_N // 2), 0)"  # where element e of a piece of the result is among the thread's sums
 READ = """for q in cutlass.range_constexpr(ROWS // 32):
     if places[q] >= 0:
         {role}_values[q] = cute.make_tensor({role}.iterator + (places[q] + row - d.iterator.toint()) // (d.element_type.width // 8), cute.make_layout(1))[0]
@@ -127,7 +130,7 @@ def arguments_of(stage: Stage) -> dict[str, object]:
 def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
     """The kernels and the body of forward; `functions` defines the scalar functions of the epilogue."""
     imports = IMPORTS.replace("import cpasync", "import OperandMajorMode, cpasync") if plan_of(stage).kind == "tf32" else IMPORTS
-    return Parts(kernels=without_blank(KERNEL.format(**fields_of(stage, functions))), forward=forward_of(stage, binding), imports=imports)
+    return Parts(kernels=without_blank(TEXT.format(**fields_of(stage, functions))), forward=forward_of(stage, binding), imports=imports)
 
 
 def fields_of(stage: Stage, functions: str) -> dict[str, object]:
@@ -140,7 +143,7 @@ def fields_of(stage: Stage, functions: str) -> dict[str, object]:
     pick = PICK_TRANSPOSED if transposed else PICK_UNFOLDED if plan.unfold else PICK
     return {
         **pieces, "functions": functions, "tm": plan.tile[0], "tn": plan.tile[1], "tk": plan.tile[2], "cluster": plan.cluster, "stages": plan.stages, "groups": plan.groups, "rows": plan.rows,
-        "store_n": plan.store_channels, "element": hopper.ELEMENTS[plan.kind], "stored": stored, "dtype": dtype, "rounded": "; TMA rounds it on the way" if tf32 else "",
+        "store_n": plan.store_channels, "m0": "(tile_m * CLUSTER + in_m) * TILE_M", "fragment": FRAGMENT, "element": hopper.ELEMENTS[plan.kind], "stored": stored, "dtype": dtype, "rounded": "; TMA rounds it on the way" if tf32 else "",
         "operation_class": hopper.TF32_CLASS if tf32 else "", "tiled_mma": hopper.TF32_MMA if tf32 else hopper.TRIVIAL_MMA, "recast": "    a, b = (cute.recast_tensor(t, ELEMENT) for t in (a, b))\n" if tf32 else "",
         "about": pieces["about"].format(groups=plan.groups, rows=plan.rows) if plan.groups > 1 else "one warpgroup multiplies", "give_registers": registers[0], "take_registers": registers[1],
         "parameter": chain.parameters, "argument": chain.arguments, "operation_b": hopper._load(plan.cluster), "send_b": ", mcast_mask=to_b" if plan.cluster > 1 else "",
@@ -189,9 +192,9 @@ def geometry_text(stage: Stage, unfold: bool) -> str:
     ).strip("\n")  # fmt: skip
 
 
-def convolve_text(chain: epilogue.Chain) -> str:
-    """The function that forward calls."""
+def convolve_text(chain: epilogue.Chain, constants: str = ", (resident(),)") -> str:
+    """The function that forward calls; `constants` is what the product is compiled for."""
     roles = conv_epilogue.roles(chain)
     spread = conv_epilogue.SPREAD.lstrip("\n") if conv_epilogue.whole(chain) else ""
     keys = ", ".join(f"{role}.dtype" for role in roles) or "None"
-    return spread + CONVOLVE.format(parameters="".join(f", {role}" for role in roles), dtype=chain.dtype("x.dtype"), expected=conv_epilogue.expected(chain, "one.out[1]", "(*one.out[:2], *one.out[7 - x.dim():])"), keys=keys, views="".join(f"{view}, " for view in conv_epilogue.views(chain))).strip("\n")
+    return spread + CONVOLVE.format(constants=constants, parameters="".join(f", {role}" for role in roles), dtype=chain.dtype("x.dtype"), expected=conv_epilogue.expected(chain, "one.out[1]", "(*one.out[:2], *one.out[7 - x.dim():])"), keys=keys, views="".join(f"{view}, " for view in conv_epilogue.views(chain))).strip("\n")

@@ -6,8 +6,9 @@ and TILE_K channels are one step of k of a multistage product as `pipelined` has
 
 from __future__ import annotations
 
-from workbench.dsl import conv_hopper, gemm, operation, pipelined
-from workbench.dsl.conv_text import AROUND, DIVIDE, PLACES, STORE
+from workbench.dsl import conv_hopper, epilogue, gemm, operation, pipelined
+from workbench.dsl.conv_around import AROUND
+from workbench.dsl.conv_text import DIVIDE, PLACES, STORE
 from workbench.dsl.hopper_plan import BYTES, stage_bytes
 from workbench.dsl.ir import Binding, Rejection, Stage, number, setting
 from workbench.dsl.pieces import Parts
@@ -118,15 +119,7 @@ def conv(a: cute.Tensor, b: cute.Tensor, taps: cute.Tensor, phases: cute.Tensor,
     works = ((images * grid0 * grid1 * grid2 + TILE_M - 1) // TILE_M) * ((filters + TILE_N - 1) // TILE_N) * phases.shape[0] * parts
     conv_kernel(a, b, taps, phases, {argument}d, grid, scale, sizes, shared_layout(TILE_M), shared_layout(TILE_N), copies(TILE_M), copies(TILE_N), tiled_mma).launch(grid=[works, 1, 1], block=[THREADS, 1, 1], stream=stream)
 '''
-OF_WGMMA = "((e % 2, e // 2 % 2, e // 4 % (STORE_N // 8) + j * (STORE_N // 8)), e // (STORE_N // 2), 0)"
-OF_MMA = "((e % 2, e // 2 % 2), e // 4 % (ROWS // 32), 2 * j + e // (ROWS // 8))"
-RESIDENT = '''@functools.cache
-def resident():
-    """How many clusters the device runs at once."""
-    return utils.HardwareInfo().get_max_active_clusters(CLUSTER)
-
-
-'''
+FRAGMENT = "((e % 2, e // 2 % 2), e // 4 % (ROWS // 32), 2 * j + e // (ROWS // 8))"  # where element e of a piece of the result is among the thread's sums
 
 
 def tile_of(stage: Stage) -> tuple[int, int, int]:
@@ -153,12 +146,12 @@ def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
     readers, read = (pipelined.TF32_READERS, pipelined.TF32_READ) if kind == "tf32" else (pipelined.LDMATRIX_READERS, pipelined.LDMATRIX_READ)
     base = conv_hopper.fields_of(stage, functions)
     fields = {
-        **base, "tm": m, "tn": n, "tk": k, "stages": stages_of(stage), "store_n": STORE_N, "shift": "", "operation": operation, "mk": mk,
-        "readers": readers.replace("not a_along_k", "False").replace("not b_along_k", "False"), "read": read, "made": str(base["made"]).replace("\n        ", "\n    "), "convolve": str(base["convolve"]).replace(", (resident(),))", ")"),
+        **base, "tm": m, "tn": n, "tk": k, "stages": stages_of(stage), "store_n": STORE_N, "shift": "", "m0": "tile_m * TILE_M", "fragment": FRAGMENT, "operation": operation, "mk": mk,
+        "readers": readers.replace("not a_along_k", "False").replace("not b_along_k", "False"), "read": read, "made": str(base["made"]).replace("\n        ", "\n    "), "convolve": conv_hopper.convolve_text(epilogue.chain_of(stage), ""),
     }  # fmt: skip
-    store = conv_hopper.without_blank((PLACES + STORE).replace(OF_WGMMA, OF_MMA).replace("(tile_m * CLUSTER + in_m) * TILE_M", "tile_m * TILE_M").format(**fields))
+    store = conv_hopper.without_blank((PLACES + STORE).format(**fields))
     fields["store"] = "".join(line[8:] or "\n" for line in store.splitlines(keepends=True))
-    text = (CONSTANTS + DIVIDE + KERNEL + AROUND.replace(RESIDENT, "")).format(**fields)
+    text = (CONSTANTS + DIVIDE + KERNEL + AROUND + "{convolve}\n").format(**fields)
     return Parts(kernels=conv_hopper.without_blank(text), forward=conv_hopper.forward_of(stage, binding), imports=IMPORTS)
 
 

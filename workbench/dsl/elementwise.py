@@ -116,7 +116,7 @@ def _unrolled(stage: Stage, binding: Binding, plain: tuple[str, ...], spread: tu
     lines += [f"{name} = {name}.contiguous()" for name in plain]
     lines += [f"out = torch.empty(shape, dtype={first}.dtype, device={first}.device)", "if out.numel() == 0:", "    return out"]
     lines += [f"width = {vector} if {' == '.join(f'{name}.data_ptr() % 16' for name in (*plain, 'out'))} == 0 else 1" if vector > 1 else "width = 1"]
-    lines += spread_lines(extra, "shape", binding)
+    lines += spread_lines(extra)
     align = "16 if width > 1 else None"
     ordered = [f"from_dlpack({name}.view(-1), assumed_align={align}).mark_layout_dynamic()" if name in plain else extra.tensor(name) for name in names]
     ordered.append(f"from_dlpack(out.view(-1), assumed_align={align}).mark_layout_dynamic()")

@@ -40,8 +40,8 @@ def spread(tensor, shape, width):
 
 REDUCED = (*REDUCTIONS, "row")  # what starts the names of values that are worked out once per row
 TAKEN = frozenset(
-    ["away", "barriers", "batch", "batches", "before", "begin", "best", "better", "block", "blocks", "bulk", "call", "cell", "center", "chunk", "column", "columns", "compiled", "count", "cpasync", "cuda", "cute", "cutlass", "e", "element", "end", "far", "first", "flat", "from_dlpack", "given", "group", "i", "inner", "inside", "lane", "least", "length", "math", "memory", "more", "near", "nn", "other", "out", "part", "parts", "piece", "pipe", "pipeline", "place", "places", "rank", "rate", "reading", "result", "results", "row", "rows", "run", "seen", "segment", "self", "shape", "share", "span", "spread", "squares", "stages", "start", "step", "store", "stream", "strip", "tensor", "thread", "torch", "turn", "turns", "unit", "units", "value", "vectors", "warp", "way", "width", "writing", "y"]
-)  # names that emitted text has for itself
+    ["away", "barriers", "batch", "batches", "before", "begin", "best", "better", "block", "blocks", "bulk", "cell", "center", "chunk", "column", "columns", "count", "cpasync", "cuda", "e", "element", "end", "far", "first", "flat", "given", "group", "i", "inner", "inside", "lane", "least", "length", "math", "memory", "more", "near", "other", "out", "part", "parts", "piece", "pipe", "pipeline", "place", "places", "rank", "rate", "reading", "result", "results", "row", "rows", "run", "seen", "segment", "shape", "share", "span", "spread", "squares", "stages", "start", "step", "store", "stream", "strip", "tensor", "thread", "turn", "turns", "unit", "units", "value", "vectors", "warp", "way", "width", "writing", "y"]
+)  # names that emitted text has for itself, beside those that checks refuse
 
 
 @record
@@ -79,9 +79,9 @@ def spread_fields(spread: Spread) -> dict[str, str]:
     }  # fmt: skip
 
 
-def spread_lines(spread: Spread, shape: str, binding: Binding) -> list[str]:
-    """Lines of forward that find inner, size and way of each broadcast tensor."""
-    return [f"{name}, {name}_inner, {name}_size, {name}_way = spread({name}, {shape}, width)" for name in spread.names]
+def spread_lines(spread: Spread) -> list[str]:
+    """Lines of forward that find inner, size and way of each tensor that is broadcast to `shape`."""
+    return [f"{name}, {name}_inner, {name}_size, {name}_way = spread({name}, shape, width)" for name in spread.names]
 
 
 def renamed(value: object, binding: Binding) -> tuple[object, Binding]:

@@ -10,6 +10,7 @@ a small m is what wgmma calls n. splitk: parts of k are added by a second kernel
 from __future__ import annotations
 
 from workbench.dsl import epilogue, hopper_finish, hopper_forward, hopper_streamk
+from workbench.dsl.hopper_operands import OPERANDS, OPERANDS_IN_PARTS
 from workbench.dsl.hopper_plan import ALONG_K, TF32, Plan, plan_of
 from workbench.dsl.hopper_text import (
     EARLY,
@@ -21,8 +22,6 @@ from workbench.dsl.hopper_text import (
     MOST_WORKS,
     MULTIPLY,
     MULTIPLY_REGISTERS,
-    OPERANDS,
-    OPERANDS_IN_PARTS,
     PLACE,
     RESIDENT,
     SHARE,

@@ -13,8 +13,9 @@ import textwrap
 from workbench.dsl import epilogue, hopper, hopper_checks, hopper_finish
 from workbench.dsl.expecting import called, expect
 from workbench.dsl.hopper_forward import TURNED, operand_lines
+from workbench.dsl.hopper_operands import OPERANDS
 from workbench.dsl.hopper_plan import plan_of
-from workbench.dsl.hopper_text import KERNEL, OPERANDS
+from workbench.dsl.hopper_text import KERNEL
 from workbench.dsl.ir import Binding, Rejection, Stage, setting
 from workbench.dsl.operation import ARCH, Operation, Setting
 from workbench.dsl.pieces import UNARY, Parts, definitions

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from workbench.records import record
 
-Value = "Call | str | int | float"
-
 
 @record
 class Call:
@@ -18,7 +16,7 @@ class Call:
 
 @record
 class Stage:
-    """One kernel: what it computes, how, and what is fused into its store."""
+    """One operation: what it computes, how, and what is fused into its store."""
 
     operation: Call
     settings: tuple[Call, ...] = ()
@@ -48,7 +46,7 @@ class Rejection:
 
 @record
 class Binding:
-    """How a program's tensors come from a module: forward's arguments, an expression per operand, the result's shape."""
+    """How a program's tensors come from a module: forward's arguments, and an expression for each operand that is none of them."""
 
     init_source: str  # `def __init__` of the reference, so that parameters have the same names
     forward_arguments: tuple[str, ...]

@@ -61,7 +61,7 @@ def emit(found: Plan, view: View, keepdim: bool, chosen: How, binding: Binding) 
     for kind, warps in {_kind(threads if not view.strided else 32): threads // 32 if not view.strided else 1, _kind(end): end // 32}.items():
         text += "".join(across(base, warps).replace(f"def across_{base}(", f"def across_{kind}{base}(") for base in bases)
     lines = [*tensors_of(found, view, binding), *view.sizes, *result_line(found, view, keepdim), *width_lines(found, chosen, view, ("y",) if found.whole else ())]
-    lines += spread_lines(Spread(names=found.spread), "shape", binding)
+    lines += spread_lines(Spread(names=found.spread))
     lines += _share(view, chosen)
     done: list[str] = []
     for depth, level in enumerate(found.levels, 1):

@@ -63,15 +63,15 @@ def emit_expression(value: object, axis: object, keepdim: bool, stage: Stage, bi
         return rowparts.emit(found, view, keepdim, chosen, binding)
     if setting(stage, "through") is not None:
         lines = [*tensors_of(found, view, binding, kinds=f"({found.plain[0]}.dtype,)"), *view.sizes]
-        parts = strips.emit(found, view, number(stage, "threads", 256), number(stage, "unroll", 4), binding, (lines, result_line(found, view, keepdim)))
+        parts = strips.emit(found, number(stage, "threads", 256), number(stage, "unroll", 4), (lines, result_line(found, view, keepdim)))
         return dataclasses.replace(parts, kernels=helpers(found.reductions, functions_used(found.value)) + parts.kernels)
-    kernel = _columns(found, chosen) if view.strided else _rows(found, chosen, view)
+    kernel = _columns(found, chosen) if view.strided else _rows(found, chosen)
     spread = SPREAD_TEXT if found.spread else ""
     text = helpers(found.reductions, functions_used(found.value)) + spread + kernel
     return Parts(kernels=text, forward="\n".join(_forward(found, view, keepdim, chosen, binding)), imports="import math")
 
 
-def _rows(found: Plan, chosen: How, view: axes.View) -> str:
+def _rows(found: Plan, chosen: How) -> str:
     threads, warps = chosen.threads, chosen.threads // 32
     bases = tuple(dict.fromkeys(item.base for item in found.reductions))
     span = threads * chosen.cluster
@@ -109,7 +109,7 @@ def _rows(found: Plan, chosen: How, view: axes.View) -> str:
     functions = (FROM_CTA if chosen.cluster > 1 else "") + functions
     doc = f"{chosen.cluster} CTAs" if chosen.cluster > 1 else f"{threads} thread{'s' if threads > 1 else ''}"
     launch = f", cluster=[{chosen.cluster}, 1, 1]" if chosen.cluster > 1 else ""
-    return functions + KERNEL.format(**_fields(found, found.plain, "rowwise"), name="rowwise", doc=f"{doc} per row, {_walks(found)}.", body="\n".join(body), grid=grid, threads=block, more="", more_passed="", launch=launch)
+    return functions + KERNEL.format(**_fields(found), name="rowwise", doc=f"{doc} per row, {_walks(found)}.", body="\n".join(body), grid=grid, threads=block, more="", more_passed="", launch=launch)
 
 
 def _memory(found: Plan, warps: int, cluster: int) -> list[tuple[str, str]]:
@@ -132,8 +132,8 @@ def _walks(found: Plan) -> str:
     return ", then ".join([*said, *(["the row"] if found.whole else [])])
 
 
-def _fields(found: Plan, plain: tuple[str, ...], name: str) -> dict[str, str]:
-    names = (*plain, *found.spread, "y")
+def _fields(found: Plan) -> dict[str, str]:
+    names = (*found.plain, *found.spread, "y")
     return {"parameters": ", ".join(f"{item}: cute.Tensor" for item in names), "arguments": ", ".join(names), **spread_fields(Spread(names=found.spread))}
 
 
@@ -175,7 +175,7 @@ def _columns(found: Plan, chosen: How) -> str:
         lines += ["if inside & (group == 0):" if split > 1 else "if inside:", *indented(store)]
     doc = f"{split} groups of {lanes} threads share {lanes} vectors of columns" if split > 1 else "A vector of columns per thread"
     return KERNEL.format(
-        **_fields(found, found.plain, "rowwise"), name="rowwise", doc=f"{doc}: {_walks(found)}.", body="\n".join(indented(lines)), grid=f"batches * ((columns // width + {lanes} - 1) // {lanes})", threads=chosen.threads,
+        **_fields(found), name="rowwise", doc=f"{doc}: {_walks(found)}.", body="\n".join(indented(lines)), grid=f"batches * ((columns // width + {lanes} - 1) // {lanes})", threads=chosen.threads,
         more=", batches: cutlass.Int32", more_passed=", batches", launch="",
     )  # fmt: skip
 
@@ -197,7 +197,7 @@ def _forward(found: Plan, view: axes.View, keepdim: bool, chosen: How, binding: 
     lines += result_line(found, view, keepdim)
     lines += width_lines(found, chosen, view, ("y",) if found.whole or view.strided else ())
     spread = Spread(names=found.spread)
-    lines += spread_lines(spread, "shape", binding)
+    lines += spread_lines(spread)
     if chosen.kept:
         length, span = ("rows", chosen.split) if view.strided else ("columns // width", chosen.threads * chosen.cluster)
         lines.append(f"turns = max(-(-{length} // {span}), 1)  # vectors of a row that each thread keeps" if not view.strided else f"turns = max(-(-{length} // {span}), 1)  # vectors that each thread keeps")

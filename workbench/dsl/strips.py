@@ -7,7 +7,7 @@ multiples of 16 bytes, so each brings the columns wanted and a few more.
 from __future__ import annotations
 
 from workbench.dsl.axes import View
-from workbench.dsl.ir import Binding, Rejection, Stage, setting
+from workbench.dsl.ir import Rejection, Stage, setting
 from workbench.dsl.levels import Plan
 from workbench.dsl.pieces import Parts, expression
 from workbench.dsl.walking import Walk, assigned, indented, level_lines
@@ -76,7 +76,7 @@ def in_units(tensor, least):
 '''
 
 
-def emit(found: Plan, view: View, threads: int, unroll: int, binding: Binding, lines: tuple[list[str], list[str]]) -> Parts:
+def emit(found: Plan, threads: int, unroll: int, lines: tuple[list[str], list[str]]) -> Parts:
     """Text for a plan of one walk. `lines`: those of forward that take the tensors and work out the sizes, and those that allocate y."""
     names = found.plain
     fields = {

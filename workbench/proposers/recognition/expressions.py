@@ -12,27 +12,13 @@ from workbench.dsl import Call, Stage
 from workbench.dsl.levels import is_reduction
 from workbench.dsl.named import call, log_softmax, normalised
 from workbench.dsl.named import softmax as soft
+from workbench.proposers.recognition.frames import Frame, axis_of, broadcasts, products, usual
 from workbench.proposers.recognition.graph import Computation, Unrecognised, number, python, short
 from workbench.proposers.recognition.reductions import Reduced, loss_of_each, reduction
 from workbench.proposers.recognition.scalars import argument, constant, scalar
 from workbench.records import Facts, Operation
 
 FLOATS = ("float32", "float16", "bfloat16")
-
-
-@dataclasses.dataclass
-class Frame:
-    """The shape that an expression is about, and the axes that its reductions have."""
-
-    shape: tuple[int, ...]
-    axes: tuple[int, ...] | None = None
-
-    def over(self, axes: tuple[int, ...] | None) -> bool:
-        """Whether a reduction over these axes fits; the first one sets them."""
-        wanted = tuple(range(len(self.shape))) if axes is None else tuple(sorted(axis % len(self.shape) for axis in axes)) if self.shape else ()
-        if self.axes is None:
-            self.axes = wanted
-        return self.axes == wanted
 
 
 class Builder:
@@ -45,7 +31,7 @@ class Builder:
         self.operands: dict[str, str] = {}  # name in the program -> Python expression
         self.stages: list[Stage] = []
         self.made: dict[str, tuple[str, tuple[int, ...]]] = {}  # value -> name of the tensor that holds it, its shape
-        self.sizes = {size for spec in facts.cases[0].inputs for size in _products(spec.shape)}
+        self.sizes = {size for spec in facts.cases[0].inputs for size in products(spec.shape)}
 
     def shape(self, value: str) -> tuple[int, ...] | None:
         """The shape of a value; () for a number."""
@@ -65,7 +51,7 @@ class Builder:
         if number(value) is not None:
             return self.sized(value)
         spec = self.tensors.get(value) or self.state.get(value.split(":", 1)[-1])
-        if spec is None or not _broadcasts(spec.shape, frame.shape):
+        if spec is None or not broadcasts(spec.shape, frame.shape):
             raise Unrecognised(value)
         if spec.dtype not in FLOATS:
             raise Unrecognised(f"{value} of {spec.dtype}")
@@ -85,7 +71,7 @@ class Builder:
         if op is None or value in self.made:
             return self.leaf(value, frame)
         shape = self.shape(value)
-        if shape is None or not _broadcasts(shape, frame.shape):
+        if shape is None or not broadcasts(shape, frame.shape):
             raise Unrecognised(short(op))
         found = self.reduction_of(value)
         if found is not None:
@@ -250,44 +236,6 @@ class Builder:
         return found.make(*(self.argument(item, frame) for item in found.of))
 
 
-def usual(operation: Call) -> tuple[Call, ...]:
-    """Settings of a stage that the ladder does not set: accesses of 16 bytes (of float32), a few in flight."""
-    axis = dict(operation.named).get("axis", "last")
-    if operation.name == "elementwise":
-        return (call("threads", 256), call("vector", 4), call("unroll", 2))
-    if isinstance(axis, int) or (isinstance(axis, Call) and axis.name == "over"):
-        return (call("split", 4), call("vector", 4), call("unroll", 4))
-    more = (call("parts", 64),) if isinstance(axis, Call) and axis.name == "but" else ()
-    return (call("threads_per_row", 1024 if axis == "all" else 256), call("vector", 4), call("unroll", 2), *more)
-
-
-def axis_of(frame: Frame) -> object:
-    """The axes of a frame as the language says them."""
-    rank, axes = len(frame.shape), frame.axes or ()
-    if len(axes) == rank:
-        return "all"
-    first, last = axes[0], axes[-1]
-    if axes == tuple(range(first, last + 1)):
-        if last == rank - 1:
-            return "last" if first == last else Call(name="last", positional=(rank - first,))
-        return first if first == last else Call(name="over", positional=(first, last))
-    left = [axis for axis in range(rank) if axis not in axes]
-    if len(left) == 1:
-        return Call(name="but", positional=(left[0],))
-    raise Unrecognised(f"axes {axes} of {rank}")
-
-
-def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    return len(shape) <= len(to) and all(size in (1, other) for size, other in zip(reversed(shape), reversed(to), strict=False))
-
-
-def _products(shape: tuple[int, ...]) -> set[int]:
-    found, total = set(shape), 1
-    for size in shape:
-        total *= size
-    return {*found, total}
-
-
 def expressions(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """Stages for a graph of element-wise calls and reductions."""
     made = by_name.get(output)
@@ -295,7 +243,7 @@ def expressions(facts: Facts, by_name: dict[str, Operation], output: str) -> Com
         return None
     builder = Builder(facts, by_name)
     try:
-        batchmean = _batchmean(builder, made, output)
+        batchmean = _batchmean(builder, made)
         operation = batchmean if batchmean is not None else builder.operation(output)
     except (Unrecognised, ValueError, IndexError):
         return None
@@ -311,7 +259,7 @@ def expressions(facts: Facts, by_name: dict[str, Operation], output: str) -> Com
     return Computation(kind=operation.name, operation=operation, operands=tuple(builder.operands.items()), before=tuple(builder.stages))
 
 
-def _batchmean(builder: Builder, op: Operation, output: str) -> Call | None:
+def _batchmean(builder: Builder, op: Operation) -> Call | None:
     """kl_div's sum over all, divided by the first size: the mean over samples of their sums."""
     total = builder.by_name.get(op.operands[0]) if short(op) == "div" and len(op.operands) == 2 else None
     away = builder.by_name.get(total.operands[0]) if total is not None and total.target == "aten.sum.default" else None

@@ -5,8 +5,6 @@ Values are named as in `Facts.graph`: forward's arguments by their names, parame
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from workbench.dsl import Call, Stage
 from workbench.records import Facts, Operation, record
 
@@ -63,7 +61,7 @@ def through_getitem(by_name: dict[str, Operation], value: str) -> Operation | No
     return op
 
 
-def is_last(facts: Facts, axis: str, op: Operation) -> bool:
+def is_last(axis: str, op: Operation) -> bool:
     """Whether an axis is the last of the operation's result."""
     rank = len(op.result[0].shape)
     return axis in ("-1", str(rank - 1))
@@ -89,8 +87,3 @@ def operand(by_name: dict[str, Operation], value: str) -> tuple[str, bool] | Non
     if short(op) in ("detach", "alias"):
         return operand(by_name, op.operands[0])
     return None
-
-
-def same(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Operands that are called what they are."""
-    return tuple((name, name) for name in names)

@@ -27,7 +27,7 @@ def crossentropy(facts: Facts, by_name: dict[str, Operation], output: str) -> Co
 
 def softmax(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     op = by_name.get(output)
-    if op is None or short(op) != "_softmax" or not is_last(facts, op.operands[1], op) or op.operands[0] in by_name:
+    if op is None or short(op) != "_softmax" or not is_last(op.operands[1], op) or op.operands[0] in by_name:
         return None
     return Computation(kind="softmax", operation=Call(name="softmax", positional=("x",)), operands=(("x", python(op.operands[0])),))
 
