@@ -114,7 +114,7 @@ class Facts:
     degeneracies: tuple[Degeneracy, ...] = ()
     notes: tuple[str, ...] = ()
     full: tuple[TensorSpec, ...] = ()  # every value of the graph at the full case, named as in it; () where the graph is another one there
-    full_graph: tuple[Operation, ...] = ()  # traced at the full case, where numbers in it are others than in `graph`: 1 / sqrt(64) for 1 / sqrt(8)
+    full_graph: tuple[Operation, ...] = ()  # traced at the full case, where it may do something else than `graph`: 1 / sqrt(64) for 1 / sqrt(8), a part of a tensor that is all of a shrunk one
 
 
 # ---- what was proposed ----------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def test_a_size_that_a_number_is_made_of_stays(tmp_path: Path) -> None:
 def test_where_no_size_can_stay_the_planner_says_so(tmp_path: Path) -> None:
     found = facts(tmp_path, "(x @ w) * (1.0 / (x.shape[0] * x.shape[1]))", **PRODUCT)
     assert found.full_graph and [op.name for op in found.full_graph] == [op.name for op in found.graph]
-    with pytest.raises(Unrecognised, match="numbers made of its sizes"):
+    with pytest.raises(Unrecognised, match="something else at full size"):
         recognise(found)
 
 
@@ -66,3 +66,27 @@ def test_sizes_that_say_only_how_far_a_call_goes_are_shrunk(tmp_path: Path, body
 def test_attention_has_its_own_scale_at_every_size(tmp_path: Path) -> None:
     found = facts(tmp_path, "nn.functional.scaled_dot_product_attention(q, k, v)", "q, k, v", "*(torch.randn(4, 8, n // 8, d // 8) for _ in range(3))")
     assert recognise(found).operation.name == "attention"
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["torch.relu(x[:, :512])", "torch.tanh(x) if x.shape[0] > 512 and x.shape[1] > 512 else torch.relu(x)", "nn.functional.scaled_dot_product_attention(x, x, x, is_causal=x.numel() > 1_000_000)"],
+)
+def test_what_is_another_computation_at_full_size_is_not_planned(tmp_path: Path, body: str) -> None:
+    found = facts(tmp_path, body)
+    assert found.full_graph
+    with pytest.raises(Unrecognised, match="something else at full size|no kernel for"):
+        recognise(found)
+
+
+def test_a_branch_that_one_size_decides_keeps_that_size(tmp_path: Path) -> None:
+    found = facts(tmp_path, "torch.tanh(x) if x.shape[0] > 512 else torch.relu(x)")
+    assert not found.full_graph and recognise(found).operation.positional[0].name == "tanh"  # type: ignore[union-attr]
+
+
+def test_sizes_that_init_reads_from_the_file_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "problem.py"
+    layer = "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.layer = nn.Linear(d, d)\n"
+    path.write_text(FILE.format(body="self.layer(x)", arguments="x", inputs="torch.randn(n, d)").replace("class Model(nn.Module):\n", layer))
+    with pytest.raises(Unrecognised, match="reads d of the problem's file"):
+        recognise(inspection.inspect(problems.load(str(path))))

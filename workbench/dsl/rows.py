@@ -189,7 +189,8 @@ def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: 
     }
     passed = [tensors[item.strip()] for item in arguments.split(",")]
     constants = ["width"] * (vector > 1) + ["turns"] * kept
-    key = f"(x.dtype, {', '.join(constants)})" if constants else "x.dtype"
+    kinds = ["x.dtype", *(f"{item}.dtype" for item in flat)]
+    key = f"({', '.join((*kinds, *constants))})" if flat or constants else "x.dtype"
     lines += [f"call({name}, {key}, (", *[f"    {item}," for item in passed], "    cutlass.Int32(rows), cutlass.Int32(columns),", f"), ({', '.join(constants)},))" if constants else "))"]
     if name == "crossentropy" and not single:
         lines += ["call(total_of, (out.dtype, target.dtype), (from_dlpack(y).mark_layout_dynamic(), from_dlpack(target).mark_layout_dynamic(), from_dlpack(out.view(1)).mark_layout_dynamic(), cutlass.Int32(rows)))", "return out"]

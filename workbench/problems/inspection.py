@@ -74,7 +74,7 @@ def _trace(module: ModuleType, problem: Problem, arguments: tuple[str, ...]) -> 
 
 
 def _at_full(problem: Problem, graph: tuple[Operation, ...]) -> tuple[tuple[TensorSpec, ...], tuple[Operation, ...]]:
-    """(the values of the graph at full size, from fake tensors; the graph there, where its numbers are others); nothing where it cannot be told, or the calls are others there."""
+    """(the values of the graph at full size, from fake tensors, where its calls are the same there; the graph there, where it may do something else); nothing where it cannot be told."""
     module = loading.load_module(problem)
     arguments = loading.forward_arguments(module)
     try:
@@ -85,12 +85,13 @@ def _at_full(problem: Problem, graph: tuple[Operation, ...]) -> tuple[tuple[Tens
     except Exception:  # torch raises what it likes on fake tensors; the sizes only rank settings
         return (), ()
     found, shrunk = (tuple(op for op in ops if not op.target.startswith("aten.empty")) for ops in (found, graph))  # fake tensors make what a batch norm reserves an operation of its own
+    other = found if numbers.differs(shrunk, found) else ()
     if [(op.name, op.target) for op in found] != [(op.name, op.target) for op in shrunk]:
-        return (), ()
+        return (), other
     labels = [*(f"param:{name}" for name, _ in model.named_parameters()), *(f"buffer:{name}" for name, _ in model.named_buffers())]
     given = tuple(spec_of(name, value) for name, value in zip(arguments, inputs, strict=False) if isinstance(value, torch.Tensor))
     made = tuple(TensorSpec(name=op.name, shape=op.result[0].shape, dtype=op.result[0].dtype, strides=op.result[0].strides) for op in found if op.result)
-    return (*given, *(dataclasses.replace(spec, name=label) for label, spec in zip(labels, state, strict=True)), *made), found if numbers.varying(shrunk, found) else ()
+    return (*given, *(dataclasses.replace(spec, name=label) for label, spec in zip(labels, state, strict=True)), *made), other
 
 
 def _graph(model: torch.nn.Module, inputs: list[Any], arguments: tuple[str, ...]) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:

@@ -1,4 +1,4 @@
-"""Numbers of a graph that are others at full size than at the shrunk case: what is written into a kernel from the one is wrong at the other."""
+"""Whether a graph does something else at full size than at the shrunk case: what is written into a kernel from the one may be wrong at the other."""
 
 from __future__ import annotations
 
@@ -6,24 +6,33 @@ from workbench.records import Operation
 
 ARITHMETIC = (
     "add", "sub", "rsub", "mul", "div", "true_divide", "floor_divide", "pow", "remainder", "fmod", "clamp", "clamp_min", "clamp_max", "maximum", "minimum", "addmm", "baddbmm", "addcmul", "addcdiv", "lerp",
-    "ge", "gt", "le", "lt", "eq", "ne", "where", "masked_fill", "leaky_relu", "elu", "softplus", "hardtanh", "threshold", "scalar_tensor", "full_like", "var", "var_mean", "std", "_scaled_dot_product_flash_attention_for_cpu",
+    "ge", "gt", "le", "lt", "eq", "ne", "where", "masked_fill", "leaky_relu", "elu", "softplus", "hardtanh", "threshold", "scalar_tensor", "full_like", "var", "var_mean", "std", "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math",
 )  # fmt: skip
+PARTS = ("slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind", "tril", "triu", "as_strided")
 GROUPS = {"native_group_norm": 6, "convolution": 8}  # the operand that says how many groups there are
 
 
-def varying(shrunk: tuple[Operation, ...], full: tuple[Operation, ...]) -> tuple[str, ...]:
-    """One sentence for each such number of two graphs of the same calls."""
-    return tuple(dict.fromkeys(said for one, other in zip(shrunk, full, strict=True) for said in _of_call(one, other)))
+def differs(shrunk: tuple[Operation, ...], full: tuple[Operation, ...]) -> bool:
+    """Whether what is done may be something else at full size: other calls, other numbers to calculate with, or parts of tensors, which may be the whole of a shrunk one."""
+    if [op.target for op in shrunk] != [op.target for op in full]:
+        return True
+    return any(_name(one) in PARTS or _other_numbers(one, other) for one, other in zip(shrunk, full, strict=True))
 
 
-def _of_call(one: Operation, other: Operation) -> list[str]:
-    name = one.target.removeprefix("aten.").split(".")[0].rstrip("_")
+def _name(op: Operation) -> str:
+    return op.target.removeprefix("aten.").split(".")[0].rstrip("_")
+
+
+def _other_numbers(one: Operation, other: Operation) -> bool:
+    name = _name(one)
     pairs = list(zip((*one.operands, *(value for _, value in one.keywords)), (*other.operands, *(value for _, value in other.keywords)), strict=False))
     if name in GROUPS:
         pairs = pairs[GROUPS[name] : GROUPS[name] + 1] if not _depthwise(one, other) else []
     elif name not in ARITHMETIC:
-        return []
-    return [f"{name} takes {a} at the sizes that are emulated and {b} at full size" for a, b in pairs if a != b and _is_number(a) and _is_number(b)]
+        return False
+    if len(one.operands) != len(other.operands):  # trailing defaults are left out
+        return True
+    return any(a != b and ({a, b} <= {"True", "False"} or (_is_number(a) and _is_number(b))) for a, b in pairs)
 
 
 def _is_number(text: str) -> bool:

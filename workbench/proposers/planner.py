@@ -168,7 +168,7 @@ class Planner:
 
 def binding_of(ask: Ask, found: Computation) -> Binding:
     """How the tensors of a computation come from the problem's module."""
-    return Binding(init_source=ask.facts.init_source, forward_arguments=ask.facts.forward_arguments, operands=found.operands, module_names=_module_names(ask.problem.source))
+    return Binding(init_source=ask.facts.init_source, forward_arguments=ask.facts.forward_arguments, operands=found.operands, module_names=_module_names(ask.problem.source, ask.facts.init_source))
 
 
 def _banned(constraints: tuple[str, ...]) -> set[str]:
@@ -176,12 +176,15 @@ def _banned(constraints: tuple[str, ...]) -> set[str]:
     return ({"mma"} if "no tensor core" in words else set()) | ({"vector"} if "no vector" in words else set())
 
 
-def _module_names(source: str) -> str:
-    """Imports and plain constants of the problem that `__init__` may need."""
+def _module_names(source: str, init_source: str) -> str:
+    """Imports of the problem, and those of its plain constants that `__init__` reads."""
     import ast
 
+    read = {node.id for node in ast.walk(ast.parse(init_source)) if isinstance(node, ast.Name)}
     kept = []
     for node in ast.parse(source).body:
-        if isinstance(node, (ast.Import, ast.ImportFrom)) and not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
+        imported = isinstance(node, (ast.Import, ast.ImportFrom)) and not (isinstance(node, ast.ImportFrom) and node.module == "__future__")
+        constant = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and all(isinstance(target, ast.Name) and target.id in read for target in node.targets)
+        if imported or constant:
             kept.append(ast.unparse(node))
     return "\n".join(kept)

@@ -5,6 +5,7 @@ A matcher takes the facts, the operations by the name of their result, and the n
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 
 from workbench.proposers.recognition import attention, channels, convolutions, expressions, gathers, pipelines, pools, products, rows, scans
@@ -25,9 +26,11 @@ def recognise(facts: Facts) -> Computation:
         raise Unrecognised(f"the planner has no kernel for a module that gives {len(facts.graph[-1].operands)} results; write one yourself below %%cutegen edit")
     if pipelines.rewritten(facts):
         raise Unrecognised("the planner has no kernel for a module that writes to a view of a value and reads the value after it; write one yourself below %%cutegen edit")
+    if numbers_of_file := sorted(_read_in_init(facts) & {name for case in facts.cases for name, _ in case.settings}):
+        raise Unrecognised(f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; give it to __init__ through get_init_inputs, so that one kernel serves all sizes")
     found = _found(facts)
     if facts.full_graph and _said(found) != _said(_at_full(facts)):
-        raise Unrecognised("the planner has no kernel for a module whose forward calculates with numbers made of its sizes: those of the sizes that are emulated would be wrong at full size; write one yourself below %%cutegen edit")
+        raise Unrecognised("the planner has no kernel for a module whose forward does something else at full size than at the sizes that are emulated (numbers made of sizes, parts of tensors, branches); write one yourself below %%cutegen edit")
     return found
 
 
@@ -39,6 +42,13 @@ def _found(facts: Facts) -> Computation:
         if found is None:
             raise
         return found
+
+
+def _read_in_init(facts: Facts) -> set[str]:
+    """Names of the file that `__init__` reads."""
+    nodes = list(ast.walk(ast.parse(facts.init_source)))
+    own = {node.arg for node in nodes if isinstance(node, ast.arg)} | {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)} - own
 
 
 def _at_full(facts: Facts) -> Computation | None:

@@ -50,7 +50,10 @@ def short(op: Operation) -> str:
 
 def python(value: str) -> str:
     """The Python expression of a value in forward."""
-    return f"self.{value.removeprefix('param:').removeprefix('buffer:')}" if ":" in value else value
+    if ":" not in value:
+        return value
+    first, *rest = value.removeprefix("param:").removeprefix("buffer:").split(".")
+    return f"self.{first}" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in rest)  # nn.Sequential and nn.ModuleList number their modules
 
 
 def through_getitem(by_name: dict[str, Operation], value: str) -> Operation | None:
