@@ -90,3 +90,11 @@ def test_sizes_that_init_reads_from_the_file_are_told(tmp_path: Path) -> None:
     path.write_text(FILE.format(body="self.layer(x)", arguments="x", inputs="torch.randn(n, d)").replace("class Model(nn.Module):\n", layer))
     with pytest.raises(Unrecognised, match="reads d of the problem's file"):
         recognise(inspection.inspect(problems.load(str(path))))
+
+
+def test_a_module_that_changes_its_own_state_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "problem.py"
+    state = "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.register_buffer('seen', torch.zeros(()))\n"
+    path.write_text(FILE.format(body="x * self.seen.add_(1.0)", arguments="x", inputs="torch.randn(n, d)").replace("class Model(nn.Module):\n", state))
+    with pytest.raises(Unrecognised, match="writes to its own seen"):
+        recognise(inspection.inspect(problems.load(str(path))))

@@ -40,7 +40,7 @@ def spread(tensor, shape, width):
 
 REDUCED = (*REDUCTIONS, "row")  # what starts the names of values that are worked out once per row
 TAKEN = frozenset(
-    ["away", "barriers", "batch", "batches", "before", "begin", "best", "better", "block", "blocks", "bulk", "cell", "center", "chunk", "column", "columns", "count", "cpasync", "cuda", "e", "element", "end", "far", "first", "flat", "given", "group", "i", "inner", "inside", "lane", "least", "length", "math", "memory", "more", "near", "other", "out", "part", "parts", "piece", "pipe", "pipeline", "place", "places", "rank", "rate", "reading", "result", "results", "row", "rows", "run", "seen", "segment", "shape", "share", "span", "spread", "squares", "stages", "start", "step", "store", "stream", "strip", "tensor", "thread", "turn", "turns", "unit", "units", "value", "vectors", "warp", "way", "width", "writing", "y"]
+    ["away", "barriers", "batch", "batches", "before", "begin", "best", "better", "block", "blocks", "bulk", "cell", "center", "chunk", "column", "columns", "count", "cpasync", "cuda", "e", "element", "end", "far", "first", "flat", "given", "group", "i", "inner", "inside", "lane", "least", "length", "math", "memory", "more", "near", "other", "out", "part", "parts", "piece", "pipe", "pipeline", "place", "places", "rank", "rate", "reading", "result", "results", "row", "rows", "run", "seen", "segment", "shape", "share", "span", "spread", "squares", "stages", "start", "step", "store", "stream", "strip", "strips", "tensor", "thread", "turn", "turns", "unit", "units", "value", "vectors", "warp", "way", "width", "writing", "y"]
 )  # names that emitted text has for itself, beside those that checks refuse
 
 

@@ -27,7 +27,9 @@ def rowwise_kernel({parameters}, y: cute.Tensor, rows: cutlass.Int32, columns: c
     A copy begins and ends at multiples of 16 bytes, so it holds a few columns more than the strip. units: how many 16 bytes a tensor has.
     """
     thread, _, _ = cute.arch.thread_idx()
-    block, batch, _ = cute.arch.block_idx()
+    block, _, _ = cute.arch.block_idx()
+    strips = (columns + strip - 1) // strip
+    batch = block // strips
     unit = cutlass.const_expr(128 // {first}.element_type.width)  # elements in 16 bytes
     length = cutlass.const_expr((strip + unit - 1) // unit + 1)  # of a copy, in units
     memory = cutlass.memory.SmemAllocator()
@@ -37,7 +39,7 @@ def rowwise_kernel({parameters}, y: cute.Tensor, rows: cutlass.Int32, columns: c
         barrier_storage=barriers, num_stages=stages, producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, THREADS // 32), tx_count={tensors}length * 16 * PIECES, cta_layout_vmnk=cute.make_layout((1, 1, 1, 1)),
     )
-    begin = cutlass.min(block * strip, columns - strip)  # the last strip may overlap the one before it
+    begin = cutlass.min(block % strips * strip, columns - strip)  # the last strip may overlap the one before it
     if cute.arch.make_warp_uniform(cute.arch.warp_idx()) == THREADS // 32:
         bulk = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), {first}.element_type, num_bits_per_copy=length * 128)
         writing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, stages)
@@ -60,7 +62,7 @@ def rowwise_kernel({parameters}, y: cute.Tensor, rows: cutlass.Int32, columns: c
 
 @cute.jit
 def rowwise({parameters}, y: cute.Tensor, rows: cutlass.Int32, columns: cutlass.Int32, batches: cutlass.Int32, units: cutlass.Int32, stream: cuda.CUstream, strip: cutlass.Constexpr, stages: cutlass.Constexpr):
-    rowwise_kernel({arguments}, y, rows, columns, units, strip, stages).launch(grid=[(columns + strip - 1) // strip, batches, 1], block=[THREADS + 32, 1, 1], stream=stream)
+    rowwise_kernel({arguments}, y, rows, columns, units, strip, stages).launch(grid=[batches * ((columns + strip - 1) // strip), 1, 1], block=[THREADS + 32, 1, 1], stream=stream)
 
 
 def in_units(tensor, least):
