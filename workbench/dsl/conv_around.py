@@ -119,7 +119,7 @@ def resident():
 
 
 '''
-GEOMETRY = '''
+THREE = '''\
 def three(values, space, fill):
     """A setting of each of the last `space` dimensions, as of three."""
     values = (values,) * space if isinstance(values, int) else values
@@ -128,6 +128,8 @@ def three(values, space, fill):
     return (fill,) * (3 - space) + tuple(values)
 
 
+'''
+GEOMETRY = THREE + '''\
 {along}
 
 

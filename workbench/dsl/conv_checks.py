@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.dsl import conv_epilogue, conv_hopper, conv_mma, gemm_checks, hopper_plan
-from workbench.dsl.hopper_checks import SCHEDULES
+from workbench.dsl import conv_epilogue, conv_hopper, conv_mma, gemm_checks, hopper_checks, hopper_plan
 from workbench.dsl.ir import Call, Rejection, Stage, setting
 from workbench.dsl.operation import unwanted
 
@@ -91,14 +90,8 @@ def _direct(stage: Stage) -> list[Rejection]:
 
 
 def _scheduled(stage: Stage) -> list[Rejection]:
-    found = unwanted(stage, ONLY_DIRECT, "a schedule says which thread computes what")
-    arch, schedule, kind, cluster = setting(stage, "arch", "sm_80"), setting(stage, "schedule"), setting(stage, "mma"), setting(stage, "cluster", 1)
-    if arch != "sm_90a":
-        found.append(Rejection(field="arch", value=str(arch), reason="a schedule is for TMA and wgmma, which only Hopper has", legal="sm_90a (or leave schedule out)"))
-    if schedule not in SCHEDULES:
-        found.append(Rejection(field="schedule", value=str(schedule), reason="how the warpgroups that multiply share the tiles", legal=", ".join(SCHEDULES)))
-    if kind not in KINDS:
-        found.append(Rejection(field="mma", value=str(kind), reason="what wgmma multiplies", legal=", ".join(KINDS)))
+    found = unwanted(stage, ONLY_DIRECT, "a schedule says which thread computes what") + hopper_checks.scheduled(stage, KINDS)
+    cluster = setting(stage, "cluster", 1)
     if cluster not in (1, 2, 4):
         found.append(Rejection(field="cluster", value=str(cluster), reason="CTAs along the places that share the filters by multicast", legal="1, 2, 4"))
     groups = dict(stage.operation.named).get("groups", 1)

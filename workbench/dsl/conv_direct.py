@@ -1,4 +1,4 @@
-"""conv(x, w) and convtranspose(x, w) without a schedule -> sums in float32, tap by tap: any type, any architecture.
+"""conv(x, w) and convtranspose(x, w) without mma -> sums in float32, tap by tap: any type, any architecture.
 
 Without rows: one result a thread. With rows(r): each thread computes r results below each other (and filters(f) of them), so that a value that it loads serves every tap that it lies
 under; neighbouring threads own neighbouring columns. That is what depthwise convolutions, which are bound by memory, need.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import textwrap
 
 from workbench.dsl import conv_epilogue, epilogue
-from workbench.dsl.conv_hopper import arguments_of
+from workbench.dsl.conv_around import THREE
+from workbench.dsl.conv_hopper import arguments_of, settings_line
 from workbench.dsl.ir import Binding, Stage, setting
 from workbench.dsl.pieces import Parts
 
@@ -156,14 +157,7 @@ def conv(
 
 
 '''
-HOST = '''def three(values, space, fill):
-    """A setting of each of the last `space` dimensions, as of three."""
-    values = (values,) * space if isinstance(values, int) else values
-    if len(values) != space:
-        raise TypeError(f"a setting of {{len(values)}} dimensions, {{values}}, for an input of {{space}}")
-    return (fill,) * (3 - space) + tuple(values)
-
-
+HOST = THREE + '''\
 def convolve(x, w{parameters}):
     """x (images, channels, 1 to 3 extents), w as torch has it -> the convolution, as torch gives it."""
     expect_axes("x", x, 3, 5)
@@ -203,10 +197,9 @@ if o1 + t < d.shape[3]:
 def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
     """The kernel and the body of forward; `functions` defines the scalar functions of the epilogue."""
     transposed, given, chain = stage.operation.name == "convtranspose", arguments_of(stage), epilogue.chain_of(stage)
-    names = ["stride", "padding", "dilation", *(("output_padding",) if transposed else ())]
     rows, threads = setting(stage, "rows"), setting(stage, "threads", 128)
     constants = f"THREADS = {threads}" + (f"\nROWS, FILTERS = {rows}, {setting(stage, 'filters', 1)}  # results below each other, and filters, of a thread" if rows is not None else "")
-    head = HEAD.format(settings=f"{', '.join(name.upper() for name in names)} = {', '.join(str(given[name]) for name in names)}  # one number, or one of each extent", constants=constants, functions=functions)
+    head = HEAD.format(settings=settings_line(stage), constants=constants, functions=functions)
     common = {"parameter": chain.parameters, "argument": chain.arguments}
     if rows is None:
         kernel = SIMPLE.format(sum=textwrap.indent((SUM_TRANSPOSED if transposed else SUM).strip("\n"), " " * 12), epilogue=_epilogue(chain, 12, "{role}[image, filter, o0, o1, o2]"), **common)

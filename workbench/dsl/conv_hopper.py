@@ -150,7 +150,7 @@ def fields_of(stage: Stage, functions: str) -> dict[str, object]:
         "made": "".join(f"\n        {read.role}_values = cute.make_rmem_tensor(ROWS // 32, {read.role}.element_type)\n        {read.role}_values.fill(0.0)" for read in conv_epilogue.whole(chain)),
         "reads": textwrap.indent("".join(READ.format(role=read.role) if read.along == "both" else f"{_here(read)} = {read.role}[channel]\n" for read in chain.reads), " " * 24),
         "epilogue": textwrap.indent("\n".join(epilogue.lines(chain.calls, _here)), " " * 28),
-        "channel_tap": textwrap.indent(CHANNEL_TAP[plan.unfold], " " * 20), "pick": textwrap.indent(pick.strip("\n"), " " * 12), "geometry": settings_text(stage) + geometry_text(stage, plan.unfold), "convolve": convolve_text(chain),
+        "channel_tap": textwrap.indent(CHANNEL_TAP[plan.unfold], " " * 20), "pick": textwrap.indent(pick.strip("\n"), " " * 12), "geometry": f"{settings_line(stage)}\nCHANNEL_GROUPS = {arguments_of(stage)['groups']}\n\n" + geometry_text(stage, plan.unfold), "convolve": convolve_text(chain),
     }  # fmt: skip
 
 
@@ -171,11 +171,11 @@ def without_blank(text: str) -> str:
     return "\n".join(kept) + "\n"
 
 
-def settings_text(stage: Stage) -> str:
+def settings_line(stage: Stage) -> str:
     """The convolution's settings as constants."""
     given = arguments_of(stage)
     names = [*NAMES, *(("output_padding",) if stage.operation.name == "convtranspose" else ())]
-    return f"{', '.join(name.upper() for name in names)} = {', '.join(str(given[name]) for name in names)}  # one number, or one of each extent\nCHANNEL_GROUPS = {given['groups']}\n\n"
+    return f"{', '.join(name.upper() for name in names)} = {', '.join(str(given[name]) for name in names)}  # one number, or one of each extent"
 
 
 def geometry_text(stage: Stage, unfold: bool) -> str:

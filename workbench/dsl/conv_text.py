@@ -1,4 +1,4 @@
-"""Text of the product of a convolution on Hopper, which `conv_hopper` fills in; `conv_around` has what is beside it."""
+"""Text of the product of a convolution on Hopper, which `conv_hopper` fills in; `conv_mma` has places and store from here, and `conv_around` what is beside the product."""
 
 from __future__ import annotations
 

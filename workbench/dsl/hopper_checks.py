@@ -19,20 +19,27 @@ ACCUMULATORS = 64 * 256  # float32 of one warpgroup that fit beside everything e
 
 def check(stage: Stage) -> list[Rejection]:
     """All rejections of a gemm that names a schedule."""
-    found: list[Rejection] = []
-    arch, schedule, kind = setting(stage, "arch", "sm_80"), setting(stage, "schedule"), setting(stage, "mma")
-    if arch != "sm_90a":
-        found.append(Rejection(field="arch", value=str(arch), reason="a schedule is for TMA and wgmma, which only Hopper has", legal="sm_90a (or leave schedule out)"))
-    if schedule not in SCHEDULES:
-        found.append(Rejection(field="schedule", value=str(schedule), reason="how the warpgroups that multiply share the tiles", legal=", ".join(SCHEDULES)))
-    if kind not in hopper.BYTES:
-        found.append(Rejection(field="mma", value=str(kind), reason="what wgmma multiplies", legal=", ".join(hopper.BYTES)))
+    schedule, kind = setting(stage, "schedule"), setting(stage, "mma")
+    found = scheduled(stage, tuple(hopper.BYTES))
     found += unwanted(stage, ("thread_tile",), "wgmma says which thread holds which output")
     if setting(stage, "through") is not None and (kind != "tf32" or schedule != "cooperative"):
         found.append(Rejection(field="through", value=str(setting(stage, "through")), reason="only tf32 needs it, to take an operand that does not lie along k; pingpong has no text for it", legal="leave it out, or mma(tf32) and schedule(cooperative)"))
     found += _cluster(stage) + _names(stage) + _splits(stage) + _streamk(stage)
     if not found:
         found = _tile(stage) or _sizes(hopper.plan_of(stage), setting(stage, "stages"))
+    return found
+
+
+def scheduled(stage: Stage, kinds: tuple[str, ...]) -> list[Rejection]:
+    """What a schedule needs: Hopper, a known way to share tiles, and one of the kinds that the operation's text multiplies."""
+    found: list[Rejection] = []
+    arch, schedule, kind = setting(stage, "arch", "sm_80"), setting(stage, "schedule"), setting(stage, "mma")
+    if arch != "sm_90a":
+        found.append(Rejection(field="arch", value=str(arch), reason="a schedule is for TMA and wgmma, which only Hopper has", legal="sm_90a (or leave schedule out)"))
+    if schedule not in SCHEDULES:
+        found.append(Rejection(field="schedule", value=str(schedule), reason="how the warpgroups that multiply share the tiles", legal=", ".join(SCHEDULES)))
+    if kind not in kinds:
+        found.append(Rejection(field="mma", value=str(kind), reason="what wgmma multiplies", legal=", ".join(kinds)))
     return found
 
 

@@ -162,6 +162,6 @@ SETTINGS = (
     Setting(name="rows", values=(1, 4, 8, 16), reason="rows of outputs of one group of threads", meaning="a group of threads computes {values} rows of outputs"),
 )  # fmt: skip
 ARGUMENTS = (
-    one_of("op", tuple(COMBINE), "what a window is combined into"), *(checked(name, "2 or size(2, 2)") for name in SIZES), flag("ceil", "a truth value"), flag("count_padding", "a truth value"), checked("divisor", "1 and more"),
+    one_of("op", tuple(COMBINE), "what a window is combined into"), *(checked(name, "2 or size(2, 2)" if name != "window" else "all, 2 or size(2, 2)") for name in SIZES), flag("ceil", "a truth value"), flag("count_padding", "a truth value"), checked("divisor", "1 and more"),
 )  # fmt: skip
 OPERATIONS = (Operation(name="pool", about=ABOUT, settings=SETTINGS, emit=emit, check=check, arguments=ARGUMENTS, roles=("x",)),)
