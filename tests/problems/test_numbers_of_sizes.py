@@ -75,7 +75,7 @@ def test_attention_has_its_own_scale_at_every_size(tmp_path: Path) -> None:
 def test_what_is_another_computation_at_full_size_is_not_planned(tmp_path: Path, body: str) -> None:
     found = facts(tmp_path, body)
     assert found.full_graph
-    with pytest.raises(Unrecognised, match="something else at full size|no kernel for"):
+    with pytest.raises(Unrecognised, match=r"something else at full size|no kernel for"):
         recognise(found)
 
 
