@@ -91,7 +91,7 @@ def test_reductions_close_a_chain_and_the_product_is_not_stored(kind: str, setti
     torch.testing.assert_close(got.double(), want, rtol=1e-6 if got.dtype == torch.float32 else 1e-2, atol=1e-6)
     product = next(launch for launch in emulation.launches if "gemm_kernel" in launch.kernel)
     assert "gather_kernel" in emulation.launches[-1].kernel and product.total.global_write_bytes < shape[0] * shape[1] * DTYPES[kind].itemsize
-    if shape[0] > 250:  # several rows of tiles: the order in which they are taken does not matter
+    if "colsum" in epilogues:  # several rows of tiles: how many CTAs take them does not matter
         again, _ = launched(text, tensors, resident=1)
         assert torch.equal(got, again)
 
