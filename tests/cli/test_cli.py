@@ -190,6 +190,7 @@ def test_explain_lists_the_operations_and_their_settings(capsys: pytest.CaptureF
         told = capsys.readouterr().out
         assert all(f".{item.name}(" in told for item in operation.settings) and all(f"{item.name}=" in told for item in operation.arguments)
     assert main(["explain", "softmax(x)", "--device", "A100"]) == 0 and main(["explain", "gemmm"]) == 2
+    assert "did you mean gemm?" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["explain", "gemm(a, b)", "--size", "12,x,3"])
 

@@ -15,6 +15,7 @@ from workbench.dsl.levels import Plan, plan
 from workbench.dsl.operation import ARCH, AXIS, KEEPDIM, KEPT, THREADS, THREADS_PER_ROW, UNROLL, VECTOR, Operation, Setting
 from workbench.dsl.pieces import Parts, expression, functions_used
 from workbench.dsl.reductions import FROM_CTA, REDUCTIONS, across, helpers, merge, parts_of
+from workbench.dsl.text import format_value
 from workbench.dsl.walking import Walk, assigned, indented, level_lines, loads, result_lines
 from workbench.records import record
 
@@ -250,7 +251,7 @@ def check(stage: Stage) -> list[Rejection]:
 
 def check_axis(axis: object) -> list[Rejection]:
     """An axis that is none."""
-    return [] if axes.known(axis) else [Rejection(field="axis", value=str(axis), reason="no such axis", legal="last, last(n), first, middle, all, a number from 0, over(i, j), but(i)")]
+    return [] if axes.known(axis) else [Rejection(field="axis", value=format_value(axis), reason="no such axis", legal="last, last(n), first, middle, all, a number from 0, over(i, j), but(i)")]
 
 
 def check_settings(stage: Stage, value: object, axis: object) -> list[Rejection]:

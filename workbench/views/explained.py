@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import math
 import re
@@ -41,6 +42,9 @@ def answer(text: str, arguments: Any, *, device: str = "") -> Shown:
         return listed()
     if text.strip() in OPERATIONS:
         return described(OPERATIONS[text.strip()])
+    if text.strip().isidentifier():
+        near = difflib.get_close_matches(text.strip().lower(), OPERATIONS, n=1)
+        raise UserError(f"muCUTLASS has no operation {text.strip()}{f'; did you mean {near[0]}?' if near else ''}; there are: {', '.join(OPERATIONS)}")
     return explained(text, device=arguments.device or device or "H200", size=arguments.size, compiled=arguments.compile)
 
 
