@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.analysis import correctness
+from workbench.records import Operation
 
 EXACT = torch.float64
 
@@ -80,3 +81,28 @@ def test_nan_and_infinity_match_only_themselves() -> None:
         wrong[index] = 0.0 if index == 0 else -wrong[index]
         found = correctness.compare(wrong, special, dtype="float32", precision="fp32")
         assert not found["passed"] and found["worst_index"] == (index,)
+
+
+def test_tf32_adds_up_over_products_in_a_row() -> None:
+    """Four layers, each on operands of ten bits: over the tolerance of one product, under that of four; a twentieth more than that is not."""
+    rng = np.random.default_rng(3)
+
+    def ten_bits(value: np.ndarray) -> np.ndarray:
+        return (value.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+
+    x = rng.standard_normal((256, 256))
+    exact, short = x, x
+    for _ in range(4):
+        w = rng.uniform(-1 / 16, 1 / 16, (256, 256))
+        exact, short = np.maximum(exact @ w, 0), np.maximum(ten_bits(short) @ ten_bits(w), 0)
+    one, four = (correctness.compare(short, exact, dtype="float32", precision="tf32", length=256, products=products) for products in (1, 4))
+    assert four["passed"] and four["max_error"] < one["max_error"]
+    assert not correctness.compare(exact * 1.05, exact, dtype="float32", precision="tf32", length=256, products=4)["passed"]
+
+
+def test_products_in_a_row_are_those_on_one_path() -> None:
+    def op(name: str, target: str, *operands: str) -> Operation:
+        return Operation(name=name, target=f"aten.{target}.default", operands=operands)
+
+    graph = [op("a", "mm", "x", "w"), op("b", "mm", "x", "v"), op("c", "cat", "[a, b]"), op("d", "relu", "c"), op("e", "addmm", "bias", "d", "u"), Operation(name="output", target="output", operands=("e",))]
+    assert correctness.in_a_row(graph) == 2 and correctness.in_a_row(graph[:1]) == 1 == correctness.in_a_row([])

@@ -4,11 +4,11 @@ An element passes when |got - expected| <= relative * (|expected| + scale), wher
 values: so a task whose outputs are tiny (softmax of a long row) is not passed by zeros, as an absolute tolerance would allow. NaN matches
 only NaN, an infinity only the same infinity; integers and bools must be equal.
 
-    relative = 4 eps(dtype) + 8 eps(float32) sqrt(length) [+ 4 eps(tf32)]
+    relative = 4 eps(dtype) + 8 eps(float32) sqrt(length) [+ 4 eps(tf32) products]
 
 The first term is the rounding of the output, and of a few intermediates in its dtype; the second is accumulation in float32, whose rounding
 errors grow like a random walk with the number of terms; the third, only with the TF32 policy, is the truncation of operands to 10 bits,
-which is relative to the products and so does not grow with their number. The factors are inferred: a few times what is typical, so that an
+which is relative to what is multiplied and so does not grow with the number of terms, but adds up over products in a row. The factors are inferred: a few times what is typical, so that an
 honest kernel passes with another order of summation, and a lower precision than the policy allows does not. (Truncated TF32 operands reach
 half a tolerance over a million outputs of normal data, bfloat16 operands 2.4: run on the CPU.)
 """
@@ -16,23 +16,39 @@ half a tolerance over a million outputs of normal data, bfloat16 operands 2.4: r
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from workbench.records import Operation
+
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "tfloat32": 2.0**-10, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
 
 
-def tolerance(dtype: str, precision: str, length: int = 1) -> float:
-    """Relative tolerance of an output of `dtype` that sums about `length` terms; 0 for integers and bools."""
+PRODUCTS = {"mm": 1, "bmm": 1, "addmm": 1, "baddbmm": 1, "mv": 1, "addmv": 1, "dot": 1, "_grouped_mm": 1, "convolution": 1}  # ATen calls that tensor cores may do
+
+
+def in_a_row(graph: Iterable[Operation]) -> int:
+    """Products whose operands were made of products before them, at most, at least 1: of a traced reference."""
+    reached: dict[str, int] = {}
+    for op in graph:
+        names = [name for operand in op.operands for name in operand.strip("[]").split(", ")]
+        before = max((reached.get(name, 0) for name in names), default=0)
+        reached[op.name] = before + PRODUCTS.get(op.target.removeprefix("aten.").split(".")[0], 0)
+    return max(1, *reached.values()) if reached else 1
+
+
+def tolerance(dtype: str, precision: str, length: int = 1, products: int = 1) -> float:
+    """Relative tolerance of an output of `dtype` that sums about `length` terms after so many products in a row; 0 for integers and bools."""
     own = EPS.get(dtype, 0.0)
     if not own:
         return 0.0
     accumulated = 8 * (own if dtype == "float64" else EPS["float32"]) * math.sqrt(max(length, 1))
-    return 4 * own + accumulated + (4 * EPS["tfloat32"] if precision == "tf32" and dtype == "float32" else 0.0)
+    return 4 * own + accumulated + (4 * EPS["tfloat32"] * products if precision == "tf32" and dtype == "float32" else 0.0)
 
 
-def compare(got: np.ndarray, expected: np.ndarray, *, dtype: str, precision: str, length: int = 1) -> dict[str, Any]:
+def compare(got: np.ndarray, expected: np.ndarray, *, dtype: str, precision: str, length: int = 1, products: int = 1) -> dict[str, Any]:
     """Fields of `records.Check` for one output; `expected` is float64 (or integer, then equality is required)."""
     if got.shape != expected.shape:
         message = f"the output has shape {list(got.shape)}, expected {list(expected.shape)}"
@@ -40,7 +56,7 @@ def compare(got: np.ndarray, expected: np.ndarray, *, dtype: str, precision: str
     if expected.dtype.kind in "iub":
         bad = got != expected
         return _fields(bad, bad.astype(np.float64) * 2, got, expected)
-    relative = tolerance(dtype, precision, length)
+    relative = tolerance(dtype, precision, length, products)
     value = got.astype(np.float64)
     finite = np.isfinite(expected)
     scale = float(np.sqrt(np.mean(expected[finite] ** 2))) if finite.any() else 0.0

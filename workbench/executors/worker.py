@@ -275,7 +275,7 @@ def check_outputs(folder: Path, request: dict[str, Any], _: bool) -> dict[str, A
         length = _reduction_length(case)
         for n, (value, wanted, spec) in enumerate(zip(got, expected, case.outputs, strict=True)):
             here = value.to(torch.float64).numpy() if value.is_floating_point() else value.numpy()
-            fields = correctness.compare(here, wanted.numpy(), dtype=spec.dtype, precision=job.problem.precision, length=length)
+            fields = correctness.compare(here, wanted.numpy(), dtype=spec.dtype, precision=job.problem.precision, length=length, products=correctness.in_a_row(job.facts.graph))
             checks.append(to_plain(Check(case=name, trial=trial, timed=False, output=n, **fields)))
     return {"checks": checks}
 
