@@ -67,7 +67,7 @@ def _files() -> Iterator[File]:
                     seen.add(place)
                     yield File(name, item.as_posix(), place)
     here = Path(__file__).parent.parent
-    for place in sorted([*here.glob("problems/shipped/*.py"), *here.glob("dsl/*.py"), *here.glob("examples/*.py")]):
+    for place in sorted([*here.glob("problems/shipped/*.py"), *here.glob("examples/*.py")]):
         if _leads_away(place, len(place.relative_to(here).parts)):
             continue
         yield File(OURS, place.relative_to(here).as_posix(), place)
