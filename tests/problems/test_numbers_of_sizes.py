@@ -84,17 +84,13 @@ def test_a_branch_that_one_size_decides_keeps_that_size(tmp_path: Path) -> None:
     assert not found.full_graph and recognise(found).operation.positional[0].name == "tanh"  # type: ignore[union-attr]
 
 
-def test_sizes_that_init_reads_from_the_file_are_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("state", "body", "said"),
+    [("self.layer = nn.Linear(d, d)", "self.layer(x)", "reads d of the problem's file"), ("self.register_buffer('seen', torch.zeros(()))", "x * self.seen.add_(1.0)", "writes to its own seen")],
+)
+def test_what_is_told_of_a_modules_own_state(tmp_path: Path, state: str, body: str, said: str) -> None:
     path = tmp_path / "problem.py"
-    layer = "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.layer = nn.Linear(d, d)\n"
-    path.write_text(FILE.format(body="self.layer(x)", arguments="x", inputs="torch.randn(n, d)").replace("class Model(nn.Module):\n", layer))
-    with pytest.raises(Unrecognised, match="reads d of the problem's file"):
-        recognise(inspection.inspect(problems.load(str(path))))
-
-
-def test_a_module_that_changes_its_own_state_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "problem.py"
-    state = "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.register_buffer('seen', torch.zeros(()))\n"
-    path.write_text(FILE.format(body="x * self.seen.add_(1.0)", arguments="x", inputs="torch.randn(n, d)").replace("class Model(nn.Module):\n", state))
-    with pytest.raises(Unrecognised, match="writes to its own seen"):
+    init = f"class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        {state}\n"
+    path.write_text(FILE.format(body=body, arguments="x", inputs="torch.randn(n, d)").replace("class Model(nn.Module):\n", init))
+    with pytest.raises(Unrecognised, match=said):
         recognise(inspection.inspect(problems.load(str(path))))

@@ -24,9 +24,7 @@ import numpy as np
 from workbench.records import Operation
 
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "tfloat32": 2.0**-10, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
-
-
-PRODUCTS = {"mm": 1, "bmm": 1, "addmm": 1, "baddbmm": 1, "mv": 1, "addmv": 1, "dot": 1, "_grouped_mm": 1, "convolution": 1}  # ATen calls that tensor cores may do
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot", "_grouped_mm", "convolution")  # ATen calls that tensor cores may do
 
 
 def in_a_row(graph: Iterable[Operation]) -> int:
@@ -35,8 +33,8 @@ def in_a_row(graph: Iterable[Operation]) -> int:
     for op in graph:
         names = [name for operand in op.operands for name in operand.strip("[]").split(", ")]
         before = max((reached.get(name, 0) for name in names), default=0)
-        reached[op.name] = before + PRODUCTS.get(op.target.removeprefix("aten.").split(".")[0], 0)
-    return max(1, *reached.values()) if reached else 1
+        reached[op.name] = before + (op.target.removeprefix("aten.").split(".")[0] in PRODUCTS)
+    return max([1, *reached.values()])
 
 
 def tolerance(dtype: str, precision: str, length: int = 1, products: int = 1) -> float:
