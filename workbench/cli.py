@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import Stopped, UserError, WorkbenchError
+from workbench.interrupts import after_imports
 
 OK, NOT_CORRECT, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -425,7 +426,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parser().parse_args(argv)
         _json = arguments.json
-        return int(arguments.function(arguments))
+        with after_imports():
+            return int(arguments.function(arguments))
     except (KeyboardInterrupt, Stopped) as error:
         print(str(error) or "stopped; everything finished is kept", file=sys.stderr)
         return INTERRUPTED

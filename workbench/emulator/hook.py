@@ -48,6 +48,7 @@ from workbench.emulator.tensors import AllocationWatch, as_cuda_capsule
 from workbench.emulator.timing import roofline_seconds
 from workbench.emulator.views import Arguments
 from workbench.errors import NotEmulated, UserError
+from workbench.interrupts import holding
 from workbench.records import Failure, Finding, Launch
 
 SHARED_LIMITS = {"sm_80": 166_912, "sm_86": 101_376, "sm_89": 101_376, "sm_90": 232_448, "sm_90a": 232_448, "sm_100a": 232_448}
@@ -204,6 +205,8 @@ class _Patches:
         runtime.pending = None
         self._compile_options(folder)
         self.set(CuTeDSL._get_dsl().envar, "arch", emulation.arch)  # the environment variable is read only once per process
+        for name in ("generate_mlir_function_types", "generate_original_ir", "compile_and_cache"):
+            self.set(CuTeDSL, name, holding(getattr(CuTeDSL, name)))
         self._engine(emulation, runtime)
         self._tensors(emulation)
         watch_arguments(self.set, emulation.given)
