@@ -20,7 +20,7 @@ from workbench.emulator.hook import emulated
 from workbench.problems import cases, inspection, loading
 from workbench.proposers.planner import binding_of
 from workbench.proposers.recognition import recognise
-from workbench.records import Facts, Launch, Problem, TensorSpec, Work
+from workbench.records import Facts, Launch, Problem, Work
 from workbench.session import recording as recordings
 
 RESULTS = Path(__file__).parent / "results"
@@ -60,13 +60,6 @@ def full_work(problem: Problem) -> Work:
     return inspection._work(problem, cases.measure(problem, "full"))
 
 
-def made(spec: TensorSpec) -> torch.Tensor:
-    """A tensor of zeros whose memory is not touched before it is used."""
-    kind = getattr(torch, spec.dtype)
-    size = 1 + sum((extent - 1) * stride for extent, stride in zip(spec.shape, spec.strides, strict=True)) if all(spec.shape) else 0
-    return torch.zeros(size, dtype=kind).as_strided(spec.shape, spec.strides)
-
-
 def sampled(one: Measured, *, sample: int, limit_s: float) -> tuple[list[Launch], list[Any]]:
     """The launches of one call at full size, and the modules that were loaded."""
     full = cases.measure(one.problem, "full").case
@@ -85,7 +78,7 @@ def sampled(one: Measured, *, sample: int, limit_s: float) -> tuple[list[Launch]
         if one.problem.precision in ("fp16", "bf16"):
             model = model.to(loading.DTYPES[one.problem.precision])
         with emulated(arch=one.arch, device="H200", source_file=str(path), sample=sample, follow=True, limit_s=limit_s) as emulation, torch.no_grad():
-            model(*(loading.cast(made(item), one.problem) for item in full.inputs))
+            model(*(loading.cast(loading.untouched(item), one.problem) for item in full.inputs))
         return emulation.launches, emulation.modules
 
 

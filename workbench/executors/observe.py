@@ -2,7 +2,7 @@
 
 Modes of a request (its options are in `given/observe.json`):
 
-    emulator   one call on the emulator at the job's first case, with its first CTAs followed in time
+    emulator   one call on the emulator at the job's first case, with its first CTAs followed in time; with `sample`, so many CTAs of each launch are all that is executed
     ncu        Nsight Compute started as a child of this process, in the same confinement; it starts `python -m workbench.executors.observe FOLDER`, which is
                then confined too, and imports the candidate there; then the report is printed as CSV, confined as well. `inner` is the mode in there
     timeline   some calls under torch's profiler (CUPTI), its trace in `scratch/trace.json`
@@ -14,6 +14,7 @@ A candidate runs beside what watches it here, as it does beside the clock: it co
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -29,13 +30,14 @@ from workbench.emulator import EmulationFault
 from workbench.emulator.hook import emulated, recording
 from workbench.executors import sandbox
 from workbench.problems import loading
-from workbench.records import Job
+from workbench.records import Case, Job
 from workbench.toolchain import describe_module, explain_error
 from workbench.wire import from_plain, to_plain
 
 KEPT = ("PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 WARM_UP = 3
 TOOL_OUTPUT = 20_000  # characters of what a tool said that are kept
+MADE_BYTES = 1.5e9  # inputs of a sampled call up to here are made as the problem makes them
 AHEAD_S = 0.025  # of work in one batch of the steady loop
 
 
@@ -88,7 +90,7 @@ def watch(job: Job, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
     try:
         module = worker._import(source_file)
         if options["mode"] == "emulator":
-            _emulate(job, module, source_file, reply)
+            _emulate(job, module, source_file, options, reply)
         else:
             with _on_gpu(job, module, reply) as call:
                 MODES[options["mode"]](call, folder / "scratch", options, reply)
@@ -103,8 +105,8 @@ def watch(job: Job, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
     return reply
 
 
-def _subject(job: Job, module: Any, device: str) -> tuple[torch.nn.Module, list[Any]]:
-    """The candidate's model with the reference's parameters, and inputs, at the job's first case."""
+def _subject(job: Job, module: Any, device: str, *, made: bool = True) -> tuple[torch.nn.Module, list[Any]]:
+    """The candidate's model with the reference's parameters, and inputs, at the job's first case; if not `made`, large inputs are zeros that take no memory before they are written."""
     case = next(case for case in job.facts.cases if case.name == job.cases[0])
     problem_module = loading.load_module(job.problem, case.settings)
     torch.manual_seed(1)
@@ -113,15 +115,25 @@ def _subject(job: Job, module: Any, device: str) -> tuple[torch.nn.Module, list[
     if device == "cuda":
         reference, model = reference.cuda(), model.cuda()
     loading.copy_parameters(reference, model)
-    return model, loading.make_inputs(problem_module, job.problem, 2, device)
+    size = sum(math.prod(spec.shape) * getattr(torch, spec.dtype).itemsize for spec in case.inputs)
+    return model, loading.make_inputs(problem_module, job.problem, 2, device) if made or size < MADE_BYTES else _untouched(job, case)
 
 
-def _emulate(job: Job, module: Any, source_file: str, reply: dict[str, Any]) -> None:
+def _untouched(job: Job, case: Case) -> list[Any]:
+    """Inputs of the shapes of `case`, without making them: what is no tensor is that of the smallest case, tensors are zeros."""
+    small = min(job.facts.cases, key=lambda one: sum(math.prod(spec.shape) for spec in one.inputs))
+    values = loading.make_inputs(loading.load_module(job.problem, small.settings), job.problem, 2)
+    specs = iter(case.inputs)
+    return [loading.untouched(next(specs)) if isinstance(value, torch.Tensor) else value for value in values]
+
+
+def _emulate(job: Job, module: Any, source_file: str, options: dict[str, Any], reply: dict[str, Any]) -> None:
     from workbench.executors.worker import STEP_LIMIT
 
+    sample = options.get("sample")
     with torch.no_grad():
-        model, inputs = _subject(job, module, "cpu")
-        with emulated(arch=job.arch, device=job.device, counters=True, source_file=source_file, step_limit=STEP_LIMIT, follow=True) as emulation:
+        model, inputs = _subject(job, module, "cpu", made=sample is None)
+        with emulated(arch=job.arch, device=job.device, counters=True, source_file=source_file, step_limit=STEP_LIMIT, follow=True, sample=sample, limit_s=options.get("limit_s")) as emulation:
             model(*inputs)
     reply["launches"] = [to_plain(launch) for launch in emulation.launches]
     reply["builds"] = [to_plain(build) for item in emulation.modules for build in describe_module(item.ptx, item.cubin, job.arch, want_sass=True)]

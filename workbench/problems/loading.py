@@ -9,11 +9,12 @@ from collections import Counter
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 
 from workbench.errors import ProblemError
 from workbench.problems import with_settings
-from workbench.records import Problem, Settings
+from workbench.records import Problem, Settings, TensorSpec
 from workbench.wire import content_hash
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -68,6 +69,13 @@ def make_inputs(module: ModuleType, problem: Problem, seed: int, device: str = "
     with torch.device(device):
         made = module.get_inputs()
     return [cast(value.to(device) if isinstance(value, torch.Tensor) else value, problem) for value in made]
+
+
+def untouched(spec: TensorSpec) -> torch.Tensor:
+    """Zeros of that shape, dtype and strides whose memory is not touched before it is used."""
+    size = 1 + sum((extent - 1) * stride for extent, stride in zip(spec.shape, spec.strides, strict=True)) if all(spec.shape) else 0
+    dtype = getattr(torch, spec.dtype)
+    return torch.from_numpy(np.zeros(size * dtype.itemsize, np.uint8)).view(dtype).as_strided(spec.shape, spec.strides)  # torch.zeros would write it
 
 
 def build_model(module: ModuleType, name: str, problem: Problem, device: str = "cpu", *, init_from: ModuleType | None = None) -> torch.nn.Module:

@@ -42,16 +42,17 @@ class CounterProfiler:
 
 
 def _limits(job: Job, outcome: Outcome, builds: dict[str, KernelBuild]) -> tuple[tuple[str, float], ...]:
-    """Modelled seconds by resource at the full case, summed over the launches, largest first."""
+    """Modelled seconds by resource at the full case, summed over the launches, largest first; what was counted at another case is scaled."""
     work = {item.case: item for item in job.facts.work}
-    emulated, full = work.get(job.cases[0] if job.cases else ""), work.get("full")
-    if emulated is None or full is None:
+    counted, full = work.get(job.cases[0] if job.cases else ""), work.get("full")
+    if counted is None or full is None:
         return ()
-    device, scale = devices.find(outcome.device), model.scale_of(emulated, full, len(outcome.launches))
-    total: dict[str, float] = {}
-    for launch in outcome.launches:
-        for name, seconds in model.terms(launch, builds.get(launch.kernel), device, scale).items():
-            total[name] = total.get(name, 0.0) + seconds
+    device, scale = devices.find(outcome.device), model.scale_of(counted, full, len(outcome.launches))
+    total: Counter[str] = Counter()
+    for launch, share in zip(outcome.launches, sampled.shares(outcome.launches), strict=True):
+        build = builds.get(launch.kernel)
+        at_full_size = counted is full and launch.paced is not None
+        total.update(sampled.terms(launch, build, device, full, share) if at_full_size else model.terms(launch, build, device, scale))  # type: ignore[arg-type]
     return tuple(sorted(total.items(), key=lambda item: -item[1]))
 
 

@@ -176,7 +176,7 @@ def profile(version: Version, found: Profile) -> Shown:
         for line in sorted(launch.lines, key=lambda row: -row.instructions)[:20]:
             text = source[line.line - 1].strip()[:70] if 0 < line.line <= len(source) else ""
             rows.append([line.line, text, line.instructions, line.flops, line.global_read_bytes, line.global_write_bytes, _against(line.global_sectors, line.global_ideal_sectors), _against(line.shared_wavefronts, line.shared_ideal_wavefronts)])
-    text, page = table(["line", "source", "instructions", "FLOPs", "bytes read", "bytes written", "sectors / ideal", "wavefronts / ideal"], rows, f"v{version.number}: {found.summary}. Counted on the emulated case, busiest lines first")
+    text, page = table(["line", "source", "instructions", "FLOPs", "bytes read", "bytes written", "sectors / ideal", "wavefronts / ideal"], rows, f"v{version.number}: {found.summary}. {_counted(found)}, busiest lines first")
     limits, limits_page = table(["resource", "modelled at full size"], [[name, seconds(value)] for name, value in found.limits], "Where the time goes (modelled; the largest limits)")
     mix, mix_page = table(["class", "thread-instructions"], [list(item) for launch in found.launches for item in launch.classes], "Instructions executed (counted)")
     built = [[b.kernel[:40], b.registers, b.spill_bytes, b.static_shared_bytes] for b in found.builds]
@@ -186,6 +186,11 @@ def profile(version: Version, found: Profile) -> Shown:
     tail = resident + (["findings:", *findings] if findings else [])
     listed = "<ul>" + "".join(f"<li>{html.escape(item)}</li>" for item in resident + findings) + "</ul>"
     return _with(Shown("\n\n".join([text, limits, mix, compiled, "\n".join(tail)]), html=page + limits_page + mix_page + compiled_page + listed), drawn)
+
+
+def _counted(found: Profile) -> str:
+    sampled = [launch for launch in found.launches if launch.sampled]
+    return f"Counted on {', '.join(f'{launch.sampled} of {math.prod(launch.grid)}' for launch in sampled)} CTAs at full size and multiplied" if sampled else "Counted on the emulated case"
 
 
 def _with(head: Shown, drawn: Shown) -> Shown:

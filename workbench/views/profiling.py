@@ -21,7 +21,7 @@ Say = Callable[[str], None]
 
 def profile_arguments(parser: argparse.ArgumentParser) -> None:
     """What chooses profilers and plots; shared by the magic and the command line."""
-    parser.add_argument("--by", default="counters", metavar="NAMES", help="counters (emulator; the default), sass, ncu, timeline or energy (GPU), or several: ncu+timeline+energy")
+    parser.add_argument("--by", default="counters", metavar="NAMES", help="counters (emulator, at the emulated sizes; the default), sampled (emulator, a few CTAs at full size), sass, ncu, timeline or energy (GPU), or several: ncu+timeline+energy")
     parser.add_argument("--sections", type=lambda text: tuple(filter(None, text.split(","))), default=(), metavar="A,B", help="of ncu, only these: speed, memory, pipes, stalls, occupancy, launch, source")
     parser.add_argument("--plot", metavar="NAME", help="only this plot: roofline, pipes, stalls, occupancy, source, timeline or energy")
 

@@ -1,0 +1,33 @@
+"""A few CTAs of every launch at the problem's full size, on the emulator -> `records.Profile`: counts are multiplied up to the grid, times are those of analysis/sampled.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+from workbench.errors import UserError
+from workbench.profilers.counters import CounterProfiler
+from workbench.profilers.watched import watched
+from workbench.records import Job, Outcome, Profile
+
+CTAS = 4  # of each launch; tests/bench/time_model.py, which says how far off the times are, takes as many
+LIMIT_S = 60.0  # for those of one launch
+
+
+class SampledProfiler:
+    """Counters and modelled time at full size; needs no GPU."""
+
+    name = "sampled"
+    stop: threading.Event | None = None
+
+    def why_not(self) -> str | None:
+        """Always available."""
+        return None
+
+    def profile(self, job: Job, outcome: Outcome, /) -> Profile:
+        """As `CounterProfiler.profile`, at the full case. Raises `UserError` where the candidate fails, its CTAs take longer than LIMIT_S, or the job's memory is not enough."""
+        with watched(job, "emulator", case="full", wall_s=max(job.wall_limit_s, 3 * LIMIT_S), stop=self.stop, options={"sample": CTAS, "limit_s": LIMIT_S}) as seen:
+            if seen.failure is not None:
+                raise UserError(f"this version cannot be profiled at full size: {seen.failure.message}; smaller sizes can be set by --set, and --by counters takes the emulated ones")
+            found = dataclasses.replace(outcome, executor="emulator", builds=seen.builds, launches=seen.launches, protections=seen.protections)
+        return dataclasses.replace(CounterProfiler().profile(dataclasses.replace(job, cases=("full",)), found), by=self.name)
