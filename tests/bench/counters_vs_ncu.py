@@ -22,7 +22,6 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -33,7 +32,7 @@ import workbench.problems as problems
 from workbench.dsl import compile_program
 from workbench.problems import inspection, loading
 from workbench.profilers import ncu_pages
-from workbench.proposers.planner import binding_of
+from workbench.proposers.binding import binding_of
 from workbench.proposers.recognition import recognise
 from workbench.records import Problem
 
@@ -96,7 +95,7 @@ def candidate(case: Case, folder: Path) -> tuple[Problem, Any]:
     """The problem and the imported candidate."""
     problem = case.load()
     facts = inspection.inspect(problems.load(case.problem, precision=case.precision))  # type: ignore[arg-type]
-    binding = binding_of(SimpleNamespace(facts=facts, problem=problem), recognise(facts))  # type: ignore[arg-type]
+    binding = binding_of(problem, facts, recognise(facts))
     path = folder / f"candidate_{abs(hash(case.label))}.py"
     path.write_text(compile_program(case.program, binding))
     spec = importlib.util.spec_from_file_location(path.stem, path)

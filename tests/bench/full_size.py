@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ import workbench.problems as problems
 from workbench.dsl import compile_program
 from workbench.emulator.hook import emulated
 from workbench.problems import cases, inspection, loading
-from workbench.proposers.planner import binding_of
+from workbench.proposers.binding import binding_of
 from workbench.proposers.recognition import recognise
 from workbench.records import Facts, Launch, Problem, Work
 from workbench.session import recording as recordings
@@ -51,7 +50,7 @@ def planned(name: str) -> Iterator[Measured]:
             continue
         problem = problems.load(row["problem"], precision=data["precision"])
         facts = facts_of(problem)
-        binding = binding_of(SimpleNamespace(facts=facts, problem=problem), recognise(facts))  # type: ignore[arg-type]
+        binding = binding_of(problem, facts, recognise(facts))
         yield Measured(f"{row['problem']} {data['precision']} v{row['version']} {row['title']}", problem, compile_program(row["program"], binding), row["median_s"])
 
 

@@ -9,7 +9,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from workbench import problems
@@ -19,9 +18,10 @@ from workbench.dsl.checks import check_stage
 from workbench.errors import ProgramError
 from workbench.landscapes.keys import problem_key
 from workbench.problems import inspection
+from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
 from workbench.proposers.ladders.products import WGMMA
-from workbench.proposers.planner import _program, binding_of
+from workbench.proposers.planner import _program
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.records import Facts, Problem
 
@@ -99,7 +99,7 @@ class Mapped:
 
     def source(self, program: str) -> str:
         """The candidate file of a program."""
-        return compile_program(program, binding_of(SimpleNamespace(facts=self.facts, problem=self.problem), recognise(self.facts)))  # type: ignore[arg-type]
+        return compile_program(program, binding_of(self.problem, self.facts, recognise(self.facts)))
 
 
 def mapped(place: Place) -> Mapped | str:
@@ -119,7 +119,7 @@ def mapped(place: Place) -> Mapped | str:
 
 def _compiles(program: str, facts: Facts, problem: Problem, found: Computation) -> bool:
     try:
-        compile_program(program, binding_of(SimpleNamespace(facts=facts, problem=problem), found))  # type: ignore[arg-type]
+        compile_program(program, binding_of(problem, facts, found))
     except ProgramError:
         return False
     return True

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 import workbench.problems as problems
@@ -29,7 +28,7 @@ from workbench.profilers.counters import CounterProfiler, followed
 from workbench.profilers.energy import EnergyProfiler
 from workbench.profilers.ncu import NcuProfiler
 from workbench.profilers.timeline import TimelineProfiler
-from workbench.proposers.planner import binding_of
+from workbench.proposers.binding import binding_of
 from workbench.proposers.recognition import recognise
 from workbench.records import Candidate, Facts, Job, Outcome, Problem, Profile
 from workbench.session import recording
@@ -63,7 +62,7 @@ class Subject:
         """The candidate's text."""
         if not self.program:
             return ATTENTION.read_text() + MODEL
-        return compile_program(self.program, binding_of(SimpleNamespace(facts=facts, problem=problem), recognise(facts)))  # type: ignore[arg-type]
+        return compile_program(self.program, binding_of(problem, facts, recognise(facts)))
 
 
 GEMM = "gemm(a, b) .arch(sm_90a)"

@@ -24,7 +24,6 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -33,8 +32,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from workbench.dsl import Call, Program, Stage, check, compile_program, configurations, format_program, parse
 from workbench.problems import loading
 from workbench.problems.inspection import inspect
+from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.planner import _program, binding_of
+from workbench.proposers.planner import _program
 from workbench.proposers.recognition import recognise
 from workbench.records import Facts, Problem
 
@@ -129,7 +129,7 @@ def _near(call: Call, main: Stage) -> bool:
 def load(text: str, problem: Problem, facts: Facts, folder: Path) -> Any:
     """The program's file, imported."""
     path = folder / f"candidate_{abs(hash((text, problem.name)))}.py"
-    path.write_text(compile_program(text, binding_of(SimpleNamespace(facts=facts, problem=problem), recognise(facts))))  # type: ignore[arg-type]
+    path.write_text(compile_program(text, binding_of(problem, facts, recognise(facts))))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

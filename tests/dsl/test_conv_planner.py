@@ -11,9 +11,10 @@ import pytest
 from workbench import problems
 from workbench.dsl import Call, Program, Stage, compile_program, format_program
 from workbench.executors.inspector import WorkerInspector
+from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
 from workbench.proposers.ladders.convolutions import Size, choices
-from workbench.proposers.planner import Planner, _program, binding_of
+from workbench.proposers.planner import Planner, _program
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.records import Ask, Proposal
 from workbench.session import Session
@@ -103,7 +104,7 @@ def test_every_rung_compiles() -> None:
         rungs = ladder(Context(found=computation, precision=precision, arch=arch, facts=ask.facts))
         assert bool(rungs[0].seconds) == (arch == "sm_90a") and any(call.name == "mma" for rung in rungs for call in rung.settings) == (precision != "fp32")
         for rung in rungs:
-            compile_program(_program(computation, rung, arch), binding_of(ask, computation))
+            compile_program(_program(computation, rung, arch), binding_of(ask.problem, ask.facts, computation))
 
 
 @pytest.mark.parametrize(("precision", "init", "extents"), [("tf32", "c = nn.Conv2d(channels, filters, 3, padding=1)", "size, size"), ("fp32", "c = nn.ConvTranspose1d(channels, filters, 3, stride=2)", "size")])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from functools import cache
-from types import SimpleNamespace
 
 import level2
 import pytest
@@ -13,8 +12,9 @@ from test_row_recognition import problem as of_rows
 
 from workbench.dsl import Binding, check, compile_program, parse
 from workbench.problems.inspection import inspect
+from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.planner import _program, binding_of
+from workbench.proposers.planner import _program
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Facts, Problem
 
@@ -55,7 +55,7 @@ def test_settings_of_each_stage_follow_the_full_size(name: str, start: str) -> N
     assert texts[0].startswith(start) and len(set(texts)) == len(texts) > 3
     for text in texts:
         assert not check(parse(text))
-        compile_program(text, binding_of(SimpleNamespace(facts=seen, problem=level2.problem(name)), found))  # type: ignore[arg-type]
+        compile_program(text, binding_of(level2.problem(name), seen, found))
 
 
 def test_where_nothing_is_known_of_hopper_a_pipeline_climbs() -> None:

@@ -13,9 +13,9 @@ from workbench import problems
 from workbench.dsl import Call, Program, Stage, compile_program, format_program
 from workbench.emulator import emulated
 from workbench.executors.inspector import WorkerInspector
+from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
 from workbench.proposers.ladders.gemm_hopper import Size, size_of
-from workbench.proposers.planner import binding_of
 from workbench.proposers.recognition import Computation, Unrecognised, joints, recognise
 from workbench.records import Ask, Facts, Problem
 
@@ -60,7 +60,7 @@ def text(found: Computation, settings: tuple[Call, ...] = ()) -> str:
 def check(body: str, found: Computation) -> None:
     """The candidate on the emulator against the module itself."""
     asked = Ask(problem=problem(body), facts=facts(body))
-    module, path = imported(compile_program(text(found), binding_of(asked, found)))
+    module, path = imported(compile_program(text(found), binding_of(asked.problem, asked.facts, found)))
     names: dict[str, object] = {}
     exec(problem(body).source, names)
     model, ours = names["Model"](48, 24, 40), module.ModelNew(48, 24, 40)  # type: ignore[operator]
@@ -162,5 +162,5 @@ def test_grouped_products_are_recognised_where_hopper_has_a_kernel() -> None:
     assert text(found) == "ggemm(a, b, offsets) >> relu()" and dict(found.operands) == {"a": "x", "b": "w.transpose(-2, -1)", "offsets": "ends"}
     context = Context(found=found, precision="bf16", arch="sm_90a", facts=seen)
     rungs = ladder(context)
-    assert rungs and all(compile_program(text(found, (Call(name="arch", positional=("sm_90a",)), *rung.settings)), binding_of(Ask(problem=given, facts=seen), found)) for rung in rungs)
+    assert rungs and all(compile_program(text(found, (Call(name="arch", positional=("sm_90a",)), *rung.settings)), binding_of(given, seen, found)) for rung in rungs)
     assert not ladder(dataclasses.replace(context, arch="sm_80"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +13,9 @@ from workbench.dsl import check, compile_program, format_program, parse
 from workbench.emulator import emulated
 from workbench.problems import loading
 from workbench.problems.inspection import inspect
+from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.planner import _program, binding_of
+from workbench.proposers.planner import _program
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Problem
 
@@ -68,7 +68,7 @@ def proposed(given: Problem, arch: str = "sm_90a", place: int = 0) -> tuple[str,
 def computes(given: Problem, arch: str = "sm_90a", place: int = 0) -> str:
     """The program, after its result was compared at all small sizes, also those of buffers that forward updates."""
     text, facts = proposed(given, arch, place)
-    module, path = imported(compile_program(text, binding_of(SimpleNamespace(facts=facts, problem=given), recognise(facts))))  # type: ignore[arg-type]
+    module, path = imported(compile_program(text, binding_of(given, facts, recognise(facts))))
     for case in facts.cases[:-1]:
         torch.manual_seed(0)
         source = loading.load_module(given, case.settings)

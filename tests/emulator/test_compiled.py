@@ -22,8 +22,9 @@ from workbench.emulator.machine import Machine
 from workbench.errors import ProgramError, UserError
 from workbench.problems import loading
 from workbench.problems.inspection import inspect
+from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.planner import _program, binding_of
+from workbench.proposers.planner import _program
 from workbench.proposers.recognition import recognise
 from workbench.records import Ask
 
@@ -177,7 +178,7 @@ def test_every_version_of_every_shipped_problem_agrees(name: str, tmp_path: Path
     reference = loading.load_module(problem, case.settings)
     for rung in ladder(Context(found=found, precision=problem.precision)):
         try:
-            source = compile_program(_program(found, rung, "sm_80"), binding_of(ask, found))
+            source = compile_program(_program(found, rung, "sm_80"), binding_of(ask.problem, ask.facts, found))
         except ProgramError:
             continue
         module = model_of(source, tmp_path)

@@ -7,10 +7,11 @@ import math
 import pytest
 
 from workbench import landscapes, problems
-from workbench.dsl import Binding, compile_program
+from workbench.dsl import compile_program
 from workbench.errors import UserError
 from workbench.executors.inspector import WorkerInspector
 from workbench.profilers.sampled import CTAS, SampledProfiler
+from workbench.proposers.binding import binding_of
 from workbench.proposers.recognition import recognise
 from workbench.records import Candidate, Facts, Job, Outcome, Problem, Profile
 
@@ -23,7 +24,7 @@ def subjects() -> dict[str, tuple[Problem, Facts]]:
 
 def job(subject: tuple[Problem, Facts], program: str) -> Job:
     problem, facts = subject
-    return Job(problem=problem, facts=facts, candidate=Candidate(source=compile_program(program, Binding(init_source=facts.init_source, forward_arguments=facts.forward_arguments, operands=recognise(facts).operands, module_names="import torch\nimport torch.nn as nn"))), arch="sm_90a", device="H200")
+    return Job(problem=problem, facts=facts, candidate=Candidate(source=compile_program(program, binding_of(problem, facts, recognise(facts)))), arch="sm_90a", device="H200")
 
 
 def profiled(job: Job) -> Profile:
@@ -54,5 +55,5 @@ def test_what_does_not_fit_in_memory_is_profiled_all_the_same(subjects: dict[str
 
 def test_a_version_that_fails_at_full_size_says_so(subjects: dict[str, tuple[Problem, Facts]]) -> None:
     problem, facts = subjects["relu"]
-    with pytest.raises(UserError, match="cannot be profiled at full size: .*no such thing.*--by counters"):
+    with pytest.raises(UserError, match=r"cannot be profiled at full size: .*no such thing.*--by counters"):
         profiled(Job(problem=problem, facts=facts, candidate=Candidate(source="import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        raise ValueError('no such thing')\n")))

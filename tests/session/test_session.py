@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from workbench import problems
-from workbench.errors import StaleDecision, Stopped, UserError
+from workbench.errors import ProgramError, StaleDecision, Stopped, UserError, WorkbenchError
 from workbench.session import Session
 
 
@@ -117,3 +117,28 @@ def test_export_loads_with_nothing_of_the_workbench(session: Session, tmp_path: 
     with pytest.raises(UserError, match="exists and differs"):
         path.write_text("mine")
         session.export("best", path)
+
+
+def test_a_program_by_hand_is_a_version_of_the_persons(session: Session) -> None:
+    made = session.program("softmax(x) .threads_per_row(32)", title="a warp for each row")
+    candidate = made.proposal.candidate
+    assert made.trials[-1].verdict.correct and made.proposal.by == "human" and made.proposal.title == "a warp for each row"
+    assert candidate.program is not None and f".arch({session.arch})" in candidate.program and "class ModelNew" in candidate.source
+    with pytest.raises(ProgramError, match="threads_per_row"):
+        session.program("softmax(x) .threads_per_row(33)")
+    with pytest.raises(WorkbenchError, match="y"):
+        session.program("softmax(y)")
+    assert len(session.versions) == 1
+
+
+def test_a_program_by_hand_gets_the_layouts_of_the_problems_operands(tmp_path: Path) -> None:
+    with Session.create(problems.load("matmul_transposed", settings=(("m", 64), ("n", 64), ("k", 32)), precision="fp16"), root=tmp_path, executor="emulator", arch="sm_80") as session:
+        made = session.program("gemm(a, b) .mma(f16) .tile(64, 64, 32)")
+        assert made.trials[-1].verdict.correct and ".layout(" in (made.proposal.candidate.program or "")
+
+
+def test_what_the_language_has_no_operation_for_is_said(tmp_path: Path) -> None:
+    source = "import torch\nimport torch.nn as nn\n\nn = 16\n\nclass Model(nn.Module):\n    def forward(self, x):\n        return torch.linalg.inv(x)\n\ndef get_inputs():\n    return [torch.randn(n, n)]\n\ndef get_init_inputs():\n    return []\n"
+    (tmp_path / "inverse.py").write_text(source)
+    with Session.create(problems.load(str(tmp_path / "inverse.py")), root=tmp_path, executor="emulator") as session, pytest.raises(WorkbenchError, match=r"no operation for this problem .*%%cutegen edit"):
+        session.program("softmax(x)")

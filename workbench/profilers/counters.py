@@ -52,7 +52,7 @@ def _limits(job: Job, outcome: Outcome, builds: dict[str, KernelBuild]) -> tuple
     for launch, share in zip(outcome.launches, sampled.shares(outcome.launches), strict=True):
         build = builds.get(launch.kernel)
         at_full_size = counted is full and launch.paced is not None
-        total.update(sampled.terms(launch, build, device, full, share) if at_full_size else model.terms(launch, build, device, scale))  # type: ignore[arg-type]
+        total.update(sampled.terms(launch, build, device, full, share) if at_full_size else model.terms(launch, build, device, scale))
     return tuple(sorted(total.items(), key=lambda item: -item[1]))
 
 

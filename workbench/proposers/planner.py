@@ -11,8 +11,9 @@ import math
 import re
 from collections.abc import Iterator
 
-from workbench.dsl import Binding, Call, Program, Stage, compile_program, format_program
+from workbench.dsl import Call, Program, Stage, compile_program, format_program
 from workbench.errors import ProgramError, UserError
+from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, Rung, ladder, put
 from workbench.proposers.recognition import Computation, Unrecognised, joints, recognise
 from workbench.records import Ask, Candidate, Event, LineCounts, Proposal
@@ -158,7 +159,7 @@ class Planner:
 
     @staticmethod
     def _proposal(ask: Ask, found: Computation, rung: Rung, program: str, rungs: tuple[Rung, ...]) -> Proposal:
-        source = compile_program(program, binding_of(ask, found))
+        source = compile_program(program, binding_of(ask.problem, ask.facts, found))
         evidence, gain = _evidence(rung, _total(ask)) if rung.seconds is None else ("", _modelled_gain(ask, found, rung, rungs))
         return Proposal(
             candidate=Candidate(source=source, program=program), title=rung.title, reason=rung.reason + evidence, by="planner",
@@ -166,25 +167,6 @@ class Planner:
         )  # fmt: skip
 
 
-def binding_of(ask: Ask, found: Computation) -> Binding:
-    """How the tensors of a computation come from the problem's module."""
-    return Binding(init_source=ask.facts.init_source, forward_arguments=ask.facts.forward_arguments, operands=found.operands, module_names=_module_names(ask.problem.source, ask.facts.init_source))
-
-
 def _banned(constraints: tuple[str, ...]) -> set[str]:
     words = " ".join(constraints).lower()
     return ({"mma"} if "no tensor core" in words else set()) | ({"vector"} if "no vector" in words else set())
-
-
-def _module_names(source: str, init_source: str) -> str:
-    """Imports of the problem, and those of its plain constants that `__init__` reads."""
-    import ast
-
-    read = {node.id for node in ast.walk(ast.parse(init_source)) if isinstance(node, ast.Name)}
-    kept = []
-    for node in ast.parse(source).body:
-        imported = isinstance(node, (ast.Import, ast.ImportFrom)) and not (isinstance(node, ast.ImportFrom) and node.module == "__future__")
-        constant = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and all(isinstance(target, ast.Name) and target.id in read for target in node.targets)
-        if imported or constant:
-            kept.append(ast.unparse(node))
-    return "\n".join(kept)

@@ -10,6 +10,7 @@ from workbench import evaluate, plugins
 from workbench.errors import Stopped, Unavailable, UserError
 from workbench.profilers import counters
 from workbench.profilers.recorded import merged
+from workbench.proposers.binding import candidate_of
 from workbench.records import Ask, Candidate, Event, Exchange, Job, Outcome, Profile, Proposal, Trial, Version
 from workbench.session import model
 from workbench.session.base import Base, Reference, owned
@@ -138,6 +139,14 @@ class Working(Base):
         """The person's own version of the whole file."""
         base = self.version(parent) if parent is not None else self.baseline
         proposal = Proposal(candidate=Candidate(source=source), title=title or "edited by hand", reason=reason, by="human", parent=base.number if base else None)
+        return self._append(proposal, test=test)
+
+    @owned
+    def program(self, text: str, title: str = "", reason: str = "", *, parent: Reference | None = None, test: bool = True) -> Version:
+        """The person's own version as a program of muCUTLASS; what it does not say (arch, layouts of operands) is the session's and the problem's."""
+        base = self.version(parent) if parent is not None else self.baseline
+        candidate = candidate_of(self.problem, self.facts, self.arch, text)
+        proposal = Proposal(candidate=candidate, title=title or "program by hand", reason=reason, by="human", parent=base.number if base else None)
         return self._append(proposal, test=test)
 
     @property

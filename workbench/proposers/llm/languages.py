@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from workbench.dsl import OPERATIONS, Binding, Program, Stage, compile_program, format_program, grammar_text, parse
+from workbench.dsl import OPERATIONS, Binding, compile_program, format_program, grammar_text, parse
 from workbench.errors import ProgramError
+from workbench.proposers.binding import binding_of, plain
 from workbench.proposers.llm import prompts
 from workbench.proposers.llm.replies import Unusable, blocks
-from workbench.proposers.planner import binding_of
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Ask
 
@@ -20,10 +20,9 @@ def asked(ask: Ask, folder: Path | None) -> tuple[list[dict[str, Any]], Binding]
         found = recognise(ask.facts)
     except Unrecognised as reason:
         raise ProgramError(f"muCUTLASS has no operation for this problem ({reason}); let the model write CuTe DSL instead: %cutegen model --language cute") from None
-    start = format_program(Program(stages=(*found.before, Stage(operation=found.operation, epilogues=found.epilogues, result=found.result), *found.after)))
     program = ask.baseline.proposal.candidate.program or "" if ask.baseline is not None else ""
-    values = {"grammar": grammar_text(), "operations": OPERATIONS.values(), "start": start, "program": program}
-    return prompts.messages("mucutlass", ask, folder, **values), binding_of(ask, found)
+    values = {"grammar": grammar_text(), "operations": OPERATIONS.values(), "start": plain(found), "program": program}
+    return prompts.messages("mucutlass", ask, folder, **values), binding_of(ask.problem, ask.facts, found)
 
 
 def compiled(text: str, binding: Binding) -> tuple[str, str]:

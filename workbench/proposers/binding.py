@@ -1,0 +1,60 @@
+"""From a program of muCUTLASS to a candidate: how its tensors come from the problem's module."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+
+from workbench.dsl import Binding, Call, Program, Stage, compile_program, format_program, parse
+from workbench.errors import UserError
+from workbench.proposers.recognition import Computation, Unrecognised, recognise
+from workbench.records import Candidate, Facts, Problem
+
+
+def candidate_of(problem: Problem, facts: Facts, arch: str, program: str) -> Candidate:
+    """The candidate of a program that a person wrote; stages that name no arch get `arch`, and a stage of the problem's own operation its operands' layouts.
+
+    Raises `UserError` where the problem is none of the language's, `ProgramError` for what the program may not say.
+    """
+    found = recognised(facts)
+    read = parse(program)
+    text = format_program(dataclasses.replace(read, stages=tuple(_completed(stage, found, arch) for stage in read.stages)))
+    return Candidate(source=compile_program(text, binding_of(problem, facts, found)), program=text)
+
+
+def plain(found: Computation) -> str:
+    """The problem as a program that says no setting."""
+    return format_program(Program(stages=(*found.before, Stage(operation=found.operation, epilogues=found.epilogues, result=found.result), *found.after)))
+
+
+def recognised(facts: Facts) -> Computation:
+    """The problem in the language's terms. Raises `UserError` where there are none."""
+    try:
+        return recognise(facts)
+    except Unrecognised as reason:
+        raise UserError(f"muCUTLASS has no operation for this problem ({reason}); write the kernel itself: %%cutegen edit") from None
+
+
+def _completed(stage: Stage, found: Computation, arch: str) -> Stage:
+    said = {call.name for call in stage.settings}
+    more = [Call(name="arch", positional=(arch,))] if "arch" not in said else []
+    if found.layout and "layout" not in said and stage.operation == found.operation:
+        more.append(Call(name="layout", named=found.layout))
+    return dataclasses.replace(stage, settings=(*more, *stage.settings))
+
+
+def binding_of(problem: Problem, facts: Facts, found: Computation) -> Binding:
+    """How the tensors of a computation come from the problem's module."""
+    return Binding(init_source=facts.init_source, forward_arguments=facts.forward_arguments, operands=found.operands, module_names=_module_names(problem.source, facts.init_source))
+
+
+def _module_names(source: str, init_source: str) -> str:
+    """Imports of the problem, and those of its plain constants that `__init__` reads."""
+    read = {node.id for node in ast.walk(ast.parse(init_source)) if isinstance(node, ast.Name)}
+    kept = []
+    for node in ast.parse(source).body:
+        imported = isinstance(node, (ast.Import, ast.ImportFrom)) and not (isinstance(node, ast.ImportFrom) and node.module == "__future__")
+        constant = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and all(isinstance(target, ast.Name) and target.id in read for target in node.targets)
+        if imported or constant:
+            kept.append(ast.unparse(node))
+    return "\n".join(kept)
