@@ -95,7 +95,7 @@ def _plotly_cells(title: str, names: tuple[str, str], columns: list[str], rows: 
     x, y = ([value or "not set" for value in values] for values in (columns, rows))
     trace = {"type": "heatmap", "x": x, "y": y, "z": [[None if value is None else round(value, 4) for value in line] for line in _slowdown(grid)], "zmin": 1, "zmax": 2, "colorscale": [[0, MEASURED], [1, "rgba(122,122,122,.2)"]],
              "text": [[seconds(cell.median_s) if cell else "" for cell in line] for line in grid], "texttemplate": "%{text}", "colorbar": {"title": {"text": "times the fastest"}}, "xgap": 1, "ygap": 1}  # fmt: skip
-    return {"data": [trace], "layout": _layout(title, {"type": "category", "title": {"text": names[0]}}, {"type": "category", "title": {"text": names[1]}}, 110 + 34 * len(rows))}
+    return {"data": [trace], "layout": _layout(title, {"type": "category", "title": {"text": names[0]}}, {"type": "category", "title": {"text": names[1]}}, 190 + 28 * len(rows))}
 
 
 def _layout(title: str, x: dict[str, Any], y: dict[str, Any], height: int) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def _plotly(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None)
             data.append({"type": "scatter", "mode": "lines+markers+text", "name": f"versions ({kind})", "x": [p.intensity for p in mine], "y": [p.rate for p in mine], "text": [f"v{p.version}" for p in mine],
                          "textposition": "middle right", "hovertext": [f"v{p.version} {p.title}: {seconds(p.time_s)}" for p in mine], "line": {"color": colour, "dash": "dot"},
                          "marker": {"symbol": [symbol if p.accepted else symbol + "-open" for p in mine], "size": 10}})  # fmt: skip
-    axis = {"type": "log", "gridcolor": "rgba(128,128,128,.25)", "color": INK}
+    axis = {"type": "log", "exponentformat": "SI", "gridcolor": "rgba(128,128,128,.25)", "color": INK}
     layout = {"title": {"text": _title(bound)}, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "font": {"color": INK}, "height": 380,
               "xaxis": {**axis, "title": {"text": "FLOP per byte of least traffic (counted)"}}, "yaxis": {**axis, "title": {"text": "FLOP/s"}}}  # fmt: skip
     return {"data": data, "layout": layout}

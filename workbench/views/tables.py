@@ -37,7 +37,7 @@ def verdict(version: Version, *, session: Any = None) -> Shown:
     mark, colour = ("✓ correct", "rgba(46,160,67,.18)") if found.correct else ("✗ not correct", "rgba(218,54,51,.16)")
     if found.refused:
         mark, colour = "✗ refused as suspect", "rgba(218,54,51,.16)"
-    page = f'<div style="border-left:4px solid;padding:2px 8px;background:{colour}"><strong>{mark}</strong><pre style="white-space:pre-wrap;margin:0">{html.escape(chr(10).join(lines))}</pre></div>'
+    page = f'<div style="border-left:4px solid;padding:2px 8px;background:{colour}"><strong>{mark}</strong><pre style="white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;margin:0">{html.escape(chr(10).join(lines))}</pre></div>'
     return Shown("\n".join(lines), html=page)
 
 
