@@ -14,9 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from workbench.errors import ProblemError
-from workbench.problems import cases, loading, numbers
+from workbench.problems import cases, degenerate, loading, numbers
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, outputs_of, spec_of, stored
-from workbench.records import Degeneracy, Facts, Operation, Problem, Settings, TensorSpec, Work
+from workbench.records import Facts, Operation, Problem, TensorSpec, Work
 from workbench.wire import content_hash
 
 __all__ = ["ELEMENT_BUDGET", "FLOP_BUDGET", "inspect"]
@@ -63,7 +63,7 @@ def _inspect(problem: Problem, held: Problem, full: Measured) -> Facts:
     work = tuple(_work(problem, full if case is full.case else cases.measure(problem, case.name, case.settings)) for case in found)
     return Facts(
         problem_hash=content_hash(problem), kind=_kind(graph), init_source=_init_source(problem.source), forward_arguments=loading.forward_arguments(module), graph=graph,
-        parameters=parameters, cases=found, work=work, degeneracies=_degeneracies(problem, settings), notes=(*notes, *said, *_reads(graph)),
+        parameters=parameters, cases=found, work=work, degeneracies=degenerate.degeneracies(problem, settings), notes=(*notes, *said, *_reads(graph)),
         full=at_full if any(op.target.startswith(HEAVY) for op in graph) else (), full_graph=full_graph,
     )  # fmt: skip
 
@@ -113,6 +113,9 @@ def _graph(model: torch.nn.Module, inputs: list[Any], arguments: tuple[str, ...]
             names[node] = node.name
             operations.append(Operation(name=node.name, target=str(node.target), operands=tuple(_operand(a, names) for a in node.args),
                                         keywords=tuple((k, _operand(v, names)) for k, v in node.kwargs.items()), result=outputs_of(node.meta.get("val"))))  # fmt: skip
+        elif node.op == "get_attr":  # a tensor that forward makes from numbers
+            names[node] = node.name
+            operations.append(Operation(name=node.name, target="constant", operands=(), result=outputs_of(getattr(traced, node.target))))
         elif node.op == "output":
             values = node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
             operations.append(Operation(name="output", target="output", operands=tuple(_operand(a, names) for a in values)))
@@ -160,45 +163,3 @@ def _init_source(source: str) -> str:
                 if isinstance(item, ast.FunctionDef) and item.name == "__init__":
                     return textwrap.dedent(ast.get_source_segment(source, item, padded=True) or "")
     return "def __init__(self):\n    super().__init__()\n"
-
-
-def _degeneracies(problem: Problem, shrunk: Settings) -> tuple[Degeneracy, ...]:
-    """Trivial outputs that KernelBench's own tolerance (1e-2 absolute and relative in 16 bits, 1e-4 in 32) would let pass.
-
-    Looked for at few rows of full length, because what a softmax or a mean gives out shrinks with the length of its axis.
-    """
-    tolerance = 1e-4 if problem.precision in ("fp32", "tf32") else 1e-2
-    settings = cases.thin(problem) or shrunk
-    try:
-        first, again, other = _three(problem, settings)
-    except (ProblemError, RuntimeError):
-        settings = shrunk
-        first, again, other = _three(problem, shrunk)
-    at = ", ".join(f"{name}={value}" for name, value in settings)
-    found = []
-    if not torch.allclose(first, again, atol=tolerance, rtol=tolerance, equal_nan=True):
-        found.append(Degeneracy(kind="random", message="the reference differs from itself on the same inputs (dropout?), so no honest kernel can match it"))
-    if not torch.isfinite(first).all():
-        found.append(Degeneracy(kind="not_finite", message=f"the reference gives NaN or infinity (at {at})"))
-    if torch.allclose(first, torch.zeros_like(first), atol=tolerance, rtol=tolerance):
-        found.append(Degeneracy(kind="zero", message=f"an output of zeros passes an absolute tolerance of {tolerance} (at {at}); it does not pass here, where tolerance follows the magnitude"))
-    elif first.numel() > 1 and torch.allclose(first, first.mean().expand_as(first), atol=tolerance, rtol=tolerance):
-        found.append(Degeneracy(kind="constant", message=f"a constant output passes (at {at})"))
-    if first.shape == other.shape and torch.allclose(first, other, atol=tolerance, rtol=tolerance):
-        found.append(Degeneracy(kind="replay", message=f"the output for other inputs passes (at {at})"))
-    return tuple(found)
-
-
-def _three(problem: Problem, settings: Settings) -> tuple[torch.Tensor, ...]:
-    module = loading.load_module(problem, settings)
-    with torch.no_grad():
-        return tuple(_one(module, problem, seed, forward) for seed, forward in ((1, 3), (1, 4), (2, 3)))
-
-
-def _one(module: ModuleType, problem: Problem, seed: int, forward_seed: int) -> torch.Tensor:
-    torch.manual_seed(0)
-    model = loading.build_model(module, "Model", problem)
-    inputs = loading.make_inputs(module, problem, seed)
-    torch.manual_seed(forward_seed)
-    result = model(*inputs)
-    return (result[0] if isinstance(result, (tuple, list)) else result).to(torch.float64)
