@@ -93,7 +93,7 @@ class Work:
 
 @record
 class Degeneracy:
-    """A task that a trivial output passes: kind is "zero", "constant", "replay", "random" (fails against itself) or "not_finite"."""
+    """A task that a trivial output passes: kind is "zero", "constant", "replay", "random" (fails against itself), "not_finite" or "input_modified" (forward writes to an input)."""
 
     kind: str
     message: str

@@ -201,3 +201,17 @@ def test_explain_compiles(capsys: pytest.CaptureFixture[str]) -> None:
     for text in ("gemm(a, b) .arch(sm_90a) .mma(bf16) .tile(64, 64, 64) .schedule(cooperative) >> bias()", "crossentropy(x, y)", "gather(x, i)", "groupnorm(x, groups=3)"):
         assert main(["explain", text, "--compile"]) == 0
         assert "registers a thread" in capsys.readouterr().out
+
+
+def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
+    heavy = ("torch", "cutlass", "numpy", "pandas", "plotly", "IPython", "openai", "workbench.session")
+    source = f"import sys\nfrom workbench.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]" and "calibrate" in done.stdout, done.stderr
+
+
+def test_the_command_line_has_every_setting_of_a_model() -> None:
+    from workbench.session.model import NAMES
+    from workbench.views.arguments import MODEL
+
+    assert tuple(MODEL) == NAMES

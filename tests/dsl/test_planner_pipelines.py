@@ -66,6 +66,17 @@ def test_where_nothing_is_known_of_hopper_a_pipeline_climbs() -> None:
     assert set(changed) <= {1, 2} and rungs[-1].parts[0].settings and rungs[-1].parts[1].settings
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(("name", "said"), [("08", "4 stages: conv (h1): "), ("MLP", "2 stages: gemm (h1): ")])
+def test_the_title_counts_the_stages_of_the_program(arch: str, name: str, said: str) -> None:
+    seen = inspect(tiny(next(full for full in level2.MODULES if full.startswith(name))))
+    found = recognise(seen)
+    first = ladder(Context(found=found, precision="fp32", arch=arch, device="H200", facts=seen))[0]
+    program = parse(_program(found, first, arch))
+    assert first.title.startswith(said) and first.title.startswith(f"{len(program.stages)} stages: ")
+    assert (", 2 stages: " in first.title) == (len(program.stages) > len(found.pieces))  # a mean over much is two stages
+
+
 @pytest.mark.parametrize(("forward", "why"), [("z = F.linear(x, y); z.view(-1).add_(1); return torch.relu(z)", "no kernel"), ("z = F.linear(x, y); return z.sum(0), z", "2 results")])
 def test_a_value_that_is_written_to_through_a_view_is_left_and_so_are_two_results(forward: str, why: str) -> None:
     given = of_rows("PLACE", ("torch.randn(n, d)", "torch.randn(n, d)"))

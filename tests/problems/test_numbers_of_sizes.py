@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from workbench import problems
-from workbench.problems import inspection
+from workbench.problems import cases, inspection
 from workbench.proposers.recognition import Unrecognised, recognise
 
 FILE = '''
@@ -94,3 +94,13 @@ def test_what_is_told_of_a_modules_own_state(tmp_path: Path, state: str, body: s
     path.write_text(FILE.format(body=body, arguments="x", inputs="torch.randn(n, d)").replace("class Model(nn.Module):\n", init))
     with pytest.raises(Unrecognised, match=said):
         recognise(inspection.inspect(problems.load(str(path))))
+
+
+@pytest.mark.parametrize(("body", "times"), [("torch.relu(x[:, :512])", 1), ("torch.softmax(x * (x.shape[0] * x.shape[1]), -1)", 3)])
+def test_no_more_is_looked_at_than_can_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, times: int) -> None:
+    seen = {"shrink": 0, "thin": 0}
+    for name in seen:
+        real = getattr(cases, name)
+        monkeypatch.setattr(cases, name, lambda *given, name=name, real=real: (seen.update({name: seen[name] + 1}), real(*given))[1])
+    assert facts(tmp_path, body).full_graph
+    assert seen == {"shrink": times, "thin": 1}  # a size that is kept is tried once each; what else there is to know of a problem is found out once

@@ -6,6 +6,7 @@ axis, a kernel width or a number of groups: a name whose halving breaks the refe
 
 from __future__ import annotations
 
+import logging
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +24,9 @@ TOLERATED = 16  # a problem that cannot be shrunk to the budget is still accepte
 FLOORS = (16, 4, 2)  # sizes go down to the first; only if that is not enough, further
 THIN_ELEMENTS, THIN_FLOPS = 1 << 21, 1 << 27
 ODD_OFFSET = (37, 51, 67, 83)  # odd sizes, no multiples of 2, 4, 8, 16
+
+
+logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # sizes that do not work are tried, and what went wrong is an exception too
 
 
 @record

@@ -14,9 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from workbench.errors import ProblemError
-from workbench.problems import cases, loading, numbers
+from workbench.problems import cases, degenerate, loading, numbers
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, outputs_of, spec_of, stored
-from workbench.records import Degeneracy, Facts, Operation, Problem, Settings, TensorSpec, Work
+from workbench.records import Case, Facts, Operation, Problem, Settings, TensorSpec, Work
 from workbench.wire import content_hash
 
 __all__ = ["ELEMENT_BUDGET", "FLOP_BUDGET", "inspect"]
@@ -32,39 +32,75 @@ HEAVY = tuple(f"aten.{name}" for name in ("convolution", "mm", "bmm", "addmm")) 
 DTYPES = {"fp32": "float32", "tf32": "tfloat32", "fp16": "float16", "bf16": "bfloat16"}
 
 
+@dataclasses.dataclass(frozen=True)
+class _Small:
+    """The reference at the sizes that are emulated."""
+
+    settings: Settings
+    notes: tuple[str, ...]
+    case: Case
+    graph: tuple[Operation, ...]
+    parameters: tuple[TensorSpec, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Full:
+    """The reference at full size, on fake tensors; empty where it cannot be traced there. `values`: its inputs, parameters and buffers."""
+
+    graph: tuple[Operation, ...] = ()
+    values: tuple[TensorSpec, ...] = ()
+
+    def other(self, small: _Small) -> tuple[Operation, ...]:
+        """The graph, where it may do something else than the small one."""
+        return self.graph if self.graph and numbers.differs(_made(small.graph), self.graph) else ()
+
+    def specs(self, small: _Small) -> tuple[TensorSpec, ...]:
+        """Every value of the graph, where its calls are the same as those of the small one."""
+        if not self.graph or [(op.name, op.target) for op in self.graph] != [(op.name, op.target) for op in _made(small.graph)]:
+            return ()
+        return (*self.values, *(dataclasses.replace(op.result[0], name=op.name) for op in self.graph if op.result))
+
+
 def inspect(problem: Problem) -> Facts:
     """All that can be found out without a candidate; raises `ProblemError` with file and line.
 
     Sizes are shrunk for the emulator, but for one of which forward makes a number to calculate with (1 / sqrt(size)), where that leaves the others enough to give.
     """
-    full = cases.measure(problem, "full")
-    facts = _inspect(problem, problem, full)
-    for name, value in cases.sizes(problem).items() if facts.full_graph else ():
-        held = dataclasses.replace(problem, settings=(*problem.settings, (name, value)))
-        with contextlib.suppress(ProblemError):
-            other = _inspect(problem, held, full)
-            if not other.full_graph:
-                return dataclasses.replace(other, notes=(*other.notes, f"{name} stays {value}: forward calculates with a number made of it"))
-    return facts
+    measured = cases.measure(problem, "full")
+    full, small, held = _at_full(problem), _small(problem, problem, measured), problem
+    said: tuple[str, ...] = ()
+    if full.other(small) and not numbers.reads_parts(full.graph):
+        for name, value in cases.sizes(problem).items():
+            keeping = dataclasses.replace(problem, settings=(*problem.settings, (name, value)))
+            with contextlib.suppress(ProblemError):
+                other = _small(problem, keeping, measured)
+                if not full.other(other):
+                    small, held, said = other, keeping, (f"{name} stays {value}: forward calculates with a number made of it",)
+                    break
+    return _facts(problem, held, measured, full, small, said)
 
 
-def _inspect(problem: Problem, held: Problem, full: Measured) -> Facts:
+def _small(problem: Problem, held: Problem, measured: Measured) -> _Small:
     """`held`: the problem with what is not to be shrunk among its settings."""
-    settings, notes = cases.shrink(held, full)
-    shrunk = cases.real(problem, "shrunk", settings)
-    odd, said = cases.odd(held, settings)
-    found = (shrunk, odd, full.case) if odd is not None else (shrunk, full.case)
+    settings, notes = cases.shrink(held, measured)
+    case = cases.real(problem, "shrunk", settings)
     module = loading.load_module(problem, settings)
     try:
         graph, parameters = _trace(module, problem, loading.forward_arguments(module))
     except Exception as error:
         raise loading.refused(problem, module, error, "the reference cannot be traced: ") from error
-    at_full, full_graph = _at_full(problem, graph)
-    work = tuple(_work(problem, full if case is full.case else cases.measure(problem, case.name, case.settings)) for case in found)
+    return _Small(settings=settings, notes=notes, case=case, graph=graph, parameters=parameters)
+
+
+def _facts(problem: Problem, held: Problem, measured: Measured, full: _Full, small: _Small, more: tuple[str, ...]) -> Facts:
+    graph = small.graph
+    odd, said = cases.odd(held, small.settings)
+    found = (small.case, odd, measured.case) if odd is not None else (small.case, measured.case)
+    work = tuple(_work(problem, measured if case is measured.case else cases.measure(problem, case.name, case.settings)) for case in found)
     return Facts(
-        problem_hash=content_hash(problem), kind=_kind(graph), init_source=_init_source(problem.source), forward_arguments=loading.forward_arguments(module), graph=graph,
-        parameters=parameters, cases=found, work=work, degeneracies=_degeneracies(problem, settings), notes=(*notes, *said, *_reads(graph)),
-        full=at_full if any(op.target.startswith(HEAVY) for op in graph) else (), full_graph=full_graph,
+        problem_hash=content_hash(problem), kind=_kind(graph), init_source=_init_source(problem.source), forward_arguments=loading.forward_arguments(loading.load_module(problem, small.settings)), graph=graph,
+        parameters=small.parameters, cases=found, work=work, degeneracies=degenerate.degeneracies(problem, small.settings), notes=(*small.notes, *said, *_reads(graph), *more),
+        full=full.specs(small) if any(op.target.startswith(HEAVY) for op in graph) else (), full_graph=full.other(small),
     )  # fmt: skip
 
 
@@ -73,8 +109,7 @@ def _trace(module: ModuleType, problem: Problem, arguments: tuple[str, ...]) -> 
     return _graph(loading.build_model(module, "Model", problem), loading.make_inputs(module, problem, 0), arguments)
 
 
-def _at_full(problem: Problem, graph: tuple[Operation, ...]) -> tuple[tuple[TensorSpec, ...], tuple[Operation, ...]]:
-    """(the values of the graph at full size, from fake tensors, where its calls are the same there; the graph there, where it may do something else); nothing where it cannot be told."""
+def _at_full(problem: Problem) -> _Full:
     module = loading.load_module(problem)
     arguments = loading.forward_arguments(module)
     try:
@@ -83,15 +118,15 @@ def _at_full(problem: Problem, graph: tuple[Operation, ...]) -> tuple[tuple[Tens
             model = cases.fake_model(module, problem)
             found, state = _graph(model, inputs, arguments)
     except Exception:  # torch raises what it likes on fake tensors; the sizes only rank settings
-        return (), ()
-    found, shrunk = (tuple(op for op in ops if not op.target.startswith("aten.empty")) for ops in (found, graph))  # fake tensors make what a batch norm reserves an operation of its own
-    other = found if numbers.differs(shrunk, found) else ()
-    if [(op.name, op.target) for op in found] != [(op.name, op.target) for op in shrunk]:
-        return (), other
+        return _Full()
     labels = [*(f"param:{name}" for name, _ in model.named_parameters()), *(f"buffer:{name}" for name, _ in model.named_buffers())]
     given = tuple(spec_of(name, value) for name, value in zip(arguments, inputs, strict=False) if isinstance(value, torch.Tensor))
-    made = tuple(TensorSpec(name=op.name, shape=op.result[0].shape, dtype=op.result[0].dtype, strides=op.result[0].strides) for op in found if op.result)
-    return (*given, *(dataclasses.replace(spec, name=label) for label, spec in zip(labels, state, strict=True)), *made), other
+    return _Full(graph=_made(found), values=(*given, *(dataclasses.replace(spec, name=label) for label, spec in zip(labels, state, strict=True))))
+
+
+def _made(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """A graph without what fake tensors make an operation of its own: the memory that a batch norm reserves."""
+    return tuple(op for op in graph if not op.target.startswith("aten.empty"))
 
 
 def _graph(model: torch.nn.Module, inputs: list[Any], arguments: tuple[str, ...]) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:
@@ -113,6 +148,9 @@ def _graph(model: torch.nn.Module, inputs: list[Any], arguments: tuple[str, ...]
             names[node] = node.name
             operations.append(Operation(name=node.name, target=str(node.target), operands=tuple(_operand(a, names) for a in node.args),
                                         keywords=tuple((k, _operand(v, names)) for k, v in node.kwargs.items()), result=outputs_of(node.meta.get("val"))))  # fmt: skip
+        elif node.op == "get_attr":  # a tensor that forward makes from numbers
+            names[node] = node.name
+            operations.append(Operation(name=node.name, target="constant", operands=(), result=outputs_of(getattr(traced, node.target))))
         elif node.op == "output":
             values = node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
             operations.append(Operation(name="output", target="output", operands=tuple(_operand(a, names) for a in values)))
@@ -160,45 +198,3 @@ def _init_source(source: str) -> str:
                 if isinstance(item, ast.FunctionDef) and item.name == "__init__":
                     return textwrap.dedent(ast.get_source_segment(source, item, padded=True) or "")
     return "def __init__(self):\n    super().__init__()\n"
-
-
-def _degeneracies(problem: Problem, shrunk: Settings) -> tuple[Degeneracy, ...]:
-    """Trivial outputs that KernelBench's own tolerance (1e-2 absolute and relative in 16 bits, 1e-4 in 32) would let pass.
-
-    Looked for at few rows of full length, because what a softmax or a mean gives out shrinks with the length of its axis.
-    """
-    tolerance = 1e-4 if problem.precision in ("fp32", "tf32") else 1e-2
-    settings = cases.thin(problem) or shrunk
-    try:
-        first, again, other = _three(problem, settings)
-    except (ProblemError, RuntimeError):
-        settings = shrunk
-        first, again, other = _three(problem, shrunk)
-    at = ", ".join(f"{name}={value}" for name, value in settings)
-    found = []
-    if not torch.allclose(first, again, atol=tolerance, rtol=tolerance, equal_nan=True):
-        found.append(Degeneracy(kind="random", message="the reference differs from itself on the same inputs (dropout?), so no honest kernel can match it"))
-    if not torch.isfinite(first).all():
-        found.append(Degeneracy(kind="not_finite", message=f"the reference gives NaN or infinity (at {at})"))
-    if torch.allclose(first, torch.zeros_like(first), atol=tolerance, rtol=tolerance):
-        found.append(Degeneracy(kind="zero", message=f"an output of zeros passes an absolute tolerance of {tolerance} (at {at}); it does not pass here, where tolerance follows the magnitude"))
-    elif first.numel() > 1 and torch.allclose(first, first.mean().expand_as(first), atol=tolerance, rtol=tolerance):
-        found.append(Degeneracy(kind="constant", message=f"a constant output passes (at {at})"))
-    if first.shape == other.shape and torch.allclose(first, other, atol=tolerance, rtol=tolerance):
-        found.append(Degeneracy(kind="replay", message=f"the output for other inputs passes (at {at})"))
-    return tuple(found)
-
-
-def _three(problem: Problem, settings: Settings) -> tuple[torch.Tensor, ...]:
-    module = loading.load_module(problem, settings)
-    with torch.no_grad():
-        return tuple(_one(module, problem, seed, forward) for seed, forward in ((1, 3), (1, 4), (2, 3)))
-
-
-def _one(module: ModuleType, problem: Problem, seed: int, forward_seed: int) -> torch.Tensor:
-    torch.manual_seed(0)
-    model = loading.build_model(module, "Model", problem)
-    inputs = loading.make_inputs(module, problem, seed)
-    torch.manual_seed(forward_seed)
-    result = model(*inputs)
-    return (result[0] if isinstance(result, (tuple, list)) else result).to(torch.float64)

@@ -16,7 +16,12 @@ def differs(shrunk: tuple[Operation, ...], full: tuple[Operation, ...]) -> bool:
     """Whether what is done may be something else at full size: other calls, other numbers to calculate with, or parts of tensors, which may be the whole of a shrunk one."""
     if [op.target for op in shrunk] != [op.target for op in full]:
         return True
-    return any(_name(one) in PARTS or _other_numbers(one, other) for one, other in zip(shrunk, full, strict=True))
+    return reads_parts(shrunk) or any(_other_numbers(one, other) for one, other in zip(shrunk, full, strict=True))
+
+
+def reads_parts(graph: tuple[Operation, ...]) -> bool:
+    """Whether parts of tensors are taken, so that no size can be sure to be alike."""
+    return any(_name(op) in PARTS for op in graph)
 
 
 def _name(op: Operation) -> str:

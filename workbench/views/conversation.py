@@ -11,21 +11,8 @@ from workbench.records import Exchange
 from workbench.session import Session
 from workbench.session.model import NAMES, keep_key
 from workbench.views import tables
+from workbench.views.arguments import model_arguments
 from workbench.views.shown import Shown
-
-
-def model_arguments(parser: Any) -> None:
-    """Where the model is and what it may cost; shared with the command line."""
-    for name in NAMES:
-        parser.add_argument(f"--{name.replace('_', '-')}", default=None, help=HELP[name])
-
-
-HELP = {
-    "base_url": "any OpenAI-compatible address, such as http://localhost:11434/v1 (Ollama), :8000/v1 (vLLM), :8080/v1 (llama.cpp)", "model": "the model's name there", "language": "what it writes: cute (CuTe DSL) or mucutlass (the small language)",
-    "max_tokens": "of one reply (default 32000)", "temperature": "default: the server's own", "budget_tokens": "all calls of this session together", "budget_usd": "the same in dollars; needs the prices",
-    "price_in": "dollars per million input tokens", "price_out": "dollars per million output tokens", "first_s": "how long a model may think before its first byte", "silence_s": "how long to wait for the next byte", "total_s": "how long one call may take",
-    "retries": "after errors that pass (429, 5xx, lost connections)",
-}  # fmt: skip
 
 
 def given(arguments: Any) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def _version(arguments: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
     import tempfile
 
     from workbench.session import Session
-    from workbench.views.commands import load_problem
+    from workbench.views.arguments import load_problem
 
     if arguments.session:
         with Session.open(arguments.session, write=False) as session:

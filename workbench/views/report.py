@@ -41,7 +41,7 @@ def html_page(session: Any) -> str:
         if version.trials:
             parts.append(_counters(version, session.job(version)))
         parts.append(f"<details><summary>source</summary><pre>{html.escape(version.proposal.candidate.source)}</pre></details></section>")
-    title = html.escape(f"{session.name}: {len(session.versions)} versions")
+    title = html.escape(f"{session.name}: {len(session.versions)} version{'s' if len(session.versions) != 1 else ''}")
     return f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style><body>{"".join(parts)}</body></html>'
 
 

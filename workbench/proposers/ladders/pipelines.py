@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from workbench.dsl import Program, check
+from workbench.dsl import Program, Stage, check
 from workbench.proposers.ladders.base import Context, Rung, put
-from workbench.proposers.recognition import joints
+from workbench.proposers.recognition import Computation, joints
 
 MOST = 4  # further rungs of a piece
 
@@ -16,7 +16,7 @@ def pipeline(context: Context, ladders: tuple[tuple[Rung, ...], ...]) -> tuple[R
     if not all(legal):
         return ()
     now = [rungs[0] for rungs in legal]
-    made = [Rung(settings=(), parts=tuple(now), title=f"{len(pieces)} pieces: " + "; ".join(_said(context, place, rung) for place, rung in enumerate(now)), reason="each piece by the first rung of its own ladder")]
+    made = [Rung(settings=(), parts=tuple(now), title=_summary(context, now), reason="each part by the first rung of its own ladder")]
     for place in sorted(range(len(pieces)), key=lambda place: -pieces[place].work):
         for rung in legal[place][1:]:
             parts = (*now[:place], rung, *now[place + 1 :])
@@ -26,13 +26,23 @@ def pipeline(context: Context, ladders: tuple[tuple[Rung, ...], ...]) -> tuple[R
     return tuple(made)
 
 
-def _said(context: Context, place: int, rung: Rung) -> str:
+def _summary(context: Context, rungs: list[Rung]) -> str:
+    """All stages, counted as the program has them: a part may be several."""
+    counts = [len(_stages(piece.named, rung, context.arch)) for piece, rung in zip(context.found.pieces, rungs, strict=True)]
+    parts = [_said(context, place, rung, f", {count} stages" if count > 1 else "") for place, (rung, count) in enumerate(zip(rungs, counts, strict=True))]
+    return f"{sum(counts)} stages: {'; '.join(parts)}"
+
+
+def _said(context: Context, place: int, rung: Rung, more: str = "") -> str:
     named = context.found.pieces[place].named
-    return f"{named.operation.name}{f' ({named.result})' if named.result else ''}: {rung.title}"
+    return f"{named.operation.name}{f' ({named.result})' if named.result else ''}{more}: {rung.title}"
 
 
 def _fits(context: Context, place: int, rung: Rung) -> bool:
     """Whether a piece can be compiled with a rung, as far as checks tell."""
-    found = context.found.pieces[place].alone
+    return not check(Program(stages=_stages(context.found.pieces[place].alone, rung, context.arch)))
+
+
+def _stages(found: Computation, rung: Rung, arch: str) -> tuple[Stage, ...]:
     found = found.unfused if rung.unfused and found.unfused is not None else found
-    return not check(Program(stages=joints.stages(found, rung.settings, (put("arch", context.arch),))))
+    return joints.stages(found, rung.settings, (put("arch", arch),))

@@ -10,6 +10,7 @@ import dataclasses
 
 from workbench.proposers.recognition import attention, channels, convolutions, expressions, gathers, pipelines, pools, products, rows, scans
 from workbench.proposers.recognition.graph import Computation, Unrecognised, short
+from workbench.proposers.recognition.writes import why_not
 from workbench.records import Facts
 
 __all__ = ["Computation", "Unrecognised", "recognise"]
@@ -24,11 +25,8 @@ def recognise(facts: Facts) -> Computation:
     """The computation of a graph: what one matcher knows, else a pipeline of such; raises `Unrecognised` with the operations."""
     if len(facts.graph[-1].operands) != 1:
         raise Unrecognised(f"the planner has no kernel for a module that gives {len(facts.graph[-1].operands)} results; write one yourself below %%cutegen edit")
-    kept = sorted({op.operands[0] for op in facts.graph if short(op).endswith("_") and op.operands and op.operands[0].startswith("buffer:") and not op.operands[0].endswith("num_batches_tracked")})
-    if kept:
-        raise Unrecognised(f"the planner has no kernel for a module whose forward writes to its own {', '.join(name.removeprefix('buffer:') for name in kept)}; write one yourself below %%cutegen edit")
-    if pipelines.rewritten(facts):
-        raise Unrecognised("the planner has no kernel for a module that writes to a view of a value and reads the value after it; write one yourself below %%cutegen edit")
+    if (reason := why_not(facts)) is not None:
+        raise Unrecognised(reason)
     if numbers_of_file := sorted(_read_in_init(facts) & {name for case in facts.cases for name, _ in case.settings}):
         raise Unrecognised(f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; give it to __init__ through get_init_inputs, so that one kernel serves all sizes")
     found = _found(facts)

@@ -90,3 +90,9 @@ def operand(by_name: dict[str, Operation], value: str) -> tuple[str, bool] | Non
     if short(op) in ("detach", "alias"):
         return operand(by_name, op.operands[0])
     return None
+
+
+def names(text: str, *, numbers: bool = False) -> list[str]:
+    """The values in an operand's text, which may be a list; with `numbers` the numbers in it too."""
+    parts = [part.strip() for part in text.strip("[]").split(",")]
+    return parts if numbers else [part for part in parts if number(part) is None]

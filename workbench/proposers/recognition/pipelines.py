@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from workbench.proposers.recognition import joints, views
-from workbench.proposers.recognition.graph import TRANSPOSES, Computation, Unrecognised, number, python, short
+from workbench.proposers.recognition.graph import TRANSPOSES, Computation, Unrecognised, names, python, short
 from workbench.records import Case, Facts, Operation, TensorSpec
 
 Single = Callable[[Facts], Computation]
@@ -45,21 +45,6 @@ def pipeline(facts: Facts, by_name: dict[str, Operation], output: str, single: S
         return None
     operands = tuple(dict(item for piece in pieces for item in piece.named.operands).items())
     return Computation(kind="pipeline", operation=pieces[-1].named.operation, operands=operands, pieces=pieces)
-
-
-def rewritten(facts: Facts) -> bool:
-    """Whether a value is used after a call that wrote to a view of it: its name then stands for two values."""
-    by_name = {op.name: op for op in facts.graph}
-    gone: set[str] = set()
-    for op in facts.graph:
-        if gone & set(op.operands):
-            return True
-        if short(op).endswith("_") and op.target.startswith("aten."):
-            of = by_name.get(op.operands[0])
-            while of is not None and short(of) in (*views.NAMES, "detach", "alias", "slice", "select"):
-                gone.add(of.operands[0])
-                of = by_name.get(of.operands[0])
-    return False
 
 
 class _Cutter:
@@ -126,7 +111,7 @@ class _Cutter:
             name = stack.pop()
             if name in self.by_name and name not in self.made and name not in wanted:
                 wanted.add(name)
-                stack += [part for text in self.by_name[name].operands for part in _names(text)]
+                stack += [part for text in self.by_name[name].operands for part in names(text)]
         return [op for op in self.facts.graph if op.name in wanted]
 
     def after(self, anchor: Operation, cone: list[Operation]) -> list[Operation]:
@@ -144,7 +129,7 @@ class _Cutter:
 
     def users(self, value: str) -> list[Operation]:
         """The operations that read a value."""
-        return [op for op in self.facts.graph if op.name in self.live and any(value in _names(text) for text in (*op.operands, *(text for _, text in op.keywords)))]
+        return [op for op in self.facts.graph if op.name in self.live and any(value in names(text) for text in (*op.operands, *(text for _, text in op.keywords)))]
 
     def piece(self, value: str) -> bool:
         """Makes a value by one piece, if it is recognised."""
@@ -168,7 +153,7 @@ class _Cutter:
         graph = [dataclasses.replace(op, operands=tuple(self.renamed(text) for text in op.operands), keywords=tuple((key, self.renamed(text)) for key, text in op.keywords)) for op in cone]
         graph += [op for op in self.facts.graph if op.target.startswith("aten.add_") and op.operands[0].startswith("buffer:")]  # counters of batches
         graph.append(Operation(name="output", target="output", operands=(value,)))
-        read = {part for op in cone for text in op.operands for part in _names(text)}
+        read = {part for op in cone for text in op.operands for part in names(text)}
         shrunk, full = self.facts.cases[0], self.facts.cases[-1]
         cases = [self.case(shrunk, read, self.specs(), value)] + ([self.case(full, read, self.full, value)] if self.full else [])
         named = tuple(dataclasses.replace(spec, name=self.made.get(spec.name, spec.name)) for spec in self.facts.full)
@@ -183,7 +168,7 @@ class _Cutter:
     def renamed(self, text: str) -> str:
         """An operand's text with the names of tensors between pieces."""
         if text.startswith("["):
-            return "[" + ", ".join(self.made.get(part, part) for part in _names(text, numbers=True)) + "]"
+            return "[" + ", ".join(self.made.get(part, part) for part in names(text, numbers=True)) + "]"
         return self.made.get(text, text)
 
     def work(self, value: str) -> int:
@@ -199,9 +184,3 @@ class _Cutter:
             else:
                 total += 100 * counts[0]
         return total
-
-
-def _names(text: str, *, numbers: bool = False) -> list[str]:
-    """The values in an operand's text."""
-    parts = [part.strip() for part in text.strip("[]").split(",")]
-    return parts if numbers else [part for part in parts if number(part) is None]

@@ -1,0 +1,64 @@
+"""What is wrong with a task: trivial outputs that pass, a reference that differs from itself, is not finite or changes its inputs. Runs in a worker (imports torch)."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import torch
+
+from workbench.errors import ProblemError
+from workbench.problems import cases, loading
+from workbench.records import Degeneracy, Problem, Settings
+
+
+def degeneracies(problem: Problem, shrunk: Settings) -> tuple[Degeneracy, ...]:
+    """Trivial outputs that KernelBench's own tolerance (1e-2 absolute and relative in 16 bits, 1e-4 in 32) would let pass.
+
+    Looked for at few rows of full length, because what a softmax or a mean gives out shrinks with the length of its axis.
+    """
+    tolerance = 1e-4 if problem.precision in ("fp32", "tf32") else 1e-2
+    settings = cases.thin(problem) or shrunk
+    try:
+        first, again, other = _three(problem, settings)
+    except (ProblemError, RuntimeError):
+        settings = shrunk
+        first, again, other = _three(problem, shrunk)
+    at = ", ".join(f"{name}={value}" for name, value in settings)
+    found = [Degeneracy(kind="input_modified", message=f"forward changes its input {name} in place, which a kernel may not; only results are compared. Let forward change a copy: {name} = {name}.clone()") for name in changed(problem, shrunk)]
+    if not torch.allclose(first, again, atol=tolerance, rtol=tolerance, equal_nan=True):
+        found.append(Degeneracy(kind="random", message="the reference differs from itself on the same inputs (dropout?), so no honest kernel can match it"))
+    if not torch.isfinite(first).all():
+        found.append(Degeneracy(kind="not_finite", message=f"the reference gives NaN or infinity (at {at})"))
+    if torch.allclose(first, torch.zeros_like(first), atol=tolerance, rtol=tolerance):
+        found.append(Degeneracy(kind="zero", message=f"an output of zeros passes an absolute tolerance of {tolerance} (at {at}); it does not pass here, where tolerance follows the magnitude"))
+    elif first.numel() > 1 and torch.allclose(first, first.mean().expand_as(first), atol=tolerance, rtol=tolerance):
+        found.append(Degeneracy(kind="constant", message=f"a constant output passes (at {at})"))
+    if first.shape == other.shape and torch.allclose(first, other, atol=tolerance, rtol=tolerance):
+        found.append(Degeneracy(kind="replay", message=f"the output for other inputs passes (at {at})"))
+    return tuple(found)
+
+
+def _three(problem: Problem, settings: Settings) -> tuple[torch.Tensor, ...]:
+    module = loading.load_module(problem, settings)
+    with torch.no_grad():
+        return tuple(_one(module, problem, seed, forward) for seed, forward in ((1, 3), (1, 4), (2, 3)))
+
+
+def _one(module: ModuleType, problem: Problem, seed: int, forward_seed: int) -> torch.Tensor:
+    torch.manual_seed(0)
+    model = loading.build_model(module, "Model", problem)
+    inputs = loading.make_inputs(module, problem, seed)
+    torch.manual_seed(forward_seed)
+    result = model(*inputs)
+    return (result[0] if isinstance(result, (tuple, list)) else result).to(torch.float64)
+
+
+def changed(problem: Problem, settings: Settings) -> tuple[str, ...]:
+    """Forward's arguments that the reference writes to, by itself or through a view, even if with the values that were there."""
+    module = loading.load_module(problem, settings)
+    inputs = loading.make_inputs(module, problem, 0)
+    named = [(name, value) for name, value in zip(loading.forward_arguments(module), inputs, strict=False) if isinstance(value, torch.Tensor)]
+    before = [(value._version, value.clone()) for _, value in named]
+    with torch.no_grad():
+        loading.build_model(module, "Model", problem)(*inputs)
+    return tuple(name for (name, value), (version, old) in zip(named, before, strict=True) if value._version != version or not torch.equal(value.nan_to_num(), old.nan_to_num()))
