@@ -156,6 +156,19 @@ def test_what_run_cannot_do_is_refused_before_anything_is_kept(tmp_path: Path, c
     assert said in told.err and told.err.startswith("cutegen: ") and len(told.err.splitlines()) == 1 and not told.out and not list(tmp_path.iterdir())
 
 
+def test_a_program_stands_where_a_file_may(capsys: pytest.CaptureFixture[str]) -> None:
+    from workbench.cli import main
+
+    small = ["--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator"]
+    assert main(["test", "softmax", "softmax(x) .threads_per_row(32)", *small]) == 0
+    assert "CORRECT" in capsys.readouterr().out
+    assert main(["test", "softmax", "softmax(x) .tile(3)", *small]) == 2
+    assert "no such setting" in capsys.readouterr().err
+    assert main(["profile", "softmax", "softmax(x) .threads_per_row(32)", "--by", "sampled", "--set", "batch_size=32", *small[2:]]) == 0
+    assert "Counted on 4 of 8 CTAs at full size" in capsys.readouterr().out
+
+
+
 @pytest.mark.parametrize(("by", "said"), [("ncu", "profile on a machine with an NVIDIA GPU, or here by counters or sass"), ("sass+energy", "counters or sass"), ("nonsense", "counters, energy, ncu, sass, timeline")])
 def test_a_profiler_that_cannot_run_here_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, by: str, said: str) -> None:
     from workbench.cli import main

@@ -74,9 +74,22 @@ def test_explain_has_what_the_command_line_has(ip: Any) -> None:
     assert ip.complete("H1", "%cutegen explain --device H1", 28)[1] == ["H100"]
 
 
+def test_a_program_is_a_version_on_the_line_or_in_the_cell(ip: Any) -> None:
+    ip.run_line_magic("cutegen", SMALL)
+    assert str(ip.run_line_magic("cutegen", "program")) == "softmax(x)"
+    assert "CORRECT" in str(ip.run_line_magic("cutegen", "program softmax(x) .threads_per_row(32)"))
+    assert "CORRECT" in str(ip.run_cell_magic("cutegen", "program", "softmax(x)\n    .threads_per_row(64)\n    .vector(4)\n"))
+    assert ip.user_ns["session"].version("latest").proposal.by == "human"
+    assert str(ip.run_line_magic("cutegen", "program")).startswith("softmax(x) .arch(")
+    with pytest.raises(UsageError, match="threads_per_row"):
+        ip.run_line_magic("cutegen", "program softmax(x) .threads_per_row(33)")
+    assert "softmax" in ip.complete("soft", "%cutegen program soft", 21)[1]
+
+
 def test_help_and_completion(ip: Any) -> None:
     assert "--hunks" in str(ip.run_line_magic("cutegen", "help accept")) and "panel" in str(ip.run_line_magic("cutegen", "help"))
     assert "--hunks" in str(ip.run_line_magic("cutegen", "accept -h"))
     assert ip.complete("acc", "%cutegen acc", 12)[1] == ["accept"]
     assert "softmax" in ip.complete("soft", "%cutegen problem soft", 21)[1]
     assert "--force" in ip.complete("--", "%cutegen accept --", 18)[1]
+    assert "sampled" in ip.complete("sam", "%cutegen profile --by sam", 25)[1]

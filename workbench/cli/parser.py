@@ -60,7 +60,7 @@ def _running(add: Add) -> None:
     problem_arguments(one)
     one = add("test", sessions.test, "one verdict; exit status 0 only if correct", "cutegen test softmax best.py")
     one.add_argument("spec", help="a shipped problem or a file")
-    one.add_argument("candidate", help="a file with class ModelNew")
+    one.add_argument("candidate", help="a file with class ModelNew, or a muCUTLASS program")
     problem_arguments(one)
 
 

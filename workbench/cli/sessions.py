@@ -7,25 +7,23 @@ import json
 from pathlib import Path
 from typing import Any
 
-from workbench.cli.output import NOT_CORRECT, OK, as_json, say, text_of
+from workbench.cli.output import NOT_CORRECT, OK, as_json, say
 from workbench.errors import UserError
 
 
 def test(arguments: argparse.Namespace) -> int:
-    """One verdict on one file."""
+    """One verdict on one file, or on a program."""
     import tempfile
 
     from workbench.session import Session
     from workbench.views import tables
-    from workbench.views.arguments import choose_l2, load_problem
+    from workbench.views.arguments import candidate_version, check_candidate, choose_l2, load_problem
     from workbench.wire import to_plain
 
-    path = Path(arguments.candidate)
-    if not path.is_file():
-        raise UserError(f"no candidate file at {path}")
+    check_candidate(arguments.candidate)
     with tempfile.TemporaryDirectory() as root, Session.create(load_problem(arguments, None), root=root, executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:
         choose_l2(session, arguments)
-        version = session.edit(text_of(path), title=path.name)
+        version = candidate_version(session, arguments.candidate, test=True)
         say(str(tables.verdict(version)))
         verdict = version.trials[-1].verdict
         if as_json():
@@ -36,6 +34,7 @@ def test(arguments: argparse.Namespace) -> int:
 def diff(arguments: argparse.Namespace) -> int:
     """Two files, or two versions of a session."""
     from workbench.analysis.hunks import hunks
+    from workbench.views.arguments import text_of
     from workbench.views.diff import unified
 
     paths = [Path(arguments.old), Path(arguments.new)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+from pathlib import Path
 from typing import Any
 
 from workbench import problems
@@ -86,6 +88,27 @@ def load_problem(arguments: argparse.Namespace, cell: str | None) -> Any:
     if not arguments.spec:
         raise UserError(f"which problem? a shipped name ({', '.join(problems.shipped())}), a file, or a cell")
     return problems.load(arguments.spec, **options)
+
+
+def check_candidate(text: str) -> None:
+    """Refuse what is neither a file nor looks like a program of muCUTLASS."""
+    if not os.path.isfile(text) and "(" not in text:
+        raise UserError(f"no candidate file at {text}")
+
+
+def candidate_version(session: Any, text: str, *, test: bool) -> Any:
+    """A version of a file, or of a program of muCUTLASS."""
+    if not os.path.isfile(text):
+        return session.program(text, test=test)
+    return session.edit(text_of(Path(text)), title=Path(text).name, test=test)
+
+
+def text_of(path: Path) -> str:
+    """A file's text; raises `UserError` where it is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
 
 
 def choose_l2(session: Any, arguments: argparse.Namespace) -> None:

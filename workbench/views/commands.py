@@ -63,6 +63,16 @@ def _edit(arguments: Any, cell: str | None, state: Any) -> Any:
     return tables.verdict(version)
 
 
+def _program(arguments: Any, cell: str | None, state: Any) -> Any:
+    from workbench.proposers.binding import plain, recognised
+
+    session, text = state.session, " ".join(arguments.words) or (cell or "").strip()
+    if text:
+        return tables.verdict(session.program(text))
+    last = next((found for version in reversed(session.versions) if (found := version.proposal.candidate.program)), None)
+    return Shown(last or plain(recognised(session.facts)))
+
+
 def _test(arguments: Any, cell: str | None, state: Any) -> Any:
     choose_l2(state.session, arguments)
     state.session.test(arguments.version)
@@ -178,6 +188,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], None], Handler]] = conversation.f
     "problem": ("open a session on a problem", options.problem, _problem), "generate": ("write and test the next version", options.generate, _generate),
     "refine": ("one more change to the baseline, with your words; or several, --until sol", options.refine, _refine),
     "edit": ("your own version: the cell is the whole file", options.title, _edit),
+    "program": ("your own version in muCUTLASS: on the line, or in the cell", options.program, _program),
     "show": ("the source of a version", options.version, _show), "test": ("compile, run and check a version again", options.test, _test),
     "profile": ("counters, stalls, timeline or energy: on each source line and as plots", options.profile, _profile), "diff": ("two versions side by side, or one with its parent", options.diff, _diff),
     "accept": ("make a version, or some hunks of it, the baseline", options.accept, _accept), "reject": ("say no, and why: reject [v2] reads A twice", options.words, _reject),
@@ -191,6 +202,9 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], None], Handler]] = conversation.f
     "sessions": ("the stored sessions", options.nothing, lambda a, c, s: Shown("\n".join(Session.names()) or "no sessions yet")),
     "unpin": ("remove pinned words", options.words, _unpin),
 }, options.words)  # fmt: skip
+
+
+CELLS = ("problem", "edit", "program")  # what takes a cell
 
 
 def parser_of(name: str) -> Parser:
@@ -207,7 +221,7 @@ def split(line: str) -> tuple[str, list[str]]:
     try:
         return name, shlex.split(rest)
     except ValueError as error:
-        if name in ("refine", "reject", "generate", "pin", "unpin", "edit", "ask", "choices", "search"):
+        if name in ("refine", "reject", "generate", "pin", "unpin", "edit", "program", "ask", "choices", "search"):
             return name, rest.split()
         raise Refused(f"%cutegen {name}: {str(error).lower()} in {rest!r}; put text with an apostrophe in double quotes") from None
 
@@ -216,7 +230,7 @@ def overview() -> str:
     """All commands, a line each."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name.ljust(width)}  {said}" for name, (said, _, _) in COMMANDS.items()]
-    return "\n".join(["%cutegen COMMAND ... (or %%cutegen problem / %%cutegen edit with a cell); %cutegen help COMMAND explains one", *lines])
+    return "\n".join([f"%cutegen COMMAND ... (or {' / '.join('%%cutegen ' + name for name in CELLS)} with a cell); %cutegen help COMMAND explains one", *lines])
 
 
 def run(line: str, cell: str | None, state: Any) -> Any:
@@ -228,7 +242,7 @@ def run(line: str, cell: str | None, state: Any) -> Any:
         raise Refused(f"no command {name!r}; %cutegen help lists them" + _near(name, tuple(COMMANDS)))
     if "-h" in words or "--help" in words:
         return Shown(parser_of(name).format_help().strip())
-    if cell is not None and name not in ("problem", "edit"):
+    if cell is not None and name not in CELLS:
         raise Refused(f"%cutegen {name} takes no cell: use one % and put nothing below it")
     return COMMANDS[name][2](parser_of(name).parse_args(words), cell, state)
 

@@ -19,7 +19,7 @@ from workbench.session import Session
 from workbench.views import commands, labcomm
 
 KEY = "_cutegen_magics"
-SLOW = ("problem", "generate", "refine", "edit", "test", "accept", "run")  # may take over a second
+SLOW = ("problem", "generate", "refine", "edit", "program", "test", "accept", "run")  # may take over a second
 
 
 @magics_class
@@ -133,12 +133,12 @@ def completions(state: CutegenMagics, line: str) -> list[str]:
             options = [option for action in commands.parser_of(name)._actions for option in (*action.option_strings, *map(str, action.choices or ()))]
         if name == "problem":
             options += problems.shipped()
-        if name == "explain":
+        if name in ("explain", "program"):
             options += OPERATIONS
         if "--device" in words[-1:]:
             options = list(devices.names())
         if "--by" in words[-1:]:
-            options = list(plugins.names("proposer"))
+            options = list(plugins.names("profiler" if name == "profile" else "proposer"))
         if name in ("accept", "reject", "diff", "test", "profile", "show", "export"):
             options += ["latest", "best", "baseline", "pending"] + ([f"v{v.number}" for v in state.current.versions] if state.current else [])
         if name == "open":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import REMAINDER, ArgumentParser
 
 from workbench.views import profiling
 from workbench.views.arguments import explain_arguments, indices, problem_arguments
@@ -93,6 +93,11 @@ def explain(p: ArgumentParser) -> None:
     p.add_argument("words", nargs="*", help="a muCUTLASS program, or an operation's name for its settings (default: the latest version's program)")
     p.add_argument("--list", action="store_true", help="all operations of the language")
     explain_arguments(p)
+
+
+def program(p: ArgumentParser) -> None:
+    """A program, as it stands."""
+    p.add_argument("words", nargs=REMAINDER, metavar="PROGRAM", help="softmax(x) .threads_per_row(32); may stand in the cell below %%%%cutegen program (default: show the latest version's, or the problem's without settings)")
 
 
 def title(p: ArgumentParser) -> None:

@@ -189,8 +189,10 @@ def profile(version: Version, found: Profile) -> Shown:
 
 
 def _counted(found: Profile) -> str:
-    sampled = [launch for launch in found.launches if launch.sampled]
-    return f"Counted on {', '.join(f'{launch.sampled} of {math.prod(launch.grid)}' for launch in sampled)} CTAs at full size and multiplied" if sampled else "Counted on the emulated case"
+    if found.case != "full":
+        return "Counted on the emulated case"
+    parts = [f"{launch.sampled} of {math.prod(launch.grid)}" for launch in found.launches if launch.sampled]
+    return f"Counted on {', '.join(parts)} CTAs at full size and multiplied" if parts else "Counted at full size"
 
 
 def _with(head: Shown, drawn: Shown) -> Shown:

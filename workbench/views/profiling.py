@@ -61,7 +61,7 @@ def _version(arguments: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
     import tempfile
 
     from workbench.session import Session
-    from workbench.views.arguments import load_problem
+    from workbench.views.arguments import candidate_version, check_candidate, load_problem
 
     if arguments.session:
         with Session.open(arguments.session, write=False) as session:
@@ -69,11 +69,9 @@ def _version(arguments: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
         return
     if not arguments.spec or not arguments.candidate:
         raise UserError("what is to be profiled? cutegen profile PROBLEM FILE, or cutegen profile --session NAME [--version v2]")
-    path = Path(arguments.candidate)
-    if not path.is_file():
-        raise UserError(f"no candidate file at {path}")
+    check_candidate(arguments.candidate)
     with tempfile.TemporaryDirectory() as root, Session.create(load_problem(arguments, None), root=root, executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:
-        yield session, session.edit(path.read_text(encoding="utf-8"), title=path.name, test=False)
+        yield session, candidate_version(session, arguments.candidate, test=False)
 
 
 def calibrate(arguments: argparse.Namespace, say: Say, as_json: bool) -> int:
@@ -160,7 +158,7 @@ def add(commands: Callable[..., argparse.ArgumentParser], problem_arguments: Cal
     """The two sub-commands of the command line."""
     one = commands("profile", lambda arguments: profile(arguments, say, as_json()), "a closer look at a version: counters, stalls by source line, timeline, energy", "cutegen profile softmax best.py --by ncu+timeline+energy")
     one.add_argument("spec", nargs="?", default="", help="a shipped problem or a file")
-    one.add_argument("candidate", nargs="?", default="", help="a file with class ModelNew")
+    one.add_argument("candidate", nargs="?", default="", help="a file with class ModelNew, or a muCUTLASS program")
     one.add_argument("--session", help="instead of a file: a stored session")
     one.add_argument("--version", dest="chosen", default="", help="with --session: which version (default best)")
     one.add_argument("--html", metavar="FILE", help="write tables and plots as a page")
