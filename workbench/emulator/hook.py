@@ -401,7 +401,8 @@ def emulated(*, arch: str = "sm_80", device: str = "H200", counters: bool = True
     With `cuda`, only what was asked for on "cuda" is device memory, and torch.cuda and cuda.bindings answer as on a machine with one GPU `device`.
     With `sanitize`, fragments in registers are compiled so that reading them before they are written is found (strictness.py).
     With `follow`, the first CTAs of each launch are followed in time and through the caches (`Launch.paced`). With `sample`, so many CTAs of each launch, spread over the grid, are all that is
-    executed, and what they count is scaled: results are then incomplete, and loads of what was not written are allowed. `limit_s` ends a sampled launch that takes longer.
+    executed, and what they count is scaled: results are then incomplete, and loads of what was not written are allowed. A sampled launch whose CTAs wait for
+    one that is not in the sample (flags in global memory) is a fault of kind `standstill.KIND`; `limit_s` ends one that takes longer, as a fault of kind "too_long".
     Without `strict`, reading shared memory that nothing wrote is advice, not an error: kernels do it in tiles that stick out, and drop what they read.
     """
     if _ACTIVE:

@@ -151,7 +151,10 @@ def write_global(b: Batch, i: Lanes, where: Any, values: list[Any], size: int, i
             together = np.stack([np.broadcast_to(value, where.shape)[pick].astype(kind) for value in values], axis=1)
             b.races.store_global(b, b.all_lanes(i)[pick], found, offset, size * len(values), ins, together.view(np.uint8))
         for n, value in enumerate(values):
-            view[index + n] = value[pick] if isinstance(value, np.ndarray) and value.ndim else value
+            stored = value[pick] if isinstance(value, np.ndarray) and value.ndim else value
+            if b.standstill is not None:
+                b.changes += bool((view[index + n] != stored).any())
+            view[index + n] = stored
         if found.written is not None:
             for k in range(size * len(values)):
                 found.written[offset + k] = 1

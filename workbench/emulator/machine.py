@@ -41,6 +41,7 @@ from workbench.emulator.divergence import barrier_completed, threads_ended
 from workbench.emulator.global_races import Record, is_strong
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.ptx import Imm, Instruction, Kernel, Reg, parse
+from workbench.emulator.standstill import Standstill, waits_outside
 from workbench.emulator.state import BARRIER_WAIT, Batch, Lanes
 from workbench.emulator.turns import Turns
 from workbench.emulator.unwritten import Unwritten
@@ -216,6 +217,8 @@ class Machine:
         batch.attach(counting, {name: request.params[n] for n, (name, _, _) in enumerate(kernel.params)}, symbols, printing.PRINT_LIMIT, async_proxy=program.async_proxy)
         if request.follow:
             self._follow(batch, program)
+        if len(numbers) < total:
+            batch.standstill = Standstill()
         end = time.perf_counter() + (request.limit_s or float("inf"))
         with np.errstate(all="ignore"):
             if not program.execute(batch, lambda: time.perf_counter() > end):
@@ -348,6 +351,8 @@ class _Program:
             low, chosen = turns.choose(b, runnable)
             if turns.idle and self.spins:
                 deferred.finish_arrivals(b)
+            if turns.idle and b.standstill is not None and b.standstill.reached(b):
+                raise waits_outside(b, self.instructions, low, chosen)
             if low >= end:
                 b.alive &= b.pc < end
                 continue

@@ -50,6 +50,7 @@ def fence(ins: Instruction) -> Fn:
 def _global(b: Batch, ins: Instruction, lane: int, where: int, write: bool) -> Any:
     """The 128 bytes of a descriptor in global memory; faults outside every tensor, misaligned or read-only."""
     ((found, _),) = global_allocation(b, np.array([lane]), np.array([where]), BYTES, write, ins)
+    b.changes += write
     if write and found.written is not None:
         found.written[where - found.start : where - found.start + BYTES] = 1
     return found.data[where - found.start : where - found.start + BYTES]

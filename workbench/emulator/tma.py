@@ -115,6 +115,7 @@ def _window(b: Batch, ins: Instruction, lane: int, d: Descriptor, first: tuple[i
                       hint="the descriptor's extents and strides must be those of the tensor")  # fmt: skip
     if write and not found.writable:
         raise b.fault("write_to_constant", f"a TMA store to read-only {found.name}", ins.line, lane, d.start + offset)
+    b.changes += write
     shape = (*reversed(count), d.size)
     strides = (*reversed(d.strides), 1)
     begin = d.start + offset - found.start
@@ -383,5 +384,6 @@ def _global_range(b: Batch, ins: Instruction, lane: int, where: int, size: int, 
             found.written[begin : begin + size] = 1
         elif not found.written[begin : begin + size].all():
             raise b.fault("uninitialised", f"bulk copy of bytes of {found.name} that nothing wrote", ins.line, lane, where)
+    b.changes += write
     b.counting.bulk(ins, **{"written" if write else "read": size})
     return found.data[begin : begin + size]
