@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator.alu import Fn, Unknown, bits, getter, setter
+from workbench.emulator.operands import Fn, Unknown, bits, getter, setter
 from workbench.emulator.ptx import Instruction, Mem, Vec
 from workbench.emulator.state import CLUSTER_WAIT, RANK_SHIFT, Batch, Lanes
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator.alu import getter, size_of
 from workbench.emulator.deferred import GARBAGE  # a mark that any later store or copy clears
 from workbench.emulator.loads import _place, _spread, address
+from workbench.emulator.operands import getter, size_of
 from workbench.emulator.ptx import Imm, Instruction, Mem, Name, Reg, Vec
 from workbench.emulator.state import WARP, Batch, Lanes
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator.alu import UNSIGNED, Fn, Unknown, bits, getter, setter, size_of, to_bf16
 from workbench.emulator.deferred import IN_FLIGHT, UNFENCED, WRITTEN
+from workbench.emulator.floats import to_bf16
 from workbench.emulator.launch import Allocation
+from workbench.emulator.operands import UNSIGNED, Fn, Unknown, bits, getter, setter, size_of
 from workbench.emulator.printing import store_param
 from workbench.emulator.ptx import Instruction, Mem, Name, Reg, Vec
 from workbench.emulator.state import CONST_WINDOW, LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, Batch, Lanes, Value

@@ -16,14 +16,17 @@ from typing import Any
 import numpy as np
 
 from workbench.emulator import (  # fmt: skip
-    alu,
+    bitwise,
     cluster,
+    convert,
     deferred,
+    floats,
     fp8,
     integers,
     loads,
     matrix,
     mbarrier,
+    moves,
     pace,
     printing,
     races,
@@ -32,7 +35,6 @@ from workbench.emulator import (  # fmt: skip
     warp,
     wgmma,
 )
-from workbench.emulator.alu import Fn, Unknown
 from workbench.emulator.compiled.choice import Native, Turn
 from workbench.emulator.compiled.stop import Stop
 from workbench.emulator.counters import Counting
@@ -40,6 +42,7 @@ from workbench.emulator.deadlock import deadlock
 from workbench.emulator.divergence import barrier_completed, threads_ended
 from workbench.emulator.global_races import Record, is_strong
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
+from workbench.emulator.operands import Fn, Unknown
 from workbench.emulator.ptx import Imm, Instruction, Kernel, Reg, parse
 from workbench.emulator.standstill import Standstill, waits_outside
 from workbench.emulator.state import BARRIER_WAIT, Batch, Lanes
@@ -63,11 +66,11 @@ ENDS = ("bra", "ret", "exit", "bar", "barrier", "trap", "brx")
 def _by_type(ins: Instruction) -> Fn:
     if "cc" in ins.mods:
         return integers.carry(ins)
-    return alu.float_arithmetic(ins) if any(m in FLOATS for m in ins.mods) else alu.int_arithmetic(ins)
+    return floats.float_arithmetic(ins) if any(m in FLOATS for m in ins.mods) else integers.int_arithmetic(ins)
 
 
 def _convert(ins: Instruction) -> Fn:
-    return fp8.convert(ins) if any(m in ("e4m3x2", "e5m2x2") for m in ins.mods) else alu.convert(ins)
+    return fp8.convert(ins) if any(m in ("e4m3x2", "e5m2x2") for m in ins.mods) else convert.convert(ins)
 
 
 def _copy(ins: Instruction) -> Fn:
@@ -102,11 +105,11 @@ def _nothing(ins: Instruction) -> Fn:
 
 FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
     **dict.fromkeys(("add", "sub", "mul", "mad", "div", "min", "max", "neg", "abs"), _by_type),
-    **dict.fromkeys(("fma", "sqrt", "rcp", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "copysign"), alu.float_arithmetic),
-    "rem": alu.int_arithmetic,
+    **dict.fromkeys(("fma", "sqrt", "rcp", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "copysign"), floats.float_arithmetic),
+    "rem": integers.int_arithmetic,
     **dict.fromkeys(("addc", "subc", "madc"), integers.carry), **dict.fromkeys(("mul24", "mad24"), integers.product24), "dp4a": integers.dot4, "dp2a": integers.dot2,
-    **dict.fromkeys(("and", "or", "xor", "not", "shl", "shr", "lop3", "popc", "clz", "brev", "prmt", "bfe", "bfi", "bfind", "cnot"), alu.logic),
-    "shf": alu.funnel, "setp": alu.compare, "set": alu.compare, "selp": alu.select, "mov": alu.move, "cvt": _convert,
+    **dict.fromkeys(("and", "or", "xor", "not", "shl", "shr", "lop3", "popc", "clz", "brev", "prmt", "bfe", "bfi", "bfind", "cnot"), bitwise.logic),
+    "shf": bitwise.funnel, "setp": moves.compare, "set": moves.compare, "selp": moves.select, "mov": moves.move, "cvt": _convert,
     "ld": loads.load, "ldu": loads.load, "st": loads.store, "cvta": loads.convert_address, "atom": loads.atomic, "red": loads.atomic, "isspacep": loads.space_test,
     "cp": _copy, "shfl": warp.shuffle, "vote": warp.vote, "activemask": warp.vote, "redux": warp.reduce_sync, "match": warp.match, "elect": warp.elect,
     "call": printing.call, "ldmatrix": matrix.load_matrix, "stmatrix": matrix.store_matrix, "mma": matrix.multiply,

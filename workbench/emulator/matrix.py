@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from workbench.emulator import fp8
-from workbench.emulator.alu import Fn, Unknown, getter, setter
 from workbench.emulator.loads import _spread, address, read_shared, write_shared
+from workbench.emulator.operands import Fn, Unknown, getter, setter
 from workbench.emulator.ptx import Instruction, Mem, Reg, Vec
 from workbench.emulator.state import WARP, Batch, Lanes
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator.alu import Fn, Unknown, getter, setter
 from workbench.emulator.deferred import finish_arrivals
 from workbench.emulator.loads import _shared_index, _spread, address
+from workbench.emulator.operands import Fn, Unknown, getter, setter
 from workbench.emulator.ptx import Imm, Instruction, Mem, Name, Vec
 from workbench.emulator.state import BARRIER_WAIT, Batch, Lanes
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.emulator.alu import Fn, Unknown, getter
 from workbench.emulator.loads import _place, _shared_index, _spread, address, global_allocation
+from workbench.emulator.operands import Fn, Unknown, getter
 from workbench.emulator.ptx import Imm, Instruction, Mem
 
 if TYPE_CHECKING:

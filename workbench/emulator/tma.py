@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator.alu import Fn, Unknown, getter
 from workbench.emulator.deferred import IN_FLIGHT, WRITTEN, Copy, unreadable
 from workbench.emulator.launch import Allocation
 from workbench.emulator.loads import ATOMIC, _as_bits, _as_values, _spread, address
 from workbench.emulator.mbarrier import complete_tx
+from workbench.emulator.operands import Fn, Unknown, getter
 from workbench.emulator.ptx import Instruction, Mem
 from workbench.emulator.state import RANK_SHIFT, Batch, Lanes
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from workbench.emulator import fp8
-from workbench.emulator.alu import Fn, Unknown, getter, setter
 from workbench.emulator.deferred import WRITTEN, unreadable
 from workbench.emulator.loads import _spread
+from workbench.emulator.operands import Fn, Unknown, getter, setter
 from workbench.emulator.ptx import Imm, Instruction, Vec
 from workbench.emulator.state import WARP, Batch, Lanes
 from workbench.emulator.tma import SWIZZLE_BITS
