@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from workbench.emulator import (
+    atomics,
     bitwise,
     cluster,
     convert,
+    copies,
     deferred,
     floats,
     fp8,
@@ -43,7 +45,7 @@ def _convert(ins: Instruction) -> Fn:
 def _copy(ins: Instruction) -> Fn:
     if "bulk" in ins.mods:
         return tma.copy(ins)
-    return mbarrier.arrive_after_copies(ins) if "mbarrier" in ins.mods[:2] else loads.copy_async(ins)
+    return mbarrier.arrive_after_copies(ins) if "mbarrier" in ins.mods[:2] else copies.copy_async(ins)
 
 
 def _fence(ins: Instruction) -> Fn:
@@ -63,7 +65,7 @@ FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
     **dict.fromkeys(("addc", "subc", "madc"), integers.carry), **dict.fromkeys(("mul24", "mad24"), integers.product24), "dp4a": integers.dot4, "dp2a": integers.dot2,
     **dict.fromkeys(("and", "or", "xor", "not", "shl", "shr", "lop3", "popc", "clz", "brev", "prmt", "bfe", "bfi", "bfind", "cnot"), bitwise.logic),
     "shf": bitwise.funnel, "setp": moves.compare, "set": moves.compare, "selp": moves.select, "mov": moves.move, "cvt": _convert,
-    "ld": loads.load, "ldu": loads.load, "st": loads.store, "cvta": loads.convert_address, "atom": loads.atomic, "red": loads.atomic, "isspacep": loads.space_test,
+    "ld": loads.load, "ldu": loads.load, "st": loads.store, "cvta": loads.convert_address, "atom": atomics.atomic, "red": atomics.atomic, "isspacep": loads.space_test,
     "cp": _copy, "shfl": warp.shuffle, "vote": warp.vote, "activemask": warp.vote, "redux": warp.reduce_sync, "match": warp.match, "elect": warp.elect,
     "call": printing.call, "ldmatrix": matrix.load_matrix, "stmatrix": matrix.store_matrix, "mma": matrix.multiply,
     "mbarrier": mbarrier.operation, "wgmma": wgmma.multiply, "mapa": cluster.map_address, "getctarank": cluster.cta_rank,

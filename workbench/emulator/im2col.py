@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator.loads import address
+from workbench.emulator.access import address
 from workbench.emulator.operands import Fn, getter
 from workbench.emulator.ptx import Instruction, Mem, Vec
 from workbench.emulator.state import Batch, Lanes

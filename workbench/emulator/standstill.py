@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from workbench.emulator.access import address
 from workbench.emulator.global_races import is_strong
 from workbench.emulator.launch import EmulationFault
-from workbench.emulator.loads import address
 from workbench.emulator.ptx import Instruction, Mem
 from workbench.emulator.state import Batch
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from workbench.emulator.access import address, spread
+from workbench.emulator.atomics import ATOMIC, as_bits, as_values
 from workbench.emulator.deferred import IN_FLIGHT, WRITTEN, Copy, unreadable
 from workbench.emulator.launch import Allocation
-from workbench.emulator.loads import ATOMIC, _as_bits, _as_values, _spread, address
 from workbench.emulator.mbarrier import complete_tx
 from workbench.emulator.operands import Fn, Unknown, getter
 from workbench.emulator.ptx import Instruction, Mem
@@ -168,7 +169,7 @@ def _tensor_operand(operand: object) -> tuple[Callable[[Batch, Lanes], Any], lis
 
 
 def _numbers(value: Any, b: Batch, i: Lanes) -> list[int]:
-    return [int(v) for v in _spread(b, i, value)]
+    return [int(v) for v in spread(b, i, value)]
 
 
 def _load_tensor(ins: Instruction) -> Fn:
@@ -311,8 +312,8 @@ def _reduced(old: Any, new: Any, d: Descriptor, op: str) -> Any:
     kind = np.dtype({"f16": np.float16, "bf16": np.float32, "f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": np.int64}.get(d.kind, f"u{d.size}"))
     raw = np.dtype(f"u{d.size}")
     before, after = (np.ascontiguousarray(part).view(raw)[..., 0] for part in (old, new))
-    result = ATOMIC[op](_as_values(before, d.kind, kind), _as_values(after, d.kind, kind)).astype(kind)
-    return np.ascontiguousarray(_as_bits(result, d.kind, d.size))[..., None].view(np.uint8)
+    result = ATOMIC[op](as_values(before, d.kind, kind), as_values(after, d.kind, kind)).astype(kind)
+    return np.ascontiguousarray(as_bits(result, d.kind, d.size))[..., None].view(np.uint8)
 
 
 def _bulk(ins: Instruction) -> Fn:
