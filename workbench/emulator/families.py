@@ -13,6 +13,7 @@ from workbench.emulator import (
     deferred,
     floats,
     fp8,
+    im2col,
     integers,
     loads,
     matrix,
@@ -44,7 +45,7 @@ def _convert(ins: Instruction) -> Fn:
 
 def _copy(ins: Instruction) -> Fn:
     if "bulk" in ins.mods:
-        return tma.copy(ins)
+        return im2col.load(ins) if "im2col" in ins.mods and "prefetch" not in ins.mods and ".global.shared" not in ins.text else tma.copy(ins)
     return mbarrier.arrive_after_copies(ins) if "mbarrier" in ins.mods[:2] else copies.copy_async(ins)
 
 

@@ -77,11 +77,7 @@ def copy(ins: Instruction) -> Fn:
         return lambda b, i: b.stores.wait(b.all_lanes(i), newest)
     if "prefetch" in ins.mods:
         return lambda b, i: None
-    if "im2col" in ins.mods and ".global.shared" not in ins.text:
-        from workbench.emulator import im2col
-
-        return im2col.load(ins)
-    if any(m.startswith("im2col") for m in ins.mods):
+    if any(m.startswith("im2col") for m in ins.mods):  # loads in that mode are in im2col.py
         raise Unknown(ins.text)
     if "tensor" in ins.mods:
         return _store_tensor(ins) if ".global.shared" in ins.text else _load_tensor(ins)
