@@ -46,7 +46,8 @@ class Standstill:
 def _state(b: Batch, *, copy: bool = False) -> tuple[Any, ...]:
     """All that decides what the batch does next, numbers first; registers are never written in place, so they need no copy."""
     flying = tuple(len(one.lanes) for queue in (b.copies.copies, b.stores.copies, b.arrivals) for one in queue)
-    arrays = (b.pc, b.alive, b.waiting, b.waiting_for, b.timed_out, b.arrived, b.barrier_count, b.cluster_arrived, b.shared, b.local)
+    passed = b.cluster_phase[b.cta // b.cluster_size] > b.cluster_phase_of
+    arrays = (b.pc, b.alive, b.waiting, b.waiting_for, b.timed_out, b.arrived, b.barrier_count, b.cluster_arrived, passed, b.shared, b.local)
     return b.changes, b.stalls, flying, dict(b.registers) if copy else b.registers, *(array.copy() if copy else array for array in arrays)
 
 
