@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.emulator import alu
+from workbench.emulator import bitwise, floats
 from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.machine import Machine
 from workbench.records import Launch
@@ -133,7 +133,7 @@ def test_too_much_shared_memory_and_too_many_threads() -> None:
 
 @given(FLOAT32, FLOAT32, FLOAT32)
 def test_fma_is_rounded_once(a: float, b: float, c: float) -> None:
-    got = alu.fma32(np.float32(a), np.float32(b), np.float32(c))
+    got = floats.fma32(np.float32(a), np.float32(b), np.float32(c))
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     if np.isfinite(got):
         below, above = np.nextafter(np.float32(got), np.float32(-np.inf)), np.nextafter(np.float32(got), np.float32(np.inf))
@@ -144,7 +144,7 @@ def test_fma_is_rounded_once(a: float, b: float, c: float) -> None:
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=3, max_size=3), st.integers(0, 255))
 def test_lop3_is_its_truth_table(values: list[int], table: int) -> None:
     a, b, c = (np.array([v], np.uint32) for v in values)
-    got = int(alu._lop3(a, b, c, table)[0])
+    got = int(bitwise._lop3(a, b, c, table)[0])
     for bit in range(32):
         index = (values[0] >> bit & 1) << 2 | (values[1] >> bit & 1) << 1 | values[2] >> bit & 1
         assert got >> bit & 1 == table >> index & 1

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator.alu import Fn, Unknown, bits, getter, setter
+from workbench.emulator.access import address, spread, write_shared
+from workbench.emulator.mbarrier import complete_tx
+from workbench.emulator.operands import Fn, Unknown, bits, getter, setter
 from workbench.emulator.ptx import Instruction, Mem, Vec
 from workbench.emulator.state import CLUSTER_WAIT, RANK_SHIFT, Batch, Lanes
 
@@ -85,9 +87,6 @@ def complete(b: Batch) -> bool:
 
 def store_async(ins: Instruction) -> Fn:
     """st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.v2,.v4}.{b32,b64,...} [a], v, [mbar]: done at once, then counted on the mbarrier."""
-    from workbench.emulator.loads import _spread, address, write_shared
-    from workbench.emulator.mbarrier import complete_tx
-
     if "complete_tx" not in ins.text:
         raise Unknown(ins.text)
     size = int(ins.mods[-1][1:]) // 8
@@ -98,8 +97,8 @@ def store_async(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes = b.all_lanes(i)
-        values: list[Any] = [_spread(b, i, get(b, i)) for get in gets]
-        write_shared(b, lanes, _spread(b, i, to(b, i)), values, size, ins)
-        complete_tx(b, lanes, _spread(b, i, of(b, i)), np.full(len(lanes), size * len(values)), ins)
+        values: list[Any] = [spread(b, i, get(b, i)) for get in gets]
+        write_shared(b, lanes, spread(b, i, to(b, i)), values, size, ins)
+        complete_tx(b, lanes, spread(b, i, of(b, i)), np.full(len(lanes), size * len(values)), ins)
 
     return run

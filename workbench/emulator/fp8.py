@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.emulator.alu import Fn, Unknown, getter, setter
+from workbench.emulator.operands import Fn, Unknown, getter, setter
 from workbench.emulator.ptx import Instruction
 from workbench.emulator.state import Batch, Lanes, Value
 

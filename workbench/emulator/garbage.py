@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator.alu import getter, size_of
+from workbench.emulator.access import address, place_of, spread
 from workbench.emulator.deferred import GARBAGE  # a mark that any later store or copy clears
-from workbench.emulator.loads import _place, _spread, address
+from workbench.emulator.operands import getter, size_of
 from workbench.emulator.ptx import Imm, Instruction, Mem, Name, Reg, Vec
 from workbench.emulator.state import WARP, Batch, Lanes
 
@@ -126,7 +126,7 @@ def _logic(ins: Instruction) -> Follow:
         for state, other, get in ((states[0], states[1], gets[1]), (states[1], states[0], gets[0])):
             if state is None:
                 continue
-            value = _spread(b, i, get(b, i))
+            value = spread(b, i, get(b, i))
             if kind == "pred":
                 open_bytes = np.where(value.astype(bool) == (ins.opcode == "and"), BYTES, 0)
             else:
@@ -174,7 +174,7 @@ def _select(ins: Instruction) -> Follow:
             return [None]
         count = b.lanes if i is None else len(i)
         zero = np.zeros(count, dtype=np.int64)
-        picked = np.where(_spread(b, i, choose(b, i)).astype(bool), zero if one is None else one, zero if other is None else other)
+        picked = np.where(spread(b, i, choose(b, i)).astype(bool), zero if one is None else one, zero if other is None else other)
         return [joined([picked, used(which, ins.line)])]
 
     return follow
@@ -197,7 +197,7 @@ def _shuffle(ins: Instruction) -> Follow:
             return [control] * (1 + extra)
         b.registers[names[0]] = found.astype(np.uint32)
         move(b, i)
-        moved = _spread(b, i, b.read(names[1], i)).astype(np.int64)
+        moved = spread(b, i, b.read(names[1], i)).astype(np.int64)
         return [joined([used(moved, ins.line), control]), *[control] * extra]
 
     return follow
@@ -270,7 +270,7 @@ def _load(ins: Instruction) -> Follow:
     def follow(b: Batch, i: Lanes, step: Any) -> list[Any]:
         if where is None:
             return [None] * len(targets)
-        place, at = _place(space, _spread(b, i, where(b, i)))
+        place, at = place_of(space, spread(b, i, where(b, i)))
         marks, start = _memory(b, i, place, at)
         if marks is None:
             return [None] * len(targets)
@@ -305,7 +305,7 @@ def _store(ins: Instruction) -> Follow:
 
     def follow(b: Batch, i: Lanes, step: Any) -> list[Any]:
         states = [of(b, i, item) for item in items]
-        place, at = _place(space, _spread(b, i, where(b, i)))
+        place, at = place_of(space, spread(b, i, where(b, i)))
         if place == "global":
             step.refuse(b, i, _or_zero(joined(states), b, i), "what is stored to global memory")
             return []
@@ -338,7 +338,7 @@ def _load_matrix(ins: Instruction) -> Follow:
     rows = 8 * targets
 
     def follow(b: Batch, i: Lanes, step: Any) -> list[Any]:
-        marks, start = _memory(b, i, "shared", _spread(b, i, where(b, i)))
+        marks, start = _memory(b, i, "shared", spread(b, i, where(b, i)))
         if marks is not None:
             index = np.clip(start[:, None] + np.arange(16), 0, len(marks) - 1)
             bad = (marks[index] & GARBAGE != 0).any(axis=1) & (b.all_lanes(i) % WARP < rows)
@@ -356,7 +356,7 @@ def _dot(ins: Instruction) -> Follow:
     def follow(b: Batch, i: Lanes, step: Any) -> list[Any]:
         one, other = of(b, i, ins.operands[1]), of(b, i, ins.operands[2])
         if other is not None:
-            weights = _spread(b, i, a(b, i))
+            weights = spread(b, i, a(b, i))
             each, size = (2, 16) if ins.opcode == "dp2a" else (4, 8)
             counts = sum(((weights >> np.uint32(n * size)) & np.uint32((1 << size) - 1) != 0).astype(np.int64) << (n + half) for n in range(each))
             marks = other & counts

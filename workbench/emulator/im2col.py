@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator.alu import Fn, getter
-from workbench.emulator.loads import address
+from workbench.emulator.access import address
+from workbench.emulator.operands import Fn, getter
 from workbench.emulator.ptx import Instruction, Mem, Vec
 from workbench.emulator.state import Batch, Lanes
 from workbench.emulator.tma import Descriptor, _descriptor, _later, _members, _numbers, _places, _raw, _shared_range, _tensor_operand

@@ -1,14 +1,61 @@
-"""Integer instructions beside plain arithmetic: carry chains, 24-bit products, dot products of bytes (PTX ISA, extended-precision integer arithmetic)."""
+"""Integer instructions: arithmetic, carry chains (PTX ISA, extended-precision integer arithmetic), 24-bit products, dot products of bytes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from workbench.emulator.alu import UNSIGNED, Fn, Unknown, getter, setter, size_of
+from workbench.emulator.operands import UNSIGNED, Fn, Unknown, bits, getter, setter, size_of
 from workbench.emulator.ptx import Instruction
 from workbench.emulator.state import Batch, Lanes, Value
 
 CARRY = "%cc"  # the condition code's carry flag of each lane; a name that no program can declare
+
+
+def int_arithmetic(ins: Instruction) -> Fn:
+    """add, sub, mul (lo, hi, wide), mad, div, rem, min, max, neg, abs on integers."""
+    kind = ins.mods[-1]
+    wide, high = "wide" in ins.mods, "hi" in ins.mods
+    size = size_of(kind)
+    result_kind = {2: "b32", 4: "b64"}[size] if wide else kind
+    result_size = size * 2 if wide else size
+    put = setter(ins.operands[0], result_size)
+    gets = [getter(operand, result_kind if wide and n == 2 else kind) for n, operand in enumerate(ins.operands[1:])]
+    double = {2: np.int32, 4: np.int64}.get(size) if kind[0] == "s" else {2: np.uint32, 4: np.uint64}.get(size)
+
+    def product(a: Value, b: Value) -> Value:
+        if wide:
+            return bits(a.astype(double) * b.astype(double), result_size)
+        if not high:
+            return a * b
+        if size < 8:
+            return ((a.astype(double) * b.astype(double)) >> np.dtype(double).type(8 * size)).astype(a.dtype)
+        exact = np.asarray(a).astype(object) * np.asarray(b).astype(object)
+        return np.asarray(np.vectorize(lambda v: (int(v) >> 64) & (2**64 - 1), otypes=[np.uint64])(exact)).view(np.uint64)
+
+    def divide(a: Value, b: Value) -> Value:
+        safe = np.where(b == 0, b.dtype.type(1), b)
+        if kind[0] != "s":
+            quotient = a // safe
+        else:  # towards zero; in 64 bits, where the magnitude of the smallest 32-bit integer fits
+            wide_a, wide_b = np.abs(a.astype(np.int64)), np.abs(safe.astype(np.int64))
+            quotient = np.where((a < 0) != (safe < 0), -(wide_a // wide_b), wide_a // wide_b).astype(a.dtype)
+        return np.where(b == 0, a.dtype.type(-1) if kind[0] == "s" else ~a.dtype.type(0), quotient)
+
+    def remainder(a: Value, b: Value) -> Value:  # by zero PTX leaves it open; all ones is what an H200 gives
+        return np.where(b == 0, a.dtype.type(-1) if kind[0] == "s" else ~a.dtype.type(0), a - divide(a, b) * b)
+
+    table: dict[str, Callable[..., Value]] = {
+        "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": product, "min": np.minimum, "max": np.maximum,
+        "mad": lambda a, b, c: bits(product(a, b), result_size) + bits(c, result_size), "div": divide, "rem": remainder,
+        "neg": lambda a: a.dtype.type(0) - a, "abs": np.abs,
+    }  # fmt: skip
+    function = table[ins.opcode]
+    if "sat" in ins.mods and ins.opcode in ("add", "sub"):
+        exact = table[ins.opcode]
+        function = lambda a, b: np.clip(exact(a.astype(np.int64), b.astype(np.int64)), -(2**31), 2**31 - 1).astype(np.int32)  # noqa: E731
+    return lambda b, i: put(b, i, function(*[get(b, i) for get in gets]))
 
 
 def carry(ins: Instruction) -> Fn:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from workbench.emulator import fp8
-from workbench.emulator.alu import Fn, Unknown, getter, setter
-from workbench.emulator.loads import _spread, address, read_shared, write_shared
+from workbench.emulator.access import address, read_shared, spread, write_shared
+from workbench.emulator.operands import Fn, Unknown, getter, setter
 from workbench.emulator.ptx import Instruction, Mem, Reg, Vec
 from workbench.emulator.state import WARP, Batch, Lanes
 
@@ -38,7 +38,7 @@ def load_matrix(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes = _warps(b, i, ins)
-        at = _spread(b, i, where(b, i)).reshape(-1, WARP)[:, : 8 * count]
+        at = spread(b, i, where(b, i)).reshape(-1, WARP)[:, : 8 * count]
         used = lanes.reshape(-1, WARP)[:, : 8 * count]
         b.count_matrix_rows(ins, used, at)
         rows = read_shared(b, used.reshape(-1), at.reshape(-1), 4, 4, ins)
@@ -62,9 +62,9 @@ def store_matrix(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes = _warps(b, i, ins)
-        at = _spread(b, i, where(b, i)).reshape(-1, WARP)[:, : 8 * count]
+        at = spread(b, i, where(b, i)).reshape(-1, WARP)[:, : 8 * count]
         used = lanes.reshape(-1, WARP)[:, : 8 * count]
-        values = [np.ascontiguousarray(_spread(b, i, get(b, i)).reshape(-1, WARP)).view(np.uint16).reshape(-1, 8, 8) for get in gets]
+        values = [np.ascontiguousarray(spread(b, i, get(b, i)).reshape(-1, WARP)).view(np.uint16).reshape(-1, 8, 8) for get in gets]
         tiles = np.stack([value.transpose(0, 2, 1) if trans else value for value in values], axis=1)
         rows = np.ascontiguousarray(tiles).view(np.uint32).reshape(-1, 4)
         b.count_matrix_rows(ins, used, at)
@@ -120,9 +120,9 @@ def multiply(ins: Instruction) -> Fn:
         lanes = _warps(b, i, ins)
         count = len(lanes) // WARP
         full_a, full_b = np.empty((count, m, k), dtype=np.float32), np.empty((count, k, n), dtype=np.float32)
-        full_a[:, row_a, col_a] = _decode([_spread(b, i, get(b, i)) for get in gets_a], kind)
-        full_b[:, row_b, col_b] = _decode([_spread(b, i, get(b, i)) for get in gets_b], kind_b)
-        raw_c = [_spread(b, i, get(b, i)) for get in gets_c]
+        full_a[:, row_a, col_a] = _decode([spread(b, i, get(b, i)) for get in gets_a], kind)
+        full_b[:, row_b, col_b] = _decode([spread(b, i, get(b, i)) for get in gets_b], kind_b)
+        raw_c = [spread(b, i, get(b, i)) for get in gets_c]
         if out == "f32":
             addend = np.stack([value.view(np.float32).reshape(-1, WARP) for value in raw_c], axis=-1)
         else:

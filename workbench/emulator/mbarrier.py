@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator.alu import Fn, Unknown, getter, setter
+from workbench.emulator.access import address, shared_index, spread
 from workbench.emulator.deferred import finish_arrivals
-from workbench.emulator.loads import _shared_index, _spread, address
+from workbench.emulator.operands import Fn, Unknown, getter, setter
 from workbench.emulator.ptx import Imm, Instruction, Mem, Name, Vec
 from workbench.emulator.state import BARRIER_WAIT, Batch, Lanes
 
@@ -35,7 +35,7 @@ def _word(pending: Any, expected: Any, tx: Any, parity: Any) -> Any:
 
 def _places(b: Batch, lanes: Any, where: Any, ins: Instruction, *, write: bool = False) -> Any:
     """Indices of the words; faults for one outside shared memory, misaligned, or that was never initialised."""
-    index = _shared_index(b, lanes, where, 8, write, ins) // 8
+    index = shared_index(b, lanes, where, 8, write, ins) // 8
     if not write:
         new = b.barriers[index] == 0
         if new.any():
@@ -90,7 +90,7 @@ def operation(ins: Instruction) -> Fn:
 
 
 def _lanes_at(where: Any, b: Batch, i: Lanes) -> tuple[Any, Any]:
-    return b.all_lanes(i), _spread(b, i, where(b, i))
+    return b.all_lanes(i), spread(b, i, where(b, i))
 
 
 def _init(ins: Instruction) -> Fn:
@@ -99,7 +99,7 @@ def _init(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes, at = _lanes_at(where, b, i)
-        expected = _spread(b, i, count(b, i)).astype(np.int64)
+        expected = spread(b, i, count(b, i)).astype(np.int64)
         if ((expected < 1) | (expected > COUNT)).any():
             raise b.fault("mbarrier_count", f"an mbarrier cannot expect {int(expected[0])} arrivals: 1 to {COUNT}", ins.line, int(lanes[0]))
         index = _places(b, lanes, at, ins, write=True)
@@ -136,7 +136,7 @@ def _arrive(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes, at = _lanes_at(where, b, i)
-        given = _spread(b, i, amount(b, i)).astype(np.int64) if amount else np.ones(len(lanes), dtype=np.int64)
+        given = spread(b, i, amount(b, i)).astype(np.int64) if amount else np.ones(len(lanes), dtype=np.int64)
         index = _places(b, lanes, at, ins)
         if put is not None:
             put(b, i, b.shared.view(np.uint64)[index])
@@ -162,7 +162,7 @@ def _expect(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes, at = _lanes_at(where, b, i)
-        given = _spread(b, i, amount(b, i)).astype(np.int64)
+        given = spread(b, i, amount(b, i)).astype(np.int64)
         _expected(b, lanes, given, ins)
         _apply(b, lanes, _places(b, lanes, at, ins), np.zeros(len(lanes), dtype=np.int64), sign * given, ins)
 
@@ -188,7 +188,7 @@ class Poll:
         """(complete or not, index of the word) per lane."""
         lanes, at = _lanes_at(self.where, b, idx)
         index = _places(b, lanes, at, self.ins)
-        asked = _spread(b, idx, self.phase(b, idx)).astype(np.uint64)
+        asked = spread(b, idx, self.phase(b, idx)).astype(np.uint64)
         asked = asked & np.uint64(1) if self.parity else asked >> np.uint64(63)
         return (b.shared.view(np.uint64)[index] >> np.uint64(63)) != asked, index
 

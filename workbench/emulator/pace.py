@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.emulator.access import address
 from workbench.emulator.cached import LINE, OWNER, SECTOR, Cache, Places, sectors
-from workbench.emulator.loads import address
 from workbench.emulator.ptx import Instruction, Mem, Name, Reg, Vec
 from workbench.records import Paced
 

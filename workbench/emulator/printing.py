@@ -12,7 +12,7 @@ import struct
 
 import numpy as np
 
-from workbench.emulator.alu import Fn, Unknown, getter
+from workbench.emulator.operands import Fn, Unknown, getter
 from workbench.emulator.ptx import Instruction, Mem, Name
 from workbench.emulator.state import Batch, Lanes
 

@@ -62,6 +62,8 @@ class Batch:
         self.local = np.zeros(self.lanes * self.local_stride, dtype=np.uint8)
         self.special = self._special(bx, by)
         self.pace: Any = None  # follows the warps in time (pace.py)
+        self.standstill: Any = None  # of a part of the grid: whether it waits for the rest (standstill.py)
+        self.changes = 0  # of global memory, counted where there is a standstill to look for
         self.garbage: dict[str, Any] = {}  # registers that nothing wrote, or that were computed from such (unwritten.py)
         self.garbage_made = 0  # how often some came into being: as long as it stays the same, what is defined stays so
         self.garbage_stored, self.garbage_line = False, 0  # whether some was stored to shared or local memory, and the line that used it first

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.emulator.alu import Fn, Unknown, getter
-from workbench.emulator.loads import _place, _shared_index, _spread, address, global_allocation
+from workbench.emulator.access import address, global_allocation, place_of, shared_index, spread
+from workbench.emulator.operands import Fn, Unknown, getter
 from workbench.emulator.ptx import Imm, Instruction, Mem
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def fence(ins: Instruction) -> Fn:
     where = address(ins.operands[0], "global")
 
     def acquire(b: Batch, i: Lanes) -> None:
-        at, lanes = _spread(b, i, where(b, i)), b.all_lanes(i)
+        at, lanes = spread(b, i, where(b, i)), b.all_lanes(i)
         for lane, place in {(int(b.cta[lane]), int(place)): (int(lane), int(place)) for lane, place in zip(lanes, at, strict=True)}.values():
             b.tensor_maps.acquired[int(b.cta[lane]), place] = _global(b, ins, lane, place, False).tobytes()
 
@@ -50,6 +50,7 @@ def fence(ins: Instruction) -> Fn:
 def _global(b: Batch, ins: Instruction, lane: int, where: int, write: bool) -> Any:
     """The 128 bytes of a descriptor in global memory; faults outside every tensor, misaligned or read-only."""
     ((found, _),) = global_allocation(b, np.array([lane]), np.array([where]), BYTES, write, ins)
+    b.changes += write
     if write and found.written is not None:
         found.written[where - found.start : where - found.start + BYTES] = 1
     return found.data[where - found.start : where - found.start + BYTES]
@@ -57,7 +58,7 @@ def _global(b: Batch, ins: Instruction, lane: int, where: int, write: bool) -> A
 
 def _shared(b: Batch, ins: Instruction, lane: int, where: int, write: bool) -> Any:
     """The 128 bytes of a descriptor in shared memory; faults outside it or misaligned."""
-    start = int(_shared_index(b, np.array([lane]), np.array([where]), BYTES, write, ins)[0])
+    start = int(shared_index(b, np.array([lane]), np.array([where]), BYTES, write, ins)[0])
     return b.shared[start : start + BYTES]
 
 
@@ -74,8 +75,8 @@ def _replace(ins: Instruction) -> Fn:
     dimension = int(ins.operands[1].value) if isinstance(ins.operands[1], Imm) and len(ins.operands) == 3 else 0
 
     def run(b: Batch, i: Lanes) -> None:
-        lanes, values = b.all_lanes(i), _spread(b, i, get(b, i))
-        place, at = _place(space, _spread(b, i, where(b, i)))
+        lanes, values = b.all_lanes(i), spread(b, i, get(b, i))
+        place, at = place_of(space, spread(b, i, where(b, i)))
         for lane, target, given in zip(lanes, at, values, strict=True):
             if field in ("global_address", "global_stride") and int(given) % CHUNK:
                 raise b.fault("bad_descriptor", f"a TMA descriptor's {field.replace('global_', '')} must be a multiple of {CHUNK} bytes, not {int(given)}", ins.line, int(lane))
@@ -94,7 +95,7 @@ def _publish(ins: Instruction) -> Fn:
     to, frm = address(ins.operands[0], "global"), address(ins.operands[1], "shared")
 
     def run(b: Batch, i: Lanes) -> None:
-        lanes, targets, sources = b.all_lanes(i), _spread(b, i, to(b, i)), _spread(b, i, frm(b, i))
+        lanes, targets, sources = b.all_lanes(i), spread(b, i, to(b, i)), spread(b, i, frm(b, i))
         for lane, target, source in zip(lanes, targets, sources, strict=True):
             _global(b, ins, int(lane), int(target), True)[:] = _shared(b, ins, int(lane), int(source), False)
             b.tensor_maps.released[int(target)] = True

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator.alu import Fn, Unknown, getter
+from workbench.emulator.access import address, spread
+from workbench.emulator.atomics import ATOMIC, as_bits, as_values
 from workbench.emulator.deferred import IN_FLIGHT, WRITTEN, Copy, unreadable
 from workbench.emulator.launch import Allocation
-from workbench.emulator.loads import ATOMIC, _as_bits, _as_values, _spread, address
 from workbench.emulator.mbarrier import complete_tx
+from workbench.emulator.operands import Fn, Unknown, getter
 from workbench.emulator.ptx import Instruction, Mem
 from workbench.emulator.state import RANK_SHIFT, Batch, Lanes
 
@@ -76,11 +77,7 @@ def copy(ins: Instruction) -> Fn:
         return lambda b, i: b.stores.wait(b.all_lanes(i), newest)
     if "prefetch" in ins.mods:
         return lambda b, i: None
-    if "im2col" in ins.mods and ".global.shared" not in ins.text:
-        from workbench.emulator import im2col
-
-        return im2col.load(ins)
-    if any(m.startswith("im2col") for m in ins.mods):
+    if any(m.startswith("im2col") for m in ins.mods):  # loads in that mode are in im2col.py
         raise Unknown(ins.text)
     if "tensor" in ins.mods:
         return _store_tensor(ins) if ".global.shared" in ins.text else _load_tensor(ins)
@@ -115,6 +112,7 @@ def _window(b: Batch, ins: Instruction, lane: int, d: Descriptor, first: tuple[i
                       hint="the descriptor's extents and strides must be those of the tensor")  # fmt: skip
     if write and not found.writable:
         raise b.fault("write_to_constant", f"a TMA store to read-only {found.name}", ins.line, lane, d.start + offset)
+    b.changes += write
     shape = (*reversed(count), d.size)
     strides = (*reversed(d.strides), 1)
     begin = d.start + offset - found.start
@@ -167,7 +165,7 @@ def _tensor_operand(operand: object) -> tuple[Callable[[Batch, Lanes], Any], lis
 
 
 def _numbers(value: Any, b: Batch, i: Lanes) -> list[int]:
-    return [int(v) for v in _spread(b, i, value)]
+    return [int(v) for v in spread(b, i, value)]
 
 
 def _load_tensor(ins: Instruction) -> Fn:
@@ -310,8 +308,8 @@ def _reduced(old: Any, new: Any, d: Descriptor, op: str) -> Any:
     kind = np.dtype({"f16": np.float16, "bf16": np.float32, "f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": np.int64}.get(d.kind, f"u{d.size}"))
     raw = np.dtype(f"u{d.size}")
     before, after = (np.ascontiguousarray(part).view(raw)[..., 0] for part in (old, new))
-    result = ATOMIC[op](_as_values(before, d.kind, kind), _as_values(after, d.kind, kind)).astype(kind)
-    return np.ascontiguousarray(_as_bits(result, d.kind, d.size))[..., None].view(np.uint8)
+    result = ATOMIC[op](as_values(before, d.kind, kind), as_values(after, d.kind, kind)).astype(kind)
+    return np.ascontiguousarray(as_bits(result, d.kind, d.size))[..., None].view(np.uint8)
 
 
 def _bulk(ins: Instruction) -> Fn:
@@ -383,5 +381,6 @@ def _global_range(b: Batch, ins: Instruction, lane: int, where: int, size: int, 
             found.written[begin : begin + size] = 1
         elif not found.written[begin : begin + size].all():
             raise b.fault("uninitialised", f"bulk copy of bytes of {found.name} that nothing wrote", ins.line, lane, where)
+    b.changes += write
     b.counting.bulk(ins, **{"written" if write else "read": size})
     return found.data[begin : begin + size]

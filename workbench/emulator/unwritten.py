@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator.alu import Unknown
 from workbench.emulator.garbage import RULES, Follow, generic
+from workbench.emulator.operands import Unknown
 from workbench.emulator.ptx import Instruction, Kernel, Mem, Reg, Vec
 from workbench.emulator.state import Batch, Lanes
 

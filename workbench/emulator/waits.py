@@ -17,7 +17,7 @@ from workbench.emulator.clocks import at_line, warps_of
 from workbench.emulator.ptx import FloatBits, Imm, Instruction, Mem, Reg, Vec
 
 if TYPE_CHECKING:
-    from workbench.emulator.alu import Fn
+    from workbench.emulator.operands import Fn
     from workbench.emulator.state import Batch
 
 RING = 16  # committed groups of which the tick is kept: more than wait_group can leave (7)

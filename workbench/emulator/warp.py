@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.emulator.alu import Fn, getter, setter
+from workbench.emulator.operands import Fn, getter, setter
 from workbench.emulator.ptx import Instruction, Vec
 from workbench.emulator.state import WARP, Batch, Lanes, Value
 

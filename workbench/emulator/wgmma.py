@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from workbench.emulator import fp8
-from workbench.emulator.alu import Fn, Unknown, getter, setter
+from workbench.emulator.access import spread
 from workbench.emulator.deferred import WRITTEN, unreadable
-from workbench.emulator.loads import _spread
+from workbench.emulator.operands import Fn, Unknown, getter, setter
 from workbench.emulator.ptx import Imm, Instruction, Vec
 from workbench.emulator.state import WARP, Batch, Lanes
 from workbench.emulator.tma import SWIZZLE_BITS
@@ -151,9 +151,9 @@ def multiply(ins: Instruction) -> Fn:
 
     def read_a(b: Batch, i: Lanes, lanes: Any, tick: int) -> Any:
         if not from_registers:
-            word = _spread(b, i, gets_a[0](b, i)).view(np.int64)[::GROUP]
+            word = spread(b, i, gets_a[0](b, i)).view(np.int64)[::GROUP]
             return _matrix(b, ins, lanes[::GROUP], word, ROWS, depth, kind_a, turn_a, tick, own_rows=True)
-        raw = np.ascontiguousarray(np.stack([_spread(b, i, get(b, i)).reshape(-1, GROUP) for get in gets_a], axis=-1)).view(f"u{SIZES[kind_a]}")
+        raw = np.ascontiguousarray(np.stack([spread(b, i, get(b, i)).reshape(-1, GROUP) for get in gets_a], axis=-1)).view(f"u{SIZES[kind_a]}")
         full = np.empty((len(raw), ROWS, depth), dtype=kind_of_sum)
         full[:, row_a, col_a] = _decode(raw, kind_a)
         return full
@@ -163,13 +163,13 @@ def multiply(ins: Instruction) -> Fn:
         b.products.issue(b, i, ins, sums, inputs, shape)
         tick = b.races.ticks.next(ins) if b.races is not None else 0
         left = read_a(b, i, lanes, tick)
-        right = _matrix(b, ins, lanes[::GROUP], _spread(b, i, get_b(b, i)).view(np.int64)[::GROUP], n, depth, kind_b, turn_b, tick, own_rows=False)
+        right = _matrix(b, ins, lanes[::GROUP], spread(b, i, get_b(b, i)).view(np.int64)[::GROUP], n, depth, kind_b, turn_b, tick, own_rows=False)
         product = np.matmul(left, right.transpose(0, 2, 1))[:, row_d, col_d]
         if signs[0] * signs[1] < 0:
             product = -product
         kept = np.broadcast_to(np.asarray(keep(b, i)).astype(bool) if keep else np.bool_(always), lanes.shape).reshape(-1, GROUP)
         if kept.any():
-            raw = np.ascontiguousarray(np.stack([_spread(b, i, get(b, i)).reshape(-1, GROUP) for get in gets_d], axis=-1))
+            raw = np.ascontiguousarray(np.stack([spread(b, i, get(b, i)).reshape(-1, GROUP) for get in gets_d], axis=-1))
             old = raw.view(np.float32) if out == "f32" else raw.view(np.float16).astype(np.float32) if out == "f16" else raw.view(np.int32).astype(np.float64)
             product = product + np.where(kept[..., None], old, 0)
         if out == "s32":

@@ -48,7 +48,7 @@ def pattern(text: str) -> str:
 
 def decodes(text: str) -> bool:
     """Whether the emulator knows an instruction."""
-    from workbench.emulator.machine import knows
+    from workbench.emulator.families import knows
     from workbench.emulator.ptx import parse
 
     name = head(text)

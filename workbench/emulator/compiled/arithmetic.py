@@ -1,4 +1,4 @@
-"""Arithmetic, logic, comparison and moves: one builder per family, each the counterpart of one in alu.py."""
+"""Arithmetic, logic, comparison and moves: one builder per family, each the counterpart of one in the interpreter (../floats.py, ../moves.py)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def only(ins: Instruction, *allowed: str) -> None:
 
 
 def float_arithmetic(e: Emitter, ins: Instruction) -> None:
-    """Counterpart of alu.float_arithmetic."""
+    """Counterpart of floats.float_arithmetic."""
     only(ins, "rn", "ftz", "sat", "full", "approx", "NaN", "relu", *FLOAT_KINDS, "f16x2", "bf16x2")
     kinds = [mod for mod in ins.mods if mod in (*FLOAT_KINDS, "f16x2", "bf16x2")]
     if len(kinds) != 1 or ("NaN" in ins.mods and kinds[0] == "f64"):
@@ -141,7 +141,7 @@ def _plain(e: Emitter, op: str, values: list[str], have: str, ins: Instruction) 
 
 
 def compare(e: Emitter, ins: Instruction) -> None:
-    """Counterpart of alu.compare: setp and set."""
+    """Counterpart of moves.compare: setp and set."""
     kind = ins.mods[-1]
     combine = next((mod for mod in ins.mods[1:] if mod in ("and", "or", "xor")), None)
     flags = _test(e, ins.mods[0], kind, ins.operands[1], ins.operands[2], ins)

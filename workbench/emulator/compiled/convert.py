@@ -1,4 +1,4 @@
-"""cvt: the counterpart of alu.convert."""
+"""cvt: the counterpart of convert.convert."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from workbench.emulator.alu import TYPES, getter
 from workbench.emulator.compiled import layout
 from workbench.emulator.compiled.flow import Unsupported, width
+from workbench.emulator.operands import TYPES, getter
 from workbench.emulator.ptx import FloatBits, Imm, Instruction, Kernel, Mem, Name, Reg, Vec
 
 FLOAT_OF = {16: "half", 32: "float", 64: "double"}

@@ -1,4 +1,4 @@
-"""Integer arithmetic, bit operations and shifts, each the counterpart of one in alu.py."""
+"""Integer arithmetic, bit operations and shifts, each the counterpart of one in the interpreter (../integers.py, ../bitwise.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLAIN = {"add": "add", "sub": "sub"}
 
 
 def int_arithmetic(e: Emitter, ins: Instruction) -> None:
-    """Counterpart of alu.int_arithmetic."""
+    """Counterpart of integers.int_arithmetic."""
     only(ins, "lo", "hi", "wide", "sat", *KINDS)
     kind, op = ins.mods[-1], ins.opcode
     size, signed = int(kind[1:]), kind[0] == "s"
@@ -111,7 +111,7 @@ def _divide(e: Emitter, a: str, b: str, size: int, signed: bool) -> str:
 
 
 def logic(e: Emitter, ins: Instruction) -> None:
-    """Counterpart of alu.logic."""
+    """Counterpart of bitwise.logic."""
     kind, op = ins.mods[-1], ins.opcode
     if kind == "pred":
         flags = [e.predicate(operand) for operand in ins.operands[1:]]

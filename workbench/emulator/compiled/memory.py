@@ -1,4 +1,4 @@
-"""Loads, stores, atomics, address conversions, asynchronous copies: the counterparts of loads.py; the work is in help_memory.py."""
+"""Loads, stores, atomics, address conversions, asynchronous copies: the counterparts of ../loads.py, ../atomics.py and ../copies.py; the work is in help_memory.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Float values in IR: PTX types in and out of LLVM's floats, rounding as alu.py rounds. A float value is (IR name, "float" or "double")."""
+"""Float values in IR: PTX types in and out of LLVM's floats, rounding as ../floats.py rounds. A float value is (IR name, "float" or "double")."""
 
 from __future__ import annotations
 

@@ -1,0 +1,22 @@
+"""What every record is made with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, dataclass_transform
+
+Provenance = Literal["counted", "modelled", "measured"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16"]
+Mode = Literal["train", "eval"]
+Stage = Literal["source", "import", "compile", "launch", "run", "check", "time", "integrity", "limits"]
+Scalar = bool | int | float | str | None
+Settings = tuple[tuple[str, Scalar], ...]
+
+T = TypeVar("T")
+LATER: Any = {"hashed": "when set"}  # metadata of a field that came later: left out of a content hash while it has its default, so that older hashes hold
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def record(cls: type[T]) -> type[T]:
+    """A frozen, keyword-only dataclass with slots."""
+    return dataclass(frozen=True, slots=True, kw_only=True)(cls)

@@ -1,0 +1,123 @@
+"""What an executor is given, and what comes back: comparisons and times."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Literal
+
+from workbench.records.base import LATER, Provenance, record
+from workbench.records.launch import Failure, Finding, KernelBuild, Launch
+from workbench.records.problem import Facts, Problem
+from workbench.records.proposal import Candidate
+
+
+@record
+class Check:
+    """One comparison with the reference: errors are |candidate - reference| / tolerance, so above 1 is wrong."""
+
+    case: str
+    trial: int
+    timed: bool  # whether this is the output of a timed call
+    passed: bool
+    output: int = 0
+    elements: int = 0
+    bad_elements: int = 0
+    max_error: float = 0.0  # in tolerances
+    p50_error: float = 0.0
+    p99_error: float = 0.0
+    max_absolute: float = 0.0
+    max_relative: float = 0.0
+    worst_index: tuple[int, ...] = ()
+    worst_got: float | None = None
+    worst_expected: float | None = None
+    message: str = ""
+    trivial: str = ""  # "zero" or "constant" when that is all the candidate's output is, and the reference's is not exactly that
+
+
+@record
+class Surroundings:
+    """What NVML said about the device at one moment of a run; None = not known there."""
+
+    at_s: float  # since the run began
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    utilisation: float | None = None  # fraction of the driver's last sampling period in which a kernel ran
+    throttled: tuple[str, ...] = ()  # why clocks are below what was asked for: power_cap, thermal, ...
+    others: int | None = None  # processes on the device that are not ours
+
+
+@record
+class Timing:
+    """Seconds per call at one case. `measured` on a GPU with events to a device-wide sync; never from the emulator."""
+
+    case: str
+    device: str
+    samples_s: tuple[float, ...]  # round after round
+    median_s: float
+    low_s: float  # 95 % interval of the median: bootstrap over rounds, widened by what differs between runs (analysis/statistics.py)
+    high_s: float
+    wall_ratio: float | None = None  # host clock over events; far above 1 means work hidden from the events
+    cold_l2: bool = True
+    provenance: Provenance = "measured"
+    per_round: int = 0  # samples of each round; 0 = not taken in rounds
+    method: str = "events"  # or "graph": each sample is one replay of a CUDA graph with `calls_per_sample` calls, divided by them
+    calls_per_sample: int = 1
+    launch_overhead_s: float | None = None  # host seconds to enqueue one call while the device is busy; no part of the samples
+    probes_s: tuple[float, ...] = ()  # a fixed kernel of ours, timed in the trusted process before each round and after the last
+    surroundings: tuple[Surroundings, ...] = ()
+    notes: tuple[str, ...] = ()  # what was done otherwise than asked for, and why
+    doubts: tuple[str, ...] = ()  # why these times may not hold: other work on the device, drift, throttling
+
+
+@record
+class Ratio:
+    """How many times faster a candidate was than what it was timed against in the same run, in alternating rounds: above 1 is faster."""
+
+    against: Literal["eager", "parent"]
+    ratio: float  # of the medians
+    low: float  # 95 % interval: bootstrap over pairs of rounds, widened by what differs between processes
+    high: float
+
+
+@record
+class Job:
+    """What an executor runs: a candidate against a problem at some cases."""
+
+    problem: Problem
+    facts: Facts
+    candidate: Candidate
+    arch: str = "sm_80"
+    device: str = "H200"  # whose limits and rates are used
+    cases: tuple[str, ...] = ("shrunk", "odd")
+    trials: int = 2
+    timed_calls: int = 0  # 0 = do not time
+    want_sass: bool = False
+    wall_limit_s: float = 60.0
+    memory_limit_bytes: int = 4 << 30
+    cold_l2: bool = field(default=True, metadata=LATER)  # whether timed calls find nothing of theirs in L2
+    rival: Candidate | None = field(default=None, metadata=LATER)  # the parent version, timed anew in alternation with the candidate
+
+
+@record
+class Outcome:
+    """What came back from an executor. `failure` None means that it ran to the end, not that it is right."""
+
+    executor: str
+    arch: str
+    device: str
+    failure: Failure | None = None
+    builds: tuple[KernelBuild, ...] = ()
+    launches: tuple[Launch, ...] = ()  # of the first trial of the first case
+    checks: tuple[Check, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    timing: Timing | None = None
+    reference_timing: Timing | None = None  # torch eager, by the same protocol, in alternating rounds
+    rival_timing: Timing | None = None  # the parent version, likewise
+    ratios: tuple[Ratio, ...] = ()
+    unmapped_parameters: tuple[str, ...] = ()
+    output_text: str = ""  # what the candidate printed, cut to a limit
+    protections: tuple[str, ...] = ()  # sandbox layers that were active
+    phases: tuple[tuple[str, float], ...] = ()  # seconds by phase: import, compile, emulate, check, ...
+    versions: tuple[tuple[str, str], ...] = ()  # torch, cutlass dsl, driver, ...

@@ -1,0 +1,52 @@
+"""What was proposed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from workbench.records.base import record
+
+
+@record
+class Candidate:
+    """A Python file that defines `ModelNew`; `program` is the muCUTLASS text that it came from, if any."""
+
+    source: str
+    program: str | None = None
+
+
+@record
+class Proposal:
+    """A candidate with its reason; gain is the predicted speed-up over the parent (1.0 = none), always modelled."""
+
+    candidate: Candidate
+    title: str
+    reason: str
+    by: str
+    parent: int | None = None  # version number
+    instruction: str = ""
+    predicted_gain: float | None = None
+    depth: int = 0  # optimisation steps after the first version; a repair keeps the depth of what it repairs
+    repairs: int | None = None  # the version whose failure this one repairs
+    exchanges: tuple[int, ...] = ()  # the calls of a language model behind it, by their numbers in the session's log
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cost_usd: float | None = None  # None with tokens = unknown
+
+
+@record
+class Exchange:
+    """One call of a language model, verbatim: what was sent, what came back, what it took."""
+
+    purpose: Literal["synthesis", "optimise", "diagnosis", "patch", "ask"]
+    model: str
+    messages: tuple[tuple[str, str], ...]  # (role, text) as sent, without tool traffic
+    reply: str
+    finish: str = "stop"  # why it ended: stop, length, ...
+    tools: tuple[tuple[str, str, str], ...] = ()  # (name, arguments, result) of the tool calls in between
+    tokens_in: int = 0
+    tokens_out: int = 0
+    estimated: bool = False  # tokens are upper bounds, because the server stated none
+    cost_usd: float | None = None  # None = unknown
+    seconds: float = 0.0
+    unusable: str = ""  # why the reply could not be used
