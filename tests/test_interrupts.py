@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import cutlass.cute as cute
@@ -17,6 +18,14 @@ from workbench.emulator import emulated
 from workbench.interrupts import after_imports, held
 
 traced: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def heeded() -> Iterator[None]:
+    """A shell that runs the tests in the background makes them ignore Ctrl-C: heed it again."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def stop() -> None:

@@ -82,7 +82,7 @@ def test_a_profile_says_what_limits_and_why() -> None:
 
 def test_every_profiler_that_is_declared_is_one() -> None:
     declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["entry-points"]["workbench.profilers"]
-    assert set(declared) == {"counters", "sass", "ncu", "timeline", "energy"}
+    assert set(declared) == {"counters", "sampled", "sass", "ncu", "timeline", "energy"}
     for name, place in declared.items():
         module, _, made = place.partition(":")
         profiler = getattr(importlib.import_module(module), made)()
