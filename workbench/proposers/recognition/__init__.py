@@ -9,6 +9,7 @@ import ast
 import dataclasses
 
 from workbench.proposers.recognition import attention, channels, convolutions, expressions, gathers, pipelines, pools, products, rows, scans
+from workbench.proposers.recognition.einsums import straightened
 from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, short
 from workbench.proposers.recognition.writes import why_not
 from workbench.records import Facts
@@ -36,6 +37,7 @@ def recognise(facts: Facts) -> Computation:
 
 
 def _found(facts: Facts) -> Computation:
+    facts = straightened(facts)
     try:
         return _single(facts)
     except Unrecognised:
