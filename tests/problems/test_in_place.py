@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench import problems
+from workbench.errors import ProblemError
 from workbench.problems import inspection
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Facts
@@ -75,3 +76,10 @@ def test_a_tensor_that_forward_makes_from_numbers_is_traced() -> None:
     assert any(op.target == "constant" and op.result[0].shape == (2,) for op in found.graph)
     with pytest.raises(Unrecognised, match="no kernel for"):
         recognise(found)
+
+
+@pytest.mark.parametrize(("body", "said"), [("return {'y': x * 2}", "forward returns dict; let it return a tensor"), ("x * 2", "forward returns NoneType;"), ("return x * 2, 3", "forward returns a tuple of int;"), ("return ()", "a tuple of nothing;")])
+def test_a_result_that_is_no_tensor_is_refused_in_a_line(body: str, said: str) -> None:
+    with pytest.raises(ProblemError, match=said) as refused:
+        facts(body)
+    assert len(str(refused.value).splitlines()) == 1

@@ -160,8 +160,9 @@ def _finish(session: Any) -> int:
     from workbench.views import plots, tables
     from workbench.wire import to_plain
 
-    say("\n" + str(tables.history(session)))
-    say("\n" + str(plots.roofline(session)))
+    if session.versions:
+        say("\n" + str(tables.history(session)))
+        say("\n" + str(plots.roofline(session)))
     best = session.best
     if as_json():
         rows = [{"version": v.number, "title": v.proposal.title, "verdict": to_plain(v.trials[-1].verdict) if v.trials else None, "decision": v.decision.kind if v.decision else None} for v in session.versions]

@@ -96,10 +96,21 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
             model = fake_model(module, problem)
             with FlopCount() as counted:
                 result = model(*inputs)
+            check_result(result)
             state = tuple(spec_of(label, value) for label, value in state_of(model))
             return Measured(case=_case(name, settings, module, inputs, result), state=state, flops=tuple(counted.flops.most_common()), products=counted.products)
+    except ProblemError as error:
+        raise ProblemError(f"{problem.origin}: {error}") from None
     except Exception as error:
         raise loading.refused(problem, module, error, "the reference does not run: ") from error
+
+
+def check_result(result: Any) -> None:
+    """Raise `ProblemError` unless forward gives a tensor, or several: nothing else can be compared."""
+    values = result if isinstance(result, (tuple, list)) else (result,)
+    wrong = [type(value).__name__ for value in values if not isinstance(value, torch.Tensor)]
+    if wrong or not values:
+        raise ProblemError(f"forward returns {wrong[0] if values is not result and wrong else f'a {type(result).__name__} of ' + (', '.join(wrong) or 'nothing')}; let it return a tensor, or a tuple of tensors")
 
 
 def fake_model(module: ModuleType, problem: Problem) -> torch.nn.Module:

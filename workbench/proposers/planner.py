@@ -148,7 +148,7 @@ class Planner:
                 yield Event(kind="note", message=f"{rung.title}: {error}")
                 continue
             return
-        yield Event(kind="note", message=f"the planner has tried {f'all its {len(rungs)} ideas' if len(rungs) > 1 else 'its one idea' if rungs else 'nothing: it has no idea'} for {found.kind}; refine by hand below %%cutegen edit")
+        yield Event(kind="note", message=f"the planner has tried {f'all its {len(rungs)} ideas' if len(rungs) > 1 else 'its one idea' if rungs else 'nothing: it has no idea'} for {found.kind}; refine by hand: %%cutegen edit in a notebook, or a file and cutegen test")
 
     def _ranked(self, ask: Ask, found: Computation, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
         """The rungs in the order in which they are tried; equal ones as they stand."""

@@ -9,7 +9,8 @@ import ast
 import dataclasses
 
 from workbench.proposers.recognition import attention, channels, convolutions, expressions, gathers, pipelines, pools, products, rows, scans
-from workbench.proposers.recognition.graph import Computation, Unrecognised, short
+from workbench.proposers.recognition.einsums import straightened
+from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, short
 from workbench.proposers.recognition.writes import why_not
 from workbench.records import Facts
 
@@ -24,18 +25,19 @@ MATCHERS = (
 def recognise(facts: Facts) -> Computation:
     """The computation of a graph: what one matcher knows, else a pipeline of such; raises `Unrecognised` with the operations."""
     if len(facts.graph[-1].operands) != 1:
-        raise Unrecognised(f"the planner has no kernel for a module that gives {len(facts.graph[-1].operands)} results; write one yourself below %%cutegen edit")
+        raise Unrecognised(f"the planner has no kernel for a module that gives {len(facts.graph[-1].operands)} results; {YOURSELF}")
     if (reason := why_not(facts)) is not None:
         raise Unrecognised(reason)
     if numbers_of_file := sorted(_read_in_init(facts) & {name for case in facts.cases for name, _ in case.settings}):
         raise Unrecognised(f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; give it to __init__ through get_init_inputs, so that one kernel serves all sizes")
     found = _found(facts)
     if facts.full_graph and _said(found) != _said(_at_full(facts)):
-        raise Unrecognised("the planner has no kernel for a module whose forward does something else at full size than at the sizes that are emulated (numbers made of sizes, parts of tensors, branches); write one yourself below %%cutegen edit")
+        raise Unrecognised(f"the planner has no kernel for a module whose forward does something else at full size than at the sizes that are emulated (numbers made of sizes, parts of tensors, branches); {YOURSELF}")
     return found
 
 
 def _found(facts: Facts) -> Computation:
+    facts = straightened(facts)
     try:
         return _single(facts)
     except Unrecognised:
@@ -75,4 +77,4 @@ def _single(facts: Facts) -> Computation:
         if found is not None:
             return found
     calls = [short(op) for op in facts.graph if op.target.startswith("aten.")]
-    raise Unrecognised(f"the planner has no kernel for {' -> '.join(calls) or 'this module'}; write one yourself below %%cutegen edit")
+    raise Unrecognised(f"the planner has no kernel for {' -> '.join(calls) or 'this module'}; {YOURSELF}")

@@ -9,6 +9,7 @@ from workbench.dsl import Call, Stage
 from workbench.records import Facts, Operation, record
 
 BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "max", "minimum": "min"}
+YOURSELF = "write one yourself: %%cutegen edit in a notebook, or a file and cutegen test"
 TRANSPOSES = ("t", "permute", "transpose", "numpy_T")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.proposers.recognition import views
-from workbench.proposers.recognition.graph import names, short
+from workbench.proposers.recognition.graph import YOURSELF, names, short
 from workbench.records import Facts, Operation
 
 PARTS = ("split", "split_with_sizes", "unbind", "chunk", "unsafe_split")  # give several views, which are taken by getitem
@@ -16,9 +16,9 @@ def why_not(facts: Facts) -> str | None:
         return f"the planner has no kernel for this module: {changed[0]}"
     state = sorted({_bare(name) for op in facts.graph for name in _written(op) if ":" in name and not name.endswith("num_batches_tracked")})
     if state:
-        return f"the planner has no kernel for a module whose forward writes to its own {', '.join(state)}; write one yourself below %%cutegen edit"
+        return f"the planner has no kernel for a module whose forward writes to its own {', '.join(state)}; {YOURSELF}"
     if stale(facts.graph):
-        return "the planner has no kernel for a module that writes to a view of a value and reads the value after it; write one yourself below %%cutegen edit"
+        return f"the planner has no kernel for a module that writes to a view of a value and reads the value after it; {YOURSELF}"
     return None
 
 
