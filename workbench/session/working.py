@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -146,7 +147,7 @@ class Working(Base):
         """The person's own version as a program of muCUTLASS; what it does not say (arch, layouts of operands) is the session's and the problem's."""
         base = self.version(parent) if parent is not None else self.baseline
         candidate = candidate_of(self.problem, self.facts, self.arch, text)
-        proposal = Proposal(candidate=candidate, title=title or "program by hand", reason=reason, by="human", parent=base.number if base else None)
+        proposal = Proposal(candidate=candidate, title=title or textwrap.shorten(text, 80), reason=reason, by="human", parent=base.number if base else None)
         return self._append(proposal, test=test)
 
     @property
