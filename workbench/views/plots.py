@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 from workbench.analysis import devices
@@ -171,14 +172,16 @@ def profile(version: Version, found: Profile) -> Shown:
         launched = profile_plots.kernels(found) if found.kernels else Shown("")
         return _with(Shown("\n\n".join(filter(None, [f"v{version.number}", launched.text])), html=launched.html), drawn)
     source = version.proposal.candidate.source.splitlines()
+    said: Callable[[int], str] = amount if found.case == "full" else str  # what was multiplied up is not known to the digit
     rows = []
     for launch in found.launches:
         for line in sorted(launch.lines, key=lambda row: -row.instructions)[:20]:
             text = source[line.line - 1].strip()[:70] if 0 < line.line <= len(source) else ""
-            rows.append([line.line, text, line.instructions, line.flops, line.global_read_bytes, line.global_write_bytes, _against(line.global_sectors, line.global_ideal_sectors), _against(line.shared_wavefronts, line.shared_ideal_wavefronts)])
+            counts = (said(count) for count in (line.instructions, line.flops, line.global_read_bytes, line.global_write_bytes))
+            rows.append([line.line, text, *counts, _against(said, line.global_sectors, line.global_ideal_sectors), _against(said, line.shared_wavefronts, line.shared_ideal_wavefronts)])
     text, page = table(["line", "source", "instructions", "FLOPs", "bytes read", "bytes written", "sectors / ideal", "wavefronts / ideal"], rows, f"v{version.number}: {found.summary}. {_counted(found)}, busiest lines first")
     limits, limits_page = table(["resource", "modelled at full size"], [[name, seconds(value)] for name, value in found.limits], "Where the time goes (modelled; the largest limits)")
-    mix, mix_page = table(["class", "thread-instructions"], [list(item) for launch in found.launches for item in launch.classes], "Instructions executed (counted)")
+    mix, mix_page = table(["class", "thread-instructions"], [[name, said(count)] for launch in found.launches for name, count in launch.classes], "Instructions executed (counted)")
     built = [[b.kernel[:40], b.registers, b.spill_bytes, b.static_shared_bytes] for b in found.builds]
     compiled, compiled_page = table(["kernel", "registers", "spilled bytes", "static shared bytes"], built, "Compiled")
     resident = [f"occupancy {fraction:.0%}, limited by {limiter}" for _, fraction, limiter in found.occupancy]
@@ -199,5 +202,5 @@ def _with(head: Shown, drawn: Shown) -> Shown:
     return Shown(f"{head.text}\n\n{drawn.text}", html=head.html + drawn.html, parts=(head, *drawn.parts))
 
 
-def _against(count: int, ideal: int) -> str:
-    return f"{count} / {ideal}" if count else ""
+def _against(said: Callable[[int], str], count: int, ideal: int) -> str:
+    return f"{said(count)} / {said(ideal)}" if count else ""
