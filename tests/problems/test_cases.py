@@ -113,6 +113,12 @@ def test_fixed_sizes_stay() -> None:
     assert "dim" not in settings(facts, "shrunk") and all(case.inputs[0].shape[1] == 1000 for case in facts.cases)
 
 
+def test_fixed_sizes_are_shrunk_where_the_emulator_cannot_take_them() -> None:
+    facts = inspection.inspect(problems.load("matmul", settings=(("n", 8192),)))
+    assert [int(settings(facts, "shrunk")["n"]) < 512, next(case for case in facts.cases if case.name == "full").inputs[0].shape] == [True, (8192, 8192)]
+    assert any("n is 8192 at full size" in note for note in facts.notes)
+
+
 def flops(call: Callable[..., object], *shapes: tuple[int, ...]) -> int:
     with FakeTensorMode(), torch.no_grad():
         values = [torch.empty(shape) for shape in shapes]

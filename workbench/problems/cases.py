@@ -57,6 +57,10 @@ def count(spec: TensorSpec) -> int:
     return total
 
 
+class TooLarge(ProblemError):
+    """Even the smallest sizes are too much for the emulator."""
+
+
 def stored(spec: TensorSpec) -> int:
     """Elements that a tensor holds in memory: an expanded axis (stride 0) is held once."""
     total = 1
@@ -169,7 +173,7 @@ def _rounded(problem: Problem, found: dict[str, int], full: Measured) -> tuple[d
 def shrink(problem: Problem, full: Measured) -> tuple[Settings, tuple[str, ...]]:
     """Settings at which inputs, outputs and FLOPs fit the emulator's budget, with notes about what stood in the way.
 
-    The largest size that may still go down is halved until all fits; raises `ProblemError` when even the smallest sizes are far too large.
+    The largest size that may still go down is halved until all fits; raises `TooLarge` when even the smallest sizes are.
     """
     now, measured = _rounded(problem, sizes(problem), full)
     pinned: set[str] = set()
@@ -190,7 +194,7 @@ def shrink(problem: Problem, full: Measured) -> tuple[Settings, tuple[str, ...]]
                 now[name], measured = now[name] // 2, tried
     over = _over(measured, 2 * ELEMENT_BUDGET, FLOP_BUDGET)
     if over > TOLERATED:
-        raise ProblemError(f"{problem.origin}: the inputs cannot be shrunk for the emulator ({over:.0f}x too large); give module-level sizes, or use --set name=value")
+        raise TooLarge(f"{problem.origin}: the inputs cannot be shrunk for the emulator ({over:.0f}x too large); give module-level sizes, or use --set name=value")
     notes = [f"{name} stays {now[name]}: the reference does not run with half of it" for name in sorted(broken)]
     notes += [f"the shrunk case is {over:.1f}x the emulator's budget; set sizes with --set name=value for faster steps"] if over > 1 else []
     return tuple(now.items()), tuple(notes)

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from workbench.errors import ProblemError
-from workbench.problems import cases, degenerate, loading, numbers
+from workbench.problems import cases, degenerate, loading, numbers, with_settings
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, outputs_of, spec_of, stored
 from workbench.records import Case, Facts, Operation, Problem, Settings, TensorSpec, Work
 from workbench.wire import content_hash
@@ -64,18 +64,27 @@ class _Full:
 def inspect(problem: Problem) -> Facts:
     """All that can be found out without a candidate; raises `ProblemError` with file and line.
 
-    Sizes are shrunk for the emulator, but for one of which forward makes a number to calculate with (1 / sqrt(size)), where that leaves the others enough to give.
+    Sizes are shrunk for the emulator, those that the person set only where it must be, but for one of which forward makes a number to calculate with (1 / sqrt(size)), where that leaves the others enough to give.
     """
     measured = cases.measure(problem, "full")
-    full, small, held = _at_full(problem), _small(problem, problem, measured), problem
+    full, held = _at_full(problem), problem
     said: tuple[str, ...] = ()
+    try:
+        small = _small(problem, held, measured)
+    except cases.TooLarge:
+        if not problem.settings:
+            raise
+        held = dataclasses.replace(problem, source=with_settings(problem.source, problem.settings), settings=())
+        small = _small(problem, held, measured)
+        now = dict(small.settings)
+        said = tuple(f"{name} is {value} at full size, and {now[name]} on the emulator, which cannot take so much" for name, value in problem.settings if now.get(name, value) != value)
     if full.other(small) and not numbers.reads_parts(full.graph):
-        for name, value in cases.sizes(problem).items():
-            keeping = dataclasses.replace(problem, settings=(*problem.settings, (name, value)))
+        for name, value in cases.sizes(held).items():
+            keeping = dataclasses.replace(held, settings=(*held.settings, (name, value)))
             with contextlib.suppress(ProblemError):
                 other = _small(problem, keeping, measured)
                 if not full.other(other):
-                    small, held, said = other, keeping, (f"{name} stays {value}: forward calculates with a number made of it",)
+                    small, held, said = other, keeping, (*said, f"{name} stays {value}: forward calculates with a number made of it",)
                     break
     return _facts(problem, held, measured, full, small, said)
 
