@@ -211,6 +211,8 @@ def convolve(x, w{parameters}):
     result = d.reshape(*one.out[:2], *one.out[7 - x.dim():])
     if d.numel() == 0:
         return result
+    if x.shape[1] == 0:
+        raise ValueError(f"x has the shape {{tuple(x.shape)}}; this kernel wants a channel or more")
     taps, phases, starts = (from_dlpack(table).mark_layout_dynamic(leading_dim=1) for table in one.tables)
     source = x.detach().unflatten(2, (1,) * (5 - x.dim()) + (x.shape[2],))
     unit = next((i for i in (4, 3, 2, 1, 0) if source.stride(i) == 1), None)

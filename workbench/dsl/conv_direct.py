@@ -174,6 +174,8 @@ def convolve(x, w{parameters}):
     if min(out) < 1:
         raise ValueError(f"filters of {{tuple(w.shape[2:])}} do not fit into an input of {{tuple(x.shape[2:])}}")
     d = torch.empty(x.shape[0], {filters}, *out, dtype={dtype}, device=x.device)
+    if x.shape[1] == 0:
+        raise ValueError(f"x has the shape {{tuple(x.shape)}}; this kernel wants a channel or more")
 {expected}    if d.numel():
         views, units = [], []
         for tensor in (x5, w5, d):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.dsl.expecting import called, expect
+from workbench.dsl.expecting import called, empty, expect
 from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, leaves, renamed, spread_fields, spread_lines
 from workbench.dsl.ir import Binding, Rejection, Stage, names_in, number, setting
 from workbench.dsl.operation import ARCH, THREADS, UNROLL, VECTOR, Operation
@@ -114,7 +114,7 @@ def _unrolled(stage: Stage, binding: Binding, plain: tuple[str, ...], spread: tu
     first = (plain or names)[0]
     lines += [expect(called(name, bound), name, "shape", "" if name == first else "EXACT", spread=name in spread) for name in (first, *(name for name in names if name != first))]
     lines += [f"{name} = {name}.contiguous()" for name in plain]
-    lines += [f"out = torch.empty(shape, dtype={first}.dtype, device={first}.device)", "if out.numel() == 0:", "    return out"]
+    lines += [f"out = torch.empty(shape, dtype={first}.dtype, device={first}.device)", *empty("out")]
     lines += [f"width = {vector} if {' == '.join(f'{name}.data_ptr() % 16' for name in (*plain, 'out'))} == 0 else 1" if vector > 1 else "width = 1"]
     lines += spread_lines(extra)
     align = "16 if width > 1 else None"
@@ -141,7 +141,7 @@ def _plain(stage: Stage, binding: Binding) -> Parts:
     lines = [f"{name} = {bound.get(name, name)}" for name in names if bound.get(name, name) != name]
     lines += [expect(called(name, bound), name, f"{first}.shape", "" if name == first else "EXACT") for name in names]
     lines += [f"{name} = {name}.contiguous()" for name in names]
-    lines += [f"out = torch.empty_like({first})"]
+    lines += [f"out = torch.empty_like({first})", *empty("out")]
     if vector > 1:
         starts = " | ".join(f"{name}.data_ptr()" for name in names)
         lines += [f"width = {vector} if out.numel() % {vector} == 0 and ({starts}) % 16 == 0 else 1"]

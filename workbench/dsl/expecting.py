@@ -30,6 +30,22 @@ def expect_axes(name, tensor, least, most=None):
 NAMES = tuple(PIECES)  # what the emitted text may define
 
 
+def empty(result: str, returned: str = "") -> list[str]:
+    """Lines that return a result without elements, for which no kernel can be launched."""
+    return [f"if {result}.numel() == 0:", f"    return {returned or result}"]
+
+
+def some_k(k: str, a_along: int, b_along: int) -> list[str]:
+    """Lines of a product: where there is no k, one of zeros takes its place; `a_along`, `b_along`: which axis it is, -1 or -2."""
+    pads = {-1: "(0, 1)", -2: "(0, 0, 0, 1)"}
+    return [f"if {k} == 0:  # nothing is added up: as if it were one product of zeros", f"    a, b = nn.functional.pad(a, {pads[a_along]}), nn.functional.pad(b, {pads[b_along]})"]
+
+
+def expect_some(name: str, tensor: str, count: str, what: str) -> list[str]:
+    """Lines that refuse an operand of which nothing is left to be taken: `count` is Python of forward, `what` says what has no value then."""
+    return [f"if {count} == 0:", f'    raise ValueError(f"{name} has the shape {{tuple({tensor}.shape)}}; there is nothing to take the {what} of")']
+
+
 def definitions(text: str) -> str:
     """What the emitted text calls of it."""
     wanted = {name for name in PIECES if re.search(rf"\b{name}\b", text)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 
 from workbench.dsl import epilogue, hopper, pipelined
-from workbench.dsl.expecting import called, expect, expect_axes
+from workbench.dsl.expecting import called, empty, expect, expect_axes, some_k
 from workbench.dsl.gemm_checks import check
 from workbench.dsl.ir import Binding, Stage, number, setting
 from workbench.dsl.operation import ARCH, Operation, Setting, of_epilogues
@@ -201,6 +201,9 @@ def _forward(binding: Binding, chain: epilogue.Chain) -> str:
         expect(called("b", bound), "b", "(*a.shape[:-2], k, n)", "(a.dtype,)"),
         f"d = torch.empty(*a.shape[:-1], n, dtype={chain.dtype('a.dtype')}, device=a.device)",
         *epilogue.expected(chain, bound, "m", "n", "d.shape"),
+        *empty("d"),
+        *some_k("k", -1, -2),
+        "    k = 1",
         "# everything as (batch, rows, columns); the strides say how it lies in memory",
         "a3 = a if a.dim() == 3 else a.unsqueeze(0)",
         "b3 = b if b.dim() == 3 else b.unsqueeze(0)",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import textwrap
 
 from workbench.dsl import epilogue, hopper, hopper_checks, hopper_finish
-from workbench.dsl.expecting import called, expect
+from workbench.dsl.expecting import called, empty, expect, some_k
 from workbench.dsl.hopper_forward import TURNED, operand_lines
 from workbench.dsl.hopper_operands import OPERANDS
 from workbench.dsl.hopper_plan import plan_of
@@ -106,6 +106,7 @@ FORWARD = """\
 a, b = {a}, {b}
 {expected}
 d = torch.empty(a.shape[-{side_a}], b.shape[-{side_b}], dtype={dtype}, device=a.device)
+{nothing}
 d3 = d.unsqueeze(0)
 ends = {offsets}.detach().to(torch.int32)
 (left, left_first), (right, right_first) = operand(a, {a_turned}), operand(b, {b_rows_first})  # as (1, rows, k) and (groups, n, k)
@@ -141,7 +142,7 @@ def _forward(stage: Stage, binding: Binding) -> str:
     a_turned, b_turned = a.endswith(TURNED), b.endswith(TURNED)
     expected = [*operand_lines(bound, a_turned, b_turned, "b.shape[0], "), expect(called("offsets", bound), bound.get("offsets", "offsets"), "(b.shape[0],)", "INDICES")]
     return FORWARD.format(
-        expected="\n".join(expected),
+        expected="\n".join(expected), nothing="\n".join([*empty("d"), *some_k(f"a.shape[-{2 if a_turned else 1}]", -2 if a_turned else -1, -1 if b_turned else -2)]),
         a=a.removesuffix(TURNED), b=b.removesuffix(TURNED), side_a=1 if a_turned else 2, side_b=2 if b_turned else 1, dtype=hopper.result_of(plan)[1], offsets=bound.get("offsets", "offsets"), a_turned=a_turned, b_rows_first=not b_turned,
         by_tma="d.shape[-1] * d.element_size() % 16 == 0  # otherwise the threads store the result" if plan.store == "tma" else "False",
     )  # fmt: skip

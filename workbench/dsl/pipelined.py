@@ -8,7 +8,7 @@ The short tile of k comes first, so that the zeros that stand for what lies befo
 from __future__ import annotations
 
 from workbench.dsl import epilogue
-from workbench.dsl.expecting import called, expect, expect_axes
+from workbench.dsl.expecting import called, empty, expect, expect_axes, some_k
 from workbench.dsl.ir import Binding
 
 KERNEL = '''
@@ -179,6 +179,9 @@ def forward(binding: Binding, chain: epilogue.Chain, dtype: str) -> str:
         expect(called("b", bound), "b", "(*a.shape[:-2], k, n)", "(a.dtype,)"),
         f"d = torch.empty(*a.shape[:-1], n, dtype={chain.dtype('a.dtype')}, device=a.device)",
         *epilogue.expected(chain, bound, "m", "n", "d.shape"),
+        *empty("d"),
+        *some_k("k", -1, -2),
+        "    k = 1",
         "a3 = a if a.dim() == 3 else a.unsqueeze(0)",
         "b3 = b if b.dim() == 3 else b.unsqueeze(0)",
         "d3 = d if d.dim() == 3 else d.unsqueeze(0)",

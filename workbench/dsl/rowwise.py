@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.dsl import axes, rowparts, strips
-from workbench.dsl.expecting import called, expect, expect_axes
+from workbench.dsl.expecting import called, empty, expect, expect_axes, expect_some
 from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, renamed, spread_fields, spread_lines, vectors_of
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, number, setting
 from workbench.dsl.levels import Plan, plan
@@ -216,8 +216,11 @@ def _forward(found: Plan, view: axes.View, keepdim: bool, chosen: How, binding: 
 def result_line(found: Plan, view: axes.View, keepdim: bool) -> list[str]:
     """Lines of forward that allocate y."""
     shape = "shape" if found.whole else view.kept if keepdim else view.left
+    first = found.plain[0]
+    without = [item.op for item in found.reductions if "inf" in item.starts[0]]  # reductions that have no value where there are no elements
+    nothing = expect_some(first, first, f"{first}.numel()", without[0]) if without and not found.whole else []
     kind = "torch.int64" if found.places else f"{found.plain[0]}.dtype"
-    return [f"y = torch.empty({shape}, dtype={kind}, device={found.plain[0]}.device)", "if y.numel() == 0:", "    return y"]
+    return [f"y = torch.empty({shape}, dtype={kind}, device={found.plain[0]}.device)", *empty("y"), *nothing]
 
 
 def width_lines(found: Plan, chosen: How, view: axes.View, results: tuple[str, ...]) -> list[str]:
