@@ -138,6 +138,24 @@ def test_elements(text: str, wanted: object) -> None:
     assert torch.equal(launched(text, (x, 3 * f(4, 8)), ("x", "b"))[0], wanted(x, 3 * f(4, 8)))  # another type than at the call before  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("how", ["", ".vector(4)", ".vector(4) .unroll(2)"])
+def test_a_result_of_two_types_has_the_one_that_torch_gives(how: str) -> None:
+    half, short, single, mask = (torch.randn(4, 8).to(dtype) for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.bool))
+    for x, b in ((half, single), (single, half), (half, short), (half, mask), (short, short)):
+        got, wanted = run(f"elementwise(add(x, b)) {how}", (x, b), ("x", "b")), x + b
+        torch.testing.assert_close(got, wanted, rtol=1e-5 if wanted.dtype == torch.float32 else 1e-2, atol=1e-5)
+
+
+def test_a_broadcast_operand_without_axes_does_not_change_the_type() -> None:
+    x = torch.randn(4, 8).half()
+    for b in (torch.tensor(2.0), torch.full((8,), 2.0), torch.tensor(2.0), torch.full((8,), 2.0).half()):
+        got, wanted = run("elementwise(mul(x, spread(b))) .vector(2)", (x, b), ("x", "b")), x * b
+        torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
+    for x, b in ((torch.tensor(2.0).half(), torch.tensor(3.0)), (torch.tensor([2.0]).half(), torch.tensor(3.0)), (torch.tensor(2.0), torch.ones(3).bfloat16())):
+        got, wanted = run("elementwise(mul(spread(x), spread(b)))", (x, b), ("x", "b")), x * b
+        torch.testing.assert_close(got, wanted)
+
+
 @pytest.mark.parametrize("how", ["", ".threads_per_row(32) .vector(4)"])
 def test_a_class_that_there_is_not_gives_no_number_and_reads_nothing_else(how: str) -> None:
     x, target = torch.randn(3, 8), torch.tensor([1, 8, 2])

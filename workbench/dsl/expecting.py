@@ -18,6 +18,16 @@ def expect(name, tensor, shape, kinds=FLOATS, spread=False):
     if tensor.dtype not in kinds:
         raise TypeError(f"{name} is {tensor.dtype}; {'kernels that calculate in float32 take' if torch.float32 in kinds else 'this kernel takes'} {', '.join(map(str, kinds))}")
 ''',
+    "promoted": '''
+
+def promoted(*tensors):
+    """The type that torch gives to a result of these, of which one is a float: tensors without axes count only if no float has axes."""
+    floats = [tensor.dtype for tensor in tensors if tensor.dim() and tensor.is_floating_point()]
+    result, *others = floats or [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
+    for other in others:
+        result = torch.promote_types(result, other)
+    return result
+''',
     "expect_axes": '''
 
 def expect_axes(name, tensor, least, most=None):
