@@ -64,6 +64,7 @@ def test_rows(how: str) -> None:
 
 def test_losses_norms_and_moves() -> None:
     refused("crossentropy(x, target)", {"x": f(4, 8), "target": torch.zeros(3, dtype=torch.int64)}, "target has the shape (3,)", "wants (4,)")
+    refused("crossentropy(x, target)", {"x": f(4, 8), "target": torch.zeros(4, 1, dtype=torch.int64)}, "target has the shape (4, 1)", "wants (4,)")
     refused("crossentropy(x, target)", {"x": f(4, 8), "target": f(4)}, "target is torch.float32")
     refused("groupnorm(x, groups=2, affine=0)", {"x": f(2, 5, 4)}, "x has 5 channels", "2")
     refused("instancenorm(x)", {"x": f(2, 4, 4), "weight": f(3), "bias": f(4)}, "weight has the shape (3,)", "wants (4,)")
@@ -153,6 +154,14 @@ def test_a_broadcast_operand_without_axes_does_not_change_the_type() -> None:
         torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
     for x, b in ((torch.tensor(2.0).half(), torch.tensor(3.0)), (torch.tensor([2.0]).half(), torch.tensor(3.0)), (torch.tensor(2.0), torch.ones(3).bfloat16())):
         got, wanted = run("elementwise(mul(spread(x), spread(b)))", (x, b), ("x", "b")), x * b
+        torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("how", ["", ".threads_per_row(32) .vector(4)"])
+def test_one_row_of_logits_and_its_class(how: str) -> None:
+    x, target = torch.randn(8), torch.tensor(3)
+    for reduction in ("mean", "none"):
+        got, wanted = run(f"crossentropy(x, target, reduction={reduction}) {how}", (x, target), ("x", "target")), torch.nn.functional.cross_entropy(x, target, reduction=reduction)
         torch.testing.assert_close(got, wanted)
 
 

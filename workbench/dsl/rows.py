@@ -165,16 +165,17 @@ def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: 
     flat = (*along, *(["target"] if name == "crossentropy" else []))
     result = "y.unsqueeze(-1)" if named_keepdim(stage) else "y"
     names = ", ".join(("x", *flat))  # assigned together: an argument of forward may have one of these names
-    values = ", ".join((f"{x}.contiguous()", *(f"{bound.get(item, item)}.detach().reshape(-1)" for item in flat)))
+    values = ", ".join((f"{x}.contiguous()", *(f"{bound.get(item, item)}.detach(){'.reshape(-1)' if item in along else ''}" for item in flat)))
     lines = [f"{names} = {values}", expect_axes(called("x", bound), "x", 1), expect(called("x", bound), "x", "x.shape"), "rows, columns = x.shape[:-1].numel(), x.shape[-1]", "x2 = x.view(rows, columns)"]
-    lines += [expect(called(item, bound), item, "(columns,)" if item in along else "(rows,)", "EXACT" if item in along else "INDICES") for item in flat]
+    lines += [expect(called(item, bound), item, "(columns,)" if item in along else "x.shape[:-1]", "EXACT" if item in along else "INDICES") for item in flat]
+    lines += ["target = target.reshape(-1)"] if name == "crossentropy" else []
     lines += ["y = torch.empty_like(x)", *empty("y"), "y2 = y.view(rows, columns)"] if whole else []
     if name in ("reduce", "matvec"):
         op = dict(stage.operation.named).get("op", "sum")
         lines += ["y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)", *empty("y", result), *(expect_some(called("x", bound), "x", "columns", str(op)) if op in ("max", "min") else ()), "y2 = y.view(-1)"]
     if name == "crossentropy":
         single = dict(stage.operation.named).get("reduction", "mean") == "none"
-        lines += ["y = torch.empty(rows, dtype=x.dtype, device=x.device)", *empty("y"), "y2 = y"] if single else ["y = torch.empty(rows, dtype=torch.float32, device=x.device)", "y2 = y", "out = torch.empty((), dtype=x.dtype, device=x.device)"]
+        lines += ["y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)", *empty("y"), "y2 = y.view(-1)"] if single else ["y = torch.empty(rows, dtype=torch.float32, device=x.device)", "y2 = y", "out = torch.empty((), dtype=x.dtype, device=x.device)"]
     align = ""
     if vector > 1:
         starts = " | ".join(f"{item}.data_ptr()" for item in ("x", *along))
