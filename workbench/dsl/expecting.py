@@ -28,6 +28,13 @@ def promoted(*tensors):
         result = torch.promote_types(result, other)
     return result
 ''',
+    "expect_ends": '''
+
+def expect_ends(name, ends, rows):
+    """Refuse, in one line, ends of groups of rows that are out of order, where they are in the host's memory: reading a GPU's would wait for it."""
+    if not ends.is_cuda and ends.numel() and (ends[0] < 0 or ends[-1] > rows or (ends[1:] < ends[:-1]).any()):
+        raise ValueError(f"{name} is {ends.tolist()}; this kernel wants ends of groups from 0 to {rows}, none before the last")
+''',
     "expect_axes": '''
 
 def expect_axes(name, tensor, least, most=None):
@@ -38,6 +45,11 @@ def expect_axes(name, tensor, least, most=None):
 ''',
 }
 NAMES = tuple(PIECES)  # what the emitted text may define
+
+
+def expect_ends(name: str, tensor: str, rows: str) -> str:
+    """One line: where groups of rows end."""
+    return f'expect_ends("{name}", {tensor}, {rows})'
 
 
 def empty(result: str, returned: str = "") -> list[str]:
