@@ -1,4 +1,4 @@
-"""Lines of forward that refuse operands which its kernels are not written for, and the functions that these lines call; each operation emits them in this one way."""
+"""Lines of forward that refuse operands which its kernels are not written for or cut those that are too long for one launch, and the functions that these lines call; each operation emits them in this one way."""
 
 from __future__ import annotations
 
@@ -8,6 +8,32 @@ PIECES = {
     "FLOATS": "FLOATS = (torch.float32, torch.float16, torch.bfloat16)  # the kernels calculate in float32\n",
     "EXACT": "EXACT = (*FLOATS, torch.bool, torch.uint8, torch.int8, torch.int16)  # float32 has every value of these\n",
     "INDICES": "INDICES = (torch.int64, torch.int32)\n",
+    "MOST": "MOST = (1 << 31) - (1 << 20)  # elements of one launch, whose places and a little beyond are 32-bit numbers\n",
+    "in_pieces": '''
+
+def in_pieces(*tensors):
+    """The tensors, of which the last has every extent, cut along its first axes into pieces of at most MOST elements; nearly always one piece."""
+    shape = tensors[-1].shape
+    if shape.numel() <= MOST:
+        return [tensors]
+    axis = next(number for number, size in enumerate(shape) if size > 1)
+    pieces = []
+    for start, end in ((0, shape[axis] // 2), (shape[axis] // 2, shape[axis])):
+        own = [(tensor, tensor.dim() - len(shape) + axis) for tensor in tensors]  # extents of 1, and those missing in front, are repeated
+        pieces += in_pieces(*(tensor.narrow(at, start, end - start) if at >= 0 and tensor.shape[at] > 1 else tensor for tensor, at in own))
+    return pieces
+''',
+    "by_rows": '''
+
+def by_rows(*tensors):
+    """Tensors of as many rows, the first with columns, in pieces of at most MOST elements; nearly always one piece, and none without rows."""
+    rows, columns = tensors[0].shape
+    if rows * columns <= MOST:
+        return [tensors] if rows else []
+    if columns > MOST:
+        raise ValueError(f"rows of {columns} elements; this kernel counts up to {MOST} in a row")
+    return zip(*(tensor.split(MOST // columns) for tensor in tensors))
+''',
     "expect": '''
 
 def expect(name, tensor, shape, kinds=FLOATS, spread=False):
@@ -71,6 +97,7 @@ def expect_some(name: str, tensor: str, count: str, what: str) -> list[str]:
 def definitions(text: str) -> str:
     """What the emitted text calls of it."""
     wanted = {name for name in PIECES if re.search(rf"\b{name}\b", text)}
+    wanted |= {"MOST"} if {"in_pieces", "by_rows"} & wanted else set()
     wanted |= {"FLOATS"} if {"expect", "EXACT"} & wanted else set()
     return "".join(piece for name, piece in PIECES.items() if name in wanted) + "\n\n" if wanted else ""
 

@@ -176,26 +176,27 @@ def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: 
     if name == "crossentropy":
         single = dict(stage.operation.named).get("reduction", "mean") == "none"
         lines += ["y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)", *empty("y"), "y2 = y.view(-1)"] if single else ["y = torch.empty(rows, dtype=torch.float32, device=x.device)", "y2 = y", "out = torch.empty((), dtype=x.dtype, device=x.device)"]
-    align = ""
+    align, body = "", list[str]()
     if vector > 1:
-        starts = " | ".join(f"{item}.data_ptr()" for item in ("x", *along))
-        lines += [f"# vectors of {vector} where every row and every start allows it", f"width = {vector} if columns % {vector} == 0 and ({starts}) % 16 == 0 else 1"]
+        starts = " | ".join(f"{item}.data_ptr()" for item in ("x2", *(["y2"] if whole else []), *along))
+        body += [f"# vectors of {vector} where every row and every start allows it", f"width = {vector} if columns % {vector} == 0 and ({starts}) % 16 == 0 else 1"]
         align = ", assumed_align=16 if width > 1 else None"
     if kept:
-        lines += ["turns = -(-columns // (width * THREADS_PER_ROW))  # vectors of the row that each thread keeps"]
+        body += ["turns = -(-columns // (width * THREADS_PER_ROW))  # vectors of the row that each thread keeps"]
     wide = vector > 1  # vector accesses count in vectors over the flattened rows, so that their alignment is known
     tensors: dict[str, str] = {
         "x": f"from_dlpack(x2{'.view(-1)' if wide else ''}{align}).mark_layout_dynamic({'' if wide else 'leading_dim=1'})",
         "y": f"from_dlpack(y2{'.view(-1)' if wide and whole else ''}{align if whole else ''}).mark_layout_dynamic({'leading_dim=1' if whole and not wide else ''})",
-        "target": "from_dlpack(target).mark_layout_dynamic()",
+        "target": "from_dlpack(classes).mark_layout_dynamic()",
         **{item: f"from_dlpack({item}{align}).mark_layout_dynamic()" for item in along},
     }
     passed = [tensors[item.strip()] for item in arguments.split(",")]
     constants = ["width"] * (vector > 1) + ["turns"] * kept
     kinds = ["x.dtype", *(f"{item}.dtype" for item in flat)]
     key = f"({', '.join((*kinds, *constants))})" if flat or constants else "x.dtype"
-    launch = [f"call({name}, {key}, (", *[f"    {item}," for item in passed], "    cutlass.Int32(rows), cutlass.Int32(columns),", f"), ({', '.join(constants)},))" if constants else "))"]
-    lines += ["if rows:", *(f"    {line}" for line in launch)] if name == "crossentropy" and not single else launch
+    body += [f"call({name}, {key}, (", *[f"    {item}," for item in passed], "    cutlass.Int32(x2.shape[0]), cutlass.Int32(columns),", f"), ({', '.join(constants)},))" if constants else "))"]
+    loop = "for x2, y2, classes in by_rows(x2, y2, target):" if name == "crossentropy" else "for x2, y2 in by_rows(x2, y2):"
+    lines += [loop, *(f"    {line}" for line in body)]
     if name == "crossentropy" and not single:
         lines += ["call(total_of, (out.dtype, target.dtype), (from_dlpack(y).mark_layout_dynamic(), from_dlpack(target).mark_layout_dynamic(), from_dlpack(out.view(1)).mark_layout_dynamic(), cutlass.Int32(rows)))", "return out"]
     else:

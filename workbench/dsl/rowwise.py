@@ -181,8 +181,8 @@ def _columns(found: Plan, chosen: How) -> str:
     )  # fmt: skip
 
 
-def tensors_of(found: Plan, view: axes.View, binding: Binding, *, kinds: str = "EXACT") -> list[str]:
-    """Lines of forward that take the tensors, refuse what does not fit, and make those of the full shape contiguous; `kinds` are the types of all but the first."""
+def tensors_of(found: Plan, view: axes.View, binding: Binding, *, kinds: str = "EXACT", pieces: bool = False) -> list[str]:
+    """Lines of forward that take the tensors, refuse what does not fit, and make those of the full shape contiguous; `kinds` are the types of all but the first; with `pieces` there may be any number of elements."""
     bound = dict(binding.operands)
     names = (*found.plain, *found.spread)
     lines = [f"{', '.join(names)} = {', '.join(f'{bound.get(name, name)}.detach()' for name in names)}", f"shape = {found.plain[0]}.shape"]
@@ -190,7 +190,10 @@ def tensors_of(found: Plan, view: axes.View, binding: Binding, *, kinds: str = "
     lines += [expect_axes(called(first, bound), first, view.least)] if view.least else []
     lines += [expect(called(name, bound), name, "shape", "" if name == first else kinds, spread=name in found.spread) for name in names]
     lines += [f"{name} = {name}.contiguous()" for name in found.plain]
-    return [*lines, f"if {first}.numel() > 1 << 31:", f'    raise ValueError("{first} has more than 2**31 elements, the most that 32-bit places reach")']
+    if pieces:
+        return lines
+    most = "(1 << 31) - 1" if view.left == "()" else "1 << 31"
+    return [*lines, f"if {first}.numel() > {most}:", f'    raise ValueError("{first} has too many elements for 32-bit places, 2**31 and more")']
 
 
 def _forward(found: Plan, view: axes.View, keepdim: bool, chosen: How, binding: Binding) -> list[str]:
