@@ -15,13 +15,15 @@ MIDDLE = '''
 def reduce_kernel(x: cute.Tensor, y: cute.Tensor, batches: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
     """{doc}"""
     thread, _, _ = cute.arch.thread_idx()
-    block, batch, _ = cute.arch.block_idx()
+    cta, _, _ = cute.arch.block_idx()
+    blocks = (columns + {width} - 1) // {width}
+    block, batch = cta % blocks, cta // blocks  # along one axis of the grid: the others end at 65535
 {body}
 
 
 @cute.jit
 def reduce(x: cute.Tensor, y: cute.Tensor, batches: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32, stream: cuda.CUstream):
-    reduce_kernel(x, y, batches, rows, columns).launch(grid=[(columns + {width} - 1) // {width}, batches, 1], block=[{threads}, 1, 1], stream=stream)
+    reduce_kernel(x, y, batches, rows, columns).launch(grid=[((columns + {width} - 1) // {width}) * batches, 1, 1], block=[{threads}, 1, 1], stream=stream)
 '''
 
 
