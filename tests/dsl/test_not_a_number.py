@@ -76,8 +76,7 @@ def test_rows(how: str) -> None:
 
 
 VARIANTS = [
-    ".threads_per_row(32)", ".threads_per_row(1) .vector(2)", ".threads_per_row(32) .vector(2) .kept()", ".threads_per_row(32) .vector(2) .unroll(2)", ".threads_per_row(64) .vector(2) .unroll(1) .kept()", ".threads_per_row(32) .parts(2)",
-    ".arch(sm_90a) .threads_per_row(64) .cluster(2)", ".arch(sm_90a) .threads_per_row(64) .vector(2) .kept() .cluster(2)",
+    ".threads_per_row(1)", ".threads_per_row(32) .vector(2) .kept()", ".threads_per_row(64) .vector(2) .unroll(1) .kept()", ".threads_per_row(32) .parts(2)", ".arch(sm_90a) .threads_per_row(64) .cluster(2)",
 ]  # fmt: skip
 
 
@@ -91,7 +90,7 @@ def test_rows_whose_largest_is_infinite(how: str) -> None:
         same(run(f"softmax(x) {how} {more}", (x,), ("x",)), x.softmax(-1), more)
     if passes != ("",):
         for logits, losses in ((1, F.cross_entropy), (0, F.nll_loss)):
-            for place in (40, 0, 69):
+            for place in (40, 69):
                 target = torch.full((8,), place)
                 got = run(f"crossentropy(x, target, reduction=none, logits={logits}) {how}", (x, target), ("x", "target"))
                 same(got, losses(x, target, reduction="none"), f"crossentropy of class {place}")
@@ -99,7 +98,7 @@ def test_rows_whose_largest_is_infinite(how: str) -> None:
 
 def test_columns_whose_largest_is_infinite() -> None:
     x = rows().t().contiguous()
-    for how in ("", ".split(4) .vector(4)", ".split(4) .kept()"):
+    for how in ("", ".split(4) .kept()"):
         same(run(f"rowwise({format_value(log_sum('x'))}, axis=0) {how}", (x,), ("x",)), x.logsumexp(0), how)
         same(run(f"softmax(x, axis=0) {how}", (x,), ("x",)), x.softmax(0), how)
 

@@ -94,6 +94,11 @@ def expect_some(name: str, tensor: str, count: str, what: str) -> list[str]:
     return [f"if {count} == 0:", f'    raise ValueError(f"{name} has the shape {{tuple({tensor}.shape)}}; there is nothing to take the {what} of")']
 
 
+def expect_few(*tensors: tuple[str, str]) -> list[str]:
+    """Lines that refuse, by name, tensors with more elements than a launch takes, where a kernel is not launched for pieces of them."""
+    return [line for name, tensor in tensors for line in (f"if {tensor}.numel() > MOST:", f'    raise ValueError(f"{name} has {{{tensor}.numel()}} elements; this kernel counts up to {{MOST}}")')]
+
+
 def definitions(text: str) -> str:
     """What the emitted text calls of it."""
     wanted = {name for name in PIECES if re.search(rf"\b{name}\b", text)}
