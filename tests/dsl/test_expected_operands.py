@@ -64,6 +64,7 @@ def test_rows(how: str) -> None:
 
 def test_losses_norms_and_moves() -> None:
     refused("crossentropy(x, target)", {"x": f(4, 8), "target": torch.zeros(3, dtype=torch.int64)}, "target has the shape (3,)", "wants (4,)")
+    refused("crossentropy(x, target)", {"x": f(4, 8), "target": torch.zeros(4, 1, dtype=torch.int64)}, "target has the shape (4, 1)", "wants (4,)")
     refused("crossentropy(x, target)", {"x": f(4, 8), "target": f(4)}, "target is torch.float32")
     refused("groupnorm(x, groups=2, affine=0)", {"x": f(2, 5, 4)}, "x has 5 channels", "2")
     refused("instancenorm(x)", {"x": f(2, 4, 4), "weight": f(3), "bias": f(4)}, "weight has the shape (3,)", "wants (4,)")
@@ -136,6 +137,32 @@ def test_elements(text: str, wanted: object) -> None:
     shifted = torch.arange(33.0)[1:].view(4, 8)  # its start allows no vectors
     assert torch.equal(run(text, (shifted, 3 * x), ("x", "b")), wanted(shifted, 3 * x))  # type: ignore[operator]
     assert torch.equal(launched(text, (x, 3 * f(4, 8)), ("x", "b"))[0], wanted(x, 3 * f(4, 8)))  # another type than at the call before  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("how", ["", ".vector(4)", ".vector(4) .unroll(2)"])
+def test_a_result_of_two_types_has_the_one_that_torch_gives(how: str) -> None:
+    half, short, single, mask = (torch.randn(4, 8).to(dtype) for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.bool))
+    for x, b in ((half, single), (single, half), (half, short), (half, mask), (short, short)):
+        got, wanted = run(f"elementwise(add(x, b)) {how}", (x, b), ("x", "b")), x + b
+        torch.testing.assert_close(got, wanted, rtol=1e-5 if wanted.dtype == torch.float32 else 1e-2, atol=1e-5)
+
+
+def test_a_broadcast_operand_without_axes_does_not_change_the_type() -> None:
+    x = torch.randn(4, 8).half()
+    for b in (torch.tensor(2.0), torch.full((8,), 2.0), torch.tensor(2.0), torch.full((8,), 2.0).half()):
+        got, wanted = run("elementwise(mul(x, spread(b))) .vector(2)", (x, b), ("x", "b")), x * b
+        torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
+    for x, b in ((torch.tensor(2.0).half(), torch.tensor(3.0)), (torch.tensor([2.0]).half(), torch.tensor(3.0)), (torch.tensor(2.0), torch.ones(3).bfloat16())):
+        got, wanted = run("elementwise(mul(spread(x), spread(b)))", (x, b), ("x", "b")), x * b
+        torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("how", ["", ".threads_per_row(32) .vector(4)"])
+def test_one_row_of_logits_and_its_class(how: str) -> None:
+    x, target = torch.randn(8), torch.tensor(3)
+    for reduction in ("mean", "none"):
+        got, wanted = run(f"crossentropy(x, target, reduction={reduction}) {how}", (x, target), ("x", "target")), torch.nn.functional.cross_entropy(x, target, reduction=reduction)
+        torch.testing.assert_close(got, wanted)
 
 
 @pytest.mark.parametrize("how", ["", ".threads_per_row(32) .vector(4)"])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from running import load
 from test_epilogues import launched
 
 from workbench.dsl import check, parse
+from workbench.emulator import emulated
 
 GROUPED = "ggemm(a, b, offsets) .arch(sm_90a) "
 
@@ -28,6 +30,24 @@ def test_groups_are_multiplied_by_their_own_matrices(how: str, ends: tuple[int, 
     want = (want * 0.5).relu() if "relu" in how else want
     assert torch.equal(got, want.to(got.dtype)) and got.dtype == (torch.bfloat16 if "cast" in how else dtype)
     assert not [finding for finding in emulation.findings if finding.severity == "error"]
+
+
+@pytest.mark.parametrize("ends", [(40, 30, 60), (-2, 20, 60), (20, 40, 61)])
+def test_offsets_out_of_order_are_refused_where_they_can_be_read(ends: tuple[int, ...]) -> None:
+    tensors = {"a": torch.ones(60, 64).half(), "b": torch.ones(3, 64, 72).half(), "offsets": torch.tensor(ends)}
+    with pytest.raises(ValueError, match=rf"^offsets is \[{ends[0]}, .*\]; this kernel wants ends of groups from 0 to 60, none before the last$"):
+        launched(GROUPED + ".mma(f16) .tile(64, 64, 64) .schedule(cooperative)", tensors, 2)
+
+
+@pytest.mark.parametrize("ends", [(-5, 200, 20), (-(1 << 31), (1 << 31) - 1, -1), (1 << 30, 1 << 30, 1 << 30)])
+@pytest.mark.parametrize("store", ["", " .store(direct)"])
+def test_offsets_that_are_not_looked_at_reach_nothing_outside(ends: tuple[int, ...], store: str) -> None:
+    module, path = load(GROUPED + ".mma(f16) .tile(64, 64, 64) .schedule(cooperative)" + store, ("a", "b", "offsets"), (), 2)
+    with pytest.MonkeyPatch.context() as patch, emulated(arch="sm_90a", device="H200", source_file=str(path)) as emulation:
+        patch.setattr(module, "expect_ends", lambda *_: None)  # as with offsets in a GPU's memory
+        got = module.ModelNew()(torch.ones(60, 64).half(), torch.ones(3, 64, 72).half(), torch.tensor(ends))
+    assert got.shape == (60, 72) and not [finding for finding in emulation.findings if finding.severity == "error"]
+    assert (got == 64).all()  # these offsets leave no row out
 
 
 @pytest.mark.parametrize(("text", "field", "legal"), [

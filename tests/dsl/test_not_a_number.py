@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from running import launched, run
 
+from workbench.dsl.named import log_sum
 from workbench.dsl.scalars import UNARY
+from workbench.dsl.text import format_value
 
 NAN, INF = float("nan"), float("inf")
 ODD = torch.tensor([NAN, -NAN, INF, -INF, 0.0, -0.0, 1.5, -1.5, 7.0, -7.0, 30.0])
@@ -71,6 +73,34 @@ def test_rows(how: str) -> None:
         assert torch.equal(run(f"reduce(x, op={op}) {general}", (x,), ("x",)), wanted)
     for passes in (".passes(2)", ".passes(3)") if general != how else ("",):
         same(run(f"softmax(x) {how} {passes}", (x,), ("x",)), x.softmax(-1), passes)
+
+
+VARIANTS = [
+    ".threads_per_row(1)", ".threads_per_row(32) .vector(2) .kept()", ".threads_per_row(64) .vector(2) .unroll(1) .kept()", ".threads_per_row(32) .parts(2)", ".arch(sm_90a) .threads_per_row(64) .cluster(2)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", VARIANTS)
+def test_rows_whose_largest_is_infinite(how: str) -> None:
+    x = rows()
+    same(run(f"rowwise({format_value(log_sum('x'))}) {how}", (x,), ("x",)), x.logsumexp(-1), "logsumexp")
+    same(run(f"log_softmax(x) {how}", (x,), ("x",)), x.log_softmax(-1), "log_softmax")
+    passes = ("", ".passes(2)") if not any(name in how for name in ("unroll", "parts", "cluster")) else ("",)
+    for more in passes:
+        same(run(f"softmax(x) {how} {more}", (x,), ("x",)), x.softmax(-1), more)
+    if passes != ("",):
+        for logits, losses in ((1, F.cross_entropy), (0, F.nll_loss)):
+            for place in (40, 69):
+                target = torch.full((8,), place)
+                got = run(f"crossentropy(x, target, reduction=none, logits={logits}) {how}", (x, target), ("x", "target"))
+                same(got, losses(x, target, reduction="none"), f"crossentropy of class {place}")
+
+
+def test_columns_whose_largest_is_infinite() -> None:
+    x = rows().t().contiguous()
+    for how in ("", ".split(4) .kept()"):
+        same(run(f"rowwise({format_value(log_sum('x'))}, axis=0) {how}", (x,), ("x",)), x.logsumexp(0), how)
+        same(run(f"softmax(x, axis=0) {how}", (x,), ("x",)), x.softmax(0), how)
 
 
 def test_columns_and_scans() -> None:

@@ -272,7 +272,9 @@ def multiprocessors():
 def pack_kernel(source: cute.Tensor, target: cute.Tensor):
     """One row for each warp."""
     thread, _, _ = cute.arch.thread_idx()
-    block, head, batch = cute.arch.block_idx()
+    cta, _, _ = cute.arch.block_idx()
+    blocks, heads = (source.shape[2] + 7) // 8, source.shape[1]
+    block, head, batch = cta % blocks, cta // blocks % heads, cta // blocks // heads  # along one axis of the grid: the others end at 65535
     row = block * 8 + thread // 32
     if row < source.shape[2]:
         for column in range(thread % 32, source.shape[3], 32):
@@ -281,7 +283,7 @@ def pack_kernel(source: cute.Tensor, target: cute.Tensor):
 
 @cute.jit
 def pack(source: cute.Tensor, target: cute.Tensor, stream: cuda.CUstream):
-    pack_kernel(source, target).launch(grid=[(source.shape[2] + 7) // 8, source.shape[1], source.shape[0]], block=[256, 1, 1], stream=stream)
+    pack_kernel(source, target).launch(grid=[((source.shape[2] + 7) // 8) * source.shape[1] * source.shape[0], 1, 1], block=[256, 1, 1], stream=stream)
 
 
 def readable(tensor):

@@ -57,7 +57,9 @@ def take(source: cute.Tensor, target: cute.Tensor):
 def attention_kernel(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, scale: cutlass.Float32, tiled_mma: cute.TiledMma, width: cutlass.Constexpr, vector: cutlass.Constexpr):
     """One tile of queries; a block of keys is multiplied while the next one arrives."""
     thread, _, _ = cute.arch.thread_idx()
-    block, head, batch = cute.arch.block_idx()
+    cta, _, _ = cute.arch.block_idx()
+    blocks, heads = (q.shape[2] + QUERIES - 1) // QUERIES, q.shape[1]
+    block, head, batch = cta % blocks, cta // blocks % heads, cta // blocks // heads  # along one axis of the grid: the others end at 65535
     KEYS = keys_at_once(width)
     memory = cutlass.memory.SmemAllocator()
     pitch = width + PAD
@@ -121,7 +123,7 @@ def attention_kernel(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Ten
 @cute.jit
 def attention(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, scale: cutlass.Float32, stream: cuda.CUstream, width: cutlass.Constexpr, vector: cutlass.Constexpr):
     tiled_mma = cute.make_tiled_mma({operation}, cute.make_layout((WARPS, 1, 1)))
-    attention_kernel(q, k, v, o, scale, tiled_mma, width, vector).launch(grid=[(q.shape[2] + QUERIES - 1) // QUERIES, q.shape[1], q.shape[0]], block=[THREADS, 1, 1], stream=stream)
+    attention_kernel(q, k, v, o, scale, tiled_mma, width, vector).launch(grid=[((q.shape[2] + QUERIES - 1) // QUERIES) * q.shape[1] * q.shape[0], 1, 1], block=[THREADS, 1, 1], stream=stream)
 
 
 def access(*tensors):

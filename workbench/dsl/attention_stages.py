@@ -88,9 +88,10 @@ queries, keys = scores.shape[1:]
 width = math.gcd(16 // scores.element_size(), keys)
 threads = 32 if keys <= 1024 else 256 if keys <= 16384 else 1024
 turns = -(-keys // (width * threads))
-call(softmax, (scores.dtype, threads, width, turns), (
-    from_dlpack(scores.view(-1), assumed_align=16).mark_layout_dynamic(), cutlass.Float32(scale), cutlass.Int32(scores.shape[0] * queries), cutlass.Int32(queries), cutlass.Int32(keys),
-), (threads, width, turns))
+for (part,) in by_rows(scores.view(-1, queries * keys)):
+    call(softmax, (scores.dtype, threads, width, turns), (
+        from_dlpack(part.view(-1), assumed_align=width * part.element_size()).mark_layout_dynamic(), cutlass.Float32(scale), cutlass.Int32(part.shape[0] * queries), cutlass.Int32(queries), cutlass.Int32(keys),
+    ), (threads, width, turns))
 out = out_of(scores, three(v4)).view(out.shape)
 """
 

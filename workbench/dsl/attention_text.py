@@ -94,7 +94,9 @@ def load(source: cute.Tensor, tile: cute.Tensor, first, thread):
 def attention_kernel(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, scale: cutlass.Float32, width: cutlass.Constexpr):
     """Online softmax: a block of keys at a time, with the maximum and the sum so far of every row; all arithmetic in float32."""
     thread, _, _ = cute.arch.thread_idx()
-    block, head, batch = cute.arch.block_idx()
+    cta, _, _ = cute.arch.block_idx()
+    blocks, heads = (q.shape[2] + QUERIES - 1) // QUERIES, q.shape[1]
+    block, head, batch = cta % blocks, cta // blocks % heads, cta // blocks // heads  # along one axis of the grid: the others end at 65535
     x, y = thread % 16, thread // 16
     memory = cutlass.memory.SmemAllocator()
     # rows are one element longer, so that 16 rows of a column fall into different banks (zero too: the compiler may read one ahead); K and V take turns in one tile
@@ -167,7 +169,7 @@ def attention_kernel(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Ten
 
 @cute.jit
 def attention(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, scale: cutlass.Float32, stream: cuda.CUstream, width: cutlass.Constexpr):
-    attention_kernel(q, k, v, o, scale, width).launch(grid=[(q.shape[2] + QUERIES - 1) // QUERIES, q.shape[1], q.shape[0]], block=[THREADS, 1, 1], stream=stream)
+    attention_kernel(q, k, v, o, scale, width).launch(grid=[((q.shape[2] + QUERIES - 1) // QUERIES) * q.shape[1] * q.shape[0], 1, 1], block=[THREADS, 1, 1], stream=stream)
 '''
 OPERANDS = '''
 

@@ -42,9 +42,9 @@ def emit(stage: Stage, binding: Binding) -> Parts:
         views, axis = {"x": x, "weight": "{weight}.view(-1, *[1] * ({x}.dim() - 2))"}, Call(name="but", positional=(1,))
     elif name == "groupnorm":
         groups = int(str(named["groups"]))
-        views, axis = {"x": f"{x}.reshape({x}.shape[0], {groups}, {x}.shape[1] // {groups}, -1)", "weight": f"{{weight}}.view({groups}, -1, 1)"}, Call(name="last", positional=(2,))
+        views, axis = {"x": f"{x}.reshape({x}.shape[0], {groups}, {x}.shape[1] // {groups}, {x}.shape[2:].numel())", "weight": f"{{weight}}.view({groups}, -1, 1)"}, Call(name="last", positional=(2,))
     else:
-        views, axis = {"x": f"{x}.reshape({x}.shape[0], {x}.shape[1], -1)", "weight": "{weight}.view(-1, 1)"}, "last"
+        views, axis = {"x": f"{x}.reshape(*{x}.shape[:2], {x}.shape[2:].numel())", "weight": "{weight}.view(-1, 1)"}, "last"
     operands = {"x": views["x"], **({item: views["weight"].format(weight=bound.get(item, item), x=x) for item in ("weight", "bias")} if affine else {})}
     parts = rowwise.emit_expression(normalised("x", named.get("eps", 1e-5), affine), axis, False, stage, dataclasses.replace(binding, operands=tuple(operands.items())))
     forward = parts.forward

@@ -83,7 +83,8 @@ def gather(
 def arrange_kernel(w: cute.Tensor, target: cute.Tensor, taps: cute.Tensor, sizes: Any):
     """One element of the filters a thread: target[filter, tap * depth + channel], zero where the channel is no input of the filter."""
     thread, _, _ = cute.arch.thread_idx()
-    block, filter, _ = cute.arch.block_idx()
+    cta, _, _ = cute.arch.block_idx()
+    filter, block = divide(cta, (target.shape[1] + 127) // 128)  # along one axis of the grid: the others end at 65535
     column = block * 128 + thread
     depth, channels, filters = sizes  # of one part
     if column < target.shape[1]:
@@ -99,7 +100,7 @@ def arrange_kernel(w: cute.Tensor, target: cute.Tensor, taps: cute.Tensor, sizes
 @cute.jit
 def arrange(w: cute.Tensor, target: cute.Tensor, taps: cute.Tensor, sizes: Any, stream: cuda.CUstream):
     """w as torch has it, its places as one extent -> target (filters, taps * channels), as the kernel reads it."""
-    arrange_kernel(w, target, taps, sizes).launch(grid=[(target.shape[1] + 127) // 128, target.shape[0], 1], block=[128, 1, 1], stream=stream)
+    arrange_kernel(w, target, taps, sizes).launch(grid=[((target.shape[1] + 127) // 128) * target.shape[0], 1, 1], block=[128, 1, 1], stream=stream)
 
 
 def numbers(*values):
@@ -211,6 +212,8 @@ def convolve(x, w{parameters}):
     result = d.reshape(*one.out[:2], *one.out[7 - x.dim():])
     if d.numel() == 0:
         return result
+    if x.shape[1] == 0:
+        raise ValueError(f"x has the shape {{tuple(x.shape)}}; this kernel wants a channel or more")
     taps, phases, starts = (from_dlpack(table).mark_layout_dynamic(leading_dim=1) for table in one.tables)
     source = x.detach().unflatten(2, (1,) * (5 - x.dim()) + (x.shape[2],))
     unit = next((i for i in (4, 3, 2, 1, 0) if source.stride(i) == 1), None)

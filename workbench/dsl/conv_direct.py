@@ -32,8 +32,9 @@ SIMPLE = '''@cute.kernel
 def conv_kernel(x: cute.Tensor, w: cute.Tensor, {parameter}d: cute.Tensor, stride: Any, padding: Any, dilation: Any, groups: cutlass.Int32):
     """One result a thread; neighbouring threads own neighbouring places."""
     thread, _, _ = cute.arch.thread_idx()
-    block, filter, first_image = cute.arch.block_idx()
+    cta, _, first_image = cute.arch.block_idx()
     _, _, grid_z = cute.arch.grid_dim()
+    filter, block = divide(cta, (d.shape[2] * d.shape[3] * d.shape[4] + THREADS - 1) // THREADS)  # along one axis of the grid: the others end at 65535
     place = block * THREADS + thread
     line, o2 = divide(place, d.shape[4])
     o0, o1 = divide(line, d.shape[3])
@@ -49,7 +50,7 @@ def conv_kernel(x: cute.Tensor, w: cute.Tensor, {parameter}d: cute.Tensor, strid
 def conv(x: cute.Tensor, w: cute.Tensor, {parameter}d: cute.Tensor, stride: Any, padding: Any, dilation: Any, groups: cutlass.Int32, stream: cuda.CUstream):
     """x (images, channels, three extents), w as torch has it, d (images, filters, three extents)."""
     places = d.shape[2] * d.shape[3] * d.shape[4]
-    conv_kernel(x, w, {argument}d, stride, padding, dilation, groups).launch(grid=[(places + THREADS - 1) // THREADS, d.shape[1], cutlass.min(d.shape[0], 65535)], block=[THREADS, 1, 1], stream=stream)
+    conv_kernel(x, w, {argument}d, stride, padding, dilation, groups).launch(grid=[((places + THREADS - 1) // THREADS) * d.shape[1], 1, cutlass.min(d.shape[0], 65535)], block=[THREADS, 1, 1], stream=stream)
 
 
 '''
@@ -85,8 +86,10 @@ def conv_kernel(
 ):
     """ROWS results below each other, of FILTERS filters, a thread: each input row is read once for all of them."""
     thread, _, _ = cute.arch.thread_idx()
-    block, set_of, first_slab = cute.arch.block_idx()
+    cta, _, first_slab = cute.arch.block_idx()
     _, _, grid_z = cute.arch.grid_dim()
+    runs = (d.shape[3] + ROWS - 1) // ROWS * d.shape[4]
+    set_of, block = divide(cta, (runs + THREADS - 1) // THREADS)  # along one axis of the grid: the others end at 65535
     run, o2 = divide(block * THREADS + thread, d.shape[4])
     o1 = run * ROWS
     of_group = d.shape[1] // groups
@@ -152,7 +155,7 @@ def conv(
     """x (images, channels, three extents), w (filters, channels of a group, three extents), d (images, filters, three extents)."""
     runs = (d.shape[3] + ROWS - 1) // ROWS * d.shape[4]
     conv_kernel(x, w, {argument}d, groups, stride, padding, dilation, taps).launch(
-        grid=[(runs + THREADS - 1) // THREADS, (d.shape[1] // groups + FILTERS - 1) // FILTERS * groups, cutlass.min(d.shape[0] * d.shape[2], 65535)], block=[THREADS, 1, 1], stream=stream
+        grid=[((runs + THREADS - 1) // THREADS) * ((d.shape[1] // groups + FILTERS - 1) // FILTERS) * groups, 1, cutlass.min(d.shape[0] * d.shape[2], 65535)], block=[THREADS, 1, 1], stream=stream
     )
 
 
@@ -174,6 +177,8 @@ def convolve(x, w{parameters}):
     if min(out) < 1:
         raise ValueError(f"filters of {{tuple(w.shape[2:])}} do not fit into an input of {{tuple(x.shape[2:])}}")
     d = torch.empty(x.shape[0], {filters}, *out, dtype={dtype}, device=x.device)
+    if x.shape[1] == 0:
+        raise ValueError(f"x has the shape {{tuple(x.shape)}}; this kernel wants a channel or more")
 {expected}    if d.numel():
         views, units = [], []
         for tensor in (x5, w5, d):

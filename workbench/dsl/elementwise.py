@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.dsl.expecting import called, expect
+from workbench.dsl.expecting import called, empty, expect
 from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, leaves, renamed, spread_fields, spread_lines
 from workbench.dsl.ir import Binding, Rejection, Stage, names_in, number, setting
 from workbench.dsl.operation import ARCH, THREADS, UNROLL, VECTOR, Operation
@@ -114,16 +114,22 @@ def _unrolled(stage: Stage, binding: Binding, plain: tuple[str, ...], spread: tu
     first = (plain or names)[0]
     lines += [expect(called(name, bound), name, "shape", "" if name == first else "EXACT", spread=name in spread) for name in (first, *(name for name in names if name != first))]
     lines += [f"{name} = {name}.contiguous()" for name in plain]
-    lines += [f"out = torch.empty(shape, dtype={first}.dtype, device={first}.device)", "if out.numel() == 0:", "    return out"]
-    lines += [f"width = {vector} if {' == '.join(f'{name}.data_ptr() % 16' for name in (*plain, 'out'))} == 0 else 1" if vector > 1 else "width = 1"]
-    lines += spread_lines(extra)
+    lines += [f"out = torch.empty(shape, dtype={_dtype(names)}, device={first}.device)", *empty("out")]
+    body = ["shape = part.shape"] if spread else []
+    body += [f"width = {vector} if {' == '.join(f'{name}.data_ptr() % 16' for name in (*plain, 'part'))} == 0 else 1" if vector > 1 else "width = 1"]
+    body += spread_lines(extra)
     align = "16 if width > 1 else None"
     ordered = [f"from_dlpack({name}.view(-1), assumed_align={align}).mark_layout_dynamic()" if name in plain else extra.tensor(name) for name in names]
-    ordered.append(f"from_dlpack(out.view(-1), assumed_align={align}).mark_layout_dynamic()")
+    ordered.append(f"from_dlpack(part.view(-1), assumed_align={align}).mark_layout_dynamic()")
     constants = ", ".join(("width", *extra.ways))
-    key = ", ".join((*(f"{name}.dtype" for name in names), constants))
-    lines += [f"call(elementwise, ({key}), (", *[f"    {item}," for item in ordered], f"    {', '.join(('cutlass.Int32(out.numel())', *extra.sizes))},", f"), ({constants},))"]
+    key = ", ".join((*(f"{name}.dtype" for name in names), *(["out.dtype"] if spread else []), constants))
+    body += [f"call(elementwise, ({key}), (", *[f"    {item}," for item in ordered], f"    {', '.join(('cutlass.Int32(part.numel())', *extra.sizes))},", f"), ({constants},))"]
+    lines += [f"for {', '.join(names)}, part in in_pieces({', '.join(names)}, out):", *(f"    {line}" for line in body)]
     return Parts(kernels=UNROLLED.format(**fields), forward="\n".join([*lines, "return out"]), imports="import math" if spread else "")
+
+
+def _dtype(names: tuple[str, ...]) -> str:
+    return f"{names[0]}.dtype" if len(names) == 1 else f"promoted({', '.join(names)})"
 
 
 def _plain(stage: Stage, binding: Binding) -> Parts:
@@ -141,16 +147,17 @@ def _plain(stage: Stage, binding: Binding) -> Parts:
     lines = [f"{name} = {bound.get(name, name)}" for name in names if bound.get(name, name) != name]
     lines += [expect(called(name, bound), name, f"{first}.shape", "" if name == first else "EXACT") for name in names]
     lines += [f"{name} = {name}.contiguous()" for name in names]
-    lines += [f"out = torch.empty_like({first})"]
+    lines += [f"out = torch.empty_like({first}{f', dtype={_dtype(names)}' if len(names) > 1 else ''})", *empty("out")]
+    lines += [f"for {', '.join(names)}, part in in_pieces({', '.join(names)}, out):"]
     if vector > 1:
-        starts = " | ".join(f"{name}.data_ptr()" for name in names)
-        lines += [f"width = {vector} if out.numel() % {vector} == 0 and ({starts}) % 16 == 0 else 1"]
+        starts = " | ".join(f"{name}.data_ptr()" for name in (*names, "part"))
+        lines += [f"    width = {vector} if part.numel() % {vector} == 0 and ({starts}) % 16 == 0 else 1"]
         align = "16 if width > 1 else None"
-        flat = [f"from_dlpack({name}.view(-1), assumed_align={align}).mark_layout_dynamic()" for name in (*names, "out")]
-        lines += [f"call(elementwise, ({dtypes}, width), (", *[f"    {item}," for item in flat], "    cutlass.Int32(out.numel()),", "), (width,))"]
+        flat = [f"from_dlpack({name}.view(-1), assumed_align={align}).mark_layout_dynamic()" for name in (*names, "part")]
+        lines += [f"    call(elementwise, ({dtypes}, width), (", *[f"        {item}," for item in flat], "        cutlass.Int32(part.numel()),", "    ), (width,))"]
     else:
-        flat = [f"from_dlpack({name}.view(-1)).mark_layout_dynamic()" for name in (*names, "out")]
-        lines += [f"call(elementwise, {dtypes if len(names) == 1 else f'({dtypes})'}, (", *[f"    {item}," for item in flat], "    cutlass.Int32(out.numel()),", "))"]
+        flat = [f"from_dlpack({name}.view(-1)).mark_layout_dynamic()" for name in (*names, "part")]
+        lines += [f"    call(elementwise, {dtypes if len(names) == 1 else f'({dtypes})'}, (", *[f"        {item}," for item in flat], "        cutlass.Int32(part.numel()),", "    ))"]
     return Parts(kernels=(VECTORISED if vector > 1 else SCALAR).format(**fields), forward="\n".join([*lines, "return out"]))
 
 

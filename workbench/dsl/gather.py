@@ -6,7 +6,7 @@ where there is no memory, so that it is an error on a GPU and on the emulator, n
 
 from __future__ import annotations
 
-from workbench.dsl.expecting import called, expect, expect_axes
+from workbench.dsl.expecting import called, empty, expect, expect_axes, expect_few
 from workbench.dsl.ir import Binding, Rejection, Stage, setting
 from workbench.dsl.operation import ARCH, THREADS, Argument, Operation, Setting, flag
 from workbench.dsl.pieces import Parts
@@ -119,7 +119,7 @@ def emit_gather(stage: Stage, binding: Binding) -> Parts:
     lines = [f"x, index = {bound.get('x', 'x')}.detach().contiguous(), {bound.get('index', 'index')}.contiguous()", expect_axes(called("x", bound), "x", axis + 1), _index(bound), *_axis(axis, "x")]
     if layers:
         lines += [
-            f"y = torch.empty(*x.shape[:{axis}], *index.shape, *x.shape[{axis} + 1:], dtype=x.dtype, device=x.device)", *EMPTY,
+            f"y = torch.empty(*x.shape[:{axis}], *index.shape, *x.shape[{axis} + 1:], dtype=x.dtype, device=x.device)", *EMPTY, *expect_few((called("x", bound), "x"), ("the result", "y")),
             "width = math.gcd(inner, 16 // x.element_size(), x.data_ptr() // x.element_size())",
             *(line.format(counted="y") for line in CALL),
             "call(gather, (x.dtype, index.dtype, width, count_type), (",
@@ -130,14 +130,14 @@ def emit_gather(stage: Stage, binding: Binding) -> Parts:
         ]
         return Parts(kernels=head + LAYERS, forward="\n".join(lines), imports="import math")
     lines += [
-        *_same_around(axis, "index", "x"), "y = torch.empty(index.shape, dtype=x.dtype, device=x.device)", *EMPTY, *(line.format(counted="y") for line in CALL),
+        *_same_around(axis, "index", "x"), "y = torch.empty(index.shape, dtype=x.dtype, device=x.device)", *EMPTY, *expect_few((called("x", bound), "x"), ("the result", "y")), *(line.format(counted="y") for line in CALL),
         "call(gather, (x.dtype, index.dtype, count_type), (", *(f"    {FLAT.format(name=name)}," for name in ("x", "index", "y")),
         f"    cutlass.Int32(extent), cutlass.Int32(index.shape[{axis}]), cutlass.Int32(inner),", "), (count_type,))", "return y",
     ]
     return Parts(kernels=head + ELEMENTS, forward="\n".join(lines), imports="import math")
 
 
-EMPTY = ["if y.numel() == 0:", "    return y"]
+EMPTY = empty("y")
 
 
 def _axis(axis: int, of: str) -> list[str]:
@@ -167,7 +167,7 @@ def emit_scatter_add(stage: Stage, binding: Binding) -> Parts:
         f"out, index, src = {bound.get('out', 'out')}.detach().contiguous(), {bound.get('index', 'index')}.contiguous(), {bound.get('src', 'src')}.detach().contiguous()",
         expect_axes(called("out", bound), "out", axis + 1), *(expect(called(name, bound), name, f"{name}.shape") for name in ("out", "src")), _index(bound), *_axis(axis, "out"), *wanted,
         "y = torch.empty(out.shape, dtype=torch.float32, device=out.device)  # sums are in float32",
-        "if y.numel() == 0:", "    return out",
+        *empty("y", "out"), *expect_few((called("out", bound), "out"), (called("src", bound), "src")),
         f"call(copy, (out.dtype, y.dtype), ({FLAT.format(name='out')}, {FLAT.format(name='y')}))",
         "if src.numel():", *("    " + line.format(counted="src") for line in CALL),
         "    call(scatter_add, (index.dtype, src.dtype, count_type), (", *(f"        {FLAT.format(name=name)}," for name in ("y", "index", "src")),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 
 from workbench.dsl import epilogue, hopper, pipelined
-from workbench.dsl.expecting import called, expect, expect_axes
+from workbench.dsl.expecting import called, empty, expect, expect_axes, some_k
 from workbench.dsl.gemm_checks import check
 from workbench.dsl.ir import Binding, Stage, number, setting
 from workbench.dsl.operation import ARCH, Operation, Setting, of_epilogues
@@ -19,7 +19,9 @@ NAIVE = '''{functions}
 def gemm_kernel(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32, k: cutlass.Int32):
     """One output per thread; neighbouring threads own neighbouring columns."""
     thread, _, _ = cute.arch.thread_idx()
-    block_n, block_m, batch = cute.arch.block_idx()
+    block, _, _ = cute.arch.block_idx()
+    across, down = (n + 31) // 32, (m + 7) // 8
+    block_n, block_m, batch = block % across, block // across % down, block // across // down  # along one axis of the grid: the others end at 65535
     column = block_n * 32 + thread % 32
     row = block_m * 8 + thread // 32
     if row < m:
@@ -32,7 +34,7 @@ def gemm_kernel(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cu
 
 @cute.jit
 def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32, k: cutlass.Int32, batches: cutlass.Int32, stream: cuda.CUstream):
-    gemm_kernel(a, b, {argument}d, m, n, k).launch(grid=[(n + 31) // 32, (m + 7) // 8, batches], block=[256, 1, 1], stream=stream)
+    gemm_kernel(a, b, {argument}d, m, n, k).launch(grid=[((n + 31) // 32) * ((m + 7) // 8) * batches, 1, 1], block=[256, 1, 1], stream=stream)
 '''
 TILED = '''
 TILE_M, TILE_N, TILE_K = {tm}, {tn}, {tk}  # what one CTA computes, and how much of k it stages at once
@@ -45,7 +47,9 @@ THREADS = (TILE_M // PER_M) * ACROSS
 def gemm_kernel(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32, k: cutlass.Int32):
     """Tiles of a and b go through shared memory; each thread keeps PER_M x PER_N outputs in registers."""
     thread, _, _ = cute.arch.thread_idx()
-    block_n, block_m, batch = cute.arch.block_idx()
+    block, _, _ = cute.arch.block_idx()
+    across, down = (n + TILE_N - 1) // TILE_N, (m + TILE_M - 1) // TILE_M
+    block_n, block_m, batch = block % across, block // across % down, block // across // down  # along one axis of the grid: the others end at 65535
     memory = cutlass.memory.SmemAllocator()
     # one extra column, so that the threads of a warp fall into different banks
     tile_a = memory.allocate_tensor(cutlass.Float32, cute.make_layout((TILE_M, TILE_K), stride=(TILE_K + 1, 1)), 16)
@@ -90,7 +94,7 @@ def gemm_kernel(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cu
 
 @cute.jit
 def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32, k: cutlass.Int32, batches: cutlass.Int32, stream: cuda.CUstream):
-    gemm_kernel(a, b, {argument}d, m, n, k).launch(grid=[(n + TILE_N - 1) // TILE_N, (m + TILE_M - 1) // TILE_M, batches], block=[THREADS, 1, 1], stream=stream)
+    gemm_kernel(a, b, {argument}d, m, n, k).launch(grid=[((n + TILE_N - 1) // TILE_N) * ((m + TILE_M - 1) // TILE_M) * batches, 1, 1], block=[THREADS, 1, 1], stream=stream)
 '''
 MMA = '''
 TILE_M, TILE_N, TILE_K = {tm}, {tn}, {tk}  # what one CTA computes, and how much of k it stages at once
@@ -102,7 +106,9 @@ THREADS = 128  # four warps, two along m and two along n
 def gemm_kernel(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32, k: cutlass.Int32, tiled_mma: cute.TiledMma):
     """Tiles of a and b go through shared memory into tensor-core fragments (mma.sync m16n8k{mk})."""
     thread, _, _ = cute.arch.thread_idx()
-    block_n, block_m, batch = cute.arch.block_idx()
+    block, _, _ = cute.arch.block_idx()
+    across, down = (n + TILE_N - 1) // TILE_N, (m + TILE_M - 1) // TILE_M
+    block_n, block_m, batch = block % across, block // across % down, block // across // down  # along one axis of the grid: the others end at 65535
     memory = cutlass.memory.SmemAllocator()
     # rows are padded by 16 bytes, so that the rows of a fragment fall into different banks
     tile_a = memory.allocate_tensor(INPUT, cute.make_layout((TILE_M, TILE_K), stride=(TILE_K + {pad}, 1)), 16)
@@ -148,7 +154,7 @@ def gemm_kernel(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cu
 def gemm(a: cute.Tensor, b: cute.Tensor, {parameter}d: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32, k: cutlass.Int32, batches: cutlass.Int32, stream: cuda.CUstream):
     operation = {operation}
     tiled_mma = cute.make_tiled_mma(operation, cute.make_layout((2, 2, 1)))
-    gemm_kernel(a, b, {argument}d, m, n, k, tiled_mma).launch(grid=[(n + TILE_N - 1) // TILE_N, (m + TILE_M - 1) // TILE_M, batches], block=[THREADS, 1, 1], stream=stream)
+    gemm_kernel(a, b, {argument}d, m, n, k, tiled_mma).launch(grid=[((n + TILE_N - 1) // TILE_N) * ((m + TILE_M - 1) // TILE_M) * batches, 1, 1], block=[THREADS, 1, 1], stream=stream)
 '''
 MMA_OPERATIONS = {
     "f16": ("Float16", "cute.nvgpu.warp.MmaF16BF16Op(cutlass.Float16, cutlass.Float32, (16, 8, 16))", 16, 8),
@@ -201,6 +207,9 @@ def _forward(binding: Binding, chain: epilogue.Chain) -> str:
         expect(called("b", bound), "b", "(*a.shape[:-2], k, n)", "(a.dtype,)"),
         f"d = torch.empty(*a.shape[:-1], n, dtype={chain.dtype('a.dtype')}, device=a.device)",
         *epilogue.expected(chain, bound, "m", "n", "d.shape"),
+        *empty("d"),
+        *some_k("k", -1, -2),
+        "    k = 1",
         "# everything as (batch, rows, columns); the strides say how it lies in memory",
         "a3 = a if a.dim() == 3 else a.unsqueeze(0)",
         "b3 = b if b.dim() == 3 else b.unsqueeze(0)",

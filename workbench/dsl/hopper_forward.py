@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.dsl import epilogue
 from workbench.dsl.epilogue import Chain
-from workbench.dsl.expecting import called, expect, expect_axes
+from workbench.dsl.expecting import called, empty, expect, expect_axes, expect_some, some_k
 from workbench.dsl.hopper_finish import by_kernel_rows, has_pairs
 from workbench.dsl.hopper_plan import Plan
 from workbench.dsl.ir import Binding
@@ -27,6 +27,10 @@ def forward(binding: Binding, chain: Chain, plan: Plan, dtype: str) -> str:
         sides = f"operand(b, {not b_turned}{first}), operand(a, {a_turned}{second})  # as (batch, n, k) and (batch, m, k): of the transposed product"
     lines += _reduced_result(plan, chain, m, n, dtype) if plan.reduced else _result(plan, f"*a.shape[:-2], {m}, {n}" if a_turned else f"*a.shape[:-1], {n}", dtype)
     lines += epilogue.expected(chain, bound, "m", "n", "(*lead, m, n)") if plan.reduced else epilogue.expected(chain, bound, "d.shape[-2]", "d.shape[-1]", "d.shape")
+    lines += empty("d")
+    if plan.reduced:
+        lines += expect_some(called("b" if chain.by_rows else "a", bound), "b" if chain.by_rows else "a", "n" if chain.by_rows else "m", chain.how)
+    lines += some_k(f"a.shape[-{2 if a_turned else 1}]", -2 if a_turned else -1, -1 if b_turned else -2)
     lines += [f"(left, left_first), (right, right_first) = {sides}", *_reads(plan, chain, bound)]
     if not plan.reduced and not plan.in_cluster:
         target = "partial" if plan.splits > 1 else "d3"

@@ -1,7 +1,9 @@
 """ggemm(a, b, offsets) -> one persistent Hopper kernel for products of groups of rows, as a mixture of experts needs them.
 
 a (rows, k) holds the groups one after the other, b (groups, k, n) a matrix for each, offsets (groups) int32 one past each group's last row; d (rows, n).
-Every group may have any number of rows, none too. How many tiles there are is only known on the device: each CTA counts them and walks over its share, so
+Every group may have any number of rows, none too; the offsets must not decrease, nor go beyond the rows. Where they are in the host's memory they are looked at;
+reading a GPU's would wait for it, so that the kernel takes what is out of range as 0 or the last row, and a group that ends before it starts as none: nothing is
+read or written outside of the matrices, but the rows of such groups are wrong or not written. How many tiles there are is only known on the device: each CTA counts them and walks over its share, so
 the host never waits. One descriptor serves all groups, since TMA may start at any row; a tile that reaches past its group's end reads rows of the
 next group, and its threads store only the rows that are its own. Rows after the last group's end are not written.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 import textwrap
 
 from workbench.dsl import epilogue, hopper, hopper_checks, hopper_finish
-from workbench.dsl.expecting import called, expect
+from workbench.dsl.expecting import called, empty, expect, expect_ends, some_k
 from workbench.dsl.hopper_forward import TURNED, operand_lines
 from workbench.dsl.hopper_operands import OPERANDS
 from workbench.dsl.hopper_plan import plan_of
@@ -22,28 +24,35 @@ from workbench.dsl.pieces import UNARY, Parts, definitions
 
 LOCATE = '''\
 @cute.jit
-def start_of(offsets: cute.Tensor, group: cutlass.Int32):
+def end_of(offsets: cute.Tensor, group: cutlass.Int32, rows: cutlass.Int32):
+    """One past the last row of a group, within the matrix whatever the offset is."""
+    return cutlass.min(cutlass.max(offsets[group], 0), rows)
+
+
+@cute.jit
+def start_of(offsets: cute.Tensor, group: cutlass.Int32, rows: cutlass.Int32):
     """The first row of a group."""
     start = cutlass.Int32(0)
     if group > 0:
-        start = offsets[group - 1]
+        start = end_of(offsets, group - 1, rows)
     return start
 
 
 @cute.jit
-def tiles_of(offsets: cute.Tensor, group: cutlass.Int32, columns: cutlass.Int32):
+def tiles_of(offsets: cute.Tensor, group: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
     """How many pieces of work a group is, in clusters."""
-    return (offsets[group] - start_of(offsets, group) + TILE_M * CLUSTER_M - 1) // (TILE_M * CLUSTER_M) * columns
+    own = cutlass.max(end_of(offsets, group, rows) - start_of(offsets, group, rows), 0)
+    return (own + TILE_M * CLUSTER_M - 1) // (TILE_M * CLUSTER_M) * columns
 
 
 @cute.jit
-def locate(offsets: cute.Tensor, work: cutlass.Int32, group: cutlass.Int32, before: cutlass.Int32, columns: cutlass.Int32):
+def locate(offsets: cute.Tensor, work: cutlass.Int32, group: cutlass.Int32, before: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
     """(group, pieces of work before it) of a piece of work, searched from `group` on."""
-    tiles = tiles_of(offsets, group, columns)
+    tiles = tiles_of(offsets, group, rows, columns)
     while work >= before + tiles:
         before += tiles
         group += 1
-        tiles = tiles_of(offsets, group, columns)
+        tiles = tiles_of(offsets, group, rows, columns)
     return group, before
 
 '''
@@ -51,20 +60,20 @@ WORKS = """\
     columns = (n + TILE_N * CLUSTER_N - 1) // (TILE_N * CLUSTER_N)
     works = cutlass.Int32(0)
     for index in cutlass.range(offsets.shape[0], unroll=4):
-        works += tiles_of(offsets, index, columns)
+        works += tiles_of(offsets, index, m, columns)
 """
 FIND = """\
-problem, before = locate(offsets, work, problem, before, columns)
-high = tiles_of(offsets, problem, columns) // columns
+problem, before = locate(offsets, work, problem, before, m, columns)
+high = tiles_of(offsets, problem, m, columns) // columns
 tile_m = (work - before) % high * CLUSTER_M + in_m
 tile_n = (work - before) // high * CLUSTER_N + in_n"""
 FIND_LOADED = """
-rows_a = cute.local_tile(cute.domain_offset((start_of(offsets, problem), 0, 0), a), (TILE_M, TILE_K), (None, None, None))
+rows_a = cute.local_tile(cute.domain_offset((start_of(offsets, problem, m), 0, 0), a), (TILE_M, TILE_K), (None, None, None))
 _, from_rows = cpasync.tma_partition(tma_a, in_n, cute.make_layout(CLUSTER_N), cute.group_modes(shared_a, 0, 2), cute.group_modes(rows_a, 0, 2))"""
 FIND_MULTIPLIED = """
-m0 = start_of(offsets, problem) + tile_m * TILE_M + group * ROWS
+m0 = start_of(offsets, problem, m) + tile_m * TILE_M + group * ROWS
 n0 = tile_n * TILE_N
-end = offsets[problem]"""
+end = end_of(offsets, problem, m)"""
 STORE = """\
             # the rows of the next group start where this one's end: only whole tiles can leave through TMA
             whole = cutlass.Boolean(False)
@@ -106,6 +115,7 @@ FORWARD = """\
 a, b = {a}, {b}
 {expected}
 d = torch.empty(a.shape[-{side_a}], b.shape[-{side_b}], dtype={dtype}, device=a.device)
+{nothing}
 d3 = d.unsqueeze(0)
 ends = {offsets}.detach().to(torch.int32)
 (left, left_first), (right, right_first) = operand(a, {a_turned}), operand(b, {b_rows_first})  # as (1, rows, k) and (groups, n, k)
@@ -140,8 +150,9 @@ def _forward(stage: Stage, binding: Binding) -> str:
     a, b = bound.get("a", "a"), bound.get("b", "b")
     a_turned, b_turned = a.endswith(TURNED), b.endswith(TURNED)
     expected = [*operand_lines(bound, a_turned, b_turned, "b.shape[0], "), expect(called("offsets", bound), bound.get("offsets", "offsets"), "(b.shape[0],)", "INDICES")]
+    expected.append(expect_ends(called("offsets", bound), bound.get("offsets", "offsets"), f"a.shape[-{1 if a_turned else 2}]"))
     return FORWARD.format(
-        expected="\n".join(expected),
+        expected="\n".join(expected), nothing="\n".join([*empty("d"), *some_k(f"a.shape[-{2 if a_turned else 1}]", -2 if a_turned else -1, -1 if b_turned else -2)]),
         a=a.removesuffix(TURNED), b=b.removesuffix(TURNED), side_a=1 if a_turned else 2, side_b=2 if b_turned else 1, dtype=hopper.result_of(plan)[1], offsets=bound.get("offsets", "offsets"), a_turned=a_turned, b_rows_first=not b_turned,
         by_tma="d.shape[-1] * d.element_size() % 16 == 0  # otherwise the threads store the result" if plan.store == "tma" else "False",
     )  # fmt: skip

@@ -6,9 +6,9 @@ OPERANDS = '''@cute.kernel
 def pack_kernel(source: cute.Tensor, target: cute.Tensor, along_k: cutlass.Constexpr):
     """32 x 32 elements (row, k) through shared memory: read along the source's contiguous extent, written along k."""
     x, y, _ = cute.arch.thread_idx()
-    block, block_k, _ = cute.arch.block_idx()
-    blocks = (source.shape[1] + 31) // 32
-    batch, block_row = block // blocks, block % blocks
+    cta, _, _ = cute.arch.block_idx()
+    blocks, batches = (source.shape[1] + 31) // 32, source.shape[0]
+    block_row, batch, block_k = cta % blocks, cta // blocks % batches, cta // blocks // batches  # along one axis of the grid: the others end at 65535
 {early}    memory = cutlass.memory.SmemAllocator()
     tile = memory.allocate_tensor(STORED, cute.make_layout((32, 32), stride=(33, 1)), 16)
     for step in cutlass.range_constexpr(4):
@@ -25,7 +25,7 @@ def pack_kernel(source: cute.Tensor, target: cute.Tensor, along_k: cutlass.Const
 @cute.jit
 def pack(source: cute.Tensor, target: cute.Tensor, stream: cuda.CUstream, along_k: cutlass.Constexpr):
     batches, rows, k = source.shape
-    pack_kernel(source, target, along_k).launch(grid=[batches * ((rows + 31) // 32), (k + 31) // 32, 1], block=[32, 8, 1], stream=stream{pdl})
+    pack_kernel(source, target, along_k).launch(grid=[batches * ((rows + 31) // 32) * ((k + 31) // 32), 1, 1], block=[32, 8, 1], stream=stream{pdl})
 
 
 def takes_tma(tensor):
@@ -74,9 +74,9 @@ OPERANDS_IN_PARTS = '''@cute.kernel
 def pack_kernel(source: cute.Tensor, target: cute.Tensor, k: cutlass.Int32, along_k: cutlass.Constexpr, left: cutlass.Constexpr):
     """32 x 32 elements (row, k) through shared memory, each written as its upper bits, which TF32 holds, and what they leave: three times k, small products first."""
     x, y, _ = cute.arch.thread_idx()
-    block, block_k, _ = cute.arch.block_idx()
-    blocks = (source.shape[1] + 31) // 32
-    batch, block_row = block // blocks, block % blocks
+    cta, _, _ = cute.arch.block_idx()
+    blocks, batches = (source.shape[1] + 31) // 32, source.shape[0]
+    block_row, batch, block_k = cta % blocks, cta // blocks % batches, cta // blocks // batches  # along one axis of the grid: the others end at 65535
 {early}    memory = cutlass.memory.SmemAllocator()
     tile = memory.allocate_tensor(STORED, cute.make_layout((32, 32), stride=(33, 1)), 16)
     for step in cutlass.range_constexpr(4):
@@ -106,7 +106,7 @@ def pack_kernel(source: cute.Tensor, target: cute.Tensor, k: cutlass.Int32, alon
 @cute.jit
 def pack(source: cute.Tensor, target: cute.Tensor, k: cutlass.Int32, stream: cuda.CUstream, along_k: cutlass.Constexpr, left: cutlass.Constexpr):
     batches, rows, _ = source.shape
-    pack_kernel(source, target, k, along_k, left).launch(grid=[batches * ((rows + 31) // 32), (k + 31) // 32, 1], block=[32, 8, 1], stream=stream{pdl})
+    pack_kernel(source, target, k, along_k, left).launch(grid=[batches * ((rows + 31) // 32) * ((k + 31) // 32), 1, 1], block=[32, 8, 1], stream=stream{pdl})
 
 
 def operand(tensor, turned, left):

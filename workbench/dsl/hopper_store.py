@@ -109,7 +109,9 @@ GATHER = '''@cute.kernel
 def gather_kernel(partial: cute.Tensor, d: cute.Tensor, extent: cutlass.Int32):
     """The {how} over {what}: 32 results per CTA, eight warps that take every eighth part, then one; always in the same order."""
     thread, _, _ = cute.arch.thread_idx()
-    block, batch, _ = cute.arch.block_idx()
+    cta, _, _ = cute.arch.block_idx()
+    blocks = (d.shape[1] + 31) // 32
+    block, batch = cta % blocks, cta // blocks  # along one axis of the grid: the others end at 65535
     found = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout((8, 32), stride=(32, 1)), 16)
 {early}    parts, _, length = partial.shape
     lane, at = thread % 32, block * 32 + thread % 32
@@ -128,7 +130,7 @@ def gather_kernel(partial: cute.Tensor, d: cute.Tensor, extent: cutlass.Int32):
 
 @cute.jit
 def gather(partial: cute.Tensor, d: cute.Tensor, extent: cutlass.Int32, stream: cuda.CUstream):
-    gather_kernel(partial, d, extent).launch(grid=[(d.shape[1] + 31) // 32, d.shape[0], 1], block=[256, 1, 1], stream=stream{pdl})
+    gather_kernel(partial, d, extent).launch(grid=[((d.shape[1] + 31) // 32) * d.shape[0], 1, 1], block=[256, 1, 1], stream=stream{pdl})
 
 
 '''

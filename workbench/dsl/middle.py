@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from workbench.dsl.expecting import called, expect, expect_axes
+from workbench.dsl.expecting import called, empty, expect, expect_axes, expect_some
 from workbench.dsl.ir import Binding, Stage, number
 from workbench.dsl.pieces import Parts
 from workbench.dsl.reductions import COMBINE
@@ -15,13 +15,15 @@ MIDDLE = '''
 def reduce_kernel(x: cute.Tensor, y: cute.Tensor, batches: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
     """{doc}"""
     thread, _, _ = cute.arch.thread_idx()
-    block, batch, _ = cute.arch.block_idx()
+    cta, _, _ = cute.arch.block_idx()
+    blocks = (columns + {width} - 1) // {width}
+    block, batch = cta % blocks, cta // blocks  # along one axis of the grid: the others end at 65535
 {body}
 
 
 @cute.jit
 def reduce(x: cute.Tensor, y: cute.Tensor, batches: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32, stream: cuda.CUstream):
-    reduce_kernel(x, y, batches, rows, columns).launch(grid=[(columns + {width} - 1) // {width}, batches, 1], block=[{threads}, 1, 1], stream=stream)
+    reduce_kernel(x, y, batches, rows, columns).launch(grid=[((columns + {width} - 1) // {width}) * batches, 1, 1], block=[{threads}, 1, 1], stream=stream)
 '''
 
 
@@ -64,17 +66,9 @@ def emit(stage: Stage, binding: Binding) -> Parts:
     bound = dict(binding.operands)
     x = bound.get("x", "x")
     text = MIDDLE.format(doc=doc, body=textwrap.indent(textwrap.dedent(body).strip("\n"), "    "), width=width, threads=count)
-    forward = f"""
-    x = {x}.contiguous()
-    {expect_axes(called("x", bound), "x", 3, 3)}
-    {expect(called("x", bound), "x", "x.shape")}
-    batches, rows, columns = x.shape
-    y = torch.empty(batches, columns, dtype=x.dtype, device=x.device)
-    call(reduce, x.dtype, (
-        from_dlpack(x).mark_layout_dynamic(leading_dim=2),
-        from_dlpack(y).mark_layout_dynamic(leading_dim=1),
-        cutlass.Int32(batches), cutlass.Int32(rows), cutlass.Int32(columns),
-    ))
-    return y
-    """
-    return Parts(kernels=text, forward=textwrap.dedent(forward).strip())
+    forward = [
+        f"x = {x}.contiguous()", expect_axes(called("x", bound), "x", 3, 3), expect(called("x", bound), "x", "x.shape"), "batches, rows, columns = x.shape",
+        "y = torch.empty(batches, columns, dtype=x.dtype, device=x.device)", *empty("y"), *(expect_some(called("x", bound), "x", "rows", op) if op in ("max", "min") else ()), "call(reduce, x.dtype, (",
+        "    from_dlpack(x).mark_layout_dynamic(leading_dim=2),", "    from_dlpack(y).mark_layout_dynamic(leading_dim=1),", "    cutlass.Int32(batches), cutlass.Int32(rows), cutlass.Int32(columns),", "))", "return y",
+    ]  # fmt: skip
+    return Parts(kernels=text, forward="\n".join(forward))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workbench.dsl.ir import Call, Stage, setting
 
+LARGEST = 3.4028234663852886e38  # of float32's finite numbers
 NEW = ("unroll", "cluster", "parts", "through")  # settings that only rowwise has
 
 
@@ -51,6 +52,12 @@ def log_softmax(x: object) -> Call:
     """x - max(x) - log(sum(exp(x - max(x))))."""
     below = call("sub", x, call("max", x))
     return call("sub", below, call("log", call("sum", call("exp", below))))
+
+
+def log_sum(x: object) -> Call:
+    """log(sum(exp(x - m))) + m, with the largest as m, or the float32 nearest to it where that is infinite: -inf - -inf would be no number."""
+    largest = call("clamp", call("max", x), -LARGEST, LARGEST)
+    return call("add", call("log", call("sum", call("exp", call("sub", x, largest)))), largest)
 
 
 def normalised(x: object, eps: object, affine: bool) -> Call:

@@ -8,7 +8,7 @@ The short tile of k comes first, so that the zeros that stand for what lies befo
 from __future__ import annotations
 
 from workbench.dsl import epilogue
-from workbench.dsl.expecting import called, expect, expect_axes
+from workbench.dsl.expecting import called, empty, expect, expect_axes, some_k
 from workbench.dsl.ir import Binding
 
 KERNEL = '''
@@ -64,7 +64,9 @@ def gemm_kernel(
 ):
     """STAGES tiles of a and b are in flight through cp.async; fragments go from shared memory to the tensor cores."""
     thread, _, _ = cute.arch.thread_idx()
-    block_n, block_m, batch = cute.arch.block_idx()
+    block, _, _ = cute.arch.block_idx()
+    across, down = (n + TILE_N - 1) // TILE_N, (m + TILE_M - 1) // TILE_M
+    block_n, block_m, batch = block % across, block // across % down, block // across // down  # along one axis of the grid: the others end at 65535
     memory = cutlass.memory.SmemAllocator()
     tile_a = memory.allocate_tensor(ELEMENT, layout_a, 128)
     tile_b = memory.allocate_tensor(ELEMENT, layout_b, 128)
@@ -126,7 +128,7 @@ def gemm(
     copy_a, copy_b = copy_of(TILE_M, a_along_k, width_a), copy_of(TILE_N, b_along_k, width_b)
     gemm_kernel(
         a, b, {argument}d, m, n, k, layout_a, layout_b, copy_a, copy_b, tiled_mma, width_a, width_b, a_along_k, b_along_k,
-    ).launch(grid=[(n + TILE_N - 1) // TILE_N, (m + TILE_M - 1) // TILE_M, batches], block=[THREADS, 1, 1], stream=stream)
+    ).launch(grid=[((n + TILE_N - 1) // TILE_N) * ((m + TILE_M - 1) // TILE_M) * batches, 1, 1], block=[THREADS, 1, 1], stream=stream)
 
 
 def access_bits(tensor):
@@ -179,6 +181,9 @@ def forward(binding: Binding, chain: epilogue.Chain, dtype: str) -> str:
         expect(called("b", bound), "b", "(*a.shape[:-2], k, n)", "(a.dtype,)"),
         f"d = torch.empty(*a.shape[:-1], n, dtype={chain.dtype('a.dtype')}, device=a.device)",
         *epilogue.expected(chain, bound, "m", "n", "d.shape"),
+        *empty("d"),
+        *some_k("k", -1, -2),
+        "    k = 1",
         "a3 = a if a.dim() == 3 else a.unsqueeze(0)",
         "b3 = b if b.dim() == 3 else b.unsqueeze(0)",
         "d3 = d if d.dim() == 3 else d.unsqueeze(0)",

@@ -6,7 +6,7 @@ import math
 import textwrap
 
 from workbench.dsl import rows
-from workbench.dsl.expecting import called, expect, expect_axes
+from workbench.dsl.expecting import called, empty, expect, expect_axes
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, setting
 from workbench.dsl.operation import ARCH, THREADS_PER_ROW, VECTOR, Operation, Setting, checked, flag, one_of, unwanted
 from workbench.dsl.pieces import Parts
@@ -82,8 +82,7 @@ def _forward(binding: Binding, rank: int, strip: bool) -> str:
         "if min(outer) < 1:",
         f"    raise ValueError(f\"{called('x', bound)} has the shape {{tuple(x.shape)}}; the window does not fit into it\")",
         "y = torch.empty(*lead, *outer, dtype=x.dtype, device=x.device)",
-        "if y.numel() == 0:",
-        "    return y",
+        *empty("y"),
         f"x4, y4 = x.view(math.prod(lead){lead}, *inner), y.view(math.prod(lead){lead}, *outer)",
     ]
     if strip:
@@ -106,7 +105,7 @@ def _whole(stage: Stage, binding: Binding, op: str) -> Parts:
     call = Call(name="reduce", positional=("x",), named=(("op", "mean" if op == "avg" else "max"), ("axis", "last")))
     kept = tuple(item for item in stage.settings if item.name in ("arch", "threads_per_row", "vector"))
     parts = rows.emit(Stage(operation=call, settings=kept), Binding(init_source="", forward_arguments=("x",), operands=(("x", "planes"),)))
-    lines = [f"whole = {x}", expect_axes(called("x", bound), "whole", 3), "planes = whole.detach().flatten(2)", *parts.forward.splitlines()[:-1], "return y.view(*whole.shape[:2], *[1] * (whole.dim() - 2))"]
+    lines = [f"whole = {x}", expect_axes(called("x", bound), "whole", 3), "planes = whole.detach().flatten(2)", *parts.forward.replace("return y", "return y.view(*whole.shape[:2], *[1] * (whole.dim() - 2))").splitlines()]
     return Parts(kernels=parts.kernels, forward="\n".join(lines), imports=parts.imports)
 
 

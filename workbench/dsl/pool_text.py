@@ -94,8 +94,10 @@ def load(x: cute.Tensor, parts: cute.Tensor, plane, layer, row, first, lane, acr
 def pool_kernel(x: cute.Tensor, y: cute.Tensor, tile: cutlass.Constexpr, across: cutlass.Constexpr, vector: cutlass.Constexpr):
     """`across` threads load vectors of the rows under a window, combine them element by element into shared memory, and combine neighbours there into `tile` outputs of a row."""
     thread, _, _ = cute.arch.thread_idx()
-    block, column_block, _ = cute.arch.block_idx()
+    cta, _, _ = cute.arch.block_idx()
     groups = groups_of(across)
+    blocks = (y.shape[0] * y.shape[1] * y.shape[2] + groups * ROWS - 1) // (groups * ROWS)
+    block, column_block = cta % blocks, cta // blocks  # along one axis of the grid: the others end at 65535
     group, lane = thread // across, thread % across
     memory = cutlass.memory.SmemAllocator()
     line = memory.allocate_tensor(cutlass.Float32, cute.make_layout((vector, across * ROUNDS, groups, 2)), 16)
@@ -143,7 +145,7 @@ def pool_kernel(x: cute.Tensor, y: cute.Tensor, tile: cutlass.Constexpr, across:
 def pool(x: cute.Tensor, y: cute.Tensor, stream: cuda.CUstream, tile: cutlass.Constexpr, across: cutlass.Constexpr, vector: cutlass.Constexpr):
     rows = y.shape[0] * y.shape[1] * y.shape[2]
     rows_of_cta = groups_of(across) * ROWS
-    pool_kernel(x, y, tile, across, vector).launch(grid=[(rows + rows_of_cta - 1) // rows_of_cta, (y.shape[3] + tile - 1) // tile, 1], block=[groups_of(across) * across, 1, 1], stream=stream)
+    pool_kernel(x, y, tile, across, vector).launch(grid=[((rows + rows_of_cta - 1) // rows_of_cta) * ((y.shape[3] + tile - 1) // tile), 1, 1], block=[groups_of(across) * across, 1, 1], stream=stream)
 
 
 def plan(outputs, vector):

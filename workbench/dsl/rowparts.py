@@ -35,7 +35,7 @@ def {name}({parameters}, rows: cutlass.Int32, columns: cutlass.Int32, parts: cut
 '''
 FINISH = '''
 @cute.kernel
-def {name}_kernel({parameters}, results: cutlass.Int32, parts: cutlass.Int32, inner: cutlass.Int32, count: cutlass.Int32):
+def {name}_kernel({parameters}, results: cutlass.Int32, parts: cutlass.Int32, inner: cutlass.Int32, count: cutlass.Float32):
     """{doc} puts the parts of one result together."""
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
@@ -45,7 +45,7 @@ def {name}_kernel({parameters}, results: cutlass.Int32, parts: cutlass.Int32, in
 
 
 @cute.jit
-def {name}({parameters}, results: cutlass.Int32, parts: cutlass.Int32, inner: cutlass.Int32, count: cutlass.Int32, stream: cuda.CUstream):
+def {name}({parameters}, results: cutlass.Int32, parts: cutlass.Int32, inner: cutlass.Int32, count: cutlass.Float32, stream: cuda.CUstream):
     {name}_kernel({arguments}, results, parts, inner, count).launch(grid=[{grid}, 1, 1], block=[{threads}, 1, 1], stream=stream)
 '''
 
@@ -60,6 +60,10 @@ def emit(found: Plan, view: View, keepdim: bool, chosen: How, binding: Binding) 
     end = 32 if view.strided else 1024 if chosen.parts >= 2048 else threads
     for kind, warps in {_kind(threads if not view.strided else 32): threads // 32 if not view.strided else 1, _kind(end): end // 32}.items():
         text += "".join(across(base, warps).replace(f"def across_{base}(", f"def across_{kind}{base}(") for base in bases)
+    pieces = view.left == "()" and len(found.levels) == 1 and not found.whole and not found.places
+    if pieces:
+        text += _partial(found, 1, chosen, view, []) + _finish(found, 1, True, end)
+        return Parts(kernels=text, forward="\n".join(_in_pieces(found, view, keepdim, chosen, binding)), imports="import math")
     lines = [*tensors_of(found, view, binding), *view.sizes, *result_line(found, view, keepdim), *width_lines(found, chosen, view, ("y",) if found.whole else ())]
     lines += spread_lines(Spread(names=found.spread))
     lines += _share(view, chosen)
@@ -76,6 +80,25 @@ def emit(found: Plan, view: View, keepdim: bool, chosen: How, binding: Binding) 
         lines += [f"parts = max(-(-(columns // width) // ({threads} * turns)), 1)  # chunks of a row"]
         lines += _call("apply", names, done, ("y",), found, view, "x")
     return Parts(kernels=text, forward="\n".join([*lines, "return y"]), imports="import math")
+
+
+def _in_pieces(found: Plan, view: View, keepdim: bool, chosen: How, binding: Binding) -> list[str]:
+    """The body of forward where everything is reduced, in one walk: pieces of any tensor, each in parts; all parts are put together at once."""
+    from workbench.dsl.rowwise import result_line, tensors_of, width_lines
+
+    level = found.levels[0]
+    names = (*found.spread, *found.plain)
+    states = [(f"{name}_parts", kind) for item in level for name, kind in zip(item.state, item.types, strict=True)]
+    body = [*(["shape = " + found.plain[0] + ".shape"] if found.spread else []), f"rows, columns = 1, {found.plain[0]}.numel()", *width_lines(found, chosen, view, ()), *spread_lines(Spread(names=found.spread))]
+    body += [f"turns = {chosen.unroll} * {chosen.vector} // width" if chosen.vector > 1 else f"turns = {chosen.unroll}"]
+    own = {name: f"{name}[number * parts :][:parts]" for name, _ in states}
+    body += [next((line.replace(f"from_dlpack({name})", f"from_dlpack({text})") for name, text in own.items() if f"from_dlpack({name})" in line), line) for line in _call("partial_1", tuple(leaves_of(arguments(level), found)), [], tuple(own), found, view)]
+    return [
+        *tensors_of(found, view, binding, pieces=True), *result_line(found, view, keepdim), f"pieces = in_pieces({', '.join(names)})",
+        f"parts = max(min({chosen.parts}, shape.numel() // len(pieces) // {chosen.unroll * chosen.vector * chosen.threads}), 1)  # CTAs that share a piece",
+        "count, results = shape.numel(), len(pieces) * parts", *(f"{name} = torch.empty(results, dtype=torch.{'int32' if 'Int' in kind else 'float32'}, device={found.plain[0]}.device)" for name, kind in states),
+        f"for number, ({', '.join(names)}{',' if len(names) == 1 else ''}) in enumerate(pieces):", *indented(body), *_finish_call(found, 1, True, ("1", "results", "1", "count")), "return y",
+    ]  # fmt: skip
 
 
 def _kind(threads: int) -> str:
@@ -234,10 +257,17 @@ def _launches(found: Plan, depth: int, view: View, done: list[str], last: bool) 
             lines.append(f"{item.name}_rows = torch.empty({results}, dtype=torch.{'int32' if item.base.startswith('arg') else 'float32'}, {device})")
     names = tuple(leaves_of(arguments(level), found))
     lines += _call(f"partial_{depth}", names, _wanted(done, found, depth), tuple(f"{name}_parts" for item in level for name in item.state), found, view)
-    tensors = [f"from_dlpack({name}{'.view(-1)' if name == 'y' else ''}).mark_layout_dynamic()" for name in _finish_names(found, level, last)]
-    key = "y.dtype" if last else "()"
-    lines += [f"call(finish_{depth}, {key}, (", *(f"    {item}," for item in tensors), f"    cutlass.Int32({results}), cutlass.Int32(parts), cutlass.Int32({inner}), cutlass.Int32({count}),", "))"]
-    return lines
+    return [*lines, *_finish_call(found, depth, last, (results, "parts", inner, count))]
+
+
+def _finish_call(found: Plan, depth: int, last: bool, numbers: tuple[str, str, str, str]) -> list[str]:
+    """The launch that puts parts together; `numbers`: results, parts of each, how many results lie between them, elements of each."""
+    tensors = [f"from_dlpack({name}{'.view(-1)' if name == 'y' else ''}).mark_layout_dynamic()" for name in _finish_names(found, found.levels[depth - 1], last)]
+    results, parts, inner, count = numbers
+    return [
+        f"call(finish_{depth}, {'y.dtype' if last else '()'}, (", *(f"    {item}," for item in tensors),
+        f"    cutlass.Int32({results}), cutlass.Int32({parts}), cutlass.Int32({inner}), cutlass.Float32({count}),", "))",
+    ]  # fmt: skip
 
 
 def _call(function: str, names: tuple[str, ...], done: list[str], results: tuple[str, ...], found: Plan, view: View, aligned: str = "") -> list[str]:

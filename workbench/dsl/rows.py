@@ -9,7 +9,7 @@ import dataclasses
 import textwrap
 
 from workbench.dsl import middle, rowwise
-from workbench.dsl.expecting import called, expect, expect_axes
+from workbench.dsl.expecting import called, empty, expect, expect_axes, expect_some
 from workbench.dsl.expressions import check_expression
 from workbench.dsl.ir import Binding, Rejection, Stage, number, setting
 from workbench.dsl.named import expansion, is_new
@@ -163,39 +163,44 @@ def _forward(stage: Stage, binding: Binding, name: str, arguments: str, vector: 
     x = bound.get("x", "x")
     along = [item for item in ("weight", "bias", "vector") if item in arguments.replace(",", "").split()]
     flat = (*along, *(["target"] if name == "crossentropy" else []))
+    result = "y.unsqueeze(-1)" if named_keepdim(stage) else "y"
     names = ", ".join(("x", *flat))  # assigned together: an argument of forward may have one of these names
-    values = ", ".join((f"{x}.contiguous()", *(f"{bound.get(item, item)}.detach().reshape(-1)" for item in flat)))
-    lines = [f"{names} = {values}", expect_axes(called("x", bound), "x", 1), expect(called("x", bound), "x", "x.shape"), "columns = x.shape[-1]", "x2 = x.view(-1, columns)", "rows = x2.shape[0]"]
-    lines += [expect(called(item, bound), item, "(columns,)" if item in along else "(rows,)", "EXACT" if item in along else "INDICES") for item in flat]
-    lines += ["y = torch.empty_like(x)", "y2 = y.view(-1, columns)"] if whole else []
+    values = ", ".join((f"{x}.contiguous()", *(f"{bound.get(item, item)}.detach(){'.reshape(-1)' if item in along else ''}" for item in flat)))
+    lines = [f"{names} = {values}", expect_axes(called("x", bound), "x", 1), expect(called("x", bound), "x", "x.shape"), "rows, columns = x.shape[:-1].numel(), x.shape[-1]", "x2 = x.view(rows, columns)"]
+    lines += [expect(called(item, bound), item, "(columns,)" if item in along else "x.shape[:-1]", "EXACT" if item in along else "INDICES") for item in flat]
+    lines += ["target = target.reshape(-1)"] if name == "crossentropy" else []
+    lines += ["y = torch.empty_like(x)", *empty("y"), "y2 = y.view(rows, columns)"] if whole else []
     if name in ("reduce", "matvec"):
-        lines += ["y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)", "y2 = y.view(-1)"]
+        op = dict(stage.operation.named).get("op", "sum")
+        lines += ["y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)", *empty("y", result), *(expect_some(called("x", bound), "x", "columns", str(op)) if op in ("max", "min") else ()), "y2 = y.view(-1)"]
     if name == "crossentropy":
         single = dict(stage.operation.named).get("reduction", "mean") == "none"
-        lines += ["y = torch.empty(rows, dtype=x.dtype, device=x.device)", "y2 = y"] if single else ["y = torch.empty(rows, dtype=torch.float32, device=x.device)", "y2 = y", "out = torch.empty((), dtype=x.dtype, device=x.device)"]
-    align = ""
+        lines += ["y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)", *empty("y"), "y2 = y.view(-1)"] if single else ["y = torch.empty(rows, dtype=torch.float32, device=x.device)", "y2 = y", "out = torch.empty((), dtype=x.dtype, device=x.device)"]
+    align, body = "", list[str]()
     if vector > 1:
-        starts = " | ".join(f"{item}.data_ptr()" for item in ("x", *along))
-        lines += [f"# vectors of {vector} where every row and every start allows it", f"width = {vector} if columns % {vector} == 0 and ({starts}) % 16 == 0 else 1"]
+        starts = " | ".join(f"{item}.data_ptr()" for item in ("x2", *(["y2"] if whole else []), *along))
+        body += [f"# vectors of {vector} where every row and every start allows it", f"width = {vector} if columns % {vector} == 0 and ({starts}) % 16 == 0 else 1"]
         align = ", assumed_align=16 if width > 1 else None"
     if kept:
-        lines += ["turns = -(-columns // (width * THREADS_PER_ROW))  # vectors of the row that each thread keeps"]
+        body += ["turns = -(-columns // (width * THREADS_PER_ROW))  # vectors of the row that each thread keeps"]
     wide = vector > 1  # vector accesses count in vectors over the flattened rows, so that their alignment is known
     tensors: dict[str, str] = {
         "x": f"from_dlpack(x2{'.view(-1)' if wide else ''}{align}).mark_layout_dynamic({'' if wide else 'leading_dim=1'})",
         "y": f"from_dlpack(y2{'.view(-1)' if wide and whole else ''}{align if whole else ''}).mark_layout_dynamic({'leading_dim=1' if whole and not wide else ''})",
-        "target": "from_dlpack(target).mark_layout_dynamic()",
+        "target": "from_dlpack(classes).mark_layout_dynamic()",
         **{item: f"from_dlpack({item}{align}).mark_layout_dynamic()" for item in along},
     }
     passed = [tensors[item.strip()] for item in arguments.split(",")]
     constants = ["width"] * (vector > 1) + ["turns"] * kept
     kinds = ["x.dtype", *(f"{item}.dtype" for item in flat)]
     key = f"({', '.join((*kinds, *constants))})" if flat or constants else "x.dtype"
-    lines += [f"call({name}, {key}, (", *[f"    {item}," for item in passed], "    cutlass.Int32(rows), cutlass.Int32(columns),", f"), ({', '.join(constants)},))" if constants else "))"]
+    body += [f"call({name}, {key}, (", *[f"    {item}," for item in passed], "    cutlass.Int32(x2.shape[0]), cutlass.Int32(columns),", f"), ({', '.join(constants)},))" if constants else "))"]
+    loop = "for x2, y2, classes in by_rows(x2, y2, target):" if name == "crossentropy" else "for x2, y2 in by_rows(x2, y2):"
+    lines += [loop, *(f"    {line}" for line in body)]
     if name == "crossentropy" and not single:
         lines += ["call(total_of, (out.dtype, target.dtype), (from_dlpack(y).mark_layout_dynamic(), from_dlpack(target).mark_layout_dynamic(), from_dlpack(out.view(1)).mark_layout_dynamic(), cutlass.Int32(rows)))", "return out"]
     else:
-        lines += [f"return {'y' if not named_keepdim(stage) else 'y.unsqueeze(-1)'}"]
+        lines += [f"return {result}"]
     return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.dsl import axes, rowparts, strips
-from workbench.dsl.expecting import called, expect, expect_axes
+from workbench.dsl.expecting import called, empty, expect, expect_axes, expect_some
 from workbench.dsl.expressions import SPREAD_TEXT, Spread, check_expression, renamed, spread_fields, spread_lines, vectors_of
 from workbench.dsl.ir import Binding, Call, Rejection, Stage, number, setting
 from workbench.dsl.levels import Plan, plan
@@ -181,8 +181,8 @@ def _columns(found: Plan, chosen: How) -> str:
     )  # fmt: skip
 
 
-def tensors_of(found: Plan, view: axes.View, binding: Binding, *, kinds: str = "EXACT") -> list[str]:
-    """Lines of forward that take the tensors, refuse what does not fit, and make those of the full shape contiguous; `kinds` are the types of all but the first."""
+def tensors_of(found: Plan, view: axes.View, binding: Binding, *, kinds: str = "EXACT", pieces: bool = False) -> list[str]:
+    """Lines of forward that take the tensors, refuse what does not fit, and make those of the full shape contiguous; `kinds` are the types of all but the first; with `pieces` there may be any number of elements."""
     bound = dict(binding.operands)
     names = (*found.plain, *found.spread)
     lines = [f"{', '.join(names)} = {', '.join(f'{bound.get(name, name)}.detach()' for name in names)}", f"shape = {found.plain[0]}.shape"]
@@ -190,7 +190,10 @@ def tensors_of(found: Plan, view: axes.View, binding: Binding, *, kinds: str = "
     lines += [expect_axes(called(first, bound), first, view.least)] if view.least else []
     lines += [expect(called(name, bound), name, "shape", "" if name == first else kinds, spread=name in found.spread) for name in names]
     lines += [f"{name} = {name}.contiguous()" for name in found.plain]
-    return [*lines, f"if {first}.numel() > 1 << 31:", f'    raise ValueError("{first} has more than 2**31 elements, the most that 32-bit places reach")']
+    if pieces:
+        return lines
+    most = "(1 << 31) - 1" if view.left == "()" else "1 << 31"
+    return [*lines, f"if {first}.numel() > {most}:", f'    raise ValueError("{first} has too many elements for 32-bit places, 2**31 and more")']
 
 
 def _forward(found: Plan, view: axes.View, keepdim: bool, chosen: How, binding: Binding) -> list[str]:
@@ -216,8 +219,11 @@ def _forward(found: Plan, view: axes.View, keepdim: bool, chosen: How, binding: 
 def result_line(found: Plan, view: axes.View, keepdim: bool) -> list[str]:
     """Lines of forward that allocate y."""
     shape = "shape" if found.whole else view.kept if keepdim else view.left
+    first = found.plain[0]
+    without = [item.op for item in found.reductions if "inf" in item.starts[0]]  # reductions that have no value where there are no elements
+    nothing = expect_some(first, first, f"{first}.numel()", without[0]) if without and not found.whole else []
     kind = "torch.int64" if found.places else f"{found.plain[0]}.dtype"
-    return [f"y = torch.empty({shape}, dtype={kind}, device={found.plain[0]}.device)", "if y.numel() == 0:", "    return y"]
+    return [f"y = torch.empty({shape}, dtype={kind}, device={found.plain[0]}.device)", *empty("y"), *nothing]
 
 
 def width_lines(found: Plan, chosen: How, view: axes.View, results: tuple[str, ...]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import textwrap
 
-from workbench.dsl.expecting import called, expect, expect_axes
+from workbench.dsl.expecting import called, expect, expect_axes, expect_few
 from workbench.dsl.expressions import check_expression, renamed
 from workbench.dsl.ir import Binding, Rejection, Stage, names_in, setting
 from workbench.dsl.operation import ARCH, THREADS, Operation, Setting, checked, flag, one_of, unwanted
@@ -94,6 +94,7 @@ def _forward(binding: Binding, names: tuple[str, ...], lookback: bool, total: bo
         f"y = torch.empty({'*' + first + '.shape[:-1], columns + 1' if total else first + '.shape'}, dtype={first}.dtype, device={first}.device)",
         f"if {first}.numel() == 0:",
         f"    return y{'.fill_(IDENTITY)' if total else ''}",
+        *expect_few((called(first, dict(binding.operands)), "y")),
         f"rows = {first}.numel() // columns",
         "# an access moves at most 16 bytes; all rows and all starts must allow it",
         f"width = math.gcd(columns, *(part for t in ({', '.join(names)},) for part in (16 // t.element_size(), t.data_ptr() // t.element_size())))",

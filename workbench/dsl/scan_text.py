@@ -218,7 +218,9 @@ AHEAD = 8  # elements that are loaded before the first of them is used
 def scan_kernel({parameters}, y: cute.Tensor, rows: cutlass.Int32, columns: cutlass.Int32):
     """One column per thread: neighbouring threads read neighbouring columns."""
     thread, _, _ = cute.arch.thread_idx()
-    block, batch, _ = cute.arch.block_idx()
+    cta, _, _ = cute.arch.block_idx()
+    blocks = (columns + {threads} - 1) // {threads}
+    block, batch = cta % blocks, cta // blocks  # along one axis of the grid: the others end at 65535
     column = block * {threads} + thread
     if column < columns:
         so_far = cutlass.Float32({identity})
@@ -237,5 +239,5 @@ def scan_kernel({parameters}, y: cute.Tensor, rows: cutlass.Int32, columns: cutl
 
 @cute.jit
 def scan({parameters}, y: cute.Tensor, batches: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32, stream: cuda.CUstream):
-    scan_kernel({names}, y, rows, columns).launch(grid=[(columns + {threads} - 1) // {threads}, batches, 1], block=[{threads}, 1, 1], stream=stream)
+    scan_kernel({names}, y, rows, columns).launch(grid=[((columns + {threads} - 1) // {threads}) * batches, 1, 1], block=[{threads}, 1, 1], stream=stream)
 '''

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.dsl import Call, Program, Stage, check
+from workbench.dsl.named import log_sum
 from workbench.proposers.recognition.chains import Chain, chain_to, specs_of
 from workbench.proposers.recognition.graph import Computation, operand, python, short, through_getitem
-from workbench.proposers.recognition.reductions import log_sum
 from workbench.records import Facts, Operation
 
 REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min", "max": "max", "min": "min", "logsumexp": "logsumexp"}

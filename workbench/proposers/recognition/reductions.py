@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from workbench.dsl import Call
-from workbench.dsl.named import call
+from workbench.dsl.named import call, log_sum
 from workbench.proposers.recognition.graph import Unrecognised, number, short
 from workbench.proposers.recognition.scalars import argument, constant
 from workbench.records import Operation, record
@@ -74,11 +74,6 @@ def _spread(op: Operation, name: str) -> Reduced:
         of=op.operands[:1], axes=axes_of(argument(op, 1, "dim", "None")), keep=dict(op.keywords).get("keepdim", "False") == "True",
         make=lambda x: call(kind, x) if name == "var" else call("sqrt", call(kind, x)),
     )  # fmt: skip
-
-
-def log_sum(x: object) -> object:
-    """log(sum(exp(x))), the largest taken out."""
-    return call("add", call("log", call("sum", call("exp", call("sub", x, call("max", x))))), call("max", x))
 
 
 def _loss(op: Operation, name: str) -> Reduced | None:
