@@ -33,7 +33,7 @@ BODIES = {
 }  # fmt: skip
 INTEGER = [
     "add.u32 {d}, {a}, {b};", "sub.s32 {d}, {a}, {b};", "mul.lo.u32 {d}, {a}, {b};", "mul.hi.s32 {d}, {a}, {b};", "mul.hi.u32 {d}, {a}, {b};", "mad.lo.s32 {d}, {a}, {b}, {c};",
-    "div.s32 {d}, {a}, {b};", "div.u32 {d}, {a}, {b};", "rem.s32 {d}, {a}, {b};", "rem.u32 {d}, {a}, {b};", "min.s32 {d}, {a}, {b};", "max.u32 {d}, {a}, {b};", "abs.s32 {d}, {a};", "neg.s32 {d}, {a};",
+    "div.s32 {d}, {a}, {b};", "div.u32 {d}, {a}, {b};", "rem.s32 {d}, {a}, {b};", "rem.u32 {d}, {a}, {b};", "min.s32 {d}, {a}, {b};", "min.relu.s32 {d}, {a}, {b};", "max.relu.s32 {d}, {a}, {b};", "max.u32 {d}, {a}, {b};", "abs.s32 {d}, {a};", "neg.s32 {d}, {a};",
     "and.b32 {d}, {a}, {b};", "or.b32 {d}, {a}, {b};", "xor.b32 {d}, {a}, {b};", "not.b32 {d}, {a};", "shl.b32 {d}, {a}, {b};", "shr.u32 {d}, {a}, {b};", "shr.s32 {d}, {a}, {b};", "shr.s32 {d}, {a}, 5;",
     "lop3.b32 {d}, {a}, {b}, {c}, 0x96;", "prmt.b32 {d}, {a}, {b}, {c};", "prmt.b32 {d}, {a}, {b}, 0x9410;", "popc.b32 {d}, {a};", "clz.b32 {d}, {a};", "brev.b32 {d}, {a};", "bfind.u32 {d}, {a};", "cnot.b32 {d}, {a};",
     "bfe.u32 {d}, {a}, {b}, {c};", "bfe.s32 {d}, {a}, 3, 9;", "bfi.b32 {d}, {a}, {b}, 4, 13;", "bfi.b32 {d}, {a}, {b}, {c}, 7;", "shf.l.wrap.b32 {d}, {a}, {b}, {c};", "shf.r.clamp.b32 {d}, {a}, {b}, {c};",

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.emulator import fp8
-from workbench.emulator.launch import DeviceLimits, GlobalMemory, GridRequest
+from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.machine import Machine
 from workbench.emulator.ptx import parse
 
@@ -150,3 +150,18 @@ def test_lines_of_the_dsl_are_its_callers() -> None:
     text = ('.version 8.8\n.target sm_80\n.address_size 64\n.file 1 "/x/nvidia_cutlass_dsl/a.py"\n.file 2 "/home/me/prog.py"\n.visible .entry k()\n{\n.reg .b32 %r<9>;\n'
             ".loc 2 10 0\nmov.b32 %r1, 1;\n.loc 1 99 0, function_name $L, inlined_at 2 20 3\nmov.b32 %r2, 1;\n.loc 1 77 0\nmov.b32 %r3, 1;\nret;\n}\n")  # fmt: skip
     assert [(ins.line, ins.file) for ins in parse(text).kernels["k"].instructions] == [(10, "/home/me/prog.py"), (20, "/home/me/prog.py"), (20, "/home/me/prog.py"), (20, "/home/me/prog.py")]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**31), 2**31 - 1)), min_size=1, max_size=32))
+def test_integer_relu_is_no_less_than_zero(pairs: list[tuple[int, int]]) -> None:
+    a, b = (lanes([pair[n] for pair in pairs], np.int32) for n in range(2))
+    least, most = run("min.relu.s32 %r60, %r10, %r11;\nmax.relu.s32 %r61, %r10, %r11;", [a.view(np.uint32), b.view(np.uint32)], 2)
+    assert least.tolist() == np.maximum(np.minimum(a, b), 0).tolist() and most.tolist() == np.maximum(np.maximum(a, b), 0).tolist()
+
+
+@pytest.mark.parametrize("form", ["min.s16x2", "add.s16x2", "min.relu.s16x2", "max.xorsign.s32"])
+def test_forms_that_are_not_known_are_refused_by_name(form: str) -> None:
+    with pytest.raises(EmulationFault, match=form.split(".")[0]) as caught:
+        run(f"{form} %r60, %r10, %r11;", [lanes([1], np.uint32), lanes([2], np.uint32)])
+    assert caught.value.failure.kind == "unknown_instruction"

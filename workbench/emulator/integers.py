@@ -10,12 +10,15 @@ from workbench.emulator.operands import UNSIGNED, Fn, Unknown, bits, getter, set
 from workbench.emulator.ptx import Instruction
 from workbench.emulator.state import Batch, Lanes, Value
 
+MODIFIERS = frozenset(("lo", "hi", "wide", "sat", "relu"))  # of int_arithmetic
 CARRY = "%cc"  # the condition code's carry flag of each lane; a name that no program can declare
 
 
 def int_arithmetic(ins: Instruction) -> Fn:
-    """add, sub, mul (lo, hi, wide), mad, div, rem, min, max, neg, abs on integers."""
+    """add, sub, mul (lo, hi, wide), mad, div, rem, min, max (relu: no less than 0), neg, abs on integers."""
     kind = ins.mods[-1]
+    if not MODIFIERS.issuperset(ins.mods[:-1]):
+        raise Unknown(ins.text)
     wide, high = "wide" in ins.mods, "hi" in ins.mods
     size = size_of(kind)
     result_kind = {2: "b32", 4: "b64"}[size] if wide else kind
@@ -55,6 +58,9 @@ def int_arithmetic(ins: Instruction) -> Fn:
     if "sat" in ins.mods and ins.opcode in ("add", "sub"):
         exact = table[ins.opcode]
         function = lambda a, b: np.clip(exact(a.astype(np.int64), b.astype(np.int64)), -(2**31), 2**31 - 1).astype(np.int32)  # noqa: E731
+    if "relu" in ins.mods:
+        least = table[ins.opcode]
+        function = lambda a, b: np.maximum(least(a, b), a.dtype.type(0))  # noqa: E731
     return lambda b, i: put(b, i, function(*[get(b, i) for get in gets]))
 
 

@@ -14,7 +14,7 @@ PLAIN = {"add": "add", "sub": "sub"}
 
 def int_arithmetic(e: Emitter, ins: Instruction) -> None:
     """Counterpart of integers.int_arithmetic."""
-    only(ins, "lo", "hi", "wide", "sat", *KINDS)
+    only(ins, "lo", "hi", "wide", "sat", "relu", *KINDS)
     kind, op = ins.mods[-1], ins.opcode
     size, signed = int(kind[1:]), kind[0] == "s"
     t = vector(size)
@@ -30,6 +30,7 @@ def int_arithmetic(e: Emitter, ins: Instruction) -> None:
         result = e.new(f"{PLAIN[op]} {t} {values[0]}, {values[1]}")
     elif op in ("min", "max"):
         result = e.binary(("s" if signed else "u") + op, t, *values)
+        result = e.binary("smax", t, result, "zeroinitializer") if "relu" in ins.mods else result
     elif op in ("div", "rem"):
         quotient = _divide(e, values[0], values[1], size, signed)
         rest = e.new(f"sub {t} {values[0]}, {e.new(f'mul {t} {quotient}, {values[1]}')}")
