@@ -160,6 +160,15 @@ def test_integer_relu_is_no_less_than_zero(pairs: list[tuple[int, int]]) -> None
     assert least.tolist() == np.maximum(np.minimum(a, b), 0).tolist() and most.tolist() == np.maximum(np.maximum(a, b), 0).tolist()
 
 
+def test_the_highest_bit_that_is_not_the_signs() -> None:
+    values = [0, 1, 2, 5, 2**31 - 1, -1, -2, -3, -(2**31)]
+    signed, unsigned, shift = run("bfind.s32 %r60, %r10;\nbfind.u32 %r61, %r10;\nbfind.shiftamt.s32 %r62, %r10;", [lanes(values, np.int32).view(np.uint32)], 3)
+    highest = [(value if value >= 0 else ~value).bit_length() - 1 for value in values]
+    assert signed.view(np.int32)[: len(values)].tolist() == highest
+    assert unsigned.view(np.int32)[: len(values)].tolist() == [(value % 2**32).bit_length() - 1 for value in values]
+    assert shift.view(np.int32)[: len(values)].tolist() == [31 - place if place >= 0 else -1 for place in highest]
+
+
 @pytest.mark.parametrize("form", ["min.s16x2", "add.s16x2", "min.relu.s16x2", "max.xorsign.s32"])
 def test_forms_that_are_not_known_are_refused_by_name(form: str) -> None:
     with pytest.raises(EmulationFault, match=form.split(".")[0]) as caught:

@@ -24,7 +24,7 @@ def logic(ins: Instruction) -> Fn:
     width = 8 * size
     if op in ("shl", "shr"):
         return _shift(ins, kind, size, width)
-    result = 4 if op in ("popc", "clz") else size
+    result = 4 if op in ("popc", "clz", "bfind") else size
     put = setter(ins.operands[0], result)
     gets = [getter(operand, kind) for operand in ins.operands[1:]]
     if op == "lop3":
@@ -36,7 +36,7 @@ def logic(ins: Instruction) -> Fn:
         "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "not": lambda a: ~a,
         "popc": lambda a: np.bitwise_count(a).astype(np.uint32), "clz": lambda a: _clz(a, width), "brev": lambda a: _brev(a, width),
         "prmt": _prmt, "cnot": lambda a: (a == 0).astype(a.dtype),
-        "bfe": lambda a, p, n: _bfe(a, p, n, width), "bfi": _bfi, "bfind": lambda a: (np.uint32(width - 1) - _clz(a, width)),
+        "bfe": lambda a, p, n: _bfe(a, p, n, width), "bfi": _bfi, "bfind": lambda a: _bfind(a, width, "shiftamt" in ins.mods),
     }  # fmt: skip
     function2 = table[op]
     if op == "bfe":
@@ -68,6 +68,14 @@ def _shift(ins: Instruction, kind: str, size: int, width: int) -> Fn:
         put(b, i, shifted)
 
     return run
+
+
+def _bfind(a: Value, width: int, shift: bool) -> Value:
+    """The place of the highest bit that is not the sign's, or how far up it may be shifted; all ones where there is none."""
+    if a.dtype.kind == "i":
+        a = bits(a ^ (a >> a.dtype.type(width - 1)), width // 8)
+    zeros = _clz(a, width)
+    return np.where(zeros == width, np.uint32(0xFFFFFFFF), zeros if shift else np.uint32(width - 1) - zeros).astype(np.uint32)
 
 
 def _clz(a: Value, width: int) -> Value:

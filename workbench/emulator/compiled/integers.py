@@ -153,6 +153,8 @@ def _of_one(e: Emitter, ins: Instruction, op: str, a: str, size: int) -> None:
     elif op == "popc":
         result, size = e.resize(e.unary("ctpop", t, a), size, 32), 32
     elif op in ("clz", "bfind"):
+        if op == "bfind" and ins.mods[-1][0] == "s":  # what is not the sign
+            a = e.new(f"xor {t} {a}, {e.new(f'ashr {t} {a}, splat (i{size} {size - 1})')}")
         zeros = e.resize(e.call(f"llvm.ctlz.v32i{size}", t, (t, a), ("i1", "false")), size, 32)
         result = zeros if op == "clz" else e.new(f"sub {vector(32)} splat (i32 {size - 1}), {zeros}")
         size = 32
