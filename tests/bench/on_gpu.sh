@@ -25,10 +25,11 @@ measured() {  # seconds, then what python is to run; what fails or takes too lon
             measured 580 tests/bench/landscape_on_gpu.py --out "$out/landscape.csv" --seconds 565 --done workbench/landscapes/h200.csv.gz
             ;;
         trust)
-            measured 160 tests/bench/profiles_on_gpu.py --out "$out/profiles.json"
-            measured 150 -m workbench calibrate --out "$out/calibration.json"
+            measured 150 tests/bench/profiles_on_gpu.py --out "$out/profiles.json"
+            measured 140 -m workbench calibrate --out "$out/calibration.json"
             measured 150 tests/bench/timing_trust.py --out "$out"
-            measured 120 tests/bench/grouped_on_gpu.py --out "$out/grouped.json"
+            measured 100 tests/bench/grouped_on_gpu.py --out "$out/grouped.json"
+            measured 40 tests/bench/many_elements_on_gpu.py --out "$out/many_elements.json"
             ;;
         turnaround)
             measured 200 tests/bench/turnaround_on_gpu.py --out "$out" --steps 2
