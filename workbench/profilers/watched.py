@@ -59,7 +59,7 @@ def no_gpu() -> str | None:
 def needs_gpu() -> str | None:
     """As `no_gpu`, and what to do about it."""
     missing = no_gpu()
-    return missing and f"{missing}; profile on a machine with an NVIDIA GPU, or here by counters or sass, which need none"
+    return missing and f"{missing}; profile on a machine with an NVIDIA GPU, or here by counters, sampled or sass, which need none"
 
 
 @contextlib.contextmanager
