@@ -69,7 +69,7 @@ def _time(job: Job, outcome: Outcome) -> tuple[float | None, Provenance | None]:
         return outcome.timing.median_s, "measured"
     emulated, target = _work(job, job.cases[0]), _work(job, "full")
     if outcome.launches and emulated and target:
-        seconds, _ = model.modelled_time(outcome.launches, outcome.builds, devices.find(outcome.device), emulated, target)
+        seconds, _ = model.modelled_time(outcome.launches, outcome.builds, devices.find(outcome.device), emulated, target, model.padding(job.facts, outcome.launches, emulated))
         return seconds, "modelled"
     return None, None
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.dsl import OPERATIONS, Call, Stage, check, parse
+from workbench.dsl import OPERATIONS, Binding, Call, Stage, check, compile_program, parse
 from workbench.dsl.checks import check_stage
+from workbench.errors import ProgramError
 
 
 @pytest.mark.parametrize(("text", "field", "legal"), [
@@ -56,3 +57,12 @@ def test_every_operation_refuses_an_argument_that_nobody_has(name: str) -> None:
     operation = OPERATIONS[name]
     stage = Stage(operation=Call(name=name, positional=operation.roles or ("x",), named=(("nonsense", 1),)))
     assert [item.field for item in check_stage(stage) if item.field == "nonsense"] == ["nonsense"]
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("softmax(x", r"expected ',', '=', '\(', '\)'"), ("softmax(x) ; y", r"'\|>', '>>'"), ("softmax(" + "exp(" * 400 + "x" + ")" * 400 + ")", "nested over 60 deep"), ("relu(x)", r"elementwise\(relu\(\.\.\.\)\)"),
+])  # fmt: skip
+def test_what_cannot_be_read_is_said_in_the_languages_own_signs(text: str, said: str) -> None:
+    with pytest.raises(ProgramError, match=said) as caught:
+        compile_program(text, Binding(init_source="def __init__(self):\n    super().__init__()\n", forward_arguments=("x",)))
+    assert "\n" not in str(caught.value)

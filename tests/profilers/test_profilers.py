@@ -17,6 +17,7 @@ from workbench.executors.emulator import EmulatorExecutor
 from workbench.executors.inspector import WorkerInspector
 from workbench.profilers.counters import CounterProfiler
 from workbench.profilers.sass import SassProfiler
+from workbench.proposers.binding import candidate_of
 from workbench.proposers.recognition import recognise
 from workbench.protocols import Profiler
 from workbench.records import Candidate, Facts, Job, Outcome, Problem
@@ -95,3 +96,19 @@ def test_nothing_launched_is_said() -> None:
     empty = Outcome(executor="emulator", arch="sm_80", device="H200")
     assert "no CuTe DSL kernel" in CounterProfiler().profile(job, empty).summary
     assert SassProfiler().profile(job, empty).summary == "nothing was compiled"
+
+
+def test_tiles_that_stick_out_of_the_emulated_matrices_do_not_count_at_full_size() -> None:
+    """Measured on an H200, 4096 cubed in bf16: 178 us with clusters of 2x1, more without; tiles of 64 x 64 are the slowest."""
+    problem = problems.load("matmul", precision="bf16")
+    facts = WorkerInspector().inspect(problem)
+    work = {item.case: item for item in facts.work}
+    times = []
+    for program in (".tile(128, 256, 64) .cluster(2, 1)", ".tile(128, 256, 64)", ".tile(64, 64, 64)"):
+        source = candidate_of(problem, facts, "sm_90a", f"gemm(a, b) .mma(bf16) .schedule(cooperative) {program}").source
+        outcome = EmulatorExecutor().run(Job(problem=problem, facts=facts, candidate=Candidate(source=source), arch="sm_90a", cases=("shrunk",), trials=1))
+        assert outcome.failure is None, outcome.failure
+        padded = model.padding(facts, outcome.launches, work["shrunk"])
+        times.append((padded, model.modelled_time(outcome.launches, outcome.builds, devices.find("H200"), work["shrunk"], work["full"], padded)[0]))
+    assert [round(padded) for padded, _ in times] == [4, 2, 1] and times[0][1] < times[1][1] < times[2][1] and times[0][1] < 2 * 178e-6
+    assert model.padding(subject("softmax")[1], outcome.launches, work["shrunk"]) == 1

@@ -142,3 +142,10 @@ def test_what_the_language_has_no_operation_for_is_said(tmp_path: Path) -> None:
     (tmp_path / "inverse.py").write_text(source)
     with Session.create(problems.load(str(tmp_path / "inverse.py")), root=tmp_path, executor="emulator") as session, pytest.raises(WorkbenchError, match=r"no operation for this problem .*%%cutegen edit"):
         session.program("softmax(x)")
+
+
+def test_the_planner_goes_on_from_a_program_by_hand(session: Session) -> None:
+    mine = session.program("softmax(x) .threads_per_row(256) .vector(4)")
+    session.accept(mine.number)
+    titles = [made.proposal.title for _ in range(3) if (made := session.refine())]
+    assert len(titles) == 3 and "one thread per row" not in titles

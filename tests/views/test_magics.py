@@ -80,6 +80,8 @@ def test_a_program_is_a_version_on_the_line_or_in_the_cell(ip: Any) -> None:
     assert "CORRECT" in str(ip.run_line_magic("cutegen", "program softmax(x) .threads_per_row(32)"))
     assert "CORRECT" in str(ip.run_cell_magic("cutegen", "program", "softmax(x)\n    .threads_per_row(64)\n    .vector(4)\n"))
     assert ip.user_ns["session"].version("latest").proposal.by == "human"
+    assert "CORRECT" in str(ip.run_cell_magic("cutegen", "program softmax(x)", ".threads_per_row(128)\n"))
+    assert ".threads_per_row(128)" in str(ip.user_ns["session"].version("latest").proposal.candidate.program)
     assert str(ip.run_line_magic("cutegen", "program")).startswith("softmax(x) .arch(")
     with pytest.raises(UsageError, match="threads_per_row"):
         ip.run_line_magic("cutegen", "program softmax(x) .threads_per_row(33)")

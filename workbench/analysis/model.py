@@ -18,7 +18,8 @@ fewer warps the latency of the pipes shows (inferred).
 
 s is the ratio of the reference's FLOPs between target and emulated case: it assumes that the kernel does the same per FLOP at both. It
 overstates kernels with much work per CTA outside their loop (a reduction tree at the end of each row), because rows are short in the
-emulated case. Every requested sector is taken to L2: what L1 would serve again is overstated too. Attainable bandwidth is the measured copy rate where there is one, else 0.88 of the data sheet (the H200's ratio).
+emulated case. In a product, what was counted is first divided by the share of it that tiles did which stick out of the emulated matrices (`padding`); which of two tile sizes
+shares its operands better at full size still does not show. Every requested sector is taken to L2: what L1 would serve again is overstated too. Attainable bandwidth is the measured copy rate where there is one, else 0.88 of the data sheet (the H200's ratio).
 
 Where the constants come from: 790 ns, 1.25 and 4 loads were fitted to the planner's element-wise and row kernels measured on one H200
 (tests/bench/results/h200_loop_part1.json, 32 kernels); 3 us, 16 warps and 4 least bytes are inferred. How far off it is (modelled over
@@ -28,9 +29,9 @@ measured, geometric mean of the factor either way):
     not fitted  part2, 24 kernels                               1.80, at worst 8
                 of which tanh-GELU 1.03; naive and 32x32-tiled square products 1.2 to 1.4; 4x4 and 8x8 outputs per thread 1.4 to 2.3 too fast;
                 matrix-vector in tiles 3 to 8 too fast (the grid at full size does not fill the device, which is not modelled); batched
-                products in tiles wider than the emulated matrices 3 to 8 too slow (what they pad is scaled up)
+                products in tiles wider than the emulated matrices 3 to 8 too slow (before `padding`)
 
-So the order of such tile sizes on small emulated matrices is not to be trusted. Other devices are not validated.
+So the order of tile sizes on small emulated matrices is not to be trusted (profile --by sampled looks at the full size). Other devices are not validated.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from collections.abc import Sequence
 
 from workbench.analysis.devices import Device
 from workbench.analysis.occupancy import WARP, Occupancy, occupancy
-from workbench.records import KernelBuild, Launch, LineCounts, Work, record
+from workbench.records import Facts, KernelBuild, Launch, LineCounts, Work, record
 
 SCHEDULERS = 4
 SECTOR_BYTES = 32
@@ -52,6 +53,7 @@ PASSES = 4
 ATTAINABLE = 0.88
 LAUNCH_S = 3e-6
 LATENCY_WARPS = 16
+WIDE = 512  # elements: tiles are at most half of that
 TENSOR = "tensor core"
 COMPUTE = ("issue", "fp32", "tensor cores")
 
@@ -65,10 +67,18 @@ class Scale:
     tensor_dtype: str
 
 
-def scale_of(emulated: Work, target: Work, launches: int) -> Scale:
-    """How counters of one case are carried to another; the least bytes are shared evenly among the launches."""
+def padding(facts: Facts, launches: Sequence[Launch], emulated: Work) -> float:
+    """How many times the reference's FLOPs were counted, where that is due to tiles that stick out of small matrices and do not at full size: in products whose result has WIDE rows and columns or more there. Else 1."""
+    full = next((case for case in facts.cases if case.name == "full"), None)
+    if facts.kind != "matmul" or full is None or not emulated.flops or min(full.outputs[0].shape[-2:], default=0) < WIDE or len(full.outputs[0].shape) < 2:
+        return 1.0
+    return max(sum(launch.total.flops for launch in launches) / emulated.flops, 1.0)
+
+
+def scale_of(emulated: Work, target: Work, launches: int, padded: float = 1.0) -> Scale:
+    """How counters of one case are carried to another; the least bytes are shared evenly among the launches. `padded`: see `padding`."""
     ratio = target.flops / emulated.flops if emulated.flops else target.least_bytes / max(emulated.least_bytes, 1)
-    return Scale(work=ratio, target_bytes=target.least_bytes / max(launches, 1), tensor_dtype="tfloat32" if target.dtype == "float32" else target.dtype)
+    return Scale(work=ratio / padded, target_bytes=target.least_bytes / max(launches, 1), tensor_dtype="tfloat32" if target.dtype == "float32" else target.dtype)
 
 
 def resident(launch: Launch, build: KernelBuild | None, device: Device) -> Occupancy:
@@ -113,10 +123,10 @@ def terms(launch: Launch, build: KernelBuild | None, device: Device, scale: Scal
     return {name: seconds / hidden if name in COMPUTE else seconds for name, seconds in parts.items()}
 
 
-def modelled_time(launches: Sequence[Launch], builds: Sequence[KernelBuild], device: Device, emulated: Work, target: Work) -> tuple[float, str]:
+def modelled_time(launches: Sequence[Launch], builds: Sequence[KernelBuild], device: Device, emulated: Work, target: Work, padded: float = 1.0) -> tuple[float, str]:
     """Modelled seconds at `target` from launches counted at `emulated`, and the resource that limits the longest launch."""
     by_name = {build.kernel: build for build in builds}
-    scale = scale_of(emulated, target, len(launches))
+    scale = scale_of(emulated, target, len(launches), padded)
     seconds, worst = 0.0, ("", 0.0)
     for launch in launches:
         parts = terms(launch, by_name.get(launch.kernel), device, scale)

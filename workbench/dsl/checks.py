@@ -10,6 +10,7 @@ from workbench.dsl import expecting
 from workbench.dsl.ir import Binding, Call, Program, Rejection, Stage
 from workbench.dsl.operation import Operation, Setting, check_arguments, check_values, close, operands
 from workbench.dsl.registry import OPERATIONS
+from workbench.dsl.scalars import FUNCTIONS
 from workbench.dsl.text import format_value
 
 RESERVED = ("self", "torch", "nn", "cute", "cutlass", "call", "compiled", "from_dlpack", *expecting.NAMES)
@@ -28,7 +29,8 @@ def check_stage(stage: Stage) -> list[Rejection]:
     name = stage.operation.name
     operation = OPERATIONS.get(name)
     if operation is None:
-        return [Rejection(field="operation", value=name, reason="no such operation", legal=close(name, tuple(OPERATIONS)))]
+        legal = f"elementwise({name}(...)), or >> {name}() behind an operation" if name in FUNCTIONS else close(name, tuple(OPERATIONS))
+        return [Rejection(field="operation", value=name, reason="no such operation", legal=legal)]
     found = [*check_values(operation, stage), *check_arguments(operation, stage), *_epilogues(operation, stage)]
     known = {item.field for item in found}
     return [*found, *(item for item in operation.check(stage) if item.field not in known)] or _operands(operation, stage)

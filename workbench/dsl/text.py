@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from workbench.dsl.ir import Call, Program, Stage
 from workbench.errors import ProgramError
 
 GRAMMAR = Path(__file__).with_name("grammar.lark")
+DEEPEST = 60  # calls in calls
 
 
 def grammar_text() -> str:
@@ -28,13 +30,22 @@ def parse(text: str) -> Program:
     """The program; raises `ProgramError` with line, column and what was expected."""
     from lark.exceptions import UnexpectedInput
 
+    if max(itertools.accumulate({"(": 1, ")": -1}.get(sign, 0) for sign in text), default=0) > DEEPEST:
+        raise ProgramError(f"muCUTLASS cannot be read: calls are nested over {DEEPEST} deep; name parts as stages: h = ... |> ...")
     try:
         tree = _parser().parse(text)
     except UnexpectedInput as error:
         where = f"line {error.line}, column {error.column}" if getattr(error, "line", -1) > 0 else "the end"
-        expected = ", ".join(sorted(getattr(error, "expected", None) or getattr(error, "allowed", None) or [])[:6])
+        names = sorted(getattr(error, "expected", None) or getattr(error, "allowed", None) or [])[:6]
+        expected = ", ".join(_spelt(name) for name in names)
         raise ProgramError(f"muCUTLASS cannot be read at {where}: {error.get_context(text, 20).strip().splitlines()[0]!r}" + (f"; expected {expected}" if expected else "")) from None
     return Program(stages=tuple(_stage(child) for child in tree.children))
+
+
+def _spelt(terminal: str) -> str:
+    """What stands in a program for a terminal of the grammar."""
+    pattern = next((item.pattern for item in _parser().terminals if item.name == terminal), None)
+    return repr(pattern.value) if pattern is not None and type(pattern).__name__ == "PatternStr" else {"NAME": "a name", "SIGNED_NUMBER": "a number", "$END": "the end"}.get(terminal, terminal)
 
 
 def _stage(tree: Any) -> Stage:

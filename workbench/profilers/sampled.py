@@ -8,7 +8,7 @@ import threading
 from workbench.errors import UserError
 from workbench.profilers.counters import CounterProfiler
 from workbench.profilers.watched import watched
-from workbench.records import Job, Outcome, Profile
+from workbench.records import Failure, Job, Outcome, Profile
 
 CTAS = 4  # of each launch; tests/bench/time_model.py, which says how far off the times are, takes as many
 LIMIT_S = 60.0  # for those of one launch
@@ -28,6 +28,13 @@ class SampledProfiler:
         """As `CounterProfiler.profile`, at the full case. Raises `UserError` where the candidate fails, its CTAs take longer than LIMIT_S, or the job's memory is not enough."""
         with watched(job, "emulator", case="full", wall_s=max(job.wall_limit_s, 3 * LIMIT_S), stop=self.stop, options={"sample": CTAS, "limit_s": LIMIT_S}) as seen:
             if seen.failure is not None:
-                raise UserError(f"this version cannot be profiled at full size: {seen.failure.message}; smaller sizes can be set by --set, and --by counters takes the emulated ones")
+                raise UserError(f"this version cannot be profiled at full size: {_said(seen.failure)}")
             found = dataclasses.replace(outcome, executor="emulator", builds=seen.builds, launches=seen.launches, protections=seen.protections)
         return dataclasses.replace(CounterProfiler().profile(dataclasses.replace(job, cases=("full",)), found), by=self.name)
+
+
+def _said(failure: Failure) -> str:
+    """What failed, where, and what may help."""
+    at = f" (line {failure.line})" if failure.line is not None else ""
+    advice = {"sample_waits": "; --by counters runs all CTAs, at the emulated sizes"} if failure.kind == "sample_waits" else {"limits": "; smaller sizes can be set by --set, and --by counters takes the emulated ones"}
+    return f"{failure.message}{at}{advice.get(failure.kind) or advice.get(failure.stage, '')}"

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from workbench.dsl import Call, Program, Stage, compile_program, format_program
+from workbench.dsl import Call, Program, Stage, compile_program, format_program, parse
 from workbench.errors import ProgramError, UserError
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, Rung, ladder, put
@@ -152,6 +152,7 @@ class Planner:
 
     def _ranked(self, ask: Ask, found: Computation, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
         """The rungs in the order in which they are tried; equal ones as they stand."""
+        rungs = _onwards(ask, found, rungs)
         if self.rank != "roi" or ask.baseline is None:
             return rungs
         total, gap = _total(ask), _gap(ask)
@@ -165,6 +166,20 @@ class Planner:
             candidate=Candidate(source=source, program=program), title=rung.title, reason=rung.reason + evidence, by="planner",
             parent=ask.baseline.number if ask.baseline else None, instruction=ask.instruction, predicted_gain=gain if ask.baseline else None,
         )  # fmt: skip
+
+
+def _onwards(ask: Ask, found: Computation, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
+    """From a program that a person wrote, the rungs from the one with most of its settings and fewest others on, then those below: the ladder is climbed from where they stand."""
+    own = ask.baseline.proposal.candidate.program if ask.baseline is not None and ask.baseline.proposal.by == "human" else None
+    if not own or not rungs:
+        return rungs
+    mine, theirs = _calls(own), [_calls(_program(found, rung, ask.arch)) for rung in rungs]
+    near = max(range(len(rungs)), key=lambda number: (len(mine & theirs[number]), -len(theirs[number] - mine)))
+    return (*rungs[near:], *rungs[:near])
+
+
+def _calls(program: str) -> set[Call]:
+    return {call for stage in parse(program).stages for call in stage.settings}
 
 
 def _banned(constraints: tuple[str, ...]) -> set[str]:

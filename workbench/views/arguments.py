@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def load_problem(arguments: argparse.Namespace, cell: str | None) -> Any:
 def check_candidate(text: str) -> None:
     """Refuse what is neither a file nor looks like a program of muCUTLASS."""
     if not os.path.isfile(text) and "(" not in text:
-        raise UserError(f"no candidate file at {text}")
+        raise UserError(f"no candidate file at {textwrap.shorten(text, 200) or 'an empty name'}; give a file with class ModelNew, or a muCUTLASS program: \"softmax(x) .threads_per_row(32)\"")
 
 
 def candidate_version(session: Any, text: str, *, test: bool) -> Any:

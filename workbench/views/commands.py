@@ -66,7 +66,7 @@ def _edit(arguments: Any, cell: str | None, state: Any) -> Any:
 def _program(arguments: Any, cell: str | None, state: Any) -> Any:
     from workbench.proposers.binding import plain, recognised
 
-    session, text = state.session, " ".join(arguments.words) or (cell or "").strip()
+    session, text = state.session, "\n".join((" ".join(arguments.words), cell or "")).strip()
     if text:
         return tables.verdict(session.program(text))
     last = next((found for version in reversed(session.versions) if (found := version.proposal.candidate.program)), None)
