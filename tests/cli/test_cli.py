@@ -162,8 +162,6 @@ def test_a_program_stands_where_a_file_may(capsys: pytest.CaptureFixture[str]) -
     small = ["--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator"]
     assert main(["test", "softmax", "softmax(x) .threads_per_row(32)", *small]) == 0
     assert "CORRECT" in capsys.readouterr().out
-    assert main(["test", "softmax", "softmax(x) .tile(3)", *small]) == 2
-    assert "no such setting" in capsys.readouterr().err
     assert main(["profile", "softmax", "softmax(x) .threads_per_row(32)", "--by", "sampled", "--set", "batch_size=32", *small[2:]]) == 0
     assert "Counted on 4 of 8 CTAs at full size" in capsys.readouterr().out
 

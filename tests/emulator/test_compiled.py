@@ -165,7 +165,7 @@ def model_of(source: str, folder: Path) -> object:
     return module
 
 
-LONG = ("matmul_transposed", "matmul_bias_gelu", "batched_matmul", "layer_norm", "max_middle_axis")  # like one of the others
+LONG = ("matmul_transposed", "matmul_bias_gelu", "batched_matmul", "layer_norm", "max_middle_axis", "cross_entropy", "softmax")  # like one of the others
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in problems.shipped()])
