@@ -99,7 +99,7 @@ def test_nothing_launched_is_said() -> None:
 
 
 def test_tiles_that_stick_out_of_the_emulated_matrices_do_not_count_at_full_size() -> None:
-    """Measured on an H200, 4096 cubed in bf16: 178 us with clusters of 2x1, more without; tiles of 64 x 64 are the slowest."""
+    """Measured on an H200 (its landscape), 4096 cubed in bf16: 179 us with clusters of 2x1, 186 without, 201 to 339 in smaller tiles."""
     problem = problems.load("matmul", precision="bf16")
     facts = WorkerInspector().inspect(problem)
     work = {item.case: item for item in facts.work}
@@ -110,5 +110,5 @@ def test_tiles_that_stick_out_of_the_emulated_matrices_do_not_count_at_full_size
         assert outcome.failure is None, outcome.failure
         padded = model.padding(facts, outcome.launches, work["shrunk"])
         times.append((padded, model.modelled_time(outcome.launches, outcome.builds, devices.find("H200"), work["shrunk"], work["full"], padded)[0]))
-    assert [round(padded) for padded, _ in times] == [4, 2, 1] and times[0][1] < times[1][1] < times[2][1] and times[0][1] < 2 * 178e-6
+    assert [round(padded) for padded, _ in times] == [4, 2, 1] and times[0][1] < times[1][1] < times[2][1] and times[0][1] < 2 * 179e-6
     assert model.padding(subject("softmax")[1], outcome.launches, work["shrunk"]) == 1
