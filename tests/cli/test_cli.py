@@ -166,7 +166,6 @@ def test_a_program_stands_where_a_file_may(capsys: pytest.CaptureFixture[str]) -
     assert "Counted on 4 of 8 CTAs at full size" in capsys.readouterr().out
 
 
-
 @pytest.mark.parametrize(("by", "said"), [("ncu", "profile on a machine with an NVIDIA GPU, or here by counters, sampled or sass"), ("sass+energy", "counters, sampled or sass"), ("nonsense", "counters, energy, ncu, sampled, sass, timeline")])
 def test_a_profiler_that_cannot_run_here_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, by: str, said: str) -> None:
     from workbench.cli import main
