@@ -5,8 +5,8 @@
     python tests/bench/conv_on_gpu.py --dry-run                                          tiny extents on the emulator; no GPU, no times
 
 float32 with TF32 allowed, and bfloat16; contiguous NCHW tensors, uniform numbers as KernelBench has. Ours is the first rung of the planner's ladder (with --sweep the best of several), all
-kernels included that prepare its operands. Times: events around one call, L2 flushed before it, both sides interleaved, medians. Each result is compared with torch's in float32 without TF32
-(bfloat16: with torch's), as the relative error of the whole. Worker processes compile side by side on tiny extents, then measure one at a time.
+kernels included that prepare its operands. Times: events around one call, L2 flushed before it and the device kept busy meanwhile so that the host's work does not
+count, both sides interleaved, medians. Each result is compared with torch's in float32 without TF32 (bfloat16: with torch's), as the relative error of the whole. Worker processes compile side by side on tiny extents, then measure one at a time.
 """
 
 from __future__ import annotations
@@ -210,6 +210,7 @@ def seconds(call: Callable[[], Any], flush: torch.Tensor) -> float:
     """Of one call, L2 flushed before it."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     flush.zero_()
+    torch.cuda._sleep(4_000_000)  # about 2 ms, in which the host gets ahead: its work is no part of the time
     start.record()
     result = call()
     end.record()

@@ -83,6 +83,7 @@ def _warden(request: dict[str, Any], out: int, status: int) -> None:
         if worker == 0:
             sandbox.die_with_parent()
             os.closerange(3, 256)
+            _threads_of_torch()
             _work(request, namespaces)
             os._exit(0)
         _reap(worker, status)
@@ -90,6 +91,13 @@ def _warden(request: dict[str, Any], out: int, status: int) -> None:
     os.waitpid(init, 0)
     _end_orphans()
     os._exit(0)
+
+
+def _threads_of_torch() -> None:
+    """After a fork torch makes its pool of threads anew at the first use, and not safely: of several threads that came at once, one was seen to find none."""
+    import torch
+
+    torch.set_num_threads(torch.get_num_threads())
 
 
 def _end_orphans() -> None:
