@@ -23,6 +23,8 @@ STEP_CYCLES = 60  # of one step that no multiplication hides, inferred; TMA take
 TILE_CYCLES = 800  # of one tile: where its results go, the first wait; inferred
 ELEMENT_CYCLES = 14 / 128  # of one result of a warpgroup: through shared memory and out; inferred from the instructions of its store
 NARROW = 1.1  # how much slower than the model pingpong was on tiles of 64 filters, beside cooperative ones (one 3-D convolution on an H200)
+IN_CLUSTERS = 1.15  # how much slower than the model cooperative tiles of a cluster were, beside others (five convolutions on an H200, 2026-11-22)
+FEW, SHALLOW = 4, 32  # channels, and products per result, up to which the direct sum goes first: 27 products of 3 channels took 2.99 ms so, and 3.60 ms as an implicit product (one H200, 2026-11-22); where it ends is inferred
 WIDTHS = (128, 256, 192, 96, 64, 48, 32, 16)  # filters of a tile
 MOST_TAPS = 25  # of a plane of the filter, which sliding sums keep in registers
 
@@ -116,12 +118,19 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, most: int 
                     if not check(Program(stages=(stage,))):
                         plan = plan_of(stage)
                         found.append(Choice(settings=settings, plan=plan, seconds=modelled(plan, size, device)))
-    found.sort(key=lambda choice: choice.seconds * (NARROW if isinstance(choice.plan, Plan) and choice.plan.schedule == "pingpong" and choice.plan.tile[1] <= 64 else 1.0))
+    found.sort(key=lambda choice: choice.seconds * _doubt(choice.plan))
     kept: list[Choice] = []
     for choice in found:
         if sum(other.plan.tile == choice.plan.tile for other in kept) < 2:
             kept.append(choice)
     return (*_products(kind, size, device_name), *kept)[:most]
+
+
+def _doubt(plan: Plan | hopper_plan.Plan) -> float:
+    """How much slower than the model measured kernels of this sort were, beside others."""
+    if isinstance(plan, Plan) and plan.schedule == "cooperative":
+        return IN_CLUSTERS if plan.cluster > 1 else 1.0
+    return NARROW if plan.tile[1] <= 64 else 1.0
 
 
 def _products(kind: str, size: Size, device_name: str) -> tuple[Choice, ...]:
@@ -157,21 +166,37 @@ def convolutions(context: Context) -> tuple[Rung, ...]:
     simple = Rung(settings=(), title="one result per thread", reason="the simplest correct kernel: every operand is read from global memory each time")
     if operation.name == "convtranspose":
         return (*_hopper(context), simple, *_tensor_cores(context))
-    sliding = tuple(
-        Rung(settings=(put("threads", threads), put("rows", rows), *extra), title=title, reason=reason, need="sectors")
-        for threads, rows, extra, title, reason in (
-            (128, 8, (), "8 results below each other per thread", "an input row that is loaded serves all results that the filter lays over it"),
-            (256, 8, (), "256 threads per CTA", "a wider CTA reads longer pieces of a row"),
-            (128, 16, (), "16 results below each other per thread", "fewer input rows are read twice"),
-            *(() if depthwise else ((128, 4, (put("filters", 4),), "4 filters per thread", "an input that is loaded serves four filters"),)),
-        )
-    )
+    size = size_of(context)
+    shallow = not depthwise and size is not None and size.channels // size.groups <= FEW and size.channels // size.groups * math.prod(size.taps) <= SHALLOW
+    sliding = _sliding(depthwise, shallow)
     if context.arch != "sm_90a":
         return (simple, *_tensor_cores(context), *sliding)
-    size = size_of(context)
     if not depthwise and size is not None and math.prod(size.taps[-2:]) > MOST_TAPS:
         return (*_hopper(context), simple)
-    return (*_hopper(context), *(sliding if depthwise else reversed(sliding)), simple)
+    if depthwise:
+        return (*sliding, simple)
+    fastest = sliding[::-1]
+    return (*fastest[: 2 * shallow], *_hopper(context), *fastest[2 * shallow :], simple)
+
+
+def _sliding(depthwise: bool, shallow: bool) -> tuple[Rung, ...]:
+    """Direct sums of several results a thread: of a depthwise convolution the fastest first, of others last."""
+    served = "an input that is loaded serves {} filters"
+    ways: list[tuple[int, int, int, str, str]] = [
+        (128, 8, 1, "8 results below each other per thread", "an input row that is loaded serves all results that the filter lays over it"),
+        (256, 8, 1, "256 threads per CTA", "a wider CTA reads longer pieces of a row"),
+        (128, 16, 1, "16 results below each other per thread", "fewer input rows are read twice"),
+    ]
+    if depthwise:
+        ways.append((32, 8, 1, "one warp per CTA", "fewer threads stand beyond the end of a row"))
+    else:
+        ways.append((128, 4, 4, "4 filters per thread", served.format("four")))
+    if shallow:
+        ways += [(128, 16, 8, "8 filters and 16 results below each other per thread", served.format("eight")), (128, 8, 2, "2 filters and 8 results below each other per thread", f"few products make a result: {served.format('two')}, and its row eight results")]
+    return tuple(
+        Rung(settings=(put("threads", threads), put("rows", rows), *((put("filters", filters),) if filters > 1 else ())), title=title, reason=reason, need="sectors")
+        for threads, rows, filters, title, reason in ways
+    )
 
 
 def _tensor_cores(context: Context) -> tuple[Rung, ...]:

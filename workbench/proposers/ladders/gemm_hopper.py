@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from workbench.analysis import devices
 from workbench.dsl import Call, Program, Stage, check, hopper_streamk
 from workbench.dsl.hopper_plan import ALONG_K, BYTES, Plan, plan_of
+from workbench.dsl.scalars import FUNCTIONS
 from workbench.proposers.ladders import heuristics
 from workbench.proposers.ladders.base import put
 from workbench.proposers.recognition.graph import TRANSPOSES, short
@@ -32,6 +33,7 @@ SHARED_BYTES_PER_CYCLE = 128
 L2_BYTES_PER_CYCLE = 48  # of one SM while all read: at least 32, by a 128x256 kernel without clusters at 660 TFLOP/s
 LATENCY_CYCLES = 1000  # from a TMA load to its arrival
 STORE_CYCLES = 1200  # a tile's epilogue: conversion, shared memory, the barriers
+ACTIVATION_CYCLES = 30 / 128  # of one result whose epilogue has an exponential or a tanh: about 30 instructions on each of 128 lanes (inferred)
 STEP_CYCLES = 40  # of one step of k that no multiplication hides: the wait, the issue
 CLUSTER_COST = 0.01  # for each further CTA that a stage waits for
 SECOND_KERNEL_S = 3e-6  # its launch and its tail
@@ -166,8 +168,8 @@ def filled(tiles: int, ctas: int) -> float:
     return tiles / (ctas * math.ceil(tiles / ctas))
 
 
-def modelled(plan: Plan, size: Size, device: devices.Device) -> tuple[float, int, int]:
-    """(seconds, tiles, CTAs at work)."""
+def modelled(plan: Plan, size: Size, device: devices.Device, activated: bool = False) -> tuple[float, int, int]:
+    """(seconds, tiles, CTAs at work); `activated`: whether the epilogue has an exponential or a tanh for each result."""
     (tm, tn, tk), (cm, cn) = plan.tile, plan.cluster
     width = BYTES[plan.kind]
     size = dataclasses.replace(size, m=size.n, n=size.m) if plan.swap else size
@@ -183,7 +185,7 @@ def modelled(plan: Plan, size: Size, device: devices.Device) -> tuple[float, int
     shared = (tm + tn * (tm // 64)) * tk * width / SHARED_BYTES_PER_CYCLE
     fetch = outside * (tm / cn + tn / cm) * tk * width / L2_BYTES_PER_CYCLE
     step = (max(multiply, shared, fetch, LATENCY_CYCLES / plan.stages) + STEP_CYCLES) * (1 + CLUSTER_COST * (cm * cn - 1)) * (1 + WASTE_COST * (1 - useful / tiles))
-    store = STORE_CYCLES + tm * tn * plan.result_bytes / 64
+    store = STORE_CYCLES + tm * tn * (plan.result_bytes / 64 + ACTIVATION_CYCLES * activated)
     waves = math.ceil(tiles / ctas)
     longest, handed = float(math.ceil(steps / plan.splits)), 0.0
     if plan.streamk:
@@ -218,14 +220,14 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, layout: tu
         copied, moved = copied_of(kind, size, layout), 2
     copying = {name: moved * {"a": size.m, "b": size.n}[name] * size.k // (3 if moved == 4 else 1) * size.batches * BYTES[kind] / device.bandwidth for name in copied}
     expected = {_settings(s.tile, kind, s.cluster, (s.splits,)): s.seconds for s in heuristics.suggestions(kind, (size.m, size.n, size.k, size.batches), layout, device_name)}
-    found = []
+    found, activated = [], any("cute.math" in FUNCTIONS.get(call.name, "") for call in epilogues)
     direct = tuple(_through_registers(kind, size)) if kind == "tf32" and "b" in copied and "b" not in copied_of(kind, size, (*layout, ("b", "row")), along_k=False) else ()
     for settings in dict.fromkeys((*expected, *direct, *_ways(kind, size))):
         stage = Stage(operation=operation, settings=(put("arch", "sm_90a"), *settings), epilogues=epilogues)
         if check(Program(stages=(stage,))):
             continue
         plan = plan_of(stage)
-        seconds, tiles, ctas = modelled(plan, size, device)
+        seconds, tiles, ctas = modelled(plan, size, device, activated)
         if plan.streamk and filled(tiles, ctas) >= BADLY_FILLED:
             continue
         left = tuple(name for name in copied if not (plan.registers and name == "b"))
