@@ -64,6 +64,7 @@ TENSOR_TYPES = ("fp16_dst_fp16", "fp16_dst_fp32", "bf16_dst_fp32", "tf32_dst_fp3
 TENSOR_OPS = tuple(f"sm__ops_path_tensor_src_{kind}.sum" for kind in TENSOR_TYPES)
 LIMITS = {"CTAs": "limit_blocks", "registers": "limit_registers", "shared memory": "limit_shared", "threads": "limit_warps", "barriers": "limit_barriers"}
 SECTOR, WAVEFRONT = 32, 128
+PIPES = {"shared": "fp64+tensor"}  # pipes that Nsight Compute shows by another name: this one has nothing to do with shared memory
 PIPE = re.compile(r"sm__(?:inst_executed_)?pipe_(\w+?)(?:_cycles_active)?\.avg\.pct_of_peak_sustained_active")
 STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio")
 SAMPLED = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)(_not_issued)?(?:\.sum)?")
@@ -176,7 +177,8 @@ def _pipes(row: dict[str, str], units: dict[str, str]) -> tuple[tuple[str, float
         if match := PIPE.fullmatch(column):
             share = value(row, {**units, column: units.get(column) or "%"}, column)
             if share is not None:
-                found[match[1]] = max(share, found.get(match[1], 0.0))
+                name = PIPES.get(match[1], match[1])
+                found[name] = max(share, found.get(name, 0.0))
     return tuple(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
