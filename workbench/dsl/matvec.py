@@ -43,7 +43,7 @@ def matvec_kernel(x: cute.Tensor, vector: cute.Tensor, y: cute.Tensor, rows: cut
     whole = vectors // (THREADS * turns) * (THREADS * turns)  # vectors of a row of which every thread has as many
     for first in range(thread, whole, THREADS * turns):
         add_products(x, vector, starts, sums, first, width, turns)
-    for first in range(whole + thread, vectors, THREADS):
+    for first in cutlass.range(whole + thread, vectors, THREADS, unroll=1):
         add_products(x, vector, starts, sums, first, width, 1)
     for r in cutlass.range_constexpr(ROWS):
         value = sums[r]
