@@ -50,13 +50,13 @@ def test_nothing_is_added_up_or_nothing_is_wanted() -> None:
 
 
 def test_the_vector_is_loaded_once_for_all_rows() -> None:
-    """256 columns of 4 bytes are 32 sectors: of each of 8 rows once, of the vector once for each CTA; and 8 results, those of a CTA in a sector."""
+    """Counted: 8 rows of 1024 bytes, and the vector's 1024 bytes for each CTA, in no more sectors than they fill."""
     x, vector = torch.randn(8, 256), torch.randn(256)
     for rows, ctas in ((2, 4), (4, 2), (8, 1)):
         _, emulation = launched(f"matvec(x, vector) .threads_per_row(64) .vector(4) .rows({rows})", (x, vector), ("x", "vector"))
         (launch,) = emulation.launches
-        assert launch.counters is not None
-        assert launch.counters.global_sectors == (8 + ctas) * 32 + ctas
+        assert (launch.grid, launch.total.global_read_bytes, launch.total.global_write_bytes) == ((ctas, 1, 1), (8 + ctas) * 1024, 8 * 4)
+        assert launch.total.global_sectors == launch.total.global_ideal_sectors
 
 
 @pytest.mark.parametrize(("settings", "field", "value", "legal"), [
