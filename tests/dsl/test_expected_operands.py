@@ -58,6 +58,7 @@ def test_rows(how: str) -> None:
     refused(f"layernorm(x) {how}", {"x": f(4, 8), "weight": f(8), "bias": f(9)}, "bias has the shape (9,)")
     refused(f"rmsnorm(x) {how}", {"x": f(4, 8), "weight": f(4)}, "weight has the shape (4,)")
     refused(f"matvec(x, vector) {how}", {"x": f(4, 8), "vector": f(4)}, "vector has the shape (4,)")
+    refused("matvec(x, vector) .threads_per_row(64) .vector(4) .rows(2)", {"x": f(4, 8), "vector": f(1)}, "vector has the shape (1,)", "wants (8,)")
     refused(f"softmax(x) {how}", {"x": f(4, 8, dtype=torch.float64)}, "x is torch.float64", "torch.float32, torch.float16, torch.bfloat16")
     refused(f"softmax(x) {how}", {"x": torch.tensor(1.0)}, "x has the shape ()", "1 axes or more")
 

@@ -23,7 +23,7 @@ WGMMA = ".arch(sm_90a) .mma(bf16) .schedule(cooperative) .tile(64, 64, 64)"
 PROGRAMS = (  # each text that an emitter has, of each operation
     "elementwise(relu(x))", "elementwise(relu(x)) .vector(4)", "elementwise(add(x, spread(b))) .vector(4) .unroll(2)", "elementwise(add(stream, cuda))",
     "softmax(x)", "softmax(x) .threads_per_row(128) .vector(4) .kept()", "softmax(x) .parts(32)", "softmax(x, axis=first)", "softmax(x) .arch(sm_90a) .threads_per_row(128) .cluster(2)", "log_softmax(x)", "log_softmax(x) .unroll(2)",
-    "layernorm(x)", "layernorm(x, axis=last(2))", "layernorm(x) .parts(8)", "rmsnorm(x)", "rmsnorm(x) .unroll(2)", "crossentropy(x, target)", "matvec(x, vector)", "matvec(x, vector) .parts(8)",
+    "layernorm(x)", "layernorm(x, axis=last(2))", "layernorm(x) .parts(8)", "rmsnorm(x)", "rmsnorm(x) .unroll(2)", "crossentropy(x, target)", "matvec(x, vector)", "matvec(x, vector) .parts(8)", "matvec(x, vector) .threads_per_row(64) .rows(4)",
     "reduce(x)", "reduce(x, op=max, axis=middle)", "reduce(x, op=max, axis=1) .arch(sm_90a) .through(shared)", "reduce(x, axis=middle) .split(4)", "reduce(x, op=argmax, axis=1) .parts(8)", "reduce(x, axis=all) .parts(32)",
     "rowwise(div(x, sqrt(sum(mul(x, x)))))", "rowwise(mul(sub(x, mean(x)), spread(b)), axis=1) .split(2)",
     "batchnorm(x) .parts(32)", "batchnorm(x, running=1) .parts(32)", "groupnorm(x, groups=2)", "groupnorm(x, groups=2) .parts(8)", "instancenorm(x)",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import textwrap
 
-from workbench.dsl import middle, rowwise
+from workbench.dsl import matvec, middle, rowwise
 from workbench.dsl.expecting import called, empty, expect, expect_axes, expect_some
 from workbench.dsl.expressions import check_expression
 from workbench.dsl.ir import Binding, Rejection, Stage, number, setting
@@ -120,6 +120,8 @@ def total_of(losses: cute.Tensor, target: cute.Tensor, out: cute.Tensor, rows: c
 def emit(stage: Stage, binding: Binding) -> Parts:
     """Text of a row kernel; reduce over a middle axis has a kernel of its own."""
     named = dict(stage.operation.named)
+    if setting(stage, "rows") is not None:
+        return matvec.emit(stage, binding)
     if stage.operation.name in GENERAL and is_new(stage):
         if stage.operation.name == "matvec":
             bound = dict(binding.operands)
@@ -227,6 +229,8 @@ def check(stage: Stage) -> list[Rejection]:
         return [Rejection(field="op", value=str(operator), reason="no such reduction", legal=", ".join(REDUCTIONS))]
     if not stage.operation.positional:
         return [Rejection(field=stage.operation.name, value="", reason="needs an operand", legal=f"{stage.operation.name}(x)")]
+    if stage.operation.name == "matvec" and setting(stage, "rows") is not None:
+        return matvec.check(stage)
     if stage.operation.name in GENERAL and is_new(stage):
         axis = dict(stage.operation.named).get("axis", "last")
         return unwanted(stage, ("passes",), "only without axis, unroll, cluster and parts", "nothing") or check_expression(stage.operation.positional[0], REDUCTIONS) or rowwise.check_axis(axis) or rowwise.check_settings(stage, expansion(stage), axis)
@@ -243,5 +247,5 @@ OPERATIONS = (
     Operation(name="rmsnorm", about="rmsnorm(x, eps=1e-05, axis, affine=0|1); operand weight", settings=(*ROW, KEPT, *MORE, THREADS), emit=emit, check=check, arguments=(EPS, AXIS, AFFINE), expressions=True, roles=("x",), implied=lambda stage: _affine(stage, "weight")),
     Operation(name="reduce", about=f"reduce(x or an expression, op={'|'.join(REDUCTIONS)}, axis as softmax, keepdim=0|1)", settings=(*ROW, THREADS, KEPT, *MORE, rowwise.THROUGH), emit=emit, check=check, arguments=(one_of("op", REDUCTIONS, "no such reduction"), AXIS, KEEPDIM), expressions=True, roles=("x",)),
     Operation(name="crossentropy", about="crossentropy(x, target, reduction=mean|sum|none, logits=1|0): loss of logits x (rows, classes), or with logits=0 of logarithms of shares, and class numbers", settings=(*ROW, KEPT), emit=emit, check=check, arguments=(one_of("reduction", ("mean", "sum", "none"), "how the rows' losses become one"), flag("logits", "whether x are logits")), roles=("x", "target")),
-    Operation(name="matvec", about="matvec(x, vector, keepdim=0|1): x (rows, columns) times vector (columns)", settings=(*ROW, *MORE[:-1]), emit=emit, check=check, arguments=(KEEPDIM,), roles=("x", "vector")),
+    Operation(name="matvec", about="matvec(x, vector, keepdim=0|1): x (rows, columns) times vector (columns)", settings=(*ROW, *MORE[:-1], matvec.ROWS), emit=emit, check=check, arguments=(KEEPDIM,), roles=("x", "vector")),
 )
