@@ -150,5 +150,6 @@ def _maximum_and_total(row: Row, passes: int) -> None:
 
 def _softmax(row: Row, passes: int) -> tuple[str, str, bool]:
     _maximum_and_total(row, passes)
-    row.each(write="cute.math.exp(v - largest, fastmath=True) / total")
+    row.add("scale = 1.0 / total  # a division takes many instructions: once a row, not once an element")
+    row.each(write="cute.math.exp(v - largest, fastmath=True) * scale")
     return ("Maximum and sum in one online pass, then the row." if passes == 2 else "Maximum, then sum of exponentials, then the row."), "", True

@@ -21,9 +21,9 @@ FUNCTIONS = {
         "    far = 1.0 - 2.0 * cute.arch.rcp_approx(cute.math.exp(2.0 * v, fastmath=True) + 1.0)\n    return choose(t < 0.36, near, far)"
     ),
     "sigmoid": "def sigmoid(v):\n    return cute.arch.rcp_approx(1.0 + cute.math.exp(-v, fastmath=True))",
-    "silu": "def silu(v):\n    return v / (1.0 + cute.math.exp(-v, fastmath=True))",
+    "silu": "def silu(v):\n    return v * cute.arch.rcp_approx(1.0 + cute.math.exp(-v, fastmath=True))",
     "gelu": "def gelu(v):\n    return 0.5 * v * (1.0 + cute.math.erf(v * 0.7071067811865476))",
-    "gelu_tanh": "def gelu_tanh(v):\n    # 0.5 v (1 + tanh(u)) = v sigmoid(2 u), with u = sqrt(2 / pi) (v + 0.044715 v^3)\n    u = 0.7978845608028654 * (v + 0.044715 * v * v * v)\n    return v / (1.0 + cute.math.exp(-2.0 * u, fastmath=True))",
+    "gelu_tanh": "def gelu_tanh(v):\n    # 0.5 v (1 + tanh(u)) = v sigmoid(2 u), with u = sqrt(2 / pi) (v + 0.044715 v^3)\n    u = 0.7978845608028654 * (v + 0.044715 * v * v * v)\n    return v * cute.arch.rcp_approx(1.0 + cute.math.exp(-2.0 * u, fastmath=True))",
     "neg": "def neg(v):\n    return -v",
     "abs": "def abs_(v):\n    return cute.arch.fmax(v, -v)",
     "square": "def square(v):\n    return v * v",

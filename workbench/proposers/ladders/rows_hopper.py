@@ -1,7 +1,8 @@
 """Rows on Hopper: how the reduced axis lies at the problem's full size, and the settings that should come nearest to the speed of a copy.
 
-What they go by is inferred, not measured: 32 floats of a row per thread stay in registers at 1024 threads; a device of 132 SMs wants 32 KB
-or more in flight on each, and CTAs in many waves or in none that is half empty.
+What they go by is inferred unless it says measured: 32 floats of a row per thread stay in registers at 1024 threads; a device of 132 SMs wants 32 KB
+or more in flight on each, and CTAs in many waves or in none that is half empty. Measured on an H200 (2026-11-22, workbench/landscapes): a thread best keeps
+16 elements of four bytes, or 32 of two; the logits of a cross-entropy, of which little is stored, 32; channels in segments are read by 8 floats a thread.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def rungs(context: Context) -> tuple[Rung, ...]:
     if context.arch != "sm_90a" or found is None:
         return ()
     places = dict(context.found.operation.named).get("op") in ("argmax", "argmin")
-    chosen = _strided(found, context.wide, 8 if places else 4) if found.strided else _rows(found, context.wide)
+    chosen = _strided(found, context.wide, 8 if places else 4) if found.strided else _rows(found, context.wide, context.found.kind)
     if context.found.kind == "matvec":
         chosen = [*_shared_vector(found, context.wide), *chosen]
     return tuple(Rung(settings=settings, title=title, reason=reason, need="parallel") for settings, title, reason in chosen)
@@ -109,8 +110,8 @@ def _entropy_threads(context: Context) -> tuple[int, ...]:
     shape = context.facts.cases[-1].inputs[0].shape if context.facts is not None else ()
     if len(shape) != 2 or shape[1] > 1024 * KEPT:
         return ()
-    threads = power(shape[1] / 16, 32, 1024)
-    return tuple(dict.fromkeys((threads, min(2 * threads, 1024), power(shape[1] / KEPT, 32, 1024))))
+    threads = power(shape[1] / KEPT, 32, 1024)
+    return tuple(dict.fromkeys((threads, min(2 * threads, 1024), min(4 * threads, 1024))))
 
 
 Choice = tuple[tuple[Call, ...], str, str]
@@ -126,10 +127,10 @@ def in_parts(found: Lay, threads: int = 256, each: int = 64) -> int:
     return max(min(math.ceil(16384 / found.rows), found.columns // (threads * each)), 2)
 
 
-def _rows(found: Lay, wide: int) -> list[Choice]:
+def _rows(found: Lay, wide: int, kind: str) -> list[Choice]:
     vector = put("vector", wide)
-    made: list[Choice] = []
-    kept = _kept(found, vector) if found.walks > 1 and not found.segments else []
+    made: list[Choice] = _channels(found, wide) if found.segments else []
+    kept = _kept(found, wide, kind) if found.walks > 1 and not found.segments else []
     late = bool(kept) and put("cluster", 8) in kept[0][0] and found.columns < LONG
     made += [] if late else kept
     parts = in_parts(found)
@@ -143,18 +144,30 @@ def _rows(found: Lay, wide: int) -> list[Choice]:
     return made + (kept if late else [])
 
 
-def _kept(found: Lay, vector: Call) -> list[Choice]:
+def _channels(found: Lay, wide: int) -> list[Choice]:
+    """Channels in contiguous segments: two accesses at once for each thread of small CTAs."""
+    if found.run % (2 * wide) or wide == 8:  # no vector is longer than 8
+        return []
+    vector, parts = put("vector", 2 * wide), power(65536 / found.rows, 2, 1024)
+    ways = ((128, 1, parts), (32, 2, max(parts // 8, 2)))
+    return [((put("threads_per_row", threads), vector, put("unroll", unroll), put("parts", count)), f"{count} CTAs of {threads} threads per channel", "each thread reads two neighbouring vectors at once") for threads, unroll, count in ways]
+
+
+def _kept(found: Lay, wide: int, kind: str) -> list[Choice]:
     """The row in registers, of one CTA or of a cluster's."""
     made: list[Choice] = []
-    each = max(KEPT // found.tensors, 8)
+    vector, each = put("vector", wide), max(KEPT // found.tensors, 8)
     for cluster in (1, 2, 4, 8):
-        threads = power(found.columns / cluster / (each // 2), 32, 1024)
+        threads = power(found.columns / cluster / (each if wide == 8 else each // 2), 32, 1024)
         if cluster > 1 and (threads < 256 or found.columns < 8192):
             continue
         if found.columns <= threads * cluster * each * (1.5 if cluster == 8 else 1):
             extra = (put("cluster", cluster),) if cluster > 1 else ()
             title = f"row kept in the registers of {threads} threads" + (f" of each of {cluster} CTAs" if cluster > 1 else "")
-            made.append(((put("threads_per_row", threads), vector, Call(name="kept"), *extra), title, "the row is read from memory once; a cluster's CTAs combine through each other's shared memory" if cluster > 1 else "the row is read from memory once"))
+            settings = (put("threads_per_row", threads), vector, Call(name="kept"), *extra)
+            if kind == "softmax" and wide == 8 and cluster == 1:
+                made.append(((*settings, put("unroll", 4)), f"{title}, all loaded before the first is used", "the row is read from memory once, with all of it on its way at once"))
+            made.append((settings, title, "the row is read from memory once; a cluster's CTAs combine through each other's shared memory" if cluster > 1 else "the row is read from memory once"))
     return made[:3]  # a smaller cluster starts sooner
 
 
