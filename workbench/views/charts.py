@@ -18,6 +18,9 @@ COLOURS = ("#2b83c6", "#c0504d", "#3f8f43", "#b8740b", "#8064a2", "#2a9d96", "#8
 QUIET = "#7a7a7a"
 ROW = 20
 LABELLED = 190  # pixels for the names of bars
+LOG = {"type": "log", "minor": {"ticks": "outside", "ticklen": 3, "showgrid": False}}
+RATES = {**LOG, "tickformat": "~s"}  # 900G, 1T: with exponentformat alone, ticks between powers of ten read 0.9 x 10^12
+INTENSITIES = {**LOG, "tickformat": "~g"}  # 0.5, 100
 
 
 class Bar(NamedTuple):
@@ -80,6 +83,29 @@ def layout(title: str, height: int, **more: Any) -> dict[str, Any]:
     axis = {"gridcolor": "rgba(128,128,128,.25)", "color": QUIET, "automargin": True}
     made: dict[str, Any] = {"title": {"text": title, "font": {"size": 14}}, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "font": {"color": QUIET}, "height": height, "margin": {"l": 60, "r": 20, "t": 46, "b": 46}}
     return {**made, "xaxis": {**axis, **more.pop("xaxis", {})}, "yaxis": {**axis, **more.pop("yaxis", {})}, **more}
+
+
+def blend(share: float, full: str, none: str) -> str:
+    """The colour at `share` (0 to 1) of the way from `none` to `full`, all #rrggbb."""
+    parts = [(int(full[n : n + 2], 16), int(none[n : n + 2], 16)) for n in (1, 3, 5)]
+    return "#" + "".join(f"{round(b + (a - b) * min(max(share, 0.0), 1.0)):02x}" for a, b in parts)
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG's contrast of two colours #rrggbb, from 1 to 21."""
+    low, high = sorted(map(_luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    """Relative luminance of sRGB."""
+    parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+    return sum(weight * (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4) for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+
+
+def ink_on(ground: str) -> str:
+    """Black or white, whichever reads better on an opaque ground #rrggbb: a contrast of 4.5 at least."""
+    return max("#000000", "#ffffff", key=lambda ink: contrast(ink, ground))
 
 
 def ticks(limit: float, count: int = 5) -> list[float]:
@@ -244,7 +270,7 @@ def levels(title: str, points: Sequence[Point], roofs: Sequence[tuple[str, float
     data += [{"type": "scatter", "mode": "lines", "name": f"{name} ({source})", "x": [10.0**x0, 10.0**x1], "y": [peak, peak], "line": {"color": QUIET}} for name, peak, source in peaks]
     data += [{"type": "scatter", "mode": "markers", "name": f"{level}", "x": [p.intensity for p in points if p.level == level], "y": [p.rate for p in points if p.level == level], "hovertext": [p.label for p in points if p.level == level],
               "marker": {"symbol": MARKS[n % len(MARKS)], "size": 11, "color": COLOURS[n % len(COLOURS)]}} for n, level in enumerate(order)]  # fmt: skip
-    figure = {"data": data, "layout": layout(title, 400, xaxis={"type": "log", "exponentformat": "SI", "title": {"text": "FLOP per byte of each level"}}, yaxis={"type": "log", "exponentformat": "SI", "title": {"text": "FLOP/s"}}, legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}, margin={"l": 60, "r": 20, "t": 46, "b": 120})}
+    figure = {"data": data, "layout": layout(title, 400, xaxis={**INTENSITIES, "title": {"text": "FLOP per byte of each level"}}, yaxis={**RATES, "title": {"text": "FLOP/s"}}, legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}, margin={"l": 60, "r": 20, "t": 46, "b": 120})}
     return Shown(plain, html=page(drawing, listed), svg=drawing, plotly=figure)
 
 
