@@ -10,7 +10,7 @@ import plotly
 import pytest
 
 from workbench import landscapes
-from workbench.views import charts
+from workbench.views import charts, colours
 from workbench.views.landscape import heat_map
 
 SCRIPT = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
@@ -54,4 +54,4 @@ def test_numbers_on_cells_can_be_read(browser: Any, artefacts: Path, ground: str
     assert max(cells) > 2  # some cells are pale
     for slow, (_, ink) in zip(cells, written, strict=True):
         black = {"rgb(0, 0, 0)": "#000000", "rgb(255, 255, 255)": "#ffffff"}[ink]
-        assert charts.contrast(black, charts.blend(2 - slow, full, pale)) >= 4.5
+        assert colours.contrast(black, colours.blend(2 - slow, full, pale)) >= 4.5

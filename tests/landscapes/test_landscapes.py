@@ -31,7 +31,7 @@ from workbench.proposers.planner import _program
 from workbench.proposers.recognition import recognise
 from workbench.records import Candidate, Problem
 from workbench.session import Session
-from workbench.views import charts, tables
+from workbench.views import colours, tables
 from workbench.views.landscape import curves, heat_map, standing
 from workbench.views.shown import seconds
 
@@ -216,14 +216,14 @@ def test_numbers_on_the_cells_of_a_heat_map_can_be_read_on_any_ground(recorded: 
     """Cells are opaque, so that their ground is known; WCAG asks for a contrast of 4.5."""
     shown = heat_map(landscapes.landscapes()["matmul_bf16"], "stages", "cluster")
     cells = re.findall(r'<rect [^>]*fill="(#[0-9a-f]{6})" stroke[^>]*>.*?</rect><text [^>]*fill="(#[0-9a-f]{6})">', shown.svg)
-    assert len(cells) > 4 and "fill-opacity" not in shown.svg and all(charts.contrast(ground, ink) >= 4.5 for ground, ink in cells)
+    assert len(cells) > 4 and "fill-opacity" not in shown.svg and all(colours.contrast(ground, ink) >= 4.5 for ground, ink in cells)
     assert shown.plotly is not None and all(re.fullmatch("#[0-9a-f]{6}", colour) for _, colour in shown.plotly["data"][0]["colorscale"])
 
 
 @given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255))
 def test_black_or_white_reads_on_every_ground(red: int, green: int, blue: int) -> None:
     ground = f"#{red:02x}{green:02x}{blue:02x}"
-    assert charts.contrast(charts.ink_on(ground), ground) >= 4.5
+    assert colours.contrast(colours.ink_on(ground), ground) >= 4.5
 
 
 def test_a_heat_map_shows_the_fastest_of_each_pair(recorded: Path) -> None:

@@ -15,7 +15,21 @@ from test_static_forms import Balance
 from workbench.analysis import devices, sampled
 from workbench.errors import UserError
 from workbench.profilers import counters
-from workbench.records import Candidate, Energy, KernelBuild, KernelMetrics, Launch, LineCounts, LineProfile, Paced, Profile, Proposal, Span, Version, Work
+from workbench.records import (
+    Candidate,
+    Energy,
+    KernelBuild,
+    KernelMetrics,
+    Launch,
+    LineCounts,
+    LineProfile,
+    Paced,
+    Profile,
+    Proposal,
+    Span,
+    Version,
+    Work,
+)
 from workbench.views import charts, plots, profile_plots
 
 KERNEL = KernelMetrics(

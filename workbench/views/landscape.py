@@ -12,7 +12,7 @@ from workbench.errors import UserError
 from workbench.landscapes import Landscape, Row
 from workbench.landscapes.keys import explicit, spelt
 from workbench.records import Work
-from workbench.views.charts import blend, ink_on
+from workbench.views.colours import blend, ink_on
 from workbench.views.plots import INK, MEASURED, MODELLED, ROOF
 from workbench.views.shown import Shown, seconds, table
 
