@@ -252,7 +252,7 @@ def copy_rate(flush: torch.Tensor) -> float:
 def main() -> int:
     """Measure, print, write; 1 when anything fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "rows.json")
+    parser.add_argument("--out", type=Path, help="default: rows.json in $OUT or here; a dry run writes nothing without it")
     parser.add_argument("--limit-s", type=float, default=220.0, help="no new case after this")
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--small", action="store_true", help="small shapes on the GPU: only to see that all works")
@@ -261,6 +261,7 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--rounds", type=int, default=20)
     arguments = parser.parse_args()
+    out = arguments.out or (None if arguments.dry_run else Path(os.environ.get("OUT", ".")) / "rows.json")
     flush = None if arguments.dry_run else torch.empty(1 << 27, device="cuda")
     copy_tbs = copy_rate(flush) if flush is not None else 1.0
     print(f"# copy: {copy_tbs:.3f} TB/s", flush=True)
@@ -280,7 +281,8 @@ def main() -> int:
             if flush is not None:
                 torch.cuda.empty_cache()
                 torch._dynamo.reset()
-            arguments.out.write_text(json.dumps({"copy_tbs": copy_tbs, "torch": torch.__version__, "seconds": round(time.monotonic() - start), "rows": rows}, indent=1) + "\n")
+            if out is not None:
+                out.write_text(json.dumps({"copy_tbs": copy_tbs, "torch": torch.__version__, "seconds": round(time.monotonic() - start), "rows": rows}, indent=1) + "\n")
     failed = [row for row in rows if "failed" in row]
     print(f"# {len(rows)} rows, {len(failed)} failed, {time.monotonic() - start:.0f} s", flush=True)
     return 1 if failed else 0

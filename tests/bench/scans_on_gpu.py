@@ -267,12 +267,13 @@ def said(row: dict[str, Any]) -> str:
 def main() -> int:
     """All cases, most important first."""
     parser = argparse.ArgumentParser(description="attention, scans, pooling, gather and scatter-add against torch")
-    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "scans_on_gpu.json")
+    parser.add_argument("--out", type=Path, help="default: scans_on_gpu.json in $OUT or here; a dry run writes nothing without it")
     parser.add_argument("--only", default="")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--limit-s", type=float, default=170)
     options = parser.parse_args()
+    out = options.out or (None if options.dry_run else Path(os.environ.get("OUT", ".")) / "scans_on_gpu.json")
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         flush, copy_rate = None, 1.0
@@ -298,7 +299,8 @@ def main() -> int:
                 print(said(rows[-1]), flush=True)
                 if flush is not None:
                     torch.cuda.empty_cache()
-                    options.out.write_text(json.dumps({"copy_bytes_per_s": copy_rate, "rows": rows}, indent=1))
+                if out is not None:
+                    out.write_text(json.dumps({"copy_bytes_per_s": copy_rate, "rows": rows}, indent=1))
         wrong = [program for row in rows for program, entry in row["programs"].items() if "us" not in entry and not entry.get("correct")]
         print(f"{len(rows)} cases, {len(wrong)} programs wrong or failed, {time.monotonic() - began:.0f} s")
     return 1 if wrong else 0

@@ -27,6 +27,7 @@ def test_without_a_driver_nothing_is_known_and_it_is_said() -> None:
     """This machine has pynvml and, where the tests run, mostly no driver; with one, it answers."""
     seen = surroundings.observer(lambda: (), lambda: 0)()
     assert (seen is None) == bool(surroundings.why_not())
+    assert (surroundings.memory_bytes() is None) == bool(surroundings.why_not())
 
 
 @pytest.mark.parametrize(

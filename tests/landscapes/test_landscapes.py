@@ -9,9 +9,12 @@ import hashlib
 import itertools
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from workbench import landscapes, problems
 from workbench.dsl import Program, configurations, format_program, parse
@@ -28,7 +31,7 @@ from workbench.proposers.planner import _program
 from workbench.proposers.recognition import recognise
 from workbench.records import Candidate, Problem
 from workbench.session import Session
-from workbench.views import tables
+from workbench.views import colours, tables
 from workbench.views.landscape import curves, heat_map, standing
 from workbench.views.shown import seconds
 
@@ -207,6 +210,20 @@ def test_the_typical_walk_is_the_median() -> None:
 
 
 # ---- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_on_the_cells_of_a_heat_map_can_be_read_on_any_ground(recorded: Path) -> None:
+    """Cells are opaque, so that their ground is known; WCAG asks for a contrast of 4.5."""
+    shown = heat_map(landscapes.landscapes()["matmul_bf16"], "stages", "cluster")
+    cells = re.findall(r'<rect [^>]*fill="(#[0-9a-f]{6})" stroke[^>]*>.*?</rect><text [^>]*fill="(#[0-9a-f]{6})">', shown.svg)
+    assert len(cells) > 4 and "fill-opacity" not in shown.svg and all(colours.contrast(ground, ink) >= 4.5 for ground, ink in cells)
+    assert shown.plotly is not None and all(re.fullmatch("#[0-9a-f]{6}", colour) for _, colour in shown.plotly["data"][0]["colorscale"])
+
+
+@given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255))
+def test_black_or_white_reads_on_every_ground(red: int, green: int, blue: int) -> None:
+    ground = f"#{red:02x}{green:02x}{blue:02x}"
+    assert colours.contrast(colours.ink_on(ground), ground) >= 4.5
 
 
 def test_a_heat_map_shows_the_fastest_of_each_pair(recorded: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +16,7 @@ from workbench import problems
 from workbench.errors import ProblemError
 from workbench.problems import cases, inspection
 from workbench.problems.counting import FlopCount
-from workbench.records import Facts, Problem
+from workbench.records import Facts, Problem, Settings
 
 
 def problem(sizes: str, forward: str, inputs: str, *, init: str = "pass", arguments: str = "", given: str = "", precision: str = "fp32") -> Problem:
@@ -85,6 +86,30 @@ def test_what_cannot_be_used_is_one_line_with_its_place(made: Callable[[], Probl
     with pytest.raises(ProblemError) as caught:
         inspection.inspect(made())
     assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+AXIS = "n = 64\nk = 3\naxis = 1\npart = 8"
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ((("n", -4),), "setting n=-4: no size that this problem can have; legal: whole numbers from 1 on (n=64 in the problem)"),
+    ((("axis", -1), ("k", -2), ("n", -4)), "settings k=-2, n=-4: no size that this problem can have"),
+    ((("k", 3), ("n", 0)), "setting n=0: the result has no elements, so there is nothing to compute; legal: whole numbers from 1 on (n=64 in the problem)"),
+    ((("k", 3), ("part", 5)), "setting part=5: cell:12: the reference does not run: RuntimeError: "),
+])  # fmt: skip
+def test_a_setting_that_the_reference_cannot_run_with_is_named(given: Settings, said: str) -> None:
+    made = dataclasses.replace(problem(AXIS, "torch.softmax(x.unflatten(1, (part, -1)).flatten(1), axis)", "torch.rand(k, n)"), settings=given)
+    with pytest.raises(ProblemError) as caught:
+        inspection.inspect(made)
+    assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
+
+
+def test_an_axis_may_be_negative_and_a_padding_nothing() -> None:
+    given: Settings = (("axis", -1), ("k", 3))
+    facts = inspection.inspect(dataclasses.replace(problem(AXIS, "torch.softmax(x, axis)", "torch.rand(k, n)"), settings=given))
+    assert next(case for case in facts.cases if case.name == "full").outputs[0].shape == (3, 64)
+    padded = inspection.inspect(dataclasses.replace(problem("n = 8\npad = 1", "nn.functional.pad(x, (pad, pad))", "torch.rand(n)"), settings=(("pad", 0),)))
+    assert padded.cases[-1].outputs[0].shape == (8,)
 
 
 def test_a_long_softmax_in_16_bits_is_passed_by_zeros() -> None:

@@ -80,6 +80,13 @@ def test_a_bad_expression_is_one_line(expression: str, inputs: str, said: str) -
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("value", [-4, 0, 2.5, True])
+def test_a_dimension_that_is_no_size_is_named_with_its_value(value: bool | int | float) -> None:
+    with pytest.raises(ProblemError) as caught:
+        problems.from_expression("x + 1", "x: f32[M, 4]", settings=(("M", value),))
+    assert str(caught.value) == f"setting M={value!r}: no size of x; legal: whole numbers from 1 on"
+
+
 def test_dimension_names_are_settings_of_the_made_problem() -> None:
     problem = problems.from_expression("F.relu(x) + sum(w[i] for i in range(2))", "x: f32[M, N], w: f32[N]", settings=(("M", 6), ("N", 4)))
     assert module_scalars(problem.source) == {"M": 6, "N": 4}

@@ -49,6 +49,19 @@ def test_hunks_make_a_new_tested_version(session: Session) -> None:
     assert "edited" in made.proposal.candidate.source and "Float32(1.0)" not in made.proposal.candidate.source
 
 
+def test_a_version_in_parts_does_not_claim_to_be_a_program(session: Session) -> None:
+    first = session.program("softmax(x) .threads_per_row(32)")
+    session.accept(first.number)
+    second = session.program("softmax(x) .threads_per_row(128)", test=False)
+    last = len(session.diff(1, 2))
+    assert last > 1 and session.diff(1, 2)[0].old_start == 0  # the docstring is a hunk of its own
+    for picked in (1, last):
+        made = session.accept(2, hunks=[picked], force=True).proposal.candidate
+        assert made.source.splitlines()[0] == f'"""In parts, so no program of muCUTLASS says it all: v1 with hunk {picked} of v2"""'
+        assert made.program is None and not any(str(whole.proposal.candidate.program) in made.source for whole in (first, second))
+    assert session.accept(2, hunks=range(1, last + 1)).number == 2  # all of them are v2 itself
+
+
 def test_stale_and_unknown_decisions_are_refused(session: Session) -> None:
     session.generate()
     with pytest.raises(StaleDecision):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -86,6 +87,21 @@ def test_a_program_is_a_version_on_the_line_or_in_the_cell(ip: Any) -> None:
     with pytest.raises(UsageError, match="threads_per_row"):
         ip.run_line_magic("cutegen", "program softmax(x) .threads_per_row(33)")
     assert "softmax" in ip.complete("soft", "%cutegen program soft", 21)[1]
+
+
+@pytest.mark.parametrize(("typed", "some", "none"), [
+    ("soft", "softmax", "reduce"), ("softmax(x) .", ".threads_per_row(", ".tile("), ("softmax(x) .thr", ".threads(", ".vector("), ("softmax(x).vector(4) .", ".kept()", ".vector("), ("softmax(x) .threads_per_row(", "128", "33"),
+    ("softmax(x) .threads_per_row(1", "1024", "32"), ("h = gemm(a, b) .mma(", "bf16", "fp16"), ("gemm(a, b) .tile(64, 6", "64, 32", "16, 32"), ("gemm(a, b) .tile(64, 64, ", "128", "8"), ("gemm(a, b) .splitk(", "2, cluster", "3"), ("gemm(a, b) >> ge", "gelu(", "relu("),
+    ("h = gemm(a, b) |> soft", "softmax", "gemm"), ("h = gemm(a, b) .tile(64, 64, 16) |> softmax(h) .", ".passes(", ".tile("),
+])  # fmt: skip
+def test_settings_and_their_values_are_completed(ip: Any, typed: str, some: str, none: str) -> None:
+    for line in (f"%cutegen program {typed}", f"%cutegen explain {typed}"):
+        found = ip.complete(None, line, len(line))[1]
+        assert some in found and none not in found, found
+    cell = f"%%cutegen program\n{typed}"
+    with provisionalcompleter():
+        found = [item.text for item in ip.Completer.completions(cell, len(cell))]
+    assert some in found and none not in found, found
 
 
 def test_help_and_completion(ip: Any) -> None:

@@ -8,12 +8,28 @@ import math
 import xml.etree.ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from test_static_forms import Balance
 
+from workbench.analysis import devices, sampled
 from workbench.errors import UserError
-from workbench.records import Candidate, Energy, KernelMetrics, LineProfile, Profile, Proposal, Span, Version
+from workbench.profilers import counters
+from workbench.records import (
+    Candidate,
+    Energy,
+    KernelBuild,
+    KernelMetrics,
+    Launch,
+    LineCounts,
+    LineProfile,
+    Paced,
+    Profile,
+    Proposal,
+    Span,
+    Version,
+    Work,
+)
 from workbench.views import charts, plots, profile_plots
 
 KERNEL = KernelMetrics(
@@ -54,6 +70,35 @@ def test_the_roofline_has_a_point_for_each_level() -> None:
     rows = {line.split("  ")[1].strip() if "  " in line else "": line for line in shown.text.splitlines() if line.startswith("softmax_kernel")}
     assert len(rows) == 3 and "2.5" in rows["DRAM"] and "1.25" in rows["L2"] and "10" in rows["shared memory"]
     assert "19%" in rows["DRAM"]  # 2 TFLOP/s at 2.5 FLOP/B, under 10.6 TFLOP/s that a copy's 4.23 TB/s allow there
+
+
+PACED = Paced(ctas=4, cycles=1000.0, issue=100.0, touched=1, wgmma=True)
+BUSY = Launch(kernel="k", grid=(1320, 1, 1), block=(128, 1, 1), total=LineCounts(line=0, flops=10**14), classes=((sampled.TENSOR, 1),), paced=PACED)
+
+
+def modelled(launch: Launch, dtype: str) -> Profile:
+    work = Work(case="full", flops=launch.total.flops, least_bytes=1 << 30, dtype=dtype, tensor_cores=True)
+    kernel = counters._metrics(launch, KernelBuild(kernel="k", arch="sm_90a", registers=32), devices.find("H200"), work, 1.0)
+    return Profile(launches=(), builds=(), occupancy=(), limits=(), findings=(), summary="", provenance="modelled", by="sampled", device="H200", case="full", kernels=(kernel,))
+
+
+@given(st.integers(10**6, 10**15), st.integers(0, 10**9), st.integers(0, 10**11), st.integers(0, 10**7), st.booleans(), st.sampled_from(["float16", "bfloat16", "tfloat32", "float32"]))
+@example(10**15, 0, 10**9, 10**3, True, "bfloat16")
+def test_no_modelled_time_is_beyond_the_roofs_that_it_is_drawn_under(flops: int, sectors: int, wavefronts: int, missed: int, tensor: bool, dtype: str) -> None:
+    """Modelled times and roofs are of one model, or a product in bf16 would reach 133 % of the rate that torch was seen to reach."""
+    total = LineCounts(line=0, flops=flops, global_sectors=sectors, shared_wavefronts=wavefronts)
+    launch = dataclasses.replace(BUSY, total=total, classes=BUSY.classes if tensor else (), paced=dataclasses.replace(PACED, l1_missed=missed, l1_sectors=missed))
+    shown = profile_plots.roofline(modelled(launch, dtype))
+    assert shown is not None
+    shares = [int(line.rsplit("  ", 1)[1].removesuffix("%")) for line in shown.text.splitlines() if line.startswith("k  ")]
+    assert shares and max(shares) <= 100, shown.text
+
+
+def test_what_limits_a_modelled_launch_is_its_roof() -> None:
+    shown = profile_plots.roofline(modelled(BUSY, "bfloat16"))
+    assert shown is not None and "100%" in shown.text and "989.4 TFLOP/s (data sheet)" in shown.svg  # ten CTAs on each SM, which do nothing else
+    measured = profile_plots.plot(full(), "roofline")
+    assert "742 TFLOP/s (measured)" in measured.svg and "989" not in measured.svg
 
 
 def test_the_heat_is_where_the_samples_are() -> None:

@@ -28,6 +28,16 @@ def hunks(old: str, new: str) -> tuple[Hunk, ...]:
     return tuple(Hunk(index=n, old_start=i, old=tuple(a[i:j]), new_start=k, new=tuple(b[k:m])) for n, (_, i, j, k, m) in enumerate(changed, 1))
 
 
+IN_PARTS = "In parts, so no program of muCUTLASS says it all: "
+
+
+def renamed(source: str, programs: Collection[str | None], said: str) -> str:
+    """A source that is no longer what its docstring says, a program or what was said of parts before: `said` takes its place; any other docstring stays."""
+    first, end, rest = source.partition("\n")
+    claims = {f'"""{program}"""' for program in programs if program}
+    return f'"""{IN_PARTS}{said}"""{end}{rest}' if first in claims or first.startswith(f'"""{IN_PARTS}') else source
+
+
 def apply(old: str, new: str, accepted: Collection[int]) -> str:
     """The old text with only the accepted hunks; all of them give `new`, none give `old`."""
     found = hunks(old, new)

@@ -31,6 +31,7 @@ from workbench.analysis.model import TENSOR, resident
 from workbench.records import KernelBuild, Launch, Work
 
 SECTOR = 32
+WAVEFRONT = 128
 SCHEDULERS, LANES = 4, 128
 L2_RATE = 2.0  # times the data sheet's DRAM bandwidth (set by eye)
 READ_RATE = 1.05  # times the copy rate (measured: row sums and matrix-vector products)
@@ -55,6 +56,17 @@ def dram_bytes(launch: Launch, work: Work, share: float, device: Device) -> tupl
     return least - written + again, max(written - L2_KEEPS * device.l2_bytes, 0.0)
 
 
+def dram_rate(device: Device) -> float:
+    """Bytes/s of DRAM in this model."""
+    return READ_RATE * (device.copy_bandwidth or COPY_SHARE * device.bandwidth)
+
+
+def ceilings(device: Device) -> dict[str, float]:
+    """Bytes/s by memory level, FLOP/s of fp32 and of bf16 tensor cores: what no launch goes beyond in this model, nor in `model.py`'s, which has lower ones."""
+    cycles = device.sms * device.clock_hz
+    return {"DRAM": dram_rate(device), "L2": L2_RATE * device.bandwidth, "shared memory": WAVEFRONT * cycles, "fp32": 2 * LANES * cycles, "bf16 tensor cores": device.peak("bfloat16", tensor_cores=True)}
+
+
 def terms(launch: Launch, build: KernelBuild | None, device: Device, work: Work, share: float = 1.0) -> dict[str, float]:
     """Seconds by resource; see the module's text. The launch must have been followed."""
     assert launch.paced is not None
@@ -73,7 +85,7 @@ def terms(launch: Launch, build: KernelBuild | None, device: Device, work: Work,
         "shared memory": total.shared_wavefronts * busiest,
         "L1": (max(2 * paced.l1_requests, paced.l1_lines) * each + bypass / 4) * busiest,
         "L2": ((paced.l1_missed + paced.written) * each + bypass) * SECTOR / (L2_RATE * device.bandwidth),
-        "DRAM": (read + written) / (READ_RATE * (device.copy_bandwidth or COPY_SHARE * device.bandwidth)),
+        "DRAM": (read + written) / dram_rate(device),
         "latency": waves * (paced.cycles + START_CYCLES) / device.clock_hz,
     }
 

@@ -52,6 +52,7 @@ class Binding:
     forward_arguments: tuple[str, ...]
     operands: tuple[tuple[str, str], ...] = ()  # name -> Python expression in forward
     module_names: str = ""  # imports and constants that __init__ needs
+    axes: tuple[tuple[str, int], ...] = ()  # name -> how many axes the tensor has, of those of which that is known
 
 
 def setting(stage: Stage, name: str, default: object = None) -> object:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from workbench import plugins
+from workbench.records import Facts
 
-__all__ = ["choose", "protections", "shutdown"]
+__all__ = ["admit", "choose", "protections", "shutdown"]
 
 
 def choose(name: str = "auto") -> Any:
@@ -15,6 +16,12 @@ def choose(name: str = "auto") -> Any:
         return plugins.load("executor", name)
     gpu = plugins.load("executor", "gpu", check=False)
     return gpu if gpu.why_not() is None else plugins.load("executor", "emulator")
+
+
+def admit(executor: Any, facts: Facts) -> None:
+    """Raise `ProblemError` for a problem that this executor has no room for; most have room for whatever was inspected."""
+    if (check := getattr(executor, "admit", None)) is not None:
+        check(facts)
 
 
 def protections() -> tuple[tuple[str, bool, str], ...]:

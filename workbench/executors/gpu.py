@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ from workbench.executors.conduct import Conducted, Run
 from workbench.executors.crew import Bench, Member, family
 from workbench.executors.emulator import candidate_outcome, prepare, wrong_result
 from workbench.executors.handing import Ended
-from workbench.executors.room import place_for
+from workbench.executors.room import check_fits, place_for
 from workbench.protocols import Progress
-from workbench.records import Event, Failure, Job, Outcome
+from workbench.records import Event, Facts, Failure, Job, Outcome
 from workbench.wire import content_hash
 
 QUIET_S = 3.0  # NVML's utilisation looks back over less than this: what it shows so long after our last run was not ours
@@ -48,8 +49,13 @@ class GpuExecutor:
             return "nvidia-smi finds no GPU; use the emulator"
         return None
 
+    def admit(self, facts: Facts, cases: Collection[str] = ("full",)) -> None:
+        """Raise `ProblemError` for a problem that does not fit the device's memory, before anything is allocated there."""
+        check_fits(facts, cases, surroundings.memory_bytes())
+
     def run(self, job: Job, /, *, progress: Progress | None = None) -> Outcome:
-        """Run, check and time the candidate at the job's cases, in turns with torch eager and the job's rival."""
+        """Run, check and time the candidate at the job's cases, in turns with torch eager and the job's rival. Raises `ProblemError` for what does not fit the device."""
+        self.admit(job.facts, job.cases)
         say = progress or (lambda event: None)
         start = time.perf_counter()
         place = place_for([spec for case in job.facts.cases if case.name in job.cases for spec in case.outputs])

@@ -42,6 +42,17 @@ def device(nvml: Any, visible: str) -> Any:
     return nvml.nvmlDeviceGetHandleByIndex(int(first) if first.isdigit() else 0)
 
 
+def memory_bytes() -> int | None:
+    """All memory of CUDA's first device; None where NVML is absent."""
+    nvml, _ = _nvml()
+    if nvml is None:
+        return None
+    try:
+        return int(nvml.nvmlDeviceGetMemoryInfo(device(nvml, os.environ.get("CUDA_VISIBLE_DEVICES", ""))).total)
+    except nvml.NVMLError:  # a part of a device may not be asked
+        return None
+
+
 def others(seen: Collection[int], ours: Collection[int], contexts: int) -> int | None:
     """Processes on the device that are not ours: by their ids where any of ours is among them, else (ids of another namespace) by how many more there are than our `contexts`."""
     if set(seen) & set(ours):

@@ -32,8 +32,12 @@ def from_expression(expression: str, inputs: str, *, name: str = "expression", s
             key = dim if dim.isidentifier() else f"{title}_{axis}"
             if not dim.isidentifier() and not dim.isdigit():
                 raise ProblemError(f"input {title}: {dim!r} is no dimension; write a number or a name")
-            if dim.isidentifier() and (type(known.get(dim)) is not int or int(str(known[dim])) < 1):
+            if dim.isidentifier() and dim not in known:
                 raise ProblemError(f"input {title}: dimension {dim!r} has no value; give it as {dim}=<positive integer>, or write a number")
+            if dim.isidentifier() and (type(known[dim]) is not int or int(str(known[dim])) < 1):
+                raise ProblemError(f"setting {dim}={known[dim]!r}: no size of {title}; legal: whole numbers from 1 on")
+            if dim == "0":
+                raise ProblemError(f"input {title}: a dimension of 0 has no elements, so there is nothing to compute; legal: whole numbers from 1 on")
             sizes.setdefault(key, known.get(dim, int(dim) if dim.isdigit() else None))
             shape.append(key)
         lines.append("        " + _maker(dtype, shape) + ",")

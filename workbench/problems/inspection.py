@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from workbench.errors import ProblemError
-from workbench.problems import cases, degenerate, loading, numbers, with_settings
+from workbench.problems import blame, cases, degenerate, loading, numbers, with_settings
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, outputs_of, spec_of, stored
 from workbench.records import Case, Facts, Operation, Problem, Settings, TensorSpec, Work
 from workbench.wire import content_hash
@@ -66,7 +66,7 @@ def inspect(problem: Problem) -> Facts:
 
     Sizes are shrunk for the emulator, those that the person set only where it must be, but for one of which forward makes a number to calculate with (1 / sqrt(size)), where that leaves the others enough to give.
     """
-    measured = cases.measure(problem, "full")
+    measured = blame.full(problem)
     full, held = _at_full(problem), problem
     said: tuple[str, ...] = ()
     try:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 
 from workbench.dsl import Binding, Call, Program, Stage, compile_program, format_program, parse
 from workbench.errors import UserError
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
+from workbench.proposers.recognition.graph import python
 from workbench.records import Candidate, Facts, Problem
 
 
@@ -45,7 +47,21 @@ def _completed(stage: Stage, found: Computation, arch: str) -> Stage:
 
 def binding_of(problem: Problem, facts: Facts, found: Computation) -> Binding:
     """How the tensors of a computation come from the problem's module."""
-    return Binding(init_source=facts.init_source, forward_arguments=facts.forward_arguments, operands=found.operands, module_names=_module_names(problem.source, facts.init_source))
+    return Binding(init_source=facts.init_source, forward_arguments=facts.forward_arguments, operands=found.operands, module_names=_module_names(problem.source, facts.init_source), axes=_axes(facts, found))
+
+
+SEEN = re.compile(r"(?:\.detach\(\)|\.contiguous\(\)|\.transpose\(-2, -1\))*$")  # what a tensor has as many axes after as before
+
+
+def _axes(facts: Facts, found: Computation) -> tuple[tuple[str, int], ...]:
+    """How many axes the tensors have by which a program calls them: forward's arguments, where all cases agree, parameters and buffers."""
+    counts: dict[str, set[int]] = {}
+    for spec in (spec for case in facts.cases for spec in case.inputs):
+        counts.setdefault(spec.name, set()).add(len(spec.shape))
+    known = {name: next(iter(count)) for name, count in counts.items() if len(count) == 1}
+    own = known | {python(f"param:{spec.name}"): len(spec.shape) for spec in facts.parameters}
+    bound = {name: own.get(SEEN.sub("", text)) for name, text in found.operands}
+    return tuple({name: count for name, count in (known | bound).items() if count is not None}.items())
 
 
 def _module_names(source: str, init_source: str) -> str:

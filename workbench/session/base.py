@@ -87,6 +87,7 @@ class Base:
         chosen = executors.choose(executor)
         _fitting(device or "H200", arch)
         facts = facts or WorkerInspector().inspect(found)
+        executors.admit(chosen, facts)
         base = Path(root) if root is not None else default_root()
         folder = _new_folder(base, name or re.sub(r"\W+", "-", found.name))
         store = Store(folder / DATABASE)

@@ -135,6 +135,7 @@ class Session(Working):
         if source == chosen.proposal.candidate.source:
             return chosen
         names = ", ".join(map(str, picked))
+        source = hunk_maths.renamed(source, (parent.proposal.candidate.program, chosen.proposal.candidate.program), f"v{parent.number} with hunk{'s' * (len(picked) > 1)} {names} of v{chosen.number}")
         title = f"{chosen.proposal.title} (hunks {names} of v{chosen.number})"
         proposal = Proposal(candidate=Candidate(source=source), title=title, reason=f"accepted in part: hunks {names}", by="person", parent=parent.number)
         return self._append(proposal, test=True)

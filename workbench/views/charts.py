@@ -18,6 +18,9 @@ COLOURS = ("#2b83c6", "#c0504d", "#3f8f43", "#b8740b", "#8064a2", "#2a9d96", "#8
 QUIET = "#7a7a7a"
 ROW = 20
 LABELLED = 190  # pixels for the names of bars
+LOG = {"type": "log", "minor": {"ticks": "outside", "ticklen": 3, "showgrid": False}}
+RATES = {**LOG, "tickformat": "~s"}  # 900G, 1T: with exponentformat alone, ticks between powers of ten read 0.9 x 10^12
+INTENSITIES = {**LOG, "tickformat": "~g"}  # 0.5, 100
 
 
 class Bar(NamedTuple):
@@ -244,7 +247,7 @@ def levels(title: str, points: Sequence[Point], roofs: Sequence[tuple[str, float
     data += [{"type": "scatter", "mode": "lines", "name": f"{name} ({source})", "x": [10.0**x0, 10.0**x1], "y": [peak, peak], "line": {"color": QUIET}} for name, peak, source in peaks]
     data += [{"type": "scatter", "mode": "markers", "name": f"{level}", "x": [p.intensity for p in points if p.level == level], "y": [p.rate for p in points if p.level == level], "hovertext": [p.label for p in points if p.level == level],
               "marker": {"symbol": MARKS[n % len(MARKS)], "size": 11, "color": COLOURS[n % len(COLOURS)]}} for n, level in enumerate(order)]  # fmt: skip
-    figure = {"data": data, "layout": layout(title, 400, xaxis={"type": "log", "exponentformat": "SI", "title": {"text": "FLOP per byte of each level"}}, yaxis={"type": "log", "exponentformat": "SI", "title": {"text": "FLOP/s"}}, legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}, margin={"l": 60, "r": 20, "t": 46, "b": 120})}
+    figure = {"data": data, "layout": layout(title, 400, xaxis={**INTENSITIES, "title": {"text": "FLOP per byte of each level"}}, yaxis={**RATES, "title": {"text": "FLOP/s"}}, legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"}, margin={"l": 60, "r": 20, "t": 46, "b": 120})}
     return Shown(plain, html=page(drawing, listed), svg=drawing, plotly=figure)
 
 

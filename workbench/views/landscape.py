@@ -12,12 +12,14 @@ from workbench.errors import UserError
 from workbench.landscapes import Landscape, Row
 from workbench.landscapes.keys import explicit, spelt
 from workbench.records import Work
+from workbench.views.colours import blend, ink_on
 from workbench.views.plots import INK, MEASURED, MODELLED, ROOF
 from workbench.views.shown import Shown, seconds, table
 
 MOST = 14  # values on an axis
 COLOURS = (MEASURED, MODELLED, ROOF, INK)
 CLEAR = "rgba(0,0,0,0)"
+PALE = "#c9c9c9"  # a cell twice as slow as the fastest and slower; cells are opaque, so that what is written on them reads the same on light and on dark
 
 
 def _values(row: Row) -> dict[str, str]:
@@ -74,6 +76,11 @@ def _slowdown(grid: Sequence[Sequence[Row | None]]) -> list[list[float | None]]:
     return [[(cell.median_s or math.inf) / least if cell else None for cell in line] for line in grid]
 
 
+def _shade(slow: float) -> str:
+    """The colour of a cell: full for the fastest, pale from twice its time on."""
+    return blend(2.0 - slow, MEASURED, PALE)
+
+
 def _cells(title: str, columns: list[str], rows: list[str], grid: list[list[Row | None]]) -> str:
     wide, high, left, top = 62, 30, 110, 44
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + wide * len(columns) + 10} {top + high * len(rows) + 34}" role="img" font-family="sans-serif" font-size="10"><title>{html.escape(title)}</title>']
@@ -82,10 +89,10 @@ def _cells(title: str, columns: list[str], rows: list[str], grid: list[list[Row 
         out.append(f'<text x="{left - 6}" y="{top + high * j + 19}" text-anchor="end" fill="{INK}">{html.escape(rows[j] or "not set")}</text>')
         for i, (slow, cell) in enumerate(zip(line, grid[j], strict=True)):
             if slow is not None and cell is not None:
-                shade = max(0.05, 1.5 / slow - 0.6) if slow < 2.3 else 0.05
+                shade = _shade(slow)
                 tip = f"<title>{html.escape(cell.program)}: {seconds(cell.median_s)} (measured), {slow:.2f}x the fastest</title>"
-                out.append(f'<rect x="{left + wide * i}" y="{top + high * j}" width="{wide - 2}" height="{high - 2}" fill="{MEASURED}" fill-opacity="{shade:.2f}" stroke="{INK}" stroke-opacity=".3">{tip}</rect>')
-                out.append(f'<text x="{left + wide * i + wide / 2 - 1}" y="{top + high * j + 18}" text-anchor="middle" fill="{INK}">{seconds(cell.median_s)}</text>')
+                out.append(f'<rect x="{left + wide * i}" y="{top + high * j}" width="{wide - 2}" height="{high - 2}" fill="{shade}" stroke="{INK}" stroke-opacity=".3">{tip}</rect>')
+                out.append(f'<text x="{left + wide * i + wide / 2 - 1}" y="{top + high * j + 18}" text-anchor="middle" fill="{ink_on(shade)}">{seconds(cell.median_s)}</text>')
     for i, column in enumerate(columns):
         out.append(f'<text x="{left + wide * i + wide / 2}" y="{top + high * len(rows) + 16}" text-anchor="middle" fill="{INK}">{html.escape(column or "not set")}</text>')
     return "".join(out) + "</svg>"
@@ -93,9 +100,12 @@ def _cells(title: str, columns: list[str], rows: list[str], grid: list[list[Row 
 
 def _plotly_cells(title: str, names: tuple[str, str], columns: list[str], rows: list[str], grid: list[list[Row | None]]) -> dict[str, Any]:
     x, y = ([value or "not set" for value in values] for values in (columns, rows))
-    trace = {"type": "heatmap", "x": x, "y": y, "z": [[None if value is None else round(value, 4) for value in line] for line in _slowdown(grid)], "zmin": 1, "zmax": 2, "colorscale": [[0, MEASURED], [1, "rgba(122,122,122,.2)"]],
-             "text": [[seconds(cell.median_s) if cell else "" for cell in line] for line in grid], "texttemplate": "%{text}", "colorbar": {"title": {"text": "times the fastest"}}, "xgap": 1, "ygap": 1}  # fmt: skip
-    return {"data": [trace], "layout": _layout(title, {"type": "category", "title": {"text": names[0]}}, {"type": "category", "title": {"text": names[1]}}, 190 + 28 * len(rows))}
+    slowdown = _slowdown(grid)
+    trace = {"type": "heatmap", "x": x, "y": y, "z": [[None if value is None else round(value, 4) for value in line] for line in slowdown], "zmin": 1, "zmax": 2, "colorscale": [[0, MEASURED], [1, PALE]],
+             "text": [[cell.program if cell else "" for cell in line] for line in grid], "hovertemplate": "%{text}<br>%{z:.2f}x the fastest<extra></extra>", "colorbar": {"title": {"text": "times the fastest"}}, "xgap": 1, "ygap": 1}  # fmt: skip
+    written = [{"x": x[i], "y": y[j], "text": seconds(cell.median_s), "showarrow": False, "font": {"color": ink_on(_shade(slow))}}
+               for j, line in enumerate(slowdown) for i, slow in enumerate(line) if slow is not None and (cell := grid[j][i])]  # fmt: skip
+    return {"data": [trace], "layout": _layout(title, {"type": "category", "title": {"text": names[0]}}, {"type": "category", "title": {"text": names[1]}}, 190 + 28 * len(rows)) | {"annotations": written}}
 
 
 def _layout(title: str, x: dict[str, Any], y: dict[str, Any], height: int) -> dict[str, Any]:

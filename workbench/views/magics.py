@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from typing import Any
 
 from IPython.core.completer import SimpleCompletion, context_matcher
@@ -12,7 +13,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from workbench import plugins, problems
 from workbench.analysis import devices
-from workbench.dsl import OPERATIONS
+from workbench.dsl import OPERATIONS, completing
 from workbench.errors import UserError, WorkbenchError
 from workbench.records import Event
 from workbench.session import Session
@@ -133,7 +134,7 @@ def completions(state: CutegenMagics, line: str) -> list[str]:
             options = [option for action in commands.parser_of(name)._actions for option in (*action.option_strings, *map(str, action.choices or ()))]
         if name == "problem":
             options += problems.shipped()
-        if name in ("explain", "program"):
+        if name == "explain":
             options += OPERATIONS
         if "--device" in words[-1:]:
             options = list(devices.names())
@@ -146,15 +147,33 @@ def completions(state: CutegenMagics, line: str) -> list[str]:
     return sorted({option for option in options if option.startswith(current)})
 
 
+PROGRAM = re.compile(r"%{1,2}cutegen\s+(?:program\s|explain\s(?=[^-]*\())[\s\"']*")
+
+
+def completed(state: CutegenMagics, text: str) -> tuple[str | None, list[str]]:
+    """(the end of the text that is taken out, None: IPython's own token; what may stand there), of a magic line or of a cell up to the cursor."""
+    if (head := PROGRAM.match(text)) is not None:
+        return completing.completions(text[head.end() :])
+    return None, completions(state, text) if "\n" not in text else []
+
+
+def _before_cursor(context: Any) -> str:
+    """The magic's text up to the cursor: its line, or the cell so far."""
+    if context.full_text.lstrip().startswith("%%cutegen "):
+        *above, line = context.full_text.split("\n")[: context.cursor_line + 1]
+        return "\n".join([*above, line[: context.cursor_position]]).lstrip()
+    line = context.line_with_cursor[: context.cursor_position] if hasattr(context, "line_with_cursor") else context.full_text
+    return str(line.lstrip())
+
+
 def _matcher(state: CutegenMagics) -> Any:
     @context_matcher()  # type: ignore[untyped-decorator]
     def cutegen_matcher(context: Any) -> dict[str, Any]:
-        line = context.line_with_cursor[: context.cursor_position] if hasattr(context, "line_with_cursor") else context.full_text
-        stripped = line.lstrip()
-        if not stripped.startswith(("%cutegen ", "%%cutegen ")):
+        text = _before_cursor(context)
+        if not text.startswith(("%cutegen ", "%%cutegen ")):
             return {"completions": [], "suppress": False}
-        found = completions(state, stripped)
-        return {"completions": [SimpleCompletion(text=text, type="param") for text in found], "suppress": bool(found), "matched_fragment": context.token, "ordered": True}
+        fragment, found = completed(state, text)
+        return {"completions": [SimpleCompletion(text=option, type="param") for option in found], "suppress": bool(found), "matched_fragment": context.token if fragment is None else fragment, "ordered": True}
 
     return cutegen_matcher
 

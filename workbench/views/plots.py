@@ -12,6 +12,7 @@ from workbench.analysis import devices
 from workbench.analysis import roofline as points_of
 from workbench.analysis.roofline import RooflinePoint
 from workbench.records import Bound, Profile, Version
+from workbench.views.charts import INTENSITIES, RATES
 from workbench.views.shown import Shown, amount, seconds, table
 
 INK, ROOF, MEASURED, MODELLED = "#7a7a7a", "#c0504d", "#3f8f43", "#2b83c6"  # mid tones: read on light and on dark
@@ -157,9 +158,9 @@ def _plotly(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None)
             data.append({"type": "scatter", "mode": "lines+markers+text", "name": f"versions ({kind})", "x": [p.intensity for p in mine], "y": [p.rate for p in mine], "text": [f"v{p.version}" for p in mine],
                          "textposition": "middle right", "hovertext": [f"v{p.version} {p.title}: {seconds(p.time_s)}" for p in mine], "line": {"color": colour, "dash": "dot"},
                          "marker": {"symbol": [symbol if p.accepted else symbol + "-open" for p in mine], "size": 10}})  # fmt: skip
-    axis = {"type": "log", "exponentformat": "SI", "gridcolor": "rgba(128,128,128,.25)", "color": INK}
+    axis = {"gridcolor": "rgba(128,128,128,.25)", "color": INK}
     layout = {"title": {"text": _title(bound)}, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "font": {"color": INK}, "height": 380,
-              "xaxis": {**axis, "title": {"text": "FLOP per byte of least traffic (counted)"}}, "yaxis": {**axis, "title": {"text": "FLOP/s"}}}  # fmt: skip
+              "xaxis": {**axis, **INTENSITIES, "title": {"text": "FLOP per byte of least traffic (counted)"}}, "yaxis": {**axis, **RATES, "title": {"text": "FLOP/s"}}}  # fmt: skip
     return {"data": data, "layout": layout}
 
 

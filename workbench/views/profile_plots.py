@@ -9,7 +9,7 @@ import html
 import re
 from collections.abc import Callable
 
-from workbench.analysis import devices
+from workbench.analysis import devices, sampled
 from workbench.analysis.devices import Device
 from workbench.errors import UserError
 from workbench.records import KernelMetrics, LineProfile, Profile
@@ -46,7 +46,8 @@ def roofline(found: Profile) -> Shown | None:
         return None
     kinds = {kernel.provenance for kernel in found.kernels}
     made = "bytes and FLOPs counted, times modelled" if kinds == {"counted"} else "measured by ncu, caches cold"
-    return charts.levels(f"Roofline by memory level, {_whose(found)}: {made}", points, _roofs(device), _peaks(device))
+    roofs, peaks = _modelled_ceilings(device) if kinds == {"counted"} else (_roofs(device), _peaks(device))
+    return charts.levels(f"Roofline by memory level, {_whose(found)}: {made}", points, roofs, peaks)
 
 
 def _points(kernel: KernelMetrics) -> list[charts.Point]:
@@ -64,6 +65,14 @@ def _roofs(device: Device) -> list[tuple[str, float, str]]:
         out.append(("L2", device.l2_bandwidth, "measured"))
     out.append(("shared memory", device.shared_bandwidth or device.sms * device.clock_hz * 128, "measured" if device.shared_bandwidth else "128 B per SM and cycle"))
     return out
+
+
+def _modelled_ceilings(device: Device) -> tuple[list[tuple[str, float, str]], list[tuple[str, float, str]]]:
+    """(roofs, peaks) of the time model: modelled times stand against what they were modelled with, not against ceilings measured otherwise."""
+    rates = sampled.ceilings(device)
+    copied = "modelled: 1.05 times a measured copy" if device.copy_bandwidth else "modelled from the data sheet"
+    roofs = [(name, rates[name], copied if name == "DRAM" else "modelled: twice DRAM's data sheet" if name == "L2" else "128 B per SM and cycle") for name in ("DRAM", "L2", "shared memory")]
+    return roofs, [(name, rates[name], "data sheet") for name in ("fp32", "bf16 tensor cores")]
 
 
 def _peaks(device: Device) -> list[tuple[str, float, str]]:

@@ -1,0 +1,57 @@
+"""Pictures as plotly draws them in a browser: what stands at the ticks of a short axis, and numbers that can be read on their cells, on light and on dark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import plotly
+import pytest
+
+from workbench import landscapes
+from workbench.views import charts, colours
+from workbench.views.landscape import heat_map
+
+SCRIPT = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+GROUNDS = {"light": "#ffffff", "dark": "#111111"}
+
+
+def drawn(browser: Any, artefacts: Path, figure: dict[str, Any], name: str, ground: str) -> Any:
+    """A page with the figure on that ground, kept as a picture too."""
+    page = browser.new_page(viewport={"width": 960, "height": 640})
+    page.set_content(f'<body style="margin:0;background:{GROUNDS[ground]}"><div id="figure"></div></body>')
+    page.add_script_tag(path=str(SCRIPT))
+    page.evaluate("figure => Plotly.newPlot('figure', figure.data, figure.layout)", json.loads(json.dumps(figure)))
+    page.screenshot(path=str(artefacts / f"{name}-{ground}.png"))
+    return page
+
+
+@pytest.mark.parametrize("ground", GROUNDS)
+def test_ticks_of_a_short_axis_are_plain_amounts(browser: Any, artefacts: Path, ground: str) -> None:
+    points = [charts.Point("product", "DRAM", 480.0, 6.2e14), charts.Point("product", "L2", 300.0, 6.2e14)]
+    figure = charts.levels("Roofline", points, [("DRAM", 4.2e12, "measured"), ("L2", 8e12, "measured")], [("tensor cores", 9.89e14, "data sheet")]).plotly
+    assert figure is not None
+    figure["layout"]["yaxis"]["range"], figure["layout"]["xaxis"]["range"] = [14.4, 15.2], [2.0, 2.9]
+    page = drawn(browser, artefacts, figure, "roofline", ground)
+    rates, intensities = (page.eval_on_selector_all(f".{axis}tick text", "nodes => nodes.map(node => node.textContent)") for axis in "yx")
+    page.close()
+    assert {"600T", "1P"} <= set(rates) and all("×" not in said and "<" not in said and said[-1] in "TP" for said in rates), rates
+    assert "200" in intensities and all(said.isdigit() for said in intensities), intensities
+
+
+@pytest.mark.parametrize("ground", GROUNDS)
+def test_numbers_on_cells_can_be_read(browser: Any, artefacts: Path, ground: str) -> None:
+    shown = heat_map(landscapes.landscapes()["matmul_bf16_4096"], "tile", "cluster")
+    figure = shown.plotly
+    assert figure is not None
+    page = drawn(browser, artefacts, figure, "heat-map", ground)
+    written = page.eval_on_selector_all(".annotation-text", "nodes => nodes.map(node => [node.textContent, getComputedStyle(node).fill])")
+    page.close()
+    cells = [value for line in figure["data"][0]["z"] for value in line if value is not None]
+    assert len(written) == len(cells) and all(said.endswith("s") for said, _ in written)
+    (_, full), (_, pale) = figure["data"][0]["colorscale"]
+    assert max(cells) > 2  # some cells are pale
+    for slow, (_, ink) in zip(cells, written, strict=True):
+        black = {"rgb(0, 0, 0)": "#000000", "rgb(255, 255, 255)": "#ffffff"}[ink]
+        assert colours.contrast(black, colours.blend(2 - slow, full, pale)) >= 4.5
