@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import hashlib
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ IR_CACHES: list[Any] = []  # CuTe DSL's, of which each keeps the MLIR contexts o
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--share", type=Path, help="a folder where processes that run the same tests side by side note which files they took; each file runs in one of them")
+    parser.addoption("--share", type=Path, help="a folder where processes that run the same tests side by side note which tests they took; each test runs in one of them")
     parser.addoption("--from-end", action="store_true", help="begin with the last file")
 
 
@@ -25,22 +26,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: -files.index(item.path))
 
 
-MINE: dict[Path, bool] = {}
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
-    """True, so that nothing else runs the test, when its file is another process's."""
+    """True, so that nothing else runs the test, when another process took it: two that come from both ends share the file at which they meet, and end together."""
     folder: Path | None = item.config.getoption("--share")
     if folder is None:
         return None
-    if item.path not in MINE:
-        try:
-            (folder / "-".join(item.path.parts[1:])).touch(exist_ok=False)
-            MINE[item.path] = True
-        except FileExistsError:
-            MINE[item.path] = False
-    return None if MINE[item.path] else True
+    try:
+        (folder / hashlib.sha256(item.nodeid.encode()).hexdigest()).touch(exist_ok=False)
+    except FileExistsError:
+        return True
+    return None
 
 
 def pytest_collection_finish() -> None:
@@ -79,7 +75,10 @@ def loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def workers_end_with_the_tests() -> Iterator[None]:
-    yield
+    """And not with a command of the command line that a test runs in its own process."""
     from workbench import executors
 
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(executors, "shutdown", lambda: None)
+        yield
     executors.shutdown()

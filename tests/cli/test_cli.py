@@ -8,28 +8,47 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from workbench.cli import main
 
-def cutegen(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+Done = subprocess.CompletedProcess[str]
+
+
+def in_a_process(*arguments: str, cwd: Path) -> Done:
+    """A command as a shell starts it."""
     return subprocess.run([sys.executable, "-m", "workbench", *arguments], cwd=cwd, capture_output=True, text=True, timeout=110)
 
 
-def test_run_test_diff_export_history(tmp_path: Path) -> None:
-    ran = cutegen("run", "relu", "--steps", "2", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", "--json", cwd=tmp_path)
+@pytest.fixture
+def cutegen(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    """Runs a command in this process, with its packages and its worker server: a start of Python costs seconds."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Done:
+        capfd.readouterr()
+        status = main(arguments)
+        return Done(arguments, status, *capfd.readouterr())
+
+    return run
+
+
+def test_run_test_diff_export_history(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
+    ran = in_a_process("run", "relu", "--steps", "2", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", "--json", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     document = json.loads(ran.stdout)
     assert document["best"] and len(document["versions"]) == 3 and all(row["decision"] for row in document["versions"])
-    exported = cutegen("export", "best.py", cwd=tmp_path)
+    exported = cutegen("export", "best.py")
     assert exported.returncode == 0 and "class ModelNew" in (tmp_path / "best.py").read_text()
-    assert "hunk 1" in cutegen("diff", "v1", "v2", cwd=tmp_path).stdout
-    assert "v1" in cutegen("history", cwd=tmp_path).stdout
-    good = cutegen("test", "relu", "best.py", "--set", "batch_size=8", "--set", "dim=64", "--json", cwd=tmp_path)
+    assert "hunk 1" in cutegen("diff", "v1", "v2").stdout
+    assert "v1" in cutegen("history").stdout
+    good = cutegen("test", "relu", "best.py", "--set", "batch_size=8", "--set", "dim=64", "--json")
     assert good.returncode == 0 and json.loads(good.stdout)["correct"] is True
     (tmp_path / "bad.py").write_text((tmp_path / "best.py").read_text().replace("Float32(0.0)", "Float32(1.0)"))
-    bad = cutegen("test", "relu", "bad.py", "--set", "batch_size=8", "--set", "dim=64", cwd=tmp_path)
+    bad = in_a_process("test", "relu", "bad.py", "--set", "batch_size=8", "--set", "dim=64", cwd=tmp_path)
     assert bad.returncode == 1 and "wrong_result" in bad.stdout
 
 
@@ -37,21 +56,21 @@ def test_run_test_diff_export_history(tmp_path: Path) -> None:
     (("run", "softmx"), "did you mean 'softmax'"), (("run", "softmax", "--set", "rows=3"), "batch_size, dim"), (("test", "relu", "nowhere.py"), "no candidate file"),
     (("run", "--resume", "nothing"), "no session is called"), (("export", "x.py"), "which session"), (("run", "relu", "--executor", "gpu"), "cannot run here"),
 ])  # fmt: skip
-def test_mistakes_are_one_line_and_status_two(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
-    done = cutegen(*arguments, cwd=tmp_path)
+def test_mistakes_are_one_line_and_status_two(cutegen: Callable[..., Done], arguments: tuple[str, ...], said: str) -> None:
+    done = cutegen(*arguments)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
     assert len([line for line in done.stderr.splitlines() if line.startswith("cutegen:")]) == 1
 
 
-def test_run_until_says_why_it_stopped(tmp_path: Path) -> None:
-    ran = cutegen("run", "relu", "--until", "sol", "--patience", "1", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", cwd=tmp_path)
+def test_run_until_says_why_it_stopped(cutegen: Callable[..., Done]) -> None:
+    ran = cutegen("run", "relu", "--until", "sol", "--patience", "1", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator")
     assert ran.returncode == 0 and "stopped: " in ran.stdout, ran.stderr
-    wrong = cutegen("run", "relu", "--until", "dawn", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", cwd=tmp_path)
+    wrong = cutegen("run", "relu", "--until", "dawn", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator")
     assert wrong.returncode == 2 and "sol" in wrong.stderr
 
 
-def test_demo_leaves_report_and_notebook(tmp_path: Path) -> None:
-    done = cutegen("demo", "relu", "--steps", "1", cwd=tmp_path)
+def test_demo_leaves_report_and_notebook(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
+    done = cutegen("demo", "relu", "--steps", "1")
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "cutegen-demo" / "report.html").read_text()
     assert "<svg" in page and "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "https://" not in page
@@ -63,30 +82,30 @@ def test_demo_leaves_report_and_notebook(tmp_path: Path) -> None:
 
 
 def test_doctor_says_what_and_why(tmp_path: Path) -> None:
-    done = cutegen("doctor", "--json", cwd=tmp_path)
+    done = in_a_process("doctor", "--json", cwd=tmp_path)
     rows = {row["what"]: row for row in json.loads(done.stdout)}
     assert rows["executor emulator"]["available"] and (rows["executor gpu"]["available"] or rows["executor gpu"]["why"])
 
 
-def test_profile_and_calibrate_without_a_gpu(tmp_path: Path) -> None:
-    ran = cutegen("run", "relu", "--steps", "0", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", cwd=tmp_path)
-    assert ran.returncode == 0 and cutegen("export", "best.py", cwd=tmp_path).returncode == 0
-    done = cutegen("profile", "relu", "best.py", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", "--html", "page.html", "--json", cwd=tmp_path)
+def test_profile_and_calibrate_without_a_gpu(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
+    ran = cutegen("run", "relu", "--steps", "0", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator")
+    assert ran.returncode == 0 and cutegen("export", "best.py").returncode == 0
+    done = in_a_process("profile", "relu", "best.py", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", "--html", "page.html", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["kernels"][0]["provenance"] == "counted" and "Source lines by" in done.stderr
     assert "<svg" in (tmp_path / "page.html").read_text()
-    done = cutegen("profile", "--session", "relu", "--plot", "occupancy", cwd=tmp_path)
+    done = cutegen("profile", "--session", "relu", "--plot", "occupancy")
     assert done.returncode == 0 and "CTAs of an SM by resource" in done.stdout and "Stalls" not in done.stdout
-    shown = cutegen("calibrate", "--show", cwd=tmp_path)
+    shown = cutegen("calibrate", "--show")
     assert shown.returncode == 0 and "matmul bfloat16" in shown.stdout and "h200.json (shipped)" in shown.stdout
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
     (("profile",), "what is to be profiled"), (("profile", "relu", "nowhere.py"), "no candidate file"), (("profile", "--session", "nothing"), "no session is called"),
 ])  # fmt: skip
-def test_mistakes_in_profiling_are_one_line(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
-    done = cutegen(*arguments, cwd=tmp_path)
+def test_mistakes_in_profiling_are_one_line(cutegen: Callable[..., Done], arguments: tuple[str, ...], said: str) -> None:
+    done = cutegen(*arguments)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
 
 
@@ -96,14 +115,14 @@ def test_calibrate_needs_a_gpu_and_says_so_in_a_line(tmp_path: Path) -> None:
     assert done.returncode == 2 and done.stderr.startswith("cutegen: there is nothing to calibrate here: no NVIDIA driver was found") and len(done.stderr.splitlines()) == 1
 
 
-def test_more_mistakes_are_one_line(tmp_path: Path) -> None:
+def test_more_mistakes_are_one_line(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
     (tmp_path / "latin.py").write_bytes("x = 'é'\n".encode("latin-1"))
-    done = cutegen("test", "relu", "latin.py", "--set", "batch_size=8", "--set", "dim=64", cwd=tmp_path)
+    done = cutegen("test", "relu", "latin.py", "--set", "batch_size=8", "--set", "dim=64")
     assert done.returncode == 2 and "not UTF-8" in done.stderr and "Traceback" not in done.stderr
-    done = cutegen("run", "relu", "--steps", "-1", cwd=tmp_path)
+    done = in_a_process("run", "relu", "--steps", "-1", cwd=tmp_path)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     (tmp_path / "taken").write_text("a file, not a folder")
-    done = cutegen("demo", "relu", "--out", "taken", cwd=tmp_path)
+    done = cutegen("demo", "relu", "--out", "taken")
     assert done.returncode == 2 and "taken" in done.stderr and "Traceback" not in done.stderr
 
 
@@ -134,7 +153,7 @@ def test_history_reads_beside_a_writer(tmp_path: Path) -> None:
     facts = Facts(problem_hash="h", kind="other", init_source="", forward_arguments=(), graph=(), parameters=(), cases=(), work=())
     with Session.create(Problem(name="p", source="s"), executor="emulator", facts=facts) as session:
         session.edit("x = 1\n", test=False)
-        done = cutegen("history", "--session", "p", cwd=tmp_path)
+        done = in_a_process("history", "--session", "p", cwd=tmp_path)
         assert done.returncode == 0 and "v1" in done.stdout, done.stderr
 
 
@@ -146,8 +165,6 @@ SMALL = ("--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator")
     (("--by", "llm"), "no model is set"), (("--by", "llm", "--setting", "deep=3"), "no setting 'deep'"), (("--setting", "depth=3"), "--by llm"), (("--by", "llm", "--until", "sol"), "--by planner"),
 ])  # fmt: skip
 def test_what_run_cannot_do_is_refused_before_anything_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str) -> None:
-    from workbench.cli import main
-
     monkeypatch.chdir(tmp_path)
     for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
@@ -157,8 +174,6 @@ def test_what_run_cannot_do_is_refused_before_anything_is_kept(tmp_path: Path, c
 
 
 def test_a_program_stands_where_a_file_may(capsys: pytest.CaptureFixture[str]) -> None:
-    from workbench.cli import main
-
     small = ["--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator"]
     assert main(["test", "softmax", "softmax(x) .threads_per_row(32)", *small]) == 0
     assert "CORRECT" in capsys.readouterr().out
@@ -168,8 +183,6 @@ def test_a_program_stands_where_a_file_may(capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize(("by", "said"), [("ncu", "profile on a machine with an NVIDIA GPU, or here by counters, sampled or sass"), ("sass+energy", "counters, sampled or sass"), ("nonsense", "counters, energy, ncu, sampled, sass, timeline")])
 def test_a_profiler_that_cannot_run_here_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, by: str, said: str) -> None:
-    from workbench.cli import main
-
     monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
     (tmp_path / "best.py").write_text("class ModelNew: ...")
     assert main(["profile", "relu", str(tmp_path / "best.py"), "--by", by]) == 2
@@ -189,7 +202,6 @@ def test_an_interrupt_is_heeded_at_once_and_told_in_a_line(tmp_path: Path, argum
 
 
 def test_explain_lists_the_operations_and_their_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    from workbench.cli import main
     from workbench.dsl import OPERATIONS
 
     assert main(["explain"]) == 0
@@ -206,8 +218,6 @@ def test_explain_lists_the_operations_and_their_settings(capsys: pytest.CaptureF
 
 
 def test_explain_compiles(capsys: pytest.CaptureFixture[str]) -> None:
-    from workbench.cli import main
-
     for text in ("gemm(a, b) .arch(sm_90a) .mma(bf16) .tile(64, 64, 64) .schedule(cooperative) >> bias()", "crossentropy(x, y)", "gather(x, i)", "groupnorm(x, groups=3)"):
         assert main(["explain", text, "--compile"]) == 0
         assert "registers a thread" in capsys.readouterr().out

@@ -1,10 +1,11 @@
-"""`cutegen emulate`: unmodified programs in a process of their own, the exit status and the report."""
+"""`cutegen emulate`: unmodified programs, the exit status and the report; some in a process of their own, as a person runs them."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,24 @@ import pytest
 from workbench.cli import main
 
 PROGRAMS = Path(__file__).parent / "programs"
+Done = subprocess.CompletedProcess[str]
 
 
-def emulate(*arguments: str, program: str = "scale.py", options: tuple[str, ...] = (), cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def emulate(*arguments: str, program: str = "scale.py", options: tuple[str, ...] = (), cwd: Path | None = None) -> Done:
     command = [sys.executable, "-m", "workbench", "emulate", *options, str(PROGRAMS / program), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=cwd)
+
+
+@pytest.fixture
+def here(capfd: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """The same command within this process, which has imported torch and CuTe DSL already."""
+
+    def run(*arguments: str) -> Done:
+        capfd.readouterr()
+        status = main(["emulate", *arguments])
+        return Done(arguments, status, *capfd.readouterr())
+
+    return run
 
 
 def line_of(program: str, text: str) -> int:
@@ -48,13 +62,13 @@ def test_out_of_bounds_is_reported_with_its_source_line(tmp_path: Path) -> None:
     assert error["failure"]["line"] == line and error["files"] == [str(PROGRAMS / "scale.py")] and error["finding"]["thread"] == [104, 0, 0]
 
 
-def test_host_memory_in_a_kernel_is_an_error() -> None:
-    done = emulate("--host")
+def test_host_memory_in_a_kernel_is_an_error(here: Callable[..., Done]) -> None:
+    done = here(str(PROGRAMS / "scale.py"), "--host")
     assert done.returncode == 1 and "ERROR host_memory: the kernel touches host memory: tensor[1000] float32 is on the CPU" in done.stderr
 
 
-def test_an_error_that_the_program_caught_still_counts() -> None:
-    done = emulate("--over", "100", "--catch")
+def test_an_error_that_the_program_caught_still_counts(here: Callable[..., Done]) -> None:
+    done = here(str(PROGRAMS / "scale.py"), "--over", "100", "--catch")
     assert done.returncode == 1 and "caught: read of 4 bytes" in done.stdout and "ERROR SUMMARY: 1 error" in done.stderr
 
 
@@ -66,8 +80,8 @@ def test_a_programs_own_status_is_passed_on() -> None:
     ("", 0, ""), ("unwritten", 1, "ERROR uninitialised: read of 4 bytes that nothing wrote, at byte 0 of allocation of 256 bytes"), ("freed", 1, "ERROR out_of_bounds"),
     ("unknown", 2, "not emulated: cuda.bindings.driver.cuTexObjectCreate is not emulated"),
 ])  # fmt: skip
-def test_memory_of_the_driver(argument: str, status: int, said: str) -> None:
-    done = emulate(argument, program="driver_memory.py")
+def test_memory_of_the_driver(here: Callable[..., Done], argument: str, status: int, said: str) -> None:
+    done = here(str(PROGRAMS / "driver_memory.py"), argument)
     assert done.returncode == status, done.stderr
     assert said in done.stderr
 
@@ -88,22 +102,20 @@ def test_usage_errors_are_one_line_and_2(capsys: pytest.CaptureFixture[str], arg
     assert error.startswith("cutegen: ") and said.format(path=path) in error and error.count("\n") == 1
 
 
-def test_a_crash_of_the_program_shows_its_own_traceback(tmp_path: Path) -> None:
+def test_a_crash_of_the_program_shows_its_own_traceback(tmp_path: Path, here: Callable[..., Done]) -> None:
     path = tmp_path / "crash.py"
     path.write_text("import torch\nx = torch.ones(3, device='cuda')\nx.numpy()\n")
-    done = subprocess.run([sys.executable, "-m", "workbench", "emulate", str(path)], capture_output=True, text=True, timeout=100)
+    done = here(str(path))
     assert done.returncode == 1 and f'File "{path}", line 3' in done.stderr and "runpy" not in done.stderr and "can't convert cuda:0 device type tensor to numpy" in done.stderr
 
 
-def test_advice_is_shown_on_request(tmp_path: Path) -> None:
+def test_advice_is_shown_on_request(tmp_path: Path, here: Callable[..., Done]) -> None:
     path = tmp_path / "strided.py"
     path.write_text(
         "import torch, cutlass.cute as cute\nfrom cutlass.cute.runtime import from_dlpack\n\n@cute.kernel\ndef k(x: cute.Tensor):\n    x[cute.arch.thread_idx()[0] * 8] = 1.0\n\n"
         "@cute.jit\ndef go(x: cute.Tensor):\n    k(x).launch(grid=(1, 1, 1), block=(128, 1, 1))\n\ngo(from_dlpack(torch.zeros(1024, device='cuda')))\n"
     )
-    command = [sys.executable, "-m", "workbench", "emulate"]
-    plain = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=100)
-    advised = subprocess.run([*command, "--sanitize", str(path)], capture_output=True, text=True, timeout=100)
+    plain, advised = here(str(path)), here("--sanitize", str(path))
     assert plain.returncode == advised.returncode == 0
     assert "1 piece of advice (shown with --sanitize)" in plain.stderr and "ADVICE" not in plain.stderr
     assert "ADVICE uncoalesced: global access touches 8.0x the sectors" in advised.stderr and f"at {path}:6 in kernel" in advised.stderr

@@ -65,7 +65,7 @@ def test_synthesis_then_one_change_a_step(server: Any, session: Session) -> None
     assert kept[1].reply == whole(GOOD) and (first.proposal.tokens_in, first.proposal.tokens_out, first.proposal.cost_usd) == (100, 50, None)
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("rounds", [1, 2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow), 5])
 def test_repair_succeeds_after_k_rounds(server: Any, session: Session, rounds: int) -> None:
     script = [whole(WRONG)]
     for number in range(1, rounds):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -17,21 +19,25 @@ from workbench.wire import content_hash
 
 
 def kill_often(folder: Path, script: str, kills: int, longest_s: float, least: int, limit_s: float) -> dict[int, str]:
-    """Start the script, kill it at a random moment after it is ready, so often and until it said of `least` versions that they are accepted (fewer after `limit_s`): these."""
+    """Start a process of the script, kill it at a random moment after it is ready, so often and until it said of `least` versions that they are accepted (fewer after `limit_s`): these."""
     random.seed(20261120)
     promised: dict[int, str] = {}
     done, deadline = 0, time.monotonic() + limit_s
+    nursery = subprocess.Popen([sys.executable, str(Path(__file__).with_name(script)), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert nursery.stdin is not None and nursery.stdout is not None
     while done < kills or (len(promised) < least and time.monotonic() < deadline):  # a busy machine gets less far before each kill
         done += 1
-        worker = subprocess.Popen([sys.executable, str(Path(__file__).with_name(script)), str(folder)], stdout=subprocess.PIPE, text=True)
-        assert worker.stdout is not None and worker.stdout.readline().strip() == "ready"
+        print("another", file=nursery.stdin, flush=True)
+        said, number = nursery.stdout.readline().split()
+        assert said == "ready"
         time.sleep(random.uniform(0.0, longest_s))
-        worker.kill()
-        for line in worker.stdout.read().splitlines():
+        os.kill(int(number), signal.SIGKILL)
+        for line in iter(nursery.stdout.readline, "gone\n"):
             parts = line.split()
             if len(parts) == 3 and len(parts[2]) == 64:
                 promised[int(parts[1])] = parts[2]
-        worker.wait()
+    nursery.stdin.close()
+    assert nursery.wait(10) == 0
     return promised
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from pathlib import Path
+
+from nursery import serve
 
 from workbench.records import Check, Facts, Job, Outcome, Problem
 from workbench.session import DATABASE, Session
@@ -24,19 +26,18 @@ class Double:
         return Outcome(executor=self.name, arch=job.arch, device=job.device, checks=(Check(case="c", trial=0, timed=False, passed=True),))
 
 
-def main() -> None:
+def work(folder: Path) -> None:
     """Work forever; the test kills this process."""
-    folder = Path(sys.argv[1])
     if (folder / DATABASE).exists():
         session = Session.open(folder)
     else:
         session = Session.create(Problem(name="p", source="s"), root=folder.parent, name=folder.name, executor="emulator", facts=FACTS)
     session._executor = Double()
-    print("ready", flush=True)
+    print(f"ready {os.getpid()}", flush=True)
     while True:
         version = session.accept(session.edit(f"# version {len(session.versions) + 1}\n" + "x = 1\n" * 50).number)
         print(f"accepted {version.number} {version.source_hash}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    serve(work)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from pathlib import Path
+
+from nursery import serve
 
 from workbench.problems import load
 from workbench.session import DATABASE, Session
 
 
-def main() -> None:
+def work(folder: Path) -> None:
     """Work until the test kills this process; edits of the best version follow when the planner has no more ideas."""
-    folder = Path(sys.argv[1])
     if (folder / DATABASE).exists():
         session = Session.open(folder)
     else:
         session = Session.create(load("relu", settings={"batch_size": 8, "dim": 64}), root=folder.parent, name=folder.name, executor="emulator")
-    print("ready", flush=True)
+    print(f"ready {os.getpid()}", flush=True)
     while True:
         version = session.generate() or session.edit(session.version("baseline").proposal.candidate.source + f"\n# {len(session.versions)}\n")
         if version.trials[-1].verdict.correct:
@@ -25,4 +26,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(work)

@@ -63,9 +63,11 @@ def emit(program: Program, binding: Binding) -> str:
 
 def _apart(binding: Binding, forward: str) -> Binding:
     """The binding with other names for forward's arguments that the emitted body assigns to while an operand of another name still needs them."""
+    needed = {name for name in binding.forward_arguments if any(role != name and _mentions(value, name) for role, value in binding.operands)}
+    if not needed:
+        return binding
     nodes = ast.walk(ast.parse(textwrap.dedent("def forward():\n" + textwrap.indent(forward, "    "))))
     assigned = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    needed = {name for name in binding.forward_arguments if any(role != name and _mentions(value, name) for role, value in binding.operands)}
     for name in sorted(assigned & needed):
         other = next(candidate for n in itertools.count(1) if (candidate := f"{name}_{n}") not in assigned and candidate not in binding.forward_arguments)
         operands = tuple((role, re.sub(rf"(?<![\w.]){name}\b", other, value)) for role, value in binding.operands)

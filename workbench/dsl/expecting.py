@@ -101,7 +101,7 @@ def expect_few(*tensors: tuple[str, str]) -> list[str]:
 
 def definitions(text: str) -> str:
     """What the emitted text calls of it."""
-    wanted = {name for name in PIECES if re.search(rf"\b{name}\b", text)}
+    wanted = {name for name in PIECES if name in text and re.search(rf"\b{name}\b", text)}  # a word's bounds alone are sought for long
     wanted |= {"MOST"} if {"in_pieces", "by_rows"} & wanted else set()
     wanted |= {"FLOATS"} if {"expect", "EXACT"} & wanted else set()
     return "".join(piece for name, piece in PIECES.items() if name in wanted) + "\n\n" if wanted else ""

@@ -250,6 +250,7 @@ def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     try:
         import torch
+        import torch._dynamo  # which tracing a problem needs: a second and more in every job that inspects one; starts no CUDA
 
         torch.set_num_threads(1)
         import workbench.executors.referee
