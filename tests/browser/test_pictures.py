@@ -55,3 +55,15 @@ def test_numbers_on_cells_can_be_read(browser: Any, artefacts: Path, ground: str
     for slow, (_, ink) in zip(cells, written, strict=True):
         black = {"rgb(0, 0, 0)": "#000000", "rgb(255, 255, 255)": "#ffffff"}[ink]
         assert colours.contrast(black, colours.blend(2 - slow, full, pale)) >= 4.5
+
+
+def test_numbers_stand_on_cells_whose_names_are_numbers(browser: Any, artefacts: Path) -> None:
+    figure = heat_map(landscapes.landscapes()["matmul_bf16_4096"], "stages", "cluster").plotly
+    assert figure is not None and all(name.isdigit() for name in figure["data"][0]["x"] if name != "not set")
+    page = drawn(browser, artefacts, figure, "stages", "light")
+    plot = page.locator(".nsewdrag").bounding_box()
+    boxes = [node.bounding_box() for node in page.locator(".annotation-text").all()]
+    page.close()
+    wide, high = plot["width"] / len(figure["data"][0]["x"]), plot["height"] / len(figure["data"][0]["y"])
+    cells = [(int((box["x"] + box["width"] / 2 - plot["x"]) // wide), int((plot["y"] + plot["height"] - box["y"] - box["height"] / 2) // high)) for box in boxes]
+    assert sorted(cells) == sorted((column, row) for row, line in enumerate(figure["data"][0]["z"]) for column, value in enumerate(line) if value is not None)

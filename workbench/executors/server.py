@@ -250,7 +250,9 @@ def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     try:
         import torch
-        import torch._dynamo  # which tracing a problem needs: a second and more in every job that inspects one; starts no CUDA
+
+        if torch.version.cuda is None:  # a build with CUDA might start it here, and it cannot be used in a fork after that
+            import torch._dynamo  # which tracing a problem needs: a second and more in every job that inspects one
 
         torch.set_num_threads(1)
         import workbench.executors.referee

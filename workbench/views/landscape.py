@@ -103,9 +103,10 @@ def _plotly_cells(title: str, names: tuple[str, str], columns: list[str], rows: 
     slowdown = _slowdown(grid)
     trace = {"type": "heatmap", "x": x, "y": y, "z": [[None if value is None else round(value, 4) for value in line] for line in slowdown], "zmin": 1, "zmax": 2, "colorscale": [[0, MEASURED], [1, PALE]],
              "text": [[cell.program if cell else "" for cell in line] for line in grid], "hovertemplate": "%{text}<br>%{z:.2f}x the fastest<extra></extra>", "colorbar": {"title": {"text": "times the fastest"}}, "xgap": 1, "ygap": 1}  # fmt: skip
-    written = [{"x": x[i], "y": y[j], "text": seconds(cell.median_s), "showarrow": False, "font": {"color": ink_on(_shade(slow))}}
+    # places and not names: of a category called "4", plotly takes the fourth
+    written = [{"x": i, "y": j, "text": seconds(cell.median_s), "showarrow": False, "font": {"color": ink_on(_shade(slow)), "size": 11}}
                for j, line in enumerate(slowdown) for i, slow in enumerate(line) if slow is not None and (cell := grid[j][i])]  # fmt: skip
-    return {"data": [trace], "layout": _layout(title, {"type": "category", "title": {"text": names[0]}}, {"type": "category", "title": {"text": names[1]}}, 190 + 28 * len(rows)) | {"annotations": written}}
+    return {"data": [trace], "layout": _layout(title.replace("; the", "<br>the", 1), {"type": "category", "title": {"text": names[0]}}, {"type": "category", "title": {"text": names[1]}}, 190 + 28 * len(rows)) | {"annotations": written}}
 
 
 def _layout(title: str, x: dict[str, Any], y: dict[str, Any], height: int) -> dict[str, Any]:
