@@ -98,6 +98,7 @@ def tasks(only: str, most: int = 0) -> list[tuple[Case, str]]:
     found.append((Case("square", 1024, 1024, 1024), SMALL))
     found.append((Case("odd", 1000, 3000, 2000, "f16", "kn"), ODD))
     found.append((Case("odd", 4095, 4097, 4096), LARGE[1:4]))
+    found += [(Case("odd", 4095, 4097, 4099, kind), LARGE[1:4]) for kind in ("bf16", "f16")]
     found.append((Case("deep", 512, 512, 32768), [f".tile(128, 128, 64) .schedule(cooperative) .splitk(8, cluster) {EARLY}", f".tile(128, 128, 128) .schedule(cooperative) .splitk(8, cluster) {EARLY}", f".tile(128, 128, 64) .schedule(cooperative) .cluster(2, 1) .splitk(8) {EARLY}", f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) .splitk(16) {EARLY}", f".tile(64, 128, 128) .schedule(cooperative) .splitk(4, cluster) {EARLY}"]))  # fmt: skip
     found += [(Case("tf32", 4096, 4096, 4096, "tf32", "kk"), LARGE[:3]), *((Case("tf32", s, s, s, "tf32", "kn"), TURNED) for s in (2048, 4096, 8192))]
     found.append((Case("batched", 1024, 1024, 1024, "bf16", "kn", 16), MIDDLE[1:5]))
