@@ -42,6 +42,10 @@ class Unavailable(WorkbenchError):
     """A plug-in cannot run here."""
 
 
+class Unrecorded(Unavailable):
+    """A problem was recorded, but not this program of it."""
+
+
 class NotEmulated(WorkbenchError):
     """A program called something that the emulator does not answer."""
 

@@ -167,6 +167,19 @@ def test_the_planners_loop_runs_on_recorded_measurements(recorded: Path, tmp_pat
         assert "(measured, recorded on NVIDIA H200 2026-11-21)" in str(tables.verdict(made[0]))
 
 
+def test_a_run_passes_over_what_was_not_recorded(recorded: Path, tmp_path: Path) -> None:
+    with Session.create("row_sum", root=tmp_path / "first", executor="replay") as session:
+        first, *others = [version.proposal.candidate.program for version in session.run(3)]
+    header, rows = table.read(recorded)
+    table.write(recorded, header, [one for one in rows if one.program != canonical(first or "")])
+    with Session.create("row_sum", root=tmp_path / "s", executor="replay") as session:
+        made = session.run(2)
+        assert [version.proposal.candidate.program for version in made] == others and all(version.trials for version in made)
+        missing = session.version("v1")
+        assert missing.proposal.candidate.program == first and missing.decision is not None and missing.decision.kind == "reject" and "was not recorded for row_sum" in missing.decision.reason
+        assert session.pending is None
+
+
 def test_a_wrong_configuration_is_a_failure_and_what_is_not_there_is_unavailable(recorded: Path, tmp_path: Path) -> None:
     with Session.create("row_sum", root=tmp_path / "s", executor="replay") as session:
         version = session.generate()
@@ -181,6 +194,12 @@ def test_a_wrong_configuration_is_a_failure_and_what_is_not_there_is_unavailable
     table.write(recorded, header, [one for one in rows if not one.program or one.program == canonical(SUM)])
     with Session.create("row_sum", root=tmp_path / "s", executor="replay") as session, pytest.raises(Unavailable, match=r"was not recorded for row_sum; the nearest that was is reduce\(x, op=sum"):
         session.generate()
+    with pytest.raises(UserError, match=r"--device A100: row_sum was recorded on an NVIDIA H200"):
+        Session.create("row_sum", root=tmp_path / "s", executor="replay", device="A100")
+    with Session.create("row_sum", root=tmp_path / "s", executor="replay") as session:
+        session.cold_l2 = False
+        with pytest.raises(Unavailable, match="cold L2"):
+            session.generate()
     with Session.create("relu", root=tmp_path / "s", executor="replay") as session, pytest.raises(Unavailable, match=r"was never recorded.*recorded are matmul_bf16, row_sum"):
         session.generate()
 

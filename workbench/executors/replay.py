@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from workbench import landscapes
-from workbench.errors import Unavailable
+from workbench.errors import Unavailable, Unrecorded
 from workbench.landscapes import Landscape, Row
 from workbench.protocols import Progress
 from workbench.records import Check, Job, KernelBuild, Outcome, Timing
@@ -31,7 +31,7 @@ class ReplayExecutor:
         return f"no landscape is installed: set {landscapes.OWN} to a folder with files of tests/bench/landscape_on_gpu.py, or use the emulator"
 
     def run(self, job: Job, /, *, progress: Progress | None = None) -> Outcome:
-        """The recorded outcome of exactly this job, or what its program's row in the problem's landscape says; raises `Unavailable` when there is neither."""
+        """The recorded outcome of exactly this job, or what its program's row in the problem's landscape says; raises `Unavailable` when there is neither, `Unrecorded` when only this program is missing."""
         found = self.lookup(content_hash(job)) if self.lookup else None
         return found if found is not None else _from_landscape(job)
 
@@ -41,13 +41,15 @@ def _from_landscape(job: Job) -> Outcome:
     if place is None:
         known = ", ".join(landscapes.landscapes()) or "nothing"
         raise Unavailable(f"{job.problem.name} ({job.problem.precision}, these sizes) was never recorded: run it with the emulator or on a GPU; recorded are {known}")
+    if not job.cold_l2:
+        raise Unavailable("what was recorded is of a cold L2: leave --l2 warm out")
     program = job.candidate.program
     if program is None:
         raise Unavailable("only programs of muCUTLASS were recorded, and this version is a source of its own: test it with the emulator or on a GPU")
     row = place.row(program, job.arch)
     if row is None:
         near = place.nearest(program)
-        raise Unavailable(f"{program} was not recorded for {place.name}; " + (f"the nearest that was is {near.program}" if near else "nothing that computes it in this way was"))
+        raise Unrecorded(f"{program} was not recorded for {place.name}; " + (f"the nearest that was is {near.program}" if near else "nothing that computes it in this way was"))
     return outcome_of(place, row, job.arch)
 
 

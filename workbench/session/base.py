@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
 
-from workbench import evaluate, executors, problems
+from workbench import evaluate, executors, landscapes, problems
 from workbench.analysis import devices
 from workbench.analysis import hunks as hunk_maths
 from workbench.errors import Stopped, Unavailable, UserError
@@ -86,6 +86,8 @@ class Base:
         found = problems.load(problem) if isinstance(problem, str) else problem
         chosen = executors.choose(executor)
         _fitting(device or "H200", arch)
+        if chosen.name == "replay":
+            _recorded_on(device or "H200", found)
         facts = facts or WorkerInspector().inspect(found)
         executors.admit(chosen, facts)
         base = Path(root) if root is not None else default_root()
@@ -241,6 +243,13 @@ def _fitting(device: str, arch: str) -> None:
     wanted = int(re.sub(r"\D", "", arch) or 0)
     if (arch.endswith("a") and arch != found.arch) or wanted > number:
         raise UserError(f"--arch {arch} is not for the {found.name}, which is {found.arch}: leave --arch out, or name a device that has it")
+
+
+def _recorded_on(device: str, problem: Problem) -> None:
+    """Refuse to judge what was recorded on one device as if it were another's."""
+    place, name = landscapes.find(problem), devices.find(device).name
+    if place is not None and name not in str(place.runs[-1]["device"]):
+        raise UserError(f"--device {name}: {problem.name} was recorded on an {place.runs[-1]['device']}; leave --device out, or use the emulator")
 
 
 def _new_folder(root: Path, name: str) -> Path:

@@ -10,13 +10,14 @@ from typing import Any
 
 from workbench import evaluate
 from workbench.analysis import hunks as hunk_maths
-from workbench.errors import StaleDecision, UserError
+from workbench.errors import StaleDecision, Unrecorded, UserError
 from workbench.policies.budget import BudgetSettings
 from workbench.records import Candidate, Decision, Event, Proposal, Version
 from workbench.session import budget, chain, recording
 from workbench.session.base import Reference, owned
 from workbench.session.working import Working
 
+UNRECORDED = 40  # programs that a run passes over because nothing was recorded of them; more than any ladder has
 SAID = {"accept": "accepted", "reject": "rejected", "undo": "decision taken back"}
 
 
@@ -157,8 +158,14 @@ class Session(Working):
     def run(self, steps: int = 3, by: str = "planner", **options: Any) -> tuple[Version, ...]:
         """First version plus `steps` refinements, accepting what is correct and faster and rejecting the rest, with reasons."""
         made: list[Version] = []
-        for _ in range(steps + (1 if self.baseline is None else 0)):
-            version = self.generate(by, **options)
+        skipped, wanted = 0, steps + (1 if self.baseline is None else 0)
+        while len(made) < wanted and skipped <= UNRECORDED:
+            try:
+                version = self.generate(by, **options)
+            except Unrecorded as missing:  # replay knows no time of it: rejected with the reason, and the next one is asked for
+                self._say(Event(kind="note", message=str(missing)))
+                skipped += 1
+                continue
             if version is None:
                 break
             made.append(version)

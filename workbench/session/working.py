@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from workbench import evaluate, plugins
-from workbench.errors import Stopped, Unavailable, UserError
+from workbench.errors import Stopped, Unavailable, Unrecorded, UserError
 from workbench.profilers import counters
 from workbench.profilers.recorded import merged
 from workbench.proposers.binding import candidate_of
@@ -128,7 +128,11 @@ class Working(Base):
         self._reload()
         self._say(Event(kind="proposed", version=version.number, message=f"v{version.number}: {proposal.title}"))
         if test:
-            self.test(version.number)
+            try:
+                self.test(version.number)
+            except Unrecorded as missing:
+                self.reject(version.number, str(missing), by="policy")  # type: ignore[attr-defined]
+                raise
         return self.version(version.number)
 
     def refine(self, instruction: str = "", by: str = "planner", **options: Any) -> Version | None:

@@ -5,6 +5,7 @@ A check looks at the answer and at the session of the notebook; it never raises 
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -23,10 +24,10 @@ class Exercise:
 
 def _number(expected: Callable[[Any], float], what: str) -> Test:
     def test(answer: Any, session: Any) -> str:
-        if not isinstance(answer, (int, float)):
+        if not isinstance(answer, numbers.Real):
             return f"give a number: {what}"
         wanted = expected(session)
-        return "" if abs(answer - wanted) <= 0.02 * abs(wanted) else f"{answer:g} is not it"
+        return "" if abs(float(answer) - wanted) <= 0.02 * abs(wanted) else f"{answer:g} is not it"
 
     return test
 
@@ -113,7 +114,10 @@ def check(name: str, answer: Any = None) -> None:
     if exercise is None:
         print(f"no exercise is called {name!r}; there are: {', '.join(EXERCISES)}")
         return
-    missing = exercise.test(answer, _session())
+    try:
+        missing = exercise.test(answer, _session())
+    except AttributeError:
+        missing = "there is no session yet: run the cells above, %load_ext workbench and %cutegen problem first"
     print(f"{name}: solved" if not missing else f"{name}: not yet, {missing}; hint({name!r}) helps")
 
 
