@@ -31,9 +31,15 @@ def check_stage(stage: Stage) -> list[Rejection]:
     if operation is None:
         legal = f"elementwise({name}(...)), or >> {name}() behind an operation" if name in FUNCTIONS else close(name, tuple(OPERATIONS))
         return [Rejection(field="operation", value=name, reason="no such operation", legal=legal)]
-    found = [*check_values(operation, stage), *check_arguments(operation, stage), *_epilogues(operation, stage)]
-    known = {item.field for item in found}
-    return [*found, *(item for item in operation.check(stage) if item.field not in known)] or _operands(operation, stage)
+    values = [*check_values(operation, stage), *check_arguments(operation, stage)]
+    found = [*values, *_epilogues(operation, stage)]
+    try:
+        known = {item.field for item in found}
+        found += [item for item in operation.check(stage) if item.field not in known]
+    except (TypeError, ValueError):  # it counts with a value that is refused already
+        if not values:
+            raise
+    return found or _operands(operation, stage)
 
 
 def _operands(operation: Operation, stage: Stage) -> list[Rejection]:
