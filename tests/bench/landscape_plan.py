@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import landscape_doomed
+
 from workbench import problems
 from workbench.dsl import OPERATIONS, Call, Program, Stage, compile_program, configurations, format_program, parse
 from workbench.dsl.canonical import canonical, code
@@ -35,7 +37,7 @@ VARIED = ("stages", "raster", "splitk", "swap", "launch", "store")
 RULE = (
     "every rung of the planner's ladder; then in the order of a hash: of gemm on tensor cores all tiles x clusters x schedules with other settings left out, and "
     + ", ".join(VARIED) + " one at a time on the planner's first six; of gemm in fp32 all tiles x thread tiles; of other operations every combination of settings, of more than "
-    + f"{ALL} combinations {DRAWN} drawn at random; programs with the same code once"
+    + f"{ALL} combinations {DRAWN} drawn at random; programs with the same code once; " + landscape_doomed.RULE
 )
 
 
@@ -112,7 +114,7 @@ def mapped(place: Place) -> Mapped | str:
         return str(reason)
     steps = [canonical(_program(found, rung, ARCH)) for rung in ladder(Context(found=found, precision=place.precision, arch=ARCH, device=DEVICE, facts=facts))]
     rungs = list({code(step): step for step in reversed(steps)}.values())[::-1]
-    rest, legal = _rest(found, place.precision, rungs, place.most)
+    rest, legal = _rest(found, place.precision, rungs, place.most, facts)
     programs = [program for program in dict.fromkeys([*rungs, *rest]) if _compiles(program, facts, problem, found)]
     return Mapped(place, problem, facts, problem_key(problem), tuple(programs[: max(place.most, len(rungs))]), legal)
 
@@ -125,13 +127,14 @@ def _compiles(program: str, facts: Facts, problem: Problem, found: Computation) 
     return True
 
 
-def _rest(found: Computation, precision: str, rungs: list[str], most: int) -> tuple[list[str], int]:
+def _rest(found: Computation, precision: str, rungs: list[str], most: int, facts: Facts) -> tuple[list[str], int]:
     """(programs beyond the ladder in the order of a hash, as many as are wanted; how many legal combinations of settings were seen)."""
     texts = sorted({_text(found, stage) for stage in _stages(found, precision, rungs)}, key=lambda text: hashlib.sha256(text.encode()).hexdigest())
     programs = {code(rung): rung for rung in rungs}
     for text in texts:
         short = canonical(text)
-        programs.setdefault(code(short), short)
+        if not landscape_doomed.doomed(short, facts):
+            programs.setdefault(code(short), short)
         if len(programs) >= most:
             break
     return list(programs.values()), len(texts)

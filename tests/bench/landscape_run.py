@@ -234,9 +234,9 @@ class Run:
                 self.hear(one)
             if not self.over():
                 self._hand_out()
-            if self.over() or not (self.queue or any(self.waiting.values()) or any(one.work for one in self.compilers)):
-                if all(one.ready or one.phase == "start" for one in self.measurers):
-                    break
+            idle = not (self.queue or any(self.waiting.values()) or any(one.work for one in self.compilers))
+            if (idle or self.over()) and all(one.ready or one.phase == "start" for one in self.measurers):
+                break
             for one in [one for one in (*self.measurers, *self.compilers) if one.late]:
                 self.replace(one, f"limits/timeout: no answer within {LIMITS_S[one.phase]:g} s ({one.phase})")
             wait([one.pipe for one in (*self.measurers, *self.compilers)], timeout=0.2)

@@ -36,10 +36,18 @@ def check_stage(stage: Stage) -> list[Rejection]:
     try:
         known = {item.field for item in found}
         found += [item for item in operation.check(stage) if item.field not in known]
-    except (TypeError, ValueError):  # it counts with a value that is refused already
-        if not values:
+    except (TypeError, ValueError):  # it counts with a value that is refused already, or is no number
+        found += [] if values else _no_numbers(operation, stage)
+        if not found:
             raise
     return found or _operands(operation, stage)
+
+
+def _no_numbers(operation: Operation, stage: Stage) -> list[Rejection]:
+    """Settings of any number that were given something else."""
+    given = [(operation.setting(call.name), call) for call in stage.settings]
+    wrong = [(item, call) for item, call in given if item is not None and not item.closed and any(not isinstance(value, int) for value in call.positional)]
+    return [Rejection(field=call.name, value=", ".join(map(format_value, call.positional)), reason="it takes a number", legal=", ".join(map(str, item.values)) + ", or another") for item, call in wrong]
 
 
 def _operands(operation: Operation, stage: Stage) -> list[Rejection]:
