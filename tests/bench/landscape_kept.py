@@ -8,6 +8,7 @@ Private names of CuTe DSL 4.8 are used, hence the pinned version.
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
 import hashlib
 import inspect
@@ -21,7 +22,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import cutlass
 import cutlass.utils
+import torch
+from cuda.bindings.driver import CUstream
 from cutlass._mlir import execution_engine, ir
 from cutlass.base_dsl.jit_executor import JitFunctionArtifacts
 from cutlass.cutlass_dsl import CuTeDSL, cuda_jit_executor
@@ -51,19 +55,24 @@ def folder_of(root: Path, source: str) -> Path:
 
 
 def key_of(function: Any, arguments: tuple[Any, ...]) -> str:
-    """The call of cute.compile by what decides its result: tensors by dtype, alignment and layout, numbers of CuTe and streams by type, constants by value."""
-    return hashlib.sha256("\n".join([function.__name__, *map(_said, arguments)]).encode()).hexdigest()[:32]
+    """The call of cute.compile by what decides its result: tensors by dtype, alignment and layout, numbers of CuTe and streams by type, constants by value; "" where an argument is something else."""
+    try:
+        return hashlib.sha256("\n".join([function.__qualname__, *map(_said, arguments)]).encode()).hexdigest()[:32]
+    except TypeError:
+        return ""
 
 
 def _said(value: Any) -> str:
     known = getattr(value, "__cache_key__", None)
-    if known is not None:
-        return str(known() if callable(known) else known)
-    if value is None or isinstance(value, (bool, int, float, str, type)):
+    if isinstance(value, (cutlass.Numeric, CUstream)):
+        return f"{type(value).__module__}.{type(value).__name__}"
+    if value is None or isinstance(value, (bool, int, float, str, type, torch.dtype, enum.Enum)):
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, (tuple, list)):
         return f"{type(value).__name__}({', '.join(map(_said, value))})"
-    return f"{type(value).__module__}.{type(value).__name__}"
+    if known is None:
+        raise TypeError(f"{type(value)} has no key")
+    return str(known)
 
 
 def entry_of(compiled: Any, seconds: float) -> Entry:

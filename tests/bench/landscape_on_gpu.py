@@ -1,20 +1,22 @@
 """Landscapes of at least 20 problems on a GPU: every configuration of the plan compiled, timed and checked at full size.
 
     python tests/bench/landscape_on_gpu.py --out $OUT/landscape.csv --seconds 540 [--done earlier.csv.gz ...] [--only matmul_bf16] [--workers 15] [--kept DIR]
-    python tests/bench/landscape_on_gpu.py --plan                                      what would be measured; no GPU
+    python tests/bench/landscape_on_gpu.py --plan [--kept DIR]                         what would be measured; no GPU
     python tests/bench/landscape_on_gpu.py --dry-run --most 3 --only matmul_bf16_4096  reduced sizes on the emulator; no GPU, no times
     python tests/bench/landscape_on_gpu.py --join a.csv b.csv --to workbench/landscapes/h200.csv.gz
 
 Most processes compile and never touch the GPU; a few measure what those kept, one at a time on the GPU while the others load (landscape_run.py). Problems are served in turn, so that a run which is cut
-short has something of each; rows are appended as they come, and what --out or --done holds is not measured again. What was compiled lies in --kept, where the next run finds it. A process that crashes, or
+short has something of each; rows are appended as they come, and what --out or --done holds is not measured again. The plans and what was compiled lie in --kept, where the next run of the same code finds them. A process that crashes, or
 takes longer than its limit, loses only the configuration at hand. Where the measurers' time goes is printed every 20 s and, by problem, at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import multiprocessing
 import os
+import pickle
 import platform
 import shutil
 import subprocess
@@ -52,19 +54,24 @@ def machine() -> dict[str, Any]:
 
 
 def planned(arguments: argparse.Namespace) -> list[Mapped]:
-    """The plans of all chosen problems that the planner recognises."""
-    if arguments.most:
-        landscape_plan.MOST = arguments.most
+    """The plans of all chosen problems that the planner recognises; what --kept holds of this code is not planned again."""
     chosen = [place for place in places() if any(place.name.startswith(name) for name in arguments.only.split(","))]
-    with multiprocessing.get_context("fork").Pool(min(arguments.workers, len(chosen), os.cpu_count() or 1)) as pool:
-        found = pool.map(mapped, chosen, chunksize=1)
+    path = arguments.kept / f"plans-{landscape_plan.stamp()}.pickle.gz" if arguments.kept else None
+    known: dict[str, Mapped | str] = pickle.loads(gzip.decompress(path.read_bytes())) if path and path.exists() else {}
+    new = [place for place in chosen if place.name not in known]
+    if new:
+        with multiprocessing.get_context("fork").Pool(min(arguments.workers, len(new), os.cpu_count() or 1)) as pool:
+            known |= zip([place.name for place in new], pool.map(mapped, new, chunksize=1), strict=True)
+        if path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(gzip.compress(pickle.dumps(known), 6))
     plans: dict[str, Mapped] = {}
-    for place, plan in zip(chosen, found, strict=True):
+    for place in chosen:
+        plan = known[place.name]
         if isinstance(plan, str):
             print(f"# {place.name}: {plan}", flush=True)
         else:
-            programs = plan.programs[: arguments.most or MOST]
-            plans.setdefault(plan.key, Mapped(plan.place, plan.problem, plan.facts, plan.key, programs, plan.legal))
+            plans.setdefault(plan.key, plan.first(arguments.most or MOST))
     return list(plans.values())
 
 
@@ -86,7 +93,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--workers", type=int, default=max((os.cpu_count() or 2) - 1, 2), help="processes in all")
     parser.add_argument("--measurers", type=int, default=3, help="of them, those that use the GPU, one at a time")
-    parser.add_argument("--kept", type=Path, help="folder for what is compiled (default: one that is removed at the end)")
+    parser.add_argument("--kept", type=Path, help="folder for plans and what is compiled (default: one that is removed at the end)")
     parser.add_argument("--only", default="", help="names of problems, or how they begin")
     parser.add_argument("--most", type=int, default=0, help="configurations of a problem")
     parser.add_argument("--done", type=Path, nargs="*", default=[], help="files whose rows are not measured again")
@@ -120,7 +127,10 @@ def main() -> int:
         folder = arguments.kept or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         run = Run(plans, arguments, folder, done)
-        run.go()
+        try:
+            run.go()
+        except KeyboardInterrupt:
+            print("# stopped", flush=True)
         run.report()
     failures = Counter(row.failure.split(":")[0] for row in run.rows if row.failure)
     by_problem = Counter(row.key for row in run.rows if row.correct)

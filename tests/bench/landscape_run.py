@@ -26,6 +26,7 @@ LIMITS_S = {"compile": 90.0, "load": 120.0, "wait": 240.0, "gpu": 40.0, "start":
 LEAVE_S = 12.0  # for what is under way at the end
 GRAIN, MOST = 12, 24  # programs of a problem that are waited for, and that one batch has at most (of a large problem all)
 SAY_S = 20.0
+STARTS = 6  # processes that may end before they are ready
 BROKEN = 3  # contexts that kept programs broke before any was measured: from then on none is used
 
 Target = tuple[int, str]
@@ -117,7 +118,7 @@ class Run:
             while one.pipe.poll():
                 self._heard(one, one.pipe.recv())
         except (EOFError, OSError):
-            self.replace(one, "" if one.phase == "start" and not one.work else "run/crashed: the process died")
+            self.replace(one, "run/crashed: the process died")
 
     def _heard(self, one: Process, message: tuple[Any, ...]) -> None:
         kind, *said = message
@@ -179,6 +180,9 @@ class Run:
     def replace(self, one: Process, failure: str) -> None:
         """End a process; the configuration at hand is lost, the rest of its work goes back."""
         one.end()
+        self.counts["ended before they began"] += one.phase == "start"
+        if self.counts["ended before they began"] >= STARTS:
+            raise RuntimeError(f"{STARTS} processes ended before they had begun; what they said is above")
         for number in [number for number, owner in self.owner.items() if owner is one]:
             del self.owner[number]
         if one.at is not None and one.at in one.work:
@@ -215,7 +219,7 @@ class Run:
         able = [number for number, items in self.waiting.items() if items and number not in busy and not (number in self.large and (large_busy or not self._whole(number)))]
         if not able:
             return
-        number = min(able, key=lambda n: (not self._whole(n), self.owner.get(n, one) is not one, self.served[n], n))
+        number = min(able, key=lambda n: (self.owner.get(n, one) is not one, not self._whole(n), self.served[n], n))
         items = self.waiting[number]
         most = len(items) if number in self.large else MOST
         given, self.waiting[number] = items[:most], items[most:]

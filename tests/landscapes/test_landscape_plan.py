@@ -32,7 +32,7 @@ def plans() -> list[landscape_plan.Mapped]:
 def test_a_plan_has_every_rung_first_and_programs_of_different_code_only(plans: list[landscape_plan.Mapped]) -> None:
     for plan in plans:
         assert len(plan.programs) == len(set(plan.programs)) <= plan.place.most
-        codes = {plan.source(program).split('"""', 2)[2] for program in plan.programs[:60]}
+        codes = {source.split('"""', 2)[2] for source in plan.sources[:60]}
         assert len(codes) == len(plan.programs[:60])
     small, large = plans[0], plans[1]
     assert "schedule" in small.programs[0] and ".splitk(4)" in "".join(small.programs) and ".cluster(2, 2)" in "".join(large.programs)
