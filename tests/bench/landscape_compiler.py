@@ -129,6 +129,7 @@ def main(connection: Any, plans: list[Mapped], folder: Path, case: str) -> None:
     os.environ["CUTE_DSL_CACHE_DIR"] = str(folder / f"cache-{os.getpid()}")
     torch.set_num_threads(1)
     told = False
+    os.nice(5)  # those that measure go first
     with hook.emulated(arch=ARCH, device=DEVICE, sample=1):
         cute.compile = compiler = kept.Compiler(cute.compile)
         gc.freeze()  # what has been imported is not looked through each time: that took 0.1 s

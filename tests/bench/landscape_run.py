@@ -27,7 +27,7 @@ LEAVE_S = 12.0  # for what is under way at the end
 GRAIN, MOST = 12, 24  # programs of a problem that are waited for, and that one batch has at most (of a large problem all)
 SAY_S = 20.0
 STARTS = 6  # processes that may end before they are ready
-BROKEN = 3  # contexts that kept programs broke before any was measured: from then on none is used
+USELESS = 9  # programs that were of no use as they were kept (a broken context counts 3) before any was: from then on nothing is kept
 
 Target = tuple[int, str]
 
@@ -131,7 +131,8 @@ class Run:
         elif kind == "row":
             item = one.work.pop(said[0])
             self.seconds[said[0][0]].update(said[2])
-            self.counts["measured as kept"] += item.made is not None and bool(item.made.keys) and bool(said[1].get("correct"))
+            self.counts["measured as kept"] += bool(said[3] and said[1].get("correct"))
+            self.counts["measured otherwise"] += bool(item.source and not said[3])
             self.take(said[0], said[1])
             one.to("load")
         elif kind == "broken":
@@ -159,11 +160,6 @@ class Run:
         item = one.work.pop(target)
         self.waiting[target[0]].append(Item(program=item.program, source=item.source))
         self.counts["broken by kept"] += 1
-        if self.counts["broken by kept"] >= BROKEN and not self.counts["measured as kept"] and self.use_kept:
-            print("# programs that were compiled without a GPU break the context: all are compiled by the measurers from now on", flush=True)
-            self.use_kept = False
-            for number, items in self.waiting.items():
-                self.waiting[number] = [Item(program=each.program, source=each.source) for each in items]
         one.at = None
 
     def take(self, target: Target, fields: dict[str, Any]) -> None:
@@ -252,7 +248,27 @@ class Run:
         if self.out is not None:
             self.out.close()
 
+    def _measure_all(self) -> None:
+        """Nothing that was compiled without a GPU can be used: all processes measure what they compile themselves."""
+        print("# nothing that was compiled without a GPU can be used: every process compiles and measures from now on", flush=True)
+        self.use_kept = False
+        for one in self.compilers:
+            one.end()
+            self.queue.extendleft(Task(item.source, (target,)) for target, item in one.work.items())
+        self.measurers += [self._measurer() for _ in self.compilers]
+        self.compilers = []
+        for task in self.queue:
+            for number, program in task.targets:
+                self.waiting[number].append(Item(program=program, source=task.source))
+        self.queue.clear()
+        self.left.clear()
+        for number, items in self.waiting.items():
+            self.waiting[number] = [Item(program=item.program, source=item.source) for item in items]
+
     def _hand_out(self) -> None:
+        useless = max(self.counts["broken by kept"] * 3, self.counts["measured otherwise"], self.counts["not compiled without a GPU"])
+        if self.use_kept and useless >= USELESS and not self.counts["measured as kept"]:
+            self._measure_all()
         for one in self.measurers:
             if one.ready:
                 self.measure_next(one)

@@ -1,7 +1,7 @@
 """One measuring process of landscape_on_gpu.py: loads what a compiling process kept, and uses the GPU only while it holds the lock.
 
 It is given batches: some programs of one problem, whose inputs and reference it makes once. Messages to the parent, in order for each program: ("phase", target, "load" or "wait" or "gpu"), then
-("row", target, fields, seconds by phase); at the end of a batch ("ready", {counts}). A process whose CUDA context is broken says ("leaving",) and ends; ("broken", target) before it, where the program
+("row", target, fields, seconds by phase, whether all was kept); at the end of a batch ("ready", {counts}). A process whose CUDA context is broken says ("leaving",) and ends; ("broken", target) before it, where the program
 was a kept one and is to be tried again without. What was kept and cannot be used is compiled here. Candidates are those of our own emitter, so nothing confines them.
 """
 
@@ -91,6 +91,7 @@ class Worker:
         self.compiler = kept.Compiler(None)
         self.seconds: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
+        self.as_kept = False  # whether the row at hand was measured with nothing compiled here
 
     @contextlib.contextmanager
     def clock(self, phase: str) -> Iterator[None]:
@@ -183,7 +184,7 @@ class Worker:
             self.counts["again"] += 1
             self.counts["doubts"] += not again.get("failure")
             fields = again
-        self.says(("row", target, fields, dict(self.seconds)))
+        self.says(("row", target, fields, dict(self.seconds), self.as_kept))
         self.seconds.clear()
 
     def _measured(self, target: tuple[int, str], item: Item, made: Made | None) -> dict[str, Any]:
@@ -201,12 +202,13 @@ class Worker:
         except Exception as error:
             fields |= {"correct": False, "failure": described(error)}
             if broken():
-                self.says(("broken", target) if self.compiler.loaded else ("row", target, fields, dict(self.seconds)))
+                self.says(("broken", target) if self.compiler.loaded else ("row", target, fields, dict(self.seconds), False))
                 raise Broken from error
         finally:
             if module is not None:
                 forget(module)
-        if item.source and made is not None and self.compiler.counts["compiled"] == before:
+        self.as_kept = bool(self.compiler.loaded) and self.compiler.counts["compiled"] == before
+        if self.as_kept and made is not None:
             fields |= made.fields
         elif item.source:
             fields |= {"compile_s": self.compiler.seconds, **built([(one.ptx, one.cubin) for one in self.modules], target[1])}
