@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import math
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import landscape_doomed
 
 from workbench import problems
 from workbench.dsl import OPERATIONS, Call, Program, Stage, compile_program, configurations, format_program, parse
@@ -25,6 +28,7 @@ from workbench.proposers.planner import _program
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.records import Facts, Problem
 
+ROOT = Path(__file__).parents[2]
 ARCH, DEVICE = "sm_90a", "H200"
 HEAVY = {"relu": 60, "gelu_tanh": 60, "sigmoid_21": 24, "tanh_22": 24, "batch_norm_33": 40, "attention_97": 40}  # many gigabytes, or much time a call
 NINETEEN = Path(__file__).parent / "problems"
@@ -35,7 +39,7 @@ VARIED = ("stages", "raster", "splitk", "swap", "launch", "store")
 RULE = (
     "every rung of the planner's ladder; then in the order of a hash: of gemm on tensor cores all tiles x clusters x schedules with other settings left out, and "
     + ", ".join(VARIED) + " one at a time on the planner's first six; of gemm in fp32 all tiles x thread tiles; of other operations every combination of settings, of more than "
-    + f"{ALL} combinations {DRAWN} drawn at random; programs with the same code once"
+    + f"{ALL} combinations {DRAWN} drawn at random; programs with the same code once; " + landscape_doomed.RULE
 )
 
 
@@ -88,6 +92,7 @@ class Mapped:
     facts: Facts
     key: str
     programs: tuple[str, ...]
+    sources: tuple[str, ...]  # their candidate files
     legal: int
 
     @property
@@ -97,9 +102,9 @@ class Mapped:
         return {"name": self.place.name, "origin": self.place.origin, "settings": dict(self.place.settings), "precision": self.place.precision, "mode": self.problem.mode, "kind": self.facts.kind,
                 "flops": work.flops, "least_bytes": work.least_bytes, "dtype": work.dtype, "tensor_cores": work.tensor_cores, "legal": self.legal, "planned": len(self.programs)}  # fmt: skip
 
-    def source(self, program: str) -> str:
-        """The candidate file of a program."""
-        return compile_program(program, binding_of(self.problem, self.facts, recognise(self.facts)))
+    def first(self, most: int) -> Mapped:
+        """The same with so many programs at most."""
+        return dataclasses.replace(self, programs=self.programs[:most], sources=self.sources[:most])
 
 
 def mapped(place: Place) -> Mapped | str:
@@ -112,26 +117,23 @@ def mapped(place: Place) -> Mapped | str:
         return str(reason)
     steps = [canonical(_program(found, rung, ARCH)) for rung in ladder(Context(found=found, precision=place.precision, arch=ARCH, device=DEVICE, facts=facts))]
     rungs = list({code(step): step for step in reversed(steps)}.values())[::-1]
-    rest, legal = _rest(found, place.precision, rungs, place.most)
-    programs = [program for program in dict.fromkeys([*rungs, *rest]) if _compiles(program, facts, problem, found)]
-    return Mapped(place, problem, facts, problem_key(problem), tuple(programs[: max(place.most, len(rungs))]), legal)
+    rest, legal = _rest(found, place.precision, rungs, place.most, facts)
+    sources: dict[str, str] = {}
+    for program in dict.fromkeys([*rungs, *rest]):
+        with contextlib.suppress(ProgramError):
+            sources[program] = compile_program(program, binding_of(problem, facts, found))
+    most = max(place.most, len(rungs))
+    return Mapped(place, problem, facts, problem_key(problem), tuple(sources)[:most], tuple(sources.values())[:most], legal)
 
 
-def _compiles(program: str, facts: Facts, problem: Problem, found: Computation) -> bool:
-    try:
-        compile_program(program, binding_of(problem, facts, found))
-    except ProgramError:
-        return False
-    return True
-
-
-def _rest(found: Computation, precision: str, rungs: list[str], most: int) -> tuple[list[str], int]:
+def _rest(found: Computation, precision: str, rungs: list[str], most: int, facts: Facts) -> tuple[list[str], int]:
     """(programs beyond the ladder in the order of a hash, as many as are wanted; how many legal combinations of settings were seen)."""
     texts = sorted({_text(found, stage) for stage in _stages(found, precision, rungs)}, key=lambda text: hashlib.sha256(text.encode()).hexdigest())
     programs = {code(rung): rung for rung in rungs}
     for text in texts:
         short = canonical(text)
-        programs.setdefault(code(short), short)
+        if not landscape_doomed.doomed(short, facts):
+            programs.setdefault(code(short), short)
         if len(programs) >= most:
             break
     return list(programs.values()), len(texts)
@@ -174,6 +176,12 @@ def _some(base: Stage) -> Iterator[Stage]:
             yield stage
 
 
+def stamp() -> str:
+    """A hash of all code that a plan depends on: one that was made with other code is not used."""
+    files = sorted(path for folder in ("workbench", "tests/bench") for path in (ROOT / folder).rglob("*.py"))
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
+
+
 @dataclass(frozen=True)
 class Task:
     """One candidate file and the problems (by number) that it is measured on, each with the program's text."""
@@ -188,6 +196,6 @@ def tasks(plans: list[Mapped], done: set[tuple[str, str]]) -> list[Task]:
     for rank in range(max((len(plan.programs) for plan in plans), default=0)):
         for number, plan in enumerate(plans):
             if rank < len(plan.programs) and (plan.key, plan.programs[rank]) not in done:
-                grouped.setdefault(plan.source(plan.programs[rank]), []).append((number, plan.programs[rank]))
+                grouped.setdefault(plan.sources[rank], []).append((number, plan.programs[rank]))
     eager = [Task("", ((number, ""),)) for number, plan in enumerate(plans) if (plan.key, "") not in done]
     return eager + [Task(source, tuple(targets)) for source, targets in grouped.items()]

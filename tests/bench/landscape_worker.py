@@ -1,7 +1,8 @@
-"""One measuring process of landscape_on_gpu.py: compiles beside the others, and uses the GPU only while it holds the lock.
+"""One measuring process of landscape_on_gpu.py: loads what a compiling process kept, and uses the GPU only while it holds the lock.
 
-Messages to the parent, in order for each target: ("phase", target, "compile" or "wait" or "gpu"), then ("row", target, fields); at the end of a task ("ready",). A
-process whose CUDA context is broken says ("leaving",) and ends. Candidates are those of our own emitter, so nothing confines them.
+It is given batches: some programs of one problem, whose inputs and reference it makes once. Messages to the parent, in order for each program: ("phase", target, "load" or "wait" or "gpu"), then
+("row", target, fields, seconds by phase, whether all was kept); at the end of a batch ("ready", {counts}). A process whose CUDA context is broken says ("leaving",) and ends; ("broken", target) before it, where the program
+was a kept one and is to be tried again without. What was kept and cannot be used is compiled here. Candidates are those of our own emitter, so nothing confines them.
 """
 
 from __future__ import annotations
@@ -10,74 +11,38 @@ import contextlib
 import copy
 import fcntl
 import gc
-import importlib.util
 import os
-import sys
+import signal
 import time
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import cutlass.cute as cute
+import landscape_kept as kept
 import torch
-from landscape_plan import ARCH, Mapped, Task
+from landscape_compiler import Made, built, forget, load
+from landscape_plan import DEVICE, Mapped
 
 from workbench.analysis import correctness
-from workbench.dsl import parse
-from workbench.dsl.hopper_plan import plan_of
-from workbench.dsl.ir import setting
 from workbench.emulator.hook import recording
 from workbench.emulator.program import emulated
 from workbench.executors.clock import Stopwatch, listed
 from workbench.executors.referee import compare_on_device
 from workbench.landscapes.table import timed
 from workbench.problems import loading
-from workbench.records import Case, TensorSpec
-from workbench.toolchain import describe_module
+from workbench.records import Case, TensorSpec, record
 
 WARM_UP, SAMPLES, SAMPLES_SLOW = 3, 12, 5  # timed calls; of what takes longer than SLOW_S fewer
 SLOW_S = 0.01
 SEED = 20
-LARGE_BYTES = 3 << 30  # inputs and outputs: beyond, they are compiled for under the lock and not kept between tasks
-SMALL_BYTES, CACHED_BYTES = 700 << 20, 3 << 30  # inputs and reference of one problem: up to here the reference is in float64; and of all problems that a process keeps
-KEPT_BYTES = 4 << 30  # memory that a process keeps from the others at the end of a task
-
-
-class Held:
-    """What cute.compile gave; while held, calling it does nothing, so that forward compiles all its kernels and launches none."""
-
-    holding = False
-    seconds = 0.0
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return None if Held.holding else self.function(*arguments, **named)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.function, name)
-
-
-class HoldingCompiler:
-    """cute.compile, giving `Held` and counting its seconds."""
-
-    def __init__(self, compiler: Any) -> None:
-        self.compiler = compiler
-
-    def __call__(self, *arguments: Any, **named: Any) -> Held:
-        start = time.perf_counter()
-        made = Held(self.compiler(*arguments, **named))
-        Held.seconds += time.perf_counter() - start
-        return made
-
-    def __getitem__(self, options: Any) -> HoldingCompiler:
-        return HoldingCompiler(self.compiler[options])
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.compiler, name)
+LARGE_BYTES = 3 << 30  # inputs and outputs: beyond, they are not kept between batches
+SMALL_BYTES, CACHED_BYTES = 700 << 20, 12 << 30  # inputs and reference of one problem: up to here the reference is in float64; and of all problems that a process keeps
+KEPT_BYTES = 4 << 30  # unused memory that a process keeps from the others at the end of a batch
+DOUBTS = 5  # kept results that failed where the same, compiled here, did not: from then on none is used
+PHASES = ("load", "compile", "wait", "inputs", "model", "first", "time", "check", "free")
 
 
 @dataclass
@@ -96,8 +61,26 @@ def size_of(spec: TensorSpec) -> int:
     return int(torch.Size(spec.shape).numel() * getattr(torch, spec.dtype).itemsize)
 
 
+@record
+class Item:
+    """One program to be measured; "" is torch eager."""
+
+    program: str
+    source: str
+    made: Made | None = None
+
+
+@record
+class Batch:
+    """Programs of one problem (by number), to be begun before `until` on the monotonic clock."""
+
+    number: int
+    items: tuple[Item, ...]
+    until: float
+
+
 class Worker:
-    """What a process keeps between tasks."""
+    """What a process keeps between batches."""
 
     def __init__(self, plans: list[Mapped], lock: Path, folder: Path, case: str, says: Any) -> None:
         self.plans, self.folder, self.case, self.says = plans, folder, case, says
@@ -105,11 +88,25 @@ class Worker:
         self.cache: OrderedDict[int, Data] = OrderedDict()
         self.modules: list[Any] = []
         self.dry = case != "full"
+        self.compiler = kept.Compiler(None)
+        self.seconds: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.as_kept = False  # whether the row at hand was measured with nothing compiled here
+
+    @contextlib.contextmanager
+    def clock(self, phase: str) -> Iterator[None]:
+        """Count the seconds of a phase, of PHASES."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] += time.perf_counter() - start
 
     @contextlib.contextmanager
     def gpu(self) -> Iterator[None]:
         """Alone on the GPU."""
-        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        with self.clock("wait"):
+            fcntl.flock(self.lock, fcntl.LOCK_EX)
         try:
             yield
         finally:
@@ -131,9 +128,18 @@ class Worker:
 
     def data(self, number: int) -> Data:
         """Inputs and reference results of a problem; under the lock."""
-        if number in self.cache:
-            self.cache.move_to_end(number)
-            return self.cache[number]
+        if number not in self.cache:
+            with self.clock("inputs"):
+                self.cache[number] = self._made(number)
+                self.synchronize()
+                self.counts["inputs made"] += 1
+        self.cache.move_to_end(number)
+        others = [one for one in self.cache if one != number]
+        while sum(one.bytes for n, one in self.cache.items() if not self.large(self.plans[n])) > CACHED_BYTES and others:
+            del self.cache[others.pop(0)]
+        return self.cache[number]
+
+    def _made(self, number: int) -> Data:
         plan = self.plans[number]
         case, problem = self.case_of(plan), plan.problem
         module = loading.load_module(problem, case.settings)
@@ -141,13 +147,8 @@ class Worker:
         reference = loading.build_model(module, "Model", problem, device="cuda")
         inputs = loading.make_inputs(module, problem, SEED + 1, "cuda")
         expected = self._expected(plan, reference, inputs)
-        kept = [value for value in (*inputs, *expected) if isinstance(value, torch.Tensor)]
-        made = Data(module, reference, inputs, expected, sum(value.numel() * value.element_size() for value in kept))
-        if not self.large(plan):
-            self.cache[number] = made
-            while sum(one.bytes for one in self.cache.values()) > CACHED_BYTES and len(self.cache) > 1:
-                self.cache.popitem(last=False)
-        return made
+        tensors = [value for value in (*inputs, *expected) if isinstance(value, torch.Tensor)]
+        return Data(module, reference, inputs, expected, sum(value.numel() * value.element_size() for value in tensors))
 
     def _expected(self, plan: Mapped, reference: torch.nn.Module, inputs: list[Any]) -> list[torch.Tensor]:
         policy(plan, strict=True)
@@ -157,36 +158,73 @@ class Worker:
         policy(plan)
         return [value.float() if spec.dtype in ("float16", "bfloat16") else value for value, spec in zip(results, self.case_of(plan).outputs, strict=True)]
 
-    # ---- one task -----------------------------------------------------------------------------------------------------
+    # ---- one batch ----------------------------------------------------------------------------------------------------
 
-    def do(self, task: Task) -> None:
-        """Measure a candidate on all its problems; raises `Broken` when the CUDA context is lost."""
-        module = None
-        Held.seconds = 0.0
+    def do(self, batch: Batch) -> None:
+        """Measure programs of a problem; raises `Broken` when the CUDA context is lost. Those for which no time is left are not begun."""
         try:
-            for target in task.targets:
-                self.says(("phase", target, "compile"))
-                fields: dict[str, Any] = {"correct": False}
-                try:
-                    if task.source and module is None:
-                        module = load(task.source, self.folder)
-                    self._twice(target, module, fields)
-                except Exception as error:
-                    fields["failure"] = described(error)
-                    if broken():
-                        self.says(("row", target, fields))
-                        raise Broken from error
-                if task.source:
-                    fields |= {"compile_s": Held.seconds, **self._built(target[1])}
-                self.says(("row", target, fields))
+            for item in batch.items:
+                if time.monotonic() > batch.until:
+                    return
+                self._item((batch.number, item.program), item)
+        finally:
+            with self.clock("free"):
+                if self.large(self.plans[batch.number]):
+                    self.cache.pop(batch.number, None)
+                self.compiler.loaded = {}
+                gc.collect()
+            if not self.dry and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > KEPT_BYTES:
+                with self.gpu(), self.clock("free"):
+                    torch.cuda.empty_cache()
+
+    def _item(self, target: tuple[int, str], item: Item) -> None:
+        fields = self._measured(target, item, item.made)
+        if item.made is not None and self.compiler.loaded and fields.get("failure"):  # the program's fault, or that of keeping it?
+            again = self._measured(target, item, None)
+            self.counts["again"] += 1
+            self.counts["doubts"] += not again.get("failure")
+            fields = again
+        self.says(("row", target, fields, dict(self.seconds), self.as_kept))
+        self.seconds.clear()
+
+    def _measured(self, target: tuple[int, str], item: Item, made: Made | None) -> dict[str, Any]:
+        """The fields of a row, with what was kept or, where that is None, all compiled here."""
+        module, fields = None, {"correct": False}
+        self.modules.clear()
+        self.compiler.begin()
+        before = self.compiler.counts["compiled"]
+        self.says(("phase", target, "load"))
+        try:
+            with self.clock("load"):
+                self.compiler.loaded = self._kept(made)
+                module = load(item.source, self.folder) if item.source else None
+            self._twice(target, module, fields)
+        except Exception as error:
+            fields |= {"correct": False, "failure": described(error)}
+            if broken():
+                self.says(("broken", target) if self.compiler.loaded else ("row", target, fields, dict(self.seconds), False))
+                raise Broken from error
         finally:
             if module is not None:
-                sys.modules.pop(module.__name__, None)
-            del module
-            gc.collect()
-            if not self.dry and torch.cuda.memory_reserved() > KEPT_BYTES:
-                torch.cuda.empty_cache()
-            self.modules.clear()
+                forget(module)
+        self.as_kept = bool(self.compiler.loaded) and self.compiler.counts["compiled"] == before
+        if self.as_kept and made is not None:
+            fields |= made.fields
+        elif item.source:
+            fields |= {"compile_s": self.compiler.seconds, **built([(one.ptx, one.cubin) for one in self.modules], target[1])}
+        return fields
+
+    def _kept(self, made: Made | None) -> dict[str, Callable[[Any], Any]]:
+        """What a compiler kept, ready to be launched; {} where there is nothing that can be used."""
+        if made is None or not made.keys or self.counts["doubts"] >= DOUBTS:
+            return {}
+        try:
+            return {key: kept.callable_of(kept.read(made.folder / f"{key}.pickle")) for key in made.keys}
+        except Exception as error:
+            self.counts["unreadable"] += 1
+            if self.counts["unreadable"] == 1:
+                print(f"# what was kept cannot be loaded: {type(error).__name__}: {error}", flush=True)
+            return {}
 
     def _twice(self, target: tuple[int, str], module: Any, fields: dict[str, Any]) -> None:
         """Measure, once more with nothing cached if memory runs out."""
@@ -194,6 +232,7 @@ class Worker:
             return self._measure(target, module, fields)
         except torch.OutOfMemoryError:
             pass
+        self.counts["out of memory"] += 1
         self.cache.clear()
         gc.collect()
         torch.cuda.empty_cache()
@@ -201,40 +240,32 @@ class Worker:
 
     def _measure(self, target: tuple[int, str], module: Any, fields: dict[str, Any]) -> None:
         plan = self.plans[target[0]]
-        data = None
         with torch.no_grad():
-            if module is not None and not self.large(plan):
+            if module is not None and not self.compiler.loaded:
                 with self.gpu():
                     data = self.data(target[0])
                     model = self._model(plan, module, data)
-                    torch.cuda.synchronize()
-                self._compile(model, data)
+                    self.synchronize()
+                with self.clock("compile"), kept.Held.all():
+                    model(*data.inputs)
             self.says(("phase", target, "wait"))
             with self.gpu():
                 self.says(("phase", target, "gpu"))
-                data = data or self.data(target[0])
+                data = self.data(target[0])
                 model = data.reference if module is None else self._model(plan, module, data)
-                if module is not None and self.large(plan):
-                    self._compile(model, data)
                 policy(plan)
                 self._run(plan, model, data, fields)
-                torch.cuda.synchronize()
-                if self.large(plan):
-                    del model, data
-                    torch.cuda.empty_cache()
+                self.synchronize()
+
+    def synchronize(self) -> None:
+        """Wait until the GPU has done everything."""
+        torch.cuda.synchronize()
 
     def _model(self, plan: Mapped, module: Any, data: Data) -> torch.nn.Module:
-        model = loading.build_model(module, "ModelNew", plan.problem, device="cuda", init_from=data.module)
-        loading.copy_parameters(data.reference, model)
+        with self.clock("model"):
+            model = loading.build_model(module, "ModelNew", plan.problem, device="cuda", init_from=data.module)
+            loading.copy_parameters(data.reference, model)
         return model
-
-    @staticmethod
-    def _compile(model: torch.nn.Module, data: Data) -> None:
-        Held.holding = True
-        try:
-            model(*data.inputs)
-        finally:
-            Held.holding = False
 
     def _run(self, plan: Mapped, model: torch.nn.Module, data: Data, fields: dict[str, Any]) -> None:
         """Time, then check the output of the last timed call; outputs are overwritten with NaN before their memory is used again."""
@@ -245,18 +276,22 @@ class Worker:
                 spoil(last.pop())
             last.append(output)
 
-        keep(listed(model(*data.inputs)))
+        with self.clock("first"):
+            keep(listed(model(*data.inputs)))
+            self.synchronize()
         samples: list[float] = []
-        if not self.dry:
-            watch = Stopwatch(lambda inputs: model(*inputs), lambda number: data.inputs, cold=True)
-            slow = watch.warm_up(list(range(WARM_UP)))["estimate_s"] > SLOW_S
-            for number in range(SAMPLES_SLOW if slow else SAMPLES):
-                samples.append(watch.timed(number)["s"])
-                keep(watch.outputs[0])
-            watch.drop()
-        got = last.pop()
-        self._check(plan, got, data.expected, fields)
-        spoil(got)
+        with self.clock("time"):
+            if not self.dry:
+                watch = Stopwatch(lambda inputs: model(*inputs), lambda number: data.inputs, cold=True)
+                slow = watch.warm_up(list(range(WARM_UP)))["estimate_s"] > SLOW_S
+                for number in range(SAMPLES_SLOW if slow else SAMPLES):
+                    samples.append(watch.timed(number)["s"])
+                    keep(watch.outputs[0])
+                watch.drop()
+        with self.clock("check"):
+            got = last.pop()
+            self._check(plan, got, data.expected, fields)
+            spoil(got)
         if samples and fields["correct"]:
             fields |= timed(samples)
 
@@ -282,15 +317,6 @@ class Worker:
         if self.dry:
             return correctness.compare(value.cpu().to(wanted.dtype).numpy(), wanted.cpu().double().numpy() if wanted.is_floating_point() else wanted.cpu().numpy(), dtype=dtype, precision=precision, length=length)
         return compare_on_device(value, wanted, dtype, precision, length)
-
-    def _built(self, program: str) -> dict[str, Any]:
-        builds = [build for item in self.modules for build in describe_module(item.ptx, item.cubin, ARCH)]
-        shared = max((build.static_shared_bytes for build in builds), default=0)
-        for stage in parse(program).stages:
-            if stage.operation.name == "gemm" and setting(stage, "schedule") is not None:
-                shared = max(shared, plan_of(stage).shared_bytes)  # asked for at the launch, which the binary does not say
-        found = {"registers": max((build.registers or 0 for build in builds), default=None), "spill_bytes": max((build.spill_bytes or 0 for build in builds), default=None), "shared_bytes": shared or None}
-        return found if builds else {}
 
 
 class Broken(Exception):
@@ -322,43 +348,35 @@ def broken() -> bool:
 
 def described(error: Exception) -> str:
     """An exception as stage/kind: message."""
-    stage = "compile" if Held.holding or "compil" in type(error).__name__.lower() or "DSL" in type(error).__name__ else "run"
+    stage = "compile" if "compil" in type(error).__name__.lower() or "DSL" in type(error).__name__ else "run"
     return f"{stage}/{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def load(source: str, folder: Path) -> Any:
-    """The candidate's module, from a file of its own."""
-    path = folder / f"candidate_{os.getpid()}_{time.monotonic_ns()}.py"
-    path.write_text(source)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def main(connection: Any, plans: list[Mapped], lock: Path, folder: Path, case: str) -> None:
-    """Serve tasks until the parent closes the connection or sends None."""
+    """Serve batches until the parent closes the connection; first says how many clusters the device runs at once."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes itself
     os.environ["CUTE_DSL_CACHE_DIR"] = str(folder / f"cache-{os.getpid()}")
     torch.set_num_threads(1)
     dry = case != "full"
-    with recording() if not dry else emulated(device="H200") as kept:
-        cute.compile = HoldingCompiler(cute.compile)
+    with recording() if not dry else emulated(device=DEVICE) as found:
         worker = Worker(plans, lock, folder, case, connection.send)
         torch.zeros(1, device="cuda")  # the context, before anybody waits for the lock
-        worker.modules = kept.modules if dry else kept
-        connection.send(("ready",))
+        worker.modules = found.modules if dry else found
+        with worker.gpu():
+            clusters = kept.ask_clusters()
+        kept.answer_clusters(clusters)
+        cute.compile = worker.compiler = kept.Compiler(cute.compile)
+        gc.freeze()  # what has been imported is not looked through each time: that took 0.1 s
+        connection.send(("clusters", clusters))
+        connection.send(("ready", {}))
         while True:
             try:
-                task = connection.recv()
+                batch = connection.recv()
             except EOFError:
                 return
-            if task is None:
-                return
             try:
-                worker.do(task)
+                worker.do(batch)
             except Broken:
                 connection.send(("leaving",))
                 return
-            connection.send(("ready",))
+            connection.send(("ready", dict(worker.counts + worker.compiler.counts)))

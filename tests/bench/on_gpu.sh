@@ -3,7 +3,8 @@
 #
 #     tests/bench/on_gpu.sh PART OUT         PART: problems, landscape, trust or turnaround; OUT: a folder for results and one log for each part
 #
-# `landscape` goes on where OUT/landscape.csv or workbench/landscapes/h200.csv.gz end, so it is run until nothing is left. Each script says in its head how its numbers are made.
+# `landscape` goes on where OUT/landscape.csv or workbench/landscapes/h200.csv.gz end, so it is run until nothing is left;
+# plans and compiled kernels stay in KEPT (/tmp/cutegen-landscape) for the next run. Each script says in its head how its numbers are made.
 set -eu
 part=$1 out=$2
 cd "$(dirname "$0")/../.."
@@ -22,7 +23,7 @@ measured() {  # seconds, then what python is to run; what fails or takes too lon
             measured 80 tests/bench/conv_on_gpu.py --rounds 5 --workers 12
             ;;
         landscape)
-            measured 580 tests/bench/landscape_on_gpu.py --out "$out/landscape.csv" --seconds 565 --done workbench/landscapes/h200.csv.gz
+            measured 580 tests/bench/landscape_on_gpu.py --out "$out/landscape.csv" --seconds 560 --done workbench/landscapes/h200.csv.gz --kept "${KEPT:-/tmp/cutegen-landscape}"
             ;;
         trust)
             measured 150 tests/bench/profiles_on_gpu.py --out "$out/profiles.json"

@@ -132,6 +132,8 @@ def test_norms_by_channel(how: str) -> None:
     ("rowwise(sum(x)) .kept() .parts(4)", "kept"), ("rowwise(sum(x)) .cluster(2)", "cluster"), ("rowwise(sum(x), axis=1) .arch(sm_90a) .threads_per_row(64) .cluster(2)", "cluster"), ("softmax(x, axis=1) .parts(4)", "parts"),
     ("rowwise(sum(x), axis=but(1))", "parts"), ("rowwise(var(x), axis=1) .split(32) .vector(8)", "split"), ("groupnorm(x)", "groups"), ("batchnorm(x)", "parts"), ("elementwise(spread(relu(x)))", "spread"),
     ("elementwise(sum(x))", "function"), ("elementwise(clamp(x, 0))", "clamp"), ("softmax(x) .unroll(2) .passes(2)", "passes"), ("rowwise(sum(x)) .unroll(3)", "unroll"), ("rowwise(sum(x, x))", "sum"),
+    ("softmax(x) .parts(8) .threads_per_row(1)", "parts"), ("matvec(x, v) .parts(8) .threads_per_row(1)", "parts"), ("batchnorm(x) .parts(8) .threads_per_row(1)", "parts"), ("softmax(x) .parts(many)", "parts"),
+    ("softmax(x) .unroll(abc)", "unroll"), ("reduce(x, axis=1) .split(abc) .vector(8)", "split"),
 ])  # fmt: skip
 def test_rejections(text: str, field: str) -> None:
     found = check(parse(text))

@@ -10,7 +10,10 @@ import pytest
 
 BENCH = Path(__file__).parents[1] / "bench"
 sys.path.insert(0, str(BENCH))
+import landscape_doomed  # noqa: E402
 import landscape_plan  # noqa: E402
+
+from workbench.problems import inspection  # noqa: E402
 
 
 def test_places_have_names_of_their_own_and_are_at_least_twenty() -> None:
@@ -29,7 +32,7 @@ def plans() -> list[landscape_plan.Mapped]:
 def test_a_plan_has_every_rung_first_and_programs_of_different_code_only(plans: list[landscape_plan.Mapped]) -> None:
     for plan in plans:
         assert len(plan.programs) == len(set(plan.programs)) <= plan.place.most
-        codes = {plan.source(program).split('"""', 2)[2] for program in plan.programs[:60]}
+        codes = {source.split('"""', 2)[2] for source in plan.sources[:60]}
         assert len(codes) == len(plan.programs[:60])
     small, large = plans[0], plans[1]
     assert "schedule" in small.programs[0] and ".splitk(4)" in "".join(small.programs) and ".cluster(2, 2)" in "".join(large.programs)
@@ -45,8 +48,59 @@ def test_sizes_share_the_files_that_are_compiled_and_what_is_done_is_left_out(pl
     assert all(number != 0 for task in landscape_plan.tasks(plans, done) for number, _ in task.targets)
 
 
-def test_the_script_compiles_runs_and_checks_on_the_emulator() -> None:
-    command = [sys.executable, str(BENCH / "landscape_on_gpu.py"), "--dry-run", "--most", "2", "--only", "row_sum,matvec_04", "--workers", "1", "--seconds", "100"]
+@pytest.mark.parametrize(("name", "program", "why"), [
+    ("row_sum", "reduce(x, op=sum, axis=last) .kept() .vector(2)", "keeps 512"), ("row_sum", "reduce(x, op=sum, axis=last) .kept() .threads_per_row(256) .vector(4)", ""),
+    ("max_middle_axis", "reduce(x, op=max, axis=middle) .kept() .threads(64)", "keeps"), ("max_middle_axis", "reduce(x, op=max, axis=middle) .kept() .split(32)", ""),
+    ("attention_97", "attention(q, k, v) .arch(sm_90a) .mma(tf32)", "head dimension"), ("attention_97", "attention(q, k, v) .arch(sm_90a) .mma(tf32) .schedule(stages)", ""),
+    ("conv2d_wide_55", "conv(x, w) .arch(sm_90a) .mma(bf16) .schedule(pingpong)", "not float32"), ("conv2d_wide_55", "conv(x, w) .arch(sm_90a) .mma(tf32) .schedule(pingpong)", ""),
+])  # fmt: skip
+def test_what_cannot_be_right_at_full_size_is_left_out(name: str, program: str, why: str) -> None:
+    place = next(place for place in landscape_plan.places() if place.name == name)
+    said = landscape_doomed.doomed(program, inspection.inspect(place.problem))
+    assert why in said and bool(said) == bool(why)
+
+
+def test_measurers_load_what_compilers_kept(tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCH / "landscape_on_gpu.py"), "--dry-run", "--most", "2", "--only", "row_sum,matvec_04", "--workers", "2", "--measurers", "1", "--seconds", "100", "--kept", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(" ok ") == 6 and "failures: {}" in done.stdout and "best" not in done.stdout, done.stdout
+    assert "'loaded': 4" in done.stdout and "'measured as kept': 4" in done.stdout and "'compiled': " not in done.stdout, done.stdout
+    assert len(list(tmp_path.rglob("*.pickle"))) == 4
+
+
+def test_a_kept_function_is_launched_without_compiling_and_one_for_other_arguments_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import cutlass.cute as cute
+    import landscape_compiler
+    import landscape_kept
+    import torch
+
+    from workbench.dsl import Binding, compile_program
+    from workbench.emulator.hook import emulated
+
+    source = compile_program("reduce(x, op=sum, axis=last) .vector(4)", Binding(init_source="def __init__(self):\n    super().__init__()", forward_arguments=("x",)))
+
+    def run(x: torch.Tensor, *paths: Path) -> tuple[torch.Tensor, landscape_kept.Compiler]:
+        with emulated(arch="sm_90a", device="H200"), monkeypatch.context() as patch:
+            compiler = landscape_kept.Compiler(cute.compile)
+            compiler.begin(keep=tmp_path / "kept")
+            compiler.loaded = {path.stem: landscape_kept.callable_of(landscape_kept.read(path)) for path in paths}
+            patch.setattr(cute, "compile", compiler)
+            module = landscape_compiler.load(source, tmp_path)
+            result = module.ModelNew()(x)
+            landscape_compiler.forget(module)
+        return result, compiler
+
+    x = torch.randn(8, 64)
+    _, compiler = run(x)
+    (path,) = (tmp_path / "kept").iterdir()
+    assert compiler.counts == {"compiled": 1} and path.stem == compiler.keys[0]
+    result, compiler = run(x + 1, path)
+    assert compiler.counts == {"loaded": 1}
+    torch.testing.assert_close(result, (x + 1).sum(-1), rtol=1e-5, atol=1e-5)
+    odd = torch.randn(8, 63)  # one element at a time, not four
+    result, compiler = run(odd, path)
+    assert compiler.counts == {"compiled": 1}
+    torch.testing.assert_close(result, odd.sum(-1), rtol=1e-5, atol=1e-5)
+    path.write_bytes(b"not an entry")
+    assert run(x)[1].counts == {"compiled": 1} and landscape_kept.read(path).name

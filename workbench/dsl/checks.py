@@ -31,9 +31,23 @@ def check_stage(stage: Stage) -> list[Rejection]:
     if operation is None:
         legal = f"elementwise({name}(...)), or >> {name}() behind an operation" if name in FUNCTIONS else close(name, tuple(OPERATIONS))
         return [Rejection(field="operation", value=name, reason="no such operation", legal=legal)]
-    found = [*check_values(operation, stage), *check_arguments(operation, stage), *_epilogues(operation, stage)]
-    known = {item.field for item in found}
-    return [*found, *(item for item in operation.check(stage) if item.field not in known)] or _operands(operation, stage)
+    values = [*check_values(operation, stage), *check_arguments(operation, stage)]
+    found = [*values, *_epilogues(operation, stage)]
+    try:
+        known = {item.field for item in found}
+        found += [item for item in operation.check(stage) if item.field not in known]
+    except (TypeError, ValueError):  # it counts with a value that is refused already, or is no number
+        found += [] if values else _no_numbers(operation, stage)
+        if not found:
+            raise
+    return found or _operands(operation, stage)
+
+
+def _no_numbers(operation: Operation, stage: Stage) -> list[Rejection]:
+    """Settings of any number that were given something else."""
+    given = [(operation.setting(call.name), call) for call in stage.settings]
+    wrong = [(item, call) for item, call in given if item is not None and not item.closed and any(not isinstance(value, int) for value in call.positional)]
+    return [Rejection(field=call.name, value=", ".join(map(format_value, call.positional)), reason="it takes a number", legal=", ".join(map(str, item.values)) + ", or another") for item, call in wrong]
 
 
 def _operands(operation: Operation, stage: Stage) -> list[Rejection]:

@@ -270,6 +270,8 @@ def check_settings(stage: Stage, value: object, axis: object) -> list[Rejection]
         return said
     if chosen.parts < 1:
         said.append(Rejection(field="parts", value=str(chosen.parts), reason="a row has at least one part", legal="1 to 1024"))
+    if chosen.parts > 1 and not view.strided and chosen.threads < 32:
+        said.append(Rejection(field="parts", value=str(chosen.parts), reason=f"whole warps put a part together, and threads_per_row({chosen.threads}) gives a row less than one", legal="with threads_per_row from 32"))
     if chosen.kept and chosen.parts > 1:
         said.append(Rejection(field="kept", value="", reason="a row in parts is read by several kernels, so it is not kept", legal="kept without parts"))
     if chosen.cluster > 1 and (view.strided or chosen.threads < 64 or chosen.parts > 1 or setting(stage, "arch") != "sm_90a"):
