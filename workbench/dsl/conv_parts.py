@@ -33,6 +33,4 @@ CHANNEL_TAP = {
     False: "part, copy = (0, own + step * lines) if cutlass.const_expr(plain) else divide(own + step * lines, depth)\ninner, third = divide(copy, 3)\nchannel, tap = part * channels + inner, 0",
     True: "inner, third = divide(own + step * lines, 3)\ntap, channel = inner // per, inner % per",
 }
-ARRANGED = {
-    "which": "\n        inner, third = divide(inner, 3)", "arranged": "in_parts(value, third == 1)  # of each channel upper, rest, upper",
-}  # fmt: skip
+ARRANGED = {"which": "\n        inner, third = divide(inner, 3)", "arranged": "in_parts(value, third == 1)  # of each channel upper, rest, upper"}
