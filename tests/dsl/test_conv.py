@@ -14,6 +14,7 @@ from workbench.dsl import Binding, check, compile_program, format_program, parse
 
 GOLDEN = Path(__file__).parent / "golden"
 HOPPER = ".arch(sm_90a) .mma(tf32) .schedule(cooperative)"
+STRICT = ".arch(sm_90a) .mma(tf32x3)"
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}
 
 
@@ -48,7 +49,9 @@ def text_of(transposed: bool, settings: dict[str, Any]) -> str:
     (f"conv(x, w, groups=2) {HOPPER} .unfold()", "unfold", "groups=1"), (f"conv(x, w) {HOPPER} .cluster(3)", "cluster", "1, 2, 4"), (f"conv(x, w) {HOPPER} .tile(96, 64, 32)", "tile", "places 64, 128, 256"),
     ("conv(x, w) .arch(sm_90a) .mma(bf16) .schedule(cooperative) .tile(128, 40, 32)", "tile", "multiple of 16"), (f"conv(x, w) {HOPPER} .tile(128, 48, 32)", "tile", "multiple of 32"), (f"conv(x, w) {HOPPER} .tile(256, 256, 32)", "tile", "n at most 128 with m 256"), (f"conv(x, w) {HOPPER} .tile(256, 128, 32) .stages(9)", "stages", "at most 4 stages"),
     ("conv(x, w, stride=2) .product()", "stride", "1, or leave product out"), ("conv(x, w) .product() .rows(2)", "rows", "leave it out"), (f"conv(x, w) {HOPPER} .splitk(2)", "splitk", ".product()"), ("convtranspose(x, w) .product()", "product", "arch, mma"),
-    ("conv(x, w) .arch(sm_90a) .mma(e4m3) .schedule(cooperative)", "mma", "tf32, bf16, f16"), ("conv(x, w) .arch(sm_90a) .mma(bf16) .schedule(both)", "schedule", "cooperative, pingpong"),
+    ("conv(x, w) .mma(tf32x3)", "mma", ".schedule(cooperative)"), (f"conv(x, w, groups=channels) {STRICT} .schedule(cooperative)", "groups", ".rows(8)"),
+    (f"conv(x, w) {STRICT} .schedule(cooperative) .tile(128, 48, 32)", "tile", "with mma(tf32x3)"), (f"conv(x, w) {STRICT} .schedule(cooperative) .tile(128, 64, 64)", "tile", "channels 16, 32"),
+    ("conv(x, w) .arch(sm_90a) .mma(e4m3) .schedule(cooperative)", "mma", "tf32, bf16, f16, tf32x3"), ("conv(x, w) .arch(sm_90a) .mma(bf16) .schedule(both)", "schedule", "cooperative, pingpong"),
 ])  # fmt: skip
 def test_rejections_name_field_and_legal_values(text: str, field: str, legal: str) -> None:
     found = check(parse(text))
@@ -56,10 +59,13 @@ def test_rejections_name_field_and_legal_values(text: str, field: str, legal: st
     assert found[0].reason and legal in found[0].legal
 
 
-def test_text_is_as_written_down() -> None:
-    program = f"conv(x, w, stride=(2, 1), padding=1) {HOPPER} .tile(128, 64, 32) .cluster(2) >> bias() >> relu()"
+@pytest.mark.parametrize(("program", "name"), [
+    (f"conv(x, w, stride=(2, 1), padding=1) {HOPPER} .tile(128, 64, 32) .cluster(2) >> bias() >> relu()", "conv_hopper"),
+    (f"conv(x, w, padding=1, groups=2) {STRICT} .tile(128, 64, 16) .schedule(cooperative)", "conv_in_parts"),
+])  # fmt: skip
+def test_text_is_as_written_down(program: str, name: str) -> None:
     assert format_program(parse(program)) == program
-    text, path = compile_program(program, Binding(init_source=INIT, forward_arguments=("x", "w", "bias"))), GOLDEN / "conv_hopper.txt"
+    text, path = compile_program(program, Binding(init_source=INIT, forward_arguments=("x", "w", "bias"))), GOLDEN / f"{name}.txt"
     if os.environ.get("CUTEGEN_GOLDEN"):
         path.write_text(text)
     assert text == path.read_text()
@@ -176,3 +182,26 @@ def test_tf32_is_rounded_to_ten_bits() -> None:
     wanted = reference(x, w, False)
     for how, least, most in ((f"{HOPPER} .tile(64, 16, 32)", 1e-5, 2e-3), (".rows(2)", 0.0, 1e-6)):
         assert least < float((convolved("conv(x, w)", how, (x, w)).double() - wanted).norm() / wanted.norm()) < most
+
+
+@pytest.mark.parametrize(("how", "shape", "filters", "transposed", "settings"), [
+    (".tile(64, 16, 16) .schedule(cooperative)", (1, 5, 6, 7), (9, 5, 3, 2), False, {"padding": 1}),
+    (".tile(64, 16, 32) .schedule(cooperative) .cluster(2)", (1, 22, 9, 7), (9, 22, 3, 2), False, {"stride": 2, "dilation": (1, 2)}),
+    (".tile(64, 32, 16) .schedule(pingpong) .unfold()", (2, 3, 15, 13), (24, 3, 5, 7), False, {"stride": 4, "padding": 2}),
+    (".tile(64, 16, 16) .schedule(cooperative)", (2, 24, 4, 4), (32, 6, 3, 2), False, {"padding": 1, "groups": 4}),
+    (".tile(64, 16, 16) .schedule(cooperative)", (2, 8, 3, 4, 5), (20, 8, 3, 1, 2), False, {"stride": (1, 2, 1), "padding": (1, 0, 1)}),
+    (".tile(64, 16, 16) .schedule(pingpong)", (1, 4, 3, 4, 3), (4, 6, 3, 2, 3), True, {"stride": 2, "padding": 1, "output_padding": 1, "groups": 2}),
+])  # fmt: skip
+def test_float32_in_two_parts_of_tf32_is_as_accurate_as_float32(how: str, shape: tuple[int, ...], filters: tuple[int, ...], transposed: bool, settings: dict[str, Any]) -> None:
+    x, w = (torch.randn(extents, generator=torch.Generator().manual_seed(seed)) for seed, extents in ((1, shape), (2, filters)))
+    wanted, text = reference(x, w, transposed, **settings), text_of(transposed, settings)
+    strict, rounded = (float((convolved(text, f".arch(sm_90a) .mma({kind}) {how}", (x, w)).double() - wanted).norm() / wanted.norm()) for kind in ("tf32x3", "tf32"))
+    assert strict < 1e-6 < 3e-4 < rounded
+
+
+def test_parts_of_infinities_and_of_large_numbers() -> None:
+    x, w = torch.randn(1, 5, 6, 7, generator=torch.Generator().manual_seed(3)), torch.randn(9, 5, 3, 2, generator=torch.Generator().manual_seed(4)) * 0.25
+    x[0, 1, 1, 1], x[0, 2, 4, 5] = float("inf"), 3e38
+    got, wanted = convolved("conv(x, w)", f"{STRICT} .tile(64, 16, 16) .schedule(cooperative)", (x, w)).double(), reference(x, w, False)
+    assert torch.isinf(wanted).any() and not torch.isinf(wanted).all()
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-4)

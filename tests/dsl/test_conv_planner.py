@@ -97,6 +97,28 @@ def test_the_first_rung_fits_the_size() -> None:
     assert first(images=256, channels=3, filters=96, extents=(224, 224), out=(55, 55), taps=(11, 11), stride=(4, 4)).unfold
 
 
+@pytest.mark.parametrize(("parts", "kinds"), [
+    (("c = nn.Conv2d(channels, filters, 3)", "self.c(x)"), ["tf32x3"] * 6 + [None] * 5), (("c = nn.ConvTranspose2d(channels, filters, 3, stride=2)", "self.c(x)"), ["tf32x3"] * 6 + [None]),
+    (("c = nn.Conv2d(channels, channels, 3, groups=channels)", "self.c(x)"), [None] * 5), (("c = nn.Conv2d(channels, filters, 3)", "self.c(x)", "size, size", "4, 3, 64, 32"), [None] * 2 + ["tf32x3"] * 6 + [None] * 5),
+])  # fmt: skip
+def test_strict_float32_goes_by_three_products_before_direct_sums(parts: tuple[str, ...], kinds: list[str | None]) -> None:
+    ask = asked(*parts, precision="fp32")
+    computation = recognise(ask.facts)
+    rungs = ladder(Context(found=computation, precision="fp32", arch="sm_90a", facts=ask.facts))
+    assert [next((call.positional[0] for call in rung.settings if call.name == "mma"), None) for rung in rungs] == kinds
+    for rung, kind in zip(rungs, kinds, strict=True):
+        assert rung.title.startswith("float32 by three products of TF32, ") == ("as accurate as one of float32" in rung.reason) == (kind is not None)
+        compile_program(_program(computation, rung, "sm_90a"), binding_of(ask.problem, ask.facts, computation))
+
+
+def test_the_model_counts_three_times_the_channels() -> None:
+    size = Size(images=8, channels=64, filters=128, extents=(512, 1024), out=(510, 1022), taps=(3, 3), stride=(1, 1))
+    strict, rounded = (choices(Call(name="conv", positional=("x", "w")), kind, size, "H200")[0].seconds for kind in ("tf32x3", "tf32"))
+    assert 2.5 * rounded < strict < 3.5 * rounded
+    pointwise = choices(Call(name="conv", positional=("x", "w")), "tf32x3", Size(images=16, channels=64, filters=128, extents=(64, 64), out=(64, 64), taps=(1, 1), stride=(1, 1)), "H200")
+    assert [choice.product is not None for choice in pointwise[:3]] == [True, True, False] and pointwise[0].title.startswith("a product: float32 by three products of TF32")
+
+
 def test_every_rung_compiles() -> None:
     for arch, precision in (("sm_90a", "tf32"), ("sm_80", "fp32"), ("sm_80", "bf16")):
         ask = asked("c = nn.Conv2d(channels, filters, 3)", "self.c(x)", precision=precision, arch=arch)
@@ -107,7 +129,7 @@ def test_every_rung_compiles() -> None:
             compile_program(_program(computation, rung, arch), binding_of(ask.problem, ask.facts, computation))
 
 
-@pytest.mark.parametrize(("precision", "init", "extents"), [("tf32", "c = nn.Conv2d(channels, filters, 3, padding=1)", "size, size"), ("fp32", "c = nn.ConvTranspose1d(channels, filters, 3, stride=2)", "size")])
+@pytest.mark.parametrize(("precision", "init", "extents"), [("tf32", "c = nn.Conv2d(channels, filters, 3, padding=1)", "size, size"), ("fp32", "c = nn.ConvTranspose1d(channels, filters, 3, stride=2)", "size"), ("fp32", "c = nn.Conv1d(channels, filters, 1)", "size")])
 def test_the_loop_ends_correct(tmp_path: Path, precision: Any, init: str, extents: str) -> None:
     problem = problems.load(PROBLEM.format(init=f"        self.{init}\n", forward="torch.relu(self.c(x))", extents=extents, sizes="2, 16, 32, 16"), precision=precision)
     with Session.create(problem, root=tmp_path, executor="emulator", arch="sm_90a") as session:

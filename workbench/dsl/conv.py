@@ -38,7 +38,7 @@ def _product(stage: Stage, binding: Binding) -> Parts:
 
 SETTINGS = (
     ARCH,
-    Setting(name="mma", values=("tf32", "bf16", "f16"), closed=False),
+    Setting(name="mma", values=("tf32", "bf16", "f16", "tf32x3"), closed=False),
     Setting(name="tile", values=tuple((m, n, k) for m in (128, 256) for n in (16, 32, 64, 128) for k in (16, 32, 64)), closed=False, meaning="places and filters that a CTA computes, and input channels of a tap at a time: ({values})"),
     Setting(name="stages", values=(2, 3, 4, 5, 6, 8), closed=False, meaning="{values} tiles of the input and of the filters in shared memory at once"),
     Setting(name="schedule", values=("cooperative", "pingpong"), closed=False),

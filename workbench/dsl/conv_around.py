@@ -5,7 +5,7 @@ from __future__ import annotations
 AROUND = '''\
 
 
-@cute.kernel
+{split}@cute.kernel
 def gather_kernel(
     x: cute.Tensor, target: cute.Tensor, starts: cute.Tensor, grid: Any, steps: Any, spread: cutlass.Int32, sizes: Any, wide: cutlass.Constexpr, across: cutlass.Constexpr, plain: cutlass.Constexpr,
     per: cutlass.Constexpr,
@@ -36,22 +36,7 @@ def gather_kernel(
             i1 = t1 * step1 + starts[plane, 1]
             line = (i0 >= 0) & (i0 < x.shape[2]) & (i1 >= 0) & (i1 < x.shape[3])
             at = cutlass.Int64(image) * x.stride[0] + cutlass.Int64(i0) * x.stride[2] + cutlass.Int64(i1) * x.stride[3] + cutlass.Int64(i2) * x.stride[4]
-            if cutlass.const_expr(plain):
-                line = line & (i2 >= 0) & (i2 < x.shape[4])
-                at += cutlass.Int64(own) * x.stride[1]
-            for step in cutlass.range_constexpr(wide // lines):
-                value = STORED(0.0)
-                if cutlass.const_expr(plain):
-                    if line & (own + step * lines < channels):
-                        value = cute.make_tensor(x.iterator + at, cute.make_layout(1))[0]
-                    at += lines * x.stride[1]
-                else:
-{channel_tap}
-                    there = i2 + tap * spread
-                    if line & (inner < channels) & (there >= 0) & (there < x.shape[4]):
-                        value = cute.make_tensor(x.iterator + (at + cutlass.Int64(channel) * x.stride[1] + tap * spread * x.stride[4]), cute.make_layout(1))[0]
-                values[step] = value
-            for step in cutlass.range_constexpr(wide // lines):
+{copied}            for step in cutlass.range_constexpr(wide // lines):
                 tile[step * lines + thread // across, thread % across] = values[step]
             cute.arch.sync_threads()
             row = ((plane * images + image) * grid0 + t0) * grid1 + t1
@@ -88,13 +73,13 @@ def arrange_kernel(w: cute.Tensor, target: cute.Tensor, taps: cute.Tensor, sizes
     column = block * 128 + thread
     depth, channels, filters = sizes  # of one part
     if column < target.shape[1]:
-        tap, inner = divide(column, depth)
+        tap, inner = divide(column, depth){which}
         source = taps[tap, 1]
         value = STORED(0.0)
         if (source >= 0) & (inner < channels):
             part, _ = divide(filter, filters)
 {pick}
-        target[filter, column] = value
+        target[filter, column] = {arranged}
 
 
 @cute.jit
@@ -111,6 +96,23 @@ def numbers(*values):
 {geometry}
 
 
+'''
+COPIED = '''\
+            if cutlass.const_expr(plain):
+                line = line & (i2 >= 0) & (i2 < x.shape[4])
+                at += cutlass.Int64(own) * x.stride[1]
+            for step in cutlass.range_constexpr(wide // lines):
+                value = STORED(0.0)
+                if cutlass.const_expr(plain):
+                    if line & (own + step * lines < channels):
+                        value = cute.make_tensor(x.iterator + at, cute.make_layout(1))[0]
+                    at += lines * x.stride[1]
+                else:
+{channel_tap}
+                    there = i2 + tap * spread
+                    if line & (inner < channels) & (there >= 0) & (there < x.shape[4]):
+                        value = cute.make_tensor(x.iterator + (at + cutlass.Int64(channel) * x.stride[1] + tap * spread * x.stride[4]), cute.make_layout(1))[0]
+                values[step] = value
 '''
 RESIDENT = '''\
 @functools.cache
@@ -145,7 +147,7 @@ def geometry(size, shape, device):
     """What the kernels need to know about an input of this size and filters of this shape.
 
     The input is copied onto a grid (images, three extents), channels last, with its zeros around it: each place of the result and each tap of the filter then have an input at the
-    same distance. {planes}
+    same distance. {planes}{in_parts}
     """
     space = len(size) - 2
     stride, padding, dilation{more_names} = {settings}
@@ -171,8 +173,8 @@ def geometry(size, shape, device):
         if len(rows) == first:
             rows.append((len(planes) * places, -1))  # no tap reaches these places: one that reads zeros, outside of the input
         table.append((first, len(rows) - first, *(offset for offset, _ in one)))
-    parts = smallest(inputs, filters, CHANNEL_GROUPS)
-    depth = -(-inputs // parts // TILE_K) * TILE_K
+    parts = smallest({thrice}inputs, filters, CHANNEL_GROUPS)
+    depth = -(-{thrice}inputs // parts // TILE_K) * TILE_K
     tables = [torch.tensor(rows_of, dtype=torch.int32).to(device) for rows_of in (rows, table, planes)]
     return types.SimpleNamespace(
         out=(size[0], filters, *out), places=places * len(planes), line=grid[2], width=parts * depth, plain=parts == 1 and not unfold, per=channels if unfold else 0, columns=len(rows) * depth,

@@ -8,7 +8,7 @@ from workbench.dsl import conv_epilogue, conv_hopper, conv_mma, gemm_checks, hop
 from workbench.dsl.ir import Call, Rejection, Stage, setting
 from workbench.dsl.operation import unwanted
 
-KINDS = ("tf32", "bf16", "f16")
+KINDS = ("tf32", "bf16", "f16", "tf32x3")
 HEIGHTS = {"cooperative": (64, 128, 256), "pingpong": (64, 128)}
 ACCUMULATORS = 128 * 128  # float32 of one warpgroup that fit beside everything else: 128 a thread
 LEAST = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0}
@@ -105,14 +105,14 @@ def _scheduled(stage: Stage) -> list[Rejection]:
 def _tile(stage: Stage) -> list[Rejection]:
     kind, schedule = str(setting(stage, "mma")), str(setting(stage, "schedule"))
     tile = setting(stage, "tile", (128, 128, 128 // hopper_plan.BYTES[kind]))
-    depths = tuple(size // hopper_plan.BYTES[kind] for size in ((64, 128) if kind == "tf32" else (32, 64, 128)))
+    depths = tuple(size // hopper_plan.BYTES[kind] for size in ((64, 128) if kind in hopper_plan.TF32 else (32, 64, 128)))
     legal = f"places {', '.join(map(str, HEIGHTS[schedule]))}; filters a multiple of 16 from 16 to 256; channels {', '.join(map(str, depths))}"
     values = tile if isinstance(tile, tuple) else (tile,)
     if len(values) != 3 or any(not isinstance(value, int) for value in values):
         return [Rejection(field="tile", value=str(tile), reason="three extents: places, filters, input channels", legal=legal)]
     m, n, k = values
-    if kind == "tf32" and isinstance(n, int) and n % 32 and n != 16:
-        return [Rejection(field="tile", value=f"{m}, {n}, {k}", reason="CuTe DSL has no layout of float32 for it in shared memory", legal="filters 16, or a multiple of 32, with mma(tf32)")]
+    if kind in hopper_plan.TF32 and isinstance(n, int) and n % 32 and n != 16:
+        return [Rejection(field="tile", value=f"{m}, {n}, {k}", reason="CuTe DSL has no layout of float32 for it in shared memory", legal=f"filters 16, or a multiple of 32, with mma({kind})")]
     if m not in HEIGHTS[schedule] or not 16 <= n <= 256 or n % 16 or k not in depths:
         return [Rejection(field="tile", value=f"{m}, {n}, {k}", reason="a warpgroup multiplies 64 rows at a time (wgmma m64nNkK), and rows of shared memory are swizzled in 32, 64 or 128 bytes", legal=legal)]
     return []

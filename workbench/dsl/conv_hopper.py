@@ -12,8 +12,8 @@ from __future__ import annotations
 import dataclasses
 import textwrap
 
-from workbench.dsl import conv_epilogue, epilogue, hopper, hopper_plan
-from workbench.dsl.conv_around import ALONG_CONV, ALONG_TRANSPOSED, AROUND, CONVOLVE, GEOMETRY, RESIDENT
+from workbench.dsl import conv_epilogue, conv_parts, epilogue, hopper, hopper_plan
+from workbench.dsl.conv_around import ALONG_CONV, ALONG_TRANSPOSED, AROUND, CONVOLVE, COPIED, GEOMETRY, RESIDENT
 from workbench.dsl.conv_text import KERNEL
 from workbench.dsl.ir import Binding, Stage, number, setting
 from workbench.dsl.pieces import Parts
@@ -72,7 +72,7 @@ READ = """for q in cutlass.range_constexpr(ROWS // 32):
 class Plan:
     """The settings of one kernel, defaults filled in. Tile (places, filters, input channels); cluster in CTAs along the places."""
 
-    kind: str  # f16, bf16 or tf32: what wgmma multiplies
+    kind: str  # f16, bf16, tf32 or tf32x3: what wgmma multiplies
     tile: tuple[int, int, int]
     cluster: int
     stages: int
@@ -129,7 +129,7 @@ def arguments_of(stage: Stage) -> dict[str, object]:
 
 def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
     """The kernels and the body of forward; `functions` defines the scalar functions of the epilogue."""
-    imports = IMPORTS.replace("import cpasync", "import OperandMajorMode, cpasync") if plan_of(stage).kind == "tf32" else IMPORTS
+    imports = IMPORTS.replace("import cpasync", "import OperandMajorMode, cpasync") if plan_of(stage).kind in hopper_plan.TF32 else IMPORTS
     return Parts(kernels=without_blank(TEXT.format(**fields_of(stage, functions))), forward=forward_of(stage, binding), imports=imports)
 
 
@@ -137,7 +137,7 @@ def fields_of(stage: Stage, functions: str) -> dict[str, object]:
     """All pieces of KERNEL."""
     plan, transposed, chain = plan_of(stage), stage.operation.name == "convtranspose", epilogue.chain_of(stage)
     stored, dtype = hopper.STORED[plan.kind]
-    tf32 = plan.kind == "tf32"
+    tf32 = plan.kind in hopper_plan.TF32
     pieces = PINGPONG if plan.schedule == "pingpong" else hopper.COOPERATIVE
     registers = ("\n        cute.arch.setmaxregister_decrease(40)", "\n        cute.arch.setmaxregister_increase(232)") if plan.groups > 1 else ("", "")
     pick = PICK_TRANSPOSED if transposed else PICK_UNFOLDED if plan.unfold else PICK
@@ -150,8 +150,15 @@ def fields_of(stage: Stage, functions: str) -> dict[str, object]:
         "made": "".join(f"\n        {read.role}_values = cute.make_rmem_tensor(ROWS // 32, {read.role}.element_type)\n        {read.role}_values.fill(0.0)" for read in conv_epilogue.whole(chain)),
         "reads": textwrap.indent("".join(READ.format(role=read.role) if read.along == "both" else f"{_here(read)} = {read.role}[channel]\n" for read in chain.reads), " " * 24),
         "epilogue": textwrap.indent("\n".join(epilogue.lines(chain.calls, _here)), " " * 28),
-        "channel_tap": textwrap.indent(CHANNEL_TAP[plan.unfold], " " * 20), "pick": textwrap.indent(pick.strip("\n"), " " * 12), "geometry": f"{settings_line(stage)}\nCHANNEL_GROUPS = {arguments_of(stage)['groups']}\n\n" + geometry_text(stage, plan.unfold), "convolve": convolve_text(chain),
+        **_copies(plan), "pick": textwrap.indent(pick.strip("\n"), " " * 12), "geometry": f"{settings_line(stage)}\nCHANNEL_GROUPS = {arguments_of(stage)['groups']}\n\n" + geometry_text(stage, plan), "convolve": convolve_text(chain),
     }  # fmt: skip
+
+
+def _copies(plan: Plan) -> dict[str, str]:
+    """What the copies make of a channel: itself, or for tf32x3 three of its parts."""
+    if plan.kind == "tf32x3":
+        return {"split": conv_parts.IN_PARTS, "copied": conv_parts.COPIED.format(channel_tap=textwrap.indent(conv_parts.CHANNEL_TAP[plan.unfold], " " * 16)), **conv_parts.ARRANGED}
+    return {"split": "", "copied": COPIED.format(channel_tap=textwrap.indent(CHANNEL_TAP[plan.unfold], " " * 20)), "which": "", "arranged": "value"}
 
 
 def _here(read: epilogue.Read) -> str:
@@ -178,15 +185,17 @@ def settings_line(stage: Stage) -> str:
     return f"{', '.join(name.upper() for name in names)} = {', '.join(str(given[name]) for name in names)}  # one number, or one of each extent"
 
 
-def geometry_text(stage: Stage, unfold: bool) -> str:
+def geometry_text(stage: Stage, plan: Plan) -> str:
     """The host's part: where everything lies."""
     transposed = stage.operation.name == "convtranspose"
     fills = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0}
     names = [*NAMES, *(("output_padding",) if transposed else ())]
     expected = "shape[0] != size[1]" if transposed else "shape[1] * CHANNEL_GROUPS != size[1]"
+    in_parts = plan.kind == "tf32x3"
     return GEOMETRY.format(
+        thrice="3 * " if in_parts else "", in_parts=" Each channel is copied three times, in two parts." if in_parts else "",
         along=(ALONG_TRANSPOSED if transposed else ALONG_CONV).strip("\n"), more_names=", more" if transposed else "", more_zip=", more" if transposed else "",
-        settings=", ".join(f"three({name.upper()}, space, {fills[name]})" for name in names), unfold=unfold,
+        settings=", ".join(f"three({name.upper()}, space, {fills[name]})" for name in names), unfold=plan.unfold,
         planes="Results that are a stride apart are phases: the same taps reach them." if transposed else "For a stride there are planes: inputs that are a stride apart.",
         channels=f"channels, filters = size[1], {'shape[1] * CHANNEL_GROUPS' if transposed else 'shape[0]'}\n    if {expected}:\n        raise ValueError(f\"filters of shape {{shape}} for an input of shape {{size}} in {{CHANNEL_GROUPS}} groups\")",
     ).strip("\n")  # fmt: skip

@@ -158,6 +158,8 @@ def emit(stage: Stage, binding: Binding, functions: str) -> Parts:
 def check(stage: Stage) -> list[Rejection]:
     """Rejections of a convolution by mma.sync."""
     kind, tile, stages = setting(stage, "mma"), setting(stage, "tile"), setting(stage, "stages", STAGES)
+    if kind == "tf32x3":
+        return [Rejection(field="mma", value=kind, reason="mma.sync has no text for float32 in parts", legal="f16, bf16, tf32, or add .schedule(cooperative) and .arch(sm_90a)")]
     if kind not in ("f16", "bf16", "tf32"):
         return [Rejection(field="mma", value=str(kind), reason="what mma.sync multiplies", legal="f16, bf16, tf32")]
     depths = tuple(size // BYTES[str(kind)] for size in (64, 128))

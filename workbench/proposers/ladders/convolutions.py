@@ -11,13 +11,14 @@ import math
 from workbench.analysis import devices
 from workbench.dsl import Call, Program, Stage, check, hopper_plan
 from workbench.dsl.conv_hopper import Plan, plan_of
-from workbench.dsl.hopper_plan import BYTES
+from workbench.dsl.hopper_plan import BYTES, TF32
 from workbench.proposers.ladders import gemm_hopper
 from workbench.proposers.ladders.base import Context, Rung, put
-from workbench.proposers.ladders.gemm_hopper import MMA_FLOPS_PER_CYCLE
+from workbench.proposers.ladders.gemm_hopper import EXACT, IN_PARTS, MMA_FLOPS_PER_CYCLE
 from workbench.records import record
 
-WGMMA = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}  # precision -> what Hopper's tensor cores multiply
+MMA_SYNC = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}  # precision -> what mma.sync multiplies
+WGMMA = {**MMA_SYNC, "fp32": "tf32x3"}  # and Hopper's tensor cores: of float32 two parts each
 L2_BYTES_PER_CYCLE = 40  # of one SM while all read; inferred from products, which reach at least 32
 STEP_CYCLES = 60  # of one step that no multiplication hides, inferred; TMA takes at least a cycle for a row of a tile, inferred too
 TILE_CYCLES = 800  # of one tile: where its results go, the first wait; inferred
@@ -58,7 +59,8 @@ class Choice:
         """The settings in words."""
         if self.product is not None or not isinstance(self.plan, Plan):
             return f"a product: {self.product.title if self.product else ''}"
-        return f"{'x'.join(map(str, self.plan.tile))} tiles, {self.plan.schedule}{f', clusters of {self.plan.cluster}' if self.plan.cluster > 1 else ''}{', filter lines as channels' if self.plan.unfold else ''}"
+        parts = IN_PARTS if self.plan.kind == "tf32x3" else ""
+        return f"{parts}{'x'.join(map(str, self.plan.tile))} tiles, {self.plan.schedule}{f', clusters of {self.plan.cluster}' if self.plan.cluster > 1 else ''}{', filter lines as channels' if self.plan.unfold else ''}"
 
     @property
     def reason(self) -> str:
@@ -68,6 +70,7 @@ class Choice:
         how = "; one warpgroup stores while the other multiplies" if self.plan.schedule == "pingpong" else ""
         how += "; a cluster fetches the filters once" if self.plan.cluster > 1 else ""
         how += "; too few channels fill a tensor core, those under a whole line of the filter do" if self.plan.unfold else ""
+        how += f"; {EXACT}" if self.plan.kind == "tf32x3" else ""
         return f"an implicit product: TMA feeds wgmma a tile of the input for each tap of the filter{how}; modelled {self.seconds * 1e6:.3g} us"
 
 
@@ -76,9 +79,9 @@ def modelled(plan: Plan, size: Size, device: devices.Device) -> float:
     tm, tn, tk = plan.tile
     width = BYTES[plan.kind]
     phases = math.prod(size.stride) if size.transposed else 1
-    channels, taps = size.channels, math.prod(size.taps)
+    channels, taps = size.channels * (3 if plan.kind == "tf32x3" else 1), math.prod(size.taps)  # in parts each stands three times
     if plan.unfold:
-        channels, taps = size.channels * size.taps[-1], math.prod(size.taps[:-1])
+        channels, taps = channels * size.taps[-1], math.prod(size.taps[:-1])
     parts = min((parts for parts in range(1, size.groups + 1) if size.groups % parts == 0), key=lambda parts: parts * math.ceil(channels / parts / tk) * math.ceil(size.filters / parts / tn))
     depth = math.ceil(channels / parts / tk) * tk
     # the grid: results, and what the filter hangs over
@@ -107,7 +110,7 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, most: int 
     """Legal configurations, fastest first by the model, at most two of a tile."""
     device, found = devices.find(device_name), []
     unfolds = ((), (Call(name="unfold"),)) if size.groups == 1 and not size.transposed and size.channels <= 16 else ((),)
-    widths = [n for n in WIDTHS if kind != "tf32" or n % 32 == 0 or n == 16]
+    widths = [n for n in WIDTHS if kind not in TF32 or n % 32 == 0 or n == 16]
     enough = min((n for n in widths if n >= size.filters), default=max(widths))  # a wider tile would be empty in part
     for tm, tn, bytes_k in ((m, n, k) for m in (128, 256) for n in widths if n <= enough for k in (128, 64, 32)):
         for schedule in ("cooperative", "pingpong"):
@@ -201,7 +204,7 @@ def _sliding(depthwise: bool, shallow: bool) -> tuple[Rung, ...]:
 
 def _tensor_cores(context: Context) -> tuple[Rung, ...]:
     """Implicit products by mma.sync, where there is no wgmma."""
-    kind = WGMMA.get(context.precision)
+    kind = MMA_SYNC.get(context.precision)
     if context.arch == "sm_90a" or kind is None or dict(context.found.operation.named).get("groups") == "channels":
         return ()
     deep = 64 // BYTES[kind]
@@ -222,5 +225,6 @@ def _hopper(context: Context) -> tuple[Rung, ...]:
         return ()
     if size is None:
         settings = (put("mma", kind), put("tile", 128, 128, 128 // BYTES[kind]), put("schedule", "pingpong"))
-        return (Rung(settings=settings, title="128x128 tiles, pingpong", reason="an implicit product: TMA feeds wgmma a tile of the input for each tap of the filter"),)
+        parts, exact = (IN_PARTS, f"; {EXACT}") if kind == "tf32x3" else ("", "")
+        return (Rung(settings=settings, title=f"{parts}128x128 tiles, pingpong", reason=f"an implicit product: TMA feeds wgmma a tile of the input for each tap of the filter{exact}"),)
     return tuple(Rung(settings=choice.settings, title=choice.title, reason=choice.reason, seconds=choice.seconds) for choice in choices(operation, kind, size, context.device))

@@ -49,6 +49,7 @@ PARTLY = 2.0  # of tiles that stick out of the matrix: a 64x32x128 tile took 1.9
 NEAR, NEAR_SMALL = 1.1, 1.25  # how much slower by the model a choice may be that experience prefers; below EARLY_BELOW_S the model knows less
 STORED = 4  # a result this many times as large as both operands makes storing it the work (inferred)
 WASTE_COST = 0.1  # for tiles that lie outside the result altogether
+IN_PARTS, EXACT = "float32 by three products of TF32, ", "each float32 is two parts of TF32, and three products of parts are as accurate as one of float32"
 
 
 @record
@@ -86,7 +87,7 @@ class Choice:
         cluster = "" if self.plan.cluster == (1, 1) else f", clusters of {self.plan.cluster[0]}x{self.plan.cluster[1]}"
         split = "" if self.plan.splits == 1 else f", k in {self.plan.splits} parts" + " of a cluster" * self.plan.in_cluster
         split += ", the last wave cut along k" * self.plan.streamk
-        parts = "float32 by three products of TF32, " if self.plan.kind == "tf32x3" else ""
+        parts = IN_PARTS if self.plan.kind == "tf32x3" else ""
         ahead = f", {self.plan.asked} pieces on their way" + (" along rows" if self.plan.band == 64 else "") if self.plan.asked else ""
         return f"{parts}{'x'.join(map(str, self.plan.tile))} tiles{' of the transposed product' if self.plan.swap else ''}, {self.plan.schedule}{cluster}{split}{ahead}"
 
@@ -103,8 +104,7 @@ class Choice:
         how += f"; {self.plan.asked} pieces of the result leave each warpgroup's shared memory at once" + (", whole rows at about the same time" if self.plan.band == 64 else "") if self.plan.asked else ""
         how += "; b goes through registers as it lies, and needs no copy along k" if self.plan.registers else ""
         if self.plan.kind == "tf32x3":
-            exact = "; each float32 is two parts of TF32, and three products of parts are as accurate as one of float32"
-            return f"TMA feeds wgmma through {self.plan.stages} stages; {what}{shared}{how}{exact}; modelled {self.seconds * 1e6:.3g} us {self.source}"
+            return f"TMA feeds wgmma through {self.plan.stages} stages; {what}{shared}{how}; {EXACT}; modelled {self.seconds * 1e6:.3g} us {self.source}"
         copied = f"; {' and '.join(self.copied)} first copied along k into rows at multiples of 16 bytes, since {'TMA' if self.plan.kind not in ALONG_K else f'wgmma on {self.plan.kind}'} cannot read {'them' if self.copied[1:] else 'it'}" if self.copied else ""
         return f"TMA feeds wgmma through {self.plan.stages} stages; {what}{shared}{how}{copied}; on {self.plan.kind}; modelled {self.seconds * 1e6:.3g} us {self.source}"
 
