@@ -178,6 +178,9 @@ def test_a_run_passes_over_what_was_not_recorded(recorded: Path, tmp_path: Path)
         missing = session.version("v1")
         assert missing.proposal.candidate.program == first and missing.decision is not None and missing.decision.kind == "reject" and "was not recorded for row_sum" in missing.decision.reason
         assert session.pending is None
+        with pytest.raises(Unavailable, match="was not recorded"):
+            session.program(first or "")
+        assert session.pending is not None and session.pending.proposal.by == "human"  # a person decides on what a person wrote
 
 
 def test_a_wrong_configuration_is_a_failure_and_what_is_not_there_is_unavailable(recorded: Path, tmp_path: Path) -> None:

@@ -131,7 +131,8 @@ class Working(Base):
             try:
                 self.test(version.number)
             except Unrecorded as missing:
-                self.reject(version.number, str(missing), by="policy")  # type: ignore[attr-defined]
+                if proposal.by != "human":  # a person's own version waits for the person
+                    self.reject(version.number, str(missing), by="policy")  # type: ignore[attr-defined]
                 raise
         return self.version(version.number)
 

@@ -114,9 +114,12 @@ def check(name: str, answer: Any = None) -> None:
     if exercise is None:
         print(f"no exercise is called {name!r}; there are: {', '.join(EXERCISES)}")
         return
+    session = _session()
     try:
-        missing = exercise.test(answer, _session())
+        missing = exercise.test(answer, session)
     except AttributeError:
+        if session is not None:
+            raise
         missing = "there is no session yet: run the cells above, %load_ext workbench and %cutegen problem first"
     print(f"{name}: solved" if not missing else f"{name}: not yet, {missing}; hint({name!r}) helps")
 
