@@ -5,7 +5,7 @@
     python tests/bench/landscape_on_gpu.py --dry-run --most 3 --only matmul_bf16_4096  reduced sizes on the emulator; no GPU, no times
     python tests/bench/landscape_on_gpu.py --join a.csv b.csv --to workbench/landscapes/h200.csv.gz
 
-Most processes compile and never touch the GPU; a few measure what those kept, one at a time on the GPU while the others load (landscape_run.py). Problems are served in turn, so that a run which is cut
+Most processes compile and never touch a GPU; a few measure what those kept, one at a time on a GPU while the others load (landscape_run.py). With several GPUs each has measurers and problems of its own. Problems are served in turn, so that a run which is cut
 short has something of each; rows are appended as they come, and what --out or --done holds is not measured again. The plans and what was compiled lie in --kept, where the next run of the same code finds them. A process that crashes, or
 takes longer than its limit, loses only the configuration at hand. Where the measurers' time goes is printed every 20 s and, by problem, at the end.
 """
@@ -39,18 +39,23 @@ from workbench.landscapes.table import Row
 
 PROTOCOL = (
     "CUDA events around one call, 12 calls (5 where one takes over 10 ms) after 4 more, the same inputs, L2 flushed before each by writing twice its size, a device-side sleep so that the host is ahead,"
-    " one process on the GPU at a time while others compile; the last timed call's output is compared with torch's result in float64 (in strict float32 where inputs and that result take over 700 MiB)"
+    " one process on a GPU at a time while others compile, all of a problem on one GPU (of several the problem's number modulo how many there are); the last timed call's output is compared with torch's result in float64 (in strict float32 where inputs and that result take over 700 MiB)"
 )
+
+
+def smi(fields: str) -> list[str]:
+    """What nvidia-smi says of each GPU; nothing where there is none."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    return subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip().splitlines()
 
 
 def machine() -> dict[str, Any]:
     """What the numbers are measured on."""
-    said = ""
-    if shutil.which("nvidia-smi"):
-        said = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,power.limit,clocks.max.sm", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
-    name, driver, *rest = [part.strip() for part in said.split(",")] if said else ["", ""]
+    said = smi("name,driver_version,power.limit,clocks.max.sm")
+    name, driver, *rest = [part.strip() for part in said[0].split(",")] if said else ["", ""]
     versions = {"torch": version("torch"), "nvidia-cutlass-dsl": version("nvidia-cutlass-dsl"), "python": platform.python_version(), "driver": driver}
-    return {"date": datetime.now(UTC).isoformat(timespec="seconds"), "device": name, "limits": ", ".join(rest), "versions": versions, "protocol": PROTOCOL, "sampling": RULE}
+    return {"date": datetime.now(UTC).isoformat(timespec="seconds"), "device": name, "limits": ", ".join(rest), "gpus": len(said), "versions": versions, "protocol": PROTOCOL, "sampling": RULE}
 
 
 def planned(arguments: argparse.Namespace) -> list[Mapped]:
@@ -92,7 +97,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--workers", type=int, default=max((os.cpu_count() or 2) - 1, 2), help="processes in all")
-    parser.add_argument("--measurers", type=int, default=3, help="of them, those that use the GPU, one at a time")
+    parser.add_argument("--measurers", type=int, default=3, help="of them, those that use a GPU, one at a time; so many for each GPU")
+    parser.add_argument("--gpus", type=int, default=max(len(smi("index")), 1), help="how many to use; all rows of a problem are of one")
     parser.add_argument("--kept", type=Path, help="folder for plans and what is compiled (default: one that is removed at the end)")
     parser.add_argument("--only", default="", help="names of problems, or how they begin")
     parser.add_argument("--most", type=int, default=0, help="configurations of a problem")

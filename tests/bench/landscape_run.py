@@ -1,7 +1,7 @@
 """One run of landscape_on_gpu.py: hands files to compiling processes and batches of what they kept to measuring ones, takes rows, replaces processes.
 
 Files are compiled in the order of the plan: torch eager of every problem first, then the problems in turn, what several share once. A problem belongs to the measurer that made its inputs and reference;
-the problem of which least is measured is served next, when GRAIN of its programs are compiled, or all that there are. A large problem's inputs are given back after each batch, one such at a time.
+the problem of which least is measured is served next, when GRAIN of its programs are compiled, or all that there are. A large problem's inputs are given back after each batch, one such at a time on a GPU.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Target = tuple[int, str]
 class Process:
     """A process as the parent sees it: a compiler, or a measurer."""
 
-    def __init__(self, context: Any, measures: bool, arguments: tuple[Any, ...]) -> None:
-        self.measures = measures
+    def __init__(self, context: Any, measures: bool, arguments: tuple[Any, ...], gpu: int = -1) -> None:
+        self.measures, self.gpu = measures, gpu
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=(landscape_worker if measures else landscape_compiler).main, args=(theirs, *arguments), daemon=True)
         self.process.start()
@@ -96,16 +96,17 @@ class Run:
         self.context = multiprocessing.get_context("fork")
         self.start = time.monotonic()
         self.until = self.start + arguments.seconds
-        self.measurers = [self._measurer() for _ in range(arguments.measurers)]
-        self.compilers = [self._compiler() for _ in range(max(arguments.workers - arguments.measurers, 1))]
+        self.gpus = arguments.gpus
+        self.measurers = [self._measurer(number % self.gpus) for number in range(arguments.measurers * self.gpus)]
+        self.compilers = [self._compiler() for _ in range(max(arguments.workers - len(self.measurers), 1))]
         self.out = None if arguments.dry_run else arguments.out.open("a")
 
     def _tensors(self, plan: Mapped) -> list[Any]:
         case = next(case for case in plan.facts.cases if case.name == self.case)
         return [*case.inputs, *case.outputs]
 
-    def _measurer(self) -> Process:
-        return Process(self.context, True, (self.plans, self.folder / "lock", self.folder, self.case))
+    def _measurer(self, gpu: int) -> Process:
+        return Process(self.context, True, (self.plans, gpu, self.folder, self.case), gpu)
 
     def _compiler(self) -> Process:
         return Process(self.context, False, (self.plans, self.folder, self.case))
@@ -193,7 +194,7 @@ class Run:
                 self.queue.append(Task(item.source, (target,)))
         self.counts["processes replaced"] += 1
         if one.measures:
-            self.measurers[self.measurers.index(one)] = self._measurer()
+            self.measurers[self.measurers.index(one)] = self._measurer(one.gpu)
         else:
             self.compilers[self.compilers.index(one)] = self._compiler()
 
@@ -210,9 +211,9 @@ class Run:
 
     def measure_next(self, one: Process) -> None:
         """A batch of the problem of which least is measured; its own problems first, and none of which little is compiled yet if another has more."""
-        busy = {other.number for other in self.measurers if not other.ready}
+        busy = {other.number for other in self.measurers if not other.ready and other.gpu == one.gpu}
         large_busy = bool(busy & self.large)
-        able = [number for number, items in self.waiting.items() if items and number not in busy and not (number in self.large and (large_busy or not self._whole(number)))]
+        able = [number for number, items in self.waiting.items() if items and number % self.gpus == one.gpu and number not in busy and not (number in self.large and (large_busy or not self._whole(number)))]
         if not able:
             return
         number = min(able, key=lambda n: (self.owner.get(n, one) is not one, not self._whole(n), self.served[n], n))
@@ -255,7 +256,7 @@ class Run:
         for one in self.compilers:
             one.end()
             self.queue.extendleft(Task(item.source, (target,)) for target, item in one.work.items())
-        self.measurers += [self._measurer() for _ in self.compilers]
+        self.measurers += [self._measurer(number % self.gpus) for number, _ in enumerate(self.compilers)]
         self.compilers = []
         for task in self.queue:
             for number, program in task.targets:

@@ -352,14 +352,15 @@ def described(error: Exception) -> str:
     return f"{stage}/{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def main(connection: Any, plans: list[Mapped], lock: Path, folder: Path, case: str) -> None:
-    """Serve batches until the parent closes the connection; first says how many clusters the device runs at once."""
+def main(connection: Any, plans: list[Mapped], gpu: int, folder: Path, case: str) -> None:
+    """Serve batches on a GPU, by number, until the parent closes the connection; first says how many clusters the device runs at once."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes itself
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
     os.environ["CUTE_DSL_CACHE_DIR"] = str(folder / f"cache-{os.getpid()}")
     torch.set_num_threads(1)
     dry = case != "full"
     with recording() if not dry else emulated(device=DEVICE) as found:
-        worker = Worker(plans, lock, folder, case, connection.send)
+        worker = Worker(plans, folder / f"lock-{gpu}", folder, case, connection.send)
         torch.zeros(1, device="cuda")  # the context, before anybody waits for the lock
         worker.modules = found.modules if dry else found
         with worker.gpu():
