@@ -24,16 +24,19 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
-from landscape_on_gpu import Run, machine
+from landscape_on_gpu import machine
 from landscape_plan import ARCH, DEVICE, NINETEEN, Mapped, Place
+from landscape_run import Run
 
 from workbench import executors
 from workbench.analysis import devices, speed_of_light
+from workbench.dsl import compile_program
 from workbench.dsl.canonical import canonical
 from workbench.evaluate import evaluate
 from workbench.landscapes.keys import problem_key
 from workbench.landscapes.table import Row
 from workbench.problems import inspection
+from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
 from workbench.proposers.planner import _program
 from workbench.proposers.recognition import Unrecognised, recognise
@@ -56,7 +59,9 @@ def plan(question: tuple[Path, str, int]) -> Mapped | tuple[str, str, str]:
         return path.stem, precision, str(reason)
     rungs = ladder(Context(found=found, precision=precision, arch=ARCH, device=DEVICE, facts=facts))
     programs = tuple(dict.fromkeys(canonical(_program(found, rung, ARCH)) for rung in rungs))[:steps]
-    return Mapped(place, place.problem, facts, problem_key(place.problem), programs, len(programs))
+    problem = place.problem
+    sources = tuple(compile_program(program, binding_of(problem, facts, found)) for program in programs)
+    return Mapped(place, problem, facts, problem_key(problem), programs, sources, len(programs))
 
 
 def bound_of(one: Mapped) -> Bound:
@@ -82,7 +87,7 @@ def verified(one: Mapped, row: dict[str, Any]) -> dict[str, Any]:
     """The fastest rung again, by the GPU executor."""
     from workbench.executors.gpu import GpuExecutor
 
-    job = Job(problem=one.problem, facts=one.facts, candidate=Candidate(source=one.source(row["program"]), program=row["program"]), arch=ARCH, device=DEVICE, cases=("full",), trials=1, timed_calls=20, wall_limit_s=120.0, memory_limit_bytes=96 << 30)
+    job = Job(problem=one.problem, facts=one.facts, candidate=Candidate(source=dict(zip(one.programs, one.sources, strict=True))[row["program"]], program=row["program"]), arch=ARCH, device=DEVICE, cases=("full",), trials=1, timed_calls=20, wall_limit_s=120.0, memory_limit_bytes=96 << 30)
     trial = evaluate(job, GpuExecutor())
     verdict, reference = trial.verdict, trial.outcome.reference_timing
     if not verdict.correct or verdict.time_s is None or reference is None:
@@ -147,7 +152,7 @@ def main() -> int:
     plans = [one for one in answers if isinstance(one, Mapped)]
     head = machine()
     with tempfile.TemporaryDirectory() as folder:
-        asked = argparse.Namespace(workers=arguments.workers, seconds=arguments.seconds * SCREEN_SHARE, dry_run=arguments.dry_run, out=Path(folder) / "rows.csv", run_number=0)
+        asked = argparse.Namespace(workers=arguments.workers, measurers=3, gpus=1, seconds=arguments.seconds * SCREEN_SHARE, dry_run=arguments.dry_run, out=Path(folder) / "rows.csv", run_number=0)
         run = Run(plans, asked, Path(folder), set())
         run.go()
     rows = [screened(one, run.rows) if isinstance(one, Mapped) else {"problem": one[0], "precision": one[1], "recognised": False, "why": one[2], "verified": False} for one in answers]

@@ -69,7 +69,7 @@ def test_recognised(init: str, forward: str, extents: str, operation: str, epilo
 def test_two_in_a_row_become_two_stages() -> None:
     ask = asked("a = nn.Conv2d(channels, channels, 3, padding=1, groups=channels); b = nn.Conv2d(channels, filters, 1)", "self.b(self.a(x))")
     proposal = next(item for item in Planner().propose(ask) if isinstance(item, Proposal))
-    assert proposal.candidate.program is not None and proposal.candidate.program.startswith("h1 = conv(x, w, padding=1, groups=channels) .arch(sm_90a) .threads(128) .rows(8) >> bias() |> conv(h1, w_2) .arch(sm_90a) .product()")
+    assert proposal.candidate.program is not None and proposal.candidate.program.startswith("h1 = conv(x, w, padding=1, groups=channels) .arch(sm_90a) .threads(32) .rows(8) >> bias() |> conv(h1, w_2) .arch(sm_90a) .product()")
 
 
 def test_padding_by_another_operation_is_left_alone() -> None:

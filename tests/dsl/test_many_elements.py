@@ -91,9 +91,11 @@ def test_what_is_not_taken_in_pieces_is_refused_by_name(text: str, said: str) ->
         in_pieces(text, tensors, 19)
 
 
-def test_an_axis_that_is_longer_than_32_bits_is_refused() -> None:
-    x = torch.empty(1, dtype=torch.float16).expand(1 << 31)  # of so many elements, all the same
-    module, _ = load("reduce(x, op=sum, axis=all) .unroll(1)", ("x",))
+@pytest.mark.parametrize("text", ["reduce(x, op=sum, axis=all) .unroll(1)", "reduce(x, op=sum, axis=last) .unroll(8)", "softmax(x) .parts(4) .threads_per_row(64)", "matvec(x, vector) .rows(4) .threads_per_row(128)"])
+def test_single_elements_that_32_bits_do_not_count_are_refused(text: str) -> None:
+    x = torch.empty(1, dtype=torch.float16).expand(1 << 10, 1 << 21)  # of so many elements, all the same
+    tensors = (x, torch.empty(1, dtype=torch.float16).expand(1 << 21)) if "vector" in text else (x,)
+    module, _ = load(text, ("x", "vector")[: len(tensors)])
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ValueError, match=r"^x has too many elements for 32-bit places, 2\*\*31 and more$"):
         patch.setattr(torch.Tensor, "contiguous", lambda self: self)
-        module.ModelNew()(x)
+        module.ModelNew()(*tensors)

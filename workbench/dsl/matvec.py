@@ -74,7 +74,7 @@ def emit(stage: Stage, binding: Binding) -> Parts:
     lines = [
         f"x, vector = {bound.get('x', 'x')}.detach(), {bound.get('vector', 'vector')}.detach().reshape(-1)",
         expect_axes(called("x", bound), "x", 1), expect(called("x", bound), "x", "x.shape"), expect(called("vector", bound), "vector", "x.shape[-1:]", "EXACT"),
-        "x, vector, columns = x.contiguous(), vector.contiguous(), x.shape[-1]", "if x.numel() > 1 << 31:", '    raise ValueError("x has too many elements for 32-bit places, 2**31 and more")',
+        "x, vector, columns = x.contiguous(), vector.contiguous(), x.shape[-1]", f"if x.numel() > {'1 << 31' if vector > 1 else '(1 << 31) - 1'}:", '    raise ValueError("x has too many elements for 32-bit places, 2**31 and more")',
         f"y = torch.empty({'(*x.shape[:-1], 1)' if keepdim else 'x.shape[:-1]'}, dtype=x.dtype, device=x.device)", *empty("y"),
         f"width = {vector} if columns % {vector} == 0 and (x.data_ptr() | vector.data_ptr()) % 16 == 0 else 1" if vector > 1 else "width = 1",
         f"turns = {unroll * vector} // width  # vectors of each row that a thread loads at once" if vector > 1 else f"turns = {unroll}  # elements of each row that a thread loads at once",

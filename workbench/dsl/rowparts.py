@@ -64,7 +64,7 @@ def emit(found: Plan, view: View, keepdim: bool, chosen: How, binding: Binding) 
     if pieces:
         text += _partial(found, 1, chosen, view, []) + _finish(found, 1, True, end)
         return Parts(kernels=text, forward="\n".join(_in_pieces(found, view, keepdim, chosen, binding)), imports="import math")
-    lines = [*tensors_of(found, view, binding), *view.sizes, *result_line(found, view, keepdim), *width_lines(found, chosen, view, ("y",) if found.whole else ())]
+    lines = [*tensors_of(found, view, binding, vector=chosen.vector), *view.sizes, *result_line(found, view, keepdim), *width_lines(found, chosen, view, ("y",) if found.whole else ())]
     lines += spread_lines(Spread(names=found.spread))
     lines += _share(view, chosen)
     done: list[str] = []

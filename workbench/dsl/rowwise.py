@@ -181,8 +181,11 @@ def _columns(found: Plan, chosen: How) -> str:
     )  # fmt: skip
 
 
-def tensors_of(found: Plan, view: axes.View, binding: Binding, *, kinds: str = "EXACT", pieces: bool = False) -> list[str]:
-    """Lines of forward that take the tensors, refuse what does not fit, and make those of the full shape contiguous; `kinds` are the types of all but the first; with `pieces` there may be any number of elements."""
+def tensors_of(found: Plan, view: axes.View, binding: Binding, *, kinds: str = "EXACT", pieces: bool = False, vector: int = 1) -> list[str]:
+    """Lines of forward that take the tensors, refuse what does not fit, and make those of the full shape contiguous; `kinds` are the types of all but the first; with `pieces` there may be any number of elements.
+
+    An extent, which counts vectors, is less than 2**31: single elements are one less than what vectors may have.
+    """
     bound = dict(binding.operands)
     names = (*found.plain, *found.spread)
     lines = [f"{', '.join(names)} = {', '.join(f'{bound.get(name, name)}.detach()' for name in names)}", f"shape = {found.plain[0]}.shape"]
@@ -192,12 +195,12 @@ def tensors_of(found: Plan, view: axes.View, binding: Binding, *, kinds: str = "
     lines += [f"{name} = {name}.contiguous()" for name in found.plain]
     if pieces:
         return lines
-    most = "(1 << 31) - 1" if view.left == "()" else "1 << 31"
+    most = "(1 << 31) - 1" if view.left == "()" or vector == 1 else "1 << 31"
     return [*lines, f"if {first}.numel() > {most}:", f'    raise ValueError("{first} has too many elements for 32-bit places, 2**31 and more")']
 
 
 def _forward(found: Plan, view: axes.View, keepdim: bool, chosen: How, binding: Binding) -> list[str]:
-    lines = [*tensors_of(found, view, binding), *view.sizes]
+    lines = [*tensors_of(found, view, binding, vector=chosen.vector), *view.sizes]
     lines += result_line(found, view, keepdim)
     lines += width_lines(found, chosen, view, ("y",) if found.whole or view.strided else ())
     spread = Spread(names=found.spread)

@@ -191,11 +191,11 @@ def _sliding(depthwise: bool, shallow: bool) -> tuple[Rung, ...]:
         (128, 16, 1, "16 results below each other per thread", "fewer input rows are read twice"),
     ]
     if depthwise:
-        ways.append((32, 8, 1, "one warp per CTA", "fewer threads stand beyond the end of a row"))
+        ways.insert(0, (32, 8, 1, "one warp per CTA", "fewer threads stand beyond the end of a row"))
     else:
         ways.append((128, 4, 4, "4 filters per thread", served.format("four")))
     if shallow:
-        ways += [(128, 16, 8, "8 filters and 16 results below each other per thread", served.format("eight")), (128, 8, 2, "2 filters and 8 results below each other per thread", f"few products make a result: {served.format('two')}, and its row eight results")]
+        ways += [(128, 16, 8, "8 filters and 16 results below each other per thread", served.format("eight")), (128, 16, 4, "4 filters and 16 results below each other per thread", f"few products make a result: {served.format('four')}, and its row sixteen results")]
     return tuple(
         Rung(settings=(put("threads", threads), put("rows", rows), *((put("filters", filters),) if filters > 1 else ())), title=title, reason=reason, need="sectors")
         for threads, rows, filters, title, reason in ways

@@ -2,7 +2,7 @@
 
 What they go by is inferred unless it says measured: 32 floats of a row per thread stay in registers at 1024 threads; a device of 132 SMs wants 32 KB
 or more in flight on each, and CTAs in many waves or in none that is half empty. Measured on an H200 (2026-11-22, workbench/landscapes): a thread best keeps
-16 elements of four bytes, or 32 of two; the logits of a cross-entropy, of which little is stored, 32; channels in segments are read by 8 floats a thread.
+16 elements of four bytes, or 32 of two (64 of a softmax); the logits of a cross-entropy, of which little is stored, 32; channels in segments are read by 8 floats a thread.
 """
 
 from __future__ import annotations
@@ -165,15 +165,16 @@ def _kept(found: Lay, wide: int, kind: str) -> list[Choice]:
             extra = (put("cluster", cluster),) if cluster > 1 else ()
             title = f"row kept in the registers of {threads} threads" + (f" of each of {cluster} CTAs" if cluster > 1 else "")
             settings = (put("threads_per_row", threads), vector, Call(name="kept"), *extra)
-            if kind == "softmax" and wide == 8 and cluster == 1:
-                made.append(((*settings, put("unroll", 4)), f"{title}, all loaded before the first is used", "the row is read from memory once, with all of it on its way at once"))
+            if kind == "softmax" and wide == 8 and cluster == 1 and threads > 32:
+                fewer = (put("threads_per_row", threads // 2), vector, Call(name="kept"), put("unroll", 2))
+                made.append((fewer, f"row kept in the registers of {threads // 2} threads, two vectors in flight", "the row is read from memory once; half the warps wait for each other at its maximum and its sum"))
             made.append((settings, title, "the row is read from memory once; a cluster's CTAs combine through each other's shared memory" if cluster > 1 else "the row is read from memory once"))
     return made[:3]  # a smaller cluster starts sooner
 
 
 def _shared_vector(found: Lay, wide: int) -> list[Choice]:
     """Four rows at once, where that leaves a CTA for each SM and the vector is long: measured on an H200 at 2048 x 1048576 of float32 in a kernel by hand, 1.9 ms and 2% less than a row a CTA."""
-    if found.rows < 4 * SMS or found.columns * 16 // wide < L1:
+    if found.rows < 4 * SMS or found.columns * 16 // wide <= L1:
         return []
     return [((put("threads_per_row", 256), put("vector", wide), put("rows", 4)), "four rows at once, 256 threads", "the vector comes from L2 once for four rows")]
 
@@ -202,5 +203,6 @@ def _strided(found: Lay, wide: int, most: int) -> list[Choice]:
     made += shared
     if found.walks == 1 and found.run % wide and found.batches * math.ceil(found.columns / 1024) >= SMS:
         # inferred: a thread's loads are of one element each here, a bulk copy's are not
-        made.insert(1, ((put("through", "shared"),), "rows through shared memory by bulk copies", "rows that begin at no multiple of 16 bytes are brought in whole all the same"))
+        bulk = ("rows through shared memory by bulk copies", "rows that begin at no multiple of 16 bytes are brought in whole all the same")
+        made = [((put("threads", 512), put("through", "shared")), f"{bulk[0]}, 512 threads", bulk[1]), ((put("through", "shared"),), *bulk), *made]
     return made
