@@ -6,7 +6,7 @@ from workbench.dsl import epilogue, hopper_checks
 from workbench.dsl.ir import Rejection, Stage, setting
 from workbench.dsl.operation import SHARED_BYTES
 
-ACCUMULATORS = 192  # float32 of a thread of mma.sync: with 256 or more each tile measured spilt 2.8 KB a thread or more, and took over 3 times as long as the fastest
+ACCUMULATORS = 192  # float32 of a thread of mma.sync: with 256 or more each tile measured spilt 2.8 KB a thread or more, and took over 3 times as long as the fastest tile without stages
 FEW = 128  # of these, up to which k may be over 64: above, each tile with k 128 spilt, took over twice as long as the fastest, and 19 to over 90 s to compile
 WRITTEN = 4096  # multiply-adds of a thread in a step of k on the ordinary pipes: 8192 took from 67 to over 90 s to compile, and none of them was the fastest
 

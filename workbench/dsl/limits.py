@@ -15,10 +15,11 @@ from workbench.dsl.ir import Binding, Operand, Program, Rejection, Stage, number
 from workbench.dsl.levels import plan
 from workbench.dsl.named import is_new
 from workbench.dsl.operation import SHARED_BYTES, WARPS
+from workbench.dsl.registry import OPERATIONS
 from workbench.dsl.text import format_value
 
-KEPT_MOST = 256  # elements of a row in a thread's registers, of which it has 255: with 256 most kernels spill already and took up to 26 s to compile; with more, compilers took minutes
-WRITTEN_MOST = 2560  # multiply-adds that a direct convolution writes out for one channel: up to 2240 took at most 45 s; all from 2880 on spilt 7 KB a thread or more and took 9 times as long as the fastest, and 7744 did not compile
+KEPT_MOST = 256  # elements of a row in a thread's registers, of which it has 255: 256 took up to 26 s to compile, 768 spilt 2.8 KB a thread or more, 8192 did not compile
+WRITTEN_MOST = 2560  # multiply-adds that a direct convolution writes out for one channel: all from 2880 on spilt 6.9 KB a thread or more and took 9 times as long as the fastest; 7744 did not compile
 HEAD_MOST = 256  # head dimension of attention but by schedule(stages)
 OLD = ("softmax", "layernorm", "rmsnorm", "reduce", "crossentropy")  # kernels of rows.py, a thread for a row where nothing is said
 SAME = ("softmax", "log_softmax", "layernorm", "rmsnorm", "batchnorm", "groupnorm", "instancenorm", "scan")  # the result has its operand's shape
@@ -48,10 +49,11 @@ def _first(stage: Stage, known: Mapping[str, Operand], place: int = 0) -> Operan
 def _narrow(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
     """Tensor cores that would read another type than memory holds; only gemm's simplest kernel converts."""
     first, mma = _first(stage, known), str(setting(stage, "mma"))
-    converted = stage.operation.name == "gemm" and setting(stage, "schedule") is None and setting(stage, "stages") is None
+    converted = (stage.operation.name == "gemm" or setting(stage, "product") is not None) and setting(stage, "schedule") is None and setting(stage, "stages") is None
     if first is None or first.dtype not in SIZES or mma not in STORED or STORED[mma][1] not in SIZES or STORED[mma][1] == first.dtype or converted:
         return []
-    legal = [kind for kind, (_, dtype) in STORED.items() if dtype == first.dtype and (kind != "tf32x3" or stage.operation.name != "attention")]
+    known_kinds = OPERATIONS[stage.operation.name].setting("mma")
+    legal = [str(kind) for kind in (known_kinds.values if known_kinds else ()) if STORED[str(kind)][1] == first.dtype]
     return [Rejection(field="mma", value=mma, reason=f"it multiplies {STORED[mma][1]}, and {format_value(stage.operation.positional[0])} is {first.dtype} in this problem", legal=", ".join(legal))]
 
 
