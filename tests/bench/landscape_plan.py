@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import landscape_doomed
-
 from workbench import problems
-from workbench.dsl import OPERATIONS, Call, Program, Stage, compile_program, configurations, format_program, parse
+from workbench.dsl import OPERATIONS, Binding, Call, Program, Stage, compile_program, configurations, format_program, parse
 from workbench.dsl.canonical import canonical, code
 from workbench.dsl.checks import check_stage
+from workbench.dsl.limits import unfit
 from workbench.errors import ProgramError
 from workbench.landscapes.keys import problem_key
 from workbench.problems import inspection
@@ -39,7 +38,7 @@ VARIED = ("stages", "raster", "splitk", "swap", "launch", "store")
 RULE = (
     "every rung of the planner's ladder; then in the order of a hash: of gemm on tensor cores all tiles x clusters x schedules with other settings left out, and "
     + ", ".join(VARIED) + " one at a time on the planner's first six; of gemm in fp32 all tiles x thread tiles; of other operations every combination of settings, of more than "
-    + f"{ALL} combinations {DRAWN} drawn at random; programs with the same code once; " + landscape_doomed.RULE
+    + f"{ALL} combinations {DRAWN} drawn at random; programs with the same code once; left out: what the language's checks say does not go with the problem's sizes and types"
 )
 
 
@@ -117,22 +116,23 @@ def mapped(place: Place) -> Mapped | str:
         return str(reason)
     steps = [canonical(_program(found, rung, ARCH)) for rung in ladder(Context(found=found, precision=place.precision, arch=ARCH, device=DEVICE, facts=facts))]
     rungs = list({code(step): step for step in reversed(steps)}.values())[::-1]
-    rest, legal = _rest(found, place.precision, rungs, place.most, facts)
+    binding = binding_of(problem, facts, found)
+    rest, legal = _rest(found, place.precision, rungs, place.most, binding)
     sources: dict[str, str] = {}
     for program in dict.fromkeys([*rungs, *rest]):
         with contextlib.suppress(ProgramError):
-            sources[program] = compile_program(program, binding_of(problem, facts, found))
+            sources[program] = compile_program(program, binding)
     most = max(place.most, len(rungs))
     return Mapped(place, problem, facts, problem_key(problem), tuple(sources)[:most], tuple(sources.values())[:most], legal)
 
 
-def _rest(found: Computation, precision: str, rungs: list[str], most: int, facts: Facts) -> tuple[list[str], int]:
+def _rest(found: Computation, precision: str, rungs: list[str], most: int, binding: Binding) -> tuple[list[str], int]:
     """(programs beyond the ladder in the order of a hash, as many as are wanted; how many legal combinations of settings were seen)."""
     texts = sorted({_text(found, stage) for stage in _stages(found, precision, rungs)}, key=lambda text: hashlib.sha256(text.encode()).hexdigest())
     programs = {code(rung): rung for rung in rungs}
     for text in texts:
         short = canonical(text)
-        if not landscape_doomed.doomed(short, facts):
+        if not unfit(parse(short), binding):
             programs.setdefault(code(short), short)
         if len(programs) >= most:
             break

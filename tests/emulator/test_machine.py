@@ -125,7 +125,8 @@ def test_unknown_instruction_names_itself() -> None:
 
 def test_too_much_shared_memory_and_too_many_threads() -> None:
     machine = Machine(HEAD + "ret;\n}\n", DeviceLimits())
-    for request in (GridRequest(entry="k", grid=(1, 1, 1), block=(2048, 1, 1)), GridRequest(entry="k", grid=(1, 1, 1), block=(32, 1, 1), dynamic_shared_bytes=300_000), GridRequest(entry="k", grid=(0, 1, 1), block=(32, 1, 1))):
+    for request in (GridRequest(entry="k", grid=(1, 1, 1), block=(2048, 1, 1)), GridRequest(entry="k", grid=(1, 1, 1), block=(32, 1, 1), dynamic_shared_bytes=300_000), GridRequest(entry="k", grid=(0, 1, 1), block=(32, 1, 1)),
+                    GridRequest(entry="k", grid=(1, 1, 1), block=(1, 1, 128)), GridRequest(entry="k", grid=(32, 1, 1), block=(32, 1, 1), cluster=(32, 1, 1))):  # fmt: skip
         with pytest.raises(EmulationFault) as caught:
             machine.run(request, GlobalMemory())
         assert caught.value.failure.kind == "bad_launch"

@@ -10,10 +10,7 @@ import pytest
 
 BENCH = Path(__file__).parents[1] / "bench"
 sys.path.insert(0, str(BENCH))
-import landscape_doomed  # noqa: E402
 import landscape_plan  # noqa: E402
-
-from workbench.problems import inspection  # noqa: E402
 
 
 def test_places_have_names_of_their_own_and_are_at_least_twenty() -> None:
@@ -46,18 +43,6 @@ def test_sizes_share_the_files_that_are_compiled_and_what_is_done_is_left_out(pl
     assert first == set(range(len(plans)))  # a run that is cut short has something of each
     done = {(plans[0].key, program) for program in ("", *plans[0].programs)}
     assert all(number != 0 for task in landscape_plan.tasks(plans, done) for number, _ in task.targets)
-
-
-@pytest.mark.parametrize(("name", "program", "why"), [
-    ("row_sum", "reduce(x, op=sum, axis=last) .kept() .vector(2)", "keeps 512"), ("row_sum", "reduce(x, op=sum, axis=last) .kept() .threads_per_row(256) .vector(4)", ""),
-    ("max_middle_axis", "reduce(x, op=max, axis=middle) .kept() .threads(64)", "keeps"), ("max_middle_axis", "reduce(x, op=max, axis=middle) .kept() .split(32)", ""),
-    ("attention_97", "attention(q, k, v) .arch(sm_90a) .mma(tf32)", "head dimension"), ("attention_97", "attention(q, k, v) .arch(sm_90a) .mma(tf32) .schedule(stages)", ""),
-    ("conv2d_wide_55", "conv(x, w) .arch(sm_90a) .mma(bf16) .schedule(pingpong)", "not float32"), ("conv2d_wide_55", "conv(x, w) .arch(sm_90a) .mma(tf32) .schedule(pingpong)", ""),
-])  # fmt: skip
-def test_what_cannot_be_right_at_full_size_is_left_out(name: str, program: str, why: str) -> None:
-    place = next(place for place in landscape_plan.places() if place.name == name)
-    said = landscape_doomed.doomed(program, inspection.inspect(place.problem))
-    assert why in said and bool(said) == bool(why)
 
 
 def test_measurers_load_what_compilers_kept(tmp_path: Path) -> None:

@@ -227,6 +227,18 @@ def test_neighbours_differ_in_one_setting(recorded: Path) -> None:
     assert all(one in near[other] for one, others in near.items() for other in others)
 
 
+def test_a_row_that_is_no_longer_a_program_is_read_and_never_tried(recorded: Path) -> None:
+    """Checks may have been added since it was measured."""
+    header, rows = table.read(recorded)
+    key, gone = problem_key(problems.load("row_sum")), SUM + " .threads_per_row(48)"
+    table.write(recorded, header, [*rows, row(key, gone)])
+    place = landscapes.landscapes()["row_sum"]
+    assert gone in place.rows and place.row(gone) is None and place.row(SUM + " .threads_per_row(64)") is not None and len(place.frame()) == len(place.rows)
+    assert gone not in searching.neighbours(place) and all(gone not in others for others in searching.neighbours(place).values())
+    for walk in (searching.random(place, 1), searching.climb(place, 1), searching.climb(place, 1, start=gone)):
+        assert sorted(walk) == sorted(set(place.rows) - {gone})
+
+
 def test_the_typical_walk_is_the_median() -> None:
     assert searching.typical([(3.0, 0.0), (1.0,), (2.0, 1.5, 0.5)]) == (2.0, 1.0, 0.5) and math.isinf(searching.typical([(math.inf,)])[0])
 

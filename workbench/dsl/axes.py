@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from workbench.dsl.ir import Call
 from workbench.records import record
 
@@ -41,6 +43,20 @@ def view(axis: object) -> View:
         sizes = (f"rows, segment = shape[{i}], math.prod(shape[{i + 1}:])", f"columns = math.prod(shape[:{i}]) * segment")
         return View(sizes=sizes, left=f"(shape[{i}],)", kept=f"tuple(size if n == {i} else 1 for n, size in enumerate(shape))", run="segment", least=i + 1, segments=True)
     return _strided(*ends(axis))
+
+
+def sizes(axis: object, shape: tuple[int, ...]) -> tuple[int, int]:
+    """(rows, columns) of a shape that has the axis, as the view's text works them out."""
+    if axis == "all":
+        return 1, math.prod(shape)
+    if axis == "last" or (isinstance(axis, Call) and axis.name == "last"):
+        count = int(str(axis.positional[0])) if isinstance(axis, Call) else 1
+        return math.prod(shape[:-count]), math.prod(shape[-count:])
+    if isinstance(axis, Call) and axis.name == "but":
+        (i,) = map(int, map(str, axis.positional))
+        return shape[i], math.prod(shape[:i]) * math.prod(shape[i + 1 :])
+    first, last = ends(axis)
+    return math.prod(shape[first : last + 1]), math.prod(shape[last + 1 :])
 
 
 def ends(axis: object) -> tuple[int, int]:

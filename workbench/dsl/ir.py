@@ -45,6 +45,14 @@ class Rejection:
 
 
 @record
+class Operand:
+    """What is known of a tensor at the problem's full size; dtype as torch spells it without the prefix, "" where it is not known."""
+
+    shape: tuple[int, ...]
+    dtype: str = ""
+
+
+@record
 class Binding:
     """How a program's tensors come from a module: forward's arguments, and an expression for each operand that is none of them."""
 
@@ -53,6 +61,7 @@ class Binding:
     operands: tuple[tuple[str, str], ...] = ()  # name -> Python expression in forward
     module_names: str = ""  # imports and constants that __init__ needs
     axes: tuple[tuple[str, int], ...] = ()  # name -> how many axes the tensor has, of those of which that is known
+    tensors: tuple[tuple[str, Operand], ...] = ()  # name -> shape and dtype at full size, of those of which that is known
 
 
 def setting(stage: Stage, name: str, default: object = None) -> object:

@@ -14,6 +14,7 @@ ARCHES = ("sm_80", "sm_90a")
 READERS = ("bias", "residual")  # epilogues that read a tensor: the one that they name, else the one of their own name
 COMBINERS = ("add", "sub", "mul", "div", "max", "min")  # epilogues that take a number, or a tensor by its name
 WARPS = (32, 64, 128, 256, 512, 1024)
+MOST_THREADS = 1024  # of a CTA
 SHARED_BYTES = {"sm_80": 166_912, "sm_90a": 232_448}  # what a CTA may have
 
 

@@ -64,7 +64,7 @@ def emit_expression(value: object, axis: object, keepdim: bool, stage: Stage, bi
         return rowparts.emit(found, view, keepdim, chosen, binding)
     if setting(stage, "through") is not None:
         lines = [*tensors_of(found, view, binding, kinds=f"({found.plain[0]}.dtype,)"), *view.sizes]
-        parts = strips.emit(found, number(stage, "threads", 256), number(stage, "unroll", 4), (lines, result_line(found, view, keepdim)))
+        parts = strips.emit(found, number(stage, "threads", strips.THREADS), number(stage, "unroll", strips.UNROLL), (lines, result_line(found, view, keepdim)))
         return dataclasses.replace(parts, kernels=helpers(found.reductions, functions_used(found.value)) + parts.kernels)
     kernel = _columns(found, chosen) if view.strided else _rows(found, chosen)
     spread = SPREAD_TEXT if found.spread else ""

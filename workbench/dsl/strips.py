@@ -7,11 +7,13 @@ multiples of 16 bytes, so each brings the columns wanted and a few more.
 from __future__ import annotations
 
 from workbench.dsl.axes import View
-from workbench.dsl.ir import Rejection, Stage, setting
+from workbench.dsl.ir import Rejection, Stage, number, setting
 from workbench.dsl.levels import Plan
+from workbench.dsl.operation import MOST_THREADS, WARPS
 from workbench.dsl.pieces import Parts, expression
 from workbench.dsl.walking import Walk, assigned, indented, level_lines
 
+THREADS, UNROLL = 256, 4  # where nothing is said: threads that reduce, columns of each
 PIECES = 8  # rows of a strip in one stage
 ROOM = 192 << 10  # bytes of shared memory for the stages, of 227 KB
 
@@ -132,6 +134,8 @@ def check(stage: Stage, found: Plan, view: View) -> list[Rejection]:
     said = []
     if not view.strided or found.whole or len(found.levels) != 1 or found.spread:
         said.append(Rejection(field="through", value="shared", reason="only a reduction along a strided axis, in one walk, without broadcast operands, goes through shared memory", legal="without through"))
+    if (threads := number(stage, "threads", THREADS)) + 32 > MOST_THREADS:
+        said.append(Rejection(field="threads", value=str(threads), reason=f"with the warp that copies, a CTA would have {threads + 32} threads, more than {MOST_THREADS}", legal=", ".join(str(count) for count in WARPS if count + 32 <= MOST_THREADS)))
     if setting(stage, "arch") != "sm_90a":
         said.append(Rejection(field="arch", value=str(setting(stage, "arch", "sm_80")), reason="bulk copies into shared memory came with Hopper", legal="sm_90a with through(shared)"))
     for name in ("split", "kept", "parts", "vector", "cluster"):

@@ -34,6 +34,8 @@ class DeviceLimits:
     name: str = "H200"
     shared_bytes_per_block: int = 232_448
     threads_per_block: int = 1024
+    block_z: int = 64
+    cluster_blocks: int = 16  # 8, or with a kernel's consent 16
     grid_x: int = 2**31 - 1
     grid_yz: int = 65_535
     sms: int = 132

@@ -154,6 +154,10 @@ class Machine:
         problem = None
         if threads > self.limits.threads_per_block or threads < 1:
             problem = f"{threads} threads in a CTA, but the device allows 1 to {self.limits.threads_per_block}"
+        elif request.block[2] > self.limits.block_z:
+            problem = f"{request.block[2]} threads along z in a CTA, but the device allows {self.limits.block_z}"
+        elif (together := request.cluster[0] * request.cluster[1] * request.cluster[2]) > self.limits.cluster_blocks:
+            problem = f"{together} CTAs in a cluster, but the device allows {self.limits.cluster_blocks}"
         elif shared > self.limits.shared_bytes_per_block:
             problem = f"{shared} bytes of shared memory in a CTA, but {self.limits.name} allows {self.limits.shared_bytes_per_block}"
         elif min(request.grid) < 1 or request.grid[0] > self.limits.grid_x or max(request.grid[1:]) > self.limits.grid_yz:

@@ -13,6 +13,7 @@ import random as random_numbers
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from workbench.dsl import check, parse
 from workbench.landscapes import Landscape
 from workbench.landscapes.keys import settings_of
 
@@ -25,14 +26,14 @@ def planned(landscape: Landscape, programs: Iterable[str]) -> tuple[str, ...]:
 
 def random(landscape: Landscape, seed: int) -> tuple[str, ...]:
     """All programs, shuffled."""
-    programs = sorted(landscape.rows)
+    programs = sorted(_legal(landscape))
     random_numbers.Random(seed).shuffle(programs)
     return tuple(programs)
 
 
 def neighbours(landscape: Landscape) -> dict[str, tuple[str, ...]]:
     """Program -> those that differ from it in one setting (another value, or left out)."""
-    settings = {program: settings_of(program) for program in sorted(landscape.rows)}
+    settings = {program: settings_of(program) for program in sorted(_legal(landscape))}
     names = sorted({name for one in settings.values() for name in one})
     groups: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for program, one in settings.items():
@@ -51,7 +52,7 @@ def climb(landscape: Landscape, seed: int, start: str | None = None) -> tuple[st
     near = neighbours(landscape)
     tried: dict[str, float] = {}
     while len(tried) < len(near):
-        here = start if start is not None and not tried else numbers.choice([program for program in near if program not in tried])
+        here = start if start in near and not tried else numbers.choice([program for program in near if program not in tried])
         tried[here] = _seconds(landscape, here)
         moved = True
         while moved:
@@ -63,6 +64,11 @@ def climb(landscape: Landscape, seed: int, start: str | None = None) -> tuple[st
                         here, moved = other, True
                         break
     return tuple(tried)
+
+
+def _legal(landscape: Landscape) -> list[str]:
+    """What was measured and is still a program: checks may have been added since, so that a search cannot come upon what they refuse."""
+    return [program for program in landscape.rows if not check(parse(program))]
 
 
 def _seconds(landscape: Landscape, program: str) -> float:

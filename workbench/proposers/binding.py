@@ -7,6 +7,7 @@ import dataclasses
 import re
 
 from workbench.dsl import Binding, Call, Program, Stage, compile_program, format_program, parse
+from workbench.dsl.ir import Operand
 from workbench.errors import UserError
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.proposers.recognition.graph import python
@@ -47,7 +48,7 @@ def _completed(stage: Stage, found: Computation, arch: str) -> Stage:
 
 def binding_of(problem: Problem, facts: Facts, found: Computation) -> Binding:
     """How the tensors of a computation come from the problem's module."""
-    return Binding(init_source=facts.init_source, forward_arguments=facts.forward_arguments, operands=found.operands, module_names=_module_names(problem.source, facts.init_source), axes=_axes(facts, found))
+    return Binding(init_source=facts.init_source, forward_arguments=facts.forward_arguments, operands=found.operands, module_names=_module_names(problem.source, facts.init_source), axes=_axes(facts, found), tensors=_tensors(facts, found))
 
 
 SEEN = re.compile(r"(?:\.detach\(\)|\.contiguous\(\)|\.transpose\(-2, -1\))*$")  # what a tensor has as many axes after as before
@@ -62,6 +63,22 @@ def _axes(facts: Facts, found: Computation) -> tuple[tuple[str, int], ...]:
     own = known | {python(f"param:{spec.name}"): len(spec.shape) for spec in facts.parameters}
     bound = {name: own.get(SEEN.sub("", text)) for name, text in found.operands}
     return tuple({name: count for name, count in (known | bound).items() if count is not None}.items())
+
+
+def _tensors(facts: Facts, found: Computation) -> tuple[tuple[str, Operand], ...]:
+    """Shapes and dtypes at full size of the tensors by which a program calls them: forward's arguments, parameters and buffers, and what is one of these as it is or transposed."""
+    inputs = [spec for case in facts.cases if case.name == "full" for spec in case.inputs]
+    state = [spec for spec in facts.full if spec.name.startswith(("param:", "buffer:"))]
+    own = {python(spec.name): Operand(shape=spec.shape, dtype=spec.dtype) for spec in (*state, *inputs)}
+    known = {name: own[name] for name in facts.forward_arguments if name in own}
+    for name, text in found.operands:
+        known.pop(name, None)
+        seen = SEEN.search(text)
+        whole = own.get(SEEN.sub("", text))
+        if whole is not None and seen is not None:
+            turned = seen[0].count(".transpose(") % 2 and len(whole.shape) > 1
+            known[name] = dataclasses.replace(whole, shape=(*whole.shape[:-2], whole.shape[-1], whole.shape[-2])) if turned else whole
+    return tuple(known.items())
 
 
 def _module_names(source: str, init_source: str) -> str:
