@@ -114,4 +114,4 @@ def landscape(p: ArgumentParser) -> None:
     """The two settings of a heat map."""
     p.add_argument("x", nargs="?", default="", help="a setting (default tile)")
     p.add_argument("y", nargs="?", default="", help="another (default cluster)")
-    p.add_argument("--where", action="append", default=[], metavar="SETTING=VALUE", help="only configurations that have it: schedule=pingpong, tile=128x256x64")
+    p.add_argument("--where", action="append", default=[], metavar="SETTING=VALUE", help="only configurations that have it: schedule=pingpong, tile=128x256x64; schedule= where it was not set")
