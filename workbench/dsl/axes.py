@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from workbench.dsl.ir import Call
 from workbench.records import record
 
@@ -40,7 +42,8 @@ def view(axis: object) -> View:
         i = int(str(axis.positional[0]))
         sizes = (f"rows, segment = shape[{i}], math.prod(shape[{i + 1}:])", f"columns = math.prod(shape[:{i}]) * segment")
         return View(sizes=sizes, left=f"(shape[{i}],)", kept=f"tuple(size if n == {i} else 1 for n, size in enumerate(shape))", run="segment", least=i + 1, segments=True)
-    return _strided(*ends(axis))
+    seen = _strided(*ends(axis))
+    return dataclasses.replace(seen, least=3) if axis == "middle" else seen  # the second of three
 
 
 def ends(axis: object) -> tuple[int, int]:
