@@ -47,7 +47,8 @@ def _starting(add: Add) -> None:
 def _running(add: Add) -> None:
     """The loop, and one verdict."""
     one = add("run", loop.run, "the planner's loop on a problem", "cutegen run softmax --steps 3 --set dim=4096")
-    one.add_argument("spec", nargs="?", default="", help="a shipped problem or a file")
+    one.add_argument("spec", nargs="?", default="", help="a shipped problem, a file, or an expression of PyTorch (with --inputs)")
+    one.add_argument("--program", metavar="TEXT|FILE", help="the first version: a muCUTLASS program, or a file with one or with class ModelNew; refinements begin there")
     one.add_argument("--by", default="planner", help="planner (built in), llm (CuTeGen's chain; see --model), or replay (see --recording)")
     one.add_argument("--recording", metavar="NAME", help="with --by replay: a recorded session, by name or file")
     one.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="of the chain: depth, repair_rounds, regenerate, timeouts, profile, accept, continue_from")

@@ -20,7 +20,6 @@ def nothing(p: ArgumentParser) -> None:
 def problem(p: ArgumentParser) -> None:
     """What a session is opened on."""
     p.add_argument("spec", nargs="?", default="", help="a shipped name, a file, an expression (with --inputs), or the name of the cell's problem")
-    p.add_argument("--inputs", help='declared inputs of an expression: "x: f32[4096, 4096]"')
     p.add_argument("--session", default=None, help="name of the session")
     problem_arguments(p)
 
