@@ -313,4 +313,5 @@ def test_curves_and_standing_are_texts_too(recorded: Path) -> None:
     shown = curves("random", {"random": searching.regret(places[0], walk), "nothing correct": (math.inf, math.inf)})
     assert "none correct" in shown.text and json.dumps(shown.plotly)
     said = standing(places)
+    assert said.svg.count('text-anchor="end" fill="#3f8f43">') == len(places) + 1 and "faster than its bound" in said.text  # numbers in a column; times are made up
     assert "row_sum" in said.text and "torch eager" in said.text and said.svg.count("<rect") == 2 * len(places)
