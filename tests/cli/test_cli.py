@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench import problems
+from workbench import landscapes, problems
 from workbench.cli import main
 from workbench.errors import UserError
 from workbench.views import fitting
@@ -248,6 +248,19 @@ def test_an_interrupt_is_heeded_at_once_and_told_in_a_line(tmp_path: Path, argum
     running.send_signal(signal.SIGINT)
     _, told = running.communicate(timeout=60)
     assert time.monotonic() - start < 10 and running.returncode in (130, -signal.SIGINT) and told.splitlines() == ["stopped; everything finished is kept"], told
+
+
+def test_landscapes_are_shown_and_what_was_not_recorded_says_what_was(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
+    all_of_them = cutegen("landscape")
+    assert all_of_them.returncode == 0 and all(name in all_of_them.stdout for name in landscapes.landscapes())
+    one = cutegen("landscape", "matmul", "tile", "schedule", "--precision", "bf16", "--where", "splitk=1", "--svg", "map.svg")
+    assert one.returncode == 0 and one.stdout.startswith("matmul_bf16_4096: tile and schedule, splitk 1; ") and (tmp_path / "map.svg").read_text().startswith("<svg")
+    assert json.loads(cutegen("landscape", "matmul_bf16_8192", "--json").stdout)["text"].startswith("matmul_bf16_8192: tile and cluster")
+    (tmp_path / "own.py").write_text(problems.load("relu").source)
+    for arguments, said in ((("relu", "--set", "dim=7"), "nothing was recorded of relu at these sizes in fp32; relu was recorded with --precision fp32"), (("matmul", "--set", "n=7"), "--precision bf16 --set n=8192"), (("matmul_nowhere",), "no problem or file"),
+                            (("own.py", "--set", "dim=7"), "recorded are 46 problems, which cutegen landscape lists"), (("relu", "threads", "threads"), "named for both axes"), (("relu", "--where", "threads"), "SETTING=VALUE")):  # fmt: skip
+        done = cutegen("landscape", *arguments)
+        assert done.returncode == 2 and said.replace("46", str(len(landscapes.landscapes()))) in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 
 
 def test_explain_lists_the_operations_and_their_settings(capsys: pytest.CaptureFixture[str]) -> None:

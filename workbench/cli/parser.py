@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from workbench.cli import loop, sessions, tools
 from workbench.cli.output import as_json, say
-from workbench.views import profiling
-from workbench.views.arguments import explain_arguments, model_arguments, problem_arguments
+from workbench.views import options, profiling
+from workbench.views.arguments import explain_arguments, model_arguments, problem_arguments, sizes_arguments
 
 Add = Callable[[str, Callable[[argparse.Namespace], int], str, str], argparse.ArgumentParser]
 
@@ -92,7 +92,12 @@ def _kept(add: Add) -> None:
 
 
 def _telling(add: Add) -> None:
-    """The language, and what there is."""
+    """The language, what was recorded, and what there is."""
+    one = add("landscape", tools.landscape, "what was recorded on a GPU for every configuration of a problem, over two settings; without a problem: where all stand", "cutegen landscape matmul tile schedule --precision bf16")
+    one.add_argument("spec", nargs="?", default="", metavar="PROBLEM", help="a problem, or the name of what was recorded")
+    options.landscape(one)
+    one.add_argument("--svg", metavar="FILE", help="write the picture too")
+    sizes_arguments(one)
     one = add("explain", tools.explain, "what each setting of a muCUTLASS program means and costs; without a program: all operations", 'cutegen explain "gemm(a, b) .arch(sm_90a) .mma(bf16) .schedule(cooperative)" --size 4096,4096,4096')
     one.add_argument("program", nargs="?", default="", help="the program's text, or an operation's name for its settings (default: all operations)")
     explain_arguments(one)

@@ -57,12 +57,17 @@ def indices(text: str) -> list[int]:
     return found
 
 
-def problem_arguments(parser: argparse.ArgumentParser) -> None:
-    """What names a problem; shared with the command line."""
+def sizes_arguments(parser: argparse.ArgumentParser) -> None:
+    """What a problem is but for its name."""
     parser.add_argument("--inputs", help='declared inputs of an expression: "x: f32[4096, 4096]"')
     parser.add_argument("--set", dest="settings", action="append", type=setting, default=[], metavar="NAME=VALUE", help="override a module-level size of the problem")
     parser.add_argument("--precision", choices=["fp32", "tf32", "fp16", "bf16"], default="fp32", help="what inputs and parameters are cast to")
     parser.add_argument("--mode", choices=["train", "eval"], default="train", help="KernelBench runs in train mode")
+
+
+def problem_arguments(parser: argparse.ArgumentParser) -> None:
+    """What names a problem, and where it runs; shared with the command line."""
+    sizes_arguments(parser)
     parser.add_argument("--executor", choices=["auto", "emulator", "gpu", "replay"], default="auto", help="where candidates run; replay answers from recorded measurements")
     parser.add_argument("--arch", choices=ARCHES, default="", help="what the kernel is compiled for")
     parser.add_argument("--l2", choices=["cold", "warm"], default=None, help="what timed calls on a GPU find in L2: nothing of theirs (the default), or what the same call left there")

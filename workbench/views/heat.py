@@ -51,15 +51,23 @@ def heat_map(place: Landscape, x: str = "", y: str = "", where: Mapping[str, obj
     if not cells:
         raise UserError(f"no correct configuration of {place.name} has {_said(kept)}; measured were {'; '.join(f'{name} {_listed(free[name])}' for name in kept)}")
     columns, rows = (_shown_values(cells, at) for at in (0, 1))
-    pairs = [[cells.get((column, row)) for column in columns] for row in rows]
-    altered = tuple(name for name, (_, whose, _) in ALTERS.items() if name not in (x, y, *kept) and {x, y} & {*whose} and any(found and name in written(found.program) for line in pairs for found in line))
+    found = [[cells.get((column, row)) for column in columns] for row in rows]
+    altered = tuple(name for name, (_, whose, _) in ALTERS.items() if name not in (x, y, *kept) and {x, y} & {*whose} and any(row and name in written(row.program) for line in found for row in line))
     title = f"{place.name}: {x} and {y}{f', {_said(kept)}' if kept else ''}; the fastest of each pair, measured, {place.said}"
     notes = [f"{len(shown)} of {count} values of {name}, those with the fastest" for name, at, shown in ((x, 0, columns), (y, 1, rows)) if (count := len({pair[at] for pair in cells})) > len(shown)]
     notes += [f"{ALTERS[name][0]} {ALTERS[name][2]}" for name in altered]
-    grid = _drawn(pairs, (x, y), altered)
+    grid = _drawn(found, (x, y), altered)
     lines = [[row or NOT_SET, *(cell.said if cell else "" for cell in line)] for row, line in zip(rows, grid, strict=True)]
     text, page = table([f"{y} \\ {x}", *(value or NOT_SET for value in columns)], lines, "; ".join((title, *notes)))
     return Shown(text, html=page, svg=_svg(title, notes, columns, rows, grid), plotly=_plotly(title, notes, (x, y), columns, rows, grid))
+
+
+def pairs(items: Sequence[str]) -> dict[str, str]:
+    """What `--where` was given, setting -> value; raises `UserError` for what is no pair."""
+    for item in items:
+        if "=" not in item:
+            raise UserError(f"--where {item}: write SETTING=VALUE, such as --where schedule=pingpong; SETTING= where it was not set")
+    return dict(item.partition("=")[::2] for item in items)
 
 
 def _fastest(place: Landscape, axes: tuple[str, str], kept: Mapping[str, str]) -> dict[tuple[str, str], Row]:
@@ -121,16 +129,16 @@ def _shown_values(cells: Mapping[tuple[str, str], Row], at: int) -> list[str]:
     return sorted(list(values)[:MOST], key=_order)
 
 
-def _drawn(pairs: Sequence[Sequence[Row | None]], axes: tuple[str, str], altered: Sequence[str]) -> list[list[_Cell | None]]:
+def _drawn(found: Sequence[Sequence[Row | None]], axes: tuple[str, str], altered: Sequence[str]) -> list[list[_Cell | None]]:
     """The rows as cells, beside the fastest of them; those with a setting of `altered` get its mark."""
-    least = min(row.median_s or math.inf for line in pairs for row in line if row)
+    least = min(row.median_s or math.inf for line in found for row in line if row)
 
     def cell(row: Row) -> _Cell:
         values = written(row.program)
         also = ", ".join(f"{name} {value}" for name, value in values.items() if name not in (*axes, "arch")) or "no other setting"
         return _Cell(row=row, slow=(row.median_s or math.inf) / least, said=seconds(row.median_s) + "".join(ALTERS[name][0] for name in altered if name in values), also=also)
 
-    return [[cell(row) if row else None for row in line] for line in pairs]
+    return [[cell(row) if row else None for row in line] for line in found]
 
 
 def _shade(slow: float) -> str:
