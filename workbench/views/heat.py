@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench.errors import UserError
 from workbench.landscapes import Landscape, Row
-from workbench.landscapes.keys import spelt, written
+from workbench.landscapes.keys import settings_of, spelt, written
 from workbench.records import record
 from workbench.views.colours import blend, ink_on
 from workbench.views.plots import INK, MEASURED
@@ -56,7 +56,7 @@ def heat_map(place: Landscape, x: str = "", y: str = "", where: Mapping[str, obj
     title = f"{place.name}: {x} and {y}{f', {_said(kept)}' if kept else ''}; the fastest of each pair, measured, {place.said}"
     notes = [f"{len(shown)} of {count} values of {name}, those with the fastest" for name, at, shown in ((x, 0, columns), (y, 1, rows)) if (count := len({pair[at] for pair in cells})) > len(shown)]
     notes += [f"{ALTERS[name][0]} {ALTERS[name][2]}" for name in altered]
-    grid = _drawn(found, (x, y), altered)
+    grid = _drawn(found, altered)
     lines = [[row or NOT_SET, *(cell.said if cell else "" for cell in line)] for row, line in zip(rows, grid, strict=True)]
     text, page = table([f"{y} \\ {x}", *(value or NOT_SET for value in columns)], lines, "; ".join((title, *notes)))
     return Shown(text, html=page, svg=_svg(title, notes, columns, rows, grid), plotly=_plotly(title, notes, (x, y), columns, rows, grid))
@@ -108,17 +108,17 @@ def _listed(values: Sequence[str]) -> str:
 
 @record
 class _Cell:
-    """What stands in a cell: `slow` in times of the fastest, `also` the settings of its configuration that the axes do not name."""
+    """What stands in a cell: `slow` in times of the fastest, `filled` the settings that its program leaves out."""
 
     row: Row
     slow: float
     said: str
-    also: str
+    filled: str
 
     @property
     def tip(self) -> str:
         """Under the pointer, a line each."""
-        return f"{self.row.program}\n{seconds(self.row.median_s)} (measured), {self.slow:.2f}x the fastest\nwith {self.also}"
+        return f"{self.row.program}\n{seconds(self.row.median_s)} (measured), {self.slow:.2f}x the fastest" + (f"\nleft out: {self.filled}" if self.filled else "")
 
 
 def _shown_values(cells: Mapping[tuple[str, str], Row], at: int) -> list[str]:
@@ -129,14 +129,14 @@ def _shown_values(cells: Mapping[tuple[str, str], Row], at: int) -> list[str]:
     return sorted(list(values)[:MOST], key=_order)
 
 
-def _drawn(found: Sequence[Sequence[Row | None]], axes: tuple[str, str], altered: Sequence[str]) -> list[list[_Cell | None]]:
+def _drawn(found: Sequence[Sequence[Row | None]], altered: Sequence[str]) -> list[list[_Cell | None]]:
     """The rows as cells, beside the fastest of them; those with a setting of `altered` get its mark."""
     least = min(row.median_s or math.inf for line in found for row in line if row)
 
     def cell(row: Row) -> _Cell:
         values = written(row.program)
-        also = ", ".join(f"{name} {value}" for name, value in values.items() if name not in (*axes, "arch")) or "no other setting"
-        return _Cell(row=row, slow=(row.median_s or math.inf) / least, said=seconds(row.median_s) + "".join(ALTERS[name][0] for name in altered if name in values), also=also)
+        filled = ", ".join(f"{name} {value}" for name, value in values.items() if name not in settings_of(row.program))
+        return _Cell(row=row, slow=(row.median_s or math.inf) / least, said=seconds(row.median_s) + "".join(ALTERS[name][0] for name in altered if name in values), filled=filled)
 
     return [[cell(row) if row else None for row in line] for line in found]
 
