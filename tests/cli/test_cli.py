@@ -13,9 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from workbench import landscapes, problems
 from workbench.cli import main
+from workbench.errors import UserError
+from workbench.views import fitting
 
 Done = subprocess.CompletedProcess[str]
+SMALL = ("--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator")
 
 
 def in_a_process(*arguments: str, cwd: Path) -> Done:
@@ -54,6 +58,7 @@ def test_run_test_diff_export_history(tmp_path: Path, cutegen: Callable[..., Don
 
 @pytest.mark.parametrize(("arguments", "said"), [
     (("run", "softmx"), "did you mean 'softmax'"), (("run", "softmax", "--set", "rows=3"), "batch_size, dim"), (("test", "relu", "nowhere.py"), "no candidate file"),
+    (("run", "softmax(x)"), "'softmax(x)' is a program of muCUTLASS, not a problem: name the problem that it computes, and the program beside it: cutegen run PROBLEM --program 'softmax(x)'"), (("run", "torch.relu(x)"), "'torch.relu(x)' is an expression: say its inputs too"),
     (("run", "--resume", "nothing"), "no session is called"), (("export", "x.py"), "which session"), (("run", "relu", "--executor", "gpu"), "cannot run here"),
 ])  # fmt: skip
 def test_mistakes_are_one_line_and_status_two(cutegen: Callable[..., Done], arguments: tuple[str, ...], said: str) -> None:
@@ -109,6 +114,52 @@ def test_mistakes_in_profiling_are_one_line(cutegen: Callable[..., Done], argume
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
 
 
+def kernel(forward: str, body: str = "") -> str:
+    return f"import torch\n\n\nclass ModelNew(torch.nn.Module):\n{body}    def forward({forward}):\n        return x\n"
+
+
+@pytest.mark.parametrize(("source", "said"), [
+    (kernel("self, x, y"), "kernel.py does not fit relu: ModelNew.forward takes x, y, and Model.forward x (inputs of the problem)"), (kernel("self"), "ModelNew.forward takes nothing, and Model.forward x"),
+    (kernel("self, x").replace("ModelNew", "Mine"), "kernel.py defines no class ModelNew, which a kernel for relu is; it has Mine"),
+    (kernel("self, x", "    def __init__(self, dim):\n        super().__init__()\n\n"), "ModelNew.__init__ takes dim, and Model.__init__ nothing (get_init_inputs() of the problem)"),
+])  # fmt: skip
+def test_a_kernel_that_does_not_fit_its_problem_is_not_profiled(tmp_path: Path, cutegen: Callable[..., Done], source: str, said: str) -> None:
+    (tmp_path / "kernel.py").write_text(source)
+    done = cutegen("profile", "relu", "kernel.py")
+    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("forward", ["self, x", "self, *inputs", "self, x, out=None"])
+def test_what_takes_as_many_inputs_fits(forward: str) -> None:
+    fitting.check_kernel("kernel.py", kernel(forward), problems.load("relu"))
+    fitting.check_kernel("kernel.py", "from elsewhere import ModelNew", problems.load("relu"))
+    fitting.check_kernel("kernel.py", "def x(:", problems.load("relu"))  # what the compiler says
+    with pytest.raises(UserError, match="does not fit matmul"):
+        fitting.check_kernel("kernel.py", kernel("self, x"), problems.load("matmul"))
+
+
+@pytest.mark.parametrize("command", ["profile", "test"])
+def test_the_problem_comes_before_the_kernel(tmp_path: Path, cutegen: Callable[..., Done], command: str) -> None:
+    (tmp_path / "kernel.py").write_text(kernel("self, x"))
+    done = cutegen(command, "kernel.py", "relu")
+    assert done.returncode == 2 and done.stderr == f"cutegen: kernel.py is a kernel and relu a problem: the problem comes first: cutegen {command} relu kernel.py\n"
+
+
+def test_run_begins_with_a_program(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
+    (tmp_path / "mine.txt").write_text("softmax(x)\n    .threads_per_row(64)\n")
+    for given in ("softmax(x) .threads_per_row(64)", "mine.txt"):
+        done = cutegen("run", "softmax", "--program", given, "--steps", "1", *SMALL)
+        assert done.returncode == 0 and "accepted: the version to begin with" in done.stdout and "step 1 of 1" in done.stdout and "(from v1)" in done.stdout, done
+    (tmp_path / "wrong.py").write_text(kernel("self, x"))
+    done = cutegen("run", "softmax", "--program", "wrong.py", "--steps", "3", *SMALL)
+    assert done.returncode == 1 and "NOT CORRECT" in done.stdout and "there is nothing to refine" in done.stdout and "step 1" not in done.stdout
+
+
+def test_run_takes_an_expression_with_its_inputs(cutegen: Callable[..., Done]) -> None:
+    done = cutegen("run", "torch.relu(x)", "--inputs", "x: f32[8, 64]", "--steps", "0", "--executor", "emulator")
+    assert done.returncode == 0 and "full [8, 64]" in done.stdout
+
+
 def test_calibrate_needs_a_gpu_and_says_so_in_a_line(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-m", "workbench", "calibrate"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
@@ -157,11 +208,9 @@ def test_history_reads_beside_a_writer(tmp_path: Path) -> None:
         assert done.returncode == 0 and "v1" in done.stdout, done.stderr
 
 
-SMALL = ("--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator")
-
-
 @pytest.mark.parametrize(("arguments", "said"), [
     (("--until", "abc"), "sol (near the speed of light"), (("--by", "foo"), "llm, planner, replay"), (("--by", "human"), "llm, planner, replay"), (("--until", "3", "--patience", "2"), "belong to --until sol"), (("--patience", "2"), "belong to --until sol"),
+    (("--program", "relu(x"), "relu(x"), (("--program", "elementwise(relu(x)) .threads(33)"), "threads=33"), (("--program", "nowhere.py"), "no candidate file"), (("--program", "elementwise(relu(x))", "--by", "replay", "--recording", "softmax"), "a recording has its own"),
     (("--by", "llm"), "no model is set"), (("--by", "llm", "--setting", "deep=3"), "no setting 'deep'"), (("--setting", "depth=3"), "--by llm"), (("--by", "llm", "--until", "sol"), "--by planner"),
 ])  # fmt: skip
 def test_what_run_cannot_do_is_refused_before_anything_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str) -> None:
@@ -199,6 +248,19 @@ def test_an_interrupt_is_heeded_at_once_and_told_in_a_line(tmp_path: Path, argum
     running.send_signal(signal.SIGINT)
     _, told = running.communicate(timeout=60)
     assert time.monotonic() - start < 10 and running.returncode in (130, -signal.SIGINT) and told.splitlines() == ["stopped; everything finished is kept"], told
+
+
+def test_landscapes_are_shown_and_what_was_not_recorded_says_what_was(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
+    all_of_them = cutegen("landscape")
+    assert all_of_them.returncode == 0 and all(name in all_of_them.stdout for name in landscapes.landscapes())
+    one = cutegen("landscape", "matmul", "tile", "schedule", "--precision", "bf16", "--where", "splitk=1", "--svg", "map.svg")
+    assert one.returncode == 0 and one.stdout.startswith("matmul_bf16_4096: tile and schedule, splitk 1; ") and (tmp_path / "map.svg").read_text().startswith("<svg")
+    assert json.loads(cutegen("landscape", "matmul_bf16_8192", "--json").stdout)["text"].startswith("matmul_bf16_8192: tile and cluster")
+    (tmp_path / "own.py").write_text(problems.load("relu").source)
+    for arguments, said in ((("relu", "--set", "dim=7"), "nothing was recorded of relu at these sizes in fp32; relu was recorded with --precision fp32"), (("matmul", "--set", "n=7"), "--precision bf16 --set n=8192"), (("matmul_nowhere",), "no problem or file"),
+                            (("own.py", "--set", "dim=7"), "recorded are 46 problems, which cutegen landscape lists"), (("relu", "threads", "threads"), "named for both axes"), (("relu", "--where", "threads"), "SETTING=VALUE")):  # fmt: skip
+        done = cutegen("landscape", *arguments)
+        assert done.returncode == 2 and said.replace("46", str(len(landscapes.landscapes()))) in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 
 
 def test_explain_lists_the_operations_and_their_settings(capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,13 +61,19 @@ def test_the_vector_is_loaded_once_for_all_rows() -> None:
 
 @pytest.mark.parametrize(("settings", "field", "value", "legal"), [
     (".threads_per_row(64) .rows(3)", "rows", "3", "2, 4, 8"), (".threads_per_row(64) .rows(many)", "rows", "many", "2, 4, 8"), (".threads_per_row(64) .rows()", "rows", "", "2, 4, 8"),
-    (".rows(4)", "rows", "4", "threads_per_row from 64"), (".threads_per_row(1) .rows(4)", "rows", "4", "threads_per_row from 64"), (".threads_per_row(32) .rows(4)", "rows", "4", "threads_per_row from 64"),
+    (".rows(4)", "rows", "4", "threads_per_row 64 or more, as in .rows(4) .threads_per_row(128)"), (".threads_per_row(1) .rows(4)", "rows", "4", "threads_per_row 64 or more, as in .rows(4) .threads_per_row(128)"), (".threads_per_row(32) .rows(4)", "rows", "4", "threads_per_row 64 or more, as in .rows(4) .threads_per_row(128)"),
     (".threads_per_row(64) .rows(4) .parts(8)", "parts", "8", "leave it out"), (".arch(sm_90a) .threads_per_row(64) .rows(4) .cluster(2)", "cluster", "2", "leave it out"),
     (".threads_per_row(256) .vector(8) .unroll(8) .rows(4)", "rows", "4", "up to 128"), (".threads_per_row(1024) .vector(4) .unroll(4) .rows(4)", "rows", "4", "up to 32"),
 ])  # fmt: skip
 def test_what_does_not_go_with_rows(settings: str, field: str, value: str, legal: str) -> None:
     (found,) = check(parse(f"matvec(x, vector) {settings}"))
     assert (found.field, found.value) == (field, value) and legal in found.legal and found.reason
+
+
+def test_rows_alone_are_refused_with_what_they_want() -> None:
+    (alone,), (said,) = (check(parse(f"matvec(x, vector) {settings}")) for settings in (".rows(8)", ".rows(8) .threads_per_row(1)"))
+    assert "without threads_per_row, which is 32 then" in alone.reason and alone.legal.endswith(".rows(8) .threads_per_row(128)")
+    assert "with threads_per_row(1)" in said.reason
 
 
 def test_rows_are_of_matvec_alone() -> None:
@@ -84,7 +90,7 @@ def test_text_is_as_written_down() -> None:
 
 def test_words_and_configurations() -> None:
     stage = parse(FOUR).stages[0]
-    assert explain(stage)[-1].meaning == "a CTA has 4 rows at once, for which it loads the vector once"
+    assert explain(stage)[-1].meaning == "a CTA has 4 rows at once, for which it loads the vector once; with threads_per_row 64 or more"
     open_ = parse("matvec(x, vector) .arch(sm_90a) .threads_per_row(256) .vector(4)").stages[0]
     tried = [{call.name: call.positional for call in item.settings} for item in configurations(open_, ("rows", "parts", "unroll"))]
     assert {"rows": (4,), "unroll": (2,)} in [{name: item[name] for name in ("rows", "unroll") if name in item} for item in tried]

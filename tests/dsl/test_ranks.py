@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
+from running import run
 
 from workbench import problems
 from workbench.dsl import Binding, compile_program
@@ -23,7 +25,8 @@ THREE = Binding(init_source=INIT, forward_arguments=("x", "y"), axes=(("x", 3), 
 
 @pytest.mark.parametrize(("text", "said"), [
     ("reduce(x, axis=7)", r"axis=7: x has 2 axes in this problem; legal: last, first, all, 0 to 1, last\(n\) for n up to 2, over\(i, j\) and but\(i\) of axes up to 1$"),
-    ("reduce(x, axis=middle)", "axis=middle: x has 2 axes"), ("reduce(x, axis=over(1, 2)) .unroll(1)", r"axis=over\(1, 2\): x has 2 axes"), ("softmax(x, axis=last(3)) .unroll(1)", r"axis=last\(3\)"), ("layernorm(abs(x), axis=but(2), affine=0) .parts(2)", r"axis=but\(2\)"),
+    ("reduce(x, axis=middle)", "axis=middle: x has 2 axes"), ("softmax(x, axis=middle)", r"axis=middle: x has 2 axes in this problem, and middle is the second of three; legal: last, first, all, 0 to 1, last\(n\)"),
+    ("reduce(x, op=prod, axis=middle, keepdim=1)", "axis=middle: x has 2 axes"), ("rowwise(div(x, sum(x)), axis=middle) .split(4)", "axis=middle: x has 2 axes"), ("reduce(x, axis=over(1, 2)) .unroll(1)", r"axis=over\(1, 2\): x has 2 axes"), ("softmax(x, axis=last(3)) .unroll(1)", r"axis=last\(3\)"), ("layernorm(abs(x), axis=but(2), affine=0) .parts(2)", r"axis=but\(2\)"),
     ("rowwise(div(x, sum(x)), axis=2)", "axis=2: x has 2 axes"), ("scan(x, axis=2)", "axis=2: x has 2 axes in this problem; legal: last, 0 to 1"), ("gather(x, y, axis=2)", "legal: 0 to 1"), ("scatter_add(x, y, x, axis=5)", "axis=5"),
     ("h = reduce(x, axis=1) |> softmax(h, axis=1)", "axis=1: h has 1 axis in this problem; legal: last, first, all, 0"), ("h = gemm(x, x) >> relu() |> softmax(h, axis=2)", "axis=2: h has 2 axes"), ("h = reduce(x, axis=all) |> softmax(h)", "axis=last: h has 0 axes in this problem; legal: all"),
     ("h = rowwise(sub(x, max(x)), axis=0) |> reduce(h, axis=2)", "axis=2: h has 2 axes"),
@@ -35,12 +38,24 @@ def test_an_axis_that_there_is_not(text: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("text", [
-    "reduce(x, axis=middle)", "reduce(x, axis=2)", "softmax(x, axis=last(3)) .unroll(1)", "rowwise(sum(mul(x, y)), axis=over(0, 2))", "h = reduce(x, axis=1, keepdim=1) |> softmax(h, axis=2)", "h = reduce(x, axis=but(2)) .parts(2) |> softmax(h)", "scan(x, axis=2)", "gather(x, y, axis=2)",
+    "reduce(x, axis=middle)", "softmax(x, axis=middle)", "rowwise(div(x, sum(x)), axis=middle)", "reduce(x, axis=2)", "softmax(x, axis=last(3)) .unroll(1)", "rowwise(sum(mul(x, y)), axis=over(0, 2))", "h = reduce(x, axis=1, keepdim=1) |> softmax(h, axis=2)", "h = reduce(x, axis=but(2)) .parts(2) |> softmax(h)", "scan(x, axis=2)", "gather(x, y, axis=2)",
     "h = view(x, flatten=(0, 1)) |> reduce(h, axis=1)",
 ])  # fmt: skip
 def test_axes_that_there_are_and_tensors_of_which_it_is_not_known(text: str) -> None:
     assert "class ModelNew" in compile_program(text, THREE)
     assert compile_program(text, dataclasses.replace(THREE, axes=())) == compile_program(text, THREE)
+
+
+def test_there_is_no_middle_of_four_axes() -> None:
+    """Two are in the middle: numbers say which."""
+    with pytest.raises(ProgramError, match=r"axis=middle: x has 4 axes in this problem, and middle is the second of three; legal: last, first, all, 0 to 3"):
+        compile_program("softmax(x, axis=middle)", dataclasses.replace(TWO, axes=(("x", 4),)))
+
+
+def test_where_it_is_not_known_how_many_axes_there_are_the_kernel_says_it() -> None:
+    """Of two axes the second is the last, and no middle."""
+    with pytest.raises(ValueError, match=r"x has the shape \(4, 8\); this kernel wants 3 axes or more"):
+        run("softmax(x, axis=middle)", (torch.randn(4, 8),), ("x",))
 
 
 @cache

@@ -15,6 +15,7 @@ from workbench.executors.gpu import GpuExecutor
 from workbench.problems.inspection import inspect
 from workbench.records import Candidate, Facts, Job, Problem
 from workbench.session import Session
+from workbench.views import tables
 
 H200 = 141 * 10**9
 
@@ -42,6 +43,20 @@ def test_parameters_count_too() -> None:
     heavy = dataclasses.replace(facts, work=tuple(dataclasses.replace(work, least_bytes=work.least_bytes + 2**40) for work in facts.work))
     with pytest.raises(ProblemError, match=r"take 1,374\.4 GB"):
         room.check_fits(heavy, ("full",), 275 * 10**9)
+
+
+@pytest.mark.parametrize("device", ["H200", "A100"])
+def test_the_emulator_says_that_no_device_of_the_kind_has_room(tmp_path: Path, device: str) -> None:
+    problem, facts = large()
+    with Session.create(problem, root=tmp_path, executor="emulator", device=device, facts=facts) as session:
+        (line,) = [line for line in str(tables.status(session)).splitlines() if line.startswith("warning")]
+        assert f"take 274.9 GB, {session.device} has " in line and "the full case does not fit the device" in line
+        assert f"the full case, 274.9 GB, does not fit {session.device}'s memory" in str(tables.verdict(session.generate()))
+
+
+def test_a_problem_that_fits_is_not_warned_of(tmp_path: Path) -> None:
+    with Session.create("relu", root=tmp_path, executor="emulator") as session:
+        assert "does not fit" not in str(tables.status(session)) and "does not fit" not in str(tables.verdict(session.generate()))
 
 
 def test_a_session_on_a_gpu_is_not_made_and_a_job_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ from workbench.proposers.recognition import recognise
 from workbench.records import Candidate, Problem
 from workbench.session import Session
 from workbench.views import colours, tables
+from workbench.views.heat import settings
 from workbench.views.landscape import curves, heat_map, standing
 from workbench.views.shown import seconds
 
@@ -249,7 +251,7 @@ def test_the_typical_walk_is_the_median() -> None:
 def test_numbers_on_the_cells_of_a_heat_map_can_be_read_on_any_ground(recorded: Path) -> None:
     """Cells are opaque, so that their ground is known; WCAG asks for a contrast of 4.5."""
     shown = heat_map(landscapes.landscapes()["matmul_bf16"], "stages", "cluster")
-    cells = re.findall(r'<rect [^>]*fill="(#[0-9a-f]{6})" stroke[^>]*>.*?</rect><text [^>]*fill="(#[0-9a-f]{6})">', shown.svg)
+    cells = re.findall(r'<rect [^>]*fill="(#[0-9a-f]{6})" stroke[^>]*>.*?</rect><text [^>]*fill="(#[0-9a-f]{6})">', shown.svg, re.DOTALL)
     assert len(cells) > 4 and "fill-opacity" not in shown.svg and all(colours.contrast(ground, ink) >= 4.5 for ground, ink in cells)
     assert shown.plotly is not None and all(re.fullmatch("#[0-9a-f]{6}", colour) for _, colour in shown.plotly["data"][0]["colorscale"])
 
@@ -272,10 +274,56 @@ def test_a_heat_map_shows_the_fastest_of_each_pair(recorded: Path) -> None:
         heat_map(place, where={"stages": 99})
 
 
+def test_a_cell_says_what_else_its_configuration_sets(recorded: Path) -> None:
+    """1 of splitk may be a kernel that cuts its last wave along k all the same, and rows of a tile those of the transposed product."""
+    header, rows = table.read(recorded)
+    key = next(one.key for one in rows if one.program.startswith("gemm"))
+    programs = [canonical(f"{GEMM} .schedule(cooperative) .tile(128, 128, 64) .splitk({splits})") for splits in (2, 4)]
+    programs += [canonical(f"{GEMM} .schedule(cooperative) .tile({tile}, 64) {more}") for tile, more in (("128, 128", ".streamk(yes)"), ("256, 64", ".swap()"))]
+    times = dict(zip(programs, (2e-4, 3e-4, 1e-4, 4e-4), strict=True))
+    table.write(recorded, header, [one for one in rows if one.key != key] + [dataclasses.replace(row(key, program), **table.timed([at])) for program, at in times.items()])
+    place = landscapes.landscapes()["matmul_bf16"]
+    split = heat_map(place, "splitk", "tile")
+    assert "100 µs*" in split.text and "200 µs*" not in split.text and "* .streamk(yes): tiles of the last wave are cut along k" in split.text
+    assert "400 µs†" in split.text and "† .swap()" in split.text  # tile is an axis
+    assert split.svg.count("100 µs*") == 1 and "* .streamk(yes)" in split.svg and split.plotly is not None and "* .streamk(yes)" in split.plotly["layout"]["title"]["text"]
+    hover = next(text for line in split.plotly["data"][0]["text"] for text in line if "streamk" in text)
+    assert "100 µs (measured), 1.00x the fastest" in hover and ".streamk(yes)" in hover.partition("100 µs")[0] and "stages 6" in hover.partition("left out: ")[2]
+    assert "*" not in heat_map(place, "splitk", "streamk").text and "*" not in heat_map(place, "splitk", "swap", {"streamk": ""}).text  # an axis or the choice says it
+    assert "streamk not set" in heat_map(place, "splitk", "swap", {"streamk": "not set"}).text
+
+
+def test_a_heat_map_is_over_two_settings(recorded: Path) -> None:
+    place = landscapes.landscapes()["matmul_bf16"]
+    with pytest.raises(UserError, match=r"^stages is named for both axes of the heat map: name another setting for one of them, of cluster, .*schedule"):
+        heat_map(place, "stages", "stages")
+    assert heat_map(place, y="cluster").text.startswith("matmul_bf16: ") and "cluster \\ cluster" not in heat_map(place, x="cluster").text
+    header, rows = table.read(recorded)
+    few = [one for one in rows if one.program in ("", canonical(SUM), canonical(SUM + " .threads_per_row(64)"))]
+    table.write(recorded, header, few)
+    with pytest.raises(UserError, match="a heat map is over two settings, and of row_sum threads_per_row alone varies"):
+        heat_map(landscapes.landscapes()["row_sum"])
+
+
+def test_more_values_than_an_axis_holds_are_said() -> None:
+    shown = heat_map(landscapes.landscapes()["matmul_bf16_4096"], "tile", "cluster")
+    count = len(settings(landscapes.landscapes()["matmul_bf16_4096"])["tile"])
+    assert count > 14 and re.search(r"; 14 of \d+ values of tile, those with the fastest", shown.text) and all("of tile, those" in text for text in (shown.svg, shown.html, json.dumps(shown.plotly)))
+
+
+def test_every_shipped_landscape_has_a_heat_map_in_a_second_or_two() -> None:
+    for place in landscapes.landscapes().values():
+        start = time.process_time()
+        shown = heat_map(place)
+        assert time.process_time() - start < 2, place.name
+        assert shown.text.startswith(f"{place.name}: ")
+
+
 def test_curves_and_standing_are_texts_too(recorded: Path) -> None:
     places = list(landscapes.landscapes().values())
     walk = searching.random(places[0], 0)
     shown = curves("random", {"random": searching.regret(places[0], walk), "nothing correct": (math.inf, math.inf)})
     assert "none correct" in shown.text and json.dumps(shown.plotly)
     said = standing(places)
+    assert said.svg.count('text-anchor="end" fill="#3f8f43">') == len(places) + 1 and "faster than its bound" in said.text  # numbers in a column; times are made up
     assert "row_sum" in said.text and "torch eager" in said.text and said.svg.count("<rect") == 2 * len(places)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
+
+from workbench import landscapes, problems
 
 SMALL = "problem softmax --set batch_size=16 --set dim=64 --executor emulator"
 
@@ -92,6 +95,7 @@ def test_a_program_is_a_version_on_the_line_or_in_the_cell(ip: Any) -> None:
 @pytest.mark.parametrize(("typed", "some", "none"), [
     ("soft", "softmax", "reduce"), ("softmax(x) .", ".threads_per_row(", ".tile("), ("softmax(x) .thr", ".threads(", ".vector("), ("softmax(x).vector(4) .", ".kept()", ".vector("), ("softmax(x) .threads_per_row(", "128", "33"),
     ("softmax(x) .threads_per_row(1", "1024", "32"), ("h = gemm(a, b) .mma(", "bf16", "fp16"), ("gemm(a, b) .tile(64, 6", "64, 32", "16, 32"), ("gemm(a, b) .tile(64, 64, ", "128", "8"), ("gemm(a, b) .splitk(", "2, cluster", "3"), ("gemm(a, b) >> ge", "gelu(", "relu("),
+    ("reduce(x, ", "op=", "eps="), ("reduce(x, op=sum, ", "axis=", "op="), ("reduce(x, op=", "argmax", "last"), ("reduce(x, op=m", "mean", "sum"), ("reduce(mul(x, y), op=sum, axis=", "middle", "a"), ("softmax(x, axis=l", "last(", "first"), ("h = gemm(a, b) |> pool(h, op=", "avg", "sum"),
     ("h = gemm(a, b) |> soft", "softmax", "gemm"), ("h = gemm(a, b) .tile(64, 64, 16) |> softmax(h) .", ".passes(", ".tile("),
 ])  # fmt: skip
 def test_settings_and_their_values_are_completed(ip: Any, typed: str, some: str, none: str) -> None:
@@ -102,6 +106,30 @@ def test_settings_and_their_values_are_completed(ip: Any, typed: str, some: str,
     with provisionalcompleter():
         found = [item.text for item in ip.Completer.completions(cell, len(cell))]
     assert some in found and none not in found, found
+
+
+def test_sizes_of_a_problem_and_settings_of_its_landscape_are_completed(ip: Any, tmp_path: Path) -> None:
+    def found(line: str) -> list[str]:
+        with provisionalcompleter():
+            return [item.text for item in ip.Completer.completions(line, len(line))]
+
+    assert {"batch_size=", "dim="} <= set(found("%cutegen problem softmax --set ")) and found("%cutegen problem softmax --precision bf16 --set di") == ["dim="]
+    assert found("%cutegen problem softmax --set batch_size=8 --set dim=") == [str(problems.module_scalars(problems.load("softmax").source)["dim"])]
+    own = tmp_path / "own.py"
+    own.write_text(problems.load("relu").source.replace("dim", "width"))
+    assert "width=" in found(f"%cutegen problem {own} --set ") and "schedule=" not in found("%cutegen landscape --where ")  # no session yet
+    ip.run_line_magic("cutegen", "problem matmul --precision bf16 --executor replay")
+    place = landscapes.find(ip.user_ns["session"].problem)
+    assert place is not None and {"schedule=", "tile="} <= set(found("%cutegen landscape tile cluster --where ")) and found("%cutegen landscape tile cluster --where sched") == ["schedule="]
+    assert set(found("%cutegen landscape --where schedule=")) == {"cooperative", "pingpong", "'not set'"}
+    assert found("%cutegen landscape tile --where tile=128x256x64 --where schedule=p") == ["pingpong"] and "'along_m 8'" in found("%cutegen landscape --where raster='al")
+    assert found("%cutegen landscape ti") == ["tile"] and "raster" in found("%cutegen landscape tile ra")
+    shown = str(ip.run_line_magic("cutegen", "landscape tile cluster --where schedule='not set' --where mma=bf16"))  # as it was completed
+    assert "schedule not set" in shown and "mma bf16" in shown
+    with pytest.raises(UsageError, match="tile is named for both axes"):
+        ip.run_line_magic("cutegen", "landscape tile tile")
+    with pytest.raises(UsageError, match="write SETTING=VALUE"):
+        ip.run_line_magic("cutegen", "landscape tile cluster --where schedule")
 
 
 def test_help_and_completion(ip: Any) -> None:

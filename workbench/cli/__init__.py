@@ -1,4 +1,4 @@
-"""The command line: demo, lab, run, test, emulate, diff, export, history, profile, calibrate, explain, format, doctor. Exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped."""
+"""The command line: demo, lab, run, test, emulate, diff, export, history, profile, calibrate, landscape, explain, format, doctor. Exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped."""
 
 from __future__ import annotations
 

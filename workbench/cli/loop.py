@@ -23,7 +23,8 @@ def run(arguments: argparse.Namespace) -> int:
         _events(session)
         say(str(tables.status(session)))
         try:
-            _run_by(session, arguments)
+            if arguments.program is None or _begin(session, arguments.program):
+                _run_by(session, arguments)
         except (KeyboardInterrupt, Stopped):
             raise Stopped(f"stopped; everything finished is kept, go on with: cutegen run --resume {session.folder}") from None
         return _finish(session)
@@ -77,6 +78,22 @@ def _open_problem(arguments: argparse.Namespace) -> Any:
     return Session.create(load_problem(arguments, None), executor=arguments.executor, arch=arguments.arch, device=arguments.device)
 
 
+def _begin(session: Any, program: str) -> bool:
+    """The person's own first version, tested; it becomes the baseline where it is correct."""
+    from workbench.views import tables
+    from workbench.views.arguments import candidate_version
+
+    say("\n--- the version to begin with")
+    version = candidate_version(session, program, test=True)
+    verdict = version.trials[-1].verdict
+    if verdict.correct and not verdict.suspect:
+        version = session.accept(version.number, reason="the version to begin with")
+    say(str(tables.verdict(version)))
+    if session.baseline is None:
+        say("there is nothing to refine: mend --program, or leave it out for a first version of the planner")
+    return session.baseline is not None
+
+
 def _check_by(arguments: argparse.Namespace) -> None:
     """Refuse what --by, --until and --setting cannot be before a session is kept."""
     from workbench import plugins
@@ -85,6 +102,8 @@ def _check_by(arguments: argparse.Namespace) -> None:
 
     if (arguments.by == "replay") != bool(arguments.recording):
         raise UserError("--by replay and --recording NAME go together")
+    if arguments.program is not None:
+        _check_program(arguments)
     if arguments.until is not None and arguments.by in ("replay", "llm"):
         raise UserError(f"--until goes with --by planner; {'a recording has its own end' if arguments.by == 'replay' else 'the chain ends after --steps refinements'}")
     if arguments.until is not None:
@@ -100,6 +119,19 @@ def _check_by(arguments: argparse.Namespace) -> None:
         raise UserError(f"nobody who writes kernels is called {arguments.by!r}; --by is one of {', '.join((*writers, 'replay'))}")
     if arguments.by != "replay":
         plugins.load("proposer", arguments.by, check=not given(arguments) and not arguments.resume)
+
+
+def _check_program(arguments: argparse.Namespace) -> None:
+    """Refuse what --program cannot be, or cannot go with, before a session is kept."""
+    from workbench.dsl import check, parse
+    from workbench.errors import ProgramError
+    from workbench.views.arguments import check_candidate
+
+    if arguments.by == "replay" or arguments.resume:
+        raise UserError(f"--program is a session's first version; {'--resume goes on with one that has versions' if arguments.resume else 'a recording has its own'}")
+    check_candidate(arguments.program)
+    if not Path(arguments.program).is_file() and (rejections := check(parse(arguments.program))):
+        raise ProgramError("the program is rejected: " + " | ".join(map(str, rejections)), rejections)
 
 
 def _chain(arguments: argparse.Namespace) -> dict[str, str]:

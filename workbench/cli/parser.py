@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from workbench.cli import loop, sessions, tools
 from workbench.cli.output import as_json, say
-from workbench.views import profiling
-from workbench.views.arguments import explain_arguments, model_arguments, problem_arguments
+from workbench.views import options, profiling
+from workbench.views.arguments import explain_arguments, model_arguments, problem_arguments, sizes_arguments
 
 Add = Callable[[str, Callable[[argparse.Namespace], int], str, str], argparse.ArgumentParser]
 
@@ -47,7 +47,8 @@ def _starting(add: Add) -> None:
 def _running(add: Add) -> None:
     """The loop, and one verdict."""
     one = add("run", loop.run, "the planner's loop on a problem", "cutegen run softmax --steps 3 --set dim=4096")
-    one.add_argument("spec", nargs="?", default="", help="a shipped problem or a file")
+    one.add_argument("spec", nargs="?", default="", help="a shipped problem, a file, or an expression of PyTorch (with --inputs)")
+    one.add_argument("--program", metavar="TEXT|FILE", help="the first version: a muCUTLASS program, or a file with one or with class ModelNew; refinements begin there")
     one.add_argument("--by", default="planner", help="planner (built in), llm (CuTeGen's chain; see --model), or replay (see --recording)")
     one.add_argument("--recording", metavar="NAME", help="with --by replay: a recorded session, by name or file")
     one.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="of the chain: depth, repair_rounds, regenerate, timeouts, profile, accept, continue_from")
@@ -91,7 +92,12 @@ def _kept(add: Add) -> None:
 
 
 def _telling(add: Add) -> None:
-    """The language, and what there is."""
+    """The language, what was recorded, and what there is."""
+    one = add("landscape", tools.landscape, "what was recorded on a GPU for every configuration of a problem, over two settings; without a problem: where all stand", "cutegen landscape matmul tile schedule --precision bf16")
+    one.add_argument("spec", nargs="?", default="", metavar="PROBLEM", help="a problem, or the name of what was recorded")
+    options.landscape(one)
+    one.add_argument("--svg", metavar="FILE", help="write the picture too")
+    sizes_arguments(one)
     one = add("explain", tools.explain, "what each setting of a muCUTLASS program means and costs; without a program: all operations", 'cutegen explain "gemm(a, b) .arch(sm_90a) .mma(bf16) .schedule(cooperative)" --size 4096,4096,4096')
     one.add_argument("program", nargs="?", default="", help="the program's text, or an operation's name for its settings (default: all operations)")
     explain_arguments(one)

@@ -18,8 +18,10 @@ def test(arguments: argparse.Namespace) -> int:
     from workbench.session import Session
     from workbench.views import tables
     from workbench.views.arguments import candidate_version, check_candidate, choose_l2, load_problem
+    from workbench.views.fitting import check_order
     from workbench.wire import to_plain
 
+    check_order("test", arguments.spec, arguments.candidate)
     check_candidate(arguments.candidate)
     with tempfile.TemporaryDirectory() as root, Session.create(load_problem(arguments, None), root=root, executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:
         choose_l2(session, arguments)

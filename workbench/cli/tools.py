@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from workbench.cli.output import OK, as_json
+from workbench.cli.output import OK, as_json, say
 from workbench.errors import UserError
 
 
@@ -41,6 +41,31 @@ def lab(arguments: argparse.Namespace) -> int:
 def _tutorials() -> Path:
     package = Path(__file__).parent.parent
     return inside if (inside := package / "tutorials").is_dir() else package.parent / "notebooks"
+
+
+def landscape(arguments: argparse.Namespace) -> int:
+    """What was recorded of a problem over two settings, or where all problems stand."""
+    from workbench import landscapes, problems
+    from workbench.views.arguments import load_problem
+    from workbench.views.heat import heat_map, pairs
+    from workbench.views.landscape import standing
+
+    known = landscapes.landscapes()
+    if not arguments.spec:
+        shown = standing(tuple(known.values()))
+    else:
+        place = known.get(arguments.spec) if arguments.spec not in problems.shipped() else None  # a problem has sizes and a precision
+        if place is None:
+            problem = load_problem(arguments, None)
+            place = landscapes.find(problem)
+            if place is None:
+                raise UserError(f"nothing was recorded of {problem.name} at these sizes in {problem.precision}; {landscapes.instead(problem)}")
+        shown = heat_map(place, arguments.x, arguments.y, pairs(arguments.where))
+    print(json.dumps({"text": shown.text}) if as_json() else shown.text)
+    if arguments.svg:
+        Path(arguments.svg).write_text(shown.svg, encoding="utf-8")
+        say(f"written to {arguments.svg}")
+    return OK
 
 
 def explain(arguments: argparse.Namespace) -> int:

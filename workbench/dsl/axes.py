@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 from workbench.dsl.ir import Call
@@ -42,7 +43,8 @@ def view(axis: object) -> View:
         i = int(str(axis.positional[0]))
         sizes = (f"rows, segment = shape[{i}], math.prod(shape[{i + 1}:])", f"columns = math.prod(shape[:{i}]) * segment")
         return View(sizes=sizes, left=f"(shape[{i}],)", kept=f"tuple(size if n == {i} else 1 for n, size in enumerate(shape))", run="segment", least=i + 1, segments=True)
-    return _strided(*ends(axis))
+    seen = _strided(*ends(axis))
+    return dataclasses.replace(seen, least=3) if axis == "middle" else seen  # the second of three
 
 
 def sizes(axis: object, shape: tuple[int, ...]) -> tuple[int, int]:

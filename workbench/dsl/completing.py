@@ -1,10 +1,10 @@
-"""What may come next in the unfinished text of a program: operations, settings of the operation, values of a setting, epilogues."""
+"""What may come next in the unfinished text of a program: operations, their named arguments, settings of the operation, values of both, epilogues."""
 
 from __future__ import annotations
 
 import re
 
-from workbench.dsl.operation import Operation, Setting
+from workbench.dsl.operation import Argument, Operation, Setting
 from workbench.dsl.registry import OPERATIONS
 from workbench.dsl.text import format_value
 
@@ -22,6 +22,8 @@ def completions(text: str) -> tuple[str, list[str]]:
     opened = _open(stage)
     if not opened:
         return _behind(operation, stage)
+    if opened == [head.end() - 1]:
+        return _arguments(operation, stage[opened[0] + 1 :])
     named = re.search(r"\.(\w+)\s*$", stage[: opened[0]])
     known = operation.setting(named[1]) if named and len(opened) == 1 else None
     return _values(known, stage[opened[0] + 1 :]) if known is not None else ("", [])
@@ -46,6 +48,23 @@ def _behind(operation: Operation, stage: str) -> tuple[str, list[str]]:
         return "", []
     given = set(re.findall(r"\.(\w+)\s*\(", stage))
     return found[0], _starting(found[0], [f".{item.name}" + ("()" if item.values == ((),) else "(") for item in operation.settings if item.name not in given])
+
+
+def _arguments(operation: Operation, inside: str) -> tuple[str, list[str]]:
+    """Named arguments that are not yet given, behind the operands, or the values of one; a value that takes more ends in "("."""
+    if (found := re.search(r",\s*(\w*)$", inside)) is not None:
+        given = set(re.findall(r"(\w+)\s*=", inside))
+        return found[1], _starting(found[1], [f"{item.name}=" for item in operation.arguments if item.name not in given])
+    found = re.search(r",\s*(\w+)\s*=\s*(\w*)$", inside)
+    known = next((item for item in operation.arguments if found and item.name == found[1]), None)
+    return ("", []) if found is None or known is None else (found[2], _starting(found[2], _listed(known)))
+
+
+def _listed(known: Argument) -> list[str]:
+    """The words and numbers among what is legal for an argument: `last, last(n), a number from 0` has last and last(."""
+    parts = re.split(r",\s+(?:or\s+)?(?![^()]*\))|\s+or\s+", known.legal)
+    words = [found[1] + (found[2] and "(") for part in parts if (found := re.fullmatch(r"(\d+|\w{2,})((?:\(.*\))?)", part))]
+    return list(dict.fromkeys(words))
 
 
 def _values(known: Setting, inside: str) -> tuple[str, list[str]]:

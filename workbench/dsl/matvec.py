@@ -92,7 +92,9 @@ def check(stage: Stage) -> list[Rejection]:
         return found  # what is no number is refused where it stands
     rows, unroll, vector, threads = map(int, map(str, values))
     if threads < 64:
-        found.append(Rejection(field="rows", value=str(rows), reason=f"all threads of a CTA share its rows, and with threads_per_row({threads}) a CTA has several rows side by side", legal="with threads_per_row from 64"))
+        said = f"with threads_per_row({threads})" if setting(stage, "threads_per_row") is not None else f"without threads_per_row, which is {threads} then,"
+        reason = f"all threads of a CTA share its rows, and {said} a CTA has several rows side by side"
+        found.append(Rejection(field="rows", value=str(rows), reason=reason, legal=f"with threads_per_row 64 or more, as in .rows({rows}) .threads_per_row(128)"))
     most = min(REGISTERS_OF_SM // max(threads, 64), REGISTERS_OF_THREAD) // 2
     if rows * unroll * vector > most:
         reason = f"each thread would load {rows * unroll * vector} elements of x at once, and at most half of its registers are for them"
@@ -100,4 +102,4 @@ def check(stage: Stage) -> list[Rejection]:
     return found
 
 
-ROWS = Setting(name="rows", values=(2, 4, 8), reason="rows that a CTA has at once, each with sums of its own in every thread", meaning="a CTA has {values} rows at once, for which it loads the vector once")
+ROWS = Setting(name="rows", values=(2, 4, 8), reason="rows that a CTA has at once, each with sums of its own in every thread", meaning="a CTA has {values} rows at once, for which it loads the vector once; with threads_per_row 64 or more")

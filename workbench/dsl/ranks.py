@@ -8,7 +8,6 @@ from workbench.dsl import axes
 from workbench.dsl.expressions import leaves
 from workbench.dsl.ir import Binding, Call, Program, Rejection, Stage
 from workbench.dsl.levels import plan
-from workbench.dsl.named import is_new
 from workbench.dsl.text import format_value
 
 OVER_ROWS = ("softmax", "log_softmax", "layernorm", "rmsnorm", "reduce", "rowwise")
@@ -43,8 +42,9 @@ def _checked(stage: Stage, name: str, count: int) -> list[Rejection]:
     operation, named = stage.operation.name, dict(stage.operation.named)
     if operation in OVER_ROWS:
         axis = named.get("axis", "last")
-        middle = operation == "reduce" and axis == "middle" and not is_new(stage)  # a kernel for three axes and no others
-        return _refused("axis", axis, name, count, _axes(count, stage)) if axes.view(axis).least > count or (middle and count != 3) else []
+        if axis == "middle":
+            return _refused("axis", axis, name, count, _axes(count), ", and middle is the second of three") if count != 3 else []
+        return _refused("axis", axis, name, count, _axes(count)) if axes.view(axis).least > count else []
     if operation in ("gather", "scatter_add", "scan"):
         axis = named.get("axis", "last" if operation == "scan" else 0)
         least = 1 if axis == "last" else int(str(axis)) + 1
@@ -53,11 +53,11 @@ def _checked(stage: Stage, name: str, count: int) -> list[Rejection]:
     return []
 
 
-def _axes(count: int, stage: Stage) -> str:
+def _axes(count: int) -> str:
     """What may be said of a tensor of so many axes."""
     if not count:
         return "all"
-    middle = ["middle"] if count == 3 or (count > 1 and stage.operation.name != "reduce") else []
+    middle = ["middle"] if count == 3 else []
     several = [f"last(n) for n up to {count}", f"over(i, j) and but(i) of axes up to {count - 1}"] if count > 1 else []
     return ", ".join(["last", "first", *middle, "all", *_numbers(count), *several])
 
@@ -66,8 +66,8 @@ def _numbers(count: int) -> list[str]:
     return ["0"] if count == 1 else [f"0 to {count - 1}"]
 
 
-def _refused(field: str, value: object, name: str, count: int, legal: str) -> list[Rejection]:
-    return [Rejection(field=field, value=format_value(value), reason=f"{name} has {count} {'axis' if count == 1 else 'axes'} in this problem", legal=legal or f"none of {name}")]
+def _refused(field: str, value: object, name: str, count: int, legal: str, more: str = "") -> list[Rejection]:
+    return [Rejection(field=field, value=format_value(value), reason=f"{name} has {count} {'axis' if count == 1 else 'axes'} in this problem{more}", legal=legal or f"none of {name}")]
 
 
 def _result(stage: Stage, count: int | None) -> int | None:

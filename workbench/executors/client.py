@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import Future
 from typing import Any
 
 from workbench.errors import Stopped, WorkerLost
@@ -28,10 +29,6 @@ class Server:
 
     def __init__(self) -> None:
         mine, theirs = socket.socketpair()
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "workbench.executors.server", str(theirs.fileno())], pass_fds=[theirs.fileno()], env=drop_environment(), stdin=subprocess.DEVNULL, cwd="/",
-        )  # fmt: skip
-        theirs.close()
         self.channel = mine
         self.owner = os.getpid()
         self.numbers = itertools.count(1)
@@ -40,7 +37,20 @@ class Server:
         self.reader = mine.makefile("rb")
         self.ready = threading.Event()
         self.problem = ""
-        threading.Thread(target=self._read, name="cutegen-workers", daemon=True).start()
+        born: Future[subprocess.Popen[bytes]] = Future()
+        threading.Thread(target=self._follow, args=(theirs, born), name="cutegen-workers", daemon=True).start()
+        self.process = born.result()
+        theirs.close()
+
+    def _follow(self, theirs: socket.socket, born: Future[subprocess.Popen[bytes]]) -> None:
+        """Start the process and hear it to its end: it dies with the thread that started it, and a caller's thread ends with its session."""
+        try:
+            command = [sys.executable, "-P", "-m", "workbench.executors.server", str(theirs.fileno())]
+            born.set_result(subprocess.Popen(command, pass_fds=[theirs.fileno()], env=drop_environment(), stdin=subprocess.DEVNULL, cwd="/"))
+        except BaseException as error:
+            born.set_exception(error)
+            return
+        self._read()
 
     def _read(self) -> None:
         with contextlib.suppress(OSError, ValueError):

@@ -39,8 +39,7 @@ class ReplayExecutor:
 def _from_landscape(job: Job) -> Outcome:
     place = landscapes.find(job.problem)
     if place is None:
-        known = ", ".join(landscapes.landscapes()) or "nothing"
-        raise Unavailable(f"{job.problem.name} ({job.problem.precision}, these sizes) was never recorded: run it with the emulator or on a GPU; recorded are {known}")
+        raise Unavailable(f"{job.problem.name} ({job.problem.precision}, these sizes) was never recorded: run it with the emulator or on a GPU; {landscapes.instead(job.problem)}")
     if not job.cold_l2:
         raise Unavailable("what was recorded is of a cold L2: leave --l2 warm out")
     program = job.candidate.program

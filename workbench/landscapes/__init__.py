@@ -2,6 +2,7 @@
 
     find(problem)           its `Landscape`, or None
     landscapes()            all of them, by the problem's name
+    instead(problem)        in words, what was recorded where this problem was not
 
 Files: `*.csv.gz` beside this module (see `table`), and those in the folder $CUTEGEN_LANDSCAPES.
 """
@@ -23,9 +24,10 @@ from workbench.landscapes.keys import distance, head, problem_key, settings_of, 
 from workbench.landscapes.table import Row
 from workbench.records import Problem, record
 
-__all__ = ["Landscape", "Row", "find", "landscapes", "problem_key"]
+__all__ = ["Landscape", "Row", "find", "instead", "landscapes", "problem_key"]
 
 OWN = "CUTEGEN_LANDSCAPES"
+FEW = 8  # landscapes that are listed in one line
 
 
 @record
@@ -121,3 +123,13 @@ def landscapes() -> dict[str, Landscape]:
 def find(problem: Problem) -> Landscape | None:
     """The landscape of a problem; None where there is none."""
     return _all().get(problem_key(problem))
+
+
+def instead(problem: Problem) -> str:
+    """What was recorded, for a person who asked for a problem that was not: the same one in other precisions or at other sizes, else which there are."""
+    same = [one.facts for one in landscapes().values() if one.facts["origin"] == problem.name]
+    if same:
+        ways = (" ".join((f"--precision {facts['precision']}", *([f"--mode {facts['mode']}"] if facts["mode"] != "train" else []), *(f"--set {name}={value}" for name, value in facts["settings"].items()))) for facts in same)
+        return f"{problem.name} was recorded with {', or '.join(sorted(ways))}"
+    known = tuple(landscapes())
+    return f"recorded are {', '.join(known) or 'no problems'}" if len(known) <= FEW else f"recorded are {len(known)} problems, which cutegen landscape lists"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from workbench.dsl import Call, Program, format_program, parse
 from workbench.dsl.hopper_plan import plan_of
@@ -12,6 +15,10 @@ from workbench.dsl.ir import setting
 from workbench.problems import with_settings
 from workbench.records import Problem
 from workbench.wire import content_hash
+
+KEPT = 1 << 14  # texts that are taken apart once: more than a landscape of 46 problems has
+
+_parsed = functools.lru_cache(maxsize=KEPT)(parse)
 
 
 def problem_key(problem: Problem) -> str:
@@ -24,7 +31,7 @@ def problem_key(problem: Problem) -> str:
 
 def settings_of(text: str) -> dict[str, tuple[object, ...]]:
     """Settings of a program by name; those of a later stage by name and the stage's number (`tile 2`)."""
-    return {call.name if number == 1 else f"{call.name} {number}": call.positional for number, stage in enumerate(parse(text).stages, 1) for call in stage.settings}
+    return {call.name if number == 1 else f"{call.name} {number}": call.positional for number, stage in enumerate(_parsed(text).stages, 1) for call in stage.settings}
 
 
 def spelt(value: tuple[object, ...]) -> str:
@@ -32,9 +39,10 @@ def spelt(value: tuple[object, ...]) -> str:
     return ("x" if all(isinstance(part, int) for part in value) else " ").join(map(str, value)) if value else "yes"
 
 
+@functools.lru_cache(maxsize=KEPT)
 def head(text: str) -> str:
     """What a program computes, without its settings."""
-    return str(tuple((stage.operation, stage.epilogues, stage.result) for stage in parse(text).stages))
+    return str(tuple((stage.operation, stage.epilogues, stage.result) for stage in _parsed(text).stages))
 
 
 def distance(one: dict[str, tuple[object, ...]], other: dict[str, tuple[object, ...]]) -> float:
@@ -56,9 +64,15 @@ def with_arch(text: str, arch: str) -> str:
 def explicit(text: str) -> dict[str, tuple[object, ...]]:
     """Settings of a program with those that a Hopper gemm leaves out filled in: tile, cluster, stages, raster, splitk, store."""
     found = settings_of(text)
-    stage = parse(text).stages[0]
+    stage = _parsed(text).stages[0]
     if stage.operation.name != "gemm" or setting(stage, "schedule") is None:
         return found
     plan = plan_of(stage)
     filled: dict[str, tuple[object, ...]] = {"tile": plan.tile, "cluster": plan.cluster, "stages": (plan.stages,), "raster": (plan.raster, plan.band), "splitk": (plan.splits, "cluster") if plan.in_cluster else (plan.splits,), "store": (plan.store, plan.buffers) if plan.asked else (plan.store,)}
     return found | filled
+
+
+@functools.lru_cache(maxsize=KEPT)
+def written(text: str) -> Mapping[str, str]:
+    """`explicit` as people write it: setting -> value."""
+    return MappingProxyType({name: spelt(value) for name, value in explicit(text).items()})

@@ -12,6 +12,7 @@ from workbench import problems
 from workbench.analysis import devices
 from workbench.errors import UserError
 from workbench.records import Scalar
+from workbench.views.fitting import beside
 
 ARCHES = ("sm_80", "sm_90a")
 MODEL = {  # the settings of `session.model`, as they are on a command line
@@ -56,11 +57,17 @@ def indices(text: str) -> list[int]:
     return found
 
 
-def problem_arguments(parser: argparse.ArgumentParser) -> None:
-    """What names a problem; shared with the command line."""
+def sizes_arguments(parser: argparse.ArgumentParser) -> None:
+    """What a problem is but for its name."""
+    parser.add_argument("--inputs", help='declared inputs of an expression: "x: f32[4096, 4096]"')
     parser.add_argument("--set", dest="settings", action="append", type=setting, default=[], metavar="NAME=VALUE", help="override a module-level size of the problem")
     parser.add_argument("--precision", choices=["fp32", "tf32", "fp16", "bf16"], default="fp32", help="what inputs and parameters are cast to")
     parser.add_argument("--mode", choices=["train", "eval"], default="train", help="KernelBench runs in train mode")
+
+
+def problem_arguments(parser: argparse.ArgumentParser) -> None:
+    """What names a problem, and where it runs; shared with the command line."""
+    sizes_arguments(parser)
     parser.add_argument("--executor", choices=["auto", "emulator", "gpu", "replay"], default="auto", help="where candidates run; replay answers from recorded measurements")
     parser.add_argument("--arch", choices=ARCHES, default="", help="what the kernel is compiled for")
     parser.add_argument("--l2", choices=["cold", "warm"], default=None, help="what timed calls on a GPU find in L2: nothing of theirs (the default), or what the same call left there")
@@ -82,12 +89,14 @@ def load_problem(arguments: argparse.Namespace, cell: str | None) -> Any:
     if inputs:
         expression = body or arguments.spec
         if not expression:
-            raise UserError("--inputs needs an expression, for example: %cutegen problem \"torch.relu(x)\" --inputs \"x: f32[1024, 1024]\"")
+            raise UserError("--inputs needs an expression, for example: \"torch.relu(x)\" --inputs \"x: f32[1024, 1024]\"")
         return problems.from_expression(expression, inputs, **options)
     if body:
         return problems.load(body + "\n", name=arguments.spec or "cell", **options)
     if not arguments.spec:
         raise UserError(f"which problem? a shipped name ({', '.join(problems.shipped())}), a file, or a cell")
+    if not os.path.isfile(arguments.spec) and (said := beside(arguments.spec)):
+        raise UserError(said)
     return problems.load(arguments.spec, **options)
 
 
@@ -98,9 +107,11 @@ def check_candidate(text: str) -> None:
 
 
 def candidate_version(session: Any, text: str, *, test: bool) -> Any:
-    """A version of a file, or of a program of muCUTLASS."""
+    """A version of a kernel's file, or of a program of muCUTLASS: its text, or a file that holds it."""
     if not os.path.isfile(text):
         return session.program(text, test=test)
+    if Path(text).suffix != ".py" and "class " not in text_of(Path(text)):
+        return session.program(text_of(Path(text)).strip(), test=test)
     return session.edit(text_of(Path(text)), title=Path(text).name, test=test)
 
 

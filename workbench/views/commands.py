@@ -122,12 +122,12 @@ def _run(arguments: Any, cell: str | None, state: Any) -> Any:
 
 def _landscape(arguments: Any, cell: str | None, state: Any) -> Any:
     from workbench import landscapes
-    from workbench.views.landscape import heat_map
+    from workbench.views.heat import heat_map, pairs
 
     place = landscapes.find(state.session.problem)
     if place is None:
-        raise UserError(f"nothing was recorded of {state.session.problem.name} at these sizes in {state.session.problem.precision}; recorded are {', '.join(landscapes.landscapes()) or 'no problems'}")
-    return heat_map(place, arguments.x, arguments.y, dict(item.partition("=")[::2] for item in arguments.where))
+        raise UserError(f"nothing was recorded of {state.session.problem.name} at these sizes in {state.session.problem.precision}; {landscapes.instead(state.session.problem)}")
+    return heat_map(place, arguments.x, arguments.y, pairs(arguments.where))
 
 
 def _show(arguments: Any, cell: str | None, state: Any) -> Any:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from typing import Any
 
 from IPython.core.completer import SimpleCompletion, context_matcher
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
-from workbench import plugins, problems
-from workbench.analysis import devices
-from workbench.dsl import OPERATIONS, completing
 from workbench.errors import UserError, WorkbenchError
 from workbench.records import Event
 from workbench.session import Session
-from workbench.views import commands, labcomm
+from workbench.views import commands, completion, labcomm
 
 KEY = "_cutegen_magics"
 SLOW = ("problem", "generate", "refine", "edit", "program", "test", "accept", "run")  # may take over a second
@@ -120,43 +116,6 @@ def _progress(state: CutegenMagics, command: str) -> Any:
         clear_output(wait=True)
 
 
-def completions(state: CutegenMagics, line: str) -> list[str]:
-    """What may stand at the end of a magic line."""
-    words = line.split()
-    current = "" if line.endswith(" ") or not words else words.pop()
-    words = [word for word in words if word not in ("%cutegen", "%%cutegen")]
-    if not words:
-        options = [*commands.COMMANDS, "help"]
-    else:
-        name = words[0]
-        options = list(commands.COMMANDS) if name == "help" else []
-        if name in commands.COMMANDS:
-            options = [option for action in commands.parser_of(name)._actions for option in (*action.option_strings, *map(str, action.choices or ()))]
-        if name == "problem":
-            options += problems.shipped()
-        if name == "explain":
-            options += OPERATIONS
-        if "--device" in words[-1:]:
-            options = list(devices.names())
-        if "--by" in words[-1:]:
-            options = list(plugins.names("profiler" if name == "profile" else "proposer"))
-        if name in ("accept", "reject", "diff", "test", "profile", "show", "export"):
-            options += ["latest", "best", "baseline", "pending"] + ([f"v{v.number}" for v in state.current.versions] if state.current else [])
-        if name == "open":
-            options += Session.names()
-    return sorted({option for option in options if option.startswith(current)})
-
-
-PROGRAM = re.compile(r"%{1,2}cutegen\s+(?:program\s|explain\s(?=[^-]*\())[\s\"']*")
-
-
-def completed(state: CutegenMagics, text: str) -> tuple[str | None, list[str]]:
-    """(the end of the text that is taken out, None: IPython's own token; what may stand there), of a magic line or of a cell up to the cursor."""
-    if (head := PROGRAM.match(text)) is not None:
-        return completing.completions(text[head.end() :])
-    return None, completions(state, text) if "\n" not in text else []
-
-
 def _before_cursor(context: Any) -> str:
     """The magic's text up to the cursor: its line, or the cell so far."""
     if context.full_text.lstrip().startswith("%%cutegen "):
@@ -172,7 +131,7 @@ def _matcher(state: CutegenMagics) -> Any:
         text = _before_cursor(context)
         if not text.startswith(("%cutegen ", "%%cutegen ")):
             return {"completions": [], "suppress": False}
-        fragment, found = completed(state, text)
+        fragment, found = completion.completed(state.current, text)
         return {"completions": [SimpleCompletion(text=option, type="param") for option in found], "suppress": bool(found), "matched_fragment": context.token if fragment is None else fragment, "ordered": True}
 
     return cutegen_matcher

@@ -20,7 +20,6 @@ def nothing(p: ArgumentParser) -> None:
 def problem(p: ArgumentParser) -> None:
     """What a session is opened on."""
     p.add_argument("spec", nargs="?", default="", help="a shipped name, a file, an expression (with --inputs), or the name of the cell's problem")
-    p.add_argument("--inputs", help='declared inputs of an expression: "x: f32[4096, 4096]"')
     p.add_argument("--session", default=None, help="name of the session")
     problem_arguments(p)
 
@@ -114,4 +113,4 @@ def landscape(p: ArgumentParser) -> None:
     """The two settings of a heat map."""
     p.add_argument("x", nargs="?", default="", help="a setting (default tile)")
     p.add_argument("y", nargs="?", default="", help="another (default cluster)")
-    p.add_argument("--where", action="append", default=[], metavar="SETTING=VALUE", help="only configurations that have it: schedule=pingpong, tile=128x256x64")
+    p.add_argument("--where", action="append", default=[], metavar="SETTING=VALUE", help="only configurations that have it: schedule=pingpong, tile=128x256x64; schedule= where it was not set")

@@ -61,7 +61,8 @@ def _version(arguments: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
     import tempfile
 
     from workbench.session import Session
-    from workbench.views.arguments import candidate_version, check_candidate, load_problem
+    from workbench.views.arguments import candidate_version, check_candidate, load_problem, text_of
+    from workbench.views.fitting import check_kernel, check_order
 
     if arguments.session:
         with Session.open(arguments.session, write=False) as session:
@@ -69,8 +70,12 @@ def _version(arguments: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
         return
     if not arguments.spec or not arguments.candidate:
         raise UserError("what is to be profiled? cutegen profile PROBLEM FILE, or cutegen profile --session NAME [--version v2]")
+    check_order("profile", arguments.spec, arguments.candidate)
     check_candidate(arguments.candidate)
-    with tempfile.TemporaryDirectory() as root, Session.create(load_problem(arguments, None), root=root, executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:
+    problem = load_problem(arguments, None)
+    if Path(arguments.candidate).is_file() and arguments.candidate.endswith(".py"):
+        check_kernel(arguments.candidate, text_of(Path(arguments.candidate)), problem)
+    with tempfile.TemporaryDirectory() as root, Session.create(problem, root=root, executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:
         yield session, candidate_version(session, arguments.candidate, test=False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any
 
+from workbench.analysis import devices
 from workbench.records import Outcome, Version
 from workbench.views import snapshot
 from workbench.views.shown import Shown, seconds, table
@@ -66,6 +67,8 @@ def _numbers(version: Version) -> list[str]:
     if found.time_s is not None and found.bound is not None:
         policy = PRECISIONS.get(found.bound.dtype, "")
         out.append(f"  time at case {found.bound.case}{policy}: {seconds(found.time_s)} ({_provenance(version)}); bound {seconds(found.bound.bound_s)} ({found.bound.limited_by}); {found.fraction_of_bound:.0%} of the bound")
+        if found.bound.case == "full" and no_room(found.bound.least_bytes, found.bound.device):
+            out.append(f"  warning: the full case, {found.bound.least_bytes / 1e9:,.1f} GB, does not fit {found.bound.device}'s memory")
     if found.speedup is not None:
         noise = "" if found.distinguishable else ", within the noise"
         interval = f"; {found.speedup_interval[0]:.3f} to {found.speedup_interval[1]:.3f}" if found.speedup_interval else ""
@@ -142,11 +145,18 @@ def status(session: Any) -> Shown:
         ["best", f"v{best.number} {snapshot.verdict_text(best)}" if best else "none yet"],
         ["pending", f"v{pending.number}: accept it or reject it" if pending else "nothing"],
     ]
+    rows += [["warning", said] for work in session.facts.work if work.case == "full" and (said := no_room(work.least_bytes, session.device))]
     rows += [["warning", item.message] for item in session.facts.degeneracies] + [["note", note] for note in session.facts.notes]
     if session.constraints:
         rows.append(["pinned", "; ".join(session.constraints)])
     text, page = table(["what", "now"], rows, f"session {session.name}")
     return Shown(text, html=page)
+
+
+def no_room(least_bytes: int, device: str) -> str:
+    """One line where the inputs, parameters and results of a case, once each, are more than the device's memory; "" where they fit."""
+    memory = devices.find(device).memory_bytes
+    return "" if least_bytes <= memory else f"the full case does not fit the device: inputs, parameters and results take {least_bytes / 1e9:,.1f} GB, {device} has {memory / 1e9:,.1f} GB; its bound and modelled times are of no run that there could be; make sizes smaller with --set NAME=VALUE"
 
 
 def _shapes(session: Any, name: str) -> str:
