@@ -97,7 +97,7 @@ def test_only_where_wgmma_is() -> None:
     assert "schedule(cooperative)" in (proposal(asked("matmul", "fp16")).candidate.program or "")
     assert "schedule" not in (proposal(asked("matmul", "fp16", "sm_80")).candidate.program or "") and "schedule" not in (proposal(asked("matmul", "fp32", "sm_80")).candidate.program or "")
     whole = proposal(asked("matmul", "fp32"))
-    assert "mma(tf32x3)" in (whole.candidate.program or "") and "three products of TF32" in whole.title and "as accurate as one of float32" in whole.reason
+    assert "mma(tf32x3)" in (whole.candidate.program or "") and "three products of TF32" in whole.title and "nearly as accurate as one of float32" in whole.reason
     assert "mma" not in (proposal(dataclasses.replace(asked("matmul", "fp16"), constraints=("no tensor cores",))).candidate.program or "")
 
 

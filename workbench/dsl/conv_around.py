@@ -76,7 +76,7 @@ def arrange_kernel(w: cute.Tensor, target: cute.Tensor, taps: cute.Tensor, sizes
         tap, inner = divide(column, depth){which}
         source = taps[tap, 1]
         value = STORED(0.0)
-        if (source >= 0) & (inner < channels):
+        if (source >= 0) & ({inside}):
             part, _ = divide(filter, filters)
 {pick}
         target[filter, column] = {arranged}

@@ -14,7 +14,7 @@ import textwrap
 
 from workbench.dsl import conv_epilogue, conv_parts, epilogue, hopper, hopper_plan
 from workbench.dsl.conv_around import ALONG_CONV, ALONG_TRANSPOSED, AROUND, CONVOLVE, COPIED, GEOMETRY, RESIDENT
-from workbench.dsl.conv_text import KERNEL
+from workbench.dsl.conv_text import KERNEL, LOAD
 from workbench.dsl.ir import Binding, Stage, number, setting
 from workbench.dsl.pieces import Parts
 from workbench.records import record
@@ -146,19 +146,27 @@ def fields_of(stage: Stage, functions: str) -> dict[str, object]:
         "store_n": plan.store_channels, "m0": "(tile_m * CLUSTER + in_m) * TILE_M", "fragment": FRAGMENT, "element": hopper.ELEMENTS[plan.kind], "stored": stored, "dtype": dtype, "rounded": "; TMA rounds it on the way" if tf32 else "",
         "operation_class": hopper.TF32_CLASS if tf32 else "", "tiled_mma": hopper.TF32_MMA if tf32 else hopper.TRIVIAL_MMA, "recast": "    a, b = (cute.recast_tensor(t, ELEMENT) for t in (a, b))\n" if tf32 else "",
         "about": pieces["about"].format(groups=plan.groups, rows=plan.rows) if plan.groups > 1 else "one warpgroup multiplies", "give_registers": registers[0], "take_registers": registers[1],
-        "parameter": chain.parameters, "argument": chain.arguments, "operation_b": hopper._load(plan.cluster), "send_b": ", mcast_mask=to_b" if plan.cluster > 1 else "",
+        "parameter": chain.parameters, "argument": chain.arguments, "operation_b": hopper._load(plan.cluster),
         "made": "".join(f"\n        {read.role}_values = cute.make_rmem_tensor(ROWS // 32, {read.role}.element_type)\n        {read.role}_values.fill(0.0)" for read in conv_epilogue.whole(chain)),
         "reads": textwrap.indent("".join(READ.format(role=read.role) if read.along == "both" else f"{_here(read)} = {read.role}[channel]\n" for read in chain.reads), " " * 24),
         "epilogue": textwrap.indent("\n".join(epilogue.lines(chain.calls, _here)), " " * 28),
-        **_copies(plan), "pick": textwrap.indent(pick.strip("\n"), " " * 12), "geometry": f"{settings_line(stage)}\nCHANNEL_GROUPS = {arguments_of(stage)['groups']}\n\n" + geometry_text(stage, plan), "convolve": convolve_text(chain),
+        **_copies(plan), "load": textwrap.indent(_load_text(plan), " " * 16).rstrip("\n"), "pick": textwrap.indent(pick.strip("\n"), " " * 12), "geometry": f"{settings_line(stage)}\nCHANNEL_GROUPS = {arguments_of(stage)['groups']}\n\n" + geometry_text(stage, plan), "convolve": convolve_text(chain),
     }  # fmt: skip
+
+
+def _load_text(plan: Plan) -> str:
+    """The loops that fill stages: all channels of each tap, for tf32x3 in two sweeps."""
+    send = ", mcast_mask=to_b" if plan.cluster > 1 else ""
+    if plan.kind == "tf32x3":
+        return conv_parts.SWEEPS + textwrap.indent(LOAD.format(begin="begin", end="end", send_b=send), " " * 4)
+    return LOAD.format(begin="0", end="depth", send_b=send)
 
 
 def _copies(plan: Plan) -> dict[str, str]:
     """What the copies make of a channel: itself, or for tf32x3 three of its parts."""
     if plan.kind == "tf32x3":
         return {"split": conv_parts.IN_PARTS, "copied": conv_parts.COPIED.format(channel_tap=textwrap.indent(conv_parts.CHANNEL_TAP[plan.unfold], " " * 16)), **conv_parts.ARRANGED}
-    return {"split": "", "copied": COPIED.format(channel_tap=textwrap.indent(CHANNEL_TAP[plan.unfold], " " * 20)), "which": "", "arranged": "value"}
+    return {"split": "", "copied": COPIED.format(channel_tap=textwrap.indent(CHANNEL_TAP[plan.unfold], " " * 20)), "which": "", "inside": "inner < channels", "arranged": "value"}
 
 
 def _here(read: epilogue.Read) -> str:
@@ -193,7 +201,7 @@ def geometry_text(stage: Stage, plan: Plan) -> str:
     expected = "shape[0] != size[1]" if transposed else "shape[1] * CHANNEL_GROUPS != size[1]"
     in_parts = plan.kind == "tf32x3"
     return GEOMETRY.format(
-        thrice="3 * " if in_parts else "", in_parts=" Each channel is copied three times, in two parts." if in_parts else "",
+        thrice="3 * " if in_parts else "", in_parts=" All channels are copied three times, in two parts." if in_parts else "",
         along=(ALONG_TRANSPOSED if transposed else ALONG_CONV).strip("\n"), more_names=", more" if transposed else "", more_zip=", more" if transposed else "",
         settings=", ".join(f"three({name.upper()}, space, {fills[name]})" for name in names), unfold=plan.unfold,
         planes="Results that are a stride apart are phases: the same taps reach them." if transposed else "For a stride there are planes: inputs that are a stride apart.",

@@ -1,7 +1,8 @@
 """Text of strict float32 convolutions on TF32 (tf32x3), for the copies of `conv_around`: each float32 is its upper bits, which TF32 holds, and what they leave.
 
-Every channel stands three times, side by side: as rest, upper, upper in the input's copy and as upper, rest, upper in the filters', so that the product as it is adds
-rest * upper, upper * rest and upper * upper. What is left out, rest * rest, is under 2^-20 of the product. An infinity times a number that ten bits hold gives NaN.
+All channels stand three times, one after the other: as rest, upper, upper in the input's copy and as upper, rest, upper in the filters', so that the product as it is adds
+rest * upper, upper * rest and upper * upper. The small products of all taps come first: tensor cores cut off what the sum has no bits for, and so less is lost while it is small.
+What is left out, rest * rest, is under 2^-20 of the product. An infinity times a number that ten bits hold gives NaN.
 """
 
 from __future__ import annotations
@@ -25,12 +26,17 @@ COPIED = '''\
                 value = STORED(0.0)
 {channel_tap}
                 there = i2 + tap * spread
-                if line & (inner < channels) & (there >= 0) & (there < x.shape[4]):
+                if line & (third < 3) & (there >= 0) & (there < x.shape[4]):
                     value = cute.make_tensor(x.iterator + (at + cutlass.Int64(channel) * x.stride[1] + tap * spread * x.stride[4]), cute.make_layout(1))[0]
-                values[step] = in_parts(value, third == 0)  # of each channel rest, upper, upper
+                values[step] = in_parts(value, third == 0)  # of all channels rest, upper, upper
 '''
 CHANNEL_TAP = {
-    False: "part, copy = (0, own + step * lines) if cutlass.const_expr(plain) else divide(own + step * lines, depth)\ninner, third = divide(copy, 3)\nchannel, tap = part * channels + inner, 0",
-    True: "inner, third = divide(own + step * lines, 3)\ntap, channel = inner // per, inner % per",
+    False: "part, copy = (0, own + step * lines) if cutlass.const_expr(plain) else divide(own + step * lines, depth)\nthird, inner = divide(copy, channels)\nchannel, tap = part * channels + inner, 0",
+    True: "third, inner = divide(own + step * lines, channels)\ntap, channel = inner // per, inner % per",
 }
-ARRANGED = {"which": "\n        inner, third = divide(inner, 3)", "arranged": "in_parts(value, third == 1)  # of each channel upper, rest, upper"}
+ARRANGED = {"which": "\n        third, inner = divide(inner, channels)", "inside": "third < 3", "arranged": "in_parts(value, third == 1)  # of all channels upper, rest, upper"}
+SWEEPS = '''\
+small = depth * 2 // 3 // TILE_K * TILE_K  # where about the products of two upper parts begin
+for sweep in cutlass.range_constexpr(2):
+    begin, end = (0, small) if cutlass.const_expr(sweep == 0) else (small, depth)
+'''

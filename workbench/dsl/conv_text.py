@@ -78,19 +78,7 @@ def conv_kernel(
                 m0 = (tile_m * CLUSTER + in_m) * TILE_M
                 n0 = part * filters + tile_n * TILE_N
                 first, count = phases[phase, 0], phases[phase, 1]
-                for tap in cutlass.range(first, first + count, unroll=1):
-                    row = m0 + taps[tap, 0]
-                    for channel in cutlass.range(0, depth, TILE_K, unroll=1):
-                        tile_a = cute.local_tile(cute.domain_offset((row, part * depth + channel), a), (TILE_M, TILE_K), (0, 0))
-                        tile_b = cute.local_tile(cute.domain_offset((n0, tap * depth + channel), b), (TILE_N, TILE_K), (0, 0))
-                        into_a, from_a = cpasync.tma_partition(tma_a, 0, cute.make_layout(1), cute.group_modes(shared_a, 0, 2), cute.group_modes(tile_a, 0, 2))
-                        into_b, from_b = cpasync.tma_partition(tma_b, in_m, cute.make_layout(CLUSTER), cute.group_modes(shared_b, 0, 2), cute.group_modes(tile_b, 0, 2))
-                        pipe.producer_acquire(writing)
-                        arrived = pipe.producer_get_barrier(writing)
-                        cute.copy(tma_a, from_a, into_a[None, writing.index], tma_bar_ptr=arrived)
-                        cute.copy(tma_b, from_b, into_b[None, writing.index], tma_bar_ptr=arrived{send_b})
-                        pipe.producer_commit(writing)
-                        writing.advance()
+{load}
             pipe.producer_tail(writing)
     else:{take_registers}
         group = warp_index // 4 - 1
@@ -126,6 +114,21 @@ def conv_kernel(
                 pipe.consumer_release(releasing)
                 reading.advance()
                 releasing.advance(){pass_turn}
+'''
+LOAD = '''\
+for tap in cutlass.range(first, first + count, unroll=1):
+    row = m0 + taps[tap, 0]
+    for channel in cutlass.range({begin}, {end}, TILE_K, unroll=1):
+        tile_a = cute.local_tile(cute.domain_offset((row, part * depth + channel), a), (TILE_M, TILE_K), (0, 0))
+        tile_b = cute.local_tile(cute.domain_offset((n0, tap * depth + channel), b), (TILE_N, TILE_K), (0, 0))
+        into_a, from_a = cpasync.tma_partition(tma_a, 0, cute.make_layout(1), cute.group_modes(shared_a, 0, 2), cute.group_modes(tile_a, 0, 2))
+        into_b, from_b = cpasync.tma_partition(tma_b, in_m, cute.make_layout(CLUSTER), cute.group_modes(shared_b, 0, 2), cute.group_modes(tile_b, 0, 2))
+        pipe.producer_acquire(writing)
+        arrived = pipe.producer_get_barrier(writing)
+        cute.copy(tma_a, from_a, into_a[None, writing.index], tma_bar_ptr=arrived)
+        cute.copy(tma_b, from_b, into_b[None, writing.index], tma_bar_ptr=arrived{send_b})
+        pipe.producer_commit(writing)
+        writing.advance()
 '''
 PLACES = '''\
             # where the results go, while the last multiplication runs

@@ -50,7 +50,7 @@ PARTLY = 2.0  # of tiles that stick out of the matrix: a 64x32x128 tile took 1.9
 NEAR = 1.05  # how much slower by the model a choice may be that experience prefers
 STORED = 4  # a result this many times as large as both operands makes storing it the work (inferred)
 WASTE_COST = 0.1  # for tiles that lie outside the result altogether
-IN_PARTS, EXACT = "float32 by three products of TF32, ", "each float32 is two parts of TF32, and three products of parts are as accurate as one of float32"
+IN_PARTS, EXACT = "float32 by three products of TF32, ", "each float32 is two parts of TF32, and three products of parts are nearly as accurate as one of float32"
 
 
 @record
