@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench import problems
 from workbench.analysis import correctness
+from workbench.problems import inspection
 from workbench.records import Operation
 
 EXACT = torch.float64
@@ -106,3 +110,19 @@ def test_products_in_a_row_are_those_on_one_path() -> None:
 
     graph = [op("a", "mm", "x", "w"), op("b", "mm", "x", "v"), op("c", "cat", "[a, b]"), op("d", "relu", "c"), op("e", "addmm", "bias", "d", "u"), Operation(name="output", target="output", operands=("e",))]
     assert correctness.in_a_row(graph) == 2 and correctness.in_a_row(graph[:1]) == 1 == correctness.in_a_row([])
+
+
+@pytest.mark.parametrize(("name", "terms"), [("61_conv_transpose3d", 48 * 27), ("80_conv2d_dilated", 32 * 45), ("82_conv2d_depthwise", 512), ("01_square_matmul", 4096)])
+def test_a_convolution_sums_as_many_terms_as_a_filter_has_elements(name: str, terms: int) -> None:
+    facts = inspection.inspect(problems.load(str(Path(__file__).parents[1] / "bench" / "problems" / f"{name}.py"), name=name))
+    full = next(case for case in facts.cases if case.name == "full")
+    assert correctness.terms(full, facts) == terms
+
+
+def test_strict_convolutions_of_many_terms_pass_in_float32_and_not_in_tf32() -> None:
+    generator = torch.Generator().manual_seed(3)
+    x, w = torch.rand(2, 48, 9, 9, 9, generator=generator), (torch.rand(48, 48, 3, 3, 3, generator=generator) - 0.5) / 18
+    expected = torch.conv_transpose3d(x.to(EXACT), w.to(EXACT)).numpy()
+    same = {"dtype": "float32", "precision": "fp32", "length": 48 * 27}
+    assert correctness.compare(torch.conv_transpose3d(x, w).numpy(), expected, **same)["passed"]
+    assert not correctness.compare(torch.conv_transpose3d(truncated(x), truncated(w)).numpy(), expected, **same)["passed"]

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.records import Operation
+from workbench.records import Case, Facts, Operation
 
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "tfloat32": 2.0**-10, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot", "_grouped_mm", "convolution")  # ATen calls that tensor cores may do
@@ -35,6 +35,16 @@ def in_a_row(graph: Iterable[Operation]) -> int:
         before = max((reached.get(name, 0) for name in names), default=0)
         reached[op.name] = before + (op.target.removeprefix("aten.").split(".")[0] in PRODUCTS)
     return max([1, *reached.values()])
+
+
+def terms(case: Case, facts: Facts) -> int:
+    """About how many terms an output sums: the largest extent of an input or, of a convolution, as many as a filter has elements at full size."""
+    sizes = {spec.name: spec.shape for spec in facts.full}
+    found = [max(spec.shape, default=1) for spec in case.inputs]
+    for op in facts.graph:
+        if op.target.removeprefix("aten.").split(".")[0] == "convolution" and (shape := sizes.get(op.operands[1])):
+            found.append(math.prod(shape) // max(shape[op.operands[6] == "True"], 1))  # a transposed one's filters are along the second axis
+    return max(found, default=1)
 
 
 def tolerance(dtype: str, precision: str, length: int = 1, products: int = 1) -> float:

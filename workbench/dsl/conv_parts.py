@@ -9,6 +9,12 @@ from __future__ import annotations
 
 IN_PARTS = '''\
 @cute.jit
+def third_of(copy: cutlass.Int32, channels: cutlass.Int32):
+    """Which of three copies of the channels this is of, 3 beyond them: a division takes longer."""
+    return cutlass.Int32(copy >= channels) + cutlass.Int32(copy >= 2 * channels) + cutlass.Int32(copy >= 3 * channels)
+
+
+@cute.jit
 def in_parts(value: cutlass.Float32, left: cutlass.Boolean):
     """The upper bits of a float32, which TF32 holds, or what they leave."""
     upper = cute.make_rmem_tensor(1, STORED)
@@ -31,10 +37,10 @@ COPIED = '''\
                 values[step] = in_parts(value, third == 0)  # of all channels rest, upper, upper
 '''
 CHANNEL_TAP = {
-    False: "part, copy = (0, own + step * lines) if cutlass.const_expr(plain) else divide(own + step * lines, depth)\nthird, inner = divide(copy, channels)\nchannel, tap = part * channels + inner, 0",
-    True: "third, inner = divide(own + step * lines, channels)\ntap, channel = inner // per, inner % per",
+    False: "part, copy = (0, own + step * lines) if cutlass.const_expr(plain) else divide(own + step * lines, depth)\nthird = third_of(copy, channels)\ninner = copy - third * channels\nchannel, tap = part * channels + inner, 0",
+    True: "third = third_of(own + step * lines, channels)\ninner = own + step * lines - third * channels\ntap, channel = inner // per, inner % per",
 }
-ARRANGED = {"which": "\n        third, inner = divide(inner, channels)", "inside": "third < 3", "arranged": "in_parts(value, third == 1)  # of all channels upper, rest, upper"}
+ARRANGED = {"which": "\n        third = third_of(inner, channels)\n        inner -= third * channels", "inside": "third < 3", "arranged": "in_parts(value, third == 1)  # of all channels upper, rest, upper"}
 SWEEPS = '''\
 small = depth * 2 // 3 // TILE_K * TILE_K  # where about the products of two upper parts begin
 for sweep in cutlass.range_constexpr(2):

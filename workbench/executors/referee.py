@@ -60,7 +60,7 @@ class Referee:
         result = model(*[value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value for value in inputs])
         del inputs
         expected = list(result) if isinstance(result, (tuple, list)) else [result]
-        length = max([max(spec.shape, default=1) for spec in found.inputs], default=1)
+        length = correctness.terms(found, self.job.facts)
         checks = []
         for n, (value, wanted, spec) in enumerate(zip(got, expected, found.outputs, strict=True)):
             fields = compare_on_device(value, wanted, spec.dtype, self.job.problem.precision, length, correctness.in_a_row(self.job.facts.graph))

@@ -272,7 +272,7 @@ def check_outputs(folder: Path, request: dict[str, Any], _: bool) -> dict[str, A
             got = read_outputs(folder, f"scratch/out/{name}-{trial}", case.outputs)
         except (OSError, ValueError) as error:
             return {"error": f"the candidate's output for case {name} cannot be read: {error}"}
-        length = _reduction_length(case)
+        length = correctness.terms(case, job.facts)
         for n, (value, wanted, spec) in enumerate(zip(got, expected, case.outputs, strict=True)):
             here = value.to(torch.float64).numpy() if value.is_floating_point() else value.numpy()
             fields = correctness.compare(here, wanted.numpy(), dtype=spec.dtype, precision=job.problem.precision, length=length, products=correctness.in_a_row(job.facts.graph))
@@ -286,7 +286,3 @@ def serve_referee(folder: Path, request: dict[str, Any], _: bool) -> dict[str, A
 
     return referee.serve(folder)
 
-
-def _reduction_length(case: Case) -> int:
-    """An upper estimate of how many terms go into one output: the largest input over the outputs, at least the largest extent."""
-    return max([max(spec.shape, default=1) for spec in case.inputs], default=1)
