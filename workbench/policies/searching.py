@@ -8,6 +8,7 @@ A try of a program that fails costs as much as any other. Nothing is compiled or
 
 from __future__ import annotations
 
+import functools
 import math
 import random as random_numbers
 from collections import defaultdict
@@ -68,7 +69,12 @@ def climb(landscape: Landscape, seed: int, start: str | None = None) -> tuple[st
 
 def _legal(landscape: Landscape) -> list[str]:
     """What was measured and is still a program: checks may have been added since, so that a search cannot come upon what they refuse."""
-    return [program for program in landscape.rows if not check(parse(program))]
+    return [program for program in landscape.rows if _is_legal(program)]
+
+
+@functools.cache
+def _is_legal(program: str) -> bool:
+    return not check(parse(program))
 
 
 def _seconds(landscape: Landscape, program: str) -> float:
