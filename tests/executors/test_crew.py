@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from workbench.errors import Stopped
-from workbench.executors.client import server
+from workbench.executors.client import Server, server
 from workbench.executors.crew import Bench, family
 
 
@@ -60,3 +60,16 @@ def test_the_family_holds_the_processes_that_were_started(bench: Bench) -> None:
     bench.seat(workers, "a", None).line.tell({"do": "close"})
     ids = family(workers)()
     assert workers.process.pid in ids and len(ids) >= 2 and psutil.Process().pid not in ids
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_no_process_is_left_when_the_server_ends(bench: Bench, how: str) -> None:
+    workers = Server()
+    bench.seat(workers, "a", None).line.tell({"do": "close"})
+    family_of = [psutil.Process(pid) for pid in family(workers)()]
+    assert len(family_of) >= 3
+    if how == "killed":
+        workers.process.kill()
+    workers.close()
+    _, left = psutil.wait_procs(family_of, timeout=3)
+    assert not left

@@ -43,7 +43,7 @@ class Server:
         theirs.close()
 
     def _follow(self, theirs: socket.socket, born: Future[subprocess.Popen[bytes]]) -> None:
-        """Start the process and hear it to its end: it dies with the thread that started it, and a caller's thread ends with its session."""
+        """Start the process and stay to its end: it dies with the thread that started it, and a caller's thread ends with its session."""
         try:
             command = [sys.executable, "-P", "-m", "workbench.executors.server", str(theirs.fileno())]
             born.set_result(subprocess.Popen(command, pass_fds=[theirs.fileno()], env=drop_environment(), stdin=subprocess.DEVNULL, cwd="/"))
@@ -51,6 +51,7 @@ class Server:
             born.set_exception(error)
             return
         self._read()
+        born.result().wait()  # it ends its own processes first
 
     def _read(self) -> None:
         with contextlib.suppress(OSError, ValueError):

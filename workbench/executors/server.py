@@ -79,6 +79,7 @@ def _warden(request: dict[str, Any], out: int, status: int) -> None:
             namespaces = sandbox.unshare(sandbox.NEW_NET, user=False)
     init = os.fork()
     if init == 0:
+        sandbox.die_with_parent()
         worker = os.fork()
         if worker == 0:
             sandbox.die_with_parent()
