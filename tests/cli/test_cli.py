@@ -297,3 +297,9 @@ def test_the_command_line_has_every_setting_of_a_model() -> None:
     from workbench.views.arguments import MODEL
 
     assert tuple(MODEL) == NAMES
+
+
+def test_a_program_is_checked_for_the_architecture_of_the_run(cutegen: Callable[..., Done]) -> None:
+    """A schedule is Hopper's: the replay executor answers for that, and the text need not say so."""
+    done = cutegen("run", "matmul", "--precision", "bf16", "--executor", "replay", "--program", "gemm(a, b) .mma(bf16) .tile(128, 128, 64) .cluster(2, 1) .schedule(pingpong)", "--steps", "0")
+    assert done.returncode == 0 and "184.1 µs (measured, recorded on NVIDIA H200" in done.stdout, done

@@ -66,3 +66,18 @@ def test_what_cannot_be_read_is_said_in_the_languages_own_signs(text: str, said:
     with pytest.raises(ProgramError, match=said) as caught:
         compile_program(text, Binding(init_source="def __init__(self):\n    super().__init__()\n", forward_arguments=("x",)))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [
+    "softmax(x) .vector(4.0)", "pool(x, op=max, window=size(2.0, 2))", "conv(x, w) .mma(tf32) .tile(64, 64, 32.0)", "gemm(a, b) .cluster(2.0, 1.0)", "attention(q, k, v, causal=1.0)", "scan(x, exclusive=1.0)",
+    "gemm(a, b) .mma(bf16) .stages(2.0)", "matvec(x, vector) .rows(4.0) .threads_per_row(128)",
+])  # fmt: skip
+def test_a_count_with_a_point_is_refused(text: str) -> None:
+    """2.0 is equal to 2, and was a legal value, until the text was made."""
+    (found,) = [item for item in check(parse(text)) if "without a point" in item.reason]
+    assert ".0" in found.value and "Call(" not in str(found) and found.legal
+
+
+@pytest.mark.parametrize("text", ["layernorm(x, eps=1.0)", "elementwise(mul(x, 2.0))", "attention(q, k, v, scale=0.5)", "gemm(a, b) >> scale(2.0)", "layernorm(x, eps=0.5)"])
+def test_what_is_no_count_may_have_a_point(text: str) -> None:
+    assert not check(parse(text))

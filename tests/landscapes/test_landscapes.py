@@ -327,3 +327,9 @@ def test_curves_and_standing_are_texts_too(recorded: Path) -> None:
     said = standing(places)
     assert said.svg.count('text-anchor="end" fill="#3f8f43">') == len(places) + 1 and "faster than its bound" in said.text  # numbers in a column; times are made up
     assert "row_sum" in said.text and "torch eager" in said.text and said.svg.count("<rect") == 2 * len(places)
+
+
+def test_a_file_that_was_recorded_in_another_precision_says_in_which() -> None:
+    path = Path(__file__).parents[1] / "bench" / "problems" / "55_conv2d_wide.py"
+    said = landscapes.instead(problems.load(str(path)))
+    assert said == "55_conv2d_wide was recorded with --precision tf32"

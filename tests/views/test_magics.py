@@ -76,6 +76,8 @@ def test_explain_has_what_the_command_line_has(ip: Any) -> None:
     assert {"--size", "--device", "--compile", "--list"} <= set(ip.complete("--", "%cutegen explain --", 19)[1])
     assert "softmax" in ip.complete("soft", "%cutegen explain soft", 21)[1]
     assert ip.complete("H1", "%cutegen explain --device H1", 28)[1] == ["H100"]
+    assert ip.complete("b", "%cutegen problem matmul --precision b", 37)[1] == ["bf16"]
+    assert ip.complete("re", "%cutegen problem matmul --executor re", 37)[1] == ["replay"]
 
 
 def test_a_program_is_a_version_on_the_line_or_in_the_cell(ip: Any) -> None:

@@ -125,13 +125,18 @@ def _check_program(arguments: argparse.Namespace) -> None:
     """Refuse what --program cannot be, or cannot go with, before a session is kept."""
     from workbench.dsl import check, parse
     from workbench.errors import ProgramError
+    from workbench.landscapes.keys import with_arch
     from workbench.views.arguments import check_candidate
 
     if arguments.by == "replay" or arguments.resume:
         raise UserError(f"--program is a session's first version; {'--resume goes on with one that has versions' if arguments.resume else 'a recording has its own'}")
     check_candidate(arguments.program)
-    if not Path(arguments.program).is_file() and (rejections := check(parse(arguments.program))):
-        raise ProgramError("the program is rejected: " + " | ".join(map(str, rejections)), rejections)
+    if Path(arguments.program).is_file():
+        return
+    arches = (arguments.arch,) if getattr(arguments, "arch", "") else ("sm_80", "sm_90a")  # which of the two a session takes, its executor decides
+    found = [check(parse(with_arch(arguments.program, arch))) for arch in arches]
+    if all(found):
+        raise ProgramError("the program is rejected: " + " | ".join(map(str, found[-1])), found[-1])
 
 
 def _chain(arguments: argparse.Namespace) -> dict[str, str]:

@@ -74,7 +74,7 @@ def flag(name: str, reason: str) -> Argument:
 
 def one_of(name: str, values: tuple[object, ...], reason: str) -> Argument:
     """One of some words or numbers."""
-    return Argument(name=name, legal=", ".join(map(str, values)), reason=reason, holds=lambda value: value in values)
+    return Argument(name=name, legal=", ".join(map(str, values)), reason=reason, holds=lambda value: value in values and not isinstance(value, float))
 
 
 def checked(name: str, legal: str) -> Argument:
@@ -177,7 +177,7 @@ def value_of(call: Call) -> Any:
 
 def spelt(named: tuple[tuple[str, object], ...]) -> str:
     """Named arguments as they were written."""
-    return ", ".join(f"{name}={value}" for name, value in named)
+    return ", ".join(f"{name}={value.name}({', '.join(map(str, value.positional))})" if isinstance(value, Call) else f"{name}={value}" for name, value in named)
 
 
 def check_arguments(operation: Operation, stage: Stage) -> list[Rejection]:
@@ -189,13 +189,20 @@ def check_arguments(operation: Operation, stage: Stage) -> list[Rejection]:
     for name, value in stage.operation.named:
         if given.count(name) > 1 and not any(item.field == name for item in found):
             found.append(Rejection(field=name, value=spelt(tuple(pair for pair in stage.operation.named if pair[0] == name)), reason="it is given twice", legal="once"))
-        if name in known and not known[name].holds(value):
+        if name in known and "a number" not in known[name].legal and _fractions(value):
+            found.append(Rejection(field=name, value=spelt(((name, value),)).partition("=")[2], reason="a whole number, written without a point", legal=known[name].legal))
+        elif name in known and not known[name].holds(value):
             found.append(Rejection(field=name, value=str(value), reason=known[name].reason, legal=known[name].legal))
         elif name in tensors and not isinstance(value, str):
             found.append(Rejection(field=name, value=str(value), reason="which tensor it is", legal="a name"))
         elif name not in known and name not in tensors:
             found.append(Rejection(field=name, value=str(value), reason=f"{operation.name} has no such argument", legal=", ".join((*known, *tensors)) or "none by name"))
     return found
+
+
+def _fractions(value: object) -> bool:
+    """Whether a number with a point is in it: 2.0 is equal to 2, and no count."""
+    return isinstance(value, float) or (isinstance(value, Call) and any(map(_fractions, value.positional)))
 
 
 def check_values(operation: Operation, stage: Stage) -> list[Rejection]:
@@ -207,7 +214,9 @@ def check_values(operation: Operation, stage: Stage) -> list[Rejection]:
         if any(other.name == call.name for other in stage.settings[:number]):
             found.append(Rejection(field=call.name, value=", ".join(map(str, call.positional)), reason="it is set twice", legal="once"))
         known = operation.setting(call.name)
-        if known is None:
+        if known is not None and _fractions(call):
+            found.append(Rejection(field=call.name, value=", ".join(map(str, call.positional)), reason="a whole number, written without a point", legal=", ".join("nothing" if item == () else str(item) for item in known.values)))
+        elif known is None:
             names = tuple(item.name for item in operation.settings)
             found.append(Rejection(field=call.name, value="", reason=f"{operation.name} has no such setting", legal=close(call.name, names)))
         elif known.closed and value_of(call) not in known.values:

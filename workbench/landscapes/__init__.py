@@ -127,7 +127,7 @@ def find(problem: Problem) -> Landscape | None:
 
 def instead(problem: Problem) -> str:
     """What was recorded, for a person who asked for a problem that was not: the same one in other precisions or at other sizes, else which there are."""
-    same = [one.facts for one in landscapes().values() if one.facts["origin"] == problem.name]
+    same = [one.facts for one in landscapes().values() if Path(one.facts["origin"]).stem == problem.name]
     if same:
         ways = (" ".join((f"--precision {facts['precision']}", *([f"--mode {facts['mode']}"] if facts["mode"] != "train" else []), *(f"--set {name}={value}" for name, value in facts["settings"].items()))) for facts in same)
         return f"{problem.name} was recorded with {', or '.join(sorted(ways))}"

@@ -46,7 +46,7 @@ def kernels_of(place: Landscape, device: str = "H200") -> tuple[Kernel, ...]:
             plan = plan_of(stage)
             found.append(Kernel(program=row.program, modelled_s=gemm_hopper.modelled(plan, size, devices.find(device))[0], measured_s=row.median_s, stages=plan.stages))  # type: ignore[arg-type]
     if not found:
-        raise UserError(f"{place.name} has no kernels with a schedule (cooperative, pingpong), which are what the model knows")
+        raise UserError(f"{place.name} has no products with a schedule (gemm, cooperative or pingpong), which are what this model knows")
     return tuple(found)
 
 

@@ -42,11 +42,17 @@ def _of_command(session: Session | None, name: str, before: str) -> list[str]:
     """What a sub-command takes behind the word `before`."""
     if before == "--device":
         return list(devices.names())
+    if before == "--executor":
+        return list(plugins.names("executor"))
     if before == "--by":
         return list(plugins.names("profiler" if name == "profile" else "proposer"))
     options = list(commands.COMMANDS) if name == "help" else []
     if name in commands.COMMANDS:
-        options = [option for action in commands.parser_of(name)._actions for option in (*action.option_strings, *map(str, action.choices or ()))]
+        actions = commands.parser_of(name)._actions
+        values = next((action.choices for action in actions if before in action.option_strings and action.choices), None)
+        if values is not None:
+            return [str(value) for value in values]
+        options = [option for action in actions for option in (*action.option_strings, *(() if action.option_strings else map(str, action.choices or ())))]
     if name == "problem":
         options += problems.shipped()
     if name == "explain":
