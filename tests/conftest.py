@@ -12,11 +12,17 @@ from typing import Any
 
 import pytest
 
-IR_CACHES: list[Any] = []  # CuTe DSL's, of which each keeps the MLIR contexts of the last 128 kernels that used it: gigabytes
+IR_CACHES: list[
+    Any
+] = []  # CuTe DSL's, of which each keeps the MLIR contexts of the last 128 kernels that used it: gigabytes
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--share", type=Path, help="a folder where processes that run the same tests side by side note which tests they took; each test runs in one of them")
+    parser.addoption(
+        "--share",
+        type=Path,
+        help="a folder where processes that run the same tests side by side note which tests they took; each test runs in one of them",
+    )
     parser.addoption("--from-end", action="store_true", help="begin with the last file")
 
 
@@ -41,7 +47,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
 
 def pytest_collection_finish() -> None:
     """What was imported stays to the end: no garbage collection looks at it again, and the others come less often."""
-    IR_CACHES[:] = [item for item in gc.get_objects() if type(item) is functools._lru_cache_wrapper and item.__qualname__.startswith("lru_cache_ir.")]
+    IR_CACHES[:] = [
+        item
+        for item in gc.get_objects()
+        if type(item) is functools._lru_cache_wrapper and item.__qualname__.startswith("lru_cache_ir.")
+    ]
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
@@ -55,7 +65,9 @@ def compiled_kernels_are_given_back() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def sessions_in_a_temporary_folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def sessions_in_a_temporary_folder(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUTEGEN_ROOT", str(tmp_path / "sessions"))
     monkeypatch.setenv("CUTEGEN_CACHE", str(tmp_path_factory.mktemp("cache")))
 

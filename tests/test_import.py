@@ -13,12 +13,16 @@ HEAVY = ("torch", "cutlass", "IPython", "openai", "pandas", "plotly")
 
 def test_import_loads_nothing_heavy() -> None:
     code = f"import sys, workbench; print([name for name in {HEAVY!r} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
 
 
 def test_session_loads_nothing_heavy() -> None:
     code = f"import sys, workbench.session; print([name for name in {HEAVY!r} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
 
 
 def test_import_takes_under_150_ms() -> None:

@@ -15,7 +15,7 @@ from cutlass.cute.runtime import from_dlpack
 
 from workbench import interrupts
 from workbench.emulator import emulated
-from workbench.interrupts import after_imports, held
+from workbench.interrupts import defer_during_imports, hold_interrupts
 
 traced: list[str] = []
 
@@ -35,18 +35,18 @@ def stop() -> None:
 
 def test_a_held_one_is_heeded_at_the_end_of_the_block() -> None:
     done = []
-    with pytest.raises(KeyboardInterrupt), held():
+    with pytest.raises(KeyboardInterrupt), hold_interrupts():
         stop()
         done.append(1)
     assert done and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_held_one_is_heeded_though_the_block_fails_and_a_second_is_not_held() -> None:
-    with pytest.raises(KeyboardInterrupt) as caught, held():
+    with pytest.raises(KeyboardInterrupt) as caught, hold_interrupts():
         stop()
         raise ValueError("no such tile")
     assert isinstance(caught.value.__context__, ValueError)
-    with pytest.raises(KeyboardInterrupt), held():
+    with pytest.raises(KeyboardInterrupt), hold_interrupts():
         stop()
         stop()
         pytest.fail("the second was held too")
@@ -55,7 +55,7 @@ def test_a_held_one_is_heeded_though_the_block_fails_and_a_second_is_not_held() 
 def test_one_in_an_import_is_heeded_when_the_import_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "imported_meanwhile.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\nended = True\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(KeyboardInterrupt), after_imports():
+    with pytest.raises(KeyboardInterrupt), defer_during_imports():
         module = importlib.import_module("imported_meanwhile")
         assert module.ended
         time.sleep(5)
@@ -63,11 +63,13 @@ def test_one_in_an_import_is_heeded_when_the_import_has_ended(tmp_path: Path, mo
 
 
 def test_a_module_that_works_for_long_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "works_for_long.py").write_text("import signal, time\nsignal.raise_signal(signal.SIGINT)\nfor _ in range(200):\n    time.sleep(0.05)\n")
+    (tmp_path / "works_for_long.py").write_text(
+        "import signal, time\nsignal.raise_signal(signal.SIGINT)\nfor _ in range(200):\n    time.sleep(0.05)\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(interrupts, "MOST_S", 0.2)
     start = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), after_imports():
+    with pytest.raises(KeyboardInterrupt), defer_during_imports():
         importlib.import_module("works_for_long")
     assert time.monotonic() - start < 5
 

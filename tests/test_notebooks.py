@@ -18,4 +18,6 @@ def test_notebook_is_executed_small_and_without_widget_state(path: Path) -> None
 
 
 def test_they_are_numbered_from_one() -> None:
-    assert [path.name[:2] for path in BOOKS] == [f"{number:02}" for number in range(1, len(BOOKS) + 1)] and len(BOOKS) >= 6
+    assert [path.name[:2] for path in BOOKS] == [f"{number:02}" for number in range(1, len(BOOKS) + 1)] and len(
+        BOOKS
+    ) >= 6

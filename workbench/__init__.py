@@ -19,21 +19,25 @@ def __getattr__(name: str) -> Any:
 
         return Problem
     if name == "emulated":
-        from workbench.emulator.program import emulated
+        from workbench.emulator.run_script import emulated
 
         return emulated
     raise AttributeError(f"module 'workbench' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def load_ipython_extension(ipython: Any) -> None:
     """`%load_ext workbench`: register the `%cutegen` and `%%cutegen` magics."""
-    from workbench.views import magics
+    from workbench.views.notebook import magics
 
     magics.load(ipython)
 
 
 def unload_ipython_extension(ipython: Any) -> None:
     """`%unload_ext workbench`: take magics, completers and tasks away again."""
-    from workbench.views import magics
+    from workbench.views.notebook import magics
 
     magics.unload(ipython)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from workbench.analysis import devices, integrity, model, speed_of_light, statistics
-from workbench.protocols import Executor, Progress
+from workbench.executors.wrong_result import wrong_result
+from workbench.protocols import PLAIN, Executor, RunContext
 from workbench.records import Bound, Failure, Job, Outcome, Provenance, Trial, Verdict, Work
 
 SAME_MODELLED = 0.01  # modelled times closer than this are the same (inferred)
-DISTURBED = 1.5  # in a disturbed run only a difference that is surely larger than this is told apart (inferred: a neighbour that takes turns with us costs up to half the device)
+# in a disturbed run only a difference that is surely larger than this is told apart
+DISTURBED = 1.5  # (inferred: a neighbour that takes turns with us costs up to half the device)
 
 
-def evaluate(job: Job, executor: Executor, *, parent: Trial | None = None, progress: Progress | None = None) -> Trial:
+def evaluate(job: Job, executor: Executor, *, parent: Trial | None = None, context: RunContext = PLAIN) -> Trial:
     """Run the job and judge it. Raises only what the executor raises (`Stopped`, `Unavailable`, `WorkerLost`)."""
-    outcome = executor.run(job, progress=progress)
+    outcome = executor.run(job, context)
     return Trial(outcome=outcome, verdict=judge(job, outcome, parent), at=now())
 
 
@@ -31,12 +33,22 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
     if failure is not None:
         return Verdict(correct=False, failure=failure, worst_error=worst, bound=bound)
     time_s, provenance = _time(job, outcome)
-    disturbed = _disturbed(outcome)
+    disturbed = _disturbances(outcome)
     speedup, real, interval = _compare(outcome, time_s, provenance, parent, disturbed)
     return Verdict(
-        correct=True, worst_error=worst, time_s=time_s, time_provenance=provenance, bound=bound, fraction_of_bound=bound.bound_s / time_s if bound and time_s else None,
-        speedup=speedup, distinguishable=real, suspect=integrity.doubts(outcome, bound), speedup_interval=interval, disturbed=disturbed, refused=integrity.refused(outcome, bound),
-    )  # fmt: skip
+        correct=True,
+        worst_error=worst,
+        time_s=time_s,
+        time_provenance=provenance,
+        bound=bound,
+        fraction_of_bound=bound.bound_s / time_s if bound and time_s else None,
+        speedup=speedup,
+        distinguishable=real,
+        suspect=integrity.doubts(outcome, bound),
+        speedup_interval=interval,
+        disturbed=disturbed,
+        refused=integrity.refused(outcome, bound),
+    )
 
 
 def _failure(outcome: Outcome) -> Failure | None:
@@ -45,11 +57,9 @@ def _failure(outcome: Outcome) -> Failure | None:
     error = next((finding for finding in outcome.findings if finding.severity == "error"), None)
     if error is not None:
         return Failure(stage="run", kind=error.kind, message=error.message, line=error.line)
-    wrong = next((check for check in outcome.checks if not check.passed), None)
+    wrong = wrong_result(outcome.checks, outcome.unmapped_parameters)
     if wrong is not None:
-        lost = ", ".join(outcome.unmapped_parameters)
-        hint = f"these parameters have no partner in Model by name and shape, so they kept their own values: {lost}" if lost else ""
-        return Failure(stage="check", kind="wrong_result", message=f"wrong result at case {wrong.case}: {wrong.message}", hint=hint)
+        return wrong
     if not outcome.checks:
         return Failure(stage="check", kind="nothing_checked", message="nothing was checked")
     return None
@@ -69,21 +79,36 @@ def _time(job: Job, outcome: Outcome) -> tuple[float | None, Provenance | None]:
         return outcome.timing.median_s, "measured"
     emulated, target = _work(job, job.cases[0]), _work(job, "full")
     if outcome.launches and emulated and target:
-        seconds, _ = model.modelled_time(outcome.launches, outcome.builds, devices.find(outcome.device), emulated, target, model.padding(job.facts, outcome.launches, emulated))
+        seconds, _ = model.modelled_time(
+            outcome.launches,
+            outcome.builds,
+            devices.find(outcome.device),
+            emulated,
+            target,
+            model.padding(job.facts, outcome.launches, emulated),
+        )
         return seconds, "modelled"
     return None, None
 
 
-def _disturbed(outcome: Outcome) -> tuple[str, ...]:
+def _disturbances(outcome: Outcome) -> tuple[str, ...]:
     """Why the times of this run may not hold, those of what the candidate was set against included."""
     timings = (outcome.timing, outcome.rival_timing, outcome.reference_timing)
     return tuple(dict.fromkeys(doubt for timing in timings if timing is not None for doubt in timing.doubts))
 
 
-Comparison = tuple[float | None, bool | None, tuple[float, float] | None]  # speed-up, whether it is larger than the noise, its interval
+Comparison = tuple[
+    float | None, bool | None, tuple[float, float] | None
+]  # speed-up, whether it is larger than the noise, its interval
 
 
-def _compare(outcome: Outcome, time_s: float | None, provenance: Provenance | None, parent: Trial | None, disturbed: tuple[str, ...]) -> Comparison:
+def _compare(
+    outcome: Outcome,
+    time_s: float | None,
+    provenance: Provenance | None,
+    parent: Trial | None,
+    disturbed: tuple[str, ...],
+) -> Comparison:
     """The ratio of one run where both took turns in it, else that of the stored samples of two runs."""
     if parent is None or time_s is None or parent.verdict.time_s is None:
         return None, None, None
@@ -97,7 +122,12 @@ def _compare(outcome: Outcome, time_s: float | None, provenance: Provenance | No
     if outcome.timing is not None and before is not None:
         if before.cold_l2 != outcome.timing.cold_l2:
             return None, None, None
-        _, low, high = statistics.unpaired(before.samples_s, outcome.timing.samples_s, (before.per_round, outcome.timing.per_round), between_runs=statistics.BETWEEN_RUNS)
+        _, low, high = statistics.unpaired(
+            before.samples_s,
+            outcome.timing.samples_s,
+            (before.per_round, outcome.timing.per_round),
+            between_runs=statistics.BETWEEN_RUNS,
+        )
         limit = DISTURBED if disturbed or before.doubts or before.method != outcome.timing.method else 1.0
         return parent.verdict.time_s / time_s, low > limit or high < 1 / limit, (low, high)
     speedup = parent.verdict.time_s / time_s

@@ -1,6 +1,7 @@
 """Ctrl-C where Python cannot be left at once: it is heeded a little later.
 
-C++ code that calls back into Python may end the process when such a call raises. Seen for KeyboardInterrupt: `std::terminate` while CuTe DSL 4.8.1 traces a kernel, a segmentation fault while extension modules are imported.
+C++ code that calls back into Python may end the process when such a call raises. Seen for KeyboardInterrupt:
+`std::terminate` while CuTe DSL 4.8.1 traces a kernel, a segmentation fault while extension modules are imported.
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 AGAIN_S = 0.05  # after which an import that was going on is looked at again
 MOST_S = 3.0  # that one import is waited for: it may be a person's own module that works for hours
-Handler = Callable[[int, "FrameType | None"], Any]
+Handler = Callable[[int, "FrameType | None"], object]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @contextmanager
-def held() -> Iterator[None]:
-    """Keep a Ctrl-C until the end of the block, also one that fails. A second one is not kept. In other threads than the main one it does nothing."""
+def hold_interrupts() -> Iterator[None]:
+    """Keep a Ctrl-C until the end of the block, also of a block that fails.
+
+    A second one is not kept. In other threads than the main one this does nothing.
+    """
     kept: list[FrameType | None] = []
 
     def keep(before: Handler, number: int, frame: FrameType | None) -> None:
@@ -37,19 +43,19 @@ def held() -> Iterator[None]:
                 before(signal.SIGINT, kept[0])
 
 
-def holding(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """`plain`, within `held`."""
+def hold_during(plain: Callable[P, T]) -> Callable[P, T]:
+    """`plain`, within `hold_interrupts`."""
 
     @functools.wraps(plain)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with held():
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        with hold_interrupts():
             return plain(*args, **kwargs)
 
     return call
 
 
 @contextmanager
-def after_imports() -> Iterator[None]:
+def defer_during_imports() -> Iterator[None]:
     """Heed a Ctrl-C that comes while a module is imported when that import has ended, or after MOST_S seconds."""
     came: list[float] = []
 
@@ -90,4 +96,4 @@ def _imports(frame: FrameType | None) -> bool:
     return False
 
 
-__all__ = ["after_imports", "held", "holding"]
+__all__ = ["defer_during_imports", "hold_during", "hold_interrupts"]

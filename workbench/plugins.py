@@ -2,29 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Literal, overload
 
-from workbench.errors import Unavailable, UserError
+from workbench.errors import Unavailable, UserError, WorkbenchError
+from workbench.protocols import Executor, Profiler, Proposer
 
-GROUPS = {
-    "executor": "workbench.executors",
-    "proposer": "workbench.proposers",
-    "profiler": "workbench.profilers",
+Kind = Literal["executor", "proposer", "profiler"]
+Plugin = Executor | Proposer | Profiler
+GROUPS: dict[Kind, tuple[str, type[Plugin]]] = {
+    "executor": ("workbench.executors", Executor),
+    "proposer": ("workbench.proposers", Proposer),
+    "profiler": ("workbench.profilers", Profiler),
 }
 
 
-def names(kind: str) -> tuple[str, ...]:
-    """The names of all installed plug-ins of a kind ("executor", "proposer", "profiler"), sorted."""
-    return tuple(sorted({point.name for point in entry_points(group=GROUPS[kind])}))
+def names(kind: Kind) -> tuple[str, ...]:
+    """The names of all installed plug-ins of a kind, sorted."""
+    return tuple(sorted({point.name for point in entry_points(group=GROUPS[kind][0])}))
 
 
-def load(kind: str, name: str, *, check: bool = True) -> Any:
-    """The plug-in object; raises `UserError` for an unknown name, `Unavailable` when it cannot run here."""
-    for point in entry_points(group=GROUPS[kind], name=name):
+@overload
+def load(kind: Literal["executor"], name: str, *, check: bool = True) -> Executor: ...
+@overload
+def load(kind: Literal["proposer"], name: str, *, check: bool = True) -> Proposer: ...
+@overload
+def load(kind: Literal["profiler"], name: str, *, check: bool = True) -> Profiler: ...
+@overload
+def load(kind: Kind, name: str, *, check: bool = True) -> Plugin: ...
+def load(kind: Kind, name: str, *, check: bool = True) -> Plugin:
+    """The plug-in called `name`, made without arguments.
+
+    Raises `UserError` for an unknown name, `WorkbenchError` for an object that does not follow the protocol, and, with
+    `check`, `Unavailable` when the plug-in cannot run here.
+    """
+    group, protocol = GROUPS[kind]
+    for point in entry_points(group=group, name=name):
         plugin = point.load()()
+        if not isinstance(plugin, protocol):
+            missing = sorted(member for member in _members(protocol) if not hasattr(plugin, member))
+            raise WorkbenchError(
+                f"{point.value} is no {kind}: it has no {', '.join(missing)} (see workbench.protocols)"
+            )
         reason = plugin.why_not() if check else None
         if reason:
             raise Unavailable(f"{kind} {name!r} cannot run here: {reason}")
         return plugin
     raise UserError(f"no {kind} is called {name!r}; there are: {', '.join(names(kind)) or 'none'}")
+
+
+def _members(protocol: type[Plugin]) -> set[str]:
+    return {*protocol.__annotations__, *(name for name in vars(protocol) if not name.startswith("_"))}
+
+
+def check_options(plugin: Proposer | Profiler, given: Iterable[str]) -> None:
+    """Raise `UserError` for an option that the plug-in does not have."""
+    unknown = next((name for name in given if name not in plugin.option_names), None)
+    if unknown is not None:
+        known = ", ".join(plugin.option_names) or "none"
+        raise UserError(f"{plugin.name} has no option {unknown!r}; it has: {known}")

@@ -10,21 +10,41 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypedDict, TypeVar, cast
 
 from workbench.errors import UserError, WorkbenchError
-from workbench.records import Decision, Exchange, Facts, Outcome, Problem, Proposal, Trial, Version
+from workbench.records import Decision, Exchange, Facts, Outcome, Problem, Proposal, Spent, Trial, Version
 from workbench.wire import content_hash, dumps, loads
 
 T = TypeVar("T")
+ModelValue = str | int | float | None
+
+
+class Meta(TypedDict, total=False):
+    """The named values of a session; the first three are always there."""
+
+    arch: str
+    device: str
+    executor: str  # the one that the session was made with
+    constraints: list[str]
+    cold_l2: bool
+    llm: dict[str, ModelValue]  # settings of the language model
+    spent: Spent
+
 
 MIGRATIONS = (
     """
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
     CREATE TABLE problem (id INTEGER PRIMARY KEY, record TEXT NOT NULL, facts TEXT NOT NULL);
-    CREATE TABLE version (number INTEGER PRIMARY KEY, parent INTEGER REFERENCES version(number), proposal TEXT NOT NULL, source_hash TEXT NOT NULL, path TEXT NOT NULL, at TEXT NOT NULL);
-    CREATE TABLE trial (id INTEGER PRIMARY KEY, version INTEGER NOT NULL REFERENCES version(number), job_hash TEXT NOT NULL, record TEXT NOT NULL, at TEXT NOT NULL);
-    CREATE TABLE decision (id INTEGER PRIMARY KEY, version INTEGER NOT NULL REFERENCES version(number), record TEXT NOT NULL, at TEXT NOT NULL);
+    CREATE TABLE version (
+        number INTEGER PRIMARY KEY, parent INTEGER REFERENCES version(number), proposal TEXT NOT NULL,
+        source_hash TEXT NOT NULL, path TEXT NOT NULL, at TEXT NOT NULL);
+    CREATE TABLE trial (
+        id INTEGER PRIMARY KEY, version INTEGER NOT NULL REFERENCES version(number), job_hash TEXT NOT NULL,
+        record TEXT NOT NULL, at TEXT NOT NULL);
+    CREATE TABLE decision (
+        id INTEGER PRIMARY KEY, version INTEGER NOT NULL REFERENCES version(number), record TEXT NOT NULL,
+        at TEXT NOT NULL);
     CREATE TABLE event (id INTEGER PRIMARY KEY, record TEXT NOT NULL, at TEXT NOT NULL);
     CREATE INDEX trial_version ON trial(version);
     CREATE INDEX trial_job ON trial(job_hash);
@@ -45,19 +65,23 @@ class Store:
         self.path = path
         self.lock = threading.RLock()
         self.write = write
-        self._lock_file: Any = None
+        self._lock_file: TextIO | None = None
         if write:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._take_lock()
         elif not path.exists():
             raise UserError(f"no session is stored at {path}")
-        self.db = sqlite3.connect(path if write else f"{path.as_uri()}?mode=ro", uri=not write, check_same_thread=False, isolation_level=None)
+        self.db = sqlite3.connect(
+            path if write else f"{path.as_uri()}?mode=ro", uri=not write, check_same_thread=False, isolation_level=None
+        )
         try:
             self._prepare()
         except BaseException as error:
             self.close()
             if isinstance(error, sqlite3.DatabaseError):
-                raise UserError(f"{path} cannot be used as a session: {error}; restore it from a copy, or remove its folder") from error
+                raise UserError(
+                    f"{path} cannot be used as a session: {error}; restore it from a copy, or remove its folder"
+                ) from error
             raise
 
     def _prepare(self) -> None:
@@ -72,7 +96,7 @@ class Store:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Remove what a killed writer left half done: temporary files, and version files whose row was never written."""
+        """Remove what a killed writer left: temporary files, and version files whose row was never written."""
         known = {row[0] for row in self._rows("SELECT path FROM version")}
         for path in self.path.parent.iterdir():
             if LEFTOVER.fullmatch(path.name) and path.name not in known:
@@ -81,22 +105,31 @@ class Store:
     def _take_lock(self) -> None:
         import fcntl
 
-        self._lock_file = open(self.path.with_suffix(".lock"), "a+")  # noqa: SIM115 - held until close
+        file = open(self.path.with_suffix(".lock"), "a+")  # noqa: SIM115 - held until close
         try:
-            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self._lock_file.seek(0)
-            owner = self._lock_file.read().strip()
-            self._lock_file.close()
-            raise UserError(f"session {self.path.parent.name!r} is open in process {owner or '?'}; close it there, or open another session") from None
-        self._lock_file.truncate(0)
-        self._lock_file.write(str(os.getpid()))
-        self._lock_file.flush()
+            file.seek(0)
+            owner = file.read().strip()
+            file.close()
+            raise UserError(
+                f"session {self.path.parent.name!r} is open in process {owner or '?'}; close it there, "
+                "or open another session"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        self._lock_file = file
 
     def _migrate(self, done: int) -> None:
         for number, script in enumerate(MIGRATIONS[done:], done + 1):
             made = [table for table in TABLES if f"CREATE TABLE {table} " in script]
-            guards = "".join(f"CREATE TRIGGER {table}_{verb.lower()} BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'append-only'); END;" for table in made for verb in ("UPDATE", "DELETE"))
+            guards = "".join(
+                f"CREATE TRIGGER {table}_{verb.lower()} BEFORE {verb} ON {table} "
+                "BEGIN SELECT RAISE(ABORT, 'append-only'); END;"
+                for table in made
+                for verb in ("UPDATE", "DELETE")
+            )
             self.db.executescript(f"BEGIN IMMEDIATE; {script} {guards} PRAGMA user_version={number}; COMMIT;")
 
     @contextlib.contextmanager
@@ -112,21 +145,26 @@ class Store:
                 if self.db.in_transaction:
                     self.db.execute("ROLLBACK")
                 if isinstance(error, sqlite3.OperationalError):
-                    raise WorkbenchError(f"{self.path} cannot be written: {error}; nothing of this step was kept") from error
+                    raise WorkbenchError(
+                        f"{self.path} cannot be written: {error}; nothing of this step was kept"
+                    ) from error
                 raise
 
-    def _rows(self, query: str, *values: Any) -> list[Any]:
+    def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:  # columns as SQLite types them
         with self.lock:
             return self.db.execute(query, values).fetchall()
 
-    def set_meta(self, values: dict[str, Any]) -> None:
+    def set_meta(self, values: Meta) -> None:
         """Set named JSON values (the only table that is not append-only)."""
         with self._transaction() as db:
-            db.executemany("INSERT INTO meta VALUES (?, ?) ON CONFLICT(key) DO UPDATE SET value=excluded.value", [(key, json.dumps(value)) for key, value in values.items()])
+            db.executemany(
+                "INSERT INTO meta VALUES (?, ?) ON CONFLICT(key) DO UPDATE SET value=excluded.value",
+                [(key, json.dumps(value)) for key, value in values.items()],
+            )
 
-    def meta(self) -> dict[str, Any]:
+    def meta(self) -> Meta:
         """All named values."""
-        return {key: json.loads(value) for key, value in self._rows("SELECT key, value FROM meta")}
+        return cast(Meta, {key: json.loads(value) for key, value in self._rows("SELECT key, value FROM meta")})
 
     def add_problem(self, problem: Problem, facts: Facts) -> None:
         """The session's problem and what was found out about it."""
@@ -137,7 +175,9 @@ class Store:
         """The latest problem and facts; raises `WorkbenchError` when the session was never completed."""
         rows = self._rows("SELECT record, facts FROM problem ORDER BY id DESC LIMIT 1")
         if not rows:
-            raise WorkbenchError(f"{self.path} holds no problem: the session was interrupted while it was made; remove its folder")
+            raise WorkbenchError(
+                f"{self.path} holds no problem: the session was interrupted while it was made; remove its folder"
+            )
         return loads(rows[0][0], Problem), loads(rows[0][1], Facts)
 
     def add_version(self, proposal: Proposal, at: str) -> Version:
@@ -148,34 +188,52 @@ class Store:
             number = db.execute("SELECT COALESCE(MAX(number), 0) + 1 FROM version").fetchone()[0]
             path = self.path.parent / f"v{number:03}_{digest[:8]}.py"
             write_once(path, source)
-            db.execute("INSERT INTO version VALUES (?, ?, ?, ?, ?, ?)", (number, proposal.parent, dumps(proposal), digest, path.name, at))
-        return Version(number=number, parent=proposal.parent, proposal=proposal, source_hash=digest, path=str(path), at=at)
+            db.execute(
+                "INSERT INTO version VALUES (?, ?, ?, ?, ?, ?)",
+                (number, proposal.parent, dumps(proposal), digest, path.name, at),
+            )
+        return Version(
+            number=number, parent=proposal.parent, proposal=proposal, source_hash=digest, path=str(path), at=at
+        )
 
     def add_trial(self, version: int, job_hash: str, trial: Trial) -> None:
         """Append one evaluation of a version."""
         with self._transaction() as db:
-            db.execute("INSERT INTO trial (version, job_hash, record, at) VALUES (?, ?, ?, ?)", (version, job_hash, dumps(trial), trial.at))
+            db.execute(
+                "INSERT INTO trial (version, job_hash, record, at) VALUES (?, ?, ?, ?)",
+                (version, job_hash, dumps(trial), trial.at),
+            )
 
     def add_decision(self, decision: Decision) -> None:
         """Append a decision; when this returns, it is on disk."""
         with self._transaction() as db:
-            db.execute("INSERT INTO decision (version, record, at) VALUES (?, ?, ?)", (decision.version, dumps(decision), decision.at))
+            db.execute(
+                "INSERT INTO decision (version, record, at) VALUES (?, ?, ?)",
+                (decision.version, dumps(decision), decision.at),
+            )
 
-    def add_event(self, record: Any, at: str) -> None:
-        """Append something that was said or done (events, prompts, replies)."""
+    def add_event(self, record: object, at: str) -> None:
+        """Append a record of something that was said or done."""
         with self._transaction() as db:
             db.execute("INSERT INTO event (record, at) VALUES (?, ?)", (dumps(record), at))
 
     def add_exchange(self, exchange: Exchange, at: str) -> int:
         """Append a call of a language model; returns its number."""
         with self._transaction() as db:
-            return int(db.execute("INSERT INTO exchange (record, at) VALUES (?, ?)", (dumps(exchange), at)).lastrowid or 0)
+            return int(
+                db.execute("INSERT INTO exchange (record, at) VALUES (?, ?)", (dumps(exchange), at)).lastrowid or 0
+            )
 
     def exchanges(self) -> dict[int, Exchange]:
-        """All calls of language models by number; none in a log written before there were any and opened for reading only."""
+        """All calls of language models by number.
+
+        An old log that is open for reading only may have no table of them: then there are none.
+        """
         if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'exchange'"):
             return {}
-        return {number: loads(text, Exchange) for number, text in self._rows("SELECT id, record FROM exchange ORDER BY id")}
+        return {
+            number: loads(text, Exchange) for number, text in self._rows("SELECT id, record FROM exchange ORDER BY id")
+        }
 
     def events(self, kind: type[T]) -> list[T]:
         """All events of the log as records of `kind`."""
@@ -197,9 +255,20 @@ class Store:
             trials.setdefault(number, []).append(loads(text, Trial))
         standing = standing_decisions(self.decisions())
         return tuple(
-            Version(number=number, parent=parent, proposal=loads(proposal, Proposal), source_hash=digest, path=str(self.path.parent / name), trials=tuple(trials.get(number, ())), decision=standing.get(number), at=at)
-            for number, parent, proposal, digest, name, at in self._rows("SELECT number, parent, proposal, source_hash, path, at FROM version ORDER BY number")
-        )  # fmt: skip
+            Version(
+                number=number,
+                parent=parent,
+                proposal=loads(proposal, Proposal),
+                source_hash=digest,
+                path=str(self.path.parent / name),
+                trials=tuple(trials.get(number, ())),
+                decision=standing.get(number),
+                at=at,
+            )
+            for number, parent, proposal, digest, name, at in self._rows(
+                "SELECT number, parent, proposal, source_hash, path, at FROM version ORDER BY number"
+            )
+        )
 
     def close(self) -> None:
         """Close the database and give the session free."""

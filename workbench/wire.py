@@ -6,56 +6,65 @@ import dataclasses
 import functools
 import hashlib
 import json
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from workbench.errors import WorkbenchError
 
+if TYPE_CHECKING:
+    from cattrs.preconf.json import JsonConverter
+
 SCHEMA = 1
+Json = dict[str, Any]  # a JSON object
 T = TypeVar("T")
 
 
 @functools.cache
-def _converter() -> Any:
+def _converter() -> JsonConverter:
     from cattrs.preconf.json import make_converter
 
     return make_converter(forbid_extra_keys=False)
 
 
-def to_plain(record: Any) -> Any:
+def to_plain(record: object) -> Any:
     """The record as dicts, lists and scalars."""
     return _converter().unstructure(record)
 
 
-def from_plain(plain: Any, kind: type[T]) -> T:
+def from_plain(plain: object, kind: type[T]) -> T:
     """A record of `kind` from what `to_plain` gave; unknown keys are ignored, missing ones take their defaults."""
     try:
-        return _converter().structure(plain, kind)  # type: ignore[no-any-return]
+        return _converter().structure(plain, kind)
     except Exception as error:  # cattrs raises exception groups of many kinds
         raise WorkbenchError(f"stored {kind.__name__} cannot be read: {error}") from error
 
 
-def dumps(record: Any) -> str:
+def dumps(record: object) -> str:
     """Canonical JSON text: sorted keys, no spaces, schema version first in `"schema"`."""
     return json.dumps({"schema": SCHEMA, "record": to_plain(record)}, sort_keys=True, separators=(",", ":"))
 
 
 def loads(text: str, kind: type[T]) -> T:
-    """A record of `kind` from the text of `dumps`; raises `WorkbenchError` when the schema is newer than this program."""
+    """A record of `kind` from the text of `dumps`; raises `WorkbenchError` when the schema is newer than ours."""
     envelope = json.loads(text)
     if envelope.get("schema", 0) > SCHEMA:
-        raise WorkbenchError(f"written by a newer workbench (schema {envelope['schema']}, this one knows {SCHEMA}): upgrade it")
+        raise WorkbenchError(
+            f"written by a newer workbench (schema {envelope['schema']}, this one knows {SCHEMA}): upgrade it"
+        )
     return from_plain(envelope["record"], kind)
 
 
-def content_hash(record: Any) -> str:
-    """Hex SHA-256 of the canonical JSON of a record (without those later fields of it that have their defaults), or of the text itself when given a string."""
-    text = record if isinstance(record, str) else json.dumps(_hashed(record), sort_keys=True, separators=(",", ":"))
+def content_hash(record: object) -> str:
+    """Hex SHA-256 of the canonical JSON of a record, or of the text itself when given a string.
+
+    Fields of the record that were added later (`LATER`) are left out while they have their defaults.
+    """
+    text = record if isinstance(record, str) else json.dumps(_hash_input(record), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _hashed(record: Any) -> Any:
+def _hash_input(record: object) -> object:
     plain = to_plain(record)
-    if dataclasses.is_dataclass(record):
+    if dataclasses.is_dataclass(record) and isinstance(plain, dict):
         for one in dataclasses.fields(record):
             if one.metadata.get("hashed") == "when set" and getattr(record, one.name) == one.default:
                 del plain[one.name]

@@ -70,9 +70,13 @@ def test_statistics_tell_two_percent_apart_but_not_noise() -> None:
 
 def test_bound_is_the_larger_of_the_two_times() -> None:
     device = devices.find("NVIDIA H200")
-    memory = speed_of_light.bound(Work(case="full", flops=10**9, least_bytes=48 * 10**9, dtype="float32", tensor_cores=False), device)
+    memory = speed_of_light.bound(
+        Work(case="full", flops=10**9, least_bytes=48 * 10**9, dtype="float32", tensor_cores=False), device
+    )
     assert memory.limited_by == "memory" and memory.bound_s == pytest.approx(0.01)
-    compute = speed_of_light.bound(Work(case="full", flops=67 * 10**12, least_bytes=1, dtype="float32", tensor_cores=False), device)
+    compute = speed_of_light.bound(
+        Work(case="full", flops=67 * 10**12, least_bytes=1, dtype="float32", tensor_cores=False), device
+    )
     assert compute.limited_by == "compute" and compute.bound_s == pytest.approx(1.0)
 
 

@@ -19,8 +19,23 @@ LAUNCH = Launch(kernel="k", grid=(1, 1, 1), block=(32, 1, 1), total=LineCounts(l
 
 
 def measured(seconds: float, ratio: float = 1.0) -> Outcome:
-    timing = Timing(case="full", device="H200", samples_s=(seconds,), median_s=seconds, low_s=seconds, high_s=seconds, wall_ratio=ratio)
-    return Outcome(executor="gpu", arch="sm_90a", device="H200", timing=timing, builds=(KernelBuild(kernel="k", arch="sm_90a"),), checks=(CHECK, replace(CHECK, timed=True)))
+    timing = Timing(
+        case="full",
+        device="H200",
+        samples_s=(seconds,),
+        median_s=seconds,
+        low_s=seconds,
+        high_s=seconds,
+        wall_ratio=ratio,
+    )
+    return Outcome(
+        executor="gpu",
+        arch="sm_90a",
+        device="H200",
+        timing=timing,
+        builds=(KernelBuild(kernel="k", arch="sm_90a"),),
+        checks=(CHECK, replace(CHECK, timed=True)),
+    )
 
 
 def test_the_catalogue_has_28_entries_that_say_how_far_they_go() -> None:
@@ -31,24 +46,40 @@ def test_the_catalogue_has_28_entries_that_say_how_far_they_go() -> None:
 
 def test_an_honest_result_raises_no_doubt() -> None:
     assert integrity.doubts(measured(1.1e-3), BOUND) == ()
-    assert integrity.doubts(Outcome(executor="emulator", arch="sm_80", device="H200", launches=(LAUNCH,), checks=(CHECK,)), BOUND) == ()
+    assert (
+        integrity.doubts(
+            Outcome(executor="emulator", arch="sm_80", device="H200", launches=(LAUNCH,), checks=(CHECK,)), BOUND
+        )
+        == ()
+    )
 
 
-@pytest.mark.parametrize(("outcome", "said"), [
-    (measured(0.5e-3), "faster than the device can be"), (measured(2e-3, ratio=3.0), "work outside the timed stream"),
-    (replace(measured(2e-3), checks=(CHECK,)), "no output of a timed call was checked"), (replace(measured(2e-3), builds=()), "no CuTe DSL kernel was compiled"),
-    (Outcome(executor="emulator", arch="sm_80", device="H200", checks=(CHECK,)), "no CuTe DSL kernel was launched"),
-    (replace(measured(2e-3), checks=(replace(CHECK, timed=True, trivial="zero"),)), "all zeros"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (measured(0.5e-3), "faster than the device can be"),
+        (measured(2e-3, ratio=3.0), "work outside the timed stream"),
+        (replace(measured(2e-3), checks=(CHECK,)), "no output of a timed call was checked"),
+        (replace(measured(2e-3), builds=()), "no CuTe DSL kernel was compiled"),
+        (Outcome(executor="emulator", arch="sm_80", device="H200", checks=(CHECK,)), "no CuTe DSL kernel was launched"),
+        (replace(measured(2e-3), checks=(replace(CHECK, timed=True, trivial="zero"),)), "all zeros"),
+    ],
+)
 def test_each_doubt_is_raised_alone(outcome: Outcome, said: str) -> None:
     found = integrity.doubts(outcome, BOUND)
     assert len(found) == 1 and said in found[0] and "\n" not in found[0]
 
 
 def test_a_time_that_cannot_be_true_is_refused_with_the_reason() -> None:
-    assert integrity.refused(measured(0.91e-3), BOUND) == "" and integrity.refused(measured(2e-3, ratio=3.0), BOUND) == ""
+    assert (
+        integrity.refused(measured(0.91e-3), BOUND) == "" and integrity.refused(measured(2e-3, ratio=3.0), BOUND) == ""
+    )
     said = integrity.refused(measured(0.89e-3), BOUND)
-    assert "890.0 us is under 0.9 of the floor of 1000.0 us" in said and "by the data sheet of H200" in said and said in integrity.doubts(measured(0.89e-3), BOUND)
+    assert (
+        "890.0 us is under 0.9 of the floor of 1000.0 us" in said
+        and "by the data sheet of H200" in said
+        and said in integrity.doubts(measured(0.89e-3), BOUND)
+    )
     assert integrity.refused(measured(0.1e-3), None) == ""
 
 
@@ -60,18 +91,34 @@ def test_three_tf32_products_in_place_of_one_in_float32_are_no_doubt() -> None:
     assert integrity.doubts(measured(0.8 * bound.floor_s), bound) != ()
 
 
-@given(st.integers(1, 10**15), st.integers(1, 10**13), st.sampled_from(["float32", "tfloat32", "float16", "bfloat16"]), st.booleans(), st.sampled_from(devices.names()))
+@given(
+    st.integers(1, 10**15),
+    st.integers(1, 10**13),
+    st.sampled_from(["float32", "tfloat32", "float16", "bfloat16"]),
+    st.booleans(),
+    st.sampled_from(devices.names()),
+)
 def test_floor_bound_and_attainable_are_in_order(flops: int, least: int, dtype: str, tensor: bool, name: str) -> None:
     device = devices.find(name)
-    made: Bound = speed_of_light.bound(Work(case="full", flops=flops, least_bytes=least, dtype=dtype, tensor_cores=tensor), device)
+    made: Bound = speed_of_light.bound(
+        Work(case="full", flops=flops, least_bytes=least, dtype=dtype, tensor_cores=tensor), device
+    )
     assert made.floor_s is not None and 0 < made.floor_s <= made.bound_s == max(made.compute_s, made.memory_s)
     assert made.attainable_s is None or made.attainable_s >= made.bound_s
     assert (made.attainable_s is None) == (device.copy_bandwidth is None)
-    assert made.limited_by == ("compute" if made.intensity > made.ridge else "memory") or made.compute_s == pytest.approx(made.memory_s)
+    assert made.limited_by == (
+        "compute" if made.intensity > made.ridge else "memory"
+    ) or made.compute_s == pytest.approx(made.memory_s)
 
 
 def test_devices_are_found_as_drivers_spell_them() -> None:
-    spelt = {"NVIDIA H200": "H200", "NVIDIA A100-SXM4-80GB": "A100", "NVIDIA H100 80GB HBM3": "H100", "NVIDIA GeForce RTX 4090": "RTX4090", "b200": "B200"}
+    spelt = {
+        "NVIDIA H200": "H200",
+        "NVIDIA A100-SXM4-80GB": "A100",
+        "NVIDIA H100 80GB HBM3": "H100",
+        "NVIDIA GeForce RTX 4090": "RTX4090",
+        "b200": "B200",
+    }
     assert {spelling: devices.find(spelling).name for spelling in spelt} == spelt
     for name in devices.names():
         device = devices.find(name)
@@ -84,4 +131,6 @@ def test_hunks_are_numbered_from_one_in_order_and_an_equal_line_lies_between(old
     found = hunks.hunks("\n".join(old), "\n".join(new))
     assert [hunk.index for hunk in found] == list(range(1, len(found) + 1))
     for before, after in itertools.pairwise(found):
-        assert after.old_start > before.old_start + len(before.old) and after.new_start > before.new_start + len(before.new)
+        assert after.old_start > before.old_start + len(before.old) and after.new_start > before.new_start + len(
+            before.new
+        )

@@ -14,15 +14,33 @@ from hypothesis import strategies as st
 import workbench
 from workbench.analysis import statistics, steadiness
 from workbench.evaluate import judge
-from workbench.records import Candidate, Check, Facts, Job, Outcome, Problem, Ratio, Surroundings, Timing, Trial, Verdict
+from workbench.records import (
+    Candidate,
+    Check,
+    DeviceState,
+    Facts,
+    Job,
+    Outcome,
+    Problem,
+    Ratio,
+    Timing,
+    Trial,
+    Verdict,
+)
 from workbench.wire import content_hash, dumps, from_plain, loads, to_plain
 
 SPREAD = st.floats(0.0, 0.01)
 
 
-def run(rng: np.random.Generator, median: float, within: float, between: float, rounds: int = 8, size: int = 5) -> list[float]:
+def run(
+    rng: np.random.Generator, median: float, within: float, between: float, rounds: int = 8, size: int = 5
+) -> list[float]:
     """Samples of one run: rounds that differ by `between`, calls in them that differ by `within` (both relative)."""
-    return [median * (1 + shift + noise) for shift in rng.normal(0, between, rounds) for noise in rng.normal(0, within, size)]
+    return [
+        median * (1 + shift + noise)
+        for shift in rng.normal(0, between, rounds)
+        for noise in rng.normal(0, within, size)
+    ]
 
 
 @given(within=SPREAD, between=SPREAD, rounds=st.integers(5, 10), seed=st.integers(0, 2**16))
@@ -31,8 +49,12 @@ def test_the_interval_covers_the_truth_nine_times_of_ten(within: float, between:
     rng = np.random.default_rng(seed)
     hits = 0
     for _ in range(60):
-        truth = 1e-4 * (1 + rng.normal(0, statistics.BETWEEN_RUNS / 2.5))  # what differs from run to run and cannot be seen in one
-        _, low, high = statistics.median_interval(run(rng, truth, within, between, rounds), 5, between_runs=statistics.BETWEEN_RUNS)
+        truth = 1e-4 * (
+            1 + rng.normal(0, statistics.BETWEEN_RUNS / 2.5)
+        )  # what differs from run to run and cannot be seen in one
+        _, low, high = statistics.median_interval(
+            run(rng, truth, within, between, rounds), 5, between_runs=statistics.BETWEEN_RUNS
+        )
         hits += low <= 1e-4 <= high
     assert hits >= 54
 
@@ -53,7 +75,10 @@ def test_calls_taken_for_independent_would_be_too_sure() -> None:
 def test_two_percent_are_told_apart_whatever_drifts(gap: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     common = np.cumsum(rng.normal(0, 0.01, 8))  # both meet it
-    a, b = ([[median * (1 + shift) * (1 + noise) for noise in rng.normal(0, 0.004, 5)] for shift in common] for median in (1 + gap, 1.0))
+    a, b = (
+        [[median * (1 + shift) * (1 + noise) for noise in rng.normal(0, 0.004, 5)] for shift in common]
+        for median in (1 + gap, 1.0)
+    )
     ratio, low, high = statistics.ratio_interval(a, b, between_runs=statistics.BETWEEN_RUNS)
     assert low <= ratio <= high and abs(ratio - 1 - gap) < 0.015
     assert (low > 1 or high < 1) == bool(gap)
@@ -71,7 +96,7 @@ def test_students_quantiles() -> None:
 
 # ---- doubts ---------------------------------------------------------------------------------------------------------
 
-QUIET = (Surroundings(at_s=0.0, utilisation=0.0, others=0), Surroundings(at_s=0.1, utilisation=0.9, others=0))
+QUIET = (DeviceState(at_s=0.0, utilisation=0.0, others=0), DeviceState(at_s=0.1, utilisation=0.9, others=0))
 
 
 @given(seed=st.integers(0, 2**16), median=st.sampled_from([5e-6, 1e-4, 1e-2]))
@@ -88,12 +113,14 @@ def test_a_quiet_run_raises_no_doubt(seed: int, median: float) -> None:
         ([1 + 0.01 * (n // 5) for n in range(40)], [1e-4] * 9, QUIET, "drifted by"),
         ([1.0 + 0.3 * (n // 5 % 2) for n in range(40)], [1e-4] * 9, QUIET, "medians of rounds"),
         ([1.0, 1.0, 1.0, 1.0, 1.6] * 8, [1e-4] * 9, QUIET, "one call in ten"),
-        ([1.0] * 40, [], (QUIET[0], Surroundings(at_s=1.0, others=2)), "2 other processes"),
-        ([1.0] * 40, [], (Surroundings(at_s=0.0, utilisation=0.7), QUIET[1]), "70% busy"),
-        ([1.0] * 40, [], (QUIET[0], Surroundings(at_s=1.0, throttled=("thermal",))), "slowed itself down"),
+        ([1.0] * 40, [], (QUIET[0], DeviceState(at_s=1.0, others=2)), "2 other processes"),
+        ([1.0] * 40, [], (DeviceState(at_s=0.0, utilisation=0.7), QUIET[1]), "70% busy"),
+        ([1.0] * 40, [], (QUIET[0], DeviceState(at_s=1.0, throttled=("thermal",))), "slowed itself down"),
     ],
 )
-def test_each_disturbance_is_named(samples: list[float], probes: list[float], seen: tuple[Surroundings, ...], said: str) -> None:
+def test_each_disturbance_is_named(
+    samples: list[float], probes: list[float], seen: tuple[DeviceState, ...], said: str
+) -> None:
     found = steadiness.doubts(samples, 5, probes, seen)
     assert len(found) == 1 and said in found[0]
 
@@ -105,21 +132,44 @@ def test_a_load_that_was_there_all_the_time_is_noticed() -> None:
 
 
 def test_our_own_earlier_run_is_no_neighbour() -> None:
-    assert not steadiness.doubts([1.0] * 40, 5, [], (Surroundings(at_s=0.0, utilisation=0.7),), busy_before=False)
+    assert not steadiness.doubts([1.0] * 40, 5, [], (DeviceState(at_s=0.0, utilisation=0.7),), busy_before=False)
 
 
 # ---- verdicts -------------------------------------------------------------------------------------------------------
 
 PROBLEM = Problem(name="p", source="")
-JOB = Job(problem=PROBLEM, facts=Facts(problem_hash="", kind="other", init_source="", forward_arguments=(), graph=(), parameters=(), cases=(), work=()), candidate=Candidate(source=""), timed_calls=40)
+JOB = Job(
+    problem=PROBLEM,
+    facts=Facts(
+        problem_hash="", kind="other", init_source="", forward_arguments=(), graph=(), parameters=(), cases=(), work=()
+    ),
+    candidate=Candidate(source=""),
+    timed_calls=40,
+)
 
 
 def timing(median: float, **more: object) -> Timing:
-    return Timing(case="full", device="a GPU", samples_s=(median,) * 40, median_s=median, low_s=median, high_s=median, per_round=5, **more)  # type: ignore[arg-type]
+    return Timing(
+        case="full",
+        device="a GPU",
+        samples_s=(median,) * 40,
+        median_s=median,
+        low_s=median,
+        high_s=median,
+        per_round=5,
+        **more,
+    )  # type: ignore[arg-type]
 
 
 def outcome(median: float, ratios: tuple[Ratio, ...] = (), **more: object) -> Outcome:
-    return Outcome(executor="gpu", arch="sm_90a", device="H200", checks=(Check(case="full", trial=0, timed=True, passed=True),), timing=timing(median, **more), ratios=ratios)
+    return Outcome(
+        executor="gpu",
+        arch="sm_90a",
+        device="H200",
+        checks=(Check(case="full", trial=0, timed=True, passed=True),),
+        timing=timing(median, **more),
+        ratios=ratios,
+    )
 
 
 def verdict(new: Outcome, old: Outcome) -> Verdict:
@@ -139,7 +189,14 @@ def test_without_it_the_stored_samples_are_compared() -> None:
 
 def test_in_a_disturbed_run_only_a_large_difference_counts() -> None:
     for ratio, real in ((1.1, False), (3.0, True), (0.9, False), (0.3, True)):
-        found = verdict(outcome(1e-3, (Ratio(against="parent", ratio=ratio, low=ratio * 0.99, high=ratio * 1.01),), doubts=("1 other process on the GPU during the run",)), outcome(1e-3))
+        found = verdict(
+            outcome(
+                1e-3,
+                (Ratio(against="parent", ratio=ratio, low=ratio * 0.99, high=ratio * 1.01),),
+                doubts=("1 other process on the GPU during the run",),
+            ),
+            outcome(1e-3),
+        )
         assert found.distinguishable is real and found.disturbed == ("1 other process on the GPU during the run",)
 
 
@@ -147,7 +204,17 @@ def test_in_a_disturbed_run_only_a_large_difference_counts() -> None:
 
 
 def test_what_was_stored_before_is_read_and_hashed_as_before() -> None:
-    old = {"case": "full", "device": "NVIDIA H200", "samples_s": [1e-3, 2e-3], "median_s": 1e-3, "low_s": 1e-3, "high_s": 2e-3, "wall_ratio": 1.0, "cold_l2": True, "provenance": "measured"}
+    old = {
+        "case": "full",
+        "device": "NVIDIA H200",
+        "samples_s": [1e-3, 2e-3],
+        "median_s": 1e-3,
+        "low_s": 1e-3,
+        "high_s": 2e-3,
+        "wall_ratio": 1.0,
+        "cold_l2": True,
+        "provenance": "measured",
+    }
     found = from_plain(old, Timing)
     assert found.method == "events" and found.per_round == 0 and found.launch_overhead_s is None and found.doubts == ()
     plain = to_plain(JOB)
@@ -155,12 +222,29 @@ def test_what_was_stored_before_is_read_and_hashed_as_before() -> None:
     before = {key: value for key, value in plain.items() if key not in ("cold_l2", "rival")}
     import hashlib
 
-    assert content_hash(JOB) == hashlib.sha256(json.dumps(before, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    assert content_hash(dataclasses.replace(JOB, cold_l2=False)) != content_hash(JOB) != content_hash(dataclasses.replace(JOB, rival=Candidate(source="x")))
+    assert (
+        content_hash(JOB)
+        == hashlib.sha256(json.dumps(before, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    )
+    assert (
+        content_hash(dataclasses.replace(JOB, cold_l2=False))
+        != content_hash(JOB)
+        != content_hash(dataclasses.replace(JOB, rival=Candidate(source="x")))
+    )
 
 
 def test_a_new_timing_survives_the_store() -> None:
-    full = outcome(1e-3, (Ratio(against="eager", ratio=1.0, low=0.9, high=1.1),), surroundings=QUIET, doubts=("a",), notes=("b",), probes_s=(1e-4,), method="graph", calls_per_sample=8, launch_overhead_s=1e-5)
+    full = outcome(
+        1e-3,
+        (Ratio(against="eager", ratio=1.0, low=0.9, high=1.1),),
+        surroundings=QUIET,
+        doubts=("a",),
+        notes=("b",),
+        probes_s=(1e-4,),
+        method="graph",
+        calls_per_sample=8,
+        launch_overhead_s=1e-5,
+    )
     assert loads(dumps(full), Outcome) == full
 
 
@@ -173,7 +257,8 @@ def test_the_recordings_are_read() -> None:
 
 def test_cold_or_warm_is_the_sessions_choice_and_is_kept(tmp_path: Path) -> None:
     from workbench.session import Session
-    from workbench.views.commands import choose_l2, parser_of
+    from workbench.views.commands.dispatch import parser_of
+    from workbench.views.commands.problems import choose_l2
 
     facts = dataclasses.replace(JOB.facts, problem_hash=content_hash(PROBLEM))
     with Session.create(PROBLEM, root=tmp_path, name="s", executor="emulator", facts=facts) as session:
@@ -188,10 +273,31 @@ def test_cold_or_warm_is_the_sessions_choice_and_is_kept(tmp_path: Path) -> None
 
 def test_a_measured_verdict_says_how_and_what_it_leaves_out() -> None:
     from workbench.records import Proposal, Version
-    from workbench.views import tables
+    from workbench.views.text import tables
 
-    new = outcome(1e-3, (Ratio(against="eager", ratio=1.5, low=1.49, high=1.51),), launch_overhead_s=12e-6, surroundings=(Surroundings(at_s=0.0, sm_clock_mhz=1980, power_w=300.0, temperature_c=40),), doubts=("it was loud",), notes=("timed with events, not a graph: it allocates",))
-    version = Version(number=1, parent=None, proposal=Proposal(candidate=Candidate(source=""), title="t", reason="", by="human"), source_hash="", path="", trials=(Trial(outcome=new, verdict=judge(JOB, new, None), at=""),))
+    new = outcome(
+        1e-3,
+        (Ratio(against="eager", ratio=1.5, low=1.49, high=1.51),),
+        launch_overhead_s=12e-6,
+        surroundings=(DeviceState(at_s=0.0, sm_clock_mhz=1980, power_w=300.0, temperature_c=40),),
+        doubts=("it was loud",),
+        notes=("timed with events, not a graph: it allocates",),
+    )
+    version = Version(
+        number=1,
+        parent=None,
+        proposal=Proposal(candidate=Candidate(source=""), title="t", reason="", by="human"),
+        source_hash="",
+        path="",
+        trials=(Trial(outcome=new, verdict=judge(JOB, new, None), at=""),),
+    )
     text = str(tables.verdict(version))
-    for said in ("1.50x torch eager (measured; 1.490 to 1.510)", "events, cold L2, 40 samples in 8 rounds", "the host 12 µs; no part of the time", "1980 MHz", "disturbed: it was loud", "note: timed with events"):
+    for said in (
+        "1.50x torch eager (measured; 1.490 to 1.510)",
+        "events, cold L2, 40 samples in 8 rounds",
+        "the host 12 µs; no part of the time",
+        "1980 MHz",
+        "disturbed: it was loud",
+        "note: timed with events",
+    ):
         assert said in text, text

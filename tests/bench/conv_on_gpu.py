@@ -32,7 +32,8 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from workbench.dsl import Binding, Call, Program, Stage, compile_program, format_program
+from workbench.codegen import compile_program
+from workbench.language import Binding, Call, Program, Stage, format_program
 from workbench.proposers.ladders import convolutions
 from workbench.proposers.ladders.base import put
 
@@ -73,7 +74,15 @@ class Case:
     @property
     def out(self) -> tuple[int, ...]:
         """Extents of the result."""
-        settings = zip(self.extents, self.taps, self.all(self.stride), self.all(self.padding), self.all(self.dilation), self.all(self.more), strict=True)
+        settings = zip(
+            self.extents,
+            self.taps,
+            self.all(self.stride),
+            self.all(self.padding),
+            self.all(self.dilation),
+            self.all(self.more),
+            strict=True,
+        )
         if self.transposed:
             return tuple((n - 1) * s - 2 * p + d * (t - 1) + m + 1 for n, t, s, p, d, m in settings)
         return tuple((n + 2 * p - d * (t - 1) - 1) // s + 1 for n, t, s, p, d, m in settings)
@@ -81,8 +90,16 @@ class Case:
     @property
     def flops(self) -> float:
         """Of the whole."""
-        each = 2.0 * self.batch * self.filters * (self.channels // self.groups if self.groups else 1) * math.prod(self.taps)
-        return each * math.prod(self.extents if self.transposed else self.out) + 2.0 * self.batch * self.channels * self.pointwise * math.prod(self.out)
+        each = (
+            2.0
+            * self.batch
+            * self.filters
+            * (self.channels // self.groups if self.groups else 1)
+            * math.prod(self.taps)
+        )
+        return each * math.prod(
+            self.extents if self.transposed else self.out
+        ) + 2.0 * self.batch * self.channels * self.pointwise * math.prod(self.out)
 
 
 CASES = (
@@ -126,7 +143,9 @@ CASES = (
 
 def tiny(case: Case) -> Case:
     """The same kernels on little data."""
-    least = [d * (t - 1) + 1 + s for t, d, s in zip(case.taps, case.all(case.dilation), case.all(case.stride), strict=True)]
+    least = [
+        d * (t - 1) + 1 + s for t, d, s in zip(case.taps, case.all(case.dilation), case.all(case.stride), strict=True)
+    ]
     return replace(case, batch=1, extents=tuple(max(n, 4) for n in least))
 
 
@@ -134,48 +153,118 @@ def call_of(case: Case, pointwise: bool = False) -> Call:
     """The convolution as the language writes it."""
     if pointwise:
         return Call(name="conv", positional=("h", "w2"))
-    named = {"stride": (case.stride, 1), "padding": (case.padding, 0), "dilation": (case.dilation, 1), **({"output_padding": (case.more, 0)} if case.transposed else {}), "groups": (case.groups or "channels", 1)}
-    return Call(name="convtranspose" if case.transposed else "conv", positional=("x", "w"), named=tuple((name, value) for name, (value, usual) in named.items() if value != usual))
+    named = {
+        "stride": (case.stride, 1),
+        "padding": (case.padding, 0),
+        "dilation": (case.dilation, 1),
+        **({"output_padding": (case.more, 0)} if case.transposed else {}),
+        "groups": (case.groups or "channels", 1),
+    }
+    return Call(
+        name="convtranspose" if case.transposed else "conv",
+        positional=("x", "w"),
+        named=tuple((name, value) for name, (value, usual) in named.items() if value != usual),
+    )
 
 
 def size_of(case: Case) -> convolutions.Size:
     """What the ladder asks for."""
     if case.pointwise:
         space = len(case.out)
-        return convolutions.Size(images=case.batch, channels=case.channels, filters=case.pointwise, extents=case.out, out=case.out, taps=(1,) * space, stride=(1,) * space)
+        return convolutions.Size(
+            images=case.batch,
+            channels=case.channels,
+            filters=case.pointwise,
+            extents=case.out,
+            out=case.out,
+            taps=(1,) * space,
+            stride=(1,) * space,
+        )
     return convolutions.Size(
-        images=case.batch, channels=case.channels, filters=case.filters, extents=case.extents, out=case.out, taps=case.taps, stride=case.all(case.stride), groups=case.groups or case.channels, transposed=case.transposed
+        images=case.batch,
+        channels=case.channels,
+        filters=case.filters,
+        extents=case.extents,
+        out=case.out,
+        taps=case.taps,
+        stride=case.all(case.stride),
+        groups=case.groups or case.channels,
+        transposed=case.transposed,
     )
 
 
 def programs(case: Case, kind: str, most: int) -> list[str]:
     """The first rungs of the ladder."""
     epilogues = (Call(name="bias"),) if case.bias else ()
-    slides = [(put("threads", threads), put("rows", rows)) for threads, rows in ((128, 8), (256, 8), (128, 16), (128, 4), (256, 16))]
+    slides = [
+        (put("threads", threads), put("rows", rows))
+        for threads, rows in ((128, 8), (256, 8), (128, 16), (128, 4), (256, 16))
+    ]
     if case.groups == 0 and not case.pointwise:
-        return [format_program(Program(stages=(Stage(operation=call_of(case), settings=(put("arch", "sm_90a"), *one), epilogues=epilogues),))) for one in slides[:most]]
+        return [
+            format_program(
+                Program(
+                    stages=(
+                        Stage(operation=call_of(case), settings=(put("arch", "sm_90a"), *one), epilogues=epilogues),
+                    )
+                )
+            )
+            for one in slides[:most]
+        ]
     main = call_of(case, bool(case.pointwise))
-    before = (Stage(operation=call_of(case), settings=(put("arch", "sm_90a"), *slides[0]), result="h"),) if case.pointwise else ()
+    before = (
+        (Stage(operation=call_of(case), settings=(put("arch", "sm_90a"), *slides[0]), result="h"),)
+        if case.pointwise
+        else ()
+    )
     chosen = convolutions.choices(main, kind, size_of(case), "H200", most)
-    return [format_program(Program(stages=(*before, Stage(operation=main, settings=(put("arch", "sm_90a"), *choice.settings), epilogues=epilogues)))) for choice in chosen]
+    return [
+        format_program(
+            Program(
+                stages=(
+                    *before,
+                    Stage(operation=main, settings=(put("arch", "sm_90a"), *choice.settings), epilogues=epilogues),
+                )
+            )
+        )
+        for choice in chosen
+    ]
 
 
 def operands(case: Case, kind: str, device: str) -> list[torch.Tensor]:
     """x, the filters, the bias, and the pointwise filters."""
     torch.manual_seed(1)
     per = case.channels // case.groups if case.groups else 1
-    shape = (case.channels, case.filters // case.groups, *case.taps) if case.transposed else (case.filters, per, *case.taps)
+    shape = (
+        (case.channels, case.filters // case.groups, *case.taps) if case.transposed else (case.filters, per, *case.taps)
+    )
     bound = 1 / math.sqrt(per * math.prod(case.taps))
-    made = [torch.rand(case.batch, case.channels, *case.extents, device=device), (torch.rand(shape, device=device) * 2 - 1) * bound]
+    made = [
+        torch.rand(case.batch, case.channels, *case.extents, device=device),
+        (torch.rand(shape, device=device) * 2 - 1) * bound,
+    ]
     made += [torch.rand(case.filters, device=device)] if case.bias else []
-    made += [(torch.rand(case.pointwise, case.filters, *((1,) * len(case.taps)), device=device) * 2 - 1) / math.sqrt(case.filters)] if case.pointwise else []
+    made += (
+        [
+            (torch.rand(case.pointwise, case.filters, *((1,) * len(case.taps)), device=device) * 2 - 1)
+            / math.sqrt(case.filters)
+        ]
+        if case.pointwise
+        else []
+    )
     return [tensor.to(DTYPES[kind]) for tensor in made]
 
 
 def by_torch(case: Case, tensors: list[torch.Tensor]) -> torch.Tensor:
     """What torch users write."""
     function = getattr(torch.nn.functional, f"conv{'_transpose' if case.transposed else ''}{len(case.extents)}d")
-    settings: dict[str, Any] = {"stride": case.stride, "padding": case.padding, "dilation": case.dilation, "groups": case.groups or case.channels, **({"output_padding": case.more} if case.transposed else {})}
+    settings: dict[str, Any] = {
+        "stride": case.stride,
+        "padding": case.padding,
+        "dilation": case.dilation,
+        "groups": case.groups or case.channels,
+        **({"output_padding": case.more} if case.transposed else {}),
+    }
     result = function(tensors[0], tensors[1], tensors[2] if case.bias else None, **settings)
     return torch.nn.functional.conv2d(result, tensors[-1]) if case.pointwise else result
 
@@ -202,7 +291,11 @@ def error_of(case: Case, kind: str, tensors: list[torch.Tensor], got: torch.Tens
         return math.inf
     for ours, theirs in zip(got, wanted, strict=True):  # image by image: twice the memory is not there
         apart += float((ours.float() - theirs.float()).double().square().sum())
-        norm += float(theirs.double().square().sum()) if theirs.numel() < 1 << 27 else float(theirs.float().square().sum(dtype=torch.float64))
+        norm += (
+            float(theirs.double().square().sum())
+            if theirs.numel() < 1 << 27
+            else float(theirs.float().square().sum(dtype=torch.float64))
+        )
     return math.sqrt(apart / norm)
 
 
@@ -239,7 +332,13 @@ def measured(case: Case, kind: str, models: list[tuple[str, Any]], rounds: int) 
                 times[0].append(seconds(lambda: model(*tensors), flush))  # noqa: B023
                 times[1].append(seconds(lambda: by_torch(case, tensors), flush))
             mine, torchs = (statistics.median(one) for one in times)
-            row |= {"us": round(mine * 1e6, 1), "torch_us": round(torchs * 1e6, 1), "ratio": round(torchs / mine, 3), "tflops": round(case.flops / mine / 1e12, 1), "torch_tflops": round(case.flops / torchs / 1e12, 1)}
+            row |= {
+                "us": round(mine * 1e6, 1),
+                "torch_us": round(torchs * 1e6, 1),
+                "ratio": round(torchs / mine, 3),
+                "tflops": round(case.flops / mine / 1e12, 1),
+                "torch_tflops": round(case.flops / torchs / 1e12, 1),
+            }
         except Exception as error:
             row["failed"] = f"{type(error).__name__}: {error}"[:400]
             traceback.print_exc()
@@ -249,7 +348,10 @@ def measured(case: Case, kind: str, models: list[tuple[str, Any]], rounds: int) 
 def profiled(case: Case, kind: str, models: list[tuple[str, Any]]) -> None:
     """Times of each kernel of ours and of torch's."""
     tensors = operands(case, kind, "cuda")
-    for name, call in [*((text, lambda model=model: model(*tensors)) for text, model in models), ("torch", lambda: by_torch(case, tensors))]:
+    for name, call in [
+        *((text, lambda model=model: model(*tensors)) for text, model in models),
+        ("torch", lambda: by_torch(case, tensors)),
+    ]:
         call()
         torch.cuda.synchronize()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
@@ -280,7 +382,16 @@ def work(tasks: list[tuple[Case, str]], arguments: argparse.Namespace, ready: An
                 torch.cuda.synchronize()
             except Exception as error:
                 traceback.print_exc()
-                results.put([{"group": case.group, "case": case.name, "kind": kind, "failed": f"compile: {type(error).__name__}: {error}"[:400]}])
+                results.put(
+                    [
+                        {
+                            "group": case.group,
+                            "case": case.name,
+                            "kind": kind,
+                            "failed": f"compile: {type(error).__name__}: {error}"[:400],
+                        }
+                    ]
+                )
         ready.wait()
         for (case, kind), found in zip(tasks, models, strict=True):
             with turn:
@@ -304,23 +415,43 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Geometric means of the first programs' ratios, and of the best ones', by kind and group."""
     found: dict[str, Any] = {}
     for kind in dict.fromkeys(row["kind"] for row in rows):
-        for groups in (("2d", "3d"), ("2d",), ("3d",), ("1d",), ("depthwise",), ("transposed",), ("2d", "3d", "1d", "depthwise", "transposed")):
+        for groups in (
+            ("2d", "3d"),
+            ("2d",),
+            ("3d",),
+            ("1d",),
+            ("depthwise",),
+            ("transposed",),
+            ("2d", "3d", "1d", "depthwise", "transposed"),
+        ):
             by: dict[str, list[float]] = {}
             for row in rows:
                 if row["kind"] == kind and row["group"] in groups and "ratio" in row:
                     by.setdefault(row["case"], []).append(row["ratio"])
             if by:
-                found[f"{kind} {'+'.join(groups)}"] = {"first": mean([ratios[0] for ratios in by.values()]), "best": mean([max(ratios) for ratios in by.values()]), "cases": len(by)}
+                found[f"{kind} {'+'.join(groups)}"] = {
+                    "first": mean([ratios[0] for ratios in by.values()]),
+                    "best": mean([max(ratios) for ratios in by.values()]),
+                    "cases": len(by),
+                }
     return found
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile in parallel, measure in turn, write."""
-    tasks = [(case, kind) for case in CASES for kind in arguments.kinds.split(",") if (not arguments.only or case.group in arguments.only.split(",") or case.name in arguments.only.split(",")) and (not arguments.profile or case.name == arguments.profile)]
+    tasks = [
+        (case, kind)
+        for case in CASES
+        for kind in arguments.kinds.split(",")
+        if (not arguments.only or case.group in arguments.only.split(",") or case.name in arguments.only.split(","))
+        and (not arguments.profile or case.name == arguments.profile)
+    ]
     start, context = time.monotonic(), multiprocessing.get_context("spawn")
     count = min(arguments.workers, len(tasks))
     ready, turn, results = context.Barrier(count), context.Lock(), context.Queue()
-    workers = [context.Process(target=work, args=(tasks[n::count], arguments, ready, turn, results)) for n in range(count)]
+    workers = [
+        context.Process(target=work, args=(tasks[n::count], arguments, ready, turn, results)) for n in range(count)
+    ]
     for worker in workers:
         worker.start()
     rows: list[dict[str, Any]] = []
@@ -342,7 +473,18 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps(row), flush=True)
         if got and not arguments.profile:
             out = Path(os.environ.get("OUT", ".")) / "conv.json"
-            out.write_text(json.dumps({"torch": torch.__version__, "seconds": round(time.monotonic() - start), "summary": summary(rows), "rows": rows}, indent=1) + "\n")
+            out.write_text(
+                json.dumps(
+                    {
+                        "torch": torch.__version__,
+                        "seconds": round(time.monotonic() - start),
+                        "summary": summary(rows),
+                        "rows": rows,
+                    },
+                    indent=1,
+                )
+                + "\n"
+            )
     for name, means in summary(rows).items():
         print(f"# {name}: geometric mean {means['first']} (best of the sweep {means['best']}), {means['cases']} cases")
     failed = [row for row in rows if "failed" in row]
@@ -356,7 +498,11 @@ def dry_run(arguments: argparse.Namespace) -> int:
 
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
-        for case in (one for one in CASES if not arguments.only or one.group in arguments.only.split(",") or one.name in arguments.only.split(",")):
+        for case in (
+            one
+            for one in CASES
+            if not arguments.only or one.group in arguments.only.split(",") or one.name in arguments.only.split(",")
+        ):
             for kind in arguments.kinds.split(","):
                 few = tiny(case)
                 text = programs(case, kind, 1)[0]

@@ -47,7 +47,11 @@ def sums() -> Iterator[tuple[float, Run]]:
 def norms() -> Iterator[tuple[float, Run]]:
     """Bytes and one launch: residual and RMS norm of rows of 1024 in float32."""
     for count in ELEMENTS:
-        x, r, w = torch.randn(count // 1024, 1024).cuda(), torch.randn(count // 1024, 1024).cuda(), torch.randn(1024).cuda()
+        x, r, w = (
+            torch.randn(count // 1024, 1024).cuda(),
+            torch.randn(count // 1024, 1024).cuda(),
+            torch.randn(1024).cuda(),
+        )
         yield 16.0 * count, lambda x=x, r=r, w=w: norm.rms_norm(x, w, r)
 
 
@@ -86,9 +90,21 @@ def plot(series: dict[str, list[dict[str, object]]], target: Path) -> None:
     figure = go.Figure()
     for name, rows in series.items():
         top, slowest = float(str(rows[-1]["work"])), float(str(rows[-1]["median_s"]))
-        figure.add_scatter(x=[float(str(row["work"])) / top for row in rows], y=[float(str(row["median_s"])) / slowest for row in rows], mode="lines+markers", name=f"{name} ({slowest:.2g} s)")
+        figure.add_scatter(
+            x=[float(str(row["work"])) / top for row in rows],
+            y=[float(str(row["median_s"])) / slowest for row in rows],
+            mode="lines+markers",
+            name=f"{name} ({slowest:.2g} s)",
+        )
     figure.add_scatter(x=[1e-3, 1], y=[1e-3, 1], mode="lines", line={"dash": "dot", "color": "gray"}, name="linear")
-    figure.update_layout(xaxis={"type": "log", "title": "work (1 = largest)"}, yaxis={"type": "log", "title": "time (1 = largest)"}, template="plotly_white", width=760, height=480, margin={"t": 20})
+    figure.update_layout(
+        xaxis={"type": "log", "title": "work (1 = largest)"},
+        yaxis={"type": "log", "title": "time (1 = largest)"},
+        template="plotly_white",
+        width=760,
+        height=480,
+        margin={"t": 20},
+    )
     figure.write_html(target, include_plotlyjs=True, config={"displayModeBar": False})
 
 
@@ -101,12 +117,24 @@ def main() -> None:
     arguments = parser.parse_args()
     series: dict[str, list[dict[str, object]]] = {}
     with workbench.emulated(device="H200"):
-        for name, made in (("GEMM, TMA and wgmma", gemms), ("sum of all", sums), ("RMS norm", norms), ("transpose", transposes)):
+        for name, made in (
+            ("GEMM, TMA and wgmma", gemms),
+            ("sum of all", sums),
+            ("RMS norm", norms),
+            ("transpose", transposes),
+        ):
             print(name)
             series[name] = measured(made(), arguments.repeats)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    document = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "cpu": platform.processor() or platform.machine(), "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
-                "peak_bytes": peak, "exponents": {name: exponent(rows) for name, rows in series.items()}, "series": series}  # fmt: skip
+    document = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cpu": platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "peak_bytes": peak,
+        "exponents": {name: exponent(rows) for name, rows in series.items()},
+        "series": series,
+    }
     print(document["exponents"], f"peak {peak >> 20} MiB")
     arguments.out.write_text(json.dumps(document, indent=1) + "\n")
     if arguments.plot:

@@ -23,11 +23,12 @@ from types import ModuleType
 
 import torch
 
-from workbench.dsl import Binding, compile_program
+from workbench.codegen import compile_program
 from workbench.emulator import emulated
 from workbench.emulator.compiled import jit
-from workbench.emulator.launch import GlobalMemory, GridRequest
-from workbench.emulator.machine import Machine
+from workbench.emulator.execution.launch import GlobalMemory, GridRequest
+from workbench.emulator.execution.machine import Machine
+from workbench.language import Binding
 from workbench.records import Launch
 
 ADD, MATMUL = 1 << 16, 64  # elements, and extent of a square matrix, for the comparison with numba's simulator
@@ -74,7 +75,11 @@ print(json.dumps({{"numba": numba.__version__, "rows": rows}}))
 def module_of(text: str, names: tuple[str, ...], folder: Path) -> ModuleType:
     """A muCUTLASS program as a module with ModelNew."""
     path = folder / f"candidate_{abs(hash(text))}.py"
-    path.write_text(compile_program(text, Binding(init_source="def __init__(self):\n    super().__init__()\n", forward_arguments=names)))
+    path.write_text(
+        compile_program(
+            text, Binding(init_source="def __init__(self):\n    super().__init__()\n", forward_arguments=names)
+        )
+    )
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -82,7 +87,9 @@ def module_of(text: str, names: tuple[str, ...], folder: Path) -> ModuleType:
     return module
 
 
-def captured(text: str, names: tuple[str, ...], arguments: tuple[torch.Tensor, ...], folder: Path) -> list[tuple[Machine, GridRequest, GlobalMemory]]:
+def captured(
+    text: str, names: tuple[str, ...], arguments: tuple[torch.Tensor, ...], folder: Path
+) -> list[tuple[Machine, GridRequest, GlobalMemory]]:
     """The launches of a program, with the tensors that they work on kept alive by the memory's arrays."""
     found: list[tuple[Machine, GridRequest, GlobalMemory]] = []
     plain = Machine.run
@@ -104,7 +111,9 @@ def captured(text: str, names: tuple[str, ...], arguments: tuple[torch.Tensor, .
 KEPT: list[object] = []
 
 
-def timed(machine: Machine, request: GridRequest, memory: GlobalMemory, engine: str, threads: int, repeats: int) -> tuple[list[float], int]:
+def timed(
+    machine: Machine, request: GridRequest, memory: GlobalMemory, engine: str, threads: int, repeats: int
+) -> tuple[list[float], int]:
     """Seconds of each repeat, and thread-instructions of one launch."""
     machine.native.engine, machine.native.threads = engine, threads
     seconds, count = [], 0
@@ -115,19 +124,41 @@ def timed(machine: Machine, request: GridRequest, memory: GlobalMemory, engine: 
     return seconds, count
 
 
-def measure(title: str, text: str, names: tuple[str, ...], arguments: tuple[torch.Tensor, ...], folder: Path, repeats: int) -> list[dict[str, object]]:
+def measure(
+    title: str, text: str, names: tuple[str, ...], arguments: tuple[torch.Tensor, ...], folder: Path, repeats: int
+) -> list[dict[str, object]]:
     """Rows of one kernel: numpy, compiled on one thread and on two, and the launch that compiles."""
     rows: list[dict[str, object]] = []
     for machine, request, memory in captured(text, names, arguments, folder):
         machine.native._kernels.clear()
         for path in (folder / "cache").rglob("*"):
             path.unlink() if path.is_file() else None
-        for engine, threads, times in (("compiled", 1, 1), ("compiled", 1, repeats), ("compiled", 2, repeats), ("numpy", 1, repeats)):
+        for engine, threads, times in (
+            ("compiled", 1, 1),
+            ("compiled", 1, repeats),
+            ("compiled", 2, repeats),
+            ("numpy", 1, repeats),
+        ):
             seconds, count = timed(machine, request, memory, engine, threads, times)
             name = "first" if times == 1 and repeats > 1 else engine
             median = statistics.median(seconds)
-            rows.append({"kernel": title, "engine": name, "threads": threads, "seconds": seconds, "median_s": median, "best_s": min(seconds), "load": os.getloadavg()[0], "thread_instructions": count, "per_second": count / median})
-            print(f"{title:34} {name:9} {threads} thread{'s' * (threads > 1):1}  median {median * 1e3:8.2f} ms, best {min(seconds) * 1e3:8.2f} ms  {count / median / 1e6:8.1f} M thread-instructions/s", flush=True)
+            rows.append(
+                {
+                    "kernel": title,
+                    "engine": name,
+                    "threads": threads,
+                    "seconds": seconds,
+                    "median_s": median,
+                    "best_s": min(seconds),
+                    "load": os.getloadavg()[0],
+                    "thread_instructions": count,
+                    "per_second": count / median,
+                }
+            )
+            print(
+                f"{title:34} {name:9} {threads} thread{'s' * (threads > 1):1}  median {median * 1e3:8.2f} ms, best {min(seconds) * 1e3:8.2f} ms  {count / median / 1e6:8.1f} M thread-instructions/s",
+                flush=True,
+            )
     return rows
 
 
@@ -152,7 +183,12 @@ def main() -> None:
         ("softmax 512x2048", "softmax(x) .threads_per_row(256) .vector(4)", ("x",), (wide,)),
         ("fp32 matmul 256, one a thread", "gemm(a, b)", ("a", "b"), square),
         ("fp32 matmul 256, tiled 4x4", "gemm(a, b) .tile(64, 64, 16) .thread_tile(4, 4)", ("a", "b"), square),
-        ("fp16 matmul 256, tensor cores", "gemm(a, b) .tile(64, 64, 32) .mma(f16)", ("a", "b"), tuple(part.half() for part in square)),
+        (
+            "fp16 matmul 256, tensor cores",
+            "gemm(a, b) .tile(64, 64, 32) .mma(f16)",
+            ("a", "b"),
+            tuple(part.half() for part in square),
+        ),
         ("vector add", "elementwise(add(x, y)) .threads(256)", ("x", "y"), (tensor(ADD), tensor(ADD))),
         ("tiled matmul", "gemm(a, b) .tile(16, 16, 16) .thread_tile(1, 1)", ("a", "b"), small),
     )
@@ -161,17 +197,35 @@ def main() -> None:
         os.environ["XDG_CACHE_HOME"] = str(Path(name) / "cache")
         for title, text, names, tensors in cases:
             rows += measure(title, text, names, tensors, Path(name), arguments.repeats)
-        simulated = against_numba(arguments.numba_python, arguments.repeats, rows, Path(name)) if arguments.numba_python else None
-    machine = {"cpus": os.cpu_count(), "load": os.getloadavg(), "cpu": jit.llvm.get_host_cpu_name(), "python": platform.python_version(), "date": datetime.now(UTC).isoformat(timespec="seconds")}
+        simulated = (
+            against_numba(arguments.numba_python, arguments.repeats, rows, Path(name))
+            if arguments.numba_python
+            else None
+        )
+    machine = {
+        "cpus": os.cpu_count(),
+        "load": os.getloadavg(),
+        "cpu": jit.llvm.get_host_cpu_name(),
+        "python": platform.python_version(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps({"machine": machine, "rows": rows, "numba_simulator": simulated}, indent=1) + "\n")
+    arguments.out.write_text(
+        json.dumps({"machine": machine, "rows": rows, "numba_simulator": simulated}, indent=1) + "\n"
+    )
 
 
 def against_numba(python: str, repeats: int, rows: list[dict[str, object]], folder: Path) -> dict[str, object]:
     """Vector add and tiled matmul on numba's CUDA simulator, and how many times longer it takes."""
     script = folder / "simulated.py"
     script.write_text(SIMULATED)
-    done = subprocess.run([python, str(script), str(repeats)], env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [python, str(script), str(repeats)],
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found: dict[str, object] = json.loads(done.stdout)
     ratios = {}
     for title, seconds in found["rows"].items():  # type: ignore[attr-defined]
@@ -179,7 +233,9 @@ def against_numba(python: str, repeats: int, rows: list[dict[str, object]], fold
             if row["kernel"] == title and row["engine"] != "first":
                 ratio = statistics.median(seconds) / float(str(row["median_s"]))
                 ratios[f"{title}, {row['engine']} {row['threads']}"] = ratio
-                print(f"{title:14} numba's simulator {statistics.median(seconds):8.3f} s: {ratio:8.1f} times {row['engine']} on {row['threads']}")
+                print(
+                    f"{title:14} numba's simulator {statistics.median(seconds):8.3f} s: {ratio:8.1f} times {row['engine']} on {row['threads']}"
+                )
     return {**found, "ratios": ratios}
 
 

@@ -26,7 +26,9 @@ import workbench.problems as problems
 from workbench.records import Precision
 
 SEED = 20261120
-TENSOR_CORES: tuple[tuple[str, Precision], ...] = tuple((name, precision) for name in ("matmul", "matmul_transposed") for precision in ("tf32", "fp16", "bf16"))
+TENSOR_CORES: tuple[tuple[str, Precision], ...] = tuple(
+    (name, precision) for name in ("matmul", "matmul_transposed") for precision in ("tf32", "fp16", "bf16")
+)
 KERNELS = Path(__file__).parent / "kernels"  # hand-written candidates beside their problems
 INTEGER_VIEW = {"float32": numpy.int32, "float16": numpy.int16, "float64": numpy.int64}
 
@@ -40,11 +42,15 @@ def record(sources: Path) -> None:
         name = path.stem.removesuffix("_problem")
         (sources / f"{name}.py").write_text((KERNELS / f"{name}.py").read_text())
         cases = {"shrunk": {"N": 4096}, "odd": {"N": 1031}}
-        (sources / f"{name}.json").write_text(json.dumps({"problem": str(path.relative_to(Path.cwd())), "precision": "fp32", "cases": cases}))
+        (sources / f"{name}.json").write_text(
+            json.dumps({"problem": str(path.relative_to(Path.cwd())), "precision": "fp32", "cases": cases})
+        )
     wanted: list[tuple[str, Precision]] = [*((name, "fp32") for name in problems.shipped()), *TENSOR_CORES]
     with tempfile.TemporaryDirectory() as folder:
         for name, precision in wanted:
-            with Session.create(problems.load(name, precision=precision), root=folder, executor="emulator", arch="sm_80") as session:
+            with Session.create(
+                problems.load(name, precision=precision), root=folder, executor="emulator", arch="sm_80"
+            ) as session:
                 versions = session.run(steps=6)
                 for version in versions:
                     if not version.trials or not version.trials[-1].verdict.correct:
@@ -52,7 +58,11 @@ def record(sources: Path) -> None:
                     stem = f"{name}-{precision}-v{version.number}"
                     (sources / f"{stem}.py").write_text(version.proposal.candidate.source)
                     cases_of = [case for case in session.facts.cases if case.name in ("shrunk", "odd")]
-                    meta = {"problem": name, "precision": precision, "cases": {case.name: dict(case.settings) for case in cases_of}}
+                    meta = {
+                        "problem": name,
+                        "precision": precision,
+                        "cases": {case.name: dict(case.settings) for case in cases_of},
+                    }
                     (sources / f"{stem}.json").write_text(json.dumps(meta))
                     print(stem, flush=True)
 
@@ -89,7 +99,9 @@ def outputs(source: Path, device: str) -> dict[str, numpy.ndarray]:
             with emulated(arch="sm_80", device="H200", counters=False):
                 result = model(*inputs)
         found[case] = plain(result)
-        found[f"inputs {case}"] = numpy.int64(sum(zlib.crc32(plain(value).tobytes()) for value in inputs if isinstance(value, torch.Tensor)))
+        found[f"inputs {case}"] = numpy.int64(
+            sum(zlib.crc32(plain(value).tobytes()) for value in inputs if isinstance(value, torch.Tensor))
+        )
     return found
 
 
@@ -101,14 +113,31 @@ def plain(value: Any) -> numpy.ndarray:
 
 def compare(name: str, case: str, here: numpy.ndarray, there: numpy.ndarray) -> dict[str, object]:
     """One row: bits equal, or the distance in units in the last place."""
-    row: dict[str, object] = {"kernel": name, "case": case, "shape": here.shape, "dtype": str(here.dtype), "bits_equal": here.tobytes() == there.tobytes()}
+    row: dict[str, object] = {
+        "kernel": name,
+        "case": case,
+        "shape": here.shape,
+        "dtype": str(here.dtype),
+        "bits_equal": here.tobytes() == there.tobytes(),
+    }
     view = INTEGER_VIEW.get(str(here.dtype))
     if not row["bits_equal"] and view is not None:
-        ordered = [numpy.where(a.view(view) < 0, numpy.int64(numpy.iinfo(view).min) - a.view(view), a.view(view)).astype(numpy.int64) for a in (here, there)]
-        distance = numpy.abs(ordered[0] - ordered[1]) // (65_536 if "-bf16-" in name else 1)  # bfloat16 is the upper half of float32
+        ordered = [
+            numpy.where(a.view(view) < 0, numpy.int64(numpy.iinfo(view).min) - a.view(view), a.view(view)).astype(
+                numpy.int64
+            )
+            for a in (here, there)
+        ]
+        distance = numpy.abs(ordered[0] - ordered[1]) // (
+            65_536 if "-bf16-" in name else 1
+        )  # bfloat16 is the upper half of float32
         scale = float(numpy.abs(there.astype(numpy.float64)).max()) or 1.0
         gap = float(numpy.abs(here.astype(numpy.float64) - there.astype(numpy.float64)).max())
-        row |= {"max_ulp": int(distance.max()), "share_differing": float((distance > 0).mean()), "max_gap_over_max_value": gap / scale}
+        row |= {
+            "max_ulp": int(distance.max()),
+            "share_differing": float((distance > 0).mean()),
+            "max_gap_over_max_value": gap / scale,
+        }
     return row
 
 
@@ -116,17 +145,36 @@ def run(sources: Path, out: Path) -> None:
     """Both sides of every file, then the table."""
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, __file__, "side", "--sources", str(sources), "--out", folder, "--device", "cuda"], check=True)
+        subprocess.run(
+            [sys.executable, __file__, "side", "--sources", str(sources), "--out", folder, "--device", "cuda"],
+            check=True,
+        )
         for source in sorted(sources.glob("*.py")):
             sides = [sources / f"{source.stem}.cpu.npz", Path(folder) / f"{source.stem}.cuda.npz"]
             if not all(side.exists() for side in sides):
-                rows.append({"kernel": source.stem, "error": "did not run on " + " and ".join(side.suffixes[-2][1:] for side in sides if not side.exists())})
+                rows.append(
+                    {
+                        "kernel": source.stem,
+                        "error": "did not run on "
+                        + " and ".join(side.suffixes[-2][1:] for side in sides if not side.exists()),
+                    }
+                )
                 continue
             ours, theirs = (numpy.load(side) for side in sides)
-            rows += [compare(source.stem, case, ours[case], theirs[case]) for case in ours.files if not case.startswith("inputs")]
-            rows[-1]["same_inputs"] = all(int(ours[name]) == int(theirs[name]) for name in ours.files if name.startswith("inputs"))
-    gpu = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
-    out.write_text(json.dumps({"date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": gpu, "rows": rows}, indent=1) + "\n")
+            rows += [
+                compare(source.stem, case, ours[case], theirs[case])
+                for case in ours.files
+                if not case.startswith("inputs")
+            ]
+            rows[-1]["same_inputs"] = all(
+                int(ours[name]) == int(theirs[name]) for name in ours.files if name.startswith("inputs")
+            )
+    gpu = subprocess.run(
+        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True
+    ).stdout.strip()
+    out.write_text(
+        json.dumps({"date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": gpu, "rows": rows}, indent=1) + "\n"
+    )
     equal = sum(bool(row.get("bits_equal")) for row in rows)
     print(f"{len(rows)} results, {equal} bit-equal, {sum('error' in row for row in rows)} did not run")
     for row in rows:

@@ -63,10 +63,17 @@ def products(tiny: bool) -> Iterator[Case]:
             def make(exact: bool, m: int = m, n: int = n, k: int = k, deterministic: bool = deterministic) -> Pair:
                 a, b = numbers((m, k), torch.bfloat16, exact, 1), numbers((n, k), torch.bfloat16, exact, 2).t()
                 if exact:
-                    return lambda: split_k.matmul(a, b, deterministic=deterministic), lambda: (a.double() @ b.double()).to(torch.bfloat16 if deterministic else torch.float32)
+                    return lambda: split_k.matmul(a, b, deterministic=deterministic), lambda: (
+                        a.double() @ b.double()
+                    ).to(torch.bfloat16 if deterministic else torch.float32)
                 return lambda: split_k.matmul(a, b, deterministic=deterministic), lambda: a @ b
 
-            yield Case(f"split_k {m}x{n}x{k} bf16 {'deterministic' if deterministic else 'atomic'}", make, 2 * (m * k + n * k) + (2 if deterministic else 4) * m * n, 2 * m * n * k)
+            yield Case(
+                f"split_k {m}x{n}x{k} bf16 {'deterministic' if deterministic else 'atomic'}",
+                make,
+                2 * (m * k + n * k) + (2 if deterministic else 4) * m * n,
+                2 * m * n * k,
+            )
 
 
 def norms(tiny: bool) -> Iterator[Case]:
@@ -75,15 +82,31 @@ def norms(tiny: bool) -> Iterator[Case]:
         for dtype in (torch.bfloat16, torch.float32):
             for layer in (False, True):
 
-                def make(exact: bool, shape: tuple[int, int] = (rows, columns), dtype: torch.dtype = dtype, layer: bool = layer) -> Pair:
+                def make(
+                    exact: bool,
+                    shape: tuple[int, int] = (rows, columns),
+                    dtype: torch.dtype = dtype,
+                    layer: bool = layer,
+                ) -> Pair:
                     x, residual = numbers(shape, dtype, False, 1), numbers(shape, dtype, False, 2)
                     weight, bias = numbers(shape[1:], dtype, False, 3), numbers(shape[1:], dtype, False, 4)
                     if layer:
-                        return lambda: norm.layer_norm(x, weight, bias, residual), lambda: (F.layer_norm(h := x + residual, shape[1:], weight, bias, 1e-5), h)
-                    return lambda: norm.rms_norm(x, weight, residual), lambda: (F.rms_norm(h := x + residual, shape[1:], weight, 1e-6), h)
+                        return lambda: norm.layer_norm(x, weight, bias, residual), lambda: (
+                            F.layer_norm(h := x + residual, shape[1:], weight, bias, 1e-5),
+                            h,
+                        )
+                    return lambda: norm.rms_norm(x, weight, residual), lambda: (
+                        F.rms_norm(h := x + residual, shape[1:], weight, 1e-6),
+                        h,
+                    )
 
                 size = torch.finfo(dtype).bits // 8
-                yield Case(f"{'layer' if layer else 'rms'}_norm + residual {rows}x{columns} {dtype}", make, 4 * rows * columns * size, limit=4e-3 if size == 2 else 1e-5)
+                yield Case(
+                    f"{'layer' if layer else 'rms'}_norm + residual {rows}x{columns} {dtype}",
+                    make,
+                    4 * rows * columns * size,
+                    limit=4e-3 if size == 2 else 1e-5,
+                )
 
 
 def scans(tiny: bool) -> Iterator[Case]:
@@ -102,18 +125,33 @@ def scans(tiny: bool) -> Iterator[Case]:
 def histograms(tiny: bool) -> Iterator[Case]:
     """histogram."""
     count = 3001 if tiny else (1 << 28) + 3
-    for bins, kind, dtype in ((256, "uniform", torch.uint8), (1000, "uniform", torch.int32), (1000, "one value", torch.int32), (20000, "uniform", torch.int32)):
+    for bins, kind, dtype in (
+        (256, "uniform", torch.uint8),
+        (1000, "uniform", torch.int32),
+        (1000, "one value", torch.int32),
+        (20000, "uniform", torch.int32),
+    ):
 
         def make(exact: bool, bins: int = bins, kind: str = kind, dtype: torch.dtype = dtype) -> Pair:
-            x = torch.randint(0, bins, (count,), device="cuda", dtype=torch.int32).to(dtype) if kind == "uniform" else torch.full((count,), 7, dtype=dtype, device="cuda")
+            x = (
+                torch.randint(0, bins, (count,), device="cuda", dtype=torch.int32).to(dtype)
+                if kind == "uniform"
+                else torch.full((count,), 7, dtype=dtype, device="cuda")
+            )
             return lambda: histogram.histogram(x, bins), lambda: torch.bincount(x, minlength=bins)
 
-        yield Case(f"histogram {count} {dtype} {bins} bins {kind}", make, count * (1 if dtype == torch.uint8 else 4) + 4 * bins)
+        yield Case(
+            f"histogram {count} {dtype} {bins} bins {kind}", make, count * (1 if dtype == torch.uint8 else 4) + 4 * bins
+        )
 
 
 def top_ks(tiny: bool) -> Iterator[Case]:
     """top_k; equal values may come with other indices from torch, so values are compared."""
-    for rows, columns, k, dtype in ((5, 64, 4, torch.float32), (2, 3001, 33, torch.bfloat16)) if tiny else ((65536, 256, 8, torch.float32), (4096, 32000, 50, torch.bfloat16), (256, 128256, 64, torch.float32)):
+    for rows, columns, k, dtype in (
+        ((5, 64, 4, torch.float32), (2, 3001, 33, torch.bfloat16))
+        if tiny
+        else ((65536, 256, 8, torch.float32), (4096, 32000, 50, torch.bfloat16), (256, 128256, 64, torch.float32))
+    ):
 
         def make(exact: bool, shape: tuple[int, int] = (rows, columns), k: int = k, dtype: torch.dtype = dtype) -> Pair:
             x = numbers(shape, dtype, False, 1)
@@ -133,7 +171,11 @@ def transposes(tiny: bool) -> Iterator[Case]:
                 y = torch.empty(columns, rows, dtype=dtype, device="cuda")
                 return lambda: function(x, y), lambda: x.t().contiguous()
 
-            yield Case(f"{name} {rows}x{columns} {dtype}", make, 2 * rows * columns * torch.empty((), dtype=dtype).element_size())
+            yield Case(
+                f"{name} {rows}x{columns} {dtype}",
+                make,
+                2 * rows * columns * torch.empty((), dtype=dtype).element_size(),
+            )
 
 
 def reductions(tiny: bool) -> Iterator[Case]:
@@ -153,20 +195,45 @@ def convolutions(tiny: bool) -> Iterator[Case]:
     full = ((32, 256, 56, 256, 3, 1), (32, 512, 28, 512, 3, 2), (32, 64, 112, 128, 1, 1), (64, 3, 224, 64, 7, 2))
     for images, channels, size, filters, window, stride in ((1, 8, 6, 10, 3, 1),) if tiny else full:
 
-        def make(exact: bool, x_shape: tuple[int, ...] = (images, channels, size, size), w_shape: tuple[int, ...] = (filters, channels, window, window), stride: int = stride, pad: int = window // 2) -> Pair:
-            x, weight = (numbers(shape, torch.float16, exact, seed).contiguous(memory_format=torch.channels_last) for seed, shape in enumerate((x_shape, w_shape)))
+        def make(
+            exact: bool,
+            x_shape: tuple[int, ...] = (images, channels, size, size),
+            w_shape: tuple[int, ...] = (filters, channels, window, window),
+            stride: int = stride,
+            pad: int = window // 2,
+        ) -> Pair:
+            x, weight = (
+                numbers(shape, torch.float16, exact, seed).contiguous(memory_format=torch.channels_last)
+                for seed, shape in enumerate((x_shape, w_shape))
+            )
             if exact:
-                return lambda: conv2d.conv2d(x, weight, stride, pad), lambda: F.conv2d(x.float(), weight.float(), None, stride, pad).half()
+                return lambda: conv2d.conv2d(x, weight, stride, pad), lambda: F.conv2d(
+                    x.float(), weight.float(), None, stride, pad
+                ).half()
             return lambda: conv2d.conv2d(x, weight, stride, pad), lambda: F.conv2d(x, weight, None, stride, pad)
 
         out = (size + 2 * (window // 2) - window) // stride + 1
-        moved = 2 * (images * channels * size * size + filters * channels * window * window + images * filters * out * out)
-        yield Case(f"conv2d {images}x{channels}x{size}x{size} {filters} filters {window}x{window} stride {stride} fp16", make, moved, 2 * images * out * out * filters * channels * window * window)
+        moved = 2 * (
+            images * channels * size * size + filters * channels * window * window + images * filters * out * out
+        )
+        yield Case(
+            f"conv2d {images}x{channels}x{size}x{size} {filters} filters {window}x{window} stride {stride} fp16",
+            make,
+            moved,
+            2 * images * out * out * filters * channels * window * window,
+        )
 
 
 GROUPS: dict[str, Callable[[bool], Iterator[Case]]] = {
-    "split_k": products, "norm": norms, "scan": scans, "histogram": histograms, "top_k": top_ks, "transpose": transposes, "reduce_all": reductions, "conv2d": convolutions,
-}  # fmt: skip
+    "split_k": products,
+    "norm": norms,
+    "scan": scans,
+    "histogram": histograms,
+    "top_k": top_ks,
+    "transpose": transposes,
+    "reduce_all": reductions,
+    "conv2d": convolutions,
+}
 
 
 def difference(ours: Any, theirs: Any) -> float:
@@ -199,7 +266,13 @@ def timed(case: Case, repeats: int) -> dict[str, Any]:
                 times.append(1000 * start.elapsed_time(end))
     ours, theirs = (statistics.median(times) for times in taken)
     quartiles = [[round(q, 2) for q in statistics.quantiles(times, n=4)] for times in taken]
-    row = {"ours_us": round(ours, 2), "torch_us": round(theirs, 2), "torch_over_ours": round(theirs / ours, 3), "quartiles_us": quartiles, "TB_per_s": round(case.bytes / ours / 1e6, 3)}
+    row = {
+        "ours_us": round(ours, 2),
+        "torch_us": round(theirs, 2),
+        "torch_over_ours": round(theirs / ours, 3),
+        "quartiles_us": quartiles,
+        "TB_per_s": round(case.bytes / ours / 1e6, 3),
+    }
     return row | ({"TFLOP_per_s": round(case.flops / ours / 1e6, 1)} if case.flops else {})
 
 
@@ -222,10 +295,15 @@ def measured(case: Case, repeats: int) -> dict[str, Any]:
 
 def about(device: str) -> dict[str, Any]:
     """Date, device and versions."""
-    versions = {name: metadata.version(name) for name in ("torch", "nvidia-cutlass-dsl")} | {"python": platform.python_version(), "cuda": torch.version.cuda}
+    versions = {name: metadata.version(name) for name in ("torch", "nvidia-cutlass-dsl")} | {
+        "python": platform.python_version(),
+        "cuda": torch.version.cuda,
+    }
     gpu = "emulated H200: no times"
     if device == "cuda":
-        gpu = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
+        gpu = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True
+        ).stdout.strip()
     return {"date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": gpu, "versions": versions}
 
 

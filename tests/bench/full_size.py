@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import workbench.problems as problems
-from workbench.dsl import compile_program
+from workbench.codegen import compile_program
 from workbench.emulator.hook import emulated
 from workbench.problems import cases, inspection, loading
 from workbench.proposers.binding import binding_of
@@ -46,12 +46,19 @@ def planned(name: str) -> Iterator[Measured]:
     """Rows of a result file of gpu_loop.py, their sources emitted again from the programs."""
     data = json.loads((RESULTS / name).read_text())
     for row in data["rows"]:
-        if not row["correct"] or (row["problem"] == "matvec" and row["program"].startswith("gemm")):  # the planner writes matvec as a row operation now
+        if not row["correct"] or (
+            row["problem"] == "matvec" and row["program"].startswith("gemm")
+        ):  # the planner writes matvec as a row operation now
             continue
         problem = problems.load(row["problem"], precision=data["precision"])
         facts = facts_of(problem)
         binding = binding_of(problem, facts, recognise(facts))
-        yield Measured(f"{row['problem']} {data['precision']} v{row['version']} {row['title']}", problem, compile_program(row["program"], binding), row["median_s"])
+        yield Measured(
+            f"{row['problem']} {data['precision']} v{row['version']} {row['title']}",
+            problem,
+            compile_program(row["program"], binding),
+            row["median_s"],
+        )
 
 
 def full_work(problem: Problem) -> Work:
@@ -76,7 +83,12 @@ def sampled(one: Measured, *, sample: int, limit_s: float) -> tuple[list[Launch]
         model = model.to_empty(device="cpu").requires_grad_(False)
         if one.problem.precision in ("fp16", "bf16"):
             model = model.to(loading.DTYPES[one.problem.precision])
-        with emulated(arch=one.arch, device="H200", source_file=str(path), sample=sample, follow=True, limit_s=limit_s) as emulation, torch.no_grad():
+        with (
+            emulated(
+                arch=one.arch, device="H200", source_file=str(path), sample=sample, follow=True, limit_s=limit_s
+            ) as emulation,
+            torch.no_grad(),
+        ):
             model(*(loading.cast(loading.untouched(item), one.problem) for item in full.inputs))
         return emulation.launches, emulation.modules
 
@@ -87,4 +99,10 @@ def recorded(name: str) -> Iterator[Measured]:
         recording = recordings.load(which)
         for row, step in zip(played["rows"], recording.steps, strict=False):
             if row["correct"] and row["median_s"]:
-                yield Measured(f"recorded {which} v{row['version']}", recording.problem, step.proposal.candidate.source, row["median_s"], recording.arch)
+                yield Measured(
+                    f"recorded {which} v{row['version']}",
+                    recording.problem,
+                    step.proposal.candidate.source,
+                    row["median_s"],
+                    recording.arch,
+                )

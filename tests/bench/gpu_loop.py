@@ -1,6 +1,6 @@
 """The planner's loop on a GPU at full sizes: each shipped problem, every version measured, checked and set beside its bound and torch eager.
 
-    python tests/bench/gpu_loop.py --out results.json [--problems softmax,matmul] [--steps 4]
+python tests/bench/gpu_loop.py --out results.json [--problems softmax,matmul] [--steps 4]
 """
 
 from __future__ import annotations
@@ -57,8 +57,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     arguments = parser.parse_args()
     names = tuple(arguments.problems.split(",")) if arguments.problems else problems.shipped()
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,temperature.gpu", "--format=csv,noheader"]
-    machine = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": subprocess.run(query, capture_output=True, text=True).stdout.strip()}
+    query = [
+        "nvidia-smi",
+        "--query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,temperature.gpu",
+        "--format=csv,noheader",
+    ]
+    machine = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "gpu": subprocess.run(query, capture_output=True, text=True).stdout.strip(),
+    }
     rows: list[dict[str, object]] = []
     for name in names:
         start = time.perf_counter()
@@ -69,12 +76,17 @@ def main() -> None:
                     session.run(steps=arguments.steps)
                 finally:
                     rows += [row(name, version) for version in session.versions if version.trials]
-        arguments.out.write_text(json.dumps({"machine": machine, "precision": arguments.precision, "rows": rows}, indent=1) + "\n")
+        arguments.out.write_text(
+            json.dumps({"machine": machine, "precision": arguments.precision, "rows": rows}, indent=1) + "\n"
+        )
         print(f"--- {name} ({time.perf_counter() - start:.0f} s)")
         for one in (one for one in rows if one["problem"] == name):
             said = one["failure"]["message"] if isinstance(one["failure"], dict) else ""
             times = f"{(one['median_s'] or 0) * 1e6:10.1f} us  bound {100 * (one['fraction_of_bound'] or 0):5.1f} %  eager/ours {one['speedup_over_eager'] or 0:6.2f}"
-            print(f"  v{one['version']} {'ok ' if one['correct'] else 'BAD'} {times}  {one['decision']}  {one['title']} {said}", flush=True)
+            print(
+                f"  v{one['version']} {'ok ' if one['correct'] else 'BAD'} {times}  {one['decision']}  {one['title']} {said}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

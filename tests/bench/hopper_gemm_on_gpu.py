@@ -28,11 +28,17 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from workbench.dsl import Binding, Call, Program, Stage, check, emit, format_program
+from workbench.codegen import emit
+from workbench.language import Binding, Call, Program, Stage, check, format_program
 
 INIT = "def __init__(self):\n    super().__init__()\n"
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "e4m3": torch.float8_e4m3fn}
-ALLOWED = {"f16": 1e-3, "bf16": 8e-3, "tf32": 2e-3, "e4m3": 1e-2}  # relative error of the whole product, rounding of the result included
+ALLOWED = {
+    "f16": 1e-3,
+    "bf16": 8e-3,
+    "tf32": 2e-3,
+    "e4m3": 1e-2,
+}  # relative error of the whole product, rounding of the result included
 
 
 @dataclass(frozen=True)
@@ -51,40 +57,101 @@ class Case:
     @property
     def name(self) -> str:
         """What the case is called in the results."""
-        return f"{self.group} {self.kind} {f'{self.batch}x' if self.batch else ''}{self.m}x{self.n}x{self.k} {self.order}" + "".join(f" {name}" for name in self.epilogue)
+        return (
+            f"{self.group} {self.kind} {f'{self.batch}x' if self.batch else ''}{self.m}x{self.n}x{self.k} {self.order}"
+            + "".join(f" {name}" for name in self.epilogue)
+        )
 
 
-def settings(tile: tuple[int, int, int], cluster: tuple[int, int] = (1, 1), schedule: str = "cooperative", **more: Any) -> tuple[Call, ...]:
+def settings(
+    tile: tuple[int, int, int], cluster: tuple[int, int] = (1, 1), schedule: str = "cooperative", **more: Any
+) -> tuple[Call, ...]:
     """The settings of a program."""
-    calls = [Call(name="tile", positional=tile), Call(name="schedule", positional=(schedule,)), Call(name="cluster", positional=cluster)]
-    return (*calls, *(Call(name=name, positional=value if isinstance(value, tuple) else (value,)) for name, value in more.items()))
+    calls = [
+        Call(name="tile", positional=tile),
+        Call(name="schedule", positional=(schedule,)),
+        Call(name="cluster", positional=cluster),
+    ]
+    return (
+        *calls,
+        *(Call(name=name, positional=value if isinstance(value, tuple) else (value,)) for name, value in more.items()),
+    )
 
 
 LARGE = (
-    settings((128, 256, 64), (2, 1)), settings((128, 256, 64), (1, 1)), settings((128, 128, 64), (2, 1), "pingpong"), settings((128, 256, 64), (1, 2)), settings((256, 128, 64), (2, 1)),
-    settings((64, 256, 64), (2, 1), "pingpong"), settings((256, 128, 64), (1, 2)), settings((128, 128, 64), (2, 1)), settings((128, 256, 64), (2, 1), raster=("along_n", 8)),
-    settings((128, 256, 64), (2, 1), raster=("along_m", 4)), settings((128, 256, 64), (2, 1), raster=("along_m", 16)), settings((128, 256, 64), (2, 2)), settings((128, 192, 64), (2, 1)),
-    settings((128, 256, 64), (2, 1), store="direct"), settings((128, 256, 64), (4, 1)),
-)  # fmt: skip
+    settings((128, 256, 64), (2, 1)),
+    settings((128, 256, 64), (1, 1)),
+    settings((128, 128, 64), (2, 1), "pingpong"),
+    settings((128, 256, 64), (1, 2)),
+    settings((256, 128, 64), (2, 1)),
+    settings((64, 256, 64), (2, 1), "pingpong"),
+    settings((256, 128, 64), (1, 2)),
+    settings((128, 128, 64), (2, 1)),
+    settings((128, 256, 64), (2, 1), raster=("along_n", 8)),
+    settings((128, 256, 64), (2, 1), raster=("along_m", 4)),
+    settings((128, 256, 64), (2, 1), raster=("along_m", 16)),
+    settings((128, 256, 64), (2, 2)),
+    settings((128, 192, 64), (2, 1)),
+    settings((128, 256, 64), (2, 1), store="direct"),
+    settings((128, 256, 64), (4, 1)),
+)
 SMALL = (
-    settings((64, 64, 64)), settings((64, 32, 64)), settings((64, 128, 64)), settings((64, 64, 128)), settings((64, 32, 128)), settings((64, 64, 64), (1, 2)), settings((64, 16, 128)),
-    settings((128, 64, 64), (2, 2)), settings((64, 128, 64), splitk=4), settings((64, 64, 64), splitk=2), settings((128, 128, 64), (2, 1), splitk=8), settings((64, 128, 64), (1, 1), "pingpong"), settings((128, 128, 64), (2, 1)), settings((128, 64, 64), (2, 1)), settings((128, 256, 64), (2, 1)),
-)  # fmt: skip
+    settings((64, 64, 64)),
+    settings((64, 32, 64)),
+    settings((64, 128, 64)),
+    settings((64, 64, 128)),
+    settings((64, 32, 128)),
+    settings((64, 64, 64), (1, 2)),
+    settings((64, 16, 128)),
+    settings((128, 64, 64), (2, 2)),
+    settings((64, 128, 64), splitk=4),
+    settings((64, 64, 64), splitk=2),
+    settings((128, 128, 64), (2, 1), splitk=8),
+    settings((64, 128, 64), (1, 1), "pingpong"),
+    settings((128, 128, 64), (2, 1)),
+    settings((128, 64, 64), (2, 1)),
+    settings((128, 256, 64), (2, 1)),
+)
 TINY = (
-    settings((128, 64, 64), (2, 1)), settings((64, 128, 64), (1, 2), "pingpong", stages=3), settings((64, 32, 32), store="direct"), settings((128, 128, 64), (2, 2), raster=("along_n", 2), splitk=2),
-)  # fmt: skip
+    settings((128, 64, 64), (2, 1)),
+    settings((64, 128, 64), (1, 2), "pingpong", stages=3),
+    settings((64, 32, 32), store="direct"),
+    settings((128, 128, 64), (2, 2), raster=("along_n", 2), splitk=2),
+)
 
 
 def cases(quick: bool, dry: bool) -> list[Case]:
     """What is measured, most important first."""
     if dry:
-        return [Case("square", 136, 136, 136, "f16"), Case("odd", 37, 51, 67, "bf16", "kn"), Case("batched", 72, 48, 40, "f16", "mn", batch=2), Case("fused", 64, 72, 48, "bf16", epilogue=("bias", "gelu")), Case("tf32", 72, 96, 72, "tf32", "kn")]
-    square = [Case("square", s, s, s, kind, order) for kind in ("bf16", "f16") for s in (4096, 8192, 2048) for order in ("kk", "kn")]
+        return [
+            Case("square", 136, 136, 136, "f16"),
+            Case("odd", 37, 51, 67, "bf16", "kn"),
+            Case("batched", 72, 48, 40, "f16", "mn", batch=2),
+            Case("fused", 64, 72, 48, "bf16", epilogue=("bias", "gelu")),
+            Case("tf32", 72, 96, 72, "tf32", "kn"),
+        ]
+    square = [
+        Case("square", s, s, s, kind, order)
+        for kind in ("bf16", "f16")
+        for s in (4096, 8192, 2048)
+        for order in ("kk", "kn")
+    ]
     if quick:
         return [case for case in square if case.kind == "bf16"] + [Case("skinny", 16, 4096, 4096)]
     skinny = [Case("skinny", m, 4096, 4096, "bf16", order) for m in (16, 64, 256) for order in ("kk", "kn")]
-    odd = [Case("odd", 4095, 4097, 4096), Case("odd", 4097, 4095, 4095, "bf16", "kn"), Case("odd", 1000, 3000, 2000, "f16", "kn")]
-    more = [Case("square", 4096, 4096, 4096, "bf16", "mn"), Case("square", 1024, 1024, 1024), Case("batched", 1024, 1024, 1024, "bf16", "kn", batch=16), Case("fused", 4096, 4096, 4096, "bf16", "kk", epilogue=("bias", "gelu")), Case("tall", 32768, 512, 2048), Case("deep", 512, 512, 32768)]
+    odd = [
+        Case("odd", 4095, 4097, 4096),
+        Case("odd", 4097, 4095, 4095, "bf16", "kn"),
+        Case("odd", 1000, 3000, 2000, "f16", "kn"),
+    ]
+    more = [
+        Case("square", 4096, 4096, 4096, "bf16", "mn"),
+        Case("square", 1024, 1024, 1024),
+        Case("batched", 1024, 1024, 1024, "bf16", "kn", batch=16),
+        Case("fused", 4096, 4096, 4096, "bf16", "kk", epilogue=("bias", "gelu")),
+        Case("tall", 32768, 512, 2048),
+        Case("deep", 512, 512, 32768),
+    ]
     tf32 = [Case("tf32", s, s, s, "tf32", order) for s in (4096, 8192) for order in ("kk", "kn")]
     fp8 = [Case("fp8", s, s, s, "e4m3") for s in (4096, 8192)]
     return [*square[:6], *skinny, *tf32, *square[6:], *odd, *more, *fp8]
@@ -95,8 +162,20 @@ LOADED: dict[str, Any] = {}  # by program: what is compiled for one size serves 
 
 def load(case: Case, chosen: tuple[Call, ...], folder: Path) -> tuple[str, Any]:
     """The program and its compiled text, imported; tiles are given for elements of two bytes."""
-    chosen = tuple(Call(name="tile", positional=(*call.positional[:2], int(str(call.positional[2])) * 2 // DTYPES[case.kind].itemsize)) if call.name == "tile" else call for call in chosen)
-    stage = Stage(operation=Call(name="gemm", positional=("a", "b")), settings=(Call(name="arch", positional=("sm_90a",)), Call(name="mma", positional=(case.kind,)), *chosen), epilogues=tuple(Call(name=name) for name in case.epilogue))
+    chosen = tuple(
+        Call(
+            name="tile",
+            positional=(*call.positional[:2], int(str(call.positional[2])) * 2 // DTYPES[case.kind].itemsize),
+        )
+        if call.name == "tile"
+        else call
+        for call in chosen
+    )
+    stage = Stage(
+        operation=Call(name="gemm", positional=("a", "b")),
+        settings=(Call(name="arch", positional=("sm_90a",)), Call(name="mma", positional=(case.kind,)), *chosen),
+        epilogues=tuple(Call(name=name) for name in case.epilogue),
+    )
     program = Program(stages=(stage,))
     if rejections := check(program):
         raise ValueError(" | ".join(map(str, rejections)))
@@ -104,7 +183,12 @@ def load(case: Case, chosen: tuple[Call, ...], folder: Path) -> tuple[str, Any]:
     if text in LOADED:
         return text, LOADED[text]
     path = folder / f"candidate_{abs(hash(text))}.py"
-    path.write_text(emit(program, Binding(init_source=INIT, forward_arguments=("a", "b", *(("bias",) if "bias" in case.epilogue else ())))))
+    path.write_text(
+        emit(
+            program,
+            Binding(init_source=INIT, forward_arguments=("a", "b", *(("bias",) if "bias" in case.epilogue else ()))),
+        )
+    )
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -121,7 +205,11 @@ def operands(case: Case) -> list[torch.Tensor]:
 
     def matrix(rows: int, columns: int, turned: bool) -> torch.Tensor:
         shape = (columns, rows) if turned else (rows, columns)
-        made = torch.randn(*lead, *shape).to(dtype) if rows * columns < 1 << 20 else torch.randn(*lead, *shape, device="cuda").to(dtype)
+        made = (
+            torch.randn(*lead, *shape).to(dtype)
+            if rows * columns < 1 << 20
+            else torch.randn(*lead, *shape, device="cuda").to(dtype)
+        )
         made = made.to("cuda")
         return made.transpose(-2, -1) if turned else made
 
@@ -134,7 +222,11 @@ def by_torch(case: Case, tensors: list[torch.Tensor]) -> torch.Tensor:
     if tensors[0].dtype == torch.float8_e4m3fn:
         one = torch.ones((), device="cuda")
         return torch._scaled_mm(tensors[0], tensors[1], scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
-    product = torch.addmm(tensors[2], tensors[0], tensors[1]) if "bias" in case.epilogue else torch.matmul(tensors[0], tensors[1])
+    product = (
+        torch.addmm(tensors[2], tensors[0], tensors[1])
+        if "bias" in case.epilogue
+        else torch.matmul(tensors[0], tensors[1])
+    )
     return torch.nn.functional.gelu(product) if "gelu" in case.epilogue else product
 
 
@@ -172,7 +264,9 @@ def seconds(replay: Callable[[], None], repeats: int) -> float:
     return float(start.elapsed_time(end)) * 1e-3 / repeats
 
 
-def compare(ours: Callable[[], Any], theirs: Callable[[], Any], flops: float, rounds: int, busy_s: float = 2e-3) -> dict[str, float]:
+def compare(
+    ours: Callable[[], Any], theirs: Callable[[], Any], flops: float, rounds: int, busy_s: float = 2e-3
+) -> dict[str, float]:
     """Interleaved medians of both. A sample is a graph of calls, of about `busy_s` at 500 TFLOP/s: 2 ms end before the power limit is felt, 50 ms do not."""
     repeats = max(1, min(100 if busy_s < 0.01 else 2000, int(busy_s / (flops / 500e12))))
     graphs = [replayer(ours, repeats), replayer(theirs, repeats)]
@@ -183,7 +277,14 @@ def compare(ours: Callable[[], Any], theirs: Callable[[], Any], flops: float, ro
         for which in (0, 1):
             times[which].append(seconds(graphs[which], repeats))
     mine, torchs = statistics.median(times[0]), statistics.median(times[1])
-    return {"us": round(mine * 1e6, 2), "torch_us": round(torchs * 1e6, 2), "tflops": round(flops / mine / 1e12, 1), "torch_tflops": round(flops / torchs / 1e12, 1), "ratio": round(torchs / mine, 4), "spread": round(max(times[0]) / min(times[0]), 3)}
+    return {
+        "us": round(mine * 1e6, 2),
+        "torch_us": round(torchs * 1e6, 2),
+        "tflops": round(flops / mine / 1e12, 1),
+        "torch_tflops": round(flops / torchs / 1e12, 1),
+        "ratio": round(torchs / mine, 4),
+        "spread": round(max(times[0]) / min(times[0]), 3),
+    }
 
 
 def host_us(call: Callable[[], Any], count: int = 300) -> float:
@@ -198,7 +299,9 @@ def host_us(call: Callable[[], Any], count: int = 300) -> float:
     return round(taken / count * 1e6, 2)
 
 
-def measured(case: Case, chosen: tuple[Call, ...], tensors: list[torch.Tensor], folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+def measured(
+    case: Case, chosen: tuple[Call, ...], tensors: list[torch.Tensor], folder: Path, arguments: argparse.Namespace
+) -> dict[str, Any]:
     """One configuration at one case: error, then times."""
     text, model = load(case, chosen, folder)
     row: dict[str, Any] = {"case": case.name, "program": text}
@@ -213,7 +316,10 @@ def measured(case: Case, chosen: tuple[Call, ...], tensors: list[torch.Tensor], 
         flops = 2.0 * case.m * case.n * case.k * max(case.batch, 1)
         row |= compare(lambda: model(*tensors), lambda: by_torch(case, tensors), flops, arguments.rounds)
         if case.m * case.n * case.k < 1 << 33:
-            row["host_us"], row["torch_host_us"] = host_us(lambda: model(*tensors)), host_us(lambda: by_torch(case, tensors))
+            row["host_us"], row["torch_host_us"] = (
+                host_us(lambda: model(*tensors)),
+                host_us(lambda: by_torch(case, tensors)),
+            )
     return row
 
 
@@ -231,8 +337,19 @@ def facts() -> dict[str, Any]:
     """What the numbers were measured on."""
     gpu = ""
     with contextlib.suppress(OSError):
-        gpu = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
-    return {"date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": gpu, "torch": torch.__version__, "cuda": torch.version.cuda, "cutlass_dsl": version("nvidia-cutlass-dsl"), "python": sys.version.split()[0]}
+        gpu = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name,driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "gpu": gpu,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "cutlass_dsl": version("nvidia-cutlass-dsl"),
+        "python": sys.version.split()[0],
+    }
 
 
 @contextlib.contextmanager
@@ -251,7 +368,11 @@ def run(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """All cases that fit into the time."""
     rows: list[dict[str, Any]] = []
     head, start = facts(), time.monotonic()
-    wanted = [case for case in cases(arguments.quick, arguments.dry_run) if not arguments.only or case.group in arguments.only.split(",")]
+    wanted = [
+        case
+        for case in cases(arguments.quick, arguments.dry_run)
+        if not arguments.only or case.group in arguments.only.split(",")
+    ]
     for case in wanted:
         if time.monotonic() - start > arguments.limit_s:
             rows.append({"case": case.name, "skipped": "no time left"})
@@ -263,15 +384,32 @@ def run(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
             try:
                 rows.append(measured(case, chosen, tensors, folder, arguments))
             except Exception as error:
-                rows.append({"case": case.name, "program": str(chosen), "failed": f"{type(error).__name__}: {error}"[:500]})
+                rows.append(
+                    {"case": case.name, "program": str(chosen), "failed": f"{type(error).__name__}: {error}"[:500]}
+                )
             print(json.dumps(rows[-1]), flush=True)
         del tensors
         if not arguments.dry_run:
             torch.cuda.empty_cache()
-        best = max((row for row in rows if row["case"] == case.name and "ratio" in row), key=lambda row: row["ratio"], default=None)
-        print(f"# {case.name}: best {best['ratio']}x torch, {best['tflops']} TFLOP/s, {best['program']}" if best else f"# {case.name}: nothing timed", flush=True)
+        best = max(
+            (row for row in rows if row["case"] == case.name and "ratio" in row),
+            key=lambda row: row["ratio"],
+            default=None,
+        )
+        print(
+            f"# {case.name}: best {best['ratio']}x torch, {best['tflops']} TFLOP/s, {best['program']}"
+            if best
+            else f"# {case.name}: nothing timed",
+            flush=True,
+        )
         if arguments.out:
-            arguments.out.write_text(json.dumps({**head, "seconds": round(time.monotonic() - start), "rounds": arguments.rounds, "rows": rows}, indent=1) + "\n")
+            arguments.out.write_text(
+                json.dumps(
+                    {**head, "seconds": round(time.monotonic() - start), "rounds": arguments.rounds, "rows": rows},
+                    indent=1,
+                )
+                + "\n"
+            )
     return rows
 
 
@@ -279,9 +417,15 @@ def main() -> int:
     """Measure, print, write; 1 when any configuration fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--quick", action="store_true", help="squares in bf16 and one skinny shape, five configurations each, under three minutes")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="squares in bf16 and one skinny shape, five configurations each, under three minutes",
+    )
     parser.add_argument("--dry-run", action="store_true", help="tiny shapes on the emulator")
-    parser.add_argument("--limit-s", type=float, default=0.0, help="no new configuration after this (default: 540, with --quick 150)")
+    parser.add_argument(
+        "--limit-s", type=float, default=0.0, help="no new configuration after this (default: 540, with --quick 150)"
+    )
     parser.add_argument("--only", default="", help="groups: square, skinny, tf32, odd, batched, fused, tall, deep, fp8")
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()

@@ -29,41 +29,99 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 from hopper_gemm_on_gpu import ALLOWED, DTYPES, INIT, compare, facts
 
-from workbench.dsl import Binding, check, compile_program, parse
+from workbench.codegen import compile_program
 from workbench.errors import ProgramError
+from workbench.language import Binding, check, parse
 
 EARLY = ".launch(early)"
 LARGE = [
-    ".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1)", f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}", f".tile(256, 128, 64) .schedule(cooperative) .cluster(1, 2) {EARLY}",
-    f".tile(128, 128, 64) .schedule(pingpong) .cluster(2, 1) {EARLY}", f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) .raster(along_n, 8) {EARLY}",
-    f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) .raster(along_m, 12) {EARLY}", f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) .raster(along_n, 16) {EARLY}",
-    f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) .stages(3) {EARLY}", f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) .raster(along_m, 32) {EARLY}",
-]  # fmt: skip
-MIDDLE = [*LARGE[:5], f".tile(128, 128, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}", f".tile(128, 192, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}", f".tile(128, 256, 64) .schedule(cooperative) {EARLY}"]
+    ".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1)",
+    f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}",
+    f".tile(256, 128, 64) .schedule(cooperative) .cluster(1, 2) {EARLY}",
+    f".tile(128, 128, 64) .schedule(pingpong) .cluster(2, 1) {EARLY}",
+    f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) .raster(along_n, 8) {EARLY}",
+    f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) .raster(along_m, 12) {EARLY}",
+    f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) .raster(along_n, 16) {EARLY}",
+    f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) .stages(3) {EARLY}",
+    f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) .raster(along_m, 32) {EARLY}",
+]
+MIDDLE = [
+    *LARGE[:5],
+    f".tile(128, 128, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}",
+    f".tile(128, 192, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}",
+    f".tile(128, 256, 64) .schedule(cooperative) {EARLY}",
+]
 SMALL = [
-    ".tile(64, 128, 64) .schedule(cooperative)", f".tile(64, 128, 64) .schedule(cooperative) {EARLY}", f".tile(128, 64, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}", f".tile(64, 64, 128) .schedule(cooperative) {EARLY}",
-    f".tile(128, 128, 64) .schedule(cooperative) .splitk(2, cluster) {EARLY}", f".tile(128, 128, 128) .schedule(cooperative) .splitk(2, cluster) {EARLY}", f".tile(64, 128, 128) .schedule(cooperative) {EARLY}", f".tile(128, 64, 128) .schedule(cooperative) {EARLY}",
-    f".tile(64, 256, 64) .schedule(cooperative) .splitk(2, cluster) {EARLY}", f".tile(128, 128, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}",
-]  # fmt: skip
+    ".tile(64, 128, 64) .schedule(cooperative)",
+    f".tile(64, 128, 64) .schedule(cooperative) {EARLY}",
+    f".tile(128, 64, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}",
+    f".tile(64, 64, 128) .schedule(cooperative) {EARLY}",
+    f".tile(128, 128, 64) .schedule(cooperative) .splitk(2, cluster) {EARLY}",
+    f".tile(128, 128, 128) .schedule(cooperative) .splitk(2, cluster) {EARLY}",
+    f".tile(64, 128, 128) .schedule(cooperative) {EARLY}",
+    f".tile(128, 64, 128) .schedule(cooperative) {EARLY}",
+    f".tile(64, 256, 64) .schedule(cooperative) .splitk(2, cluster) {EARLY}",
+    f".tile(128, 128, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}",
+]
 ODD = [
-    *(f".tile({tile}, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}" for tile in ("128, 256", "128, 192", "128, 128", "256, 128")), f".tile(128, 256, 64) .schedule(cooperative) .cluster(1, 2) {EARLY}", f".tile(256, 96, 64) .schedule(cooperative) {EARLY}",
-    f".tile(128, 192, 64) .schedule(cooperative) {EARLY}", f".tile(128, 128, 64) .schedule(pingpong) .cluster(2, 1) {EARLY}", f".tile(128, 128, 64) .schedule(pingpong) {EARLY}",
-]  # fmt: skip
+    *(
+        f".tile({tile}, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}"
+        for tile in ("128, 256", "128, 192", "128, 128", "256, 128")
+    ),
+    f".tile(128, 256, 64) .schedule(cooperative) .cluster(1, 2) {EARLY}",
+    f".tile(256, 96, 64) .schedule(cooperative) {EARLY}",
+    f".tile(128, 192, 64) .schedule(cooperative) {EARLY}",
+    f".tile(128, 128, 64) .schedule(pingpong) .cluster(2, 1) {EARLY}",
+    f".tile(128, 128, 64) .schedule(pingpong) {EARLY}",
+]
 
 
 TURNED = [  # TF32 with b along n: copied first, or through registers
-    f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}", *(f".tile({tile}, 64) .schedule(cooperative){cluster} .swap() .through(registers){early}" for tile, cluster in (("128, 256", " .cluster(2, 1)"), ("128, 256", " .cluster(1, 2)"), ("256, 128", " .cluster(1, 2)"), ("256, 128", " .cluster(2, 1)"), ("128, 256", ""), ("128, 128", " .cluster(2, 1)")) for early in (f" {EARLY}",)),
-]  # fmt: skip
+    f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}",
+    *(
+        f".tile({tile}, 64) .schedule(cooperative){cluster} .swap() .through(registers){early}"
+        for tile, cluster in (
+            ("128, 256", " .cluster(2, 1)"),
+            ("128, 256", " .cluster(1, 2)"),
+            ("256, 128", " .cluster(1, 2)"),
+            ("256, 128", " .cluster(2, 1)"),
+            ("128, 256", ""),
+            ("128, 128", " .cluster(2, 1)"),
+        )
+        for early in (f" {EARLY}",)
+    ),
+]
 
 
 def skinny(m: int) -> list[str]:
     """Configurations for few rows: the transposed product with k shared by a cluster, and what was best without."""
     n = min(max(m, 16), 256)
-    swapped = [f".tile({high}, {n}, {k}) .schedule(cooperative) .swap(){f' .splitk({s}, cluster)' if s > 1 else ''} {EARLY}" for high in (64, 128) for k in (64, 128) for s in (1, 2, 4, 8)]
+    swapped = [
+        f".tile({high}, {n}, {k}) .schedule(cooperative) .swap(){f' .splitk({s}, cluster)' if s > 1 else ''} {EARLY}"
+        for high in (64, 128)
+        for k in (64, 128)
+        for s in (1, 2, 4, 8)
+    ]
     # two CTAs on an SM: clusters of four and of eight then find room on all of them
-    swapped += [f".tile({high}, {n}, 128) .schedule(cooperative) .swap() .splitk({s}, cluster) .stages({stages}) {EARLY}" for high, stages in ((128, 3), (64, 5), (64, 4)) for s in (2, 4, 8)] if n <= 64 else []
-    half = [f".tile({high}, {n // 2}, 64) .schedule(cooperative) .swap() {EARLY}" for high in (64, 128)] if n > 64 else []
-    usual = [f".tile(64, 32, 128) .schedule(cooperative) {EARLY}", *(f".tile(64, 32, {k}) .schedule(cooperative) .cluster(1, 2) {EARLY}" for k in (64, 128)), ".tile(64, 32, 128) .schedule(cooperative)", f".tile(128, 64, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}", f".tile(64, 64, 128) .schedule(cooperative) .splitk(2, cluster) {EARLY}"]
+    swapped += (
+        [
+            f".tile({high}, {n}, 128) .schedule(cooperative) .swap() .splitk({s}, cluster) .stages({stages}) {EARLY}"
+            for high, stages in ((128, 3), (64, 5), (64, 4))
+            for s in (2, 4, 8)
+        ]
+        if n <= 64
+        else []
+    )
+    half = (
+        [f".tile({high}, {n // 2}, 64) .schedule(cooperative) .swap() {EARLY}" for high in (64, 128)] if n > 64 else []
+    )
+    usual = [
+        f".tile(64, 32, 128) .schedule(cooperative) {EARLY}",
+        *(f".tile(64, 32, {k}) .schedule(cooperative) .cluster(1, 2) {EARLY}" for k in (64, 128)),
+        ".tile(64, 32, 128) .schedule(cooperative)",
+        f".tile(128, 64, 64) .schedule(cooperative) .cluster(2, 1) {EARLY}",
+        f".tile(64, 64, 128) .schedule(cooperative) .splitk(2, cluster) {EARLY}",
+    ]
     return [*usual, *swapped, *half]
 
 
@@ -93,34 +151,82 @@ def tasks(only: str, most: int = 0) -> list[tuple[Case, str]]:
         found.append((Case("skinny", m, 4096, 4096), skinny(m)))
     found.append((Case("skinny", 16, 8192, 8192), [text for text in skinny(16) if "swap" in text]))
     for order in ("kk", "kn", "mn"):
-        found += [(Case("square", s, s, s, order=order), MIDDLE if s == 2048 else LARGE if order == "kk" else LARGE[:6]) for s in (2048, 4096, 8192)]
-        found += [(Case("square", s, s, s, "f16", order=order), MIDDLE[:4] if s == 2048 else LARGE[:4]) for s in (2048, 4096, 8192)]
+        found += [
+            (Case("square", s, s, s, order=order), MIDDLE if s == 2048 else LARGE if order == "kk" else LARGE[:6])
+            for s in (2048, 4096, 8192)
+        ]
+        found += [
+            (Case("square", s, s, s, "f16", order=order), MIDDLE[:4] if s == 2048 else LARGE[:4])
+            for s in (2048, 4096, 8192)
+        ]
     found.append((Case("square", 1024, 1024, 1024), SMALL))
     found.append((Case("odd", 1000, 3000, 2000, "f16", "kn"), ODD))
     found.append((Case("odd", 4095, 4097, 4096), LARGE[1:4]))
     found += [(Case("odd", 4095, 4097, 4099, kind), LARGE[1:4]) for kind in ("bf16", "f16")]
-    found.append((Case("deep", 512, 512, 32768), [f".tile(128, 128, 64) .schedule(cooperative) .splitk(8, cluster) {EARLY}", f".tile(128, 128, 128) .schedule(cooperative) .splitk(8, cluster) {EARLY}", f".tile(128, 128, 64) .schedule(cooperative) .cluster(2, 1) .splitk(8) {EARLY}", f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) .splitk(16) {EARLY}", f".tile(64, 128, 128) .schedule(cooperative) .splitk(4, cluster) {EARLY}"]))  # fmt: skip
-    found += [(Case("tf32", 4096, 4096, 4096, "tf32", "kk"), LARGE[:3]), *((Case("tf32", s, s, s, "tf32", "kn"), TURNED) for s in (2048, 4096, 8192))]
+    found.append(
+        (
+            Case("deep", 512, 512, 32768),
+            [
+                f".tile(128, 128, 64) .schedule(cooperative) .splitk(8, cluster) {EARLY}",
+                f".tile(128, 128, 128) .schedule(cooperative) .splitk(8, cluster) {EARLY}",
+                f".tile(128, 128, 64) .schedule(cooperative) .cluster(2, 1) .splitk(8) {EARLY}",
+                f".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) .splitk(16) {EARLY}",
+                f".tile(64, 128, 128) .schedule(cooperative) .splitk(4, cluster) {EARLY}",
+            ],
+        )
+    )
+    found += [
+        (Case("tf32", 4096, 4096, 4096, "tf32", "kk"), LARGE[:3]),
+        *((Case("tf32", s, s, s, "tf32", "kn"), TURNED) for s in (2048, 4096, 8192)),
+    ]
     found.append((Case("batched", 1024, 1024, 1024, "bf16", "kn", 16), MIDDLE[1:5]))
     found.append((Case("batched", 1024, 1024, 1024, "tf32", "kn", 16), TURNED))
     found += [(Case("fp8", s, s, s, "e4m3"), LARGE[1:4]) for s in (2048, 4096)]
     wanted = only.split(",") if only else []
-    return [(case, text) for case, texts in found if not wanted or case.group in wanted for text in list(dict.fromkeys(texts))[: most or None] if not check(parse(program(case, text)))]
+    return [
+        (case, text)
+        for case, texts in found
+        if not wanted or case.group in wanted
+        for text in list(dict.fromkeys(texts))[: most or None]
+        if not check(parse(program(case, text)))
+    ]
 
 
 def fused_tasks() -> list[tuple[Case, str]]:
     """Epilogues, with the configurations that are best without."""
     best = [LARGE[1], LARGE[3], LARGE[2]]
-    chains = ["bias() >> gelu()", "residual() >> rowsum()", "bias() >> gelu() >> residual()", "bias() >> relu() >> rowmax()"]
-    cases = [Case("fused", s, s, s, kind, epilogue=chain) for s in (4096, 8192) for kind in ("bf16", "f16") for chain in chains[: 2 if kind == "f16" else 4]]
-    return [(case, text) for case in [*cases, *(Case("fused", 4096, 4096, 4096, "tf32", epilogue=chain) for chain in chains[:2])] for text in best]
+    chains = [
+        "bias() >> gelu()",
+        "residual() >> rowsum()",
+        "bias() >> gelu() >> residual()",
+        "bias() >> relu() >> rowmax()",
+    ]
+    cases = [
+        Case("fused", s, s, s, kind, epilogue=chain)
+        for s in (4096, 8192)
+        for kind in ("bf16", "f16")
+        for chain in chains[: 2 if kind == "f16" else 4]
+    ]
+    return [
+        (case, text)
+        for case in [*cases, *(Case("fused", 4096, 4096, 4096, "tf32", epilogue=chain) for chain in chains[:2])]
+        for text in best
+    ]
 
 
 def dry(pairs: list[tuple[Case, str]]) -> list[tuple[Case, str]]:
     """One configuration of each kind, at a tiny size."""
     seen: dict[str, tuple[Case, str]] = {}
     for case, text in pairs:
-        seen.setdefault(f"{case.group}{case.kind}{case.epilogue}{'swap' in text}{'splitk' in text}", (replace(case, m=min(case.m, 72), n=136, k=200 if case.kind != "e4m3" else 208, batch=min(case.batch, 2)), text))
+        seen.setdefault(
+            f"{case.group}{case.kind}{case.epilogue}{'swap' in text}{'splitk' in text}",
+            (
+                replace(
+                    case, m=min(case.m, 72), n=136, k=200 if case.kind != "e4m3" else 208, batch=min(case.batch, 2)
+                ),
+                text,
+            ),
+        )
     return list(seen.values())
 
 
@@ -129,7 +235,9 @@ def program(case: Case, text: str) -> str:
     head, _, rest = text.partition(")")
     start, k = head.rsplit(", ", 1)
     k = str(int(k) * 2 // DTYPES[case.kind].itemsize)
-    return f"gemm(a, b) .arch(sm_90a) .mma({case.kind}) {start}, {k}){rest}" + (f" >> {case.epilogue}" if case.epilogue else "")
+    return f"gemm(a, b) .arch(sm_90a) .mma({case.kind}) {start}, {k}){rest}" + (
+        f" >> {case.epilogue}" if case.epilogue else ""
+    )
 
 
 class Loaded:
@@ -202,7 +310,15 @@ def error_of(case: Case, tensors: list[torch.Tensor], got: torch.Tensor) -> floa
     return float(((got.float() - wanted).norm() / wanted.norm()).item())
 
 
-def measure(case: Case, text: str, loaded: Loaded, tensors: list[torch.Tensor], theirs: Callable[..., Any], rounds: int, busy_s: float = 2e-3) -> dict[str, Any]:
+def measure(
+    case: Case,
+    text: str,
+    loaded: Loaded,
+    tensors: list[torch.Tensor],
+    theirs: Callable[..., Any],
+    rounds: int,
+    busy_s: float = 2e-3,
+) -> dict[str, Any]:
     """Error and times of one configuration; the GPU is ours alone."""
     row: dict[str, Any] = {"case": case.name, "program": text, "error": error_of(case, tensors, loaded.model(*tensors))}
     if not row["error"] < 2 * ALLOWED[case.kind]:
@@ -249,7 +365,11 @@ def side_by_side(pairs: list[tuple[Case, str]], arguments: argparse.Namespace) -
     for number, pair in enumerate(pairs):
         chunks[number % arguments.processes].append(pair)
     deadline = time.time() + arguments.limit_s
-    processes = [context.Process(target=worker, args=(chunk, turn, arguments.rounds, arguments.busy_ms / 1e3, deadline, queue)) for chunk in chunks if chunk]
+    processes = [
+        context.Process(target=worker, args=(chunk, turn, arguments.rounds, arguments.busy_ms / 1e3, deadline, queue))
+        for chunk in chunks
+        if chunk
+    ]
     for process in processes:
         process.start()
     rows: list[dict[str, Any]] = []
@@ -280,9 +400,20 @@ def one_by_one(pairs: list[tuple[Case, str]], arguments: argparse.Namespace) -> 
                     kept.clear()
                     kept[case] = operands(case, "cuda")
                     rivals[case] = by_torch(case) if arguments.dry_run else rival(case, kept[case])
-                rows.append(measure(case, text, Loaded(case, text, Path(folder)), kept[case], rivals[case], 0 if arguments.dry_run else arguments.rounds))
+                rows.append(
+                    measure(
+                        case,
+                        text,
+                        Loaded(case, text, Path(folder)),
+                        kept[case],
+                        rivals[case],
+                        0 if arguments.dry_run else arguments.rounds,
+                    )
+                )
             except Exception as error:
-                rows.append({"case": case.name, "program": settings, "failed": f"{type(error).__name__}: {error}"[:500]})
+                rows.append(
+                    {"case": case.name, "program": settings, "failed": f"{type(error).__name__}: {error}"[:500]}
+                )
             print(json.dumps(rows[-1]), flush=True)
             write(arguments, rows)
     return rows
@@ -297,7 +428,9 @@ def rival(case: Case, tensors: list[torch.Tensor]) -> Callable[..., Any]:
         torch.cuda.synchronize()
         return made
     except Exception as error:
-        print(f"# {case.name}: torch.compile failed, eager it is: {type(error).__name__}: {str(error)[:200]}", flush=True)
+        print(
+            f"# {case.name}: torch.compile failed, eager it is: {type(error).__name__}: {str(error)[:200]}", flush=True
+        )
         return by_torch(case)
 
 
@@ -317,7 +450,9 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=14)
     parser.add_argument("--limit-s", type=float, default=270.0)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--busy-ms", type=float, default=2.0, help="work in a sample: 2 is a burst, 50 is felt by the power limit")
+    parser.add_argument(
+        "--busy-ms", type=float, default=2.0, help="work in a sample: 2 is a burst, 50 is felt by the power limit"
+    )
     parser.add_argument("--most", type=int, default=0, help="configurations of a case, those first in the list")
     arguments = parser.parse_args()
     arguments.head = facts()
@@ -332,7 +467,9 @@ def main() -> int:
     for name in dict.fromkeys(row["case"] for row in rows):
         timed = sorted((row for row in rows if row["case"] == name and "ratio" in row), key=lambda row: -row["ratio"])
         for row in timed[:3]:
-            print(f"# {name}: {row['ratio']}x torch, {row['us']} us against {row['torch_us']}, {row['tflops']} TFLOP/s, {row['program'].split('mma')[1]}")
+            print(
+                f"# {name}: {row['ratio']}x torch, {row['us']} us against {row['torch_us']}, {row['tflops']} TFLOP/s, {row['program'].split('mma')[1]}"
+            )
     failed = [row for row in rows if "failed" in row]
     print(f"# {len(rows)} rows of {len(pairs)}, {len(failed)} failed", flush=True)
     return 1 if failed else 0

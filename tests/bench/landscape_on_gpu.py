@@ -5,7 +5,7 @@
     python tests/bench/landscape_on_gpu.py --dry-run --most 3 --only matmul_bf16_4096  reduced sizes on the emulator; no GPU, no times
     python tests/bench/landscape_on_gpu.py --join a.csv b.csv --to workbench/landscapes/h200.csv.gz
 
-Most processes compile and never touch a GPU; a few measure what those kept, one at a time on a GPU while the others load (landscape_run.py). With several GPUs each has measurers and problems of its own. Problems are served in turn, so that a run which is cut
+Most processes compile and never touch a GPU; a few measure what those kept, one at a time on a GPU while the others load (workbench/tuning). With several GPUs each has measurers and problems of its own. Problems are served in turn, so that a run which is cut
 short has something of each; rows are appended as they come, and what --out or --done holds is not measured again. The plans and what was compiled lie in --kept, where the next run of the same code finds them. A process that crashes, or
 takes longer than its limit, loses only the configuration at hand. Where the measurers' time goes is printed every 20 s and, by problem, at the end.
 """
@@ -17,60 +17,37 @@ import gzip
 import multiprocessing
 import os
 import pickle
-import platform
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
-import landscape_plan
-from landscape_plan import MOST, RULE, Mapped, mapped, places, tasks
+from landscape_problems import places
 
 from workbench.landscapes import table
-from workbench.landscapes.table import Row
-
-PROTOCOL = (
-    "CUDA events around one call, 12 calls (5 where one takes over 10 ms) after 4 more, the same inputs, L2 flushed before each by writing twice its size, a device-side sleep so that the host is ahead,"
-    " one process on a GPU at a time while others compile, all of a problem on one GPU (of several the problem's number modulo how many there are); the last timed call's output is compared with torch's result in float64 (in strict float32 where inputs and that result take over 700 MiB)"
-)
+from workbench.tuning import plan as tuning_plan
+from workbench.tuning.files import begin, query_gpus
+from workbench.tuning.plan import MOST, TuningPlan, plan_problem, tasks
 
 
-def smi(fields: str) -> list[str]:
-    """What nvidia-smi says of each GPU; nothing where there is none."""
-    if not shutil.which("nvidia-smi"):
-        return []
-    return subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip().splitlines()
-
-
-def machine() -> dict[str, Any]:
-    """What the numbers are measured on."""
-    said = smi("name,driver_version,power.limit,clocks.max.sm")
-    name, driver, *rest = [part.strip() for part in said[0].split(",")] if said else ["", ""]
-    versions = {"torch": version("torch"), "nvidia-cutlass-dsl": version("nvidia-cutlass-dsl"), "python": platform.python_version(), "driver": driver}
-    return {"date": datetime.now(UTC).isoformat(timespec="seconds"), "device": name, "limits": ", ".join(rest), "gpus": len(said), "versions": versions, "protocol": PROTOCOL, "sampling": RULE}
-
-
-def planned(arguments: argparse.Namespace) -> list[Mapped]:
+def planned(arguments: argparse.Namespace) -> list[TuningPlan]:
     """The plans of all chosen problems that the planner recognises; what --kept holds of this code is not planned again."""
     chosen = [place for place in places() if any(place.name.startswith(name) for name in arguments.only.split(","))]
-    path = arguments.kept / f"plans-{landscape_plan.stamp()}.pickle.gz" if arguments.kept else None
-    known: dict[str, Mapped | str] = pickle.loads(gzip.decompress(path.read_bytes())) if path and path.exists() else {}
+    path = arguments.kept / f"plans-{tuning_plan.stamp()}.pickle.gz" if arguments.kept else None
+    known: dict[str, TuningPlan | str] = (
+        pickle.loads(gzip.decompress(path.read_bytes())) if path and path.exists() else {}
+    )
     new = [place for place in chosen if place.name not in known]
     if new:
         with multiprocessing.get_context("fork").Pool(min(arguments.workers, len(new), os.cpu_count() or 1)) as pool:
-            known |= zip([place.name for place in new], pool.map(mapped, new, chunksize=1), strict=True)
+            known |= zip([place.name for place in new], pool.map(plan_problem, new, chunksize=1), strict=True)
         if path:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(gzip.compress(pickle.dumps(known), 6))
-    plans: dict[str, Mapped] = {}
+    plans: dict[str, TuningPlan] = {}
     for place in chosen:
         plan = known[place.name]
         if isinstance(plan, str):
@@ -80,26 +57,24 @@ def planned(arguments: argparse.Namespace) -> list[Mapped]:
     return list(plans.values())
 
 
-def begin(path: Path, plans: list[Mapped]) -> int:
-    """Start the file, or go on with it; the number of this run in it."""
-    header = {"runs": [machine()], "problems": {plan.key: plan.header for plan in plans}}
-    rows: list[Row] = []
-    if path.exists():
-        before, rows = table.read(path)
-        header = {"runs": [*before["runs"], *header["runs"]], "problems": before["problems"] | header["problems"]}
-    table.write(path, header, rows)
-    return len(header["runs"]) - 1
-
-
 def main() -> int:
     """Measure, or one of the other things that the module's text names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--workers", type=int, default=max((os.cpu_count() or 2) - 1, 2), help="processes in all")
-    parser.add_argument("--measurers", type=int, default=3, help="of them, those that use a GPU, one at a time; so many for each GPU")
-    parser.add_argument("--gpus", type=int, default=max(len(smi("index")), 1), help="how many to use; all rows of a problem are of one")
-    parser.add_argument("--kept", type=Path, help="folder for plans and what is compiled (default: one that is removed at the end)")
+    parser.add_argument(
+        "--measurers", type=int, default=3, help="of them, those that use a GPU, one at a time; so many for each GPU"
+    )
+    parser.add_argument(
+        "--gpus",
+        type=int,
+        default=max(len(query_gpus("index")), 1),
+        help="how many to use; all rows of a problem are of one",
+    )
+    parser.add_argument(
+        "--kept", type=Path, help="folder for plans and what is compiled (default: one that is removed at the end)"
+    )
     parser.add_argument("--only", default="", help="names of problems, or how they begin")
     parser.add_argument("--most", type=int, default=0, help="configurations of a problem")
     parser.add_argument("--done", type=Path, nargs="*", default=[], help="files whose rows are not measured again")
@@ -115,10 +90,14 @@ def main() -> int:
     start = time.monotonic()
     plans = planned(arguments)
     before = (*arguments.done, *([arguments.out] if arguments.out and arguments.out.exists() else []))
-    done = {(row.key, row.program) for path in before for row in table.read(path)[1] if "OutOfMemory" not in row.failure}
+    done = {
+        (row.key, row.program) for path in before for row in table.read(path)[1] if "OutOfMemory" not in row.failure
+    }
     if arguments.plan:
         for plan in plans:
-            print(f"{plan.place.name:28} {plan.key} {len(plan.programs):4} programs of {plan.legal:5} legal combinations; first {plan.programs[0]}")
+            print(
+                f"{plan.place.name:28} {plan.key} {len(plan.programs):4} programs of {plan.legal:5} legal combinations; first {plan.programs[0]}"
+            )
         left = tasks(plans, done)
         print(f"{len(plans)} problems, {sum(len(task.targets) for task in left)} measurements of {len(left)} files")
         return 0
@@ -127,12 +106,24 @@ def main() -> int:
     arguments.run_number = 0 if arguments.dry_run else begin(arguments.out, plans)
     print(f"# {len(plans)} problems planned in {time.monotonic() - start:.0f} s", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
-        from landscape_run import Run  # after the plan: CuTe DSL and torch, which the processes then have
+        from workbench.tuning.run import (  # after the plan: CuTe DSL and torch, which the processes then have
+            Run,
+            RunOptions,
+        )
 
         arguments.seconds -= time.monotonic() - start
         folder = arguments.kept or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        run = Run(plans, arguments, folder, done)
+        options = RunOptions(
+            seconds=arguments.seconds,
+            workers=arguments.workers,
+            measurers=arguments.measurers,
+            gpus=arguments.gpus,
+            out=None if arguments.dry_run else arguments.out,
+            run_number=arguments.run_number,
+            dry_run=arguments.dry_run,
+        )
+        run = Run(plans, options, folder, done)
         try:
             run.go()
         except KeyboardInterrupt:
@@ -144,8 +135,14 @@ def main() -> int:
         times = [row.median_s for row in run.rows if row.key == plan.key and row.median_s and row.program]
         eager = next((row.median_s for row in run.rows if row.key == plan.key and not row.program), None)
         said = f"best {min(times) * 1e6:9.1f} us" if times else ""
-        print(f"{plan.place.name:28} {by_problem[plan.key]:4} correct of {len(plan.programs):4}  {said}  eager {(eager or 0) * 1e6:9.1f} us", flush=True)
-    print(f"# {len(run.rows)} of {run.total} rows in {time.monotonic() - start:.0f} s, {len(run.queue)} files not begun; failures: {dict(failures)}", flush=True)
+        print(
+            f"{plan.place.name:28} {by_problem[plan.key]:4} correct of {len(plan.programs):4}  {said}  eager {(eager or 0) * 1e6:9.1f} us",
+            flush=True,
+        )
+    print(
+        f"# {len(run.rows)} of {run.total} rows in {time.monotonic() - start:.0f} s, {len(run.queue)} files not begun; failures: {dict(failures)}",
+        flush=True,
+    )
     return 0
 
 

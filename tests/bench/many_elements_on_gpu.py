@@ -1,7 +1,7 @@
 """Tensors of more than 2**31 elements on a GPU: the pieces in which they are taken, against torch. No times.
 
-    python tests/bench/many_elements_on_gpu.py --out results.json
-    python tests/bench/many_elements_on_gpu.py --dry-run            a few thousand elements in small pieces on the emulator: no GPU
+python tests/bench/many_elements_on_gpu.py --out results.json
+python tests/bench/many_elements_on_gpu.py --dry-run            a few thousand elements in small pieces on the emulator: no GPU
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from landscape_on_gpu import machine
-
-from workbench.dsl import Binding, compile_program
+from workbench.codegen import compile_program
+from workbench.language import Binding
+from workbench.tuning.files import machine
 
 INIT = "def __init__(self):\n    super().__init__()\n"
 ALLOWED = 2e-3  # of the results of float16, which are at most about 5
@@ -30,8 +30,16 @@ SMALL = 1000  # elements of a piece in a dry run
 Torch = Callable[[torch.Tensor], torch.Tensor]
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], Torch]] = {  # program -> shape, shape of a dry run, torch
     "elementwise(relu(x)) .arch(sm_90a) .vector(8) .unroll(2)": ((2**31 + 8,), (4104,), torch.relu),
-    "reduce(x, op=mean, axis=all) .arch(sm_90a) .threads_per_row(256) .vector(8) .parts(4096)": ((2**31 + 8,), (4104,), lambda x: x.mean(dtype=torch.float32).half()),
-    "softmax(x) .arch(sm_90a) .threads_per_row(32) .vector(8)": ((2**25 + 1, 64), (65, 64), lambda x: torch.softmax(x, -1)),
+    "reduce(x, op=mean, axis=all) .arch(sm_90a) .threads_per_row(256) .vector(8) .parts(4096)": (
+        (2**31 + 8,),
+        (4104,),
+        lambda x: x.mean(dtype=torch.float32).half(),
+    ),
+    "softmax(x) .arch(sm_90a) .threads_per_row(32) .vector(8)": (
+        (2**25 + 1, 64),
+        (65, 64),
+        lambda x: torch.softmax(x, -1),
+    ),
 }
 
 
@@ -56,11 +64,20 @@ def compared(program: str, folder: Path, dry: bool) -> dict[str, Any]:
         vars(module)["MOST"] = SMALL
     torch.manual_seed(3)
     x = torch.randn(small if dry else shape, dtype=torch.float16, device="cpu" if dry else "cuda")
-    with emulated(arch="sm_90a", source_file=str(path)) if dry else contextlib.nullcontext() as emulation, torch.no_grad():
+    with (
+        emulated(arch="sm_90a", source_file=str(path)) if dry else contextlib.nullcontext() as emulation,
+        torch.no_grad(),
+    ):
         got = module.ModelNew()(x)
     differs = (got - wanted(x)).abs_()
     worst = float(differs.max())
-    return {"program": program, "shape": list(x.shape), "worst": worst, "right": worst <= ALLOWED, "launches": len(emulation.launches) if emulation else None}
+    return {
+        "program": program,
+        "shape": list(x.shape),
+        "worst": worst,
+        "right": worst <= ALLOWED,
+        "launches": len(emulation.launches) if emulation else None,
+    }
 
 
 def main() -> int:
@@ -75,12 +92,29 @@ def main() -> int:
             try:
                 rows.append(compared(program, Path(folder), arguments.dry_run))
             except Exception as error:
-                rows.append({"program": program, "right": False, "error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"})
+                rows.append(
+                    {
+                        "program": program,
+                        "right": False,
+                        "error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
+                    }
+                )
             print(rows[-1], flush=True)
             if not arguments.dry_run:
                 torch.cuda.empty_cache()
     if arguments.out:
-        arguments.out.write_text(json.dumps({**machine(), "sampling": "", "protocol": "float16, normal values, one call, compared with torch on the same device", "rows": rows}, indent=1) + "\n")
+        arguments.out.write_text(
+            json.dumps(
+                {
+                    **machine(),
+                    "sampling": "",
+                    "protocol": "float16, normal values, one call, compared with torch on the same device",
+                    "rows": rows,
+                },
+                indent=1,
+            )
+            + "\n"
+        )
     return 0 if all(row["right"] for row in rows) else 1
 
 

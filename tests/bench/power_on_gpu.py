@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from hopper_gemm_on_gpu import facts, replayer
 from hopper_sweep_on_gpu import Case, Loaded, by_torch, operands, program
 
-from workbench.executors.surroundings import observer
+from workbench.executors.gpu.telemetry import observer
 
 SETTINGS = {
     "128x256": ".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1)",
@@ -62,12 +62,19 @@ def sustained(call: Callable[[], Any], flops: float, seconds: float) -> dict[str
     half = len(events) // 2
     taken = events[half].elapsed_time(events[-1]) * 1e-3 / (len(events) - 1 - half) / repeats
     seen = [one for one in looks if one is not None]
-    clock, power = (statistics.median([getattr(one, name) for one in seen]) if seen else None for name in ("sm_clock_mhz", "power_w"))
+    clock, power = (
+        statistics.median([getattr(one, name) for one in seen]) if seen else None
+        for name in ("sm_clock_mhz", "power_w")
+    )
     rate = flops / taken / 1e12
     return {
-        "us": round(taken * 1e6, 2), "tflops": round(rate, 1), "sm_clock_mhz": clock, "power_w": round(power, 1) if power else None, "tflops_per_ghz": round(rate / clock * 1e3, 1) if clock else None,
+        "us": round(taken * 1e6, 2),
+        "tflops": round(rate, 1),
+        "sm_clock_mhz": clock,
+        "power_w": round(power, 1) if power else None,
+        "tflops_per_ghz": round(rate / clock * 1e3, 1) if clock else None,
         "throttled": sorted({name for one in seen for name in one.throttled}),
-    }  # fmt: skip
+    }
 
 
 def measured(case: Case, zeros: bool, seconds: float, dry: bool) -> list[dict[str, Any]]:
@@ -82,7 +89,15 @@ def measured(case: Case, zeros: bool, seconds: float, dry: bool) -> list[dict[st
         rows = []
         for name, call in calls.items():
             error = float((call().float() - by_torch(case)(*tensors).float()).abs().max())
-            rows.append({"case": case.name, "operands": "zeros" if zeros else "normal", "what": name, "largest_difference": error} | ({} if dry else sustained(call, 2.0 * case.m * case.n * case.k, seconds)))
+            rows.append(
+                {
+                    "case": case.name,
+                    "operands": "zeros" if zeros else "normal",
+                    "what": name,
+                    "largest_difference": error,
+                }
+                | ({} if dry else sustained(call, 2.0 * case.m * case.n * case.k, seconds))
+            )
             print(json.dumps(rows[-1]), flush=True)
     return rows
 

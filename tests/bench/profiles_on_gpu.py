@@ -20,11 +20,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 import workbench.problems as problems
-from workbench.dsl import compile_program
+from workbench.codegen import compile_program
 from workbench.errors import WorkbenchError
 from workbench.executors.inspector import WorkerInspector
 from workbench.profilers import recorded
-from workbench.profilers.counters import CounterProfiler, followed
+from workbench.profilers.counters import CounterProfiler
+from workbench.profilers.emulation import run_on_emulator
 from workbench.profilers.energy import EnergyProfiler
 from workbench.profilers.ncu import NcuProfiler
 from workbench.profilers.timeline import TimelineProfiler
@@ -33,19 +34,12 @@ from workbench.proposers.recognition import recognise
 from workbench.records import Candidate, Facts, Job, Outcome, Problem, Profile
 from workbench.session import recording
 
-ATTENTION = Path(__file__).parents[2] / "workbench" / "examples" / "flash_attention.py"
 PROFILERS = {"ncu": NcuProfiler, "timeline": TimelineProfiler, "energy": EnergyProfiler}
-MODEL = '''
-
-class ModelNew(torch.nn.Module):
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return attention(q[None], k[None], v[None])[0]
-'''
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One version: a shipped problem at its own size, and its program ("" for the attention example)."""
+    """One version: a shipped problem at its own size, and its program."""
 
     name: str
     problem: str
@@ -54,14 +48,12 @@ class Subject:
 
     def load(self) -> Problem:
         """The problem."""
-        if not self.program:
+        if self.problem == "attention":
             return dataclasses.replace(recording.load(self.problem).problem, precision="fp16")
         return problems.load(self.problem, precision=self.precision)  # type: ignore[arg-type]
 
     def source(self, problem: Problem, facts: Facts) -> str:
         """The candidate's text."""
-        if not self.program:
-            return ATTENTION.read_text() + MODEL
         return compile_program(self.program, binding_of(problem, facts, recognise(facts)))
 
 
@@ -69,11 +61,27 @@ GEMM = "gemm(a, b) .arch(sm_90a)"
 SUBJECTS = (
     Subject("softmax first", "softmax", "softmax(x) .arch(sm_90a) .threads_per_row(1)"),
     Subject("softmax best", "softmax", "softmax(x) .arch(sm_90a) .threads_per_row(256) .vector(4) .kept()"),
-    Subject("layer_norm best", "layer_norm", "layernorm(x, eps=1e-05) .arch(sm_90a) .threads_per_row(256) .vector(4) .kept()"),
-    Subject("matmul cooperative", "matmul", f"{GEMM} .tile(128, 256, 64) .mma(bf16) .schedule(cooperative) .cluster(2, 1)", "bf16"),
-    Subject("matmul pingpong", "matmul", f"{GEMM} .tile(128, 128, 64) .mma(bf16) .schedule(pingpong) .cluster(2, 1)", "bf16"),
-    Subject("matmul_bias_gelu best", "matmul_bias_gelu", f"{GEMM} .layout(b=column) .tile(128, 128, 64) .mma(bf16) .schedule(pingpong) .cluster(2, 1) >> bias() >> gelu_tanh()", "bf16"),
-    Subject("attention example", "attention", ""),
+    Subject(
+        "layer_norm best",
+        "layer_norm",
+        "layernorm(x, eps=1e-05) .arch(sm_90a) .threads_per_row(256) .vector(4) .kept()",
+    ),
+    Subject(
+        "matmul cooperative",
+        "matmul",
+        f"{GEMM} .tile(128, 256, 64) .mma(bf16) .schedule(cooperative) .cluster(2, 1)",
+        "bf16",
+    ),
+    Subject(
+        "matmul pingpong", "matmul", f"{GEMM} .tile(128, 128, 64) .mma(bf16) .schedule(pingpong) .cluster(2, 1)", "bf16"
+    ),
+    Subject(
+        "matmul_bias_gelu best",
+        "matmul_bias_gelu",
+        f"{GEMM} .layout(b=column) .tile(128, 128, 64) .mma(bf16) .schedule(pingpong) .cluster(2, 1) >> bias() >> gelu_tanh()",
+        "bf16",
+    ),
+    Subject("attention flash", "attention", "attention(q, k, v) .arch(sm_90a) .mma(f16) .schedule(flash)"),
 )
 
 
@@ -81,10 +89,20 @@ def profiled(subject: Subject, by: str) -> recorded.Recorded:
     """One version under every profiler; one that cannot run is a note."""
     problem = subject.load()
     facts = WorkerInspector().inspect(problem)
-    job = Job(problem=problem, facts=facts, candidate=Candidate(source=subject.source(problem, facts), program=subject.program or None), arch="sm_90a", device="H200", cases=("full",), trials=1, want_sass=True, wall_limit_s=300.0)
+    job = Job(
+        problem=problem,
+        facts=facts,
+        candidate=Candidate(source=subject.source(problem, facts), program=subject.program),
+        arch="sm_90a",
+        device="H200",
+        cases=("full",),
+        trials=1,
+        want_sass=True,
+        wall_limit_s=300.0,
+    )
     found: list[Profile] = []
     if by == "counters":
-        found.append(CounterProfiler().profile(dataclasses.replace(job, cases=("shrunk",)), followed(job)))
+        found.append(CounterProfiler().profile(dataclasses.replace(job, cases=("shrunk",)), run_on_emulator(job)))
     for name in [] if by == "counters" else by.split("+"):
         start = time.perf_counter()
         profiler = PROFILERS[name]()
@@ -92,18 +110,42 @@ def profiled(subject: Subject, by: str) -> recorded.Recorded:
         if missing:
             sys.exit(f"{name} cannot run here: {missing}")
         found.append(profiler.profile(job, Outcome(executor="gpu", arch="sm_90a", device="H200")))
-        print(f"  {name}, {time.perf_counter() - start:.0f} s: {found[-1].summary}" + "".join(f"\n    note: {note}" for note in found[-1].notes) + f"\n    protections: {', '.join(found[-1].protections)}", flush=True)
+        print(
+            f"  {name}, {time.perf_counter() - start:.0f} s: {found[-1].summary}"
+            + "".join(f"\n    note: {note}" for note in found[-1].notes)
+            + f"\n    protections: {', '.join(found[-1].protections)}",
+            flush=True,
+        )
     work = next((item for item in facts.work if item.case == "full"), None)
-    return recorded.Recorded(name=subject.name, title=subject.program or "workbench/examples/flash_attention.py", source=job.candidate.source, profile=recorded.compact(recorded.merged(found)), machine=machine(),
-                             flops=float(work.flops) if work else None, least_bytes=float(work.least_bytes) if work else None)  # fmt: skip
+    return recorded.Recorded(
+        name=subject.name,
+        title=subject.program,
+        source=job.candidate.source,
+        profile=recorded.compact(recorded.merge_profiles(found)),
+        machine=machine(),
+        flops=float(work.flops) if work else None,
+        least_bytes=float(work.least_bytes) if work else None,
+    )
 
 
 def machine() -> tuple[tuple[str, str], ...]:
     """Where and with what."""
-    out = [("date", datetime.now(UTC).isoformat(timespec="seconds")), ("torch", version("torch")), ("cutlass dsl", version("nvidia-cutlass-dsl"))]
-    for name, command in (("gpu", ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]), ("ncu", ["ncu", "--version"])):
+    out = [
+        ("date", datetime.now(UTC).isoformat(timespec="seconds")),
+        ("torch", version("torch")),
+        ("cutlass dsl", version("nvidia-cutlass-dsl")),
+    ]
+    for name, command in (
+        ("gpu", ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]),
+        ("ncu", ["ncu", "--version"]),
+    ):
         try:
-            out.append((name, subprocess.run(command, capture_output=True, text=True, timeout=30).stdout.strip().splitlines()[-1]))
+            out.append(
+                (
+                    name,
+                    subprocess.run(command, capture_output=True, text=True, timeout=30).stdout.strip().splitlines()[-1],
+                )
+            )
         except (OSError, IndexError, subprocess.TimeoutExpired):
             continue
     return tuple(out)
@@ -113,7 +155,9 @@ def main() -> int:
     """Profile, print, write; 1 when a version gave nothing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--only", default="", help="words that a version's name must contain one of, separated by commas")
+    parser.add_argument(
+        "--only", default="", help="words that a version's name must contain one of, separated by commas"
+    )
     parser.add_argument("--by", default="ncu+timeline+energy")
     arguments = parser.parse_args()
     rows, failed = [], False
@@ -132,7 +176,10 @@ def main() -> int:
         recorded.save(arguments.out, rows)
         made = rows[-1].profile
         failed |= not made.kernels
-        print(f"  {len(made.kernels)} kernels, {len(made.lines)} lines, stalls on {sum(bool(line.stalls) for line in made.lines)}; {arguments.out.stat().st_size} bytes so far", flush=True)
+        print(
+            f"  {len(made.kernels)} kernels, {len(made.lines)} lines, stalls on {sum(bool(line.stalls) for line in made.lines)}; {arguments.out.stat().st_size} bytes so far",
+            flush=True,
+        )
     return int(failed)
 
 

@@ -25,11 +25,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "emulator"))
 from engines import HEAD, START, aligned
 from sequences import BODIES, FLOAT, INTEGER, sequence, values
 
-from workbench.emulator.launch import DeviceLimits, GlobalMemory, GridRequest
-from workbench.emulator.machine import Machine
+from workbench.emulator.execution.launch import DeviceLimits, GlobalMemory, GridRequest
+from workbench.emulator.execution.machine import Machine
 
 SEQUENCES = 60
-UNSPECIFIED = ("special registers", "a register that nothing wrote", "shuffle that reads a lane which is not there")  # PTX leaves open what comes out
+UNSPECIFIED = (
+    "special registers",
+    "a register that nothing wrote",
+    "shuffle that reads a lane which is not there",
+)  # PTX leaves open what comes out
 DRIVER = ctypes.CDLL("libcuda.so.1")
 
 
@@ -38,11 +42,24 @@ def kernels() -> list[tuple[str, str, str, np.ndarray, int]]:
     made = []
     for kind, templates, prefix in (("integer", INTEGER, "r"), ("float", FLOAT, "f")):
         for number, template in enumerate(templates):
-            made.append((" ; ".join(template.split("\n"))[:80], kind, sequence([(template, (0, 1, 2, 3))], prefix, 10), values(number), 64))
+            made.append(
+                (
+                    " ; ".join(template.split("\n"))[:80],
+                    kind,
+                    sequence([(template, (0, 1, 2, 3))], prefix, 10),
+                    values(number),
+                    64,
+                )
+            )
         for seed in range(SEQUENCES):
             draw = random.Random(seed)
-            chosen = [(draw.choice(templates), (draw.randrange(8), draw.randrange(8), draw.randrange(8), draw.randrange(8))) for _ in range(draw.randint(2, 12))]
-            made.append((f"{kind} sequence {seed}", f"{kind} sequence", sequence(chosen, prefix, 10), values(1000 + seed), 64))
+            chosen = [
+                (draw.choice(templates), (draw.randrange(8), draw.randrange(8), draw.randrange(8), draw.randrange(8)))
+                for _ in range(draw.randint(2, 12))
+            ]
+            made.append(
+                (f"{kind} sequence {seed}", f"{kind} sequence", sequence(chosen, prefix, 10), values(1000 + seed), 64)
+            )
     for name, body in BODIES.items():
         if name in UNSPECIFIED:
             continue
@@ -58,7 +75,13 @@ def on_emulator(text: str, data: np.ndarray, threads: int) -> np.ndarray:
     mine = aligned(len(data))
     mine[:] = data
     memory.register(mine.ctypes.data, mine.nbytes, "data")
-    request = GridRequest(entry="k", grid=(1, 1, 1), block=(threads, 1, 1), params=(mine.ctypes.data.to_bytes(8, "little"), (0).to_bytes(4, "little")), counters=False)
+    request = GridRequest(
+        entry="k",
+        grid=(1, 1, 1),
+        block=(threads, 1, 1),
+        params=(mine.ctypes.data.to_bytes(8, "little"), (0).to_bytes(4, "little")),
+        counters=False,
+    )
     Machine(text, DeviceLimits(), engine="numpy").run(request, memory)
     return mine.copy()
 
@@ -66,7 +89,10 @@ def on_emulator(text: str, data: np.ndarray, threads: int) -> np.ndarray:
 def on_gpu(text: str, data: np.ndarray, threads: int) -> np.ndarray | str:
     """The data after the kernel, or why the driver refuses it."""
     log = ctypes.create_string_buffer(4096)
-    options, answers = (ctypes.c_int * 2)(5, 6), (ctypes.c_void_p * 2)(ctypes.cast(log, ctypes.c_void_p).value, 4096)  # CU_JIT_ERROR_LOG_BUFFER and its size
+    options, answers = (
+        (ctypes.c_int * 2)(5, 6),
+        (ctypes.c_void_p * 2)(ctypes.cast(log, ctypes.c_void_p).value, 4096),
+    )  # CU_JIT_ERROR_LOG_BUFFER and its size
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     if DRIVER.cuModuleLoadDataEx(ctypes.byref(module), text.encode(), 2, options, answers):
         return "refused: " + " ".join(log.value.decode(errors="replace").split())[:200]
@@ -88,7 +114,10 @@ def compare(kind: str, emulated: np.ndarray, real: np.ndarray) -> dict[str, Any]
         same |= np.isnan(a) & np.isnan(b)
     found: dict[str, Any] = {"words": len(real), "different": int((~same).sum())}
     if found["different"] and kind.startswith("float"):
-        order = [np.where(part >> 31, -(part & 0x7FFFFFFF).astype(np.int64), part.astype(np.int64)) for part in (emulated[~same], real[~same])]
+        order = [
+            np.where(part >> 31, -(part & 0x7FFFFFFF).astype(np.int64), part.astype(np.int64))
+            for part in (emulated[~same], real[~same])
+        ]
         found["ulp"] = int(np.abs(order[0] - order[1]).max())
         at = int(np.argmax(~same))
         found["first"] = [float(emulated.view(np.float32)[at]), float(real.view(np.float32)[at])]
@@ -104,23 +133,48 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     torch.zeros(1).cuda()
-    gpu = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
+    gpu = subprocess.run(
+        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True
+    ).stdout.strip()
     rows = []
     for name, kind, body, data, threads in kernels():
         text = HEAD + START + body + "\nret;\n}\n"
         real = on_gpu(text, data, threads)
         mine = on_emulator(text, data, threads) if not isinstance(real, str) else data
         row = {"name": name, "kind": kind} | ({"gpu": real} if isinstance(real, str) else compare(kind, mine, real))
-        if name.startswith(("sin", "cos")) and not isinstance(real, str):  # PTX bounds the absolute error, and only from -pi to pi
+        if name.startswith(("sin", "cos")) and not isinstance(
+            real, str
+        ):  # PTX bounds the absolute error, and only from -pi to pi
             rows_of = [part.view(np.float32).reshape(-1, 8).astype(np.float64) for part in (data, mine, real)]
             near = np.abs(rows_of[0][:, 1]) <= np.pi
-            row["within_pi"] = {"values": int(near.sum()), "largest_difference": float(np.abs(rows_of[1][near, 0] - rows_of[2][near, 0]).max())}
+            row["within_pi"] = {
+                "values": int(near.sum()),
+                "largest_difference": float(np.abs(rows_of[1][near, 0] - rows_of[2][near, 0]).max()),
+            }
         rows.append(row)
         if row.get("different") or "gpu" in row:
             print(row, flush=True)
-    equal = {kind: [sum(row["kind"] == kind and row.get("different") == 0 for row in rows), sum(row["kind"] == kind and "gpu" not in row for row in rows)] for kind in dict.fromkeys(row["kind"] for row in rows)}
+    equal = {
+        kind: [
+            sum(row["kind"] == kind and row.get("different") == 0 for row in rows),
+            sum(row["kind"] == kind and "gpu" not in row for row in rows),
+        ]
+        for kind in dict.fromkeys(row["kind"] for row in rows)
+    }
     print("bit-equal of those that ran:", equal)
-    arguments.out.write_text(json.dumps({"date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": gpu, "torch": torch.__version__, "equal": equal, "rows": rows}, indent=1) + "\n")
+    arguments.out.write_text(
+        json.dumps(
+            {
+                "date": datetime.now(UTC).isoformat(timespec="seconds"),
+                "gpu": gpu,
+                "torch": torch.__version__,
+                "equal": equal,
+                "rows": rows,
+            },
+            indent=1,
+        )
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Every shipped recording played back on the executor at hand: verdict, time, fraction of the bound, and what differs from the recording.
 
-    python tests/bench/replays.py --out results.json [--executor gpu --arch sm_90a] [--names softmax,layer_norm]
+python tests/bench/replays.py --out results.json [--executor gpu --arch sm_90a] [--names softmax,layer_norm]
 """
 
 from __future__ import annotations
@@ -30,11 +30,20 @@ def main() -> None:
     arguments = parser.parse_args()
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     gpu = subprocess.run(query, capture_output=True, text=True).stdout.strip() if arguments.executor == "gpu" else ""
-    document: dict[str, object] = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": gpu, "executor": arguments.executor}
+    document: dict[str, object] = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "gpu": gpu,
+        "executor": arguments.executor,
+    }
     played: dict[str, object] = {}
     for name in arguments.names.split(",") if arguments.names else recording.names():
         start = time.perf_counter()
-        with tempfile.TemporaryDirectory() as folder, Session.create(recording.load(name).problem, root=folder, executor=arguments.executor, arch=arguments.arch) as session:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Session.create(
+                recording.load(name).problem, root=folder, executor=arguments.executor, arch=arguments.arch
+            ) as session,
+        ):
             differences = session.play(name)
             rows = [row(name, version) for version in session.versions]
         played[name] = {"seconds": time.perf_counter() - start, "differences": differences, "rows": rows}
@@ -42,7 +51,10 @@ def main() -> None:
         print(f"--- {name}: {time.perf_counter() - start:.1f} s; {'; '.join(differences) or 'as recorded'}")
         for one in rows:
             eager = one["speedup_over_eager"]
-            print(f"  v{one['version']} {'ok ' if one['correct'] else 'BAD'} {float(str(one['median_s'] or 0)) * 1e6:10.1f} us  bound {100 * float(str(one['fraction_of_bound'] or 0)):5.1f} %  eager/ours {eager or 0:.2f}  {one['title']}", flush=True)
+            print(
+                f"  v{one['version']} {'ok ' if one['correct'] else 'BAD'} {float(str(one['median_s'] or 0)) * 1e6:10.1f} us  bound {100 * float(str(one['fraction_of_bound'] or 0)):5.1f} %  eager/ours {eager or 0:.2f}  {one['title']}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

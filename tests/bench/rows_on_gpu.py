@@ -29,12 +29,13 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from workbench.dsl import Call, Program, Stage, check, compile_program, configurations, format_program, parse
+from workbench.codegen import compile_program
+from workbench.language import Call, Program, Stage, check, configurations, format_program, parse
 from workbench.problems import loading
 from workbench.problems.inspection import inspect
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.planner import _program
+from workbench.proposers.planner import write_program
 from workbench.proposers.recognition import recognise
 from workbench.records import Facts, Problem
 
@@ -54,11 +55,15 @@ class Case:
 
     def source(self, small: bool) -> str:
         """The problem's file."""
-        names = [f"{letter} = {value}" for letter, value in zip("abcd", self.small if small else self.sizes, strict=False)]
+        names = [
+            f"{letter} = {value}" for letter, value in zip("abcd", self.small if small else self.sizes, strict=False)
+        ]
         letters = ", ".join("abcd"[: len(self.sizes)])
         arguments = ", ".join(("x", "y", "z")[: len(self.inputs)])
         return (
-            HEAD + "\n".join(names) + f"\n\n\nclass Model(nn.Module):\n    def __init__(self, {letters}):\n        super().__init__()\n        {self.init}\n\n    def forward(self, {arguments}):\n        return {self.forward}\n\n\n"
+            HEAD
+            + "\n".join(names)
+            + f"\n\n\nclass Model(nn.Module):\n    def __init__(self, {letters}):\n        super().__init__()\n        {self.init}\n\n    def forward(self, {arguments}):\n        return {self.forward}\n\n\n"
             f"def get_inputs():\n    return [{', '.join(self.inputs)}]\n\n\ndef get_init_inputs():\n    return [{letters}]\n"
         )
 
@@ -66,9 +71,19 @@ class Case:
 FOUR, PAIR = ("torch.rand(a, b, c, d)",), ("torch.rand(a, b)",) * 2
 IMAGE = {"inputs": FOUR, "small": (3, 8, 12, 20)}
 CASES = (
-    Case("new_gelu", "0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))", sizes=(8192, 8192)),
+    Case(
+        "new_gelu",
+        "0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))",
+        sizes=(8192, 8192),
+    ),
     Case("layer_norm_long", "self.m(x)", **IMAGE, sizes=(16, 64, 256, 256), init="self.m = nn.LayerNorm((b, c, d))"),
-    Case("triplet", "self.m(x, y, z)", ("torch.rand(a, b)",) * 3, (32768, 8192), init="self.m = nn.TripletMarginLoss(margin=1.0)"),
+    Case(
+        "triplet",
+        "self.m(x, y, z)",
+        ("torch.rand(a, b)",) * 3,
+        (32768, 8192),
+        init="self.m = nn.TripletMarginLoss(margin=1.0)",
+    ),
     Case("batch_norm", "self.m(x)", **IMAGE, sizes=(64, 64, 512, 512), init="self.m = nn.BatchNorm2d(b)"),
     Case("min_middle", "torch.min(x, dim=1)[0]", ("torch.rand(a, b, c)",), (128, 4096, 4095), (4, 40, 33)),
     Case("max_middle", "torch.max(x, dim=1)[0]", ("torch.rand(a, b, c)",), (128, 4096, 4095), (4, 40, 33)),
@@ -77,17 +92,33 @@ CASES = (
     Case("mat_vec", "torch.matmul(x, y)", ("torch.rand(a, b)", "torch.rand(b, 1)"), (2048, 1048576)),
     Case("softmax", "torch.softmax(x, dim=1)", sizes=(4096, 393216)),
     Case("softmax_8k", "torch.softmax(x, dim=1)", sizes=(32768, 8192)),
-    Case("rms_norm_channels", "x / torch.sqrt(torch.mean(x ** 2, dim=1, keepdim=True) + 1e-5)", **IMAGE, sizes=(112, 64, 512, 512)),
+    Case(
+        "rms_norm_channels",
+        "x / torch.sqrt(torch.mean(x ** 2, dim=1, keepdim=True) + 1e-5)",
+        **IMAGE,
+        sizes=(112, 64, 512, 512),
+    ),
     Case("sum_middle", "torch.sum(x, dim=1, keepdim=True)", ("torch.rand(a, b, c)",), (128, 4096, 4096), (4, 40, 32)),
     Case("argmax_middle", "torch.argmax(x, dim=1)", ("torch.randn(a, b, c)",), (128, 4096, 4095), (4, 40, 33)),
     Case("mse", "torch.mean((x - y) ** 2)", PAIR, (32768, 32768)),
-    Case("hinge", "torch.mean(torch.clamp(1 - x * y, min=0))", ("torch.rand(a, a)", "torch.randint(0, 2, (a,)).float() * 2 - 1"), (32768, 1), (64, 1)),
+    Case(
+        "hinge",
+        "torch.mean(torch.clamp(1 - x * y, min=0))",
+        ("torch.rand(a, a)", "torch.randint(0, 2, (a,)).float() * 2 - 1"),
+        (32768, 1),
+        (64, 1),
+    ),
     Case("l1_norm", "x / torch.mean(torch.abs(x), dim=1, keepdim=True)", sizes=(32768, 65535), small=(32, 131)),
     Case("l2_norm", "x / torch.norm(x, p=2, dim=1, keepdim=True)", sizes=(32768, 65535), small=(32, 131)),
     Case("frobenius", "x / torch.norm(x, p='fro')", **IMAGE, sizes=(112, 64, 512, 512)),
     Case("group_norm", "self.m(x)", **IMAGE, sizes=(112, 64, 512, 512), init="self.m = nn.GroupNorm(8, b)"),
     Case("instance_norm", "self.m(x)", **IMAGE, sizes=(112, 64, 512, 512), init="self.m = nn.InstanceNorm2d(b)"),
-    Case("kl_div", "F.kl_div(torch.log(x), y, reduction='batchmean')", ("torch.rand(a, b).softmax(-1)",) * 2, (16384, 16384)),
+    Case(
+        "kl_div",
+        "F.kl_div(torch.log(x), y, reduction='batchmean')",
+        ("torch.rand(a, b).softmax(-1)",) * 2,
+        (16384, 16384),
+    ),
     Case("huber", "F.smooth_l1_loss(x, y)", PAIR, (32768, 32768)),
     Case("cosine", "torch.mean(1 - F.cosine_similarity(x, y, dim=1))", ("torch.randn(a, b)",) * 2, (32768, 8192)),
     Case("log_softmax", "torch.log_softmax(x, dim=1)", sizes=(4096, 393216)),
@@ -95,16 +126,21 @@ CASES = (
     Case("layer_norm_8k", "self.m(x)", sizes=(32768, 8192), init="self.m = nn.LayerNorm((b,))"),
     Case("sum_last", "x.sum(-1)", sizes=(32768, 8192)),
     Case("sum_first", "x.sum(0)", sizes=(262144, 1024)),
-    Case("gelu", "F.gelu(x)"), Case("mish", "F.mish(x)"), Case("softplus", "F.softplus(x)"), Case("elu", "F.elu(x)"), Case("leaky_relu", "F.leaky_relu(x)"),
-    Case("row_vector", "x * y", ("torch.rand(a, b)", "torch.rand(b)")), Case("channel", "x * self.m", **IMAGE, sizes=(64, 64, 256, 256), init="self.m = nn.Parameter(torch.rand(b, 1, 1))"),
-)  # fmt: skip
+    Case("gelu", "F.gelu(x)"),
+    Case("mish", "F.mish(x)"),
+    Case("softplus", "F.softplus(x)"),
+    Case("elu", "F.elu(x)"),
+    Case("leaky_relu", "F.leaky_relu(x)"),
+    Case("row_vector", "x * y", ("torch.rand(a, b)", "torch.rand(b)")),
+    Case("channel", "x * self.m", **IMAGE, sizes=(64, 64, 256, 256), init="self.m = nn.Parameter(torch.rand(b, 1, 1))"),
+)
 
 
 def tried(case: Case, facts: Facts, sweep: bool) -> list[str]:
     """Programs to run: the planner's first, or all for Hopper, and further settings of the first."""
     found = recognise(facts)
     rungs = ladder(Context(found=found, precision="tf32", arch="sm_90a", device="H200", facts=facts))
-    texts = [_program(found, rung, "sm_90a") for rung in rungs]
+    texts = [write_program(found, rung, "sm_90a") for rung in rungs]
     if not sweep:
         return texts[:2]
     hopper = len(texts) - len(ladder(Context(found=found, precision="tf32", arch="sm_80", device="H200", facts=facts)))
@@ -112,10 +148,19 @@ def tried(case: Case, facts: Facts, sweep: bool) -> list[str]:
     first = parse(kept[0])
     place = len(found.before)
     main = first.stages[place]
-    names = tuple(call.name for call in main.settings if call.name in ("threads_per_row", "threads", "unroll", "split", "cluster"))
-    free = Stage(operation=main.operation, settings=tuple(call for call in main.settings if call.name not in names), epilogues=main.epilogues, result=main.result)
+    names = tuple(
+        call.name for call in main.settings if call.name in ("threads_per_row", "threads", "unroll", "split", "cluster")
+    )
+    free = Stage(
+        operation=main.operation,
+        settings=tuple(call for call in main.settings if call.name not in names),
+        epilogues=main.epilogues,
+        result=main.result,
+    )
     for stage in configurations(free, only=names):
-        if {call.name for call in stage.settings} == {call.name for call in main.settings} and all(_near(call, main) for call in stage.settings):
+        if {call.name for call in stage.settings} == {call.name for call in main.settings} and all(
+            _near(call, main) for call in stage.settings
+        ):
             kept.append(format_program(Program(stages=(*first.stages[:place], stage, *first.stages[place + 1 :]))))
     return [text for text in dict.fromkeys(kept) if not check(parse(text))]
 
@@ -123,7 +168,9 @@ def tried(case: Case, facts: Facts, sweep: bool) -> list[str]:
 def _near(call: Call, main: Stage) -> bool:
     """Within a factor of two of what the planner has."""
     own = next(item for item in main.settings if item.name == call.name).positional
-    return own == call.positional or (isinstance(own[0], int) and isinstance(call.positional[0], int) and 0.5 <= call.positional[0] / own[0] <= 2)
+    return own == call.positional or (
+        isinstance(own[0], int) and isinstance(call.positional[0], int) and 0.5 <= call.positional[0] / own[0] <= 2
+    )
 
 
 def load(text: str, problem: Problem, facts: Facts, folder: Path) -> Any:
@@ -191,7 +238,9 @@ def compiled(reference: Any, inputs: list[torch.Tensor], wanted: bool) -> Callab
         return None
 
 
-def measured(case: Case, arguments: argparse.Namespace, folder: Path, copy_tbs: float, flush: torch.Tensor | None) -> list[dict[str, Any]]:
+def measured(
+    case: Case, arguments: argparse.Namespace, folder: Path, copy_tbs: float, flush: torch.Tensor | None
+) -> list[dict[str, Any]]:
     """All programs of one case."""
     problem = Problem(name=case.name, source=case.source(arguments.small or arguments.dry_run), precision="tf32")
     facts = inspect(problem)
@@ -225,13 +274,30 @@ def measured(case: Case, arguments: argparse.Namespace, folder: Path, copy_tbs: 
     return rows
 
 
-def _timed(model: Any, reference: Any, fast: Callable[[], Any] | None, inputs: list[torch.Tensor], least: int, copy_tbs: float, flush: torch.Tensor | None, rounds: int) -> dict[str, Any]:
+def _timed(
+    model: Any,
+    reference: Any,
+    fast: Callable[[], Any] | None,
+    inputs: list[torch.Tensor],
+    least: int,
+    copy_tbs: float,
+    flush: torch.Tensor | None,
+    rounds: int,
+) -> dict[str, Any]:
     if flush is None:
         return {}
-    calls: dict[str, Callable[[], Any]] = {"us": lambda: model(*inputs), "eager_us": lambda: reference(*inputs), **({"compiled_us": fast} if fast else {})}
+    calls: dict[str, Callable[[], Any]] = {
+        "us": lambda: model(*inputs),
+        "eager_us": lambda: reference(*inputs),
+        **({"compiled_us": fast} if fast else {}),
+    }
     times: dict[str, Any] = dict(interleaved(calls, flush, rounds))
     rate = least / times["us"] / 1e6
-    times |= {"tbs": round(rate, 3), "share_of_copy": round(rate / copy_tbs, 3), "to_eager": round(times["eager_us"] / times["us"], 3)}
+    times |= {
+        "tbs": round(rate, 3),
+        "share_of_copy": round(rate / copy_tbs, 3),
+        "to_eager": round(times["eager_us"] / times["us"], 3),
+    }
     if fast:
         times["to_compiled"] = round(times["compiled_us"] / times["us"], 3)
     torch.cuda.synchronize()
@@ -252,7 +318,9 @@ def copy_rate(flush: torch.Tensor) -> float:
 def main() -> int:
     """Measure, print, write; 1 when anything fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="default: rows.json in $OUT or here; a dry run writes nothing without it")
+    parser.add_argument(
+        "--out", type=Path, help="default: rows.json in $OUT or here; a dry run writes nothing without it"
+    )
     parser.add_argument("--limit-s", type=float, default=220.0, help="no new case after this")
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--small", action="store_true", help="small shapes on the GPU: only to see that all works")
@@ -282,7 +350,18 @@ def main() -> int:
                 torch.cuda.empty_cache()
                 torch._dynamo.reset()
             if out is not None:
-                out.write_text(json.dumps({"copy_tbs": copy_tbs, "torch": torch.__version__, "seconds": round(time.monotonic() - start), "rows": rows}, indent=1) + "\n")
+                out.write_text(
+                    json.dumps(
+                        {
+                            "copy_tbs": copy_tbs,
+                            "torch": torch.__version__,
+                            "seconds": round(time.monotonic() - start),
+                            "rows": rows,
+                        },
+                        indent=1,
+                    )
+                    + "\n"
+                )
     failed = [row for row in rows if "failed" in row]
     print(f"# {len(rows)} rows, {len(failed)} failed, {time.monotonic() - start:.0f} s", flush=True)
     return 1 if failed else 0

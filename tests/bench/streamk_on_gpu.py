@@ -29,13 +29,25 @@ sys.path.insert(0, str(Path(__file__).parent))
 from hopper_gemm_on_gpu import Case, device, error_of, facts, load, operands, replayer, seconds, settings
 
 from workbench.analysis import devices
-from workbench.dsl import Call, Stage
-from workbench.dsl.hopper_plan import plan_of
-from workbench.proposers.ladders.gemm_hopper import Size, filled, modelled
+from workbench.language import Call, Stage
+from workbench.language.operations.gemm_sm90 import config_of
+from workbench.proposers.ladders.gemm_hopper_model import busy_share, model_time
+from workbench.proposers.ladders.gemm_size import Size
 
 STREAMK = Call(name="streamk", positional=("yes",))
 CONFIGURATIONS = (settings((128, 256, 64), (2, 1)), settings((128, 256, 64)), settings((128, 128, 64), (2, 1)))
-SIZES = ((2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (2176, 2048, 8192), (2304, 4096, 4096), (4352, 4096, 4096), (1536, 1536, 16384), (1280, 1280, 16384), (3072, 3072, 3072), (512, 512, 32768))
+SIZES = (
+    (2048, 2048, 2048),
+    (4096, 4096, 4096),
+    (8192, 8192, 8192),
+    (2176, 2048, 8192),
+    (2304, 4096, 4096),
+    (4352, 4096, 4096),
+    (1536, 1536, 16384),
+    (1280, 1280, 16384),
+    (3072, 3072, 3072),
+    (512, 512, 32768),
+)
 ALLOWED = 8e-3  # relative error of the whole product, rounding of the result to bfloat16 included
 REPEATED = 50  # launches whose results must have the same bits
 
@@ -44,9 +56,21 @@ def quantisation(case: Case, chosen: tuple[Call, ...]) -> dict[str, Any]:
     """Waves of whole tiles, how well they are filled, and the modelled times without and with stream-K (modelled, not measured)."""
     found: dict[str, Any] = {}
     for name, extra in (("whole", ()), ("streamk", (STREAMK,))):
-        stage = Stage(operation=Call(name="gemm", positional=("a", "b")), settings=(Call(name="arch", positional=("sm_90a",)), Call(name="mma", positional=(case.kind,)), *chosen, *extra))
-        taken, tiles, ctas = modelled(plan_of(stage), Size(m=case.m, n=case.n, k=case.k), devices.find("H200"))
-        found |= {f"modelled_{name}_us": round(taken * 1e6, 2)} | ({"tiles": tiles, "waves": round(tiles / ctas, 3), "filled": round(filled(tiles, ctas), 3)} if name == "streamk" else {})
+        stage = Stage(
+            operation=Call(name="gemm", positional=("a", "b")),
+            settings=(
+                Call(name="arch", positional=("sm_90a",)),
+                Call(name="mma", positional=(case.kind,)),
+                *chosen,
+                *extra,
+            ),
+        )
+        taken, tiles, ctas = model_time(config_of(stage), Size(m=case.m, n=case.n, k=case.k), devices.find("H200"))
+        found |= {f"modelled_{name}_us": round(taken * 1e6, 2)} | (
+            {"tiles": tiles, "waves": round(tiles / ctas, 3), "filled": round(busy_share(tiles, ctas), 3)}
+            if name == "streamk"
+            else {}
+        )
     return found
 
 
@@ -66,7 +90,11 @@ def check_repeats(model: Any, tensors: list[torch.Tensor], dry: bool) -> str:
             with torch.cuda.stream(stream):
                 kept.append(model(*tensors))
     torch.cuda.synchronize()
-    return "" if all(torch.equal(first, got) for kept in results for got in kept) else "another result when two streams run it"
+    return (
+        ""
+        if all(torch.equal(first, got) for kept in results for got in kept)
+        else "another result when two streams run it"
+    )
 
 
 def compare(sides: dict[str, Callable[[], Any]], flops: float, rounds: int) -> dict[str, Any]:
@@ -79,10 +107,14 @@ def compare(sides: dict[str, Callable[[], Any]], flops: float, rounds: int) -> d
     for _ in range(rounds):
         for name, replay in graphs.items():
             times[name].append(seconds(replay, repeats))
-    return {f"{name}_us": round(statistics.median(taken) * 1e6, 2) for name, taken in times.items()} | {f"{name}_spread": round(max(taken) / min(taken), 3) for name, taken in times.items()}
+    return {f"{name}_us": round(statistics.median(taken) * 1e6, 2) for name, taken in times.items()} | {
+        f"{name}_spread": round(max(taken) / min(taken), 3) for name, taken in times.items()
+    }
 
 
-def measured(case: Case, chosen: tuple[Call, ...], tensors: list[torch.Tensor], folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+def measured(
+    case: Case, chosen: tuple[Call, ...], tensors: list[torch.Tensor], folder: Path, arguments: argparse.Namespace
+) -> dict[str, Any]:
     """One configuration at one size: errors, repeats, times."""
     row: dict[str, Any] = {"size": f"{case.m}x{case.n}x{case.k}"}
     models = {}
@@ -98,8 +130,20 @@ def measured(case: Case, chosen: tuple[Call, ...], tensors: list[torch.Tensor], 
     row |= quantisation(case, chosen)
     if not arguments.dry_run:
         flops = 2.0 * case.m * case.n * case.k
-        row |= compare({"whole": lambda: models["whole"](*tensors), "streamk": lambda: models["streamk"](*tensors), "torch": lambda: torch.matmul(*tensors)}, flops, arguments.rounds)
-        row |= {"gain": round(row["whole_us"] / row["streamk_us"], 4), "of_torch": round(row["torch_us"] / row["streamk_us"], 4), "tflops": round(flops / row["streamk_us"] / 1e6, 1)}
+        row |= compare(
+            {
+                "whole": lambda: models["whole"](*tensors),
+                "streamk": lambda: models["streamk"](*tensors),
+                "torch": lambda: torch.matmul(*tensors),
+            },
+            flops,
+            arguments.rounds,
+        )
+        row |= {
+            "gain": round(row["whole_us"] / row["streamk_us"], 4),
+            "of_torch": round(row["torch_us"] / row["streamk_us"], 4),
+            "tflops": round(flops / row["streamk_us"] / 1e6, 1),
+        }
     return row
 
 
@@ -120,10 +164,18 @@ def run(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
             try:
                 rows.append(measured(case, chosen, tensors, folder, arguments))
             except Exception as error:
-                rows.append({"size": f"{m}x{n}x{k}", "program": str(chosen), "failed": f"{type(error).__name__}: {error}"[:500]})
+                rows.append(
+                    {"size": f"{m}x{n}x{k}", "program": str(chosen), "failed": f"{type(error).__name__}: {error}"[:500]}
+                )
             print(json.dumps(rows[-1]), flush=True)
             if arguments.out:
-                arguments.out.write_text(json.dumps({**head, "seconds": round(time.monotonic() - start), "rounds": arguments.rounds, "rows": rows}, indent=1) + "\n")
+                arguments.out.write_text(
+                    json.dumps(
+                        {**head, "seconds": round(time.monotonic() - start), "rounds": arguments.rounds, "rows": rows},
+                        indent=1,
+                    )
+                    + "\n"
+                )
     return rows
 
 
@@ -132,7 +184,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--dry-run", action="store_true", help="one tiny shape on the emulator")
-    parser.add_argument("--limit-s", type=float, default=240.0, help="the process ends after this; no new configuration in the last 30 s")
+    parser.add_argument(
+        "--limit-s",
+        type=float,
+        default=240.0,
+        help="the process ends after this; no new configuration in the last 30 s",
+    )
     parser.add_argument("--only", default="", help="sizes, as 2048x2048x2048, with commas between them")
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
@@ -141,7 +198,11 @@ def main() -> int:
         rows = run(arguments, Path(folder))
     failed = [row for row in rows if "failed" in row]
     gains = [row["gain"] for row in rows if "gain" in row]
-    print(f"# {len(rows)} rows, {len(failed)} failed" + (f", geometric mean of the gains {math.exp(statistics.fmean(map(math.log, gains))):.3f}" if gains else ""), flush=True)
+    print(
+        f"# {len(rows)} rows, {len(failed)} failed"
+        + (f", geometric mean of the gains {math.exp(statistics.fmean(map(math.log, gains))):.3f}" if gains else ""),
+        flush=True,
+    )
     return 1 if failed else 0
 
 

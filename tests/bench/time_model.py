@@ -27,7 +27,15 @@ from workbench.records import KernelBuild, Launch, Work
 from workbench.toolchain import describe_module
 from workbench.wire import from_plain, to_plain
 
-PLANNED = ("h200_loop_rows.json", "h200_loop_part1.json", "h200_loop_part2.json", "h200_loop_bf16.json", "h200_loop_tf32.json", "h200_loop_hopper_bf16.json", "h200_loop_hopper_tf32.json")
+PLANNED = (
+    "h200_loop_rows.json",
+    "h200_loop_part1.json",
+    "h200_loop_part2.json",
+    "h200_loop_bf16.json",
+    "h200_loop_tf32.json",
+    "h200_loop_hopper_bf16.json",
+    "h200_loop_hopper_tf32.json",
+)
 RECORDED = ("h200_replays.json", "h200_replay_attention.json", "h200_replays_repairs.json")
 SAMPLE = 4
 
@@ -45,16 +53,29 @@ def kernels() -> Iterator[Measured]:
 def sample(one: Measured, limit_s: float) -> dict[str, Any]:
     """What the model needs of one kernel."""
     launches, modules = sampled(one, sample=SAMPLE, limit_s=limit_s)
-    builds = [{**to_plain(build), "ptx": "", "sass": ""} for module in modules for build in describe_module(module.ptx, module.cubin, one.arch)]
+    builds = [
+        {**to_plain(build), "ptx": "", "sass": ""}
+        for module in modules
+        for build in describe_module(module.ptx, module.cubin, one.arch)
+    ]
     plain = [{**to_plain(launch), "lines": [], "findings": []} for launch in launches]
     for launch in plain:
         launch["paced"]["stalls"] = []
-    return {"label": one.label, "seconds": one.seconds, "work": to_plain(full_work(one.problem)), "launches": plain, "builds": builds}
+    return {
+        "label": one.label,
+        "seconds": one.seconds,
+        "work": to_plain(full_work(one.problem)),
+        "launches": plain,
+        "builds": builds,
+    }
 
 
 def modelled(row: dict[str, Any]) -> tuple[float, str]:
     """Seconds by the model, and the limit."""
-    launches, builds = [from_plain(item, Launch) for item in row["launches"]], [from_plain(item, KernelBuild) for item in row["builds"]]
+    launches, builds = (
+        [from_plain(item, Launch) for item in row["launches"]],
+        [from_plain(item, KernelBuild) for item in row["builds"]],
+    )
     return modelled_time(launches, builds, devices.find("H200"), from_plain(row["work"], Work))
 
 
@@ -72,11 +93,21 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, float]:
     right = pairs = 0
     for i, a in enumerate(rows):
         for b in rows[:i]:
-            if a["label"].split(" v")[0] == b["label"].split(" v")[0] and abs(np.log(a["seconds"] / b["seconds"])) > np.log(1.05):
+            if a["label"].split(" v")[0] == b["label"].split(" v")[0] and abs(
+                np.log(a["seconds"] / b["seconds"])
+            ) > np.log(1.05):
                 pairs += 1
                 right += (a["seconds"] < b["seconds"]) == (a["modelled_s"] < b["modelled_s"])
-    return {"kernels": len(rows), "spearman": float(np.corrcoef(ranks(measured), ranks(model))[0, 1]), "median_factor": float(np.median(factor)), "mean_factor": float(np.exp(np.log(factor).mean())),
-            "p90_factor": float(np.quantile(factor, 0.9)), "worst_factor": float(factor.max()), "pairs": pairs, "pairs_right": right}  # fmt: skip
+    return {
+        "kernels": len(rows),
+        "spearman": float(np.corrcoef(ranks(measured), ranks(model))[0, 1]),
+        "median_factor": float(np.median(factor)),
+        "mean_factor": float(np.exp(np.log(factor).mean())),
+        "p90_factor": float(np.quantile(factor, 0.9)),
+        "worst_factor": float(factor.max()),
+        "pairs": pairs,
+        "pairs_right": right,
+    }
 
 
 def keep(target: Path, rows: list[dict[str, Any]], left_out: list[str]) -> dict[str, float]:
@@ -100,7 +131,9 @@ def main() -> None:
     if arguments.again:
         rows = json.loads(arguments.again.read_text())["rows"]
     else:
-        rows = json.loads(arguments.out.read_text())["rows"] if arguments.out.exists() else []  # goes on where it was stopped
+        rows = (
+            json.loads(arguments.out.read_text())["rows"] if arguments.out.exists() else []
+        )  # goes on where it was stopped
         done = {row["label"] for row in rows}
         for one in kernels():
             if arguments.only in one.label and one.label not in done:
@@ -108,13 +141,20 @@ def main() -> None:
                     rows.append(sample(one, arguments.limit_s))
                 except Exception as error:
                     left_out.append(f"{one.label}: {type(error).__name__}: {str(error).splitlines()[0]}")
-                print(one.label, left_out[-1] if left_out and left_out[-1].startswith(one.label) else "", file=sys.stderr, flush=True)
+                print(
+                    one.label,
+                    left_out[-1] if left_out and left_out[-1].startswith(one.label) else "",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 keep(arguments.out, rows, left_out)
     if arguments.again:
         left_out = json.loads(arguments.again.read_text())["left_out"]
     found = keep(arguments.out or arguments.again, rows, left_out)
     for row in rows:
-        print(f"{row['label'][:64]:64s} measured {row['seconds'] * 1e6:10.1f} us  modelled {row['modelled_s'] * 1e6:10.1f} us  {row['modelled_s'] / row['seconds']:5.2f}  {row['limit']}")
+        print(
+            f"{row['label'][:64]:64s} measured {row['seconds'] * 1e6:10.1f} us  modelled {row['modelled_s'] * 1e6:10.1f} us  {row['modelled_s'] / row['seconds']:5.2f}  {row['limit']}"
+        )
     print({name: round(value, 3) for name, value in found.items()})
 
 

@@ -24,6 +24,7 @@ import workbench.problems as problems
 from workbench import executors
 from workbench.analysis.statistics import BETWEEN_RUNS
 from workbench.executors.inspector import WorkerInspector
+from workbench.protocols import PLAIN
 from workbench.records import Candidate, Job, Outcome
 
 SOURCE = '''"""relu(x); EXTRA is how many of its tiles are done twice, in thousandths."""
@@ -68,7 +69,11 @@ class ModelNew(nn.Module):
         compiled["relu"](*arguments)
         return y
 '''
-SIZES = {"short": 3 << 20, "medium": 36 << 20, "long": 480 << 20}  # elements: about 10 us, 100 us and over 1 ms at 3 to 4 TB/s
+SIZES = {
+    "short": 3 << 20,
+    "medium": 36 << 20,
+    "long": 480 << 20,
+}  # elements: about 10 us, 100 us and over 1 ms at 3 to 4 TB/s
 NEIGHBOUR = 'import torch\na = torch.randn(4096, 4096, device="cuda").bfloat16()\nprint("ready", flush=True)\nwhile True:\n    for _ in range(200):\n        a @ a\n    torch.cuda.synchronize()\n'
 
 
@@ -76,13 +81,23 @@ def job(size: int, extra: int, rival: int | None = None) -> Job:
     """Time the kernel with `extra` thousandths of its work twice, perhaps in turns with a rival that has its own extra."""
     problem = problems.from_expression("torch.relu(x)", f"x: f32[{size}]")
     made = None if rival is None else Candidate(source=SOURCE.format(extra=rival))
-    return Job(problem=problem, facts=WorkerInspector().inspect(problem), candidate=Candidate(source=SOURCE.format(extra=extra)), arch="sm_90a", cases=("full",), trials=1, timed_calls=40, wall_limit_s=120.0,
-               memory_limit_bytes=64 << 30, rival=made)  # fmt: skip
+    return Job(
+        problem=problem,
+        facts=WorkerInspector().inspect(problem),
+        candidate=Candidate(source=SOURCE.format(extra=extra)),
+        arch="sm_90a",
+        cases=("full",),
+        trials=1,
+        timed_calls=40,
+        wall_limit_s=120.0,
+        memory_limit_bytes=64 << 30,
+        rival=made,
+    )
 
 
 def run(one: Job) -> Outcome:
     """The outcome; ends the script when the kernel did not run."""
-    outcome: Outcome = executors.choose("gpu").run(one)
+    outcome: Outcome = executors.choose("gpu").run(one, PLAIN)
     if outcome.failure is not None or outcome.timing is None:
         raise SystemExit(f"the kernel failed: {outcome.failure}")
     return outcome
@@ -96,15 +111,38 @@ def repeated(runs: int) -> list[dict[str, object]]:
         medians = np.array([timing.median_s for timing in timings if timing])
         middle = float(np.median(medians))
         covered = sum(timing.low_s <= middle <= timing.high_s for timing in timings if timing)
-        agree = [sum(timing.low_s <= other <= timing.high_s for other in medians) / len(medians) for timing in timings if timing]
+        agree = [
+            sum(timing.low_s <= other <= timing.high_s for other in medians) / len(medians)
+            for timing in timings
+            if timing
+        ]
         row = {
-            "kernel": name, "method": timings[0].method if timings[0] else None, "notes": timings[0].notes if timings[0] else (), "covered": covered, "runs": runs, "median_s": middle, "medians_s": medians.tolist(),
-            "intervals_s": [[t.low_s, t.high_s] for t in timings if t], "between_runs": float(np.std(medians, ddof=1) / middle), "floor": BETWEEN_RUNS, "other_medians_inside": float(np.mean(agree)),
-            "half_width": float(np.mean([(t.high_s - t.low_s) / 2 / middle for t in timings if t])), "doubts": [t.doubts for t in timings if t], "launch_overhead_s": timings[0].launch_overhead_s if timings[0] else None,
-            "surroundings": [(t.surroundings[-1].sm_clock_mhz, t.surroundings[-1].power_w, t.surroundings[-1].temperature_c) for t in timings if t and t.surroundings], "ok": covered >= 0.9 * runs,
-        }  # fmt: skip
+            "kernel": name,
+            "method": timings[0].method if timings[0] else None,
+            "notes": timings[0].notes if timings[0] else (),
+            "covered": covered,
+            "runs": runs,
+            "median_s": middle,
+            "medians_s": medians.tolist(),
+            "intervals_s": [[t.low_s, t.high_s] for t in timings if t],
+            "between_runs": float(np.std(medians, ddof=1) / middle),
+            "floor": BETWEEN_RUNS,
+            "other_medians_inside": float(np.mean(agree)),
+            "half_width": float(np.mean([(t.high_s - t.low_s) / 2 / middle for t in timings if t])),
+            "doubts": [t.doubts for t in timings if t],
+            "launch_overhead_s": timings[0].launch_overhead_s if timings[0] else None,
+            "surroundings": [
+                (t.surroundings[-1].sm_clock_mhz, t.surroundings[-1].power_w, t.surroundings[-1].temperature_c)
+                for t in timings
+                if t and t.surroundings
+            ],
+            "ok": covered >= 0.9 * runs,
+        }
         found.append(row)
-        print(f"{name:7} {middle * 1e6:9.2f} us by {row['method']}: {covered} of {runs} intervals hold the median of all; between runs {100 * np.std(medians, ddof=1) / middle:.2f} %, half-width {100 * float(str(row['half_width'])):.2f} %; {row['notes']}", flush=True)
+        print(
+            f"{name:7} {middle * 1e6:9.2f} us by {row['method']}: {covered} of {runs} intervals hold the median of all; between runs {100 * np.std(medians, ddof=1) / middle:.2f} %, half-width {100 * float(str(row['half_width'])):.2f} %; {row['notes']}",
+            flush=True,
+        )
     return found
 
 
@@ -113,11 +151,26 @@ def told_apart(pairs: int) -> list[dict[str, object]]:
     found = []
     for name in ("medium", "long"):
         for extra, rival in ((20, 0), (0, 0)):
-            ratios = [next(one for one in run(job(SIZES[name], extra, rival)).ratios if one.against == "parent") for _ in range(pairs)]
+            ratios = [
+                next(one for one in run(job(SIZES[name], extra, rival)).ratios if one.against == "parent")
+                for _ in range(pairs)
+            ]
             apart = sum(one.high < 1 or one.low > 1 for one in ratios)
             ok = apart == pairs if extra else apart <= pairs // 5
-            found.append({"kernel": name, "extra": extra / 1000, "apart": apart, "pairs": pairs, "ratios": [[one.ratio, one.low, one.high] for one in ratios], "ok": ok})
-            print(f"{name:7} {extra / 10:.0f} % more work: told apart {apart} of {pairs} times; ratios {', '.join(f'{one.ratio:.4f} [{one.low:.4f}, {one.high:.4f}]' for one in ratios)}", flush=True)
+            found.append(
+                {
+                    "kernel": name,
+                    "extra": extra / 1000,
+                    "apart": apart,
+                    "pairs": pairs,
+                    "ratios": [[one.ratio, one.low, one.high] for one in ratios],
+                    "ok": ok,
+                }
+            )
+            print(
+                f"{name:7} {extra / 10:.0f} % more work: told apart {apart} of {pairs} times; ratios {', '.join(f'{one.ratio:.4f} [{one.low:.4f}, {one.high:.4f}]' for one in ratios)}",
+                flush=True,
+            )
     return found
 
 
@@ -134,9 +187,16 @@ def neighbour() -> dict[str, object]:
         other.kill()
         other.wait()
     assert quiet is not None and noisy is not None
-    found: dict[str, object] = {"quiet": {"median_s": quiet.median_s, "doubts": quiet.doubts, "probes_s": quiet.probes_s}, "noisy": {"median_s": noisy.median_s, "doubts": noisy.doubts, "probes_s": noisy.probes_s},
-                                "others_seen": [one.others for one in noisy.surroundings], "ok": bool(noisy.doubts) and not quiet.doubts}  # fmt: skip
-    print(f"quiet: {quiet.median_s * 1e6:.1f} us, doubts {quiet.doubts or 'none'}\nwith a neighbour: {noisy.median_s * 1e6:.1f} us, doubts {noisy.doubts or 'none'}", flush=True)
+    found: dict[str, object] = {
+        "quiet": {"median_s": quiet.median_s, "doubts": quiet.doubts, "probes_s": quiet.probes_s},
+        "noisy": {"median_s": noisy.median_s, "doubts": noisy.doubts, "probes_s": noisy.probes_s},
+        "others_seen": [one.others for one in noisy.surroundings],
+        "ok": bool(noisy.doubts) and not quiet.doubts,
+    }
+    print(
+        f"quiet: {quiet.median_s * 1e6:.1f} us, doubts {quiet.doubts or 'none'}\nwith a neighbour: {noisy.median_s * 1e6:.1f} us, doubts {noisy.doubts or 'none'}",
+        flush=True,
+    )
     return found
 
 
@@ -147,13 +207,24 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     arguments = parser.parse_args()
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,temperature.gpu", "--format=csv,noheader"]
-    result: dict[str, object] = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": subprocess.run(query, capture_output=True, text=True).stdout.strip(),
-                                 "versions": {name: version_of(name) for name in ("torch", "nvidia-cutlass-dsl")}}  # fmt: skip
+    query = [
+        "nvidia-smi",
+        "--query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,temperature.gpu",
+        "--format=csv,noheader",
+    ]
+    result: dict[str, object] = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "gpu": subprocess.run(query, capture_output=True, text=True).stdout.strip(),
+        "versions": {name: version_of(name) for name in ("torch", "nvidia-cutlass-dsl")},
+    }
     arguments.out.mkdir(parents=True, exist_ok=True)
     run(job(SIZES["short"], 0))  # the server is warm from here on
     ok = True
-    for name, measure in (("repeated", lambda: repeated(arguments.runs)), ("told_apart", lambda: told_apart(arguments.pairs)), ("neighbour", neighbour)):
+    for name, measure in (
+        ("repeated", lambda: repeated(arguments.runs)),
+        ("told_apart", lambda: told_apart(arguments.pairs)),
+        ("neighbour", neighbour),
+    ):
         result[name] = found = measure()
         ok = ok and all(one["ok"] for one in (found if isinstance(found, list) else [found]))
         (arguments.out / "timing_trust.json").write_text(json.dumps({**result, "ok": ok}, indent=1) + "\n")

@@ -25,7 +25,7 @@ import workbench.problems as problems
 from workbench.records import Version
 from workbench.session import Session
 
-PLAIN = '''
+PLAIN = """
 import importlib.util, sys, time
 start = time.perf_counter()
 import torch
@@ -75,7 +75,7 @@ with torch.no_grad():
         taken.append(begin.elapsed_time(end))
 done = time.perf_counter()
 print("PLAIN", imported - start, compiled - imported, checked - compiled, done - checked, sorted(taken)[50] * 1e-3, ok)
-'''
+"""
 
 
 def plain(session: Session, version: Version, folder: Path) -> dict[str, object]:
@@ -84,12 +84,33 @@ def plain(session: Session, version: Version, folder: Path) -> dict[str, object]
     (folder / "problem.py").write_text(problems.with_settings(session.problem.source, session.problem.settings))
     (folder / "candidate.py").write_text(version.proposal.candidate.source)
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, str(folder / "plain.py"), str(folder / "problem.py"), str(folder / "candidate.py"), session.problem.precision], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(folder / "plain.py"),
+            str(folder / "problem.py"),
+            str(folder / "candidate.py"),
+            session.problem.precision,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     total = time.perf_counter() - start
     said = next((line.split()[1:] for line in done.stdout.splitlines() if line.startswith("PLAIN")), None)
     if said is None:
         return {"total": total, "failed": done.stderr.strip()[-300:]}
-    return {"total": total, **dict(zip(("import", "compile and first check", "other checks", "timing", "median_s"), map(float, said[:5]), strict=True)), "passed": said[5] == "True"}
+    return {
+        "total": total,
+        **dict(
+            zip(
+                ("import", "compile and first check", "other checks", "timing", "median_s"),
+                map(float, said[:5]),
+                strict=True,
+            )
+        ),
+        "passed": said[5] == "True",
+    }
 
 
 def tested(session: Session, version: Version, first: bool) -> dict[str, object]:
@@ -99,11 +120,22 @@ def tested(session: Session, version: Version, first: bool) -> dict[str, object]
     total = time.perf_counter() - start
     timing = trial.outcome.timing
     return {
-        "problem": session.problem.name, "version": version.number, "title": version.proposal.title, "new": first, "seconds": total, "correct": trial.verdict.correct, "phases": dict(trial.outcome.phases),
-        "failure": trial.verdict.failure.message if trial.verdict.failure else None, "time_s": trial.verdict.time_s, "interval_s": [timing.low_s, timing.high_s] if timing else None,
-        "method": timing.method if timing else None, "notes": timing.notes if timing else (), "launch_overhead_s": timing.launch_overhead_s if timing else None, "disturbed": trial.verdict.disturbed,
+        "problem": session.problem.name,
+        "version": version.number,
+        "title": version.proposal.title,
+        "new": first,
+        "seconds": total,
+        "correct": trial.verdict.correct,
+        "phases": dict(trial.outcome.phases),
+        "failure": trial.verdict.failure.message if trial.verdict.failure else None,
+        "time_s": trial.verdict.time_s,
+        "interval_s": [timing.low_s, timing.high_s] if timing else None,
+        "method": timing.method if timing else None,
+        "notes": timing.notes if timing else (),
+        "launch_overhead_s": timing.launch_overhead_s if timing else None,
+        "disturbed": trial.verdict.disturbed,
         "ratios": {one.against: [one.ratio, one.low, one.high] for one in trial.outcome.ratios},
-    }  # fmt: skip
+    }
 
 
 def loop(name: str, arguments: argparse.Namespace) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
@@ -112,13 +144,19 @@ def loop(name: str, arguments: argparse.Namespace) -> tuple[list[dict[str, objec
     plains: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["CUTEGEN_CACHE"] = str(Path(folder) / "cache")  # nothing was compiled before
-        with Session.create(problems.load(name, precision=arguments.precision), root=folder, executor="gpu", arch=arguments.arch, device="H200") as session:
+        with Session.create(
+            problems.load(name, precision=arguments.precision),
+            root=folder,
+            executor="gpu",
+            arch=arguments.arch,
+            device="H200",
+        ) as session:
             for _ in range(arguments.steps + 1):
                 made = session.generate("planner", test=False)
                 if made is None:
                     break
                 rows += [tested(session, made, True), tested(session, made, False)]
-                session._judge(session.version(made.number))
+                session.judge(made.number)
             right = [v for v in session.versions if v.trials and v.trials[-1].verdict.correct]
             for version in sorted(right, key=lambda v: v.trials[-1].verdict.time_s or 0)[: arguments.plain]:
                 plains.append({"problem": name, "version": version.number, **plain(session, version, Path(folder))})
@@ -127,7 +165,12 @@ def loop(name: str, arguments: argparse.Namespace) -> tuple[list[dict[str, objec
 
 def spread(values: list[float]) -> dict[str, float]:
     """Percentiles in seconds."""
-    return {f"p{q}": float(np.percentile(values, q)) for q in (10, 25, 50, 75, 90)} | {"max": max(values), "count": float(len(values))} if values else {}
+    return (
+        {f"p{q}": float(np.percentile(values, q)) for q in (10, 25, 50, 75, 90)}
+        | {"max": max(values), "count": float(len(values))}
+        if values
+        else {}
+    )
 
 
 def main() -> None:
@@ -137,15 +180,28 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--steps", type=int, default=2, help="refinements of each problem after its first version")
-    parser.add_argument("--plain", type=int, default=1, help="of how many versions of each problem the plain script is run")
+    parser.add_argument(
+        "--plain", type=int, default=1, help="of how many versions of each problem the plain script is run"
+    )
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     arguments = parser.parse_args()
     names = tuple(arguments.problems.split(",")) if arguments.problems else problems.shipped()
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,temperature.gpu", "--format=csv,noheader"]
-    machine = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": subprocess.run(query, capture_output=True, text=True).stdout.strip(), "cpus": os.cpu_count(),
-               "versions": {name: version_of(name) for name in ("torch", "nvidia-cutlass-dsl")}}  # fmt: skip
+    query = [
+        "nvidia-smi",
+        "--query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,temperature.gpu",
+        "--format=csv,noheader",
+    ]
+    machine = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "gpu": subprocess.run(query, capture_output=True, text=True).stdout.strip(),
+        "cpus": os.cpu_count(),
+        "versions": {name: version_of(name) for name in ("torch", "nvidia-cutlass-dsl")},
+    }
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder, Session.create(names[0], root=folder, executor="gpu", arch=arguments.arch, device="H200") as session:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Session.create(names[0], root=folder, executor="gpu", arch=arguments.arch, device="H200") as session,
+    ):
         session.generate("planner")  # the server is warm from here on
     print(f"warm after {time.perf_counter() - start:.1f} s (imports, first context)", flush=True)
     rows: list[dict[str, object]] = []
@@ -162,12 +218,31 @@ def main() -> None:
         rows, plains = rows + more, plains + scripts
         for row in more:
             phases = "  ".join(f"{key} {value:.2f}" for key, value in dict(row["phases"]).items())  # type: ignore[call-overload]
-            print(f"{name:22} v{row['version']} {'new  ' if row['new'] else 'again'} {row['seconds']:6.2f} s  {'ok ' if row['correct'] else 'BAD'} {row['method']}  {phases}  {row['failure'] or ''}", flush=True)
+            print(
+                f"{name:22} v{row['version']} {'new  ' if row['new'] else 'again'} {row['seconds']:6.2f} s  {'ok ' if row['correct'] else 'BAD'} {row['method']}  {phases}  {row['failure'] or ''}",
+                flush=True,
+            )
         for one in scripts:
             print(f"{name:22} v{one['version']} plain {one['total']:6.2f} s  {one}", flush=True)
-        summary = {kind: spread([float(str(row["seconds"])) for row in rows if row["new"] is new]) for kind, new in (("new", True), ("again", False))} | {"plain": spread([float(str(one["total"])) for one in plains])}
+        summary = {
+            kind: spread([float(str(row["seconds"])) for row in rows if row["new"] is new])
+            for kind, new in (("new", True), ("again", False))
+        } | {"plain": spread([float(str(one["total"])) for one in plains])}
         arguments.out.mkdir(parents=True, exist_ok=True)
-        (arguments.out / "turnaround.json").write_text(json.dumps({"machine": machine, "precision": arguments.precision, "summary": summary, "failed": failed, "rows": rows, "plain": plains}, indent=1) + "\n")
+        (arguments.out / "turnaround.json").write_text(
+            json.dumps(
+                {
+                    "machine": machine,
+                    "precision": arguments.precision,
+                    "summary": summary,
+                    "failed": failed,
+                    "rows": rows,
+                    "plain": plains,
+                },
+                indent=1,
+            )
+            + "\n"
+        )
     for kind, values in summary.items():
         print(kind, "  ".join(f"{key} {value:.2f}" for key, value in values.items()))
 

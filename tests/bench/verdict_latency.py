@@ -55,11 +55,18 @@ def main() -> None:
         for name in problems.shipped():
             rows += measure(name, Path(folder), arguments.repeats)
             mine = [float(str(row["seconds"])) for row in rows if row["problem"] == name]
-            print(f"{name:24} {len(mine):3} verdicts, median {statistics.median(mine):.2f} s, slowest {max(mine):.2f} s", flush=True)
+            print(
+                f"{name:24} {len(mine):3} verdicts, median {statistics.median(mine):.2f} s, slowest {max(mine):.2f} s",
+                flush=True,
+            )
     seconds = [float(str(row["seconds"])) for row in rows]
     summary = {"median_s": statistics.median(seconds), "max_s": max(seconds), "verdicts": len(seconds)}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "date": datetime.now(UTC).isoformat(timespec="seconds")}
+    machine = {
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
     arguments.out.write_text(json.dumps({"machine": machine, "summary": summary, "rows": rows}, indent=1) + "\n")
     print(f"all: median {summary['median_s']:.2f} s over {len(seconds)} verdicts")
 

@@ -1,7 +1,7 @@
 """How many wavefronts a warp's shared-memory access takes on a GPU, for many address patterns, against the emulator's rule.
 
-    python tests/bench/wavefronts_on_gpu.py --out results.json        (on a machine with an NVIDIA GPU and ncu)
-    python tests/bench/wavefronts_on_gpu.py --check results.json      anywhere: the rule against what was measured
+python tests/bench/wavefronts_on_gpu.py --out results.json        (on a machine with an NVIDIA GPU and ncu)
+python tests/bench/wavefronts_on_gpu.py --check results.json      anywhere: the rule against what was measured
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from workbench.emulator.counters import wavefronts
+from workbench.emulator.execution.counters import wavefronts
 
-METRICS = {"load": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum", "store": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"}
+METRICS = {
+    "load": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "store": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+}
 WIDTHS = {4: ("b32", "%r2"), 8: ("v2.b32", "{%r2, %r3}"), 16: ("v4.b32", "{%r2, %r3, %r4, %r5}")}
 SHARED = 40_960
 TEXT = """.version 8.0
@@ -45,7 +48,15 @@ TEXT = """.version 8.0
 def patterns() -> dict[str, np.ndarray]:
     """Lane -> number of the unit that it accesses."""
     lane = np.arange(32)
-    made = {"own": lane, "one": lane * 0, "reverse": 31 - lane, "pairs swapped": lane ^ 1, "halves swapped": lane ^ 16, "half own, half one": np.where(lane < 16, lane, 0), "quarter own, rest one": np.where(lane < 8, lane, 0)}
+    made = {
+        "own": lane,
+        "one": lane * 0,
+        "reverse": 31 - lane,
+        "pairs swapped": lane ^ 1,
+        "halves swapped": lane ^ 16,
+        "half own, half one": np.where(lane < 16, lane, 0),
+        "quarter own, rest one": np.where(lane < 8, lane, 0),
+    }
     made.update({f"lane / {n}": lane // n for n in (2, 4, 8, 16)})
     made.update({f"lane % {n}": lane % n for n in (2, 4, 8, 16)})
     made.update({f"{n} lane": n * lane for n in (2, 3, 4, 5, 8, 9, 16, 32, 33)})
@@ -61,7 +72,13 @@ def kernel(width: int) -> str:
     """PTX of a kernel whose lanes store and load `width` bytes at the offsets that they are given."""
     kind, value = WIDTHS[width]
     more = "" if width == 4 else " ".join(f"add.u32 %r2, %r2, %r{n};" for n in range(3, 2 + width // 4))
-    return TEXT.replace("WIDTH", str(width)).replace("SHARED", str(SHARED)).replace("TYPE", kind).replace("VALUE", value).replace("MORE", more)
+    return (
+        TEXT.replace("WIDTH", str(width))
+        .replace("SHARED", str(SHARED))
+        .replace("TYPE", kind)
+        .replace("VALUE", value)
+        .replace("MORE", more)
+    )
 
 
 def predicted(pattern: np.ndarray, width: int, write: bool) -> int:
@@ -94,14 +111,38 @@ def launch_all() -> None:
 
 def measure(out: Path) -> None:
     """Run `launch_all` under ncu."""
-    command = ["ncu", "--clock-control", "none", "-k", "regex:^k_", "--metrics", ",".join(METRICS.values()), "--page", "raw", "--csv", "--print-units", "base", sys.executable, __file__, "--launch"]
+    command = [
+        "ncu",
+        "--clock-control",
+        "none",
+        "-k",
+        "regex:^k_",
+        "--metrics",
+        ",".join(METRICS.values()),
+        "--page",
+        "raw",
+        "--csv",
+        "--print-units",
+        "base",
+        sys.executable,
+        __file__,
+        "--launch",
+    ]
     lines = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
     labels = [line[5:].split(" ", 1) for line in lines if line.startswith("CASE ")]
     at = next(n for n, line in enumerate(lines) if line.startswith('"ID"'))
     table = list(csv.DictReader(line for line in lines[at:] if line.startswith('"')))[1:]
-    found = [{"width": int(width), "pattern": name, **{what: int(float(row[metric])) for what, metric in METRICS.items()}} for (width, name), row in zip(labels, table, strict=True)]
-    gpu = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
-    out.write_text(json.dumps({"date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": gpu, "cases": found}, indent=0) + "\n")
+    found = [
+        {"width": int(width), "pattern": name, **{what: int(float(row[metric])) for what, metric in METRICS.items()}}
+        for (width, name), row in zip(labels, table, strict=True)
+    ]
+    gpu = subprocess.run(
+        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True
+    ).stdout.strip()
+    out.write_text(
+        json.dumps({"date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": gpu, "cases": found}, indent=0)
+        + "\n"
+    )
 
 
 def check(path: Path) -> int:
@@ -113,7 +154,9 @@ def check(path: Path) -> int:
             guess = predicted(made[case["pattern"]], case["width"], write)
             if guess != case[what]:
                 wrong += 1
-                print(f"{what} of {case['width']:2d} bytes, {case['pattern']:24s} rule {guess:2d}, measured {case[what]:2d}")
+                print(
+                    f"{what} of {case['width']:2d} bytes, {case['pattern']:24s} rule {guess:2d}, measured {case[what]:2d}"
+                )
     print(f"{2 * len(cases) - wrong} of {2 * len(cases)} as predicted")
     return wrong
 

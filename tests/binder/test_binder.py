@@ -26,7 +26,9 @@ with Session.create("relu", executor="emulator") as session:
 
 
 def pins() -> dict[str, str]:
-    lines = [line for line in (BINDER / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
+    lines = [
+        line for line in (BINDER / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")
+    ]
     parts = [line.partition("==") for line in lines]
     assert all(re.fullmatch(r"[\w.+-]+", version) for _, _, version in parts), "every line is name==version"
     return {canonicalize_name(name): version for name, _, version in parts}
@@ -53,7 +55,10 @@ def test_scripts_are_executable_bash(name: str) -> None:
 
 def test_start_hands_over_to_its_command() -> None:
     told = subprocess.run(
-        [BINDER / "start", "sh", "-c", 'echo "$OMP_NUM_THREADS $1"', "sh", "two words"], capture_output=True, text=True, check=True
+        [BINDER / "start", "sh", "-c", 'echo "$OMP_NUM_THREADS $1"', "sh", "two words"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert told.stdout == "1 two words\n"
 
@@ -75,6 +80,8 @@ def test_steps_run_in_a_clean_clone(tmp_path: Path) -> None:
     keep = {name: value for name, value in os.environ.items() if name.startswith("PIP_") or name in ("HOME", "LANG")}
     environment = {**keep, "PATH": path, "JUPYTER_CONFIG_DIR": str(tmp_path / "config")}
     subprocess.run(["binder/postBuild"], cwd=clone, env=environment, check=True, timeout=1200)
-    ran = subprocess.run(["binder/start", "python", "-c", LOOP], cwd=clone, env=environment, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(
+        ["binder/start", "python", "-c", LOOP], cwd=clone, env=environment, capture_output=True, text=True, timeout=120
+    )
     assert ran.returncode == 0 and "accepted 1" in ran.stdout, ran.stderr[-3000:]
     assert (home / "share/jupyter/lab/settings/overrides.json").exists()

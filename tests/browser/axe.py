@@ -14,5 +14,7 @@ RUN = """async (where) => {
 def serious_violations(page: Any, where: str) -> list[Any]:
     """Serious and critical violations: impact, rule, elements."""
     script = files("axe_playwright_python").joinpath("axe.min.js").read_text()
-    page.evaluate(f"() => {{ if (!window.axe) {{ const define = undefined, module = undefined, exports = undefined; {script} }} }}")
+    page.evaluate(
+        f"() => {{ if (!window.axe) {{ const define = undefined, module = undefined, exports = undefined; {script} }} }}"
+    )
     return [found for found in page.evaluate(RUN, where) if found[0] in ("serious", "critical")]

@@ -31,10 +31,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     root.mkdir()
     url = f"http://127.0.0.1:{free_port()}"
     command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={url.rpartition(':')[2]}",
-        "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={root}",
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        "--ip=127.0.0.1",
+        f"--port={url.rpartition(':')[2]}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={TOKEN}",
+        f"--ServerApp.root_dir={root}",
         "--LabApp.expose_app_in_browser=True",
-    ]  # fmt: skip
+    ]
     with open(base / "server.log", "wb") as log:
         process = subprocess.Popen(command, env=folders(base / "home"), cwd=root, stdout=log, stderr=log)
         try:
@@ -68,7 +76,10 @@ def browser_page(browser: Any, server: Server) -> Iterator[Any]:
     page = context.new_page()
     page.set_default_timeout(30_000)
     outside: list[str] = []
-    page.on("request", lambda request: None if request.url.startswith((server.url, "data:", "blob:")) else outside.append(request.url))
+    page.on(
+        "request",
+        lambda request: None if request.url.startswith((server.url, "data:", "blob:")) else outside.append(request.url),
+    )
     yield page
     shutdown_kernels(server)
     context.close()

@@ -78,4 +78,6 @@ def theme(page: Any, name: str) -> None:
 def restart(page: Any) -> None:
     """Restart the notebook's kernel and wait until it is idle again."""
     page.evaluate("() => { window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart() }")
-    page.wait_for_function("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'", timeout=STEP_MS)
+    page.wait_for_function(
+        "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'", timeout=STEP_MS
+    )

@@ -39,7 +39,10 @@ def free_port() -> int:
 def folders(base: Path) -> dict[str, str]:
     """The environment of a server whose settings, theme and workspaces are its own, with the tree's lab extension in it."""
     jupyter = [f"JUPYTER_{name}_DIR" for name in ("CONFIG", "DATA", "RUNTIME")]
-    made = {name: str(base / name.lower()) for name in (*jupyter, "IPYTHONDIR", "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")}
+    made = {
+        name: str(base / name.lower())
+        for name in (*jupyter, "IPYTHONDIR", "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")
+    }
     for path in made.values():
         Path(path).mkdir(parents=True)
     extensions = Path(made["JUPYTER_DATA_DIR"]) / "labextensions"
@@ -64,7 +67,9 @@ def wait_for_server(url: str, process: subprocess.Popen[bytes], log: Path) -> No
 
 
 def api(server: Server, path: str, method: str = "GET") -> Any:
-    request = urllib.request.Request(f"{server.url}/api/{path}", method=method, headers={"Authorization": f"token {TOKEN}"})
+    request = urllib.request.Request(
+        f"{server.url}/api/{path}", method=method, headers={"Authorization": f"token {TOKEN}"}
+    )
     with urllib.request.urlopen(request, timeout=20) as reply:
         body = reply.read()
     return json.loads(body) if body else None

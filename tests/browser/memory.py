@@ -35,7 +35,11 @@ class Peak:
         while not self._end.is_set():
             with contextlib.suppress(psutil.NoSuchProcess):
                 pss, rss, processes = tree_bytes(self.pid)
-                self.pss, self.rss, self.processes = max(self.pss, pss), max(self.rss, rss), max(self.processes, processes)
+                self.pss, self.rss, self.processes = (
+                    max(self.pss, pss),
+                    max(self.rss, rss),
+                    max(self.processes, processes),
+                )
             time.sleep(self.every_s)
 
     def __enter__(self) -> Peak:

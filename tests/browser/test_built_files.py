@@ -15,13 +15,18 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PANEL, LAB = ROOT / "extensions/panel", ROOT / "extensions/cutegen-lab"
-STATIC, BUILT = ROOT / "workbench/views/static", LAB / "cutegen_lab/labextension"
+STATIC, BUILT = ROOT / "workbench/views/notebook/static", LAB / "cutegen_lab/labextension"
 ALLOWED_HOSTS = {"www.w3.org"}  # the name of the SVG namespace; nothing is fetched from it
 
 
 def sources_hash(folder: Path, *parts: str) -> str:
     """SHA-256 as the build scripts compute it: name, NUL, content, NUL of each source, sorted by name."""
-    names = ["build.mjs", "package.json", "tsconfig.json", *(f"{part}/{path.name}" for part in parts for path in (folder / part).iterdir())]
+    names = [
+        "build.mjs",
+        "package.json",
+        "tsconfig.json",
+        *(f"{part}/{path.name}" for part in parts for path in (folder / part).iterdir()),
+    ]
     digest = hashlib.sha256()
     for name in sorted(names):
         digest.update(f"{name}\0".encode() + (folder / name).read_bytes() + b"\0")
@@ -44,7 +49,9 @@ NO_NODE = not (PANEL / "node_modules/.bin/esbuild").exists() or not shutil.which
 
 @pytest.mark.skipif(NO_NODE, reason="extensions/panel/node_modules is not installed; the hash test covers it")
 def test_panel_rebuilds_to_the_same_bytes(tmp_path: Path) -> None:
-    subprocess.run(["node", "build.mjs", str(tmp_path)], cwd=PANEL, check=True, timeout=60, env={"PATH": os.environ["PATH"]})
+    subprocess.run(
+        ["node", "build.mjs", str(tmp_path)], cwd=PANEL, check=True, timeout=60, env={"PATH": os.environ["PATH"]}
+    )
     for name in ("panel.js", "panel.css"):
         assert (tmp_path / name).read_bytes() == (STATIC / name).read_bytes()
 
@@ -61,7 +68,14 @@ def test_built_files_are_small_and_complete() -> None:
 
 def test_front_ends_name_no_other_host() -> None:
     hosts = set()
-    for path in [*STATIC.iterdir(), *BUILT.rglob("*.js"), *LAB.glob("*.*"), *PANEL.glob("*.*"), *LAB.glob("src/*"), *PANEL.glob("src/*")]:
+    for path in [
+        *STATIC.iterdir(),
+        *BUILT.rglob("*.js"),
+        *LAB.glob("*.*"),
+        *PANEL.glob("*.*"),
+        *LAB.glob("src/*"),
+        *PANEL.glob("src/*"),
+    ]:
         if path.is_file():
             hosts |= set(re.findall(r"https?://([\w.-]+)", path.read_text()))
     assert hosts <= ALLOWED_HOSTS
@@ -79,7 +93,16 @@ def test_jupyterlab_says_that_the_extension_fits_it(tmp_path: Path) -> None:
     (tmp_path / "labextensions/cutegen-lab").symlink_to(BUILT)
     command = [sys.executable, "-m", "jupyterlab.labextensions", "list"]
     told = subprocess.run(
-        command, env={**os.environ, "JUPYTER_DATA_DIR": str(tmp_path)}, capture_output=True, text=True, check=True, timeout=60
+        command,
+        env={**os.environ, "JUPYTER_DATA_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
-    lines = [re.sub(r"\x1b\[\d+m", "", line).split() for line in (told.stdout + told.stderr).splitlines() if "cutegen-lab v" in line]
+    lines = [
+        re.sub(r"\x1b\[\d+m", "", line).split()
+        for line in (told.stdout + told.stderr).splitlines()
+        if "cutegen-lab v" in line
+    ]
     assert [line[2:4] for line in lines] == [["enabled", "OK"]]

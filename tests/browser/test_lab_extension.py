@@ -27,7 +27,9 @@ MAGIC = '%%cutegen problem softmax --arch sm_90a\n"torch.softmax(x, -1)"'
 
 def focus_notebook(page: Any) -> None:
     """Command mode, with the focus where the notebook's shortcuts work."""
-    page.evaluate("() => { const n = window.jupyterapp.shell.currentWidget; n.activate(); n.content.mode = 'command'; }")
+    page.evaluate(
+        "() => { const n = window.jupyterapp.shell.currentWidget; n.activate(); n.content.mode = 'command'; }"
+    )
     page.wait_for_function("() => document.activeElement?.closest('.jp-Notebook.jp-mod-commandMode') !== null")
 
 
@@ -95,8 +97,12 @@ def test_commands_describe_their_arguments(browser_page: Any, server: Any) -> No
     write_notebook(server.root / "commands.ipynb", "1 + 1")
     open_notebook(page, server.lab("commands.ipynb"))
     run_all(page)
-    names = [f"cutegen:{name}" for name in ("step", "stop", "accept-version", "reject-version", "next-pending", "show-panel")]
-    described = page.evaluate("(names) => Promise.all(names.map(name => window.jupyterapp.commands.describedBy(name)))", names)
+    names = [
+        f"cutegen:{name}" for name in ("step", "stop", "accept-version", "reject-version", "next-pending", "show-panel")
+    ]
+    described = page.evaluate(
+        "(names) => Promise.all(names.map(name => window.jupyterapp.commands.describedBy(name)))", names
+    )
     assert all(found["args"]["type"] == "object" for found in described)
     accept = described[2]["args"]["properties"]
     assert {"session", "version", "sourceHash"} <= accept.keys()

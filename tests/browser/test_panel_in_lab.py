@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 SETUP = f"""
 from pathlib import Path
 from workbench import Session
-from workbench.views.panel import Panel
+from workbench.views.notebook.panel import Panel
 sources = [Path({str(HERE / "candidates")!r}, name).read_text() for name in ("relu_first.py", "relu_second.py", "relu_wrong.py")]
 session = Session.create("relu", executor="emulator")
 panel = Panel(session, by="scripted", sources=sources, titles=("one element per thread", "128 threads", "drop the clamp"))
@@ -142,7 +142,9 @@ def test_saved_notebook_without_a_kernel(browser_page: Any, server: Any, artefac
     open_without_kernel(page, f"{server.url}/lab?reset&token={TOKEN}", name)
     record = page.locator(".jp-OutputArea-output details", has_text="v3 accepted (hunks 2): keep 256 threads")
     record.wait_for(timeout=STEP_MS)
-    assert page.locator(".jp-OutputArea-output details", has_text="v4 rejected: negative values pass through").count() == 1
+    assert (
+        page.locator(".jp-OutputArea-output details", has_text="v4 rejected: negative values pass through").count() == 1
+    )
     assert record.locator("td", has_text="one 4-byte load per thread").count() >= 1
     page.locator(".js-plotly-plot .main-svg, .jp-RenderedSVG img, .jp-RenderedSVG svg").first.wait_for(timeout=STEP_MS)
     assert api(server, "kernels") == []

@@ -16,9 +16,15 @@ from axe import serious_violations
 from lab import STEP_MS, click, open_notebook, run_all, theme, version_status, wait_status, write_notebook
 from labserver import ROOT
 
-from workbench.dsl import Binding, compile_program
+from workbench.codegen import compile_program
+from workbench.language import Binding
 
-GOOD = compile_program("elementwise(relu(x)) .threads(128)", Binding(init_source="def __init__(self):\n    super().__init__()\n", forward_arguments=("x",), operands=(("x", "x"),)))
+GOOD = compile_program(
+    "elementwise(relu(x)) .threads(128)",
+    Binding(
+        init_source="def __init__(self):\n    super().__init__()\n", forward_arguments=("x",), operands=(("x", "x"),)
+    ),
+)
 AT, LINE = next((n, line) for n, line in enumerate(GOOD.splitlines(), 1) if "fmax" in line)
 WRONG = GOOD.replace("cutlass.Float32(0.0)", "cutlass.Float32(1.0)")
 
@@ -39,10 +45,16 @@ def model(tmp_path: Path) -> Iterator[str]:
             time.sleep(0.05)
         address = f"http://127.0.0.1:{port.read_text()}"
         script = [
-            {"text": f"A first version.\n\n```python\n{WRONG}```\n", "cut": [400], "pace": 0.1}, {"text": "The constant must be zero."}, {"text": patch("Compare with zero.", "replace", LINE)},
-            {"text": "Because each thread moves four bytes only."}, {"text": patch("Say what it does.", "insert", "    # the larger of both")}, {"text": patch("Say it in another way.", "insert", "    # negative values become zero")},
-        ]  # fmt: skip
-        urllib.request.urlopen(urllib.request.Request(f"{address}/script", data=json.dumps(script).encode(), method="POST"), timeout=10).read()
+            {"text": f"A first version.\n\n```python\n{WRONG}```\n", "cut": [400], "pace": 0.1},
+            {"text": "The constant must be zero."},
+            {"text": patch("Compare with zero.", "replace", LINE)},
+            {"text": "Because each thread moves four bytes only."},
+            {"text": patch("Say what it does.", "insert", "    # the larger of both")},
+            {"text": patch("Say it in another way.", "insert", "    # negative values become zero")},
+        ]
+        urllib.request.urlopen(
+            urllib.request.Request(f"{address}/script", data=json.dumps(script).encode(), method="POST"), timeout=10
+        ).read()
         yield address
     finally:
         process.terminate()

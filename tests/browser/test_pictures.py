@@ -10,8 +10,9 @@ import plotly
 import pytest
 
 from workbench import landscapes
-from workbench.views import charts, colours
-from workbench.views.landscape import heat_map
+from workbench.views.plots import colours
+from workbench.views.plots.landscape import heat_map
+from workbench.views.plots.level_roofline import Point, draw_levels
 
 SCRIPT = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 GROUNDS = {"light": "#ffffff", "dark": "#111111"}
@@ -29,14 +30,23 @@ def drawn(browser: Any, artefacts: Path, figure: dict[str, Any], name: str, grou
 
 @pytest.mark.parametrize("ground", GROUNDS)
 def test_ticks_of_a_short_axis_are_plain_amounts(browser: Any, artefacts: Path, ground: str) -> None:
-    points = [charts.Point("product", "DRAM", 480.0, 6.2e14), charts.Point("product", "L2", 300.0, 6.2e14)]
-    figure = charts.levels("Roofline", points, [("DRAM", 4.2e12, "measured"), ("L2", 8e12, "measured")], [("tensor cores", 9.89e14, "data sheet")]).plotly
+    points = [Point("product", "DRAM", 480.0, 6.2e14), Point("product", "L2", 300.0, 6.2e14)]
+    figure = draw_levels(
+        "Roofline",
+        points,
+        [("DRAM", 4.2e12, "measured"), ("L2", 8e12, "measured")],
+        [("tensor cores", 9.89e14, "data sheet")],
+    ).plotly
     assert figure is not None
     figure["layout"]["yaxis"]["range"], figure["layout"]["xaxis"]["range"] = [14.4, 15.2], [2.0, 2.9]
     page = drawn(browser, artefacts, figure, "roofline", ground)
-    rates, intensities = (page.eval_on_selector_all(f".{axis}tick text", "nodes => nodes.map(node => node.textContent)") for axis in "yx")
+    rates, intensities = (
+        page.eval_on_selector_all(f".{axis}tick text", "nodes => nodes.map(node => node.textContent)") for axis in "yx"
+    )
     page.close()
-    assert {"600T", "1P"} <= set(rates) and all("×" not in said and "<" not in said and said[-1] in "TP" for said in rates), rates
+    assert {"600T", "1P"} <= set(rates) and all(
+        "×" not in said and "<" not in said and said[-1] in "TP" for said in rates
+    ), rates
     assert "200" in intensities and all(said.isdigit() for said in intensities), intensities
 
 
@@ -46,7 +56,9 @@ def test_numbers_on_cells_can_be_read(browser: Any, artefacts: Path, ground: str
     figure = shown.plotly
     assert figure is not None
     page = drawn(browser, artefacts, figure, "heat-map", ground)
-    written = page.eval_on_selector_all(".annotation-text", "nodes => nodes.map(node => [node.textContent, getComputedStyle(node).fill])")
+    written = page.eval_on_selector_all(
+        ".annotation-text", "nodes => nodes.map(node => [node.textContent, getComputedStyle(node).fill])"
+    )
     page.close()
     cells = [value for line in figure["data"][0]["z"] for value in line if value is not None]
     assert len(written) == len(cells) and all(said.rstrip("*†").endswith("s") for said, _ in written)
@@ -65,8 +77,19 @@ def test_numbers_stand_on_cells_whose_names_are_numbers(browser: Any, artefacts:
     boxes = [node.bounding_box() for node in page.locator(".annotation-text").all()]
     page.close()
     wide, high = plot["width"] / len(figure["data"][0]["x"]), plot["height"] / len(figure["data"][0]["y"])
-    cells = [(int((box["x"] + box["width"] / 2 - plot["x"]) // wide), int((plot["y"] + plot["height"] - box["y"] - box["height"] / 2) // high)) for box in boxes]
-    assert sorted(cells) == sorted((column, row) for row, line in enumerate(figure["data"][0]["z"]) for column, value in enumerate(line) if value is not None)
+    cells = [
+        (
+            int((box["x"] + box["width"] / 2 - plot["x"]) // wide),
+            int((plot["y"] + plot["height"] - box["y"] - box["height"] / 2) // high),
+        )
+        for box in boxes
+    ]
+    assert sorted(cells) == sorted(
+        (column, row)
+        for row, line in enumerate(figure["data"][0]["z"])
+        for column, value in enumerate(line)
+        if value is not None
+    )
 
 
 @pytest.mark.parametrize("ground", GROUNDS)
@@ -79,6 +102,12 @@ def test_the_title_of_an_axis_stands_beside_its_names(browser: Any, artefacts: P
     names, tiles = ([node.bounding_box() for node in page.locator(f".{axis}tick text").all()] for axis in "yx")
     cells = page.locator(".nsewdrag").bounding_box()
     page.close()
-    assert title["x"] >= plot["x"] and all(title["x"] + title["width"] + 4 <= name["x"] for name in names), (title, names)
-    assert all(tile["y"] + tile["height"] + 2 <= below["y"] for tile in tiles) and below["y"] + below["height"] <= plot["y"] + plot["height"], (below, tiles)
+    assert title["x"] >= plot["x"] and all(title["x"] + title["width"] + 4 <= name["x"] for name in names), (
+        title,
+        names,
+    )
+    assert (
+        all(tile["y"] + tile["height"] + 2 <= below["y"] for tile in tiles)
+        and below["y"] + below["height"] <= plot["y"] + plot["height"]
+    ), (below, tiles)
     assert above["y"] + above["height"] <= cells["y"], (above, cells)

@@ -16,7 +16,7 @@ import pytest
 from workbench import landscapes, problems
 from workbench.cli import main
 from workbench.errors import UserError
-from workbench.views import fitting
+from workbench.views.commands import validation
 
 Done = subprocess.CompletedProcess[str]
 SMALL = ("--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator")
@@ -24,7 +24,9 @@ SMALL = ("--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator")
 
 def in_a_process(*arguments: str, cwd: Path) -> Done:
     """A command as a shell starts it."""
-    return subprocess.run([sys.executable, "-m", "workbench", *arguments], cwd=cwd, capture_output=True, text=True, timeout=110)
+    return subprocess.run(
+        [sys.executable, "-m", "workbench", *arguments], cwd=cwd, capture_output=True, text=True, timeout=110
+    )
 
 
 @pytest.fixture
@@ -41,7 +43,20 @@ def cutegen(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
 
 
 def test_run_test_diff_export_history(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
-    ran = in_a_process("run", "relu", "--steps", "2", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", "--json", cwd=tmp_path)
+    ran = in_a_process(
+        "run",
+        "relu",
+        "--steps",
+        "2",
+        "--set",
+        "batch_size=8",
+        "--set",
+        "dim=64",
+        "--executor",
+        "emulator",
+        "--json",
+        cwd=tmp_path,
+    )
     assert ran.returncode == 0, ran.stderr
     document = json.loads(ran.stdout)
     assert document["best"] and len(document["versions"]) == 3 and all(row["decision"] for row in document["versions"])
@@ -56,21 +71,49 @@ def test_run_test_diff_export_history(tmp_path: Path, cutegen: Callable[..., Don
     assert bad.returncode == 1 and "wrong_result" in bad.stdout
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    (("run", "softmx"), "did you mean 'softmax'"), (("run", "softmax", "--set", "rows=3"), "batch_size, dim"), (("test", "relu", "nowhere.py"), "no candidate file"),
-    (("run", "softmax(x)"), "'softmax(x)' is a program of muCUTLASS, not a problem: name the problem that it computes, and the program beside it: cutegen run PROBLEM --program 'softmax(x)'"), (("run", "torch.relu(x)"), "'torch.relu(x)' is an expression: say its inputs too"),
-    (("run", "--resume", "nothing"), "no session is called"), (("export", "x.py"), "which session"), (("run", "relu", "--executor", "gpu"), "cannot run here"),
-])  # fmt: skip
-def test_mistakes_are_one_line_and_status_two(cutegen: Callable[..., Done], arguments: tuple[str, ...], said: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "softmx"), "did you mean 'softmax'"),
+        (("run", "softmax", "--set", "rows=3"), "batch_size, dim"),
+        (("test", "relu", "nowhere.py"), "no candidate file"),
+        (
+            ("run", "softmax(x)"),
+            "'softmax(x)' is a program of muCUTLASS, not a problem: name the problem that it computes, and the program beside it: cutegen run PROBLEM --program 'softmax(x)'",
+        ),
+        (("run", "torch.relu(x)"), "'torch.relu(x)' is an expression: say its inputs too"),
+        (("run", "--resume", "nothing"), "no session is called"),
+        (("export", "x.py"), "which session"),
+        (("run", "relu", "--executor", "gpu"), "cannot run here"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_two(
+    cutegen: Callable[..., Done], arguments: tuple[str, ...], said: str
+) -> None:
     done = cutegen(*arguments)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
     assert len([line for line in done.stderr.splitlines() if line.startswith("cutegen:")]) == 1
 
 
 def test_run_until_says_why_it_stopped(cutegen: Callable[..., Done]) -> None:
-    ran = cutegen("run", "relu", "--until", "sol", "--patience", "1", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator")
+    ran = cutegen(
+        "run",
+        "relu",
+        "--until",
+        "sol",
+        "--patience",
+        "1",
+        "--set",
+        "batch_size=8",
+        "--set",
+        "dim=64",
+        "--executor",
+        "emulator",
+    )
     assert ran.returncode == 0 and "stopped: " in ran.stdout, ran.stderr
-    wrong = cutegen("run", "relu", "--until", "dawn", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator")
+    wrong = cutegen(
+        "run", "relu", "--until", "dawn", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator"
+    )
     assert wrong.returncode == 2 and "sol" in wrong.stderr
 
 
@@ -95,7 +138,21 @@ def test_doctor_says_what_and_why(tmp_path: Path) -> None:
 def test_profile_and_calibrate_without_a_gpu(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
     ran = cutegen("run", "relu", "--steps", "0", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator")
     assert ran.returncode == 0 and cutegen("export", "best.py").returncode == 0
-    done = in_a_process("profile", "relu", "best.py", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", "--html", "page.html", "--json", cwd=tmp_path)
+    done = in_a_process(
+        "profile",
+        "relu",
+        "best.py",
+        "--set",
+        "batch_size=8",
+        "--set",
+        "dim=64",
+        "--executor",
+        "emulator",
+        "--html",
+        "page.html",
+        "--json",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["kernels"][0]["provenance"] == "counted" and "Source lines by" in done.stderr
@@ -106,10 +163,17 @@ def test_profile_and_calibrate_without_a_gpu(tmp_path: Path, cutegen: Callable[.
     assert shown.returncode == 0 and "matmul bfloat16" in shown.stdout and "h200.json (shipped)" in shown.stdout
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    (("profile",), "what is to be profiled"), (("profile", "relu", "nowhere.py"), "no candidate file"), (("profile", "--session", "nothing"), "no session is called"),
-])  # fmt: skip
-def test_mistakes_in_profiling_are_one_line(cutegen: Callable[..., Done], arguments: tuple[str, ...], said: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("profile",), "what is to be profiled"),
+        (("profile", "relu", "nowhere.py"), "no candidate file"),
+        (("profile", "--session", "nothing"), "no session is called"),
+    ],
+)
+def test_mistakes_in_profiling_are_one_line(
+    cutegen: Callable[..., Done], arguments: tuple[str, ...], said: str
+) -> None:
     done = cutegen(*arguments)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
 
@@ -118,12 +182,27 @@ def kernel(forward: str, body: str = "") -> str:
     return f"import torch\n\n\nclass ModelNew(torch.nn.Module):\n{body}    def forward({forward}):\n        return x\n"
 
 
-@pytest.mark.parametrize(("source", "said"), [
-    (kernel("self, x, y"), "kernel.py does not fit relu: ModelNew.forward takes x, y, and Model.forward x (inputs of the problem)"), (kernel("self"), "ModelNew.forward takes nothing, and Model.forward x"),
-    (kernel("self, x").replace("ModelNew", "Mine"), "kernel.py defines no class ModelNew, which a kernel for relu is; it has Mine"),
-    (kernel("self, x", "    def __init__(self, dim):\n        super().__init__()\n\n"), "ModelNew.__init__ takes dim, and Model.__init__ nothing (get_init_inputs() of the problem)"),
-])  # fmt: skip
-def test_a_kernel_that_does_not_fit_its_problem_is_not_profiled(tmp_path: Path, cutegen: Callable[..., Done], source: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            kernel("self, x, y"),
+            "kernel.py does not fit relu: ModelNew.forward takes x, y, and Model.forward x (inputs of the problem)",
+        ),
+        (kernel("self"), "ModelNew.forward takes nothing, and Model.forward x"),
+        (
+            kernel("self, x").replace("ModelNew", "Mine"),
+            "kernel.py defines no class ModelNew, which a kernel for relu is; it has Mine",
+        ),
+        (
+            kernel("self, x", "    def __init__(self, dim):\n        super().__init__()\n\n"),
+            "ModelNew.__init__ takes dim, and Model.__init__ nothing (get_init_inputs() of the problem)",
+        ),
+    ],
+)
+def test_a_kernel_that_does_not_fit_its_problem_is_not_profiled(
+    tmp_path: Path, cutegen: Callable[..., Done], source: str, said: str
+) -> None:
     (tmp_path / "kernel.py").write_text(source)
     done = cutegen("profile", "relu", "kernel.py")
     assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1
@@ -131,28 +210,42 @@ def test_a_kernel_that_does_not_fit_its_problem_is_not_profiled(tmp_path: Path, 
 
 @pytest.mark.parametrize("forward", ["self, x", "self, *inputs", "self, x, out=None"])
 def test_what_takes_as_many_inputs_fits(forward: str) -> None:
-    fitting.check_kernel("kernel.py", kernel(forward), problems.load("relu"))
-    fitting.check_kernel("kernel.py", "from elsewhere import ModelNew", problems.load("relu"))
-    fitting.check_kernel("kernel.py", "def x(:", problems.load("relu"))  # what the compiler says
+    validation.check_kernel("kernel.py", kernel(forward), problems.load("relu"))
+    validation.check_kernel("kernel.py", "from elsewhere import ModelNew", problems.load("relu"))
+    validation.check_kernel("kernel.py", "def x(:", problems.load("relu"))  # what the compiler says
     with pytest.raises(UserError, match="does not fit matmul"):
-        fitting.check_kernel("kernel.py", kernel("self, x"), problems.load("matmul"))
+        validation.check_kernel("kernel.py", kernel("self, x"), problems.load("matmul"))
 
 
 @pytest.mark.parametrize("command", ["profile", "test"])
 def test_the_problem_comes_before_the_kernel(tmp_path: Path, cutegen: Callable[..., Done], command: str) -> None:
     (tmp_path / "kernel.py").write_text(kernel("self, x"))
     done = cutegen(command, "kernel.py", "relu")
-    assert done.returncode == 2 and done.stderr == f"cutegen: kernel.py is a kernel and relu a problem: the problem comes first: cutegen {command} relu kernel.py\n"
+    assert (
+        done.returncode == 2
+        and done.stderr
+        == f"cutegen: kernel.py is a kernel and relu a problem: the problem comes first: cutegen {command} relu kernel.py\n"
+    )
 
 
 def test_run_begins_with_a_program(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
     (tmp_path / "mine.txt").write_text("softmax(x)\n    .threads_per_row(64)\n")
     for given in ("softmax(x) .threads_per_row(64)", "mine.txt"):
         done = cutegen("run", "softmax", "--program", given, "--steps", "1", *SMALL)
-        assert done.returncode == 0 and "accepted: the version to begin with" in done.stdout and "step 1 of 1" in done.stdout and "(from v1)" in done.stdout, done
+        assert (
+            done.returncode == 0
+            and "accepted: the version to begin with" in done.stdout
+            and "step 1 of 1" in done.stdout
+            and "(from v1)" in done.stdout
+        ), done
     (tmp_path / "wrong.py").write_text(kernel("self, x"))
     done = cutegen("run", "softmax", "--program", "wrong.py", "--steps", "3", *SMALL)
-    assert done.returncode == 1 and "NOT CORRECT" in done.stdout and "there is nothing to refine" in done.stdout and "step 1" not in done.stdout
+    assert (
+        done.returncode == 1
+        and "NOT CORRECT" in done.stdout
+        and "there is nothing to refine" in done.stdout
+        and "step 1" not in done.stdout
+    )
 
 
 def test_run_takes_an_expression_with_its_inputs(cutegen: Callable[..., Done]) -> None:
@@ -162,8 +255,19 @@ def test_run_takes_an_expression_with_its_inputs(cutegen: Callable[..., Done]) -
 
 def test_calibrate_needs_a_gpu_and_says_so_in_a_line(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-m", "workbench", "calibrate"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and done.stderr.startswith("cutegen: there is nothing to calibrate here: no NVIDIA driver was found") and len(done.stderr.splitlines()) == 1
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench", "calibrate"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (
+        done.returncode == 2
+        and done.stderr.startswith("cutegen: there is nothing to calibrate here: no NVIDIA driver was found")
+        and len(done.stderr.splitlines()) == 1
+    )
 
 
 def test_more_mistakes_are_one_line(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
@@ -183,9 +287,31 @@ def heed_interrupts() -> None:
 
 
 def test_interrupt_keeps_the_session_and_says_how_to_go_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "workbench", "run", "relu", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", "--steps", "9"]
+    command = [
+        sys.executable,
+        "-m",
+        "workbench",
+        "run",
+        "relu",
+        "--set",
+        "batch_size=8",
+        "--set",
+        "dim=64",
+        "--executor",
+        "emulator",
+        "--steps",
+        "9",
+    ]
     environment = {name: value for name, value in os.environ.items() if name != "CUTEGEN_ROOT"}
-    running = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
+    running = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
+    )
     assert running.stdout is not None
     for line in running.stdout:
         if line.startswith("--- step 2"):
@@ -193,7 +319,14 @@ def test_interrupt_keeps_the_session_and_says_how_to_go_on(tmp_path: Path) -> No
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=30)
     assert running.returncode == 130 and "cutegen run --resume" in said and "Traceback" not in said
-    history = subprocess.run([sys.executable, "-m", "workbench", "history"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    history = subprocess.run(
+        [sys.executable, "-m", "workbench", "history"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert history.returncode == 0 and "v1" in history.stdout and "accept" in history.stdout
 
 
@@ -201,37 +334,87 @@ def test_history_reads_beside_a_writer(tmp_path: Path) -> None:
     from workbench.records import Facts, Problem
     from workbench.session import Session
 
-    facts = Facts(problem_hash="h", kind="other", init_source="", forward_arguments=(), graph=(), parameters=(), cases=(), work=())
+    facts = Facts(
+        problem_hash="h", kind="other", init_source="", forward_arguments=(), graph=(), parameters=(), cases=(), work=()
+    )
     with Session.create(Problem(name="p", source="s"), executor="emulator", facts=facts) as session:
         session.edit("x = 1\n", test=False)
         done = in_a_process("history", "--session", "p", cwd=tmp_path)
         assert done.returncode == 0 and "v1" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    (("--until", "abc"), "sol (near the speed of light"), (("--by", "foo"), "llm, planner, replay"), (("--by", "human"), "llm, planner, replay"), (("--until", "3", "--patience", "2"), "belong to --until sol"), (("--patience", "2"), "belong to --until sol"),
-    (("--program", "relu(x"), "relu(x"), (("--program", "elementwise(relu(x)) .threads(33)"), "threads=33"), (("--program", "nowhere.py"), "no candidate file"), (("--program", "elementwise(relu(x))", "--by", "replay", "--recording", "softmax"), "a recording has its own"),
-    (("--by", "llm"), "no model is set"), (("--by", "llm", "--setting", "deep=3"), "no setting 'deep'"), (("--setting", "depth=3"), "--by llm"), (("--by", "llm", "--until", "sol"), "--by planner"),
-])  # fmt: skip
-def test_what_run_cannot_do_is_refused_before_anything_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--until", "abc"), "sol (near the speed of light"),
+        (("--by", "foo"), "llm, planner, replay"),
+        (("--by", "human"), "llm, planner, replay"),
+        (("--until", "3", "--patience", "2"), "belong to --until sol"),
+        (("--patience", "2"), "belong to --until sol"),
+        (("--program", "relu(x"), "relu(x"),
+        (("--program", "elementwise(relu(x)) .threads(33)"), "threads=33"),
+        (("--program", "nowhere.py"), "no candidate file"),
+        (("--program", "elementwise(relu(x))", "--by", "replay", "--recording", "softmax"), "a recording has its own"),
+        (("--by", "llm"), "no model is set"),
+        (("--by", "llm", "--setting", "deep=3"), "no setting 'deep'"),
+        (("--setting", "depth=3"), "--by llm"),
+        (("--by", "llm", "--until", "sol"), "--by planner"),
+    ],
+)
+def test_what_run_cannot_do_is_refused_before_anything_is_kept(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     assert main(["run", "relu", *SMALL, *arguments]) == 2
     told = capsys.readouterr()
-    assert said in told.err and told.err.startswith("cutegen: ") and len(told.err.splitlines()) == 1 and not told.out and not list(tmp_path.iterdir())
+    assert (
+        said in told.err
+        and told.err.startswith("cutegen: ")
+        and len(told.err.splitlines()) == 1
+        and not told.out
+        and not list(tmp_path.iterdir())
+    )
 
 
 def test_a_program_stands_where_a_file_may(capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator"]
     assert main(["test", "softmax", "softmax(x) .threads_per_row(32)", *small]) == 0
     assert "CORRECT" in capsys.readouterr().out
-    assert main(["profile", "softmax", "softmax(x) .threads_per_row(32)", "--by", "sampled", "--set", "batch_size=32", *small[2:]]) == 0
+    assert (
+        main(
+            [
+                "profile",
+                "softmax",
+                "softmax(x) .threads_per_row(32)",
+                "--by",
+                "sampled",
+                "--set",
+                "batch_size=32",
+                *small[2:],
+            ]
+        )
+        == 0
+    )
     assert "Counted on 4 of 8 CTAs at full size" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("by", "said"), [("ncu", "profile on a machine with an NVIDIA GPU, or here by counters, sampled or sass"), ("sass+energy", "counters, sampled or sass"), ("nonsense", "counters, energy, ncu, sampled, sass, timeline")])
-def test_a_profiler_that_cannot_run_here_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, by: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        ("ncu", "profile on a machine with an NVIDIA GPU, or here by counters, sampled or sass"),
+        ("sass+energy", "counters, sampled or sass"),
+        ("nonsense", "counters, energy, ncu, sampled, sass, timeline"),
+    ],
+)
+def test_a_profiler_that_cannot_run_here_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, by: str, said: str
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
     (tmp_path / "best.py").write_text("class ModelNew: ...")
     assert main(["profile", "relu", str(tmp_path / "best.py"), "--by", by]) == 2
@@ -239,32 +422,74 @@ def test_a_profiler_that_cannot_run_here_is_refused_at_once(tmp_path: Path, caps
     assert said in told and len(told.splitlines()) == 1
 
 
-@pytest.mark.parametrize("arguments", [("run", "softmax", "--executor", "emulator"), ("explain", "gemm(a, b) .arch(sm_90a) .mma(bf16) .tile(128, 256, 64) .schedule(cooperative)", "--compile")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "softmax", "--executor", "emulator"),
+        ("explain", "gemm(a, b) .arch(sm_90a) .mma(bf16) .tile(128, 256, 64) .schedule(cooperative)", "--compile"),
+    ],
+)
 @pytest.mark.parametrize("after_s", [1.0, 2.5])
-def test_an_interrupt_is_heeded_at_once_and_told_in_a_line(tmp_path: Path, arguments: tuple[str, ...], after_s: float) -> None:
-    running = subprocess.Popen([sys.executable, "-m", "workbench", *arguments], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
+def test_an_interrupt_is_heeded_at_once_and_told_in_a_line(
+    tmp_path: Path, arguments: tuple[str, ...], after_s: float
+) -> None:
+    running = subprocess.Popen(
+        [sys.executable, "-m", "workbench", *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
+    )
     time.sleep(after_s)
     start = time.monotonic()
     running.send_signal(signal.SIGINT)
     _, told = running.communicate(timeout=60)
-    assert time.monotonic() - start < 10 and running.returncode in (130, -signal.SIGINT) and told.splitlines() == ["stopped; everything finished is kept"], told
+    assert (
+        time.monotonic() - start < 10
+        and running.returncode in (130, -signal.SIGINT)
+        and told.splitlines() == ["stopped; everything finished is kept"]
+    ), told
 
 
-def test_landscapes_are_shown_and_what_was_not_recorded_says_what_was(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
+def test_landscapes_are_shown_and_what_was_not_recorded_says_what_was(
+    tmp_path: Path, cutegen: Callable[..., Done]
+) -> None:
     all_of_them = cutegen("landscape")
     assert all_of_them.returncode == 0 and all(name in all_of_them.stdout for name in landscapes.landscapes())
-    one = cutegen("landscape", "matmul", "tile", "schedule", "--precision", "bf16", "--where", "splitk=1", "--svg", "map.svg")
-    assert one.returncode == 0 and one.stdout.startswith("matmul_bf16_4096: tile and schedule, splitk 1; ") and (tmp_path / "map.svg").read_text().startswith("<svg")
-    assert json.loads(cutegen("landscape", "matmul_bf16_8192", "--json").stdout)["text"].startswith("matmul_bf16_8192: tile and cluster")
+    one = cutegen(
+        "landscape", "matmul", "tile", "schedule", "--precision", "bf16", "--where", "splitk=1", "--svg", "map.svg"
+    )
+    assert (
+        one.returncode == 0
+        and one.stdout.startswith("matmul_bf16_4096: tile and schedule, splitk 1; ")
+        and (tmp_path / "map.svg").read_text().startswith("<svg")
+    )
+    assert json.loads(cutegen("landscape", "matmul_bf16_8192", "--json").stdout)["text"].startswith(
+        "matmul_bf16_8192: tile and cluster"
+    )
     (tmp_path / "own.py").write_text(problems.load("relu").source)
-    for arguments, said in ((("relu", "--set", "dim=7"), "nothing was recorded of relu at these sizes in fp32; relu was recorded with --precision fp32"), (("matmul", "--set", "n=7"), "--precision bf16 --set n=8192"), (("matmul_nowhere",), "no problem or file"),
-                            (("own.py", "--set", "dim=7"), "recorded are 46 problems, which cutegen landscape lists"), (("relu", "threads", "threads"), "named for both axes"), (("relu", "--where", "threads"), "SETTING=VALUE")):  # fmt: skip
+    for arguments, said in (
+        (
+            ("relu", "--set", "dim=7"),
+            "nothing was recorded of relu at these sizes in fp32; relu was recorded with --precision fp32",
+        ),
+        (("matmul", "--set", "n=7"), "--precision bf16 --set n=8192"),
+        (("matmul_nowhere",), "no problem or file"),
+        (("own.py", "--set", "dim=7"), "recorded are 46 problems, which cutegen landscape lists"),
+        (("relu", "threads", "threads"), "named for both axes"),
+        (("relu", "--where", "threads"), "SETTING=VALUE"),
+    ):
         done = cutegen("landscape", *arguments)
-        assert done.returncode == 2 and said.replace("46", str(len(landscapes.landscapes()))) in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+        assert (
+            done.returncode == 2
+            and said.replace("46", str(len(landscapes.landscapes()))) in done.stderr
+            and len(done.stderr.splitlines()) == 1
+        ), done.stderr
 
 
 def test_explain_lists_the_operations_and_their_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    from workbench.dsl import OPERATIONS
+    from workbench.language import OPERATIONS
 
     assert main(["explain"]) == 0
     told = capsys.readouterr().out
@@ -272,7 +497,9 @@ def test_explain_lists_the_operations_and_their_settings(capsys: pytest.CaptureF
     for name, operation in OPERATIONS.items():
         assert main(["explain", name]) == 0
         told = capsys.readouterr().out
-        assert all(f".{item.name}(" in told for item in operation.settings) and all(f"{item.name}=" in told for item in operation.arguments)
+        assert all(f".{item.name}(" in told for item in operation.settings) and all(
+            f"{item.name}=" in told for item in operation.arguments
+        )
     assert main(["explain", "softmax(x)", "--device", "A100"]) == 0 and main(["explain", "gemmm"]) == 2
     assert "did you mean gemm?" in capsys.readouterr().err
     with pytest.raises(SystemExit):
@@ -280,7 +507,12 @@ def test_explain_lists_the_operations_and_their_settings(capsys: pytest.CaptureF
 
 
 def test_explain_compiles(capsys: pytest.CaptureFixture[str]) -> None:
-    for text in ("gemm(a, b) .arch(sm_90a) .mma(bf16) .tile(64, 64, 64) .schedule(cooperative) >> bias()", "crossentropy(x, y)", "gather(x, i)", "groupnorm(x, groups=3)"):
+    for text in (
+        "gemm(a, b) .arch(sm_90a) .mma(bf16) .tile(64, 64, 64) .schedule(cooperative) >> bias()",
+        "crossentropy(x, y)",
+        "gather(x, i)",
+        "groupnorm(x, groups=3)",
+    ):
         assert main(["explain", text, "--compile"]) == 0
         assert "registers a thread" in capsys.readouterr().out
 
@@ -293,13 +525,24 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
 
 
 def test_the_command_line_has_every_setting_of_a_model() -> None:
-    from workbench.session.model import NAMES
-    from workbench.views.arguments import MODEL
+    from workbench.session.model_settings import NAMES
+    from workbench.views.commands.shared_arguments import MODEL_SETTINGS
 
-    assert tuple(MODEL) == NAMES
+    assert tuple(MODEL_SETTINGS) == NAMES
 
 
 def test_a_program_is_checked_for_the_architecture_of_the_run(cutegen: Callable[..., Done]) -> None:
     """A schedule is Hopper's: the replay executor answers for that, and the text need not say so."""
-    done = cutegen("run", "matmul", "--precision", "bf16", "--executor", "replay", "--program", "gemm(a, b) .mma(bf16) .tile(128, 128, 64) .cluster(2, 1) .schedule(pingpong)", "--steps", "0")
+    done = cutegen(
+        "run",
+        "matmul",
+        "--precision",
+        "bf16",
+        "--executor",
+        "replay",
+        "--program",
+        "gemm(a, b) .mma(bf16) .tile(128, 128, 64) .cluster(2, 1) .schedule(pingpong)",
+        "--steps",
+        "0",
+    )
     assert done.returncode == 0 and "184.1 µs (measured, recorded on NVIDIA H200" in done.stdout, done

@@ -32,7 +32,9 @@ def get_init_inputs():
 """
 
 
-def run_on(text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...], arch: str = "sm_90a") -> torch.Tensor:
+def run_on(
+    text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...], arch: str = "sm_90a"
+) -> torch.Tensor:
     """The result of a program; a finding of the emulator fails the test."""
     result, emulation = launched(text, arguments, names, arch=arch)
     assert not [item for item in emulation.findings if item.severity == "error"]
@@ -42,7 +44,9 @@ def run_on(text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...
 def found(body: str, *, full: str = "", init: str = "", facts: bool = False, **inputs: str) -> Any:
     """What is recognised of `return body`, or None; an input is a shape, or an expression that has a parenthesis. With `facts`, both."""
     made = ", ".join(shape if "(" in shape else f"torch.randn({shape})" for shape in inputs.values())
-    known = inspect(Problem(name="it", source=PROBLEM.format(full=full, init=init, names=", ".join(inputs), body=body, inputs=made)))
+    known = inspect(
+        Problem(name="it", source=PROBLEM.format(full=full, init=init, names=", ".join(inputs), body=body, inputs=made))
+    )
     try:
         computation = recognise(known)
     except Unrecognised:

@@ -10,16 +10,19 @@ from typing import Any
 
 import torch
 
-from workbench.dsl import Binding, compile_program
+from workbench.codegen import compile_program
 from workbench.emulator import emulated
 from workbench.emulator.hook import Emulation
+from workbench.language import Binding
 
 INIT = "def __init__(self):\n    super().__init__()\n"
 FOLDER = tempfile.TemporaryDirectory(prefix="candidates-")
 
 
 @functools.lru_cache(maxsize=16)  # a compiled kernel takes megabytes
-def load(text: str, names: tuple[str, ...], operands: tuple[tuple[str, str], ...] = (), resident: int | None = None) -> tuple[Any, Path]:
+def load(
+    text: str, names: tuple[str, ...], operands: tuple[tuple[str, str], ...] = (), resident: int | None = None
+) -> tuple[Any, Path]:
     """The candidate of a program, imported, and its file; on a device that runs `resident` clusters at once, which are compiled into it."""
     source = compile_program(text, Binding(init_source=INIT, forward_arguments=names, operands=operands))
     module, path = imported(source)
@@ -40,7 +43,13 @@ def imported(source: str) -> tuple[Any, Path]:
 
 
 def launched(
-    text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...], *, operands: tuple[tuple[str, str], ...] = (), resident: int | None = None, arch: str | None = None
+    text: str,
+    arguments: tuple[torch.Tensor, ...],
+    names: tuple[str, ...],
+    *,
+    operands: tuple[tuple[str, str], ...] = (),
+    resident: int | None = None,
+    arch: str | None = None,
 ) -> tuple[torch.Tensor, Emulation]:
     """What the program computes, and what was emulated for it; for the architecture that the text names unless another is given."""
     module, path = load(text, names, operands, resident)
@@ -49,7 +58,9 @@ def launched(
         return module.ModelNew()(*arguments), emulation
 
 
-def run(text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...], operands: tuple[tuple[str, str], ...] = ()) -> torch.Tensor:
+def run(
+    text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...], operands: tuple[tuple[str, str], ...] = ()
+) -> torch.Tensor:
     """What the program computes; its text is the same when it is made again."""
     binding = Binding(init_source=INIT, forward_arguments=names, operands=operands)
     assert compile_program(text, binding) == load(text, names, operands)[1].read_text()

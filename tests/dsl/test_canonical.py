@@ -6,10 +6,11 @@ import random
 
 import pytest
 
-from workbench.dsl import Binding, Program, configurations, emit, format_program, parse
-from workbench.dsl.canonical import canonical
-from workbench.dsl.canonical import code as canonical_code
+from workbench.codegen import emit
+from workbench.codegen.canonical import canonical
+from workbench.codegen.canonical import code as canonical_code
 from workbench.errors import ProgramError
+from workbench.language import Binding, Program, configurations, format_program, parse
 
 NOWHERE = Binding(init_source="", forward_arguments=())
 
@@ -20,12 +21,22 @@ def code(text: str) -> str:
 
 def test_code_tells_programs_apart_by_what_they_are_compiled_for() -> None:
     relu = "elementwise(relu(x)) .arch({}) .threads(64)"
-    assert canonical_code(relu.format("sm_80")) != canonical_code(relu.format("sm_90a")) == canonical_code("elementwise(relu(x)) .threads(64) .arch(sm_90a)")
+    assert (
+        canonical_code(relu.format("sm_80"))
+        != canonical_code(relu.format("sm_90a"))
+        == canonical_code("elementwise(relu(x)) .threads(64) .arch(sm_90a)")
+    )
 
 
-@pytest.mark.parametrize(("text", "only"), [
-    ("softmax(x) .arch(sm_90a)", ("threads_per_row", "vector", "passes", "kept")), ("reduce(x, op=sum, axis=middle) .arch(sm_90a)", ("threads", "split")), ("elementwise(relu(x)) .arch(sm_90a)", None), ("matvec(x, vector, keepdim=1) .arch(sm_90a)", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "only"),
+    [
+        ("softmax(x) .arch(sm_90a)", ("threads_per_row", "vector", "passes", "kept")),
+        ("reduce(x, op=sum, axis=middle) .arch(sm_90a)", ("threads", "split")),
+        ("elementwise(relu(x)) .arch(sm_90a)", None),
+        ("matvec(x, vector, keepdim=1) .arch(sm_90a)", None),
+    ],
+)
 def test_equal_texts_have_equal_code_and_a_short_text_is_its_own(text: str, only: tuple[str, ...] | None) -> None:
     programs = [format_program(Program(stages=(stage,))) for stage in configurations(parse(text).stages[0], only)]
     picked = random.Random(0).sample(programs, min(len(programs), 80))
@@ -40,12 +51,20 @@ def test_equal_texts_have_equal_code_and_a_short_text_is_its_own(text: str, only
 def test_order_and_defaults_do_not_matter_and_the_architecture_stays() -> None:
     long = "gemm(a, b) .schedule(cooperative) .tile(128, 256, 64) .cluster(1, 1) .mma(bf16) .arch(sm_90a) .stages(4) .raster(along_m, 8) .store(tma)"
     assert canonical(long) == "gemm(a, b) .arch(sm_90a) .mma(bf16) .schedule(cooperative)"
-    assert canonical("gemm(a, b) .arch(sm_90a) .mma(bf16) .stages(3) .schedule(cooperative)") == "gemm(a, b) .arch(sm_90a) .mma(bf16) .schedule(cooperative) .stages(3)"
+    assert (
+        canonical("gemm(a, b) .arch(sm_90a) .mma(bf16) .stages(3) .schedule(cooperative)")
+        == "gemm(a, b) .arch(sm_90a) .mma(bf16) .schedule(cooperative) .stages(3)"
+    )
 
 
 def test_each_stage_of_a_pipeline_is_put_in_order() -> None:
-    text = "h = gemm(x, w) .tile(64, 64, 16) .thread_tile(4, 4) .arch(sm_80) |> softmax(h) .vector(1) .threads_per_row(32)"
-    assert canonical(text) == "h = gemm(x, w) .arch(sm_80) .thread_tile(4, 4) .tile(64, 64, 16) |> softmax(h) .threads_per_row(32)"
+    text = (
+        "h = gemm(x, w) .tile(64, 64, 16) .thread_tile(4, 4) .arch(sm_80) |> softmax(h) .vector(1) .threads_per_row(32)"
+    )
+    assert (
+        canonical(text)
+        == "h = gemm(x, w) .arch(sm_80) .thread_tile(4, 4) .tile(64, 64, 16) |> softmax(h) .threads_per_row(32)"
+    )
 
 
 def test_what_is_no_program_is_refused() -> None:

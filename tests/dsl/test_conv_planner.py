@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from workbench import problems
-from workbench.dsl import Call, Program, Stage, compile_program, format_program
+from workbench.codegen import compile_program
 from workbench.executors.inspector import WorkerInspector
+from workbench.language import Call, Program, Stage, format_program
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
 from workbench.proposers.ladders.convolutions import Size, choices
-from workbench.proposers.planner import Planner, _program
+from workbench.proposers.planner import Planner, write_program
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.records import Ask, Proposal
 from workbench.session import Session
@@ -42,9 +43,18 @@ def get_init_inputs():
 
 
 @cache
-def asked(init: str, forward: str, extents: str = "size, size", sizes: str = "4, 32, 64, 32", precision: Any = "tf32", arch: str = "sm_90a") -> Ask:
+def asked(
+    init: str,
+    forward: str,
+    extents: str = "size, size",
+    sizes: str = "4, 32, 64, 32",
+    precision: Any = "tf32",
+    arch: str = "sm_90a",
+) -> Ask:
     lines = "".join(f"        self.{line}\n" for line in init.split("; "))
-    problem = problems.load(PROBLEM.format(init=lines, forward=forward, extents=extents, sizes=sizes), precision=precision)
+    problem = problems.load(
+        PROBLEM.format(init=lines, forward=forward, extents=extents, sizes=sizes), precision=precision
+    )
     return Ask(problem=problem, facts=WorkerInspector().inspect(problem), arch=arch, device="H200")
 
 
@@ -52,24 +62,65 @@ def found(*parts: str) -> Computation:
     return recognise(asked(*parts).facts)
 
 
-@pytest.mark.parametrize(("init", "forward", "extents", "operation", "epilogues"), [
-    ("c = nn.Conv2d(channels, filters, 3)", "self.c(x)", "size, size", "conv(x, w)", "bias()"), ("c = nn.Conv1d(channels, filters, 3, stride=2, padding=1, dilation=2, bias=False)", "torch.relu(self.c(x))", "size", "conv(x, w, stride=2, padding=1, dilation=2)", "relu()"),
-    ("c = nn.Conv3d(channels, filters, (3, 1, 2), padding=(1, 0, 1), groups=2, bias=False)", "self.c(x)", "8, 8, 8", "conv(x, w, padding=(1, 0, 1), groups=2)", ""),
-    ("c = nn.Conv2d(channels, filters, 3); b = nn.Parameter(torch.randn(filters, 1, 1)); s = nn.Parameter(torch.randn(1))", "torch.clamp(F.hardswish(self.c(x)) - self.b, 0.0, 2.0) * self.s", "size, size", "conv(x, w)", "bias() hardswish() sub(t2) clamp(0.0, 2.0) mul(t1)"),
-    ("c = nn.Conv2d(channels, channels, 3, groups=channels, bias=False)", "torch.sigmoid(self.c(x) * 2.0)", "size, size", "conv(x, w, groups=channels)", "scale(2.0) sigmoid()"),
-    ("c = nn.ConvTranspose2d(channels, filters, (3, 5), stride=(2, 3), output_padding=(1, 0), groups=2)", "self.c(x)", "size, size", "convtranspose(x, w, stride=(2, 3), output_padding=(1, 0), groups=2)", "bias()"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("init", "forward", "extents", "operation", "epilogues"),
+    [
+        ("c = nn.Conv2d(channels, filters, 3)", "self.c(x)", "size, size", "conv(x, w)", "bias()"),
+        (
+            "c = nn.Conv1d(channels, filters, 3, stride=2, padding=1, dilation=2, bias=False)",
+            "torch.relu(self.c(x))",
+            "size",
+            "conv(x, w, stride=2, padding=1, dilation=2)",
+            "relu()",
+        ),
+        (
+            "c = nn.Conv3d(channels, filters, (3, 1, 2), padding=(1, 0, 1), groups=2, bias=False)",
+            "self.c(x)",
+            "8, 8, 8",
+            "conv(x, w, padding=(1, 0, 1), groups=2)",
+            "",
+        ),
+        (
+            "c = nn.Conv2d(channels, filters, 3); b = nn.Parameter(torch.randn(filters, 1, 1)); s = nn.Parameter(torch.randn(1))",
+            "torch.clamp(F.hardswish(self.c(x)) - self.b, 0.0, 2.0) * self.s",
+            "size, size",
+            "conv(x, w)",
+            "bias() hardswish() sub(t2) clamp(0.0, 2.0) mul(t1)",
+        ),
+        (
+            "c = nn.Conv2d(channels, channels, 3, groups=channels, bias=False)",
+            "torch.sigmoid(self.c(x) * 2.0)",
+            "size, size",
+            "conv(x, w, groups=channels)",
+            "scale(2.0) sigmoid()",
+        ),
+        (
+            "c = nn.ConvTranspose2d(channels, filters, (3, 5), stride=(2, 3), output_padding=(1, 0), groups=2)",
+            "self.c(x)",
+            "size, size",
+            "convtranspose(x, w, stride=(2, 3), output_padding=(1, 0), groups=2)",
+            "bias()",
+        ),
+    ],
+)
 def test_recognised(init: str, forward: str, extents: str, operation: str, epilogues: str) -> None:
     computation = found(init, forward, extents)
     assert format_program(Program(stages=(Stage(operation=computation.operation),))) == operation
-    assert " ".join(f"{call.name}({', '.join(map(str, call.positional))})" for call in computation.epilogues) == epilogues
+    assert (
+        " ".join(f"{call.name}({', '.join(map(str, call.positional))})" for call in computation.epilogues) == epilogues
+    )
     assert dict(computation.operands)["w"] == "self.c.weight"
 
 
 def test_two_in_a_row_become_two_stages() -> None:
-    ask = asked("a = nn.Conv2d(channels, channels, 3, padding=1, groups=channels); b = nn.Conv2d(channels, filters, 1)", "self.b(self.a(x))")
+    ask = asked(
+        "a = nn.Conv2d(channels, channels, 3, padding=1, groups=channels); b = nn.Conv2d(channels, filters, 1)",
+        "self.b(self.a(x))",
+    )
     proposal = next(item for item in Planner().propose(ask) if isinstance(item, Proposal))
-    assert proposal.candidate.program is not None and proposal.candidate.program.startswith("h1 = conv(x, w, padding=1, groups=channels) .arch(sm_90a) .threads(32) .rows(8) >> bias() |> conv(h1, w_2) .arch(sm_90a) .product()")
+    assert proposal.candidate.program is not None and proposal.candidate.program.startswith(
+        "h1 = conv(x, w, padding=1, groups=channels) .arch(sm_90a) .threads(32) .rows(8) >> bias() |> conv(h1, w_2) .arch(sm_90a) .product()"
+    )
 
 
 def test_padding_by_another_operation_is_left_alone() -> None:
@@ -77,10 +128,19 @@ def test_padding_by_another_operation_is_left_alone() -> None:
         found("c = nn.Conv2d(channels, filters, 3, padding_mode='circular', padding=1)", "self.c(x)")
 
 
-@pytest.mark.parametrize(("init", "forward", "operations"), [
-    ("c = nn.Conv2d(channels, filters, 3)", "self.c(x) + self.c(x)", "conv conv"), ("c = nn.Conv2d(channels, channels, 1)", "torch.nn.functional.conv2d(x, torch.relu(self.c.weight))", "elementwise conv"),
-    ("c = nn.Conv2d(channels, channels, 3, padding=1)", "self.c(self.c(self.c(x)))", "conv conv conv"), ("a = nn.Conv2d(channels, channels, 3, padding=1)", "self.a(torch.relu(self.a(x)))", "conv conv"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("init", "forward", "operations"),
+    [
+        ("c = nn.Conv2d(channels, filters, 3)", "self.c(x) + self.c(x)", "conv conv"),
+        (
+            "c = nn.Conv2d(channels, channels, 1)",
+            "torch.nn.functional.conv2d(x, torch.relu(self.c.weight))",
+            "elementwise conv",
+        ),
+        ("c = nn.Conv2d(channels, channels, 3, padding=1)", "self.c(self.c(self.c(x)))", "conv conv conv"),
+        ("a = nn.Conv2d(channels, channels, 3, padding=1)", "self.a(torch.relu(self.a(x)))", "conv conv"),
+    ],
+)
 def test_what_is_not_one_convolution_of_the_input_is_a_pipeline(init: str, forward: str, operations: str) -> None:
     assert " ".join(piece.named.operation.name for piece in found(init, forward).pieces) == operations
 
@@ -91,32 +151,67 @@ def test_the_first_rung_fits_the_size() -> None:
 
     large = first(images=8, channels=64, filters=128, extents=(512, 1024), out=(510, 1022), taps=(3, 3), stride=(1, 1))
     assert large.tile[1] == 128 and large.tile[2] == 32 and not large.unfold
-    assert first("bf16", images=8, channels=64, filters=128, extents=(512, 1024), out=(510, 1022), taps=(3, 3), stride=(1, 1)).tile[2] == 64
-    pointwise = choices(Call(name="conv", positional=("x", "w")), "tf32", Size(images=16, channels=64, filters=128, extents=(1024, 1024), out=(1024, 1024), taps=(1, 1), stride=(1, 1)), "H200")
+    assert (
+        first(
+            "bf16", images=8, channels=64, filters=128, extents=(512, 1024), out=(510, 1022), taps=(3, 3), stride=(1, 1)
+        ).tile[2]
+        == 64
+    )
+    pointwise = choices(
+        Call(name="conv", positional=("x", "w")),
+        "tf32",
+        Size(images=16, channels=64, filters=128, extents=(1024, 1024), out=(1024, 1024), taps=(1, 1), stride=(1, 1)),
+        "H200",
+    )
     assert pointwise[0].product is not None and pointwise[0].settings[0].name == "product"
-    assert first(images=256, channels=3, filters=96, extents=(224, 224), out=(55, 55), taps=(11, 11), stride=(4, 4)).unfold
+    assert first(
+        images=256, channels=3, filters=96, extents=(224, 224), out=(55, 55), taps=(11, 11), stride=(4, 4)
+    ).unfold
 
 
-@pytest.mark.parametrize(("parts", "kinds"), [
-    (("c = nn.Conv2d(channels, filters, 3)", "self.c(x)"), ["tf32x3"] * 6 + [None] * 5), (("c = nn.ConvTranspose2d(channels, filters, 3, stride=2)", "self.c(x)"), ["tf32x3"] * 6 + [None]),
-    (("c = nn.Conv2d(channels, channels, 3, groups=channels)", "self.c(x)"), [None] * 5), (("c = nn.Conv2d(channels, filters, 3)", "self.c(x)", "size, size", "4, 3, 64, 32"), [None] * 2 + ["tf32x3"] * 6 + [None] * 5),
-])  # fmt: skip
-def test_strict_float32_goes_by_three_products_before_direct_sums(parts: tuple[str, ...], kinds: list[str | None]) -> None:
+@pytest.mark.parametrize(
+    ("parts", "kinds"),
+    [
+        (("c = nn.Conv2d(channels, filters, 3)", "self.c(x)"), ["tf32x3"] * 6 + [None] * 5),
+        (("c = nn.ConvTranspose2d(channels, filters, 3, stride=2)", "self.c(x)"), ["tf32x3"] * 6 + [None]),
+        (("c = nn.Conv2d(channels, channels, 3, groups=channels)", "self.c(x)"), [None] * 5),
+        (
+            ("c = nn.Conv2d(channels, filters, 3)", "self.c(x)", "size, size", "4, 3, 64, 32"),
+            [None] * 2 + ["tf32x3"] * 6 + [None] * 5,
+        ),
+    ],
+)
+def test_strict_float32_goes_by_three_products_before_direct_sums(
+    parts: tuple[str, ...], kinds: list[str | None]
+) -> None:
     ask = asked(*parts, precision="fp32")
     computation = recognise(ask.facts)
     rungs = ladder(Context(found=computation, precision="fp32", arch="sm_90a", facts=ask.facts))
     assert [next((call.positional[0] for call in rung.settings if call.name == "mma"), None) for rung in rungs] == kinds
     for rung, kind in zip(rungs, kinds, strict=True):
-        assert rung.title.startswith("float32 by three products of TF32, ") == ("nearly as accurate as one of float32" in rung.reason) == (kind is not None)
-        compile_program(_program(computation, rung, "sm_90a"), binding_of(ask.problem, ask.facts, computation))
+        assert (
+            rung.title.startswith("float32 by three products of TF32, ")
+            == ("nearly as accurate as one of float32" in rung.reason)
+            == (kind is not None)
+        )
+        compile_program(write_program(computation, rung, "sm_90a"), binding_of(ask.problem, ask.facts, computation))
 
 
 def test_the_model_counts_three_times_the_channels() -> None:
     size = Size(images=8, channels=64, filters=128, extents=(512, 1024), out=(510, 1022), taps=(3, 3), stride=(1, 1))
-    strict, rounded = (choices(Call(name="conv", positional=("x", "w")), kind, size, "H200")[0].seconds for kind in ("tf32x3", "tf32"))
+    strict, rounded = (
+        choices(Call(name="conv", positional=("x", "w")), kind, size, "H200")[0].seconds for kind in ("tf32x3", "tf32")
+    )
     assert 2.5 * rounded < strict < 3.5 * rounded
-    pointwise = choices(Call(name="conv", positional=("x", "w")), "tf32x3", Size(images=16, channels=64, filters=128, extents=(64, 64), out=(64, 64), taps=(1, 1), stride=(1, 1)), "H200")
-    assert [choice.product is not None for choice in pointwise[:3]] == [True, True, False] and pointwise[0].title.startswith("a product: float32 by three products of TF32")
+    pointwise = choices(
+        Call(name="conv", positional=("x", "w")),
+        "tf32x3",
+        Size(images=16, channels=64, filters=128, extents=(64, 64), out=(64, 64), taps=(1, 1), stride=(1, 1)),
+        "H200",
+    )
+    assert [choice.product is not None for choice in pointwise[:3]] == [True, True, False] and pointwise[
+        0
+    ].title.startswith("a product: float32 by three products of TF32")
 
 
 def test_every_rung_compiles() -> None:
@@ -124,14 +219,30 @@ def test_every_rung_compiles() -> None:
         ask = asked("c = nn.Conv2d(channels, filters, 3)", "self.c(x)", precision=precision, arch=arch)
         computation = recognise(ask.facts)
         rungs = ladder(Context(found=computation, precision=precision, arch=arch, facts=ask.facts))
-        assert bool(rungs[0].seconds) == (arch == "sm_90a") and any(call.name == "mma" for rung in rungs for call in rung.settings) == (precision != "fp32")
+        assert bool(rungs[0].seconds) == (arch == "sm_90a") and any(
+            call.name == "mma" for rung in rungs for call in rung.settings
+        ) == (precision != "fp32")
         for rung in rungs:
-            compile_program(_program(computation, rung, arch), binding_of(ask.problem, ask.facts, computation))
+            compile_program(write_program(computation, rung, arch), binding_of(ask.problem, ask.facts, computation))
 
 
-@pytest.mark.parametrize(("precision", "init", "extents"), [("tf32", "c = nn.Conv2d(channels, filters, 3, padding=1)", "size, size"), ("fp32", "c = nn.ConvTranspose1d(channels, filters, 3, stride=2)", "size"), ("fp32", "c = nn.Conv1d(channels, filters, 1)", "size")])
+@pytest.mark.parametrize(
+    ("precision", "init", "extents"),
+    [
+        ("tf32", "c = nn.Conv2d(channels, filters, 3, padding=1)", "size, size"),
+        ("fp32", "c = nn.ConvTranspose1d(channels, filters, 3, stride=2)", "size"),
+        ("fp32", "c = nn.Conv1d(channels, filters, 1)", "size"),
+    ],
+)
 def test_the_loop_ends_correct(tmp_path: Path, precision: Any, init: str, extents: str) -> None:
-    problem = problems.load(PROBLEM.format(init=f"        self.{init}\n", forward="torch.relu(self.c(x))", extents=extents, sizes="2, 16, 32, 16"), precision=precision)
+    problem = problems.load(
+        PROBLEM.format(
+            init=f"        self.{init}\n", forward="torch.relu(self.c(x))", extents=extents, sizes="2, 16, 32, 16"
+        ),
+        precision=precision,
+    )
     with Session.create(problem, root=tmp_path, executor="emulator", arch="sm_90a") as session:
         version = session.generate()
-        assert version is not None and version.trials[-1].verdict.correct, version.trials[-1].verdict if version else None
+        assert version is not None and version.trials[-1].verdict.correct, (
+            version.trials[-1].verdict if version else None
+        )

@@ -20,7 +20,13 @@ def gives(text: str, tensors: dict[str, torch.Tensor], wanted: torch.Tensor) -> 
 
 @pytest.mark.parametrize("how", ["", ".tile(64, 64, 32) .mma(tf32) .stages(3)", HOPPER])
 def test_products(how: str) -> None:
-    for a, b in (((0, 16), (16, 12)), ((8, 16), (16, 0)), ((8, 0), (0, 12)), ((2, 8, 0), (2, 0, 12)), ((0, 8, 16), (0, 16, 12))):
+    for a, b in (
+        ((0, 16), (16, 12)),
+        ((8, 16), (16, 0)),
+        ((8, 0), (0, 12)),
+        ((2, 8, 0), (2, 0, 12)),
+        ((0, 8, 16), (0, 16, 12)),
+    ):
         tensors = {"a": torch.ones(a), "b": torch.ones(b), "bias": torch.arange(float(b[-1]))}
         gives(f"gemm(a, b) {how} >> bias()", tensors, tensors["a"] @ tensors["b"] + tensors["bias"])
 
@@ -35,14 +41,27 @@ def test_a_product_that_is_reduced() -> None:
 def test_groups() -> None:
     text = "ggemm(a, b, offsets) .arch(sm_90a) .mma(f16) .tile(64, 64, 64) .schedule(cooperative)"
     for rows, k, n, ends in ((0, 16, 8, [0, 0]), (4, 16, 0, [1, 4]), (4, 0, 8, [1, 4])):
-        gives(text, {"a": torch.ones(rows, k).half(), "b": torch.ones(2, k, n).half(), "offsets": torch.tensor(ends)}, torch.zeros(rows, n).half())
+        gives(
+            text,
+            {"a": torch.ones(rows, k).half(), "b": torch.ones(2, k, n).half(), "offsets": torch.tensor(ends)},
+            torch.zeros(rows, n).half(),
+        )
 
 
 ROWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "softmax(x)": lambda x: x.softmax(-1), "softmax(x) .vector(4) .kept()": lambda x: x.softmax(-1), "log_softmax(x)": lambda x: x.log_softmax(-1), "reduce(x, op=sum)": lambda x: x.sum(-1), "reduce(x, op=mean)": lambda x: x.mean(-1),
-    "reduce(x, op=sum, axis=0)": lambda x: x.sum(0), "rmsnorm(x, affine=0)": lambda x: x.clone(), "scan(x)": lambda x: x.clone(), "elementwise(relu(x))": torch.relu, "elementwise(relu(x)) .vector(4)": torch.relu,
-    "elementwise(relu(x)) .vector(4) .unroll(2)": torch.relu, "pool(x, window=2)": lambda x: x[:, ::2],
-}  # fmt: skip
+    "softmax(x)": lambda x: x.softmax(-1),
+    "softmax(x) .vector(4) .kept()": lambda x: x.softmax(-1),
+    "log_softmax(x)": lambda x: x.log_softmax(-1),
+    "reduce(x, op=sum)": lambda x: x.sum(-1),
+    "reduce(x, op=mean)": lambda x: x.mean(-1),
+    "reduce(x, op=sum, axis=0)": lambda x: x.sum(0),
+    "rmsnorm(x, affine=0)": lambda x: x.clone(),
+    "scan(x)": lambda x: x.clone(),
+    "elementwise(relu(x))": torch.relu,
+    "elementwise(relu(x)) .vector(4)": torch.relu,
+    "elementwise(relu(x)) .vector(4) .unroll(2)": torch.relu,
+    "pool(x, window=2)": lambda x: x[:, ::2],
+}
 
 
 @pytest.mark.parametrize("text", ROWS)
@@ -71,7 +90,11 @@ def test_middles_norms_losses_and_whole_windows() -> None:
     gives("pool(x, op=avg, window=all)", {"x": x[..., None]}, torch.ones(0, 4, 1, 1))
     for reduction in ("mean", "sum", "none"):
         x, target = torch.ones(0, 8), torch.ones(0, dtype=torch.int64)
-        gives(f"crossentropy(x, target, reduction={reduction})", {"x": x, "target": target}, F.cross_entropy(x, target, reduction=reduction))
+        gives(
+            f"crossentropy(x, target, reduction={reduction})",
+            {"x": x, "target": target},
+            F.cross_entropy(x, target, reduction=reduction),
+        )
 
 
 @pytest.mark.parametrize("how", ["", ".arch(sm_90a) .mma(tf32) .tile(128, 32, 32) .schedule(cooperative)"])

@@ -6,8 +6,8 @@ import pytest
 import torch
 from emitted import found, run_on
 
-from workbench.dsl import check, parse
 from workbench.emulator import EmulationFault
+from workbench.language import check, parse
 
 
 def numbers(high: int, *shape: int) -> torch.Tensor:
@@ -19,7 +19,10 @@ def test_gather() -> None:
     some, few = numbers(7, 3, 9, 12), numbers(7, 4)
     assert torch.equal(run_on("gather(x, index, axis=1)", (x, some), names), x.gather(1, some))
     assert torch.equal(run_on("gather(x, index, axis=1, layers=1)", (x, few.int()), names), x.index_select(1, few))
-    assert torch.equal(run_on("gather(x, index, axis=2, layers=1) .unroll(1)", (x.transpose(0, 1), few), names), x.transpose(0, 1).index_select(2, few))
+    assert torch.equal(
+        run_on("gather(x, index, axis=2, layers=1) .unroll(1)", (x.transpose(0, 1), few), names),
+        x.transpose(0, 1).index_select(2, few),
+    )
     table, tokens = torch.randn(40, 24).half(), numbers(40, 3, 5)
     assert torch.equal(run_on("gather(x, index, layers=1)", (table, tokens), names), table[tokens])
     assert run_on("gather(x, index, layers=1)", (table, tokens[:0]), names).shape == (0, 5, 24)
@@ -36,14 +39,34 @@ def test_an_index_out_of_range_is_one_finding(text: str, wrong: int) -> None:
 def test_scatter_add() -> None:
     out, names = torch.randn(3, 7, 12), ("out", "index", "src")
     index, src = numbers(7, 3, 9, 12), torch.randn(3, 9, 12)
-    torch.testing.assert_close(run_on("scatter_add(out, index, src, axis=1)", (out, index, src), names), out.scatter_add(1, index, src))
-    torch.testing.assert_close(run_on("scatter_add(out, index, src, axis=1)", (out.half(), index, src.half()), names), out.half().scatter_add(1, index, src.half()), rtol=1e-2, atol=1e-2)
-    torch.testing.assert_close(run_on("scatter_add(out, index, src, axis=1, layers=1)", (out, index[0, :, 0], src), names), out.index_add(1, index[0, :, 0], src))
+    torch.testing.assert_close(
+        run_on("scatter_add(out, index, src, axis=1)", (out, index, src), names), out.scatter_add(1, index, src)
+    )
+    torch.testing.assert_close(
+        run_on("scatter_add(out, index, src, axis=1)", (out.half(), index, src.half()), names),
+        out.half().scatter_add(1, index, src.half()),
+        rtol=1e-2,
+        atol=1e-2,
+    )
+    torch.testing.assert_close(
+        run_on("scatter_add(out, index, src, axis=1, layers=1)", (out, index[0, :, 0], src), names),
+        out.index_add(1, index[0, :, 0], src),
+    )
     with pytest.raises(ValueError, match="same extents on all axes but 1"):
         run_on("scatter_add(out, index, src, axis=1)", (out, index[:, :, :5], src[:, :, :5]), names)
 
 
-@pytest.mark.parametrize(("text", "reason"), [("gather(x)", "takes 2 operands"), ("scatter_add(x, i)", "takes 3 operands"), ("gather(x, i, axis=-1)", "axis=-1"), ("gather(x, i, layers=2)", "layers=2"), ("gather(x, i, dim=1)", "no such argument"), ("gather(x, i) .unroll(3)", "unroll=3")])
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("gather(x)", "takes 2 operands"),
+        ("scatter_add(x, i)", "takes 3 operands"),
+        ("gather(x, i, axis=-1)", "axis=-1"),
+        ("gather(x, i, layers=2)", "layers=2"),
+        ("gather(x, i, dim=1)", "no such argument"),
+        ("gather(x, i) .unroll(3)", "unroll=3"),
+    ],
+)
 def test_rejections(text: str, reason: str) -> None:
     assert any(reason in str(item) for item in check(parse(text)))
 
@@ -51,20 +74,32 @@ def test_rejections(text: str, reason: str) -> None:
 MANY, FEW = "torch.randint(0, 16, (20, 24))", "torch.randint(0, 16, (20,))"
 
 
-@pytest.mark.parametrize(("body", "inputs", "kind", "named"), [
-    ("torch.gather(x, 0, i)", {"x": "20, 24", "i": MANY}, "gather", {"axis": 0}), ("torch.index_select(x, -1, i)", {"x": "20, 24", "i": FEW}, "gather", {"axis": 1, "layers": 1}),
-    ("torch.nn.functional.embedding(i, x)", {"x": "20, 24", "i": MANY}, "gather", {"axis": 0, "layers": 1}), ("x.scatter_add(0, i, s)", {"x": "20, 24", "i": MANY, "s": "20, 24"}, "scatter_add", {"axis": 0}),
-    ("x.index_add(0, i, s)", {"x": "20, 24", "i": FEW, "s": "20, 24"}, "scatter_add", {"axis": 0, "layers": 1}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "inputs", "kind", "named"),
+    [
+        ("torch.gather(x, 0, i)", {"x": "20, 24", "i": MANY}, "gather", {"axis": 0}),
+        ("torch.index_select(x, -1, i)", {"x": "20, 24", "i": FEW}, "gather", {"axis": 1, "layers": 1}),
+        ("torch.nn.functional.embedding(i, x)", {"x": "20, 24", "i": MANY}, "gather", {"axis": 0, "layers": 1}),
+        ("x.scatter_add(0, i, s)", {"x": "20, 24", "i": MANY, "s": "20, 24"}, "scatter_add", {"axis": 0}),
+        ("x.index_add(0, i, s)", {"x": "20, 24", "i": FEW, "s": "20, 24"}, "scatter_add", {"axis": 0, "layers": 1}),
+    ],
+)
 def test_recognised(body: str, inputs: dict[str, str], kind: str, named: dict[str, object]) -> None:
     computation = found(body, **inputs)
     assert computation is not None and computation.kind == kind and dict(computation.operation.named) == named
 
 
-@pytest.mark.parametrize(("body", "inputs"), [
-    ("x.index_add(0, i, s, alpha=2)", {"x": "20, 24", "i": FEW, "s": "20, 24"}), ("torch.gather(x, 0, i)", {"x": "20, 30", "i": MANY}), ("torch.gather(2 * x, 0, i)", {"x": "20, 24", "i": MANY}), ("x.scatter_reduce(0, i, s, 'amax')", {"x": "20, 24", "i": MANY, "s": "20, 24"}),
-    ("x.scatter_add(0, i, s)", {"x": "20, 24", "i": MANY, "s": "30, 24"}), ("torch.nn.functional.embedding(i, x, max_norm=1.0)", {"x": "20, 24", "i": MANY}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "inputs"),
+    [
+        ("x.index_add(0, i, s, alpha=2)", {"x": "20, 24", "i": FEW, "s": "20, 24"}),
+        ("torch.gather(x, 0, i)", {"x": "20, 30", "i": MANY}),
+        ("torch.gather(2 * x, 0, i)", {"x": "20, 24", "i": MANY}),
+        ("x.scatter_reduce(0, i, s, 'amax')", {"x": "20, 24", "i": MANY, "s": "20, 24"}),
+        ("x.scatter_add(0, i, s)", {"x": "20, 24", "i": MANY, "s": "30, 24"}),
+        ("torch.nn.functional.embedding(i, x, max_norm=1.0)", {"x": "20, 24", "i": MANY}),
+    ],
+)
 def test_other_computations_are_not_taken_for_it(body: str, inputs: dict[str, str]) -> None:
     computation = found(body, **inputs)
     assert computation is None or computation.kind not in ("gather", "scatter_add")

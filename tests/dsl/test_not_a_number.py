@@ -10,15 +10,27 @@ import torch
 import torch.nn.functional as F
 from running import launched, run
 
-from workbench.dsl.named import log_sum
-from workbench.dsl.scalars import UNARY
-from workbench.dsl.text import format_value
+from workbench.language.expressions.lowering import log_sum
+from workbench.language.expressions.scalars import UNARY
+from workbench.language.parser import format_value
 
 NAN, INF = float("nan"), float("inf")
 ODD = torch.tensor([NAN, -NAN, INF, -INF, 0.0, -0.0, 1.5, -1.5, 7.0, -7.0, 30.0])
 TORCH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    name: getattr(F, name) for name in ("mish", "softsign", "hardsigmoid", "hardswish", "softplus", "logsigmoid", "leaky_relu", "elu", "gelu", "silu")
-} | {"gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}  # fmt: skip
+    name: getattr(F, name)
+    for name in (
+        "mish",
+        "softsign",
+        "hardsigmoid",
+        "hardswish",
+        "softplus",
+        "logsigmoid",
+        "leaky_relu",
+        "elu",
+        "gelu",
+        "silu",
+    )
+} | {"gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}
 
 
 def same(got: torch.Tensor, wanted: torch.Tensor, said: str = "") -> None:
@@ -30,7 +42,10 @@ def test_functions() -> None:
     text = "x"
     for number, name in enumerate(UNARY):
         text = f"where(eq(n, {number}), {name}(x), {text})"
-    x, n = ODD.expand(len(UNARY), -1).contiguous(), torch.arange(len(UNARY)).float()[:, None].expand(-1, len(ODD)).contiguous()
+    x, n = (
+        ODD.expand(len(UNARY), -1).contiguous(),
+        torch.arange(len(UNARY)).float()[:, None].expand(-1, len(ODD)).contiguous(),
+    )
     for name, row in zip(UNARY, run(f"elementwise({text})", (x, n), ("x", "n")), strict=True):
         wanted = (TORCH.get(name) or getattr(torch, name))(ODD)
         if name == "gelu":
@@ -49,7 +64,10 @@ def test_functions_of_two() -> None:
 def test_epilogues(how: str) -> None:
     a, b = torch.zeros(8, 4), torch.zeros(4, 12)
     a[:, 0], b[0, :11] = 1, ODD
-    same(run(f"gemm(a, b) {how} >> max(-2) >> min(3) >> clamp(-1, 2) >> relu()", (a, b), ("a", "b")), torch.relu(b[:1].clamp(-2, 3).clamp(-1, 2)).expand(8, -1))
+    same(
+        run(f"gemm(a, b) {how} >> max(-2) >> min(3) >> clamp(-1, 2) >> relu()", (a, b), ("a", "b")),
+        torch.relu(b[:1].clamp(-2, 3).clamp(-1, 2)).expand(8, -1),
+    )
     if how:
         for name, wanted in (("colmax", b[0]), ("rowmin", torch.full((8,), NAN))):
             same(run(f"gemm(a, b) {how} >> {name}()", (a, b), ("a", "b")), wanted, name)
@@ -63,7 +81,15 @@ def rows() -> torch.Tensor:
     return x
 
 
-@pytest.mark.parametrize("how", [".threads_per_row(32)", ".threads_per_row(1)", ".threads_per_row(32) .vector(2) .unroll(2)", ".threads_per_row(32) .parts(2)"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        ".threads_per_row(32)",
+        ".threads_per_row(1)",
+        ".threads_per_row(32) .vector(2) .unroll(2)",
+        ".threads_per_row(32) .parts(2)",
+    ],
+)
 def test_rows(how: str) -> None:
     x = rows()
     for op, wanted in (("max", x.amax(-1)), ("min", x.amin(-1))):
@@ -76,8 +102,12 @@ def test_rows(how: str) -> None:
 
 
 VARIANTS = [
-    ".threads_per_row(1)", ".threads_per_row(32) .vector(2) .kept()", ".threads_per_row(64) .vector(2) .unroll(1) .kept()", ".threads_per_row(32) .parts(2)", ".arch(sm_90a) .threads_per_row(64) .cluster(2)",
-]  # fmt: skip
+    ".threads_per_row(1)",
+    ".threads_per_row(32) .vector(2) .kept()",
+    ".threads_per_row(64) .vector(2) .unroll(1) .kept()",
+    ".threads_per_row(32) .parts(2)",
+    ".arch(sm_90a) .threads_per_row(64) .cluster(2)",
+]
 
 
 @pytest.mark.parametrize("how", VARIANTS)
@@ -92,7 +122,9 @@ def test_rows_whose_largest_is_infinite(how: str) -> None:
         for logits, losses in ((1, F.cross_entropy), (0, F.nll_loss)):
             for place in (40, 69):
                 target = torch.full((8,), place)
-                got = run(f"crossentropy(x, target, reduction=none, logits={logits}) {how}", (x, target), ("x", "target"))
+                got = run(
+                    f"crossentropy(x, target, reduction=none, logits={logits}) {how}", (x, target), ("x", "target")
+                )
                 same(got, losses(x, target, reduction="none"), f"crossentropy of class {place}")
 
 
@@ -119,13 +151,20 @@ def test_columns_and_scans() -> None:
 def test_pools(schedule: str, dtype: torch.dtype) -> None:
     """Of halves too: the compiler takes maxima of them without converting."""
     x = rows()[None].to(dtype)
-    same(run(f"pool(x, window=size(2, 3), stride=1, padding=1) .threads(64) .schedule({schedule})", (x,), ("x",)), F.max_pool2d(x, (2, 3), 1, 1))
+    same(
+        run(f"pool(x, window=size(2, 3), stride=1, padding=1) .threads(64) .schedule({schedule})", (x,), ("x",)),
+        F.max_pool2d(x, (2, 3), 1, 1),
+    )
 
 
 def test_halves() -> None:
     x = ODD.half().repeat(8)[:64]
     for dtype in (torch.float16, torch.bfloat16):
-        same(run("elementwise(min(relu(x), 6)) .vector(8) .unroll(2)", (x.to(dtype),), ("x",)), torch.relu(x.to(dtype)).clamp(max=6), str(dtype))
+        same(
+            run("elementwise(min(relu(x), 6)) .vector(8) .unroll(2)", (x.to(dtype),), ("x",)),
+            torch.relu(x.to(dtype)).clamp(max=6),
+            str(dtype),
+        )
 
 
 @pytest.mark.parametrize("how", [".threads_per_row(1)", ".threads_per_row(32) .vector(2)"])
@@ -140,4 +179,6 @@ def test_losses(how: str) -> None:
 def test_a_maximum_is_one_instruction(arch: str) -> None:
     _, emulation = launched("elementwise(min(relu(x), 6)) .vector(4)", (torch.ones(64),), ("x",), arch=arch)
     text = "\n".join(module.ptx for module in emulation.modules)
-    assert len(re.findall(r"max\.NaN\.f32", text)) == 4 == len(re.findall(r"min\.NaN\.f32", text)) and not re.findall(r"setp.*f32|selp.*f32", text)
+    assert len(re.findall(r"max\.NaN\.f32", text)) == 4 == len(re.findall(r"min\.NaN\.f32", text)) and not re.findall(
+        r"setp.*f32|selp.*f32", text
+    )

@@ -10,11 +10,12 @@ import pytest
 from test_row_recognition import computes
 from test_row_recognition import problem as of_rows
 
-from workbench.dsl import Binding, check, compile_program, parse
+from workbench.codegen import compile_program
+from workbench.language import Binding, check, parse
 from workbench.problems.inspection import inspect
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.planner import _program
+from workbench.proposers.planner import write_program
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Facts, Problem
 
@@ -32,7 +33,14 @@ def facts(name: str) -> Facts:
     return inspect(level2.problem(name))
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name.startswith(FAST) else pytest.mark.slow) for name in level2.MODULES if name[:2] not in GROUPED | {"51"}])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name.startswith(FAST) else pytest.mark.slow)
+        for name in level2.MODULES
+        if name[:2] not in GROUPED | {"51"}
+    ],
+)
 def test_modules_of_level_2_are_computed(name: str) -> None:
     computes(tiny(name), "sm_90a")
 
@@ -43,15 +51,23 @@ def test_modules_of_level_2_are_computed_on_ampere(name: str) -> None:
     computes(tiny(name), "sm_80")
 
 
-@pytest.mark.parametrize(("name", "start"), [
-    ("MLP", "h1 = gemm(x, b) .arch(sm_90a) .layout(b=column) .tile(128, 256, 32) .mma(tf32) .schedule(cooperative)"), ("linear of batches", "h1 = view(x, flatten=(0, 1)) .arch(sm_90a) |> h2 = gemm(h1, b)"), ("52", "h1 = conv(x, w) .arch(sm_90a) .mma(tf32)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        (
+            "MLP",
+            "h1 = gemm(x, b) .arch(sm_90a) .layout(b=column) .tile(128, 256, 32) .mma(tf32) .schedule(cooperative)",
+        ),
+        ("linear of batches", "h1 = view(x, flatten=(0, 1)) .arch(sm_90a) |> h2 = gemm(h1, b)"),
+        ("52", "h1 = conv(x, w) .arch(sm_90a) .mma(tf32)"),
+    ],
+)
 def test_settings_of_each_stage_follow_the_full_size(name: str, start: str) -> None:
     name = next(full for full in level2.MODULES if full.startswith(name))
     seen = facts(name)
     found = recognise(seen)
     rungs = ladder(Context(found=found, precision="tf32", arch="sm_90a", device="H200", facts=seen))
-    texts = [_program(found, rung, "sm_90a") for rung in rungs]
+    texts = [write_program(found, rung, "sm_90a") for rung in rungs]
     assert texts[0].startswith(start) and len(set(texts)) == len(texts) > 3
     for text in texts:
         assert not check(parse(text))
@@ -62,7 +78,10 @@ def test_where_nothing_is_known_of_hopper_a_pipeline_climbs() -> None:
     seen = facts("MLP")
     rungs = ladder(Context(found=recognise(seen), precision="bf16", arch="sm_80", device="A100", facts=seen))
     assert all(not part.settings for part in rungs[0].parts)
-    changed = [sum(one != other for one, other in zip(before.parts, after.parts, strict=True)) for before, after in itertools.pairwise(rungs)]
+    changed = [
+        sum(one != other for one, other in zip(before.parts, after.parts, strict=True))
+        for before, after in itertools.pairwise(rungs)
+    ]
     assert set(changed) <= {1, 2} and rungs[-1].parts[0].settings and rungs[-1].parts[1].settings
 
 
@@ -72,12 +91,20 @@ def test_the_title_counts_the_stages_of_the_program(arch: str, name: str, said: 
     seen = inspect(tiny(next(full for full in level2.MODULES if full.startswith(name))))
     found = recognise(seen)
     first = ladder(Context(found=found, precision="fp32", arch=arch, device="H200", facts=seen))[0]
-    program = parse(_program(found, first, arch))
+    program = parse(write_program(found, first, arch))
     assert first.title.startswith(said) and first.title.startswith(f"{len(program.stages)} stages: ")
-    assert (", 2 stages: " in first.title) == (len(program.stages) > len(found.pieces))  # a mean over much is two stages
+    assert (", 2 stages: " in first.title) == (
+        len(program.stages) > len(found.pieces)
+    )  # a mean over much is two stages
 
 
-@pytest.mark.parametrize(("forward", "why"), [("z = F.linear(x, y); z.view(-1).add_(1); return torch.relu(z)", "no kernel"), ("z = F.linear(x, y); return z.sum(0), z", "2 results")])
+@pytest.mark.parametrize(
+    ("forward", "why"),
+    [
+        ("z = F.linear(x, y); z.view(-1).add_(1); return torch.relu(z)", "no kernel"),
+        ("z = F.linear(x, y); return z.sum(0), z", "2 results"),
+    ],
+)
 def test_a_value_that_is_written_to_through_a_view_is_left_and_so_are_two_results(forward: str, why: str) -> None:
     given = of_rows("PLACE", ("torch.randn(n, d)", "torch.randn(n, d)"))
     given = Problem(name="it", source=given.source.replace("return PLACE", forward))
@@ -85,11 +112,24 @@ def test_a_value_that_is_written_to_through_a_view_is_left_and_so_are_two_result
         recognise(inspect(given))
 
 
-@pytest.mark.parametrize(("text", "field"), [("view(x)", "view"), ("view(x, flatten=2)", "flatten"), ("view(x, flatten=(2, 1))", "flatten"), ("view(x, unflatten=0)", "view"), ("view(x, order=(1, 1))", "order"), ("view(x, squeeze=0, unsqueeze=1)", "view")])
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("view(x)", "view"),
+        ("view(x, flatten=2)", "flatten"),
+        ("view(x, flatten=(2, 1))", "flatten"),
+        ("view(x, unflatten=0)", "view"),
+        ("view(x, order=(1, 1))", "order"),
+        ("view(x, squeeze=0, unsqueeze=1)", "view"),
+    ],
+)
 def test_views_that_are_none(text: str, field: str) -> None:
     assert [item.field for item in check(parse(text))] == [field]
 
 
 def test_a_view_is_no_kernel() -> None:
-    source = compile_program("h = softmax(x) |> view(h, unflatten=1, like=y, axes=(0, 2))", Binding(init_source="def __init__(self):\n    super().__init__()\n", forward_arguments=("x", "y")))
+    source = compile_program(
+        "h = softmax(x) |> view(h, unflatten=1, like=y, axes=(0, 2))",
+        Binding(init_source="def __init__(self):\n    super().__init__()\n", forward_arguments=("x", "y")),
+    )
     assert "return x.unflatten(1, like.shape[0:3])" in source and source.count("@cute.kernel") == 1

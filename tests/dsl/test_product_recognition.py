@@ -10,13 +10,14 @@ import torch
 from running import imported
 
 from workbench import problems
-from workbench.dsl import Call, Program, Stage, compile_program, format_program
+from workbench.codegen import compile_program
 from workbench.emulator import emulated
 from workbench.executors.inspector import WorkerInspector
+from workbench.language import Call, Program, Stage, format_program
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.ladders.gemm_hopper import Size, size_of
-from workbench.proposers.recognition import Computation, Unrecognised, joints, recognise
+from workbench.proposers.ladders.gemm_size import Size, size_of
+from workbench.proposers.recognition import Computation, Unrecognised, recognise, renaming
 from workbench.records import Ask, Facts, Problem
 
 SOURCE = """import torch
@@ -53,8 +54,18 @@ def facts(body: str) -> Facts:
 
 def text(found: Computation, settings: tuple[Call, ...] = ()) -> str:
     if found.pieces:
-        return format_program(Program(stages=tuple(stage for piece in found.pieces for stage in joints.stages(piece.named))))
-    return format_program(Program(stages=(*found.before, Stage(operation=found.operation, settings=settings, epilogues=found.epilogues, result=found.result), *found.after)))
+        return format_program(
+            Program(stages=tuple(stage for piece in found.pieces for stage in renaming.list_stages(piece.named)))
+        )
+    return format_program(
+        Program(
+            stages=(
+                *found.before,
+                Stage(operation=found.operation, settings=settings, epilogues=found.epilogues, result=found.result),
+                *found.after,
+            )
+        )
+    )
 
 
 def check(body: str, found: Computation) -> None:
@@ -70,21 +81,44 @@ def check(body: str, found: Computation) -> None:
         torch.testing.assert_close(ours(*inputs), model(*inputs), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("body", "epilogues"), [
-    ("torch.relu(self.plain(x) + self.c)", ">> bias() >> relu()"), ("F.gelu(self.linear(x)) + y", ">> bias() >> gelu() >> residual()"), ("y * (2.0 + self.linear(x))", ">> bias() >> add(2.0) >> mul(t1)"),
-    ("F.hardtanh(torch.tanh(F.silu(self.linear(x)) / 2.0), -0.5, 0.25)", ">> bias() >> silu() >> scale(0.5) >> tanh() >> clamp(-0.5, 0.25)"), ("torch.clamp(self.linear(x), min=0.1) - self.column", ">> bias() >> max(0.1) >> sub(t1, along=m)"),
-    ("torch.min(self.linear(x), self.s)", ">> bias() >> min(t1)"), ("(self.linear(x) + self.c) - 1.5", ">> bias(bias0) >> bias() >> sub(1.5)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "epilogues"),
+    [
+        ("torch.relu(self.plain(x) + self.c)", ">> bias() >> relu()"),
+        ("F.gelu(self.linear(x)) + y", ">> bias() >> gelu() >> residual()"),
+        ("y * (2.0 + self.linear(x))", ">> bias() >> add(2.0) >> mul(t1)"),
+        (
+            "F.hardtanh(torch.tanh(F.silu(self.linear(x)) / 2.0), -0.5, 0.25)",
+            ">> bias() >> silu() >> scale(0.5) >> tanh() >> clamp(-0.5, 0.25)",
+        ),
+        ("torch.clamp(self.linear(x), min=0.1) - self.column", ">> bias() >> max(0.1) >> sub(t1, along=m)"),
+        ("torch.min(self.linear(x), self.s)", ">> bias() >> min(t1)"),
+        ("(self.linear(x) + self.c) - 1.5", ">> bias(bias0) >> bias() >> sub(1.5)"),
+    ],
+)
 def test_chains_are_fused(body: str, epilogues: str) -> None:
     found = recognise(facts(body))
     assert text(found).endswith(epilogues)
     check(body, found)
 
 
-@pytest.mark.parametrize(("body", "fused", "stages"), [
-    ("torch.sum(self.linear(x) / 2, dim=1, keepdim=True) * 1.5", ">> scale(0.5) >> rowsum(keepdim=1) >> scale(1.5)", "|> elementwise(mul(g, 1.5))"), ("torch.max(self.linear(x) + y, dim=-1).values", ">> residual() >> rowmax()", "|> reduce(h, op=max, axis=last)"),
-    ("torch.relu(self.linear(x)).mean(1)", ">> relu() >> rowmean()", "|> reduce(h, op=mean, axis=last)"), ("self.linear(x).amin(0)", ">> colmin()", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "fused", "stages"),
+    [
+        (
+            "torch.sum(self.linear(x) / 2, dim=1, keepdim=True) * 1.5",
+            ">> scale(0.5) >> rowsum(keepdim=1) >> scale(1.5)",
+            "|> elementwise(mul(g, 1.5))",
+        ),
+        (
+            "torch.max(self.linear(x) + y, dim=-1).values",
+            ">> residual() >> rowmax()",
+            "|> reduce(h, op=max, axis=last)",
+        ),
+        ("torch.relu(self.linear(x)).mean(1)", ">> relu() >> rowmean()", "|> reduce(h, op=mean, axis=last)"),
+        ("self.linear(x).amin(0)", ">> colmin()", ""),
+    ],
+)
 def test_reductions_are_fused_or_a_stage(body: str, fused: str, stages: str) -> None:
     found = recognise(facts(body))
     assert text(found).endswith(fused)
@@ -93,7 +127,13 @@ def test_reductions_are_fused_or_a_stage(body: str, fused: str, stages: str) -> 
         check(body, found.unfused)
 
 
-@pytest.mark.parametrize(("body", "program"), [("F.leaky_relu(torch.logsumexp(self.linear(x), dim=1, keepdim=True), 0.02)", "|> g = rowwise("), ("F.relu6(F.mish(F.leaky_relu(self.linear(x), 0.02)))", ">> leaky_relu(0.02) >> mish() >> clamp(0.0, 6.0)")])
+@pytest.mark.parametrize(
+    ("body", "program"),
+    [
+        ("F.leaky_relu(torch.logsumexp(self.linear(x), dim=1, keepdim=True), 0.02)", "|> g = rowwise("),
+        ("F.relu6(F.mish(F.leaky_relu(self.linear(x), 0.02)))", ">> leaky_relu(0.02) >> mish() >> clamp(0.0, 6.0)"),
+    ],
+)
 def test_functions_with_numbers_and_logsumexp(body: str, program: str) -> None:
     found = recognise(facts(body))
     assert program in text(found)
@@ -107,20 +147,39 @@ def test_softmax_of_a_product_is_a_stage() -> None:
     check(body, found)
 
 
-@pytest.mark.parametrize("body", [
-    "torch.addmm(self.c, x, self.plain.weight.t(), beta=0.5)", "(self.linear(x) + y).sum(1) + self.column[:, 0]", "torch.sum(self.linear(x), 1, dtype=torch.float64)", "torch.div(self.linear(x), 2.0, rounding_mode='floor')",
-    "torch.linalg.inv(self.linear(x)[:24, :24])",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        "torch.addmm(self.c, x, self.plain.weight.t(), beta=0.5)",
+        "(self.linear(x) + y).sum(1) + self.column[:, 0]",
+        "torch.sum(self.linear(x), 1, dtype=torch.float64)",
+        "torch.div(self.linear(x), 2.0, rounding_mode='floor')",
+        "torch.linalg.inv(self.linear(x)[:24, :24])",
+    ],
+)
 def test_other_arguments_are_unrecognised(body: str) -> None:
     with pytest.raises(Unrecognised):
         recognise(facts(body))
 
 
-@pytest.mark.parametrize(("body", "program"), [
-    ("torch.add(self.linear(x), y, alpha=2)", "h1 = gemm(x, b) .layout(b=column) >> bias() |> elementwise(add(h1, mul(y, 2)))"), ("y - self.linear(x)", "|> elementwise(sub(y, h1))"), ("self.linear(x).sum()", "|> reduce(h1, op=sum, axis=all)"),
-    ("torch.softmax(self.linear(x), dim=0)", "|> rowwise("), ("torch.relu(self.linear(x)) + self.linear(x)", "h1 = gemm(x, b) .layout(b=column) >> bias() >> relu() |> gemm(x, b) .layout(b=column) >> bias() >> residual(h1)"), ("F.relu6(F.mish(self.linear(x))) - F.elu(self.c)", "|> elementwise(sub(h1, elu(spread(c), 1.0)))"),
-    ("self.plain(torch.relu(x + 1)) * torch.tanh(y)", "|> elementwise(mul(h2, tanh(y)))"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "program"),
+    [
+        (
+            "torch.add(self.linear(x), y, alpha=2)",
+            "h1 = gemm(x, b) .layout(b=column) >> bias() |> elementwise(add(h1, mul(y, 2)))",
+        ),
+        ("y - self.linear(x)", "|> elementwise(sub(y, h1))"),
+        ("self.linear(x).sum()", "|> reduce(h1, op=sum, axis=all)"),
+        ("torch.softmax(self.linear(x), dim=0)", "|> rowwise("),
+        (
+            "torch.relu(self.linear(x)) + self.linear(x)",
+            "h1 = gemm(x, b) .layout(b=column) >> bias() >> relu() |> gemm(x, b) .layout(b=column) >> bias() >> residual(h1)",
+        ),
+        ("F.relu6(F.mish(self.linear(x))) - F.elu(self.c)", "|> elementwise(sub(h1, elu(spread(c), 1.0)))"),
+        ("self.plain(torch.relu(x + 1)) * torch.tanh(y)", "|> elementwise(mul(h2, tanh(y)))"),
+    ],
+)
 def test_what_one_kernel_cannot_do_is_a_pipeline(body: str, program: str) -> None:
     found = recognise(facts(body))
     assert found.kind == "pipeline" and program in text(found)
@@ -136,7 +195,11 @@ def test_fused_rungs_come_first_on_hopper_and_stages_elsewhere() -> None:
     found = recognise(facts(body))
     context = Context(found=found, precision="bf16", arch="sm_90a", facts=facts(body))
     rungs = ladder(context)
-    assert not rungs[0].unfused and rungs[-1].unfused and all(any(call.name == "schedule" for call in rung.settings) for rung in rungs if not rung.unfused)
+    assert (
+        not rungs[0].unfused
+        and rungs[-1].unfused
+        and all(any(call.name == "schedule" for call in rung.settings) for rung in rungs if not rung.unfused)
+    )
     assert all(rung.unfused for rung in ladder(dataclasses.replace(context, arch="sm_80")))
 
 
@@ -159,8 +222,17 @@ def test_grouped_products_are_recognised_where_hopper_has_a_kernel() -> None:
     given = dataclasses.replace(problems.load(GROUPED), precision="bf16")
     seen = WorkerInspector().inspect(given)
     found = recognise(seen)
-    assert text(found) == "ggemm(a, b, offsets) >> relu()" and dict(found.operands) == {"a": "x", "b": "w.transpose(-2, -1)", "offsets": "ends"}
+    assert text(found) == "ggemm(a, b, offsets) >> relu()" and dict(found.operands) == {
+        "a": "x",
+        "b": "w.transpose(-2, -1)",
+        "offsets": "ends",
+    }
     context = Context(found=found, precision="bf16", arch="sm_90a", facts=seen)
     rungs = ladder(context)
-    assert rungs and all(compile_program(text(found, (Call(name="arch", positional=("sm_90a",)), *rung.settings)), binding_of(given, seen, found)) for rung in rungs)
+    assert rungs and all(
+        compile_program(
+            text(found, (Call(name="arch", positional=("sm_90a",)), *rung.settings)), binding_of(given, seen, found)
+        )
+        for rung in rungs
+    )
     assert not ladder(dataclasses.replace(context, arch="sm_80"))

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from running import run
 
-from workbench.dsl import check, parse
+from workbench.language import check, parse
 
 SOFTMAX = "div(exp(sub(x, max(x))), sum(exp(sub(x, max(x)))))"
 NORM = "mul(sub(x, mean(x)), rsqrt(add(var(x), 1e-05)))"
@@ -17,19 +17,41 @@ def drawn(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))) * 2 + 1
 
 
-def right(text: str, wanted: torch.Tensor, *tensors: torch.Tensor, names: tuple[str, ...] = ("x", "b", "c"), tolerance: float = 1e-5, operands: tuple[tuple[str, str], ...] = ()) -> None:
+def right(
+    text: str,
+    wanted: torch.Tensor,
+    *tensors: torch.Tensor,
+    names: tuple[str, ...] = ("x", "b", "c"),
+    tolerance: float = 1e-5,
+    operands: tuple[tuple[str, str], ...] = (),
+) -> None:
     got = run(text, tensors, names[: len(tensors)], operands)
     assert got.shape == wanted.shape and got.dtype == (torch.int64 if wanted.dtype == torch.int64 else tensors[0].dtype)
     torch.testing.assert_close(got.double() if got.is_floating_point() else got, wanted, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("how", [".threads_per_row(1)", ".threads_per_row(64) .vector(4) .unroll(2)", ".threads_per_row(32) .vector(4) .kept()", ".threads_per_row(64) .vector(4) .parts(3)", ".arch(sm_90a) .threads_per_row(64) .vector(4) .kept() .cluster(2)"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        ".threads_per_row(1)",
+        ".threads_per_row(64) .vector(4) .unroll(2)",
+        ".threads_per_row(32) .vector(4) .kept()",
+        ".threads_per_row(64) .vector(4) .parts(3)",
+        ".arch(sm_90a) .threads_per_row(64) .vector(4) .kept() .cluster(2)",
+    ],
+)
 def test_rows(how: str) -> None:
     wide, x = drawn(5, 1056), drawn(3, 131)
     right(f"rowwise({SOFTMAX}) {how}", wide.double().softmax(-1), wide)
     right(f"rowwise({NORM}) {how}", F.layer_norm(x.double(), x.shape[1:]), x)
     if "kept" not in how:
-        right(f"reduce(x, op=argmax, keepdim=1) {how} .unroll(1)" if "unroll" not in how else f"reduce(x, op=argmax, keepdim=1) {how}", x.argmax(-1, keepdim=True), x)
+        right(
+            f"reduce(x, op=argmax, keepdim=1) {how} .unroll(1)"
+            if "unroll" not in how
+            else f"reduce(x, op=argmax, keepdim=1) {how}",
+            x.argmax(-1, keepdim=True),
+            x,
+        )
 
 
 @pytest.mark.parametrize("how", [".threads(32)", ".split(4) .vector(4) .unroll(2)", ".split(8) .vector(4) .kept()"])
@@ -43,18 +65,44 @@ def test_columns(how: str, shape: tuple[int, ...]) -> None:
         right(f"rowwise(argmin(x), axis=1) {how}", x.argmin(1), x)
 
 
-@pytest.mark.parametrize(("axis", "dims"), [("all", (0, 1, 2, 3)), ("last(2)", (2, 3)), ("2", (2,)), ("over(1, 2)", (1, 2)), ("first", (0,)), ("but(1)", (0, 2, 3))])
+@pytest.mark.parametrize(
+    ("axis", "dims"),
+    [
+        ("all", (0, 1, 2, 3)),
+        ("last(2)", (2, 3)),
+        ("2", (2,)),
+        ("over(1, 2)", (1, 2)),
+        ("first", (0,)),
+        ("but(1)", (0, 2, 3)),
+    ],
+)
 def test_every_axis(axis: str, dims: tuple[int, ...]) -> None:
     x = drawn(3, 5, 6, 8)
-    how = ".parts(2) .threads_per_row(32) .vector(4)" if axis in ("all", "but(1)") else ".parts(2) .split(2)" if axis == "2" else ""
+    how = (
+        ".parts(2) .threads_per_row(32) .vector(4)"
+        if axis in ("all", "but(1)")
+        else ".parts(2) .split(2)"
+        if axis == "2"
+        else ""
+    )
     right(f"reduce(mul(x, x), op=mean, axis={axis}, keepdim=1) {how}", (x.double() ** 2).mean(dims, keepdim=True), x)
     right(f"rowwise(sqrt(sum(abs(x))), axis={axis}) {how}", x.double().abs().sum(dims).sqrt(), x)
 
 
-@pytest.mark.parametrize(("op", "wanted"), [("prod", lambda x: x.prod(-1)), ("min", lambda x: x.amin(-1)), ("any", lambda x: (x != 0).any(-1).double()), ("all", lambda x: (x > 1).all(-1).double())])
+@pytest.mark.parametrize(
+    ("op", "wanted"),
+    [
+        ("prod", lambda x: x.prod(-1)),
+        ("min", lambda x: x.amin(-1)),
+        ("any", lambda x: (x != 0).any(-1).double()),
+        ("all", lambda x: (x > 1).all(-1).double()),
+    ],
+)
 def test_other_reductions(op: str, wanted: object) -> None:
     x = drawn(6, 33)
-    right(f"reduce({'gt(x, 1)' if op == 'all' else 'x'}, op={op}) .threads_per_row(32) .unroll(2)", wanted(x.double()), x)  # type: ignore[operator]
+    right(
+        f"reduce({'gt(x, 1)' if op == 'all' else 'x'}, op={op}) .threads_per_row(32) .unroll(2)", wanted(x.double()), x
+    )  # type: ignore[operator]
 
 
 def test_nan_is_the_largest_and_the_least() -> None:
@@ -71,12 +119,16 @@ def test_a_variance_far_from_zero() -> None:
         right(f"rowwise(var(x)) {how}", x.double().var(-1, correction=0), x, tolerance=2e-5)
 
 
-@pytest.mark.parametrize(("b", "c"), [((8,), ()), ((5, 1, 1), (3, 1, 1, 1)), ((3, 1, 6, 1), (6, 8)), ((3, 5, 6, 1), (1, 1, 1, 8))])
+@pytest.mark.parametrize(
+    ("b", "c"), [((8,), ()), ((5, 1, 1), (3, 1, 1, 1)), ((3, 1, 6, 1), (6, 8)), ((3, 5, 6, 1), (1, 1, 1, 8))]
+)
 def test_broadcasts(b: tuple[int, ...], c: tuple[int, ...]) -> None:
     x, tensors = drawn(3, 5, 6, 8), (drawn(*b), drawn(*c))
     wanted = x.double() * tensors[0].double() + tensors[1].double()
     right("elementwise(add(mul(x, spread(b)), spread(c))) .vector(4) .unroll(2)", wanted, x, *tensors)
-    right("reduce(add(mul(x, spread(b)), spread(c)), op=max, axis=1) .threads(32) .vector(4)", wanted.amax(1), x, *tensors)
+    right(
+        "reduce(add(mul(x, spread(b)), spread(c)), op=max, axis=1) .threads(32) .vector(4)", wanted.amax(1), x, *tensors
+    )
     odd = x[..., :7].contiguous()
     if b[-1] == 1 and c[-1:] != (8,):
         right("elementwise(add(mul(x, spread(b)), spread(c))) .vector(4) .unroll(2)", wanted[..., :7], odd, *tensors)
@@ -84,7 +136,13 @@ def test_broadcasts(b: tuple[int, ...], c: tuple[int, ...]) -> None:
 
 def test_tensors_may_be_called_what_the_kernel_calls_its_own() -> None:
     rows, y = drawn(4, 33), drawn(4, 33)
-    right("reduce(mul(rows, y), op=sum) .threads_per_row(32) .unroll(1)", (rows.double() * y.double()).sum(-1), rows, y, names=("rows", "y"))
+    right(
+        "reduce(mul(rows, y), op=sum) .threads_per_row(32) .unroll(1)",
+        (rows.double() * y.double()).sum(-1),
+        rows,
+        y,
+        names=("rows", "y"),
+    )
     right("elementwise(sub(out, width)) .unroll(1)", rows.double() - y.double(), rows, y, names=("out", "width"))
 
 
@@ -92,7 +150,12 @@ def test_tensors_may_be_called_what_the_kernel_calls_its_own() -> None:
 def test_halves(dtype: torch.dtype) -> None:
     x = drawn(4, 264).to(dtype)
     right("softmax(x) .threads_per_row(32) .vector(8) .unroll(1)", x.double().softmax(-1), x, tolerance=1e-2)
-    right("layernorm(x, affine=0) .threads_per_row(32) .vector(8) .kept()", F.layer_norm(x.double(), (264,)), x, tolerance=2e-2)
+    right(
+        "layernorm(x, affine=0) .threads_per_row(32) .vector(8) .kept()",
+        F.layer_norm(x.double(), (264,)),
+        x,
+        tolerance=2e-2,
+    )
 
 
 def test_not_contiguous_and_nearly_empty() -> None:
@@ -108,7 +171,14 @@ def test_not_contiguous_and_nearly_empty() -> None:
 @pytest.mark.parametrize("how", [".threads_per_row(1)", ".threads_per_row(64) .vector(4) .kept()"])
 def test_targets_that_are_ignored(how: str) -> None:
     x, target = drawn(9, 36), torch.tensor([3, -100, 35, 0, -100, 7, 8, 1, 2])
-    right(f"crossentropy(x, y) {how}", F.cross_entropy(x.double(), target), x, target, names=("x", "y"), operands=(("target", "y"),))
+    right(
+        f"crossentropy(x, y) {how}",
+        F.cross_entropy(x.double(), target),
+        x,
+        target,
+        names=("x", "y"),
+        operands=(("target", "y"),),
+    )
 
 
 @pytest.mark.parametrize("how", [".threads_per_row(32) .vector(4) .parts(2)"])
@@ -117,24 +187,50 @@ def test_norms_by_channel(how: str) -> None:
     names = ("x", "weight", "bias", "running_mean", "running_var", "batches")
     wide = [item.double() for item in (x, weight, bias)]
     right(f"groupnorm(x, groups=3) {how}", F.group_norm(wide[0], 3, wide[1], wide[2]), x, weight, bias, names=names)
-    right(f"instancenorm(x) {how}", F.instance_norm(wide[0], weight=wide[1], bias=wide[2]), x, weight, bias, names=names)
+    right(
+        f"instancenorm(x) {how}", F.instance_norm(wide[0], weight=wide[1], bias=wide[2]), x, weight, bias, names=names
+    )
     running, variance, batches = torch.zeros(6), torch.ones(6), torch.tensor(4)
     kept, seen = running.double(), variance.double()
     wanted = F.batch_norm(wide[0], kept, seen, wide[1], wide[2], training=True, momentum=0.3)
-    right(f"batchnorm(x, running=1, momentum=0.3) {how}", wanted, x, weight, bias, running, variance, batches, names=names)
+    right(
+        f"batchnorm(x, running=1, momentum=0.3) {how}", wanted, x, weight, bias, running, variance, batches, names=names
+    )
     torch.testing.assert_close(running.double(), kept, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(variance.double(), seen, rtol=1e-5, atol=1e-6)
     assert int(batches) == 5
 
 
-@pytest.mark.parametrize(("text", "field"), [
-    ("rowwise(relu(x))", "rowwise"), ("rowwise(sum(spread(b)))", "rowwise"), ("rowwise(sum(x), axis=outer)", "axis"), ("rowwise(sum(x), axis=over(2, 1))", "axis"), ("rowwise(sum(x), axis=last(0))", "axis"),
-    ("rowwise(sum(x)) .kept() .parts(4)", "kept"), ("rowwise(sum(x)) .cluster(2)", "cluster"), ("rowwise(sum(x), axis=1) .arch(sm_90a) .threads_per_row(64) .cluster(2)", "cluster"), ("softmax(x, axis=1) .parts(4)", "parts"),
-    ("rowwise(sum(x), axis=but(1))", "parts"), ("rowwise(var(x), axis=1) .split(32) .vector(8)", "split"), ("groupnorm(x)", "groups"), ("batchnorm(x)", "parts"), ("elementwise(spread(relu(x)))", "spread"),
-    ("elementwise(sum(x))", "function"), ("elementwise(clamp(x, 0))", "clamp"), ("softmax(x) .unroll(2) .passes(2)", "passes"), ("rowwise(sum(x)) .unroll(3)", "unroll"), ("rowwise(sum(x, x))", "sum"),
-    ("softmax(x) .parts(8) .threads_per_row(1)", "parts"), ("matvec(x, v) .parts(8) .threads_per_row(1)", "parts"), ("batchnorm(x) .parts(8) .threads_per_row(1)", "parts"), ("softmax(x) .parts(many)", "parts"),
-    ("softmax(x) .unroll(abc)", "unroll"), ("reduce(x, axis=1) .split(abc) .vector(8)", "split"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("rowwise(relu(x))", "rowwise"),
+        ("rowwise(sum(spread(b)))", "rowwise"),
+        ("rowwise(sum(x), axis=outer)", "axis"),
+        ("rowwise(sum(x), axis=over(2, 1))", "axis"),
+        ("rowwise(sum(x), axis=last(0))", "axis"),
+        ("rowwise(sum(x)) .kept() .parts(4)", "kept"),
+        ("rowwise(sum(x)) .cluster(2)", "cluster"),
+        ("rowwise(sum(x), axis=1) .arch(sm_90a) .threads_per_row(64) .cluster(2)", "cluster"),
+        ("softmax(x, axis=1) .parts(4)", "parts"),
+        ("rowwise(sum(x), axis=but(1))", "parts"),
+        ("rowwise(var(x), axis=1) .split(32) .vector(8)", "split"),
+        ("groupnorm(x)", "groups"),
+        ("batchnorm(x)", "parts"),
+        ("elementwise(spread(relu(x)))", "spread"),
+        ("elementwise(sum(x))", "function"),
+        ("elementwise(clamp(x, 0))", "clamp"),
+        ("softmax(x) .unroll(2) .passes(2)", "passes"),
+        ("rowwise(sum(x)) .unroll(3)", "unroll"),
+        ("rowwise(sum(x, x))", "sum"),
+        ("softmax(x) .parts(8) .threads_per_row(1)", "parts"),
+        ("matvec(x, v) .parts(8) .threads_per_row(1)", "parts"),
+        ("batchnorm(x) .parts(8) .threads_per_row(1)", "parts"),
+        ("softmax(x) .parts(many)", "parts"),
+        ("softmax(x) .unroll(abc)", "unroll"),
+        ("reduce(x, axis=1) .split(abc) .vector(8)", "split"),
+    ],
+)
 def test_rejections(text: str, field: str) -> None:
     found = check(parse(text))
     assert found and found[0].field == field and found[0].reason and found[0].legal

@@ -8,7 +8,7 @@ import pytest
 import torch
 from emitted import found, run_on
 
-from workbench.dsl import check, parse
+from workbench.language import check, parse
 from workbench.proposers.ladders import Context, ladder
 
 
@@ -21,15 +21,30 @@ def expected(x: torch.Tensor, *, op: str = "sum", axis: int = -1, exclusive: int
     return whole.flip(axis) if reverse else whole
 
 
-OPTIONS: list[dict[str, Any]] = [{}, {"reverse": 1, "exclusive": 1}, {"exclusive": 2}, {"op": "max"}, {"op": "prod", "exclusive": 1, "reverse": 1}, {"op": "prod", "exclusive": 2}]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"reverse": 1, "exclusive": 1},
+    {"exclusive": 2},
+    {"op": "max"},
+    {"op": "prod", "exclusive": 1, "reverse": 1},
+    {"op": "prod", "exclusive": 2},
+]
 
 
-@pytest.mark.parametrize(("schedule", "options"), [("rows", options) for options in OPTIONS] + [("lookback", options) for options in OPTIONS[::2]] + [pytest.param("lookback", options, marks=pytest.mark.slow) for options in OPTIONS[1::2]], ids=str)
+@pytest.mark.parametrize(
+    ("schedule", "options"),
+    [("rows", options) for options in OPTIONS]
+    + [("lookback", options) for options in OPTIONS[::2]]
+    + [pytest.param("lookback", options, marks=pytest.mark.slow) for options in OPTIONS[1::2]],
+    ids=str,
+)
 def test_against_torch(schedule: str, options: dict[str, Any]) -> None:
     torch.manual_seed(0)
     arguments = "".join(f", {key}={value}" for key, value in options.items())
     text = f"scan(x{arguments}) .threads(64) .per_thread(8) .schedule({schedule})"
-    x = torch.randn(2, 1300) if schedule == "rows" else torch.randn(2, 2, 517)  # several tiles of a row; rows that start anywhere
+    x = (
+        torch.randn(2, 1300) if schedule == "rows" else torch.randn(2, 2, 517)
+    )  # several tiles of a row; rows that start anywhere
     x = 1 + x / 100 if options.get("op") == "prod" else x
     torch.testing.assert_close(run_on(text, (x,), ("x",)).double(), expected(x, **options), rtol=1e-5, atol=1e-4)
 
@@ -37,12 +52,27 @@ def test_against_torch(schedule: str, options: dict[str, Any]) -> None:
 def test_masked_half_and_columns() -> None:
     torch.manual_seed(0)
     x, mask = torch.randn(4, 640), torch.rand(4, 640) > 0.5
-    torch.testing.assert_close(run_on("scan(mul(x, mask)) .threads(64) .per_thread(8)", (x, mask), ("x", "mask")), (x * mask).cumsum(1), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(
+        run_on("scan(mul(x, mask)) .threads(64) .per_thread(8)", (x, mask), ("x", "mask")),
+        (x * mask).cumsum(1),
+        rtol=1e-5,
+        atol=1e-4,
+    )
     half = (x / 8).half()
-    torch.testing.assert_close(run_on("scan(x) .threads(64) .per_thread(8)", (half.t().contiguous().t(),), ("x",)).double(), half.double().cumsum(1), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(
+        run_on("scan(x) .threads(64) .per_thread(8)", (half.t().contiguous().t(),), ("x",)).double(),
+        half.double().cumsum(1),
+        rtol=1e-3,
+        atol=1e-3,
+    )
     cube = torch.randn(3, 37, 50)
     torch.testing.assert_close(run_on("scan(x, axis=1)", (cube,), ("x",)), cube.cumsum(1), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(run_on("scan(x, axis=0, exclusive=1, reverse=1)", (cube,), ("x",)).double(), expected(cube, axis=0, exclusive=1, reverse=1), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        run_on("scan(x, axis=0, exclusive=1, reverse=1)", (cube,), ("x",)).double(),
+        expected(cube, axis=0, exclusive=1, reverse=1),
+        rtol=1e-5,
+        atol=1e-5,
+    )
 
 
 def test_one_element_and_none() -> None:
@@ -51,10 +81,20 @@ def test_one_element_and_none() -> None:
     assert run_on("scan(x, op=prod, exclusive=2)", (torch.zeros(3, 0),), ("x",)).tolist() == [[1.0]] * 3
 
 
-@pytest.mark.parametrize(("text", "reason"), [
-    ("scan(x, op=mean)", "op=mean"), ("scan(x, axis=first)", "axis=first"), ("scan(x, exclusive=3)", "exclusive=3"), ("scan(x, exclusive=2, reverse=1)", "total after the last"), ("scan(x, y)", "takes one expression"),
-    ("scan(mull(x, m))", "no such function"), ("scan(x, axis=1) .schedule(rows)", "is for the last axis"), ("scan(x) .schedule(columns)", "schedule=columns"), ("scan(x, dim=1)", "no such argument"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("scan(x, op=mean)", "op=mean"),
+        ("scan(x, axis=first)", "axis=first"),
+        ("scan(x, exclusive=3)", "exclusive=3"),
+        ("scan(x, exclusive=2, reverse=1)", "total after the last"),
+        ("scan(x, y)", "takes one expression"),
+        ("scan(mull(x, m))", "no such function"),
+        ("scan(x, axis=1) .schedule(rows)", "is for the last axis"),
+        ("scan(x) .schedule(columns)", "schedule=columns"),
+        ("scan(x, dim=1)", "no such argument"),
+    ],
+)
 def test_rejections(text: str, reason: str) -> None:
     assert any(reason in str(item) for item in check(parse(text)))
 
@@ -62,12 +102,20 @@ def test_rejections(text: str, reason: str) -> None:
 ZEROS = "torch.zeros_like(x.select(1, 0).unsqueeze(1))"
 
 
-@pytest.mark.parametrize(("body", "named"), [
-    ("torch.cumsum(x, 1)", {"op": "sum", "axis": "last"}), ("torch.cumsum(x, 0)", {"op": "sum", "axis": 0}), ("torch.cumprod(x, -1)", {"op": "prod", "axis": "last"}), ("torch.cummax(x, 1)[0]", {"op": "max", "axis": "last"}),
-    ("torch.cumsum(x.flip(1), 1).flip(1)", {"op": "sum", "axis": "last", "reverse": 1}), ("torch.cumsum(x, 1) - x", {"op": "sum", "axis": "last", "exclusive": 1}),
-    (f"torch.cumsum(torch.cat(({ZEROS}, x), dim=1)[:-1], dim=1)", {"op": "sum", "axis": "last", "exclusive": 2}), (f"torch.cumsum(torch.cat(({ZEROS}, x), dim=1)[:, :-1], dim=1)", {"op": "sum", "axis": "last", "exclusive": 1}),
-    (f"torch.cat(({ZEROS}, torch.cumsum(x, 1)[:, :-1]), dim=1)", {"op": "sum", "axis": "last", "exclusive": 1}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ("torch.cumsum(x, 1)", {"op": "sum", "axis": "last"}),
+        ("torch.cumsum(x, 0)", {"op": "sum", "axis": 0}),
+        ("torch.cumprod(x, -1)", {"op": "prod", "axis": "last"}),
+        ("torch.cummax(x, 1)[0]", {"op": "max", "axis": "last"}),
+        ("torch.cumsum(x.flip(1), 1).flip(1)", {"op": "sum", "axis": "last", "reverse": 1}),
+        ("torch.cumsum(x, 1) - x", {"op": "sum", "axis": "last", "exclusive": 1}),
+        (f"torch.cumsum(torch.cat(({ZEROS}, x), dim=1)[:-1], dim=1)", {"op": "sum", "axis": "last", "exclusive": 2}),
+        (f"torch.cumsum(torch.cat(({ZEROS}, x), dim=1)[:, :-1], dim=1)", {"op": "sum", "axis": "last", "exclusive": 1}),
+        (f"torch.cat(({ZEROS}, torch.cumsum(x, 1)[:, :-1]), dim=1)", {"op": "sum", "axis": "last", "exclusive": 1}),
+    ],
+)
 def test_recognised(body: str, named: dict[str, object]) -> None:
     computation = found(body, x="20, 24")
     assert computation is not None and computation.kind == "scan" and dict(computation.operation.named) == named
@@ -80,11 +128,22 @@ def test_what_kernelbench_calls_exclusive_drops_a_row() -> None:
     assert masked.operation.positional[0].name == "mul" and dict(masked.operands) == {"x": "x", "mask": "m"}
 
 
-@pytest.mark.parametrize("body", [
-    "torch.cumsum(x.flip(0), 1).flip(1)", "torch.cumsum(x.flip(0, 1), 1).flip(0, 1)", "torch.cumsum(x, 1, dtype=torch.float64)", "torch.cumsum(x, 1) - 2 * x", "torch.cumsum(x.long(), 1)", "torch.cumsum(x * x, 1)",
-    f"torch.cumsum(torch.cat(({ZEROS} + 1, x), dim=1), dim=1)", f"torch.cumprod(torch.cat(({ZEROS}, x), dim=1), dim=1)", f"torch.cumsum(torch.cat((x, {ZEROS}), dim=1)[:, :-1], dim=1)", "torch.cummax(x, 1)[1]",
-    f"torch.cat(({ZEROS}, torch.cumsum(x, 0)[:, :-1]), dim=1)",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        "torch.cumsum(x.flip(0), 1).flip(1)",
+        "torch.cumsum(x.flip(0, 1), 1).flip(0, 1)",
+        "torch.cumsum(x, 1, dtype=torch.float64)",
+        "torch.cumsum(x, 1) - 2 * x",
+        "torch.cumsum(x.long(), 1)",
+        "torch.cumsum(x * x, 1)",
+        f"torch.cumsum(torch.cat(({ZEROS} + 1, x), dim=1), dim=1)",
+        f"torch.cumprod(torch.cat(({ZEROS}, x), dim=1), dim=1)",
+        f"torch.cumsum(torch.cat((x, {ZEROS}), dim=1)[:, :-1], dim=1)",
+        "torch.cummax(x, 1)[1]",
+        f"torch.cat(({ZEROS}, torch.cumsum(x, 0)[:, :-1]), dim=1)",
+    ],
+)
 def test_other_computations_are_not_taken_for_it(body: str) -> None:
     computation = found(body, x="20, 24")
     assert computation is None or computation.kind != "scan"
@@ -93,6 +152,14 @@ def test_other_computations_are_not_taken_for_it(body: str) -> None:
 def test_few_long_rows_start_with_look_back() -> None:
     schedules = []
     for rows, columns in ((32768, 32768), (8, 1 << 20)):
-        computation, facts = found("torch.cumsum(x, 1)", full=f"rows = {rows}\ncolumns = {columns}", x="rows, columns", facts=True)
-        schedules.append(str(ladder(Context(found=computation, precision="fp32", arch="sm_90a", facts=facts))[0].settings[-1].positional[0]))
+        computation, facts = found(
+            "torch.cumsum(x, 1)", full=f"rows = {rows}\ncolumns = {columns}", x="rows, columns", facts=True
+        )
+        schedules.append(
+            str(
+                ladder(Context(found=computation, precision="fp32", arch="sm_90a", facts=facts))[0]
+                .settings[-1]
+                .positional[0]
+            )
+        )
     assert schedules == ["rows", "lookback"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from running import launched, run
 
 from workbench import problems
-from workbench.dsl import check, parse
+from workbench.language import check, parse
 from workbench.problems import inspection
 from workbench.proposers.ladders import Context, ladder
 from workbench.proposers.recognition import recognise
@@ -20,7 +20,10 @@ HOW = ".arch(sm_90a) .through(shared)"
 
 
 @settings(max_examples=7, deadline=None)
-@given(st.sampled_from([(1, 1, 1), (3, 9, 7), (2, 37, 404), (4, 8, 1025), (2, 17, 299), (1, 70, 64), (5, 3, 2)]), st.sampled_from(["float32", "float16", "bfloat16"]))
+@given(
+    st.sampled_from([(1, 1, 1), (3, 9, 7), (2, 37, 404), (4, 8, 1025), (2, 17, 299), (1, 70, 64), (5, 3, 2)]),
+    st.sampled_from(["float32", "float16", "bfloat16"]),
+)
 def test_the_least_of_each_column_at_any_size_and_alignment(shape: tuple[int, int, int], kind: str) -> None:
     torch.manual_seed(sum(shape))
     x = torch.randn(shape).to(getattr(torch, kind))
@@ -30,10 +33,17 @@ def test_the_least_of_each_column_at_any_size_and_alignment(shape: tuple[int, in
 def test_other_reductions_other_axes_and_several_tensors() -> None:
     torch.manual_seed(1)
     x, y = torch.randn(19, 135), torch.randn(2, 33, 5, 14)
-    torch.testing.assert_close(run(f"reduce(x, op=var1, axis=first, keepdim=1) {HOW} .threads(32) .unroll(1)", (x,), ("x",)), x.var(0, keepdim=True))
-    assert torch.equal(run(f"reduce(x, op=argmax, axis=over(1, 2)) {HOW} .threads(64)", (y,), ("x",)), y.flatten(1, 2).argmax(1))
+    torch.testing.assert_close(
+        run(f"reduce(x, op=var1, axis=first, keepdim=1) {HOW} .threads(32) .unroll(1)", (x,), ("x",)),
+        x.var(0, keepdim=True),
+    )
+    assert torch.equal(
+        run(f"reduce(x, op=argmax, axis=over(1, 2)) {HOW} .threads(64)", (y,), ("x",)), y.flatten(1, 2).argmax(1)
+    )
     a, b = torch.rand(2, 33, 70), torch.rand(2, 33, 70)
-    torch.testing.assert_close(run(f"rowwise(sqrt(sum(mul(a, b))), axis=1) {HOW}", (a, b), ("a", "b")), (a * b).sum(1).sqrt())
+    torch.testing.assert_close(
+        run(f"rowwise(sqrt(sum(mul(a, b))), axis=1) {HOW}", (a, b), ("a", "b")), (a * b).sum(1).sqrt()
+    )
 
 
 def test_a_tensor_that_begins_anywhere() -> None:
@@ -56,16 +66,22 @@ def test_fewer_sectors_where_rows_begin_anywhere() -> None:
         _, emulation = launched(f"reduce(x, op=min, axis=1) .arch(sm_90a) {how}", (x,), ("x",))
         return sum(launch.total.global_sectors for launch in emulation.launches)
 
-    assert x.numel() * 4 / 32 <= counted(".through(shared)") < 1.03 * x.numel() * 4 / 32 < counted(".vector(4) .split(4)")
+    assert (
+        x.numel() * 4 / 32 <= counted(".through(shared)") < 1.03 * x.numel() * 4 / 32 < counted(".vector(4) .split(4)")
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "field"),
     [
-        ("reduce(x, axis=last) .arch(sm_90a) .through(shared)", "through"), ("reduce(x, axis=1) .through(shared)", "arch"), ("reduce(x, axis=1) .arch(sm_90a) .through(registers)", "through"),
-        ("softmax(x, axis=1) .arch(sm_90a) .through(shared)", "through"), ("reduce(x, axis=1) .arch(sm_90a) .through(shared) .split(4)", "split"), ("reduce(x, axis=1) .arch(sm_90a) .through(shared) .vector(4)", "vector"),
+        ("reduce(x, axis=last) .arch(sm_90a) .through(shared)", "through"),
+        ("reduce(x, axis=1) .through(shared)", "arch"),
+        ("reduce(x, axis=1) .arch(sm_90a) .through(registers)", "through"),
+        ("softmax(x, axis=1) .arch(sm_90a) .through(shared)", "through"),
+        ("reduce(x, axis=1) .arch(sm_90a) .through(shared) .split(4)", "split"),
+        ("reduce(x, axis=1) .arch(sm_90a) .through(shared) .vector(4)", "vector"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_go_with_it_is_told(text: str, field: str) -> None:
     assert field in {item.field for item in check(parse(text))}
 

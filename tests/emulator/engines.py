@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
-from workbench.emulator.machine import Machine
+from workbench.emulator.execution.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
+from workbench.emulator.execution.machine import Machine
 from workbench.records import Failure, Finding, Launch
 
 HEAD = """.version 8.8
@@ -72,7 +72,9 @@ def on(engine: str, run: Callable[[], Launch], memory: GlobalMemory) -> Ran:
     return result
 
 
-def compare(machine: Machine, request: GridRequest, memory: GlobalMemory, run: Callable[..., Launch] = Machine.run) -> tuple[Ran, Ran]:
+def compare(
+    machine: Machine, request: GridRequest, memory: GlobalMemory, run: Callable[..., Launch] = Machine.run
+) -> tuple[Ran, Ran]:
     """The launch on (numpy, compiled)."""
     native, results = machine.native, []
     was = native.engine
@@ -125,11 +127,23 @@ def assembled(body: str) -> Machine:
     return Machine(HEAD + START + body + "\nret;\n}\n", DeviceLimits())
 
 
-def launch(machine: Machine, data: np.ndarray, *, grid: int = 1, block: int = 32, value: int = 0, written: np.ndarray | None = None, steps: int = 10_000_000, dynamic: int = 0) -> tuple[Ran, Ran]:
+def launch(
+    machine: Machine,
+    data: np.ndarray,
+    *,
+    grid: int = 1,
+    block: int = 32,
+    value: int = 0,
+    written: np.ndarray | None = None,
+    steps: int = 10_000_000,
+    dynamic: int = 0,
+) -> tuple[Ran, Ran]:
     """Run `k` on both engines."""
     memory = GlobalMemory()
     address = data.ctypes.data
     memory.register(address, data.nbytes, "data", written=written)
     params = (address.to_bytes(8, "little"), value.to_bytes(4, "little"))
-    request = GridRequest(entry="k", grid=(grid, 1, 1), block=(block, 1, 1), params=params, step_limit=steps, dynamic_shared_bytes=dynamic)
+    request = GridRequest(
+        entry="k", grid=(grid, 1, 1), block=(block, 1, 1), params=params, step_limit=steps, dynamic_shared_bytes=dynamic
+    )
     return compare(machine, request, memory)

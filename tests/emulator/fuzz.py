@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from engines import HEAD, START, aligned
 from sequences import BODIES
 
-from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
-from workbench.emulator.machine import Machine
+from workbench.emulator.execution.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
+from workbench.emulator.execution.machine import Machine
 
 STEPS = 20_000
 TEXTS = [HEAD + START + body + "\nret;\n}\n" for body in BODIES.values()]
@@ -33,7 +33,9 @@ def mutated(draw: random.Random, text: str) -> str:
     for _ in range(draw.randint(1, 3)):
         tokens = list(TOKEN.finditer(body))
         at, other = draw.choice(tokens), draw.choice(tokens)
-        new = draw.choice(["", at[0] + " " + at[0], other[0], draw.choice(NUMBERS), at[0][::-1], at[0] + draw.choice(".;,{}[]%@!")])
+        new = draw.choice(
+            ["", at[0] + " " + at[0], other[0], draw.choice(NUMBERS), at[0][::-1], at[0] + draw.choice(".;,{}[]%@!")]
+        )
         body = body[: at.start()] + new + body[at.end() :]
     return head + body
 
@@ -55,8 +57,15 @@ def case(seed: int) -> str:
         dynamic = draw.choice((0, 1, 16, 48_000, 300_000))
         params = (draw.choice((params[0], bytes(8), b"\xff" * 8)), params[1])
     try:
-        machine = Machine(text, DeviceLimits(), engine=draw.choice(("numpy", "auto", "compiled")) if seed % 20 == 0 else "numpy")
-        machine.run(GridRequest(entry="k", grid=grid, block=block, params=params, dynamic_shared_bytes=dynamic, step_limit=STEPS), memory)
+        machine = Machine(
+            text, DeviceLimits(), engine=draw.choice(("numpy", "auto", "compiled")) if seed % 20 == 0 else "numpy"
+        )
+        machine.run(
+            GridRequest(
+                entry="k", grid=grid, block=block, params=params, dynamic_shared_bytes=dynamic, step_limit=STEPS
+            ),
+            memory,
+        )
     except EmulationFault as fault:
         return fault.failure.kind
     return "ended"

@@ -22,14 +22,24 @@ KERNELS = [case for file in FILES for case in cases(importlib.import_module(file
 BUGS = [(case, name, kind, lines) for case in KERNELS for name, (kind, lines) in planted(case).items()]
 CORRECT = [(case, name) for case in KERNELS for name in case.correct]
 OF_A_LAUNCH = ("bad_launch", "uncoalesced", "bank_conflict")  # kinds that no one thread is to blame for
-WITHOUT_ADDRESS = (*OF_A_LAUNCH, "barrier_deadlock", "barrier_divergence", "uninitialised_register", "leaked_copy", "wgmma_in_flight", "wgmma_fence_missing")
+WITHOUT_ADDRESS = (
+    *OF_A_LAUNCH,
+    "barrier_deadlock",
+    "barrier_divergence",
+    "uninitialised_register",
+    "leaked_copy",
+    "wgmma_in_flight",
+    "wgmma_fence_missing",
+)
 
 
 def emulated(case: type[Case]) -> Any:
     return workbench.emulated(device="H200", arch=case.arch, sanitize=True)
 
 
-@pytest.mark.parametrize(("case", "mistake", "kind", "lines"), BUGS, ids=[f"{case.__name__}-{name}" for case, name, *_ in BUGS])
+@pytest.mark.parametrize(
+    ("case", "mistake", "kind", "lines"), BUGS, ids=[f"{case.__name__}-{name}" for case, name, *_ in BUGS]
+)
 def test_a_planted_bug_is_found_on_its_line(case: type[Case], mistake: str, kind: str, lines: set[int]) -> None:
     with emulated(case) as emulation:
         with contextlib.suppress(EmulationFault):
@@ -47,7 +57,9 @@ def test_a_planted_bug_is_found_on_its_line(case: type[Case], mistake: str, kind
         assert finding.address is not None
 
 
-@pytest.mark.parametrize(("case", "variant"), CORRECT, ids=[f"{case.__name__}-{name or 'plain'}" for case, name in CORRECT])
+@pytest.mark.parametrize(
+    ("case", "variant"), CORRECT, ids=[f"{case.__name__}-{name or 'plain'}" for case, name in CORRECT]
+)
 def test_a_correct_kernel_is_not_suspected(case: type[Case], variant: str) -> None:
     with emulated(case) as emulation:
         got, expected = case(variant).check()

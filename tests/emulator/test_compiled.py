@@ -14,17 +14,18 @@ from hypothesis import strategies as st
 from sequences import BODIES, FLOAT, INTEGER, SHARED, sequence, values
 
 import workbench.problems as problems
-from workbench.dsl import Binding, compile_program
+from workbench.codegen import compile_program
 from workbench.emulator import emulated
-from workbench.emulator.compiled import cache, choice, jit
-from workbench.emulator.launch import DeviceLimits, GlobalMemory, GridRequest
-from workbench.emulator.machine import Machine
+from workbench.emulator.compiled import cache, jit, tiering
+from workbench.emulator.execution.launch import DeviceLimits, GlobalMemory, GridRequest
+from workbench.emulator.execution.machine import Machine
 from workbench.errors import ProgramError, UserError
+from workbench.language import Binding
 from workbench.problems import loading
 from workbench.problems.inspection import inspect
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.planner import _program
+from workbench.proposers.planner import write_program
 from workbench.proposers.recognition import recognise
 from workbench.records import Ask
 
@@ -41,8 +42,11 @@ FAULTS = {
     "trap": ("setp.eq.u32 %p1, %r5, 40;\n@%p1 trap;", {}),
     "deadlock": ("setp.lt.u32 %p1, %r2, 32;\n@%p1 bra $L1;\nbar.sync 1, 64;\n$L1:\nbar.sync 0;", {}),
     "a register that nothing wrote": ("add.u32 %r6, %r60, %r5;\nst.global.u32 [%rd3], %r6;", {}),
-    "divergent matrix load": (SHARED + "setp.lt.u32 %p1, %r2, 3;\n@%p1 ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r8}, [%r6];", {}),
-}  # fmt: skip
+    "divergent matrix load": (
+        SHARED + "setp.lt.u32 %p1, %r2, 3;\n@%p1 ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r8}, [%r6];",
+        {},
+    ),
+}
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -87,7 +91,15 @@ def test_a_signed_load_fills_a_wider_register_with_the_sign(engine: str) -> None
     machine = Machine(assembled(bodies + stores).native._ptx, DeviceLimits(), engine=engine)
     memory = GlobalMemory()
     memory.register(data.ctypes.data, data.nbytes, "data")
-    machine.run(GridRequest(entry="k", grid=(1, 1, 1), block=(1, 1, 1), params=(data.ctypes.data.to_bytes(8, "little"), (2**32 - 5).to_bytes(4, "little"))), memory)
+    machine.run(
+        GridRequest(
+            entry="k",
+            grid=(1, 1, 1),
+            block=(1, 1, 1),
+            params=(data.ctypes.data.to_bytes(8, "little"), (2**32 - 5).to_bytes(4, "little")),
+        ),
+        memory,
+    )
     assert not machine.native.reasons and data.view(np.int32)[6] == -0x7FFD
     assert data.view(np.int64)[[2, 4, 5, 6, 7]].tolist() == [-(2**31), -2, -5, -128, 2**31]
 
@@ -103,10 +115,16 @@ def test_faults_are_worded_alike(name: str) -> None:
 
 def test_memory_is_put_back_before_the_interpreter_runs_a_fault_again() -> None:
     data = aligned(128)
-    machine = Machine(assembled("ld.global.u32 %r6, [%rd3];\nadd.u32 %r6, %r6, 1;\nst.global.u32 [%rd3], %r6;").native._ptx, DeviceLimits(), engine="compiled")
+    machine = Machine(
+        assembled("ld.global.u32 %r6, [%rd3];\nadd.u32 %r6, %r6, 1;\nst.global.u32 [%rd3], %r6;").native._ptx,
+        DeviceLimits(),
+        engine="compiled",
+    )
     memory = GlobalMemory()
     memory.register(data.ctypes.data, data.nbytes, "data")
-    request = GridRequest(entry="k", grid=(3, 1, 1), block=(64, 1, 1), params=(data.ctypes.data.to_bytes(8, "little"), bytes(4)))
+    request = GridRequest(
+        entry="k", grid=(3, 1, 1), block=(64, 1, 1), params=(data.ctypes.data.to_bytes(8, "little"), bytes(4))
+    )
     with pytest.raises(Exception, match="out of bounds"):
         machine.run(request, memory)
     assert data.max() <= 1
@@ -152,7 +170,9 @@ def test_float_sequences_agree(chosen: list[tuple[str, tuple[int, int, int, int]
     assert not machine.native.reasons and a.failure is None and a.launch == b.launch
     got, wanted = (np.frombuffer(ran.memory[0], np.uint32) for ran in (b, a))
     differ = got != wanted
-    assert np.isnan(got.view(np.float32)[differ]).all() and np.isnan(wanted.view(np.float32)[differ]).all()  # which NaN is not promised
+    assert (
+        np.isnan(got.view(np.float32)[differ]).all() and np.isnan(wanted.view(np.float32)[differ]).all()
+    )  # which NaN is not promised
 
 
 def model_of(source: str, folder: Path) -> object:
@@ -165,11 +185,23 @@ def model_of(source: str, folder: Path) -> object:
     return module
 
 
-LONG = ("matmul_transposed", "matmul_bias_gelu", "batched_matmul", "layer_norm", "max_middle_axis", "cross_entropy", "softmax")  # like one of the others
+LONG = (
+    "matmul_transposed",
+    "matmul_bias_gelu",
+    "batched_matmul",
+    "layer_norm",
+    "max_middle_axis",
+    "cross_entropy",
+    "softmax",
+)  # like one of the others
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in problems.shipped()])
-def test_every_version_of_every_shipped_problem_agrees(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in problems.shipped()]
+)
+def test_every_version_of_every_shipped_problem_agrees(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = problems.load(name)
     facts = inspect(problem)
     found = recognise(facts)
@@ -178,19 +210,41 @@ def test_every_version_of_every_shipped_problem_agrees(name: str, tmp_path: Path
     reference = loading.load_module(problem, case.settings)
     for rung in ladder(Context(found=found, precision=problem.precision)):
         try:
-            source = compile_program(_program(found, rung, "sm_80"), binding_of(ask.problem, ask.facts, found))
+            source = compile_program(write_program(found, rung, "sm_80"), binding_of(ask.problem, ask.facts, found))
         except ProgramError:
             continue
         module = model_of(source, tmp_path)
-        with torch.no_grad(), emulated(source_file=str(tmp_path / "candidate.py")), both_engines(monkeypatch) as compared:
-            loading.build_model(module, "ModelNew", problem, init_from=reference)(*loading.make_inputs(reference, problem, 1))
+        with (
+            torch.no_grad(),
+            emulated(source_file=str(tmp_path / "candidate.py")),
+            both_engines(monkeypatch) as compared,
+        ):
+            loading.build_model(module, "ModelNew", problem, init_from=reference)(
+                *loading.make_inputs(reference, problem, 1)
+            )
         assert compared.compiled and not compared.reasons and not compared.differences, (rung.title, compared)
 
 
-@pytest.mark.parametrize("text", ["gemm(a, b) .tile(64, 64, 32) .mma(f16)", "gemm(a, b) .tile(64, 64, 32) .mma(bf16)", "gemm(a, b) .tile(64, 64, 32) .mma(tf32)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gemm(a, b) .tile(64, 64, 32) .mma(f16)",
+        "gemm(a, b) .tile(64, 64, 32) .mma(bf16)",
+        "gemm(a, b) .tile(64, 64, 32) .mma(tf32)",
+    ],
+)
 def test_tensor_core_kernels_agree(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = next(kind for name, kind in (("bf16", torch.bfloat16), ("tf32", torch.float32), ("f16", torch.float16)) if name in text)
-    module = model_of(compile_program(text, Binding(init_source="def __init__(self):\n    super().__init__()\n", forward_arguments=("a", "b"))), tmp_path)
+    kind = next(
+        kind
+        for name, kind in (("bf16", torch.bfloat16), ("tf32", torch.float32), ("f16", torch.float16))
+        if name in text
+    )
+    module = model_of(
+        compile_program(
+            text, Binding(init_source="def __init__(self):\n    super().__init__()\n", forward_arguments=("a", "b"))
+        ),
+        tmp_path,
+    )
     a, b = torch.randn(37, 67).to(kind), torch.randn(67, 51).to(kind)
     with emulated(source_file=str(tmp_path / "candidate.py")), both_engines(monkeypatch) as compared:
         module.ModelNew()(a, b)  # type: ignore[attr-defined]
@@ -208,8 +262,18 @@ def test_auto_changes_engines_within_a_launch(monkeypatch: pytest.MonkeyPatch) -
         if engine == "auto":
             machine.native.find = lambda *_: None  # type: ignore[method-assign] - nothing on disk
             machine.native.compile_s = lambda *_: 1e-4  # type: ignore[method-assign] - out of patience soon
-            monkeypatch.setattr(choice, "MARGIN", 1e9)  # no guess
-        launches.append(machine.run(GridRequest(entry="k", grid=(600, 1, 1), block=(64, 1, 1), params=(where.ctypes.data.to_bytes(8, "little"), bytes(4))), memory))
+            monkeypatch.setattr(tiering, "MARGIN", 1e9)  # no guess
+        launches.append(
+            machine.run(
+                GridRequest(
+                    entry="k",
+                    grid=(600, 1, 1),
+                    block=(64, 1, 1),
+                    params=(where.ctypes.data.to_bytes(8, "little"), bytes(4)),
+                ),
+                memory,
+            )
+        )
     assert launches[0] == launches[1] and (data == expected).all() and machine.native._kernels
 
 

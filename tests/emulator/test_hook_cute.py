@@ -80,7 +80,7 @@ def test_vector_add_agrees_and_counts_its_bytes(arch: str, size: int) -> None:
     with emulated(arch=arch, source_file=__file__) as emulation:
         x, y, z = operands(size)
         add(from_dlpack(x), from_dlpack(y), from_dlpack(z), size)
-        assert emulation.watch.unwritten(z) == 0
+        assert emulation.watch.unwritten_bytes(z) == 0
     assert torch.equal(z, x + y)
     (launch,) = emulation.launches
     assert (launch.total.global_read_bytes, launch.total.global_write_bytes) == (8 * size, 4 * size)
@@ -102,7 +102,11 @@ def test_out_of_bounds_names_the_line() -> None:
         x, y, z = operands(256)
         add(from_dlpack(x[:200].clone()), from_dlpack(y), from_dlpack(z), 256)
     failure = caught.value.failure
-    assert failure.kind == "out_of_bounds" and failure.line == line_of("z[at] = x[at] + y[at]") and "thread (72, 0, 0) of block (1, 0, 0)" in failure.message
+    assert (
+        failure.kind == "out_of_bounds"
+        and failure.line == line_of("z[at] = x[at] + y[at]")
+        and "thread (72, 0, 0) of block (1, 0, 0)" in failure.message
+    )
 
 
 def test_uninitialised_read_names_the_line() -> None:

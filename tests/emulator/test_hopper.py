@@ -23,7 +23,9 @@ def view(t: torch.Tensor, major: int) -> Any:
 
 
 @pytest.mark.parametrize(("dtype", "tile", "cluster", "shape", "majors"), GEMMS)
-def test_gemm_with_tma_and_wgmma(dtype: torch.dtype, tile: tuple[int, int, int], cluster: int, shape: tuple[int, int, int], majors: tuple[int, int]) -> None:
+def test_gemm_with_tma_and_wgmma(
+    dtype: torch.dtype, tile: tuple[int, int, int], cluster: int, shape: tuple[int, int, int], majors: tuple[int, int]
+) -> None:
     from gemm import Gemm
 
     m, n, k = shape
@@ -38,14 +40,28 @@ def test_gemm_with_tma_and_wgmma(dtype: torch.dtype, tile: tuple[int, int, int],
     assert launch.total.global_write_bytes == 4 * m * n
 
 
-def copied(shape: tuple[int, ...], box: tuple[int, ...], dtype: torch.dtype = torch.float16, *, add: bool = False, mistake: str = "") -> tuple[torch.Tensor, torch.Tensor]:
+def copied(
+    shape: tuple[int, ...],
+    box: tuple[int, ...],
+    dtype: torch.dtype = torch.float16,
+    *,
+    add: bool = False,
+    mistake: str = "",
+) -> tuple[torch.Tensor, torch.Tensor]:
     from cutlass.cute.runtime import from_dlpack
     from tensor_copy import TensorCopy
 
     x = torch.arange(1, 1 + torch.Size(shape).numel()).reshape(shape).to(dtype) % 500
     y = torch.ones(shape, dtype=dtype) if add else torch.empty(shape, dtype=dtype)
     with emulated(arch="sm_90a", device="H200"):
-        TensorCopy(box, add, mistake)(*(from_dlpack(t.permute(*reversed(range(len(shape)))), assumed_align=16).mark_layout_dynamic(leading_dim=0) for t in (x, y)))
+        TensorCopy(box, add, mistake)(
+            *(
+                from_dlpack(t.permute(*reversed(range(len(shape)))), assumed_align=16).mark_layout_dynamic(
+                    leading_dim=0
+                )
+                for t in (x, y)
+            )
+        )
     return x, y
 
 
@@ -61,10 +77,16 @@ def test_a_store_that_adds(dtype: torch.dtype) -> None:
     assert torch.equal(y, x + 1)
 
 
-@pytest.mark.parametrize(("mistake", "kind", "said"), [
-    ("parity", "copy_in_flight", "a TMA store reads shared memory that an asynchronous copy in flight is writing"), ("wait", "copy_in_flight", "copy in flight is writing"), ("bytes", "mbarrier_deadlock", "lacks 0 of 1 arrivals and 16 bytes in its phase of parity 0"),
-    ("count", "mbarrier_deadlock", "lacks 1 of 2 arrivals"), ("uninitialised", "mbarrier_uninitialised", "was never initialised"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mistake", "kind", "said"),
+    [
+        ("parity", "copy_in_flight", "a TMA store reads shared memory that an asynchronous copy in flight is writing"),
+        ("wait", "copy_in_flight", "copy in flight is writing"),
+        ("bytes", "mbarrier_deadlock", "lacks 0 of 1 arrivals and 16 bytes in its phase of parity 0"),
+        ("count", "mbarrier_deadlock", "lacks 1 of 2 arrivals"),
+        ("uninitialised", "mbarrier_uninitialised", "was never initialised"),
+    ],
+)
 def test_mistakes_with_an_mbarrier_are_named(mistake: str, kind: str, said: str) -> None:
     with pytest.raises(EmulationFault) as caught:
         copied((7, 72), (32, 4), mistake=mistake)
@@ -72,10 +94,15 @@ def test_mistakes_with_an_mbarrier_are_named(mistake: str, kind: str, said: str)
     assert failure.kind == kind and said in failure.message and failure.line
 
 
-@pytest.mark.parametrize(("mistake", "kind", "said"), [
-    ("wait", "copy_in_flight", "wgmma reads shared memory that an asynchronous copy in flight is writing"), ("fence", "proxy_fence_missing", "a TMA store reads shared memory that ordinary stores wrote"),
-    ("release", "mbarrier_deadlock", "threads wait at line"), ("arrivals", "mbarrier_deadlock", "lacks 1 of 9 arrivals"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mistake", "kind", "said"),
+    [
+        ("wait", "copy_in_flight", "wgmma reads shared memory that an asynchronous copy in flight is writing"),
+        ("fence", "proxy_fence_missing", "a TMA store reads shared memory that ordinary stores wrote"),
+        ("release", "mbarrier_deadlock", "threads wait at line"),
+        ("arrivals", "mbarrier_deadlock", "lacks 1 of 9 arrivals"),
+    ],
+)
 def test_mistakes_of_a_pipeline_are_named(mistake: str, kind: str, said: str) -> None:
     from gemm import Gemm
 
@@ -102,10 +129,14 @@ def test_wgmma_with_a_from_registers_and_b_that_threads_wrote(dtype: torch.dtype
 def test_the_swizzle_is_its_own_inverse_and_keeps_chunks_whole() -> None:
     import numpy as np
 
-    from workbench.emulator.tma import SWIZZLE_BITS, swizzled
+    from workbench.emulator.isa.sm90.descriptor import SWIZZLE_BITS, swizzled
 
     where = np.arange(8192)
     for mode in SWIZZLE_BITS:
         moved = swizzled(where, mode)
-        assert sorted(moved) == sorted(where) and (swizzled(moved, mode) == where).all() and (moved % 16 == where % 16).all()
+        assert (
+            sorted(moved) == sorted(where)
+            and (swizzled(moved, mode) == where).all()
+            and (moved % 16 == where % 16).all()
+        )
     assert swizzled(np.array([128 * 3 + 16]), 3)[0] == 128 * 3 + 16 * (1 ^ 3)

@@ -11,7 +11,10 @@ import pytest
 
 import workbench
 
-DROPPED = {"print": ["module 'cutlass.cute' has no attribute 'make_fragment'"], "tensorssa": ["module 'cutlass.cute' has no attribute 'make_fragment'"]}  # now cute.make_rmem_tensor
+DROPPED = {
+    "print": ["module 'cutlass.cute' has no attribute 'make_fragment'"],
+    "tensorssa": ["module 'cutlass.cute' has no attribute 'make_fragment'"],
+}  # now cute.make_rmem_tensor
 
 
 def folder() -> Path | None:
@@ -21,7 +24,9 @@ def folder() -> Path | None:
 
 
 NOTEBOOKS = folder()
-pytestmark = pytest.mark.skipif(NOTEBOOKS is None, reason="the nvidia-cutlass wheel is not installed: pip install --no-deps 'nvidia-cutlass>=4.2'")
+pytestmark = pytest.mark.skipif(
+    NOTEBOOKS is None, reason="the nvidia-cutlass wheel is not installed: pip install --no-deps 'nvidia-cutlass>=4.2'"
+)
 
 
 def errors_of(name: str) -> tuple[list[str], Any]:
@@ -45,7 +50,18 @@ def errors_of(name: str) -> tuple[list[str], Any]:
     return failed, emulation
 
 
-@pytest.mark.parametrize(("name", "launches"), [("hello_world", 2), ("print", 1), ("tensor", 0), ("tensorssa", 0), ("data_types", 0), ("cute_layout_algebra", 0), ("cuda_graphs", 402)])
+@pytest.mark.parametrize(
+    ("name", "launches"),
+    [
+        ("hello_world", 2),
+        ("print", 1),
+        ("tensor", 0),
+        ("tensorssa", 0),
+        ("data_types", 0),
+        ("cute_layout_algebra", 0),
+        ("cuda_graphs", 402),
+    ],
+)
 def test_every_cell_runs_or_names_the_api_that_was_dropped(name: str, launches: int) -> None:
     failed, emulation = errors_of(name)
     assert failed == DROPPED.get(name, [])

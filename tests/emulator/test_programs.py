@@ -47,24 +47,45 @@ def test_a_correct_program_runs_to_its_end(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "out.json").read_text())
     assert (found["device"], found["arch"], len(found["launches"]), found["errors"]) == ("A100", "sm_80", 3, [])
     launch = found["launches"][0]
-    assert launch["total"]["global_read_bytes"] == 4 * 777 and launch["total"]["global_write_bytes"] == 4 * 777 and launch["modelled_us"] > 0
+    assert (
+        launch["total"]["global_read_bytes"] == 4 * 777
+        and launch["total"]["global_write_bytes"] == 4 * 777
+        and launch["modelled_us"] > 0
+    )
 
 
 def test_out_of_bounds_is_reported_with_its_source_line(tmp_path: Path) -> None:
     done = emulate("--over", "100", options=("--counters", str(tmp_path / "out.json")))
     assert done.returncode == 1
     line = line_of("scale.py", "y[i] = x[i] * 2.0")
-    assert "ERROR out_of_bounds: read of 4 bytes is out of bounds: 0 bytes past the end of tensor[1000] float32" in done.stderr
+    assert (
+        "ERROR out_of_bounds: read of 4 bytes is out of bounds: 0 bytes past the end of tensor[1000] float32"
+        in done.stderr
+    )
     assert f"at {PROGRAMS / 'scale.py'}:{line} in kernel" in done.stderr and "        y[i] = x[i] * 2.0" in done.stderr
-    assert f"the launch that failed was made at {PROGRAMS / 'scale.py'}:{line_of('scale.py', 'compiled(*arguments)')}" in done.stderr
-    assert "thread (104, 0, 0) of block (7, 0, 0)" in done.stderr and "ERROR SUMMARY: 1 error" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        f"the launch that failed was made at {PROGRAMS / 'scale.py'}:{line_of('scale.py', 'compiled(*arguments)')}"
+        in done.stderr
+    )
+    assert (
+        "thread (104, 0, 0) of block (7, 0, 0)" in done.stderr
+        and "ERROR SUMMARY: 1 error" in done.stderr
+        and "Traceback" not in done.stderr
+    )
     (error,) = json.loads((tmp_path / "out.json").read_text())["errors"]
-    assert error["failure"]["line"] == line and error["files"] == [str(PROGRAMS / "scale.py")] and error["finding"]["thread"] == [104, 0, 0]
+    assert (
+        error["failure"]["line"] == line
+        and error["files"] == [str(PROGRAMS / "scale.py")]
+        and error["finding"]["thread"] == [104, 0, 0]
+    )
 
 
 def test_host_memory_in_a_kernel_is_an_error(here: Callable[..., Done]) -> None:
     done = here(str(PROGRAMS / "scale.py"), "--host")
-    assert done.returncode == 1 and "ERROR host_memory: the kernel touches host memory: tensor[1000] float32 is on the CPU" in done.stderr
+    assert (
+        done.returncode == 1
+        and "ERROR host_memory: the kernel touches host memory: tensor[1000] float32 is on the CPU" in done.stderr
+    )
 
 
 def test_an_error_that_the_program_caught_still_counts(here: Callable[..., Done]) -> None:
@@ -76,10 +97,19 @@ def test_a_programs_own_status_is_passed_on() -> None:
     assert emulate("--status", "7").returncode == 7
 
 
-@pytest.mark.parametrize(("argument", "status", "said"), [
-    ("", 0, ""), ("unwritten", 1, "ERROR uninitialised: read of 4 bytes that nothing wrote, at byte 0 of allocation of 256 bytes"), ("freed", 1, "ERROR out_of_bounds"),
-    ("unknown", 2, "not emulated: cuda.bindings.driver.cuTexObjectCreate is not emulated"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("argument", "status", "said"),
+    [
+        ("", 0, ""),
+        (
+            "unwritten",
+            1,
+            "ERROR uninitialised: read of 4 bytes that nothing wrote, at byte 0 of allocation of 256 bytes",
+        ),
+        ("freed", 1, "ERROR out_of_bounds"),
+        ("unknown", 2, "not emulated: cuda.bindings.driver.cuTexObjectCreate is not emulated"),
+    ],
+)
 def test_memory_of_the_driver(here: Callable[..., Done], argument: str, status: int, said: str) -> None:
     done = here(str(PROGRAMS / "driver_memory.py"), argument)
     assert done.returncode == status, done.stderr
@@ -89,13 +119,24 @@ def test_memory_of_the_driver(here: Callable[..., Done], argument: str, status: 
 def test_a_function_of_tvm_ffi_launches() -> None:
     pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
     done = emulate(program="tvm_ffi_scale.py")
-    assert done.returncode == 0 and "refused: Mismatched Tensor" in done.stdout and "expected device_type=cuda" in done.stdout
+    assert (
+        done.returncode == 0
+        and "refused: Mismatched Tensor" in done.stdout
+        and "expected device_type=cuda" in done.stdout
+    )
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    (("no_such_program.py",), "no program at {path}"), (("--device", "V100", "scale.py"), "no device is called 'V100'; there are: A100"), (("--arch", "sm_50", "scale.py"), "no architecture is called 'sm_50'; there are: sm_80"),
-])  # fmt: skip
-def test_usage_errors_are_one_line_and_2(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("no_such_program.py",), "no program at {path}"),
+        (("--device", "V100", "scale.py"), "no device is called 'V100'; there are: A100"),
+        (("--arch", "sm_50", "scale.py"), "no architecture is called 'sm_50'; there are: sm_80"),
+    ],
+)
+def test_usage_errors_are_one_line_and_2(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
     path = str(PROGRAMS / arguments[-1])
     assert main(["emulate", *arguments[:-1], path]) == 2
     error = capsys.readouterr().err
@@ -106,7 +147,12 @@ def test_a_crash_of_the_program_shows_its_own_traceback(tmp_path: Path, here: Ca
     path = tmp_path / "crash.py"
     path.write_text("import torch\nx = torch.ones(3, device='cuda')\nx.numpy()\n")
     done = here(str(path))
-    assert done.returncode == 1 and f'File "{path}", line 3' in done.stderr and "runpy" not in done.stderr and "can't convert cuda:0 device type tensor to numpy" in done.stderr
+    assert (
+        done.returncode == 1
+        and f'File "{path}", line 3' in done.stderr
+        and "runpy" not in done.stderr
+        and "can't convert cuda:0 device type tensor to numpy" in done.stderr
+    )
 
 
 def test_advice_is_shown_on_request(tmp_path: Path, here: Callable[..., Done]) -> None:
@@ -118,4 +164,7 @@ def test_advice_is_shown_on_request(tmp_path: Path, here: Callable[..., Done]) -
     plain, advised = here(str(path)), here("--sanitize", str(path))
     assert plain.returncode == advised.returncode == 0
     assert "1 piece of advice (shown with --sanitize)" in plain.stderr and "ADVICE" not in plain.stderr
-    assert "ADVICE uncoalesced: global access touches 8.0x the sectors" in advised.stderr and f"at {path}:6 in kernel" in advised.stderr
+    assert (
+        "ADVICE uncoalesced: global access touches 8.0x the sectors" in advised.stderr
+        and f"at {path}:6 in kernel" in advised.stderr
+    )

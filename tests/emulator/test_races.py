@@ -79,7 +79,11 @@ class Staged:
         block, _, _ = cute.arch.block_idx()
         tile = cutlass.memory.SmemAllocator().allocate_tensor(x.element_type, cute.make_layout(THREADS), 16)
         atom = cute.make_copy_atom(cute.nvgpu.cpasync.CopyG2SOp(), x.element_type, num_bits_per_copy=32)
-        cute.copy(atom, cute.zipped_divide(x, (1,))[None, block * THREADS + thread], cute.zipped_divide(tile, (1,))[None, thread])
+        cute.copy(
+            atom,
+            cute.zipped_divide(x, (1,))[None, block * THREADS + thread],
+            cute.zipped_divide(tile, (1,))[None, thread],
+        )
         cute.arch.cp_async_commit_group()
         if cutlass.const_expr(self.mistake != "wait"):
             cute.arch.cp_async_wait_group(1 if cutlass.const_expr(self.mistake == "one too few") else 0)
@@ -108,10 +112,14 @@ class Named:
                     cute.arch.barrier(barrier_id=2, number_of_threads=THREADS)
                 tile[thread] = x[64 * turn + thread]  # write
                 if cutlass.const_expr(self.mistake != "full"):
-                    cute.arch.barrier_arrive(barrier_id=1, number_of_threads=160 if cutlass.const_expr(self.mistake == "count") else THREADS)
+                    cute.arch.barrier_arrive(
+                        barrier_id=1, number_of_threads=160 if cutlass.const_expr(self.mistake == "count") else THREADS
+                    )
             else:
                 if cutlass.const_expr(self.mistake != "full"):
-                    cute.arch.barrier(barrier_id=1, number_of_threads=160 if cutlass.const_expr(self.mistake == "count") else THREADS)  # wait
+                    cute.arch.barrier(  # wait
+                        barrier_id=1, number_of_threads=160 if cutlass.const_expr(self.mistake == "count") else THREADS
+                    )
                 y[64 * turn + thread - 64] = tile[127 - thread]  # read
                 if cutlass.const_expr(not turn and self.mistake != "empty"):
                     cute.arch.barrier_arrive(barrier_id=2, number_of_threads=THREADS)
@@ -147,7 +155,9 @@ class Phases:
                 cute.arch.mbarrier_arrive(full)
             else:
                 if cutlass.const_expr(self.mistake != "full"):
-                    cute.arch.mbarrier_wait(full, {"parity": turn + 1, "same parity": 0}.get(self.mistake, turn) & 1)  # use
+                    cute.arch.mbarrier_wait(  # use
+                        full, {"parity": turn + 1, "same parity": 0}.get(self.mistake, turn) & 1
+                    )
                 y[96 * turn + thread - 32] = tile[thread % 32]  # read
                 cute.arch.mbarrier_arrive(empty)  # release
 
@@ -265,7 +275,14 @@ class Cluster:
                 cute.arch.cluster_arrive()
                 cute.arch.cluster_wait()
             theirs = cute.arch.map_dsmem_ptr(tile.iterator + thread, 1 - rank)
-            y[block * THREADS + thread] = cute.arch.inline_ptx("ld.shared::cluster.f32 {$w0}, [{$r0}];", write_only_types=[cutlass.Float32], read_only_args=[theirs.toint()]) - turn  # read
+            y[block * THREADS + thread] = (
+                cute.arch.inline_ptx(  # read
+                    "ld.shared::cluster.f32 {$w0}, [{$r0}];",
+                    write_only_types=[cutlass.Float32],
+                    read_only_args=[theirs.toint()],
+                )
+                - turn
+            )
             if cutlass.const_expr(self.mistake == "one side"):
                 if rank == 0:
                     cute.arch.cluster_arrive()
@@ -289,8 +306,18 @@ def run_together(kernel: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """The same on Hopper, with a larger y, and an integer that counts or flags where the kernel takes one."""
     x, y, counter = torch.arange(512, dtype=torch.float32), torch.zeros(1024), torch.zeros(1, dtype=torch.int32)
     with emulated(arch="sm_90a", device="H200") as emulation:
-        kernel(*(from_dlpack(t, assumed_align=16).mark_layout_dynamic() for t in (x, y, counter)[: 3 if isinstance(kernel, SplitK | LastBlock) else 2]))
-    assert not [finding for launch in emulation.launches for finding in launch.findings if finding.severity == "error" or "race" in finding.kind]
+        kernel(
+            *(
+                from_dlpack(t, assumed_align=16).mark_layout_dynamic()
+                for t in (x, y, counter)[: 3 if isinstance(kernel, SplitK | LastBlock) else 2]
+            )
+        )
+    assert not [
+        finding
+        for launch in emulation.launches
+        for finding in launch.findings
+        if finding.severity == "error" or "race" in finding.kind
+    ]
     return x, y
 
 
@@ -309,10 +336,17 @@ def test_correct_kernels_are_not_suspected() -> None:
     assert torch.equal(y, x.view(4, 2, 64).flip(1).reshape(-1))
 
 
-@pytest.mark.parametrize(("kernel", "mistake", "kind", "mark", "said"), [
-    (Reverse, "after", "shared_race", "load", ", is read by thread"), (Reverse, "before", "shared_race", "store", ", is overwritten by thread"), (Flags, "same place", "shared_race", "flag", "writes at the same time"),
-    (Staged, "wait", "copy_in_flight", "load", "that an asynchronous copy in flight is writing"), (Staged, "one too few", "copy_in_flight", "load", "in flight"), (Staged, "barrier", "shared_race", "load", ", is read by thread"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kernel", "mistake", "kind", "mark", "said"),
+    [
+        (Reverse, "after", "shared_race", "load", ", is read by thread"),
+        (Reverse, "before", "shared_race", "store", ", is overwritten by thread"),
+        (Flags, "same place", "shared_race", "flag", "writes at the same time"),
+        (Staged, "wait", "copy_in_flight", "load", "that an asynchronous copy in flight is writing"),
+        (Staged, "one too few", "copy_in_flight", "load", "in flight"),
+        (Staged, "barrier", "shared_race", "load", ", is read by thread"),
+    ],
+)
 def test_what_is_missing_is_found_on_its_line(kernel: Any, mistake: str, kind: str, mark: str, said: str) -> None:
     with pytest.raises(EmulationFault) as caught:
         run(kernel(mistake))
@@ -328,13 +362,19 @@ def test_a_copy_that_nothing_waits_for_is_said() -> None:
             block, _, _ = cute.arch.block_idx()
             tile = cutlass.memory.SmemAllocator().allocate_tensor(x.element_type, cute.make_layout(THREADS), 16)
             atom = cute.make_copy_atom(cute.nvgpu.cpasync.CopyG2SOp(), x.element_type, num_bits_per_copy=32)
-            cute.copy(atom, cute.zipped_divide(x, (1,))[None, block * THREADS + thread], cute.zipped_divide(tile, (1,))[None, thread])
+            cute.copy(
+                atom,
+                cute.zipped_divide(x, (1,))[None, block * THREADS + thread],
+                cute.zipped_divide(tile, (1,))[None, thread],
+            )
             cute.arch.cp_async_commit_group()
 
     x = torch.zeros(512)
     with emulated(arch="sm_80") as emulation:
         Leaked()(*(from_dlpack(t, assumed_align=16).mark_layout_dynamic() for t in (x, torch.empty_like(x))))
-    assert [(finding.kind, finding.severity) for finding in emulation.launches[0].findings] == [("leaked_copy", "advice")]
+    assert [(finding.kind, finding.severity) for finding in emulation.launches[0].findings] == [
+        ("leaked_copy", "advice")
+    ]
 
 
 def test_kernels_that_meet_in_other_ways_are_not_suspected() -> None:
@@ -352,34 +392,125 @@ def test_kernels_that_meet_in_other_ways_are_not_suspected() -> None:
     assert torch.equal(y[:512].view(2, 2, 128).flip(1).reshape(-1), x)
 
 
-@pytest.mark.parametrize(("kernel", "mistake", "kind", "mark", "other", "said"), [
-    (Named, "full", "shared_race", "read", "write", "wrote at line {other}, with no barrier between, is read by thread (64, 0, 0)"), (Named, "empty", "shared_race", "write", "read", "read at line {other}, with no barrier between, is overwritten"),
-    (Phases, "full", "shared_race", "read", "write", "wrote at line {other}"), (Phases, "empty", "shared_race", "write", "read", "read at line {other}"), (Phases, "init", "shared_race", "use", "init", "initialised at line {other}, with no barrier between, is used as an mbarrier"),
-    (Neighbours, "same elements", "global_race", "all", "all", "byte 0 of tensor[1024] float32 (4096 bytes), index [0] of y (shape [1024], strides [1]), which thread (0, 0, 0) of block (1, 0, 0) writes at the same time"),
-    (Neighbours, "in place", "global_race", "neighbour", "own", "byte 512 of tensor[1024] float32 (4096 bytes), index [128] of y (shape [1024], strides [1]), which thread (0, 0, 0) of block (1, 0, 0) wrote at line {other}, with nothing to order the two, is read by thread (0, 0, 0) of block (0, 0, 0)"),
-    (Neighbours, "barrier", "global_race", "reverse", "own", "of block (0, 0, 0) wrote at line {other}"),
-    (SplitK, "flag", "global_race", "read", "left", "of block (0, 0, 0) wrote at line {other}"), (SplitK, "barrier before", "global_race", "read", "left", "wrote at line {other}"), (SplitK, "barrier after", "global_race", "read", "left", "wrote at line {other}"),
-    (LastBlock, "first", "global_race", "sum", "partial", "of block (1, 0, 0) wrote at line {other}"), (LastBlock, "barrier", "global_race", "sum", "partial", "wrote at line {other}"),
-    (Cluster, "before", "shared_race", "read", "write", "of shared memory of block (1, 0, 0), which thread (0, 0, 0) of block (1, 0, 0) wrote at line {other}"),
-    (Cluster, "after", "shared_race", "write", "read", "of block (1, 0, 0) read at line {other}"),
-])  # fmt: skip
-def test_a_race_is_found_on_its_line_and_names_the_other(kernel: Any, mistake: str, kind: str, mark: str, other: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "mistake", "kind", "mark", "other", "said"),
+    [
+        (
+            Named,
+            "full",
+            "shared_race",
+            "read",
+            "write",
+            "wrote at line {other}, with no barrier between, is read by thread (64, 0, 0)",
+        ),
+        (
+            Named,
+            "empty",
+            "shared_race",
+            "write",
+            "read",
+            "read at line {other}, with no barrier between, is overwritten",
+        ),
+        (Phases, "full", "shared_race", "read", "write", "wrote at line {other}"),
+        (Phases, "empty", "shared_race", "write", "read", "read at line {other}"),
+        (
+            Phases,
+            "init",
+            "shared_race",
+            "use",
+            "init",
+            "initialised at line {other}, with no barrier between, is used as an mbarrier",
+        ),
+        (
+            Neighbours,
+            "same elements",
+            "global_race",
+            "all",
+            "all",
+            "byte 0 of tensor[1024] float32 (4096 bytes), index [0] of y (shape [1024], strides [1]), which thread (0, 0, 0) of block (1, 0, 0) writes at the same time",
+        ),
+        (
+            Neighbours,
+            "in place",
+            "global_race",
+            "neighbour",
+            "own",
+            "byte 512 of tensor[1024] float32 (4096 bytes), index [128] of y (shape [1024], strides [1]), which thread (0, 0, 0) of block (1, 0, 0) wrote at line {other}, with nothing to order the two, is read by thread (0, 0, 0) of block (0, 0, 0)",
+        ),
+        (Neighbours, "barrier", "global_race", "reverse", "own", "of block (0, 0, 0) wrote at line {other}"),
+        (SplitK, "flag", "global_race", "read", "left", "of block (0, 0, 0) wrote at line {other}"),
+        (SplitK, "barrier before", "global_race", "read", "left", "wrote at line {other}"),
+        (SplitK, "barrier after", "global_race", "read", "left", "wrote at line {other}"),
+        (LastBlock, "first", "global_race", "sum", "partial", "of block (1, 0, 0) wrote at line {other}"),
+        (LastBlock, "barrier", "global_race", "sum", "partial", "wrote at line {other}"),
+        (
+            Cluster,
+            "before",
+            "shared_race",
+            "read",
+            "write",
+            "of shared memory of block (1, 0, 0), which thread (0, 0, 0) of block (1, 0, 0) wrote at line {other}",
+        ),
+        (Cluster, "after", "shared_race", "write", "read", "of block (1, 0, 0) read at line {other}"),
+    ],
+)
+def test_a_race_is_found_on_its_line_and_names_the_other(
+    kernel: Any, mistake: str, kind: str, mark: str, other: str, said: str
+) -> None:
     with pytest.raises(EmulationFault) as caught:
         run_together(kernel(mistake))
     failure, finding = caught.value.failure, caught.value.finding
-    assert (failure.kind, failure.line) == (kind, line(kernel, mark)) and said.format(other=line(kernel, other)) in failure.message and failure.hint
-    assert finding is not None and finding.block is not None and finding.thread is not None and finding.address is not None
+    assert (
+        (failure.kind, failure.line) == (kind, line(kernel, mark))
+        and said.format(other=line(kernel, other)) in failure.message
+        and failure.hint
+    )
+    assert (
+        finding is not None and finding.block is not None and finding.thread is not None and finding.address is not None
+    )
 
 
-@pytest.mark.parametrize(("kernel", "mistake", "kind", "said"), [
-    (Named, "count", "barrier_deadlock", ("64 threads wait at line {wait} for barrier 1, where 128 of 160 threads have arrived", "for barrier 2, where 64 of 128 threads have arrived")),
-    (Phases, "parity", "mbarrier_deadlock", ("96 threads wait at line {use} for the mbarrier at offset 0, which lacks 32 of 32 arrivals in its phase of parity 1", "32 threads wait at line {turn} for the mbarrier at offset 8")),
-    (Phases, "same parity", "mbarrier_deadlock", ("32 threads wait at line {turn} for the mbarrier at offset 8",)),
-    (Cluster, "one side", "barrier_deadlock", ("128 threads of block (0, 0, 0) wait at line {meet} for the cluster barrier, where 128 of 256 threads have arrived", "128 threads of block (1, 0, 0) wait at line {wait} for barrier 3, where 128 of 160 threads have arrived")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kernel", "mistake", "kind", "said"),
+    [
+        (
+            Named,
+            "count",
+            "barrier_deadlock",
+            (
+                "64 threads wait at line {wait} for barrier 1, where 128 of 160 threads have arrived",
+                "for barrier 2, where 64 of 128 threads have arrived",
+            ),
+        ),
+        (
+            Phases,
+            "parity",
+            "mbarrier_deadlock",
+            (
+                "96 threads wait at line {use} for the mbarrier at offset 0, which lacks 32 of 32 arrivals in its phase of parity 1",
+                "32 threads wait at line {turn} for the mbarrier at offset 8",
+            ),
+        ),
+        (Phases, "same parity", "mbarrier_deadlock", ("32 threads wait at line {turn} for the mbarrier at offset 8",)),
+        (
+            Cluster,
+            "one side",
+            "barrier_deadlock",
+            (
+                "128 threads of block (0, 0, 0) wait at line {meet} for the cluster barrier, where 128 of 256 threads have arrived",
+                "128 threads of block (1, 0, 0) wait at line {wait} for barrier 3, where 128 of 160 threads have arrived",
+            ),
+        ),
+    ],
+)
 def test_a_deadlock_lists_who_waits_for_what(kernel: Any, mistake: str, kind: str, said: tuple[str, ...]) -> None:
     with pytest.raises(EmulationFault) as caught:
         run_together(kernel(mistake))
     failure = caught.value.failure
-    places = {mark: line(kernel, mark) for mark in {"Named": ("wait",), "Phases": ("use", "turn"), "Cluster": ("wait", "meet")}[kernel.__name__]}
-    assert failure.kind == kind and all(part.format(**places) in failure.message for part in said) and failure.hint, failure.message
+    places = {
+        mark: line(kernel, mark)
+        for mark in {"Named": ("wait",), "Phases": ("use", "turn"), "Cluster": ("wait", "meet")}[kernel.__name__]
+    }
+    assert failure.kind == kind and all(part.format(**places) in failure.message for part in said) and failure.hint, (
+        failure.message
+    )

@@ -15,7 +15,7 @@ from test_machine import aligned, fault, run
 
 import workbench
 from workbench.emulator import EmulationFault
-from workbench.emulator.views import Arguments, merged, of_tensor
+from workbench.emulator.execution.tensor_views import Arguments, merged, of_tensor
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=3), st.integers(0, 2))
@@ -28,18 +28,32 @@ def test_a_view_holds_exactly_its_elements(dims: list[tuple[int, int]], first: i
         stride = stride * extent + gap
     storage = torch.zeros(stride + 8)
     view = of_tensor(storage.as_strided(shape[::-1], strides[::-1], first), "x")
-    reached = {storage.as_strided(shape, strides, first).storage_offset() + sum(i * s for i, s in zip(index, strides, strict=True)) for index in np.ndindex(*shape)}
+    reached = {
+        storage.as_strided(shape, strides, first).storage_offset()
+        + sum(i * s for i, s in zip(index, strides, strict=True))
+        for index in np.ndindex(*shape)
+    }
     where = storage.data_ptr() + 4 * np.arange(-2, len(storage) + 2)
     assert [int(n) - 2 for n in np.nonzero(view.holds(where, 4))[0]] == sorted(reached)
     for at in sorted(reached):
         index = view.index(storage.data_ptr() + 4 * at)
-        assert first + sum(i * s for i, s in zip(index, strides[::-1], strict=True)) == at and all(0 <= i < n for i, n in zip(index, shape[::-1], strict=True))
+        assert first + sum(i * s for i, s in zip(index, strides[::-1], strict=True)) == at and all(
+            0 <= i < n for i, n in zip(index, shape[::-1], strict=True)
+        )
 
 
 def test_the_index_leaves_the_tensor_in_one_dimension() -> None:
     view = of_tensor(torch.zeros(8, 16)[2:6, 4:12], "x")
-    assert view.index(view.start + 4 * 8) == (0, 8) and view.index(view.start + 4 * 16 * 4) == (4, 0) and view.index(view.start - 4 * 16) == (-1, 0)
-    assert view.describe() == "x (shape [4, 8], strides [16, 1])" and not view.dense and merged([view]) == [(view.low, view.high)]
+    assert (
+        view.index(view.start + 4 * 8) == (0, 8)
+        and view.index(view.start + 4 * 16 * 4) == (4, 0)
+        and view.index(view.start - 4 * 16) == (-1, 0)
+    )
+    assert (
+        view.describe() == "x (shape [4, 8], strides [16, 1])"
+        and not view.dense
+        and merged([view]) == [(view.low, view.high)]
+    )
 
 
 def test_layouts_that_overlap_are_bounded_by_their_ends() -> None:
@@ -53,7 +67,11 @@ def test_a_storage_is_narrow_only_where_all_that_was_passed_is_known() -> None:
     x = torch.zeros(64)
     start, part = x.data_ptr(), of_tensor(x[:32])
     assert Arguments((part,), (), True).of_range(start, 256) == ((part,), True)
-    for arguments in (Arguments((part,), (), False), Arguments((part,), (start + 128,), True), Arguments((part, of_tensor(x)), (), True)):
+    for arguments in (
+        Arguments((part,), (), False),
+        Arguments((part,), (start + 128,), True),
+        Arguments((part, of_tensor(x)), (), True),
+    ):
         assert not arguments.of_range(start, 256)[1]
     assert Arguments((part,), (), True).of_range(start + 4096, 256) == ((), False)
 
@@ -77,7 +95,10 @@ def test_a_compiled_function_and_one_called_at_once_know_their_tensors() -> None
         for call in (shifted, compiled):
             call(part, out, 0)
             assert torch.equal(y, x[32:64])
-            with pytest.raises(EmulationFault, match=r"inside its storage: byte 256 of tensor\[128\] float32 \(512 bytes\), index \[32\] of x \(shape \[32\], strides \[1\]\)"):
+            with pytest.raises(
+                EmulationFault,
+                match=r"inside its storage: byte 256 of tensor\[128\] float32 \(512 bytes\), index \[32\] of x \(shape \[32\], strides \[1\]\)",
+            ):
                 call(part, out, 1)
             call(whole, out, 64)
             assert torch.equal(y, x[64:96])
@@ -87,22 +108,46 @@ def test_a_compiled_function_and_one_called_at_once_know_their_tensors() -> None
 WRITES = "st.global.u32 [%rd3], %r9;"
 
 
-@pytest.mark.parametrize("body", [
-    WRITES, f"mov.u32 %r8, %r7;\nadd.u32 %r9, %r8, %r2;\n{WRITES}", f"setp.lt.u32 %p1, %r2, 16;\n@%p1 mov.u32 %r9, 1;\n{WRITES}", f"mov.u32 %r9, 0;\nsetp.eq.u32 %p1, %r8, 1;\n@%p1 {WRITES}",
-    f"mov.u32 %r9, 0;\nst.shared.u32 [sm], %r8;\nld.shared.u32 %r9, [sm];\n{WRITES}", f"shfl.sync.bfly.b32 %r9, %r8, 1, 31, -1;\n{WRITES}", f"and.b32 %r9, %r8, 255;\n{WRITES}",
-    f"setp.lt.u32 %p1, %r2, 31;\nselp.b32 %r9, %r2, %r8, %p1;\n{WRITES}", f"mov.u32 %r9, 0;\nadd.u32 %r7, %r8, 4;\nld.shared.u32 %r6, [%r7];\n{WRITES}",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        WRITES,
+        f"mov.u32 %r8, %r7;\nadd.u32 %r9, %r8, %r2;\n{WRITES}",
+        f"setp.lt.u32 %p1, %r2, 16;\n@%p1 mov.u32 %r9, 1;\n{WRITES}",
+        f"mov.u32 %r9, 0;\nsetp.eq.u32 %p1, %r8, 1;\n@%p1 {WRITES}",
+        f"mov.u32 %r9, 0;\nst.shared.u32 [sm], %r8;\nld.shared.u32 %r9, [sm];\n{WRITES}",
+        f"shfl.sync.bfly.b32 %r9, %r8, 1, 31, -1;\n{WRITES}",
+        f"and.b32 %r9, %r8, 255;\n{WRITES}",
+        f"setp.lt.u32 %p1, %r2, 31;\nselp.b32 %r9, %r2, %r8, %p1;\n{WRITES}",
+        f"mov.u32 %r9, 0;\nadd.u32 %r7, %r8, 4;\nld.shared.u32 %r6, [%r7];\n{WRITES}",
+    ],
+)
 def test_a_register_that_nothing_wrote_is_found_where_it_matters(body: str) -> None:
     assert fault(body, aligned(32)).failure.kind == "uninitialised_register"
 
 
-@pytest.mark.parametrize(("body", "expected"), [
-    (f"add.u32 %r8, %r7, %r2;\nmov.u32 %r9, 3;\n{WRITES}", lambda n: 3 + 0 * n), (f"and.b32 %r9, %r8, 0;\n{WRITES}", lambda n: 0 * n),
-    (f"setp.lt.u32 %p1, %r2, 99;\nselp.b32 %r9, %r2, %r8, %p1;\n{WRITES}", lambda n: n), (f"mov.u32 %r9, 7;\nsetp.lt.u32 %p1, %r2, 16;\n@%p1 bra on;\nadd.u32 %r8, %r8, 1;\non:\n{WRITES}", lambda n: 7 + 0 * n),
-    ("mov.u32 %r9, 7;\nsetp.ge.u32 %p1, %r2, 16;\n@%p1 mov.u32 %r8, 5;\n@%p1 st.global.u32 [%rd3], %r8;", lambda n: np.where(n < 16, 0, 5)),
-    (f"st.shared.u32 [sm], %r8;\nst.shared.u32 [sm], %r3;\nld.shared.u32 %r9, [sm];\n{WRITES}", lambda n: 0 * n),
-    (f"shl.b32 %r7, %r8, 16;\nand.b32 %r6, %r7, 65535;\nor.b32 %r9, %r6, %r2;\n{WRITES}", lambda n: n), (f"mov.u32 %r9, 0;\nloop:\nadd.u32 %r9, %r9, 1;\nsetp.lt.u32 %p1, %r9, 4;\n@%p1 bra loop;\n{WRITES}", lambda n: 4 + 0 * n),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (f"add.u32 %r8, %r7, %r2;\nmov.u32 %r9, 3;\n{WRITES}", lambda n: 3 + 0 * n),
+        (f"and.b32 %r9, %r8, 0;\n{WRITES}", lambda n: 0 * n),
+        (f"setp.lt.u32 %p1, %r2, 99;\nselp.b32 %r9, %r2, %r8, %p1;\n{WRITES}", lambda n: n),
+        (
+            f"mov.u32 %r9, 7;\nsetp.lt.u32 %p1, %r2, 16;\n@%p1 bra on;\nadd.u32 %r8, %r8, 1;\non:\n{WRITES}",
+            lambda n: 7 + 0 * n,
+        ),
+        (
+            "mov.u32 %r9, 7;\nsetp.ge.u32 %p1, %r2, 16;\n@%p1 mov.u32 %r8, 5;\n@%p1 st.global.u32 [%rd3], %r8;",
+            lambda n: np.where(n < 16, 0, 5),
+        ),
+        (f"st.shared.u32 [sm], %r8;\nst.shared.u32 [sm], %r3;\nld.shared.u32 %r9, [sm];\n{WRITES}", lambda n: 0 * n),
+        (f"shl.b32 %r7, %r8, 16;\nand.b32 %r6, %r7, 65535;\nor.b32 %r9, %r6, %r2;\n{WRITES}", lambda n: n),
+        (
+            f"mov.u32 %r9, 0;\nloop:\nadd.u32 %r9, %r9, 1;\nsetp.lt.u32 %p1, %r9, 4;\n@%p1 bra loop;\n{WRITES}",
+            lambda n: 4 + 0 * n,
+        ),
+    ],
+)
 def test_garbage_that_is_dropped_is_no_error(body: str, expected: Any) -> None:
     data = aligned(32)
     run(body, data)
@@ -111,8 +156,15 @@ def test_garbage_that_is_dropped_is_no_error(body: str, expected: Any) -> None:
 
 def test_a_barrier_that_half_a_warp_reaches_is_found() -> None:
     found = fault("setp.ge.u32 %p1, %r2, 16;\n@%p1 bra done;\nbar.sync 0;\ndone:", aligned(64), block=64)
-    assert found.failure.kind == "barrier_divergence" and "thread (16, 0, 0) of the same warp ends without reaching it" in found.failure.message
-    apart = fault("setp.ge.u32 %p1, %r2, 16;\n@%p1 bra other;\nbar.sync 0;\nbra done;\nother:\nbar.sync 0;\ndone:", aligned(64), block=64)
+    assert (
+        found.failure.kind == "barrier_divergence"
+        and "thread (16, 0, 0) of the same warp ends without reaching it" in found.failure.message
+    )
+    apart = fault(
+        "setp.ge.u32 %p1, %r2, 16;\n@%p1 bra other;\nbar.sync 0;\nbra done;\nother:\nbar.sync 0;\ndone:",
+        aligned(64),
+        block=64,
+    )
     assert apart.failure.kind == "barrier_divergence"
     run("setp.ge.u32 %p1, %r2, 32;\n@%p1 bra done;\nbar.sync 0;\ndone:", aligned(64), block=64)
 
@@ -127,5 +179,8 @@ def test_warps_come_to_one_instruction_for_barriers_of_their_own() -> None:
 
 def test_addresses_of_shared_memory_wrap_at_32_bits() -> None:
     data = aligned(32)
-    run("mul.lo.u32 %r9, %r2, 4;\nst.shared.u32 [%r9], %r2;\nbar.sync 0;\nsub.u32 %r8, 0, %r9;\nld.shared.u32 %r7, [%r8+124];\nst.global.u32 [%rd3], %r7;", data)
+    run(
+        "mul.lo.u32 %r9, %r2, 4;\nst.shared.u32 [%r9], %r2;\nbar.sync 0;\nsub.u32 %r8, 0, %r9;\nld.shared.u32 %r7, [%r8+124];\nst.global.u32 [%rd3], %r7;",
+        data,
+    )
     assert (data == 31 - np.arange(32)).all()

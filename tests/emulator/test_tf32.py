@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.emulator.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
-from workbench.emulator.machine import Machine
+from workbench.emulator.execution.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
+from workbench.emulator.execution.machine import Machine
 
 # A core matrix is 8 rows of 16 bytes (4 elements). Core (row block, k half) of A lies at (2 * row block + k half) * 128, those of B from 2048 on: 128 bytes to the next along k, 256 along rows.
 A_AND_B = """
@@ -63,7 +63,10 @@ def product(a: np.ndarray, b: np.ndarray, fence: str = "fence.proxy.async.shared
     view[:] = data
     memory = GlobalMemory()
     memory.register(view.ctypes.data, view.nbytes, "data")
-    Machine(HEAD + A_AND_B + fence + MULTIPLY + "\nret;\n}\n", DeviceLimits()).run(GridRequest(entry="k", grid=(1, 1, 1), block=(128, 1, 1), params=(view.ctypes.data.to_bytes(8, "little"),)), memory)
+    Machine(HEAD + A_AND_B + fence + MULTIPLY + "\nret;\n}\n", DeviceLimits()).run(
+        GridRequest(entry="k", grid=(1, 1, 1), block=(128, 1, 1), params=(view.ctypes.data.to_bytes(8, "little"),)),
+        memory,
+    )
     return view[64 * 8 + 64 :].reshape(64, 8).copy()
 
 

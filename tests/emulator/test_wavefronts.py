@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from engines import aligned
 
-from workbench.emulator.launch import DeviceLimits, GlobalMemory, GridRequest
-from workbench.emulator.machine import Machine
+from workbench.emulator.execution.launch import DeviceLimits, GlobalMemory, GridRequest
+from workbench.emulator.execution.machine import Machine
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 from wavefronts_on_gpu import WIDTHS, check, kernel, patterns
@@ -32,5 +32,13 @@ def test_both_engines_count_what_was_measured(width: int, engine: str) -> None:
             data, memory = aligned(32), GlobalMemory()
             data[:] = (patterns()[case["pattern"]] * width).astype(np.uint32)
             memory.register(data.ctypes.data, data.nbytes, "data")
-            launch = machine.run(GridRequest(entry=f"k_{width}", grid=(1, 1, 1), block=(32, 1, 1), params=(data.ctypes.data.to_bytes(8, "little"),)), memory)
+            launch = machine.run(
+                GridRequest(
+                    entry=f"k_{width}",
+                    grid=(1, 1, 1),
+                    block=(32, 1, 1),
+                    params=(data.ctypes.data.to_bytes(8, "little"),),
+                ),
+                memory,
+            )
             assert launch.total.shared_wavefronts == case["load"] + case["store"], case

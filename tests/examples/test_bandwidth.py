@@ -16,10 +16,19 @@ def test_l2_reads_chunks_in_turn(chunks: int, passes: int, ctas: int | None) -> 
         sums = bandwidth.read_l2(x, passes, ctas).view(-1, bandwidth.THREADS).sum(1)
         whole = x.view(chunks, -1).sum(1)
         count = ctas or chunks
-        expected = torch.stack([sum((whole[(block + turn + 1) % chunks] for turn in range(passes)), torch.zeros((), device="cuda")) for block in range(count)])
+        expected = torch.stack(
+            [
+                sum((whole[(block + turn + 1) % chunks] for turn in range(passes)), torch.zeros((), device="cuda"))
+                for block in range(count)
+            ]
+        )
         assert torch.equal(sums, expected)
         (launch,) = emulation.launches
-        assert launch.total.global_read_bytes == bandwidth.l2_bytes(count, passes) and launch.total.global_sectors - launch.total.global_write_bytes // 32 == launch.total.global_read_bytes // 32
+        assert (
+            launch.total.global_read_bytes == bandwidth.l2_bytes(count, passes)
+            and launch.total.global_sectors - launch.total.global_write_bytes // 32
+            == launch.total.global_read_bytes // 32
+        )
         assert not [finding for finding in emulation.findings if finding.severity == "error"]
 
 
@@ -33,7 +42,11 @@ def test_shared_reads_without_conflicts() -> None:
         assert sums.sum() == 2 * whole[turns].sum()
         (launch,) = emulation.launches
         stored = 2 * bandwidth.ROWS * 4  # wavefronts: each CTA fills its rows once
-        assert launch.total.shared_wavefronts == launch.total.shared_ideal_wavefronts == bandwidth.shared_bytes(2, passes) // 128 + stored
+        assert (
+            launch.total.shared_wavefronts
+            == launch.total.shared_ideal_wavefronts
+            == bandwidth.shared_bytes(2, passes) // 128 + stored
+        )
 
 
 def test_sizes_that_do_not_fit_are_refused() -> None:

@@ -31,12 +31,15 @@ def integers(*shape: int, dtype: torch.dtype, most: int = 2) -> torch.Tensor:
     return torch.randint(-most, most + 1, shape, device="cuda").to(dtype)
 
 
-@pytest.mark.parametrize(("m", "n", "k", "b_along_k", "splits", "tile", "dtype"), [
-    (1, 3, 129, True, None, None, torch.float16),  # 2-byte copies
-    (70, 66, 320, False, 3, (64, 64), torch.bfloat16),  # 4-byte copies of b; 3 slices of 2, 2 and 1 tiles
-    (130, 136, 200, True, 2, None, torch.bfloat16),
-    (24, 40, 64, False, 1, None, torch.float16),  # one slice
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("m", "n", "k", "b_along_k", "splits", "tile", "dtype"),
+    [
+        (1, 3, 129, True, None, None, torch.float16),  # 2-byte copies
+        (70, 66, 320, False, 3, (64, 64), torch.bfloat16),  # 4-byte copies of b; 3 slices of 2, 2 and 1 tiles
+        (130, 136, 200, True, 2, None, torch.bfloat16),
+        (24, 40, 64, False, 1, None, torch.float16),  # one slice
+    ],
+)
 def test_split_k(m: int, n: int, k: int, b_along_k: bool, splits: int | None, tile: Any, dtype: torch.dtype) -> None:
     a, b = integers(m, k, dtype=dtype), integers(n, k, dtype=dtype).t() if b_along_k else integers(k, n, dtype=dtype)
     exact = a.double() @ b.double()
@@ -59,12 +62,15 @@ def test_splits_fill_the_machine() -> None:
     assert split_k.choose_splits(64, 64, 200, (64, 64), 132) == 1
 
 
-@pytest.mark.parametrize(("rows", "columns", "dtype"), [
-    (5, 77, torch.float32),  # single elements, a warp per row
-    (3, 1000, torch.bfloat16),
-    (2, 4100, torch.float32),  # several warps per row, the last part short
-    (1, 20000, torch.float16),  # 1024 threads, weights loaded late
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype"),
+    [
+        (5, 77, torch.float32),  # single elements, a warp per row
+        (3, 1000, torch.bfloat16),
+        (2, 4100, torch.float32),  # several warps per row, the last part short
+        (1, 20000, torch.float16),  # 1024 threads, weights loaded late
+    ],
+)
 def test_norms(rows: int, columns: int, dtype: torch.dtype) -> None:
     x, residual = (torch.randn(rows, columns, device="cuda").to(dtype) for _ in range(2))
     weight, bias = (torch.randn(columns, device="cuda") for _ in range(2))
@@ -86,7 +92,17 @@ def test_the_variance_does_not_cancel() -> None:
     assert (y - torch.nn.functional.layer_norm(x.double(), (64,))).abs().max() < 1e-4
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [((1,), torch.int32), ((3, 101), torch.int32), ((2, 4096), torch.float32), ((2, 3, 8197), torch.int32), ((1, 150_000), torch.int32), ((2, 9001), torch.float32)])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((1,), torch.int32),
+        ((3, 101), torch.int32),
+        ((2, 4096), torch.float32),
+        ((2, 3, 8197), torch.int32),
+        ((1, 150_000), torch.int32),
+        ((2, 9001), torch.float32),
+    ],
+)
 def test_scan(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     x = integers(*shape, dtype=dtype, most=50)
     out = torch.full_like(x, -1)
@@ -98,7 +114,16 @@ def test_scan_wraps_as_int32_does() -> None:
     assert torch.equal(scan.scan(x), torch.cumsum(x, -1, dtype=torch.int32))
 
 
-@pytest.mark.parametrize(("count", "bins", "dtype"), [(1, 1, torch.int32), (1003, 200, torch.uint8), (5001, 1000, torch.int32), (2050, 300, torch.int64), (3001, 20_011, torch.int32)])
+@pytest.mark.parametrize(
+    ("count", "bins", "dtype"),
+    [
+        (1, 1, torch.int32),
+        (1003, 200, torch.uint8),
+        (5001, 1000, torch.int32),
+        (2050, 300, torch.int64),
+        (3001, 20_011, torch.int32),
+    ],
+)
 def test_histogram(count: int, bins: int, dtype: torch.dtype) -> None:
     x = torch.randint(0, bins, (count,), device="cuda").to(dtype)
     assert torch.equal(histogram.histogram(x, bins).long(), torch.bincount(x, minlength=bins))
@@ -116,7 +141,15 @@ def test_histogram_has_no_bank_conflict_with_32_copies(emulation: Any) -> None:
     assert not [finding for finding in emulation.findings if finding.kind == "bank_conflict"]
 
 
-@pytest.mark.parametrize(("rows", "columns", "k", "dtype"), [(5, 33, 7, torch.float32), (2, 2100, 32, torch.bfloat16), (1, 1000, 100, torch.float16), (1, 33_000, 40, torch.float32)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "k", "dtype"),
+    [
+        (5, 33, 7, torch.float32),
+        (2, 2100, 32, torch.bfloat16),
+        (1, 1000, 100, torch.float16),
+        (1, 33_000, 40, torch.float32),
+    ],
+)
 def test_top_k_with_many_ties(rows: int, columns: int, k: int, dtype: torch.dtype) -> None:
     x = integers(rows, columns, dtype=dtype, most=200)
     values, indices = torch.sort(x, dim=-1, descending=True, stable=True)
@@ -125,7 +158,9 @@ def test_top_k_with_many_ties(rows: int, columns: int, k: int, dtype: torch.dtyp
 
 
 def test_top_k_of_special_values() -> None:
-    x = torch.tensor([[-0.0, float("nan"), 0.0, float("-inf"), 1e-45, float("inf"), -1e-45, -float("nan")]], device="cuda")
+    x = torch.tensor(
+        [[-0.0, float("nan"), 0.0, float("-inf"), 1e-45, float("inf"), -1e-45, -float("nan")]], device="cuda"
+    )
     values, indices = top_k.top_k(x, 8)
     assert indices.tolist() == [[1, 7, 5, 4, 0, 2, 6, 3]]
     assert torch.equal(values.view(torch.int32), torch.gather(x, 1, indices).view(torch.int32))
@@ -133,23 +168,39 @@ def test_top_k_of_special_values() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("function", [transpose.transpose, transpose.transpose_tma])
-def test_transpose_without_a_conflict(function: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype, emulation: Any) -> None:
+def test_transpose_without_a_conflict(
+    function: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype, emulation: Any
+) -> None:
     x = torch.randint(0, 200, (144, 80), device="cuda").to(dtype)
     assert torch.equal(function(x), x.t())
     assert not [finding for finding in emulation.findings if finding.kind == "bank_conflict"]
 
 
-@pytest.mark.parametrize(("rows", "columns", "dtype"), [(1, 1, torch.float32), (33, 67, torch.uint8), (37, 129, torch.float16), (65, 31, torch.int64), (1, 300, torch.bool)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype"),
+    [
+        (1, 1, torch.float32),
+        (33, 67, torch.uint8),
+        (37, 129, torch.float16),
+        (65, 31, torch.int64),
+        (1, 300, torch.bool),
+    ],
+)
 def test_transpose_of_odd_shapes(rows: int, columns: int, dtype: torch.dtype) -> None:
     x = torch.randint(0, 2, (rows, columns), device="cuda").to(dtype)
     assert torch.equal(transpose.transpose(x), x.t())
 
 
-@pytest.mark.parametrize(("count", "dtype"), [(1, torch.float32), (4099, torch.bfloat16), (100_003, torch.int32), (50_000, torch.float16)])
+@pytest.mark.parametrize(
+    ("count", "dtype"), [(1, torch.float32), (4099, torch.bfloat16), (100_003, torch.int32), (50_000, torch.float16)]
+)
 def test_reduce_all(count: int, dtype: torch.dtype) -> None:
     x = integers(count, dtype=dtype)
     assert reduce_all.reduce_all(x).item() == x.double().sum().item()
-    assert reduce_all.reduce_all(x, "max").item() == x.max().item() and reduce_all.reduce_all(x, "min").item() == x.min().item()
+    assert (
+        reduce_all.reduce_all(x, "max").item() == x.max().item()
+        and reduce_all.reduce_all(x, "min").item() == x.min().item()
+    )
 
 
 def test_reduce_all_of_large_integers_of_an_unaligned_slice_and_of_nothing() -> None:
@@ -159,14 +210,24 @@ def test_reduce_all_of_large_integers_of_an_unaligned_slice_and_of_nothing() -> 
     assert reduce_all.reduce_all(x[:0]).item() == 0
 
 
-@pytest.mark.parametrize(("channels", "filters", "window", "settings", "dtype"), [
-    (8, 9, (3, 3), {"padding": 1}, torch.float16),
-    (3, 10, (3, 2), {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)}, torch.bfloat16),
-])  # fmt: skip
-def test_conv2d(channels: int, filters: int, window: tuple[int, int], settings: dict[str, Any], dtype: torch.dtype) -> None:
-    x, weight = (integers(*shape, dtype=dtype).contiguous(memory_format=torch.channels_last) for shape in ((2, channels, 5, 7), (filters, channels, *window)))
+@pytest.mark.parametrize(
+    ("channels", "filters", "window", "settings", "dtype"),
+    [
+        (8, 9, (3, 3), {"padding": 1}, torch.float16),
+        (3, 10, (3, 2), {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)}, torch.bfloat16),
+    ],
+)
+def test_conv2d(
+    channels: int, filters: int, window: tuple[int, int], settings: dict[str, Any], dtype: torch.dtype
+) -> None:
+    x, weight = (
+        integers(*shape, dtype=dtype).contiguous(memory_format=torch.channels_last)
+        for shape in ((2, channels, 5, 7), (filters, channels, *window))
+    )
     y = conv2d.conv2d(x, weight, **settings)
-    assert y.is_contiguous(memory_format=torch.channels_last) and torch.equal(y, torch.nn.functional.conv2d(x.double(), weight.double(), **settings).to(dtype))
+    assert y.is_contiguous(memory_format=torch.channels_last) and torch.equal(
+        y, torch.nn.functional.conv2d(x.double(), weight.double(), **settings).to(dtype)
+    )
 
 
 REFUSED: list[tuple[Callable[[], Any], str]] = [
@@ -205,11 +266,30 @@ def test_tensors_on_the_cpu_are_refused() -> None:
 
 def test_the_benchmark_runs_dry_and_an_example_from_the_command_line(tmp_path: Path) -> None:
     out = tmp_path / "dry.json"
-    command = [sys.executable, "tests/bench/examples_on_gpu.py", "--device", "emulator", "--only", "reduce_all", "--out", str(out)]
+    command = [
+        sys.executable,
+        "tests/bench/examples_on_gpu.py",
+        "--device",
+        "emulator",
+        "--only",
+        "reduce_all",
+        "--out",
+        str(out),
+    ]
     assert subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True).returncode == 0
     rows = json.loads(out.read_text())["rows"]
     assert len(rows) == 4 and all(row["correct"] and row["difference"] == 0 and "ours_us" not in row for row in rows)
-    command = [sys.executable, "-m", "workbench", "emulate", "workbench/examples/scan.py", "--rows", "2", "--columns", "4099"]
+    command = [
+        sys.executable,
+        "-m",
+        "workbench",
+        "emulate",
+        "workbench/examples/scan.py",
+        "--rows",
+        "2",
+        "--columns",
+        "4099",
+    ]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0 and "int32   equal: True" in done.stdout
 

@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from workbench import problems
-from workbench.executors.client import server
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.executors.inspector import WorkerInspector
+from workbench.executors.jobs.client import server
 from workbench.records import Candidate, Facts, Job, Problem
 
 CORPUS = sorted((Path(__file__).parent.parent / "corpus").glob("*.py"))
@@ -30,7 +30,14 @@ def test_candidate(path: Path, subject: tuple[Problem, Facts], tmp_path: Path, m
     problem, facts = subject
     source = path.read_text()
     expected = dict(re.findall(r"(\w+)=(\S+)", source.splitlines()[0]))
-    job = Job(problem=problem, facts=facts, candidate=Candidate(source=source), cases=("shrunk",), wall_limit_s=12.0, memory_limit_bytes=3 << 29)
+    job = Job(
+        problem=problem,
+        facts=facts,
+        candidate=Candidate(source=source),
+        cases=("shrunk",),
+        wall_limit_s=12.0,
+        memory_limit_bytes=3 << 29,
+    )
     outcome = EmulatorExecutor().run(job)
     if "correct" in source.splitlines()[0]:
         assert outcome.failure is None, outcome.failure

@@ -10,19 +10,26 @@ import pytest
 import torch
 
 from workbench import problems
-from workbench.executors.client import server
-from workbench.executors.emulator import prepare
-from workbench.executors.exchange import read_outputs, write_values
 from workbench.executors.inspector import WorkerInspector
+from workbench.executors.jobs.client import server
+from workbench.executors.jobs.exchange import read_outputs, write_values
+from workbench.executors.jobs.folder import prepare
 from workbench.records import Candidate, Job, TensorSpec
 
 SPEC = TensorSpec(name="y", shape=(2, 3), dtype="float32", strides=(3, 1))
 
 
 def test_outputs_come_back_bit_equal(tmp_path: Path) -> None:
-    values = [torch.randn(2, 3), torch.arange(4), torch.randn(5).to(torch.bfloat16), torch.tensor(3.0), torch.empty(0, 3)]
+    values = [
+        torch.randn(2, 3),
+        torch.arange(4),
+        torch.randn(5).to(torch.bfloat16),
+        torch.tensor(3.0),
+        torch.empty(0, 3),
+    ]
     specs = [
-        TensorSpec(name="y", shape=tuple(v.shape), dtype=str(v.dtype).removeprefix("torch."), strides=tuple(v.stride())) for v in values
+        TensorSpec(name="y", shape=tuple(v.shape), dtype=str(v.dtype).removeprefix("torch."), strides=tuple(v.stride()))
+        for v in values
     ]
     write_values(tmp_path / "out" / "a", values)
     for got, value in zip(read_outputs(tmp_path, "out/a", specs), values, strict=True):
@@ -79,7 +86,9 @@ os.read(ready, 1)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_daemon_does_not_outlive_its_job(tmp_path: Path, device: str) -> None:
     problem = problems.load("relu", settings=(("batch_size", 4), ("dim", 8)))
-    job = Job(problem=problem, facts=WorkerInspector().inspect(problem), candidate=Candidate(source=DAEMON), cases=("shrunk",))
+    job = Job(
+        problem=problem, facts=WorkerInspector().inspect(problem), candidate=Candidate(source=DAEMON), cases=("shrunk",)
+    )
     folder = prepare(tmp_path, job)
     workers = server()
     workers.wait(workers.start_job("candidate", str(folder), wall_s=20.0, device=device))
@@ -92,7 +101,12 @@ def test_a_daemon_does_not_outlive_its_job(tmp_path: Path, device: str) -> None:
 
 def test_a_running_job_is_ended_at_once(tmp_path: Path) -> None:
     problem = problems.load("relu", settings=(("batch_size", 4), ("dim", 8)))
-    job = Job(problem=problem, facts=WorkerInspector().inspect(problem), candidate=Candidate(source="import time\nopen('begun', 'w').close()\ntime.sleep(600)"), cases=("shrunk",))
+    job = Job(
+        problem=problem,
+        facts=WorkerInspector().inspect(problem),
+        candidate=Candidate(source="import time\nopen('begun', 'w').close()\ntime.sleep(600)"),
+        cases=("shrunk",),
+    )
     folder = prepare(tmp_path, job)
     workers = server()
     number = workers.start_job("candidate", str(folder), wall_s=60.0)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.executors import protections, sandbox
+from workbench.executors import protections
+from workbench.executors.jobs import sandbox
 
 needs_landlock = pytest.mark.skipif(not sandbox.landlock_abi(), reason="this kernel has no Landlock")
 
@@ -60,12 +61,16 @@ def test_landlock_allows_scratch_and_refuses_the_rest(tmp_path: Path) -> None:
     assert locked(scratch, write(scratch / "a")) == "1"
     assert locked(scratch, write(outside / "a")).startswith("PermissionError")
     assert locked(scratch, (outside / "secret").read_text).startswith("PermissionError")
-    assert locked(scratch, lambda: str(os.rename(scratch / "a", outside / "a"))).startswith(("PermissionError", "OSError"))
+    assert locked(scratch, lambda: str(os.rename(scratch / "a", outside / "a"))).startswith(
+        ("PermissionError", "OSError")
+    )
     assert locked(scratch, lambda: str(len(Path(os.__file__).read_text()) > 0)) == "True"
     assert not (outside / "a").exists()
 
 
-@pytest.mark.parametrize("flags", [sandbox.NEW_NET, sandbox.NEW_NET | sandbox.NEW_IPC | sandbox.NEW_PID], ids=["cuda", "emulator"])
+@pytest.mark.parametrize(
+    "flags", [sandbox.NEW_NET, sandbox.NEW_NET | sandbox.NEW_IPC | sandbox.NEW_PID], ids=["cuda", "emulator"]
+)
 def test_a_candidate_cannot_read_the_environment_of_another_process(flags: int) -> None:
     parent = os.getpid()
 
@@ -153,6 +158,8 @@ def test_the_environment_of_workers_is_an_allow_list(monkeypatch: pytest.MonkeyP
 
 def test_protections_name_every_layer_and_why_not() -> None:
     rows = protections()
-    assert {"network namespace", "process namespace", "resource limits", "clean environment"} <= {name for name, _, _ in rows}
+    assert {"network namespace", "process namespace", "resource limits", "clean environment"} <= {
+        name for name, _, _ in rows
+    }
     assert any(name.startswith("Landlock") for name, _, _ in rows)
     assert all(active or why for _, active, why in rows)

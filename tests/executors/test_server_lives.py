@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from workbench.executors.client import Server
+from workbench.executors.jobs.client import Server
 
 
 def test_the_server_outlives_the_thread_that_asked_for_it() -> None:

@@ -17,7 +17,14 @@ ROOT = Path(__file__).parents[2]
 def test_a_dry_run_writes_only_where_it_is_told(tmp_path: Path, script: str, only: str) -> None:
     def dry(*more: str) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "OUT"} | {"PYTHONPATH": str(ROOT)}
-        done = subprocess.run([sys.executable, str(ROOT / "tests" / "bench" / script), "--dry-run", "--only", only, *more], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110)
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "tests" / "bench" / script), "--dry-run", "--only", only, *more],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=110,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
     dry()
@@ -25,4 +32,6 @@ def test_a_dry_run_writes_only_where_it_is_told(tmp_path: Path, script: str, onl
     if script != "rows_on_gpu.py":
         return
     dry("--out", "told.json")
-    assert [path.name for path in tmp_path.iterdir()] == ["told.json"] and json.loads((tmp_path / "told.json").read_text())["rows"]
+    assert [path.name for path in tmp_path.iterdir()] == ["told.json"] and json.loads(
+        (tmp_path / "told.json").read_text()
+    )["rows"]

@@ -37,5 +37,9 @@ def test_what_a_script_imports_exists(name: str) -> None:
             assert wanted <= names_of(MODULES[node.module]), node.module
         elif node.module.split(".")[0] == "workbench":
             module = importlib.import_module(node.module)
-            missing = {one for one in wanted if not hasattr(module, one) and importlib.util.find_spec(f"{node.module}.{one}") is None}
+            missing = {
+                one
+                for one in wanted
+                if not hasattr(module, one) and importlib.util.find_spec(f"{node.module}.{one}") is None
+            }
             assert not missing, node.module

@@ -15,30 +15,35 @@ import dataclasses
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 from workbench import executors, problems
 from workbench.executors.emulator import EmulatorExecutor
-from workbench.records import Job, Outcome
+from workbench.protocols import PLAIN, Executor, RunContext
+from workbench.records import Facts, Job, Outcome, Problem
 from workbench.session import Session
 from workbench.wire import from_plain, to_plain
 
 WAIT_S = 3600.0
 
 
-class ByPost:
+class ByPost(Executor):
     """An executor whose GPU is reached through a folder."""
 
     name = "gpu"
+    full_size = True
+    default_arch = "sm_90a"
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.stop = folder, None
+        self.folder = folder
 
     def why_not(self) -> str | None:
         """It always can."""
         return None
 
-    def run(self, job: Job, /, *, progress: Any = None) -> Outcome:
+    def admit(self, problem: Problem, facts: Facts, device: str) -> None:
+        """Whatever fits there."""
+
+    def run(self, job: Job, context: RunContext, /) -> Outcome:
         """Compile here, run there."""
         compiled = EmulatorExecutor().run(dataclasses.replace(job, cases=("shrunk",), trials=1, timed_calls=0))
         if compiled.failure is not None and compiled.failure.stage in ("source", "import", "compile"):
@@ -56,7 +61,7 @@ class ByPost:
 
 def serve(job: Path, outcome: Path) -> None:
     """Run one job on this machine's GPU."""
-    made = executors.choose("gpu").run(from_plain(json.loads(job.read_text()), Job))
+    made = executors.choose("gpu").run(from_plain(json.loads(job.read_text()), Job), PLAIN)
     outcome.write_text(json.dumps(to_plain(made)))
     print(made.failure, [round(1e6 * t, 1) for t in (made.timing.samples_s if made.timing else ())][:5])
 
@@ -64,14 +69,20 @@ def serve(job: Path, outcome: Path) -> None:
 def step(arguments: argparse.Namespace) -> None:
     """One step of the session, as a person would ask for it."""
     post = ByPost(arguments.folder)
-    executors.choose = lambda name="auto": post  # type: ignore[assignment]
     place = arguments.folder / arguments.session
     problem = arguments.problem and problems.load(arguments.problem, precision=arguments.precision)
-    with Session.open(place) if place.exists() else Session.create(problem, root=arguments.folder, name=arguments.session, executor="gpu") as session:
-        session.executor_name = post.name
-        session.subscribe(lambda event: print(event.kind, event.message) if event.kind != "token" and event.message else None)
+    with (
+        Session.open(place, executor=post)
+        if place.exists()
+        else Session.create(problem, root=arguments.folder, name=arguments.session, executor=post) as session
+    ):
+        session.subscribe(
+            lambda event: print(event.kind, event.message) if event.kind != "token" and event.message else None
+        )
         if arguments.base_url:
-            session.model(base_url=arguments.base_url, model="recorded-language-model", first_s=3500, silence_s=3500, total_s=3500)
+            session.model(
+                base_url=arguments.base_url, model="recorded-language-model", first_s=3500, silence_s=3500, total_s=3500
+            )
         if arguments.what == "generate":
             session.generate("llm", arguments.text)
         elif arguments.what in ("accept", "reject"):

@@ -26,7 +26,9 @@ class Scripted:
     def play(self, *steps: dict[str, Any] | str) -> None:
         """Answer with these steps, one a call; a string is a plain reply."""
         body = json.dumps([{"text": step} if isinstance(step, str) else step for step in steps]).encode()
-        urllib.request.urlopen(urllib.request.Request(f"{self.root}/script", data=body, method="POST"), timeout=10).read()
+        urllib.request.urlopen(
+            urllib.request.Request(f"{self.root}/script", data=body, method="POST"), timeout=10
+        ).read()
 
     @property
     def requests(self) -> list[dict[str, Any]]:

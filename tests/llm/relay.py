@@ -26,7 +26,9 @@ class Handler(BaseHTTPRequestHandler):
         """Write the prompt down, wait for the reply, stream it."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         number = len(list(FOLDER.glob("*.prompt.md"))) + 1
-        (FOLDER / f"{number}.prompt.md").write_text("\n\n".join(f"=== {message['role']} ===\n{message['content']}" for message in body["messages"]))
+        (FOLDER / f"{number}.prompt.md").write_text(
+            "\n\n".join(f"=== {message['role']} ===\n{message['content']}" for message in body["messages"])
+        )
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
@@ -35,7 +37,9 @@ class Handler(BaseHTTPRequestHandler):
         while not reply.exists():
             if time.monotonic() > deadline:
                 return
-            self._send({"choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": None}]})  # keeps the connection awake
+            self._send(
+                {"choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": None}]}
+            )  # keeps the connection awake
             time.sleep(0.5)
         self._send({"choices": [{"index": 0, "delta": {"content": reply.read_text()}, "finish_reason": None}]})
         self._send({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})

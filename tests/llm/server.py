@@ -30,7 +30,11 @@ class Handler(BaseHTTPRequestHandler):
     def _json(self, status: int, value: object, headers: dict[str, str] | None = None) -> None:
         body = json.dumps(value).encode()
         self.send_response(status)
-        for name, text in {"Content-Type": "application/json", "Content-Length": str(len(body)), **(headers or {})}.items():
+        for name, text in {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+            **(headers or {}),
+        }.items():
             self.send_header(name, text)
         self.end_headers()
         self.wfile.write(body)
@@ -49,10 +53,16 @@ class Handler(BaseHTTPRequestHandler):
         with LOCK:
             step = STATE["steps"][min(STATE["at"], len(STATE["steps"]) - 1)]
             STATE["at"] += 1
-            STATE["requests"].append({"path": self.path, "authorization": self.headers.get("Authorization"), "body": body})
+            STATE["requests"].append(
+                {"path": self.path, "authorization": self.headers.get("Authorization"), "body": body}
+            )
         time.sleep(step.get("delay", 0))
         if step.get("status", 200) != 200:
-            self._json(step["status"], {"error": {"message": step.get("error", "scripted"), "type": "scripted"}}, step.get("headers"))
+            self._json(
+                step["status"],
+                {"error": {"message": step.get("error", "scripted"), "type": "scripted"}},
+                step.get("headers"),
+            )
             return
         self._stream(step)
 
@@ -82,7 +92,13 @@ def events(step: dict[str, Any]) -> bytes:
     text, out = step.get("text", ""), []
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> None:
-        value = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "scripted", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+        value = {
+            "id": "c",
+            "object": "chat.completion.chunk",
+            "created": 0,
+            "model": "scripted",
+            "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+        }
         out.append(f"data: {json.dumps(value, ensure_ascii=step.get('escaped', False))}\n\n")
 
     chunk({"role": "assistant", "content": ""})
@@ -94,14 +110,27 @@ def events(step: dict[str, Any]) -> bytes:
     for start in range(0, len(text), size):
         chunk({"content": text[start : start + size]})
     for index, call in enumerate(step.get("tool_calls", [])):
-        chunk({"tool_calls": [{"index": index, "id": f"call{index}", "type": "function", "function": {"name": call["name"], "arguments": ""}}]})
+        chunk(
+            {
+                "tool_calls": [
+                    {
+                        "index": index,
+                        "id": f"call{index}",
+                        "type": "function",
+                        "function": {"name": call["name"], "arguments": ""},
+                    }
+                ]
+            }
+        )
         half = len(call["arguments"]) // 2
         for part in (call["arguments"][:half], call["arguments"][half:]):
             chunk({"tool_calls": [{"index": index, "function": {"arguments": part}}]})
     chunk({}, step.get("finish", "tool_calls" if step.get("tool_calls") else "stop"))
     usage = step.get("usage", {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150})
     if usage is not None:
-        out.append(f"data: {json.dumps({'id': 'c', 'object': 'chat.completion.chunk', 'created': 0, 'model': 'scripted', 'choices': [], 'usage': usage})}\n\n")
+        out.append(
+            f"data: {json.dumps({'id': 'c', 'object': 'chat.completion.chunk', 'created': 0, 'model': 'scripted', 'choices': [], 'usage': usage})}\n\n"
+        )
     return ("".join(out) + "data: [DONE]\n\n").encode()
 
 

@@ -19,14 +19,22 @@ from workbench.records import Candidate, Failure
 from workbench.wire import from_plain
 
 ALONE = tuple(name for name, entry in mistakes().items() if entry.get("alone"))
-TOGETHER = [*PROBLEMS, *[name for name in mistakes() if name not in ALONE], *[f"{name}.cured" for name, entry in mistakes().items() if "cured" in entry]]
+TOGETHER = [
+    *PROBLEMS,
+    *[name for name in mistakes() if name not in ALONE],
+    *[f"{name}.cured" for name, entry in mistakes().items() if "cured" in entry],
+]
 
 
 def made(names: list[str], folder: Path) -> subprocess.Popen[bytes]:
     """A process that makes these mistakes one after the other, its replies in `folder`."""
     folder.mkdir()
     (folder / "names.json").write_text(json.dumps(names))
-    return subprocess.Popen([sys.executable, str(FOLDER / "run.py"), str(folder / "names.json"), str(folder / "replies.jsonl")], stdout=subprocess.DEVNULL, stderr=(folder / "said").open("wb"))
+    return subprocess.Popen(
+        [sys.executable, str(FOLDER / "run.py"), str(folder / "names.json"), str(folder / "replies.jsonl")],
+        stdout=subprocess.DEVNULL,
+        stderr=(folder / "said").open("wb"),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +51,19 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Failure | No
             found[name] = from_plain(failure, Failure) if failure else None
     for name in ALONE:
         base, (job, _) = name.partition(".")[0], job_of(name.partition(".")[0])
-        found[name] = EmulatorExecutor().run(dataclasses.replace(job, candidate=Candidate(source=source_of(base, mistakes()[name]["wrong"])))).failure
+        found[name] = (
+            EmulatorExecutor()
+            .run(dataclasses.replace(job, candidate=Candidate(source=source_of(base, mistakes()[name]["wrong"]))))
+            .failure
+        )
     return found
 
 
 def test_there_are_enough_of_each() -> None:
     assert len(mistakes()) >= 40 and len(guides()) >= 40
-    assert {entry["guide"] for entry in mistakes().values()} == {guide.name for guide in guides()}  # no guide without a mistake that provokes it
+    assert {entry["guide"] for entry in mistakes().values()} == {
+        guide.name for guide in guides()
+    }  # no guide without a mistake that provokes it
     assert all(guide.cause and guide.cure and guide.fix for guide in guides())
 
 
@@ -69,8 +83,14 @@ def test_the_guide_is_selected(name: str, failures: dict[str, Failure | None]) -
 
 
 def test_the_fix_of_a_guide_is_in_a_kernel_that_passes() -> None:
-    kernels = [source_of(base, []) for base in PROBLEMS] + [source_of(name.partition(".")[0], entry["cured"]) for name, entry in mistakes().items() if "cured" in entry]
-    missing = [guide.name for guide in guides() if not any(" ".join(guide.fix.split()) in " ".join(kernel.split()) for kernel in kernels)]
+    kernels = [source_of(base, []) for base in PROBLEMS] + [
+        source_of(name.partition(".")[0], entry["cured"]) for name, entry in mistakes().items() if "cured" in entry
+    ]
+    missing = [
+        guide.name
+        for guide in guides()
+        if not any(" ".join(guide.fix.split()) in " ".join(kernel.split()) for kernel in kernels)
+    ]
     assert missing == []
 
 

@@ -12,16 +12,23 @@ from typing import Any
 
 import pytest
 
-from workbench.executors.sandbox import drop_environment
-from workbench.proposers.llm.budget import Budget, BudgetExceeded, Prices
-from workbench.proposers.llm.client import ChatClient, Key, LlmError, Reply, Settings, key_from_environment
+from workbench.errors import BudgetExceeded, LlmError
+from workbench.executors.jobs.sandbox import drop_environment
+from workbench.proposers.llm.budget import Budget, Prices
+from workbench.proposers.llm.client import ChatClient
+from workbench.proposers.llm.settings import Key, Settings, key_from_environment
+from workbench.records import Reply
 
 KEY = "sk-planted-9f8e7d6c5b4a"
 ASK = [{"role": "user", "content": "write a kernel"}]
 
 
 def client_for(server: Any, budget: Budget | None = None, **settings: Any) -> ChatClient:
-    return ChatClient(Settings(**{"base_url": server.base, "model": "scripted", "max_tokens": 1000, "silence_s": 5.0, **settings}), Key(KEY), budget)
+    return ChatClient(
+        Settings(**{"base_url": server.base, "model": "scripted", "max_tokens": 1000, "silence_s": 5.0, **settings}),
+        Key(KEY),
+        budget,
+    )
 
 
 def complete(client: ChatClient, **options: Any) -> tuple[Reply, str]:
@@ -45,9 +52,21 @@ def test_streams_cut_anywhere(server: Any, cut: list[int]) -> None:
 
 
 def test_tool_calls_arrive_in_pieces(server: Any) -> None:
-    server.play({"tool_calls": [{"name": "search", "arguments": '{"query": "TMA"}'}, {"name": "read", "arguments": '{"path": "a.py"}'}]})
-    reply, _ = complete(client_for(server), tools=[{"type": "function", "function": {"name": "search", "parameters": {}}}])
-    assert [(call.name, json.loads(call.arguments)) for call in reply.tool_calls] == [("search", {"query": "TMA"}), ("read", {"path": "a.py"})]
+    server.play(
+        {
+            "tool_calls": [
+                {"name": "search", "arguments": '{"query": "TMA"}'},
+                {"name": "read", "arguments": '{"path": "a.py"}'},
+            ]
+        }
+    )
+    reply, _ = complete(
+        client_for(server), tools=[{"type": "function", "function": {"name": "search", "parameters": {}}}]
+    )
+    assert [(call.name, json.loads(call.arguments)) for call in reply.tool_calls] == [
+        ("search", {"query": "TMA"}),
+        ("read", {"path": "a.py"}),
+    ]
 
 
 def test_a_server_without_tools_is_asked_without_them(server: Any) -> None:
@@ -58,7 +77,16 @@ def test_a_server_without_tools_is_asked_without_them(server: Any) -> None:
     assert "tools" in server.requests[0]["body"] and "tools" not in server.requests[1]["body"]
 
 
-@pytest.mark.parametrize("fault", [{"status": 429, "headers": {"Retry-After": "0.3"}}, {"status": 500}, {"status": 503}, {"drop_after": 0}, {"text": "half a reply", "drop_after": 300}])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"status": 429, "headers": {"Retry-After": "0.3"}},
+        {"status": 500},
+        {"status": 503},
+        {"drop_after": 0},
+        {"text": "half a reply", "drop_after": 300},
+    ],
+)
 def test_passing_faults_are_tried_again(server: Any, fault: dict[str, Any]) -> None:
     server.play(fault, "fine")
     start = time.monotonic()
@@ -68,10 +96,17 @@ def test_passing_faults_are_tried_again(server: Any, fault: dict[str, Any]) -> N
         assert time.monotonic() - start >= 0.3
 
 
-@pytest.mark.parametrize(("fault", "said"), [
-    ({"status": 401}, "refuses the key"), ({"status": 404}, "knows no model 'scripted'"), ({"status": 429, "headers": {"Retry-After": "0"}}, "limits the rate after 3 tries"),
-    ({"status": 500}, "failed after 3 tries"), ({"status": 400, "error": "context length exceeded"}, "context length exceeded"), ({"drop_after": 0}, "was lost after 3 tries"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"status": 401}, "refuses the key"),
+        ({"status": 404}, "knows no model 'scripted'"),
+        ({"status": 429, "headers": {"Retry-After": "0"}}, "limits the rate after 3 tries"),
+        ({"status": 500}, "failed after 3 tries"),
+        ({"status": 400, "error": "context length exceeded"}, "context length exceeded"),
+        ({"drop_after": 0}, "was lost after 3 tries"),
+    ],
+)
 def test_faults_that_stay_are_one_line(server: Any, fault: dict[str, Any], said: str) -> None:
     server.play(fault)
     with pytest.raises(LlmError, match=said) as caught:
@@ -98,7 +133,17 @@ def test_nobody_there(server: Any) -> None:
     assert time.monotonic() - start < 5
 
 
-@pytest.mark.parametrize("address", ["localhost:8000/v1", "http://", "ftp://host/v1", "http://h:99999/v1", "http://user:secretpass@host/v1", "http://host/v1?key=secretpass"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "localhost:8000/v1",
+        "http://",
+        "ftp://host/v1",
+        "http://h:99999/v1",
+        "http://user:secretpass@host/v1",
+        "http://host/v1?key=secretpass",
+    ],
+)
 def test_an_address_that_cannot_be_used_is_refused(address: str) -> None:
     with pytest.raises(LlmError, match="address") as caught:
         ChatClient(Settings(base_url=address))
@@ -114,7 +159,9 @@ def test_a_silent_server_times_out(server: Any) -> None:
         complete(client_for(server, silence_s=0.5))
 
 
-@pytest.mark.parametrize("step", [{"text": "word " * 400, "cut": [150], "pace": 0.05}, {"thinking": 400, "cut": [150], "pace": 0.05}])
+@pytest.mark.parametrize(
+    "step", [{"text": "word " * 400, "cut": [150], "pace": 0.05}, {"thinking": 400, "cut": [150], "pace": 0.05}]
+)
 def test_a_whole_reply_has_a_time_limit_while_pieces_flow(server: Any, step: dict[str, Any]) -> None:
     server.play(step)
     start = time.monotonic()
@@ -123,7 +170,14 @@ def test_a_whole_reply_has_a_time_limit_while_pieces_flow(server: Any, step: dic
     assert time.monotonic() - start < 2.5
 
 
-@pytest.mark.parametrize("step", [{"delay": 20}, {"text": "a few words " * 50, "drop_after": 900, "silence": 20}, {"thinking": 2000, "cut": [200], "pace": 0.05}])
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"delay": 20},
+        {"text": "a few words " * 50, "drop_after": 900, "silence": 20},
+        {"thinking": 2000, "cut": [200], "pace": 0.05},
+    ],
+)
 def test_cancel_ends_within_a_second(server: Any, step: dict[str, Any]) -> None:
     server.play(step)
     client = client_for(server, Budget())
@@ -137,7 +191,9 @@ def test_cancel_ends_within_a_second(server: Any, step: dict[str, Any]) -> None:
     server.play("fine")
     assert complete(client)[0].text == "fine"
     if "text" in step:
-        assert client.budget.estimated and client.budget.tokens_out >= 1000  # what was cut off is counted at its upper bound
+        assert (
+            client.budget.estimated and client.budget.tokens_out >= 1000
+        )  # what was cut off is counted at its upper bound
 
 
 def test_odd_replies(server: Any) -> None:
@@ -155,37 +211,72 @@ def test_odd_replies(server: Any) -> None:
     broken = b'data: {"id":"c","object":"chat.completion.chunk","created":0,"model":"m","choices":[{"index":0,"delta":{"content":"caf\xe9"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
     server.play({"bytes": broken.hex()})
     assert complete(client)[0].text == "caf\ufffd"
-    for step, said in (({"bytes": b"<html>hello</html>".hex(), "kind": "text/html"}, "usually ends in /v1"), ({"bytes": b"data: {not json\n\n".hex()}, "not the OpenAI protocol"),
-                       ({"bytes": b'data: {"error": {"message": "out of memory"}}\n\n'.hex()}, "reports an error in its reply: out of memory")):  # fmt: skip
+    for step, said in (
+        ({"bytes": b"<html>hello</html>".hex(), "kind": "text/html"}, "usually ends in /v1"),
+        ({"bytes": b"data: {not json\n\n".hex()}, "not the OpenAI protocol"),
+        (
+            {"bytes": b'data: {"error": {"message": "out of memory"}}\n\n'.hex()},
+            "reports an error in its reply: out of memory",
+        ),
+    ):
         server.play(step)
         with pytest.raises(LlmError, match=said) as caught:
             complete(client)
         assert "\n" not in str(caught.value)
     server.play({"refusal": "I will not write that."})
     assert complete(client)[0].text == "I will not write that."
-    server.play({"escaped": True, "text": "half \ud83d of a character", "tool_calls": [{"name": "search", "arguments": '{"query": "\udc00"}'}]})
+    server.play(
+        {
+            "escaped": True,
+            "text": "half \ud83d of a character",
+            "tool_calls": [{"name": "search", "arguments": '{"query": "\udc00"}'}],
+        }
+    )
     reply, seen = complete(client)
     assert reply.text.encode() and seen.encode() and reply.tool_calls[0].arguments.encode()
 
 
-@pytest.mark.parametrize(("step", "left", "taken"), [
-    ({"status": 400, "error": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."}, "max_tokens", "max_completion_tokens"),
-    ({"status": 400, "error": "Unrecognized request argument supplied: stream_options"}, "stream_options", "max_tokens"),
-    ({"status": 400, "error": "response_format json_schema is not supported"}, "response_format", "tools"),
-    ({"status": 500, "error": "this model does not support tools"}, "tools", "response_format"),
-])  # fmt: skip
-def test_what_a_server_refuses_by_name_is_left_out_from_then_on(server: Any, step: dict[str, Any], left: str, taken: str) -> None:
+@pytest.mark.parametrize(
+    ("step", "left", "taken"),
+    [
+        (
+            {
+                "status": 400,
+                "error": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+            },
+            "max_tokens",
+            "max_completion_tokens",
+        ),
+        (
+            {"status": 400, "error": "Unrecognized request argument supplied: stream_options"},
+            "stream_options",
+            "max_tokens",
+        ),
+        ({"status": 400, "error": "response_format json_schema is not supported"}, "response_format", "tools"),
+        ({"status": 500, "error": "this model does not support tools"}, "tools", "response_format"),
+    ],
+)
+def test_what_a_server_refuses_by_name_is_left_out_from_then_on(
+    server: Any, step: dict[str, Any], left: str, taken: str
+) -> None:
     server.play(step, "fine")
     client = client_for(server)
     for _ in range(2):
-        reply, _text = complete(client, tools=[{"type": "function", "function": {"name": "search", "parameters": {}}}], schema={"type": "object"})
+        reply, _text = complete(
+            client,
+            tools=[{"type": "function", "function": {"name": "search", "parameters": {}}}],
+            schema={"type": "object"},
+        )
         assert reply.text == "fine" and reply.retries == 0
     first, *others = [request["body"] for request in server.requests]
     assert left in first and len(others) == 2 and all(left not in body and taken in body for body in others)
 
 
 def test_the_default_endpoint_gets_the_newer_name_of_the_limit() -> None:
-    assert ChatClient(Settings())._limit == "max_completion_tokens" and ChatClient(Settings(base_url="http://localhost:1/v1"))._limit == "max_tokens"
+    assert (
+        ChatClient(Settings()).limit_name == "max_completion_tokens"
+        and ChatClient(Settings(base_url="http://localhost:1/v1")).limit_name == "max_tokens"
+    )
 
 
 def test_a_dead_budget_stops_a_retry(server: Any) -> None:
@@ -222,7 +313,7 @@ def test_the_budget_is_never_exceeded(server: Any) -> None:
         complete(client_for(server, priced, max_tokens=5000))
     with pytest.raises(BudgetExceeded, match="needs the model's prices"):
         complete(client_for(server, Budget(usd=1.0)))
-    assert len(server.requests) == 11 and "cost unknown" in budget.said()
+    assert len(server.requests) == 11 and "cost unknown" in budget.describe()
 
 
 def test_the_key_shows_nowhere() -> None:
@@ -230,7 +321,16 @@ def test_the_key_shows_nowhere() -> None:
     assert key is not None and key.reveal() == KEY
     settings = Settings()
     client = ChatClient(settings, key)
-    for text in (repr(key), str(key), f"{key}", f"{key!r:>40}", repr(settings), repr(client), str(vars(client)), json.dumps([str(key)])):
+    for text in (
+        repr(key),
+        str(key),
+        f"{key}",
+        f"{key!r:>40}",
+        repr(settings),
+        repr(client),
+        str(vars(client)),
+        json.dumps([str(key)]),
+    ):
         assert KEY not in text
     for attempt in (pickle.dumps, copy.deepcopy, copy.copy):
         with pytest.raises(TypeError, match="not written down"):

@@ -13,12 +13,14 @@ from test_chain import GOOD, LINE, WRONG, change, comment, whole
 
 from workbench import problems
 from workbench.session import Session
-from workbench.views.desk import Desk, desk_of
+from workbench.views.notebook.controller import Desk, desk_of
 
 
 @pytest.fixture
 def desk(server: Any, tmp_path: Path) -> Iterator[Desk]:
-    with Session.create(problems.load("relu", settings={"batch_size": 8, "dim": 64}), root=tmp_path, executor="emulator") as session:
+    with Session.create(
+        problems.load("relu", settings={"batch_size": 8, "dim": 64}), root=tmp_path, executor="emulator"
+    ) as session:
         session.model(base_url=server.base, model="scripted", max_tokens=4000, price_in=1.0, price_out=10.0)
         made = desk_of(session)
         made.proposer = ("llm", {})
@@ -36,17 +38,29 @@ def finished(desk: Desk, limit_s: float = 60.0) -> dict[str, Any]:
 def test_the_reply_streams_and_its_cost_is_shown(server: Any, desk: Desk) -> None:
     server.play({"text": whole(GOOD), "cut": [200], "pace": 0.05})
     seen: list[str] = []
-    desk.listen(lambda what: seen.append("".join(entry["message"] for entry in desk.live()["log"] if entry["kind"] == "token")))
+    desk.listen(
+        lambda what: seen.append("".join(entry["message"] for entry in desk.live()["log"] if entry["kind"] == "token"))
+    )
     desk.command({"command": "generate"})
     live = finished(desk)
     assert "v1" in live["message"]["text"]
     lengths = sorted({len(text) for text in seen})
     assert len(lengths) > 5 and lengths[-1] == len(whole(GOOD))  # it grew piece by piece
-    assert desk.outline()["cost"] == {"usd": pytest.approx(100e-6 + 500e-6), "tokens_in": 100, "tokens_out": 50, "estimated": False}
+    assert desk.outline()["cost"] == {
+        "usd": pytest.approx(100e-6 + 500e-6),
+        "tokens_in": 100,
+        "tokens_out": 50,
+        "estimated": False,
+    }
 
 
 def test_run_repairs_what_fails(server: Any, desk: Desk) -> None:
-    server.play(whole(WRONG), "The constant must be zero.", change(LINE, GOOD.splitlines()[LINE - 1]), *[json.dumps("nothing")] * 20)
+    server.play(
+        whole(WRONG),
+        "The constant must be zero.",
+        change(LINE, GOOD.splitlines()[LINE - 1]),
+        *[json.dumps("nothing")] * 20,
+    )
     desk.command({"command": "run", "steps": 1})
     live = finished(desk)
     assert any("repair round 1 of 5" in entry["message"] for entry in live["log"])
@@ -65,7 +79,14 @@ def test_stop_ends_the_call(server: Any, desk: Desk) -> None:
 
 
 def test_repair_ask_and_proposals_to_choose_from(server: Any, desk: Desk) -> None:
-    server.play(whole(WRONG), "The constant must be zero.", change(LINE, GOOD.splitlines()[LINE - 1]), "Because it is.", comment("one"), comment("two"))
+    server.play(
+        whole(WRONG),
+        "The constant must be zero.",
+        change(LINE, GOOD.splitlines()[LINE - 1]),
+        "Because it is.",
+        comment("one"),
+        comment("two"),
+    )
     desk.command({"command": "generate"})
     assert "wrong result" in finished(desk)["message"]["text"] and desk.state()["llm"]
     desk.command({"command": "repair", "version": 1})
@@ -76,8 +97,15 @@ def test_repair_ask_and_proposals_to_choose_from(server: Any, desk: Desk) -> Non
     desk.command({"command": "choices", "steps": 2})
     assert "v3 to v4" in finished(desk)["message"]["text"]
     state = desk.state()
-    assert [(found["number"], len(found["hunks"])) for found in state["choices"]] == [(3, 1), (4, 1)] and state["choices"][1]["hunks"][0]["new"][0][1].strip() == "# two"
-    assert state["cost"] == {"usd": pytest.approx(6 * 600e-6), "tokens_in": 600, "tokens_out": 300, "estimated": False}  # the question too
+    assert [(found["number"], len(found["hunks"])) for found in state["choices"]] == [(3, 1), (4, 1)] and state[
+        "choices"
+    ][1]["hunks"][0]["new"][0][1].strip() == "# two"
+    assert state["cost"] == {
+        "usd": pytest.approx(6 * 600e-6),
+        "tokens_in": 600,
+        "tokens_out": 300,
+        "estimated": False,
+    }  # the question too
     desk.command({"command": "ask", "version": 2, "text": " "})
     assert "type the question first" in finished(desk)["message"]["text"]
     desk.command({"command": "repair", "version": 2})

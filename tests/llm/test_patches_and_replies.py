@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.proposers.llm.patches import Patch, apply, numbered, read
+from workbench.proposers.llm.patches import Patch, apply, number_lines, read
 from workbench.proposers.llm.replies import Unusable, code, json_value
 
 FILE = "import torch\n\n\nclass ModelNew:\n    pass\n"
@@ -26,7 +26,14 @@ def files_and_patches(draw: st.DrawFn) -> tuple[list[str], list[Patch]]:
             patches.append(Patch(action="insert", line_number=at, lines=new))
         if kind in ("replace", "delete", "insert+replace") and at <= len(lines):
             count = draw(st.integers(1, len(lines) - at + 1))
-            patches.append(Patch(action="delete" if kind == "delete" else "replace", line_number=at, num_lines=count, lines=() if kind == "delete" else new))
+            patches.append(
+                Patch(
+                    action="delete" if kind == "delete" else "replace",
+                    line_number=at,
+                    num_lines=count,
+                    lines=() if kind == "delete" else new,
+                )
+            )
             at += count - 1
         at += 1
     return lines, draw(st.permutations(patches))
@@ -62,40 +69,87 @@ def test_bottom_up_equals_the_reference(case: tuple[list[str], list[Patch]]) -> 
         assert apply(source, tuple(patches)) == wanted
 
 
-@pytest.mark.parametrize(("value", "said"), [
-    ([], "non-empty"), ("x", "non-empty"), ([1], "patch 1 is not an object"), ([{"action": "move", "line_number": 1}], "'move' is not one of"), ([{"action": "delete", "line_number": 0}], "integers from 1"),
-    ([{"action": "replace", "line_number": True, "new_code": "x"}], "integers from 1"), ([{"action": "replace", "line_number": 1}], "needs new_code"), ([{"action": "insert", "line_number": 1, "new_code": 5}], "string or a list"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([], "non-empty"),
+        ("x", "non-empty"),
+        ([1], "patch 1 is not an object"),
+        ([{"action": "move", "line_number": 1}], "'move' is not one of"),
+        ([{"action": "delete", "line_number": 0}], "integers from 1"),
+        ([{"action": "replace", "line_number": True, "new_code": "x"}], "integers from 1"),
+        ([{"action": "replace", "line_number": 1}], "needs new_code"),
+        ([{"action": "insert", "line_number": 1, "new_code": 5}], "string or a list"),
+    ],
+)
 def test_bad_patches_say_why(value: object, said: str) -> None:
     with pytest.raises(Unusable, match=said):
         read(value)
 
 
-@pytest.mark.parametrize(("patches", "said"), [
-    ([{"action": "delete", "line_number": 9}], "outside the file, which has 5"), ([{"action": "delete", "line_number": 2, "num_lines": 2}, {"action": "replace", "line_number": 3, "new_code": "x"}], "both change line 3"),
-    ([{"action": "delete", "line_number": 1, "num_lines": 2}, {"action": "insert", "line_number": 2, "new_code": "x"}], "inside the lines"), ([{"action": "replace", "line_number": 5, "new_code": "    pass"}], "change nothing"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("patches", "said"),
+    [
+        ([{"action": "delete", "line_number": 9}], "outside the file, which has 5"),
+        (
+            [
+                {"action": "delete", "line_number": 2, "num_lines": 2},
+                {"action": "replace", "line_number": 3, "new_code": "x"},
+            ],
+            "both change line 3",
+        ),
+        (
+            [
+                {"action": "delete", "line_number": 1, "num_lines": 2},
+                {"action": "insert", "line_number": 2, "new_code": "x"},
+            ],
+            "inside the lines",
+        ),
+        ([{"action": "replace", "line_number": 5, "new_code": "    pass"}], "change nothing"),
+    ],
+)
 def test_patches_that_do_not_fit(patches: list[object], said: str) -> None:
     with pytest.raises(Unusable, match=said):
         apply(FILE, read(patches))
 
 
 def test_numbered_lines_are_those_that_patches_mean() -> None:
-    assert numbered(FILE).splitlines()[3] == "   4| class ModelNew:"
-    assert apply(FILE, read([{"action": "replace", "line_number": 4, "new_code": "class ModelNew(torch.nn.Module):"}])).splitlines()[3].endswith("Module):")
+    assert number_lines(FILE).splitlines()[3] == "   4| class ModelNew:"
+    assert (
+        apply(FILE, read([{"action": "replace", "line_number": 4, "new_code": "class ModelNew(torch.nn.Module):"}]))
+        .splitlines()[3]
+        .endswith("Module):")
+    )
 
 
 @pytest.mark.parametrize(
-    "text", [f"```python\n{FILE}```", f"Here it is:\n\n```py\n{FILE}```\nEnjoy!", f"```\n{FILE}```", f"~~~python\n{FILE}~~~", f"```bash\nls\n```\n```python\nimport os\n```\n```python\n{FILE}```", FILE, f"````python\n{FILE}````"]
+    "text",
+    [
+        f"```python\n{FILE}```",
+        f"Here it is:\n\n```py\n{FILE}```\nEnjoy!",
+        f"```\n{FILE}```",
+        f"~~~python\n{FILE}~~~",
+        f"```bash\nls\n```\n```python\nimport os\n```\n```python\n{FILE}```",
+        FILE,
+        f"````python\n{FILE}````",
+    ],
 )
 def test_code_is_found(text: str) -> None:
     assert code(text) == FILE
 
 
-@pytest.mark.parametrize(("text", "finish", "said"), [
-    ("", "stop", "empty"), ("  \n", "stop", "empty"), ("I cannot help with that.", "stop", "no Python code block"), (f"```python\n{FILE}", "length", "cut off at its length limit"), (f"```python\n{FILE}", "stop", "ends inside"),
-    ("```python\nx = 1\n```", "stop", "defines class ModelNew"), (f"```python\n{FILE}```\n```python\n{FILE}# two\n```", "stop", "2 different code blocks"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "finish", "said"),
+    [
+        ("", "stop", "empty"),
+        ("  \n", "stop", "empty"),
+        ("I cannot help with that.", "stop", "no Python code block"),
+        (f"```python\n{FILE}", "length", "cut off at its length limit"),
+        (f"```python\n{FILE}", "stop", "ends inside"),
+        ("```python\nx = 1\n```", "stop", "defines class ModelNew"),
+        (f"```python\n{FILE}```\n```python\n{FILE}# two\n```", "stop", "2 different code blocks"),
+    ],
+)
 def test_unusable_replies_say_why(text: str, finish: str, said: str) -> None:
     with pytest.raises(Unusable, match=said):
         code(text, finish)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from workbench import problems
-from workbench.dsl import OPERATIONS, grammar_text
 from workbench.executors.inspector import WorkerInspector
+from workbench.language import OPERATIONS, grammar_text
 from workbench.proposers.llm import catalogue, patches, prompts
 from workbench.records import Ask, Candidate, Decision, Failure, Outcome, Proposal, Trial, Verdict, Version
 
@@ -20,42 +20,127 @@ GOLDEN = Path(__file__).parent / "golden"
 SOURCE = '"""A stand-in for a kernel file."""\n\n\ndef forward(x):\n    return x\n'
 
 
-def version(number: int, parent: int | None, verdict: Verdict, decision: Decision | None = None, title: str = "a change") -> Version:
-    trial = Trial(outcome=Outcome(executor="emulator", arch="sm_80", device="H200"), verdict=verdict, at="2026-11-21T00:00:00+00:00")
+def version(
+    number: int, parent: int | None, verdict: Verdict, decision: Decision | None = None, title: str = "a change"
+) -> Version:
+    trial = Trial(
+        outcome=Outcome(executor="emulator", arch="sm_80", device="H200"),
+        verdict=verdict,
+        at="2026-11-21T00:00:00+00:00",
+    )
     proposal = Proposal(candidate=Candidate(source=SOURCE), title=title, reason="because", by="llm", parent=parent)
-    return Version(number=number, parent=parent, proposal=proposal, source_hash="h", path="v.py", trials=(trial,), decision=decision)
+    return Version(
+        number=number,
+        parent=parent,
+        proposal=proposal,
+        source_hash="h",
+        path="v.py",
+        trials=(trial,),
+        decision=decision,
+    )
 
 
 @cache
 def asked() -> Ask:
     problem = problems.load("row_sum")
-    failure = Failure(stage="check", kind="wrong_result", message="wrong result at case odd: 3 of 9 elements are wrong; the worst is [1]: got 0, expected 2")
-    first = version(1, None, Verdict(correct=True, time_s=2e-3, time_provenance="modelled"), Decision(kind="accept", version=1, source_hash="h", by="person", reason="a start"), "first version")
-    second = version(2, 1, Verdict(correct=False, failure=failure), Decision(kind="reject", version=2, source_hash="h", by="person", reason="it reads past the row"))
-    return Ask(problem=problem, facts=WorkerInspector().inspect(problem), history=(first, second), baseline=first, instruction="use fewer barriers", constraints=("keep 256 threads",), arch="sm_80", device="H200", depth=1)
+    failure = Failure(
+        stage="check",
+        kind="wrong_result",
+        message="wrong result at case odd: 3 of 9 elements are wrong; the worst is [1]: got 0, expected 2",
+    )
+    first = version(
+        1,
+        None,
+        Verdict(correct=True, time_s=2e-3, time_provenance="modelled"),
+        Decision(kind="accept", version=1, source_hash="h", by="person", reason="a start"),
+        "first version",
+    )
+    second = version(
+        2,
+        1,
+        Verdict(correct=False, failure=failure),
+        Decision(kind="reject", version=2, source_hash="h", by="person", reason="it reads past the row"),
+    )
+    return Ask(
+        problem=problem,
+        facts=WorkerInspector().inspect(problem),
+        history=(first, second),
+        baseline=first,
+        instruction="use fewer barriers",
+        constraints=("keep 256 threads",),
+        arch="sm_80",
+        device="H200",
+        depth=1,
+    )
 
 
 def rendered(name: str, ask: Ask, **values: Any) -> str:
-    return "\n\n".join(f"=== {message['role']} ===\n{message['content']}" for message in prompts.messages(name, ask, **values))
+    return "\n\n".join(
+        f"=== {message['role']} ===\n{message['content']}" for message in prompts.messages(name, ask, **values)
+    )
 
 
 def cases() -> dict[str, str]:
     ask = asked()
     failure = ask.history[1].trials[0].verdict.failure
     assert failure is not None
-    compile_failure = Failure(stage="compile", kind="early_exit", message="DSLUserCodeError: Early exit (return) is not allowed", line=4, hint="turn the condition round")
-    shown = {"stage": "check", "failure": failure, "error": failure.message, "numbered": patches.numbered(SOURCE), "guides": catalogue.select(failure, SOURCE)}
-    compiled = {**shown, "stage": "compile", "failure": compile_failure, "error": compile_failure.message, "guides": catalogue.select(compile_failure, SOURCE)}
+    compile_failure = Failure(
+        stage="compile",
+        kind="early_exit",
+        message="DSLUserCodeError: Early exit (return) is not allowed",
+        line=4,
+        hint="turn the condition round",
+    )
+    shown = {
+        "stage": "check",
+        "failure": failure,
+        "error": failure.message,
+        "numbered": patches.number_lines(SOURCE),
+        "guides": catalogue.select(failure, SOURCE),
+    }
+    compiled = {
+        **shown,
+        "stage": "compile",
+        "failure": compile_failure,
+        "error": compile_failure.message,
+        "guides": catalogue.select(compile_failure, SOURCE),
+    }
     fresh = dataclasses.replace(ask, baseline=None, history=(), instruction="")
     menu = "\n".join(f"- {item}" for item in prompts.menu(ask.facts.kind))
     return {
-        "synthesis": rendered("synthesis", fresh), "optimise": rendered("optimise", ask, menu=menu), "optimise-with-profile": rendered("optimise", dataclasses.replace(ask, profile="- line 3: 4.0x the sectors it needs"), menu=menu),
-        "diagnosis-wrong": rendered("diagnosis", ask, **shown), "diagnosis-compile": rendered("diagnosis", ask, **compiled), "patch": rendered("patch", ask, **shown, diagnosis="The last row is left out."),
-        "ask": rendered("ask", ask, question="why is v2 wrong?"), "mucutlass": rendered("mucutlass", fresh, grammar=grammar_text(), operations=OPERATIONS.values(), start="reduce(x, op=sum, axis=last)", program=""),
-    }  # fmt: skip
+        "synthesis": rendered("synthesis", fresh),
+        "optimise": rendered("optimise", ask, menu=menu),
+        "optimise-with-profile": rendered(
+            "optimise", dataclasses.replace(ask, profile="- line 3: 4.0x the sectors it needs"), menu=menu
+        ),
+        "diagnosis-wrong": rendered("diagnosis", ask, **shown),
+        "diagnosis-compile": rendered("diagnosis", ask, **compiled),
+        "patch": rendered("patch", ask, **shown, diagnosis="The last row is left out."),
+        "ask": rendered("ask", ask, question="why is v2 wrong?"),
+        "mucutlass": rendered(
+            "mucutlass",
+            fresh,
+            grammar=grammar_text(),
+            operations=OPERATIONS.values(),
+            start="reduce(x, op=sum, axis=last)",
+            program="",
+        ),
+    }
 
 
-@pytest.mark.parametrize("name", ["synthesis", "optimise", "optimise-with-profile", "diagnosis-wrong", "diagnosis-compile", "patch", "ask", "mucutlass"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "synthesis",
+        "optimise",
+        "optimise-with-profile",
+        "diagnosis-wrong",
+        "diagnosis-compile",
+        "patch",
+        "ask",
+        "mucutlass",
+    ],
+)
 def test_prompts_are_as_written_down(name: str) -> None:
     text, path = cases()[name], GOLDEN / f"{name}.md"
     if os.environ.get("CUTEGEN_GOLDEN"):
@@ -73,11 +158,32 @@ def test_a_file_of_the_session_wins(tmp_path: Path) -> None:
 
 
 def test_every_class_has_a_menu() -> None:
-    assert {prompts.workload(kind) for kind in ("matmul", "elementwise", "reduction", "softmax", "norm", "convolution", "loss", "attention", "other", "new")} == {"matmul", "elementwise", "reduction", "convolution", "loss", "attention", "other"}
-    assert all(len(prompts.menu(kind)) >= 4 for kind in ("matmul", "elementwise", "reduction", "convolution", "loss", "attention", "other"))
+    assert {
+        prompts.workload(kind)
+        for kind in (
+            "matmul",
+            "elementwise",
+            "reduction",
+            "softmax",
+            "norm",
+            "convolution",
+            "loss",
+            "attention",
+            "other",
+            "new",
+        )
+    } == {"matmul", "elementwise", "reduction", "convolution", "loss", "attention", "other"}
+    assert all(
+        len(prompts.menu(kind)) >= 4
+        for kind in ("matmul", "elementwise", "reduction", "convolution", "loss", "attention", "other")
+    )
 
 
 def test_long_errors_are_cut() -> None:
     failure = Failure(stage="compile", kind="x", message="short", detail="y" * 50_000)
-    trial = Trial(outcome=Outcome(executor="emulator", arch="sm_80", device="H200", failure=failure), verdict=Verdict(correct=False, failure=failure), at="")
+    trial = Trial(
+        outcome=Outcome(executor="emulator", arch="sm_80", device="H200", failure=failure),
+        verdict=Verdict(correct=False, failure=failure),
+        at="",
+    )
     assert len(prompts.error_text(trial)) == prompts.ERROR_CHARACTERS

@@ -69,7 +69,9 @@ def test_the_set_holds_a_compile_repair_a_repaired_wrong_result_and_a_rejected_s
 def test_a_difference_is_said(tmp_path: Path) -> None:
     document = json.loads((recording.FOLDER / "softmax.json").read_text())
     step = document["recording"]["steps"][0]
-    step["proposal"]["candidate"]["source"] = step["proposal"]["candidate"]["source"].replace("fmax(largest", "no_such(largest")
+    step["proposal"]["candidate"]["source"] = step["proposal"]["candidate"]["source"].replace(
+        "fmax(largest", "no_such(largest"
+    )
     document["recording"]["steps"] = [step]
     (tmp_path / "changed.json").write_text(json.dumps(document))
     found = recording.load(tmp_path / "changed.json")

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from workbench import Session
 from workbench.records import Candidate, Proposal, Version
-from workbench.views import record, snapshot
-from workbench.views.desk import desk_of
-from workbench.views.panel import Panel
+from workbench.views.notebook import decision_record, view_model
+from workbench.views.notebook.controller import desk_of
+from workbench.views.notebook.panel import Panel
 
 CANDIDATES = Path(__file__).parents[1] / "browser/candidates"
 LIMIT_S = 60
@@ -38,7 +38,13 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def decision(session: Session, /, **changed: Any) -> dict[str, Any]:
     version = session.version("latest")
-    return {"command": "accept", "session": session.name, "version": version.number, "sourceHash": version.source_hash, **changed}
+    return {
+        "command": "accept",
+        "session": session.name,
+        "version": version.number,
+        "sourceHash": version.source_hash,
+        **changed,
+    }
 
 
 @pytest.mark.parametrize(
@@ -106,16 +112,16 @@ def version(number: int, parent: int | None, source: str = "x\n", **proposal: An
 
 
 def test_tree_puts_children_after_their_parent() -> None:
-    rows = snapshot.tree([version(1, None), version(2, 1), version(3, 1), version(4, 2)])
+    rows = view_model.tree([version(1, None), version(2, 1), version(3, 1), version(4, 2)])
     assert [(row["number"], row["depth"]) for row in rows] == [(1, 0), (2, 1), (4, 2), (3, 1)]
 
 
 def test_unknown_cost_stays_unknown() -> None:
     free, priced = version(1, None), version(2, 1, tokens_in=10, tokens_out=5, cost_usd=0.25)
     unknown = version(3, 2, tokens_in=7, tokens_out=1)
-    assert snapshot.cost([free])["usd"] == 0
-    assert snapshot.cost([free, priced]) == {"usd": 0.25, "tokens_in": 10, "tokens_out": 5}
-    assert snapshot.cost([free, priced, unknown]) == {"usd": None, "tokens_in": 17, "tokens_out": 6}
+    assert view_model.cost([free])["usd"] == 0
+    assert view_model.cost([free, priced]) == {"usd": 0.25, "tokens_in": 10, "tokens_out": 5}
+    assert view_model.cost([free, priced, unknown]) == {"usd": None, "tokens_in": 17, "tokens_out": 6}
 
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "d = 1", "", "  e"]), max_size=40)
@@ -123,7 +129,7 @@ LINES = st.lists(st.sampled_from(["a", "b", "c", "d = 1", "", "  e"]), max_size=
 
 @given(LINES, LINES)
 def test_blocks_hold_every_line_of_both_sides_in_order(old: list[str], new: list[str]) -> None:
-    blocks = snapshot.diff_blocks("".join(f"{line}\n" for line in old), "".join(f"{line}\n" for line in new))
+    blocks = view_model.diff_blocks("".join(f"{line}\n" for line in old), "".join(f"{line}\n" for line in new))
     i = k = 0
     for block in blocks:
         if block["kind"] == "skip":
@@ -141,7 +147,10 @@ def test_blocks_hold_every_line_of_both_sides_in_order(old: list[str], new: list
 
 
 def test_record_shows_sources_as_text_only() -> None:
-    first, second = version(1, None, "a\n<script>alert(1)</script>\n"), version(2, 1, "a\n<img src=x onerror=alert(1)>\n")
-    page = record.decision_html(second, first)
+    first, second = (
+        version(1, None, "a\n<script>alert(1)</script>\n"),
+        version(2, 1, "a\n<img src=x onerror=alert(1)>\n"),
+    )
+    page = decision_record.decision_html(second, first)
     assert "<script" not in page and "<img" not in page and "&lt;img" in page
-    assert "+<img src=x" in record.decision_text(second, first)
+    assert "+<img src=x" in decision_record.decision_text(second, first)

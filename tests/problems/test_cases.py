@@ -19,12 +19,21 @@ from workbench.problems.counting import FlopCount
 from workbench.records import Facts, Problem, Settings
 
 
-def problem(sizes: str, forward: str, inputs: str, *, init: str = "pass", arguments: str = "", given: str = "", precision: str = "fp32") -> Problem:
+def problem(
+    sizes: str,
+    forward: str,
+    inputs: str,
+    *,
+    init: str = "pass",
+    arguments: str = "",
+    given: str = "",
+    precision: str = "fp32",
+) -> Problem:
     source = f"""import torch
 import torch.nn as nn
 {sizes}
 class Model(nn.Module):
-    def __init__(self{', ' + arguments if arguments else ''}):
+    def __init__(self{", " + arguments if arguments else ""}):
         super().__init__()
         {init}
     def forward(self, x):
@@ -48,23 +57,44 @@ def test_sizes_written_as_products_are_shrunk() -> None:
 
 
 def test_sizes_in_a_tuple_are_shrunk() -> None:
-    facts = inspection.inspect(problem("batch = 32768\nshape = (4096,)", "torch.cumsum(x, 1)", "torch.rand(batch, *shape)"))
+    facts = inspection.inspect(
+        problem("batch = 32768\nshape = (4096,)", "torch.cumsum(x, 1)", "torch.rand(batch, *shape)")
+    )
     assert settings(facts, "shrunk") == {"batch": 256, "shape[0]": 256}
 
 
 def test_groups_and_kernel_widths_are_left_alone_and_odd_sizes_fall_back_by_name() -> None:
-    facts = inspection.inspect(problem("batch = 64\nfeatures = 512\ngroups = 32\nside = 256", "self.norm(x)", "torch.rand(batch, features, side, side)",
-                                       init="self.norm = nn.GroupNorm(g, c)", arguments="c, g", given="features, groups"))  # fmt: skip
+    facts = inspection.inspect(
+        problem(
+            "batch = 64\nfeatures = 512\ngroups = 32\nside = 256",
+            "self.norm(x)",
+            "torch.rand(batch, features, side, side)",
+            init="self.norm = nn.GroupNorm(g, c)",
+            arguments="c, g",
+            given="features, groups",
+        )
+    )
     shrunk, odd = settings(facts, "shrunk"), settings(facts, "odd")
-    assert int(str(shrunk["features"])) % int(str(shrunk["groups"])) == 0 and int(str(odd["features"])) % int(str(odd["groups"])) == 0
+    assert (
+        int(str(shrunk["features"])) % int(str(shrunk["groups"])) == 0
+        and int(str(odd["features"])) % int(str(odd["groups"])) == 0
+    )
     assert int(str(odd["batch"])) % 2 == 1 and int(str(odd["side"])) % 2 == 1
     assert any("odd case keeps" in note for note in facts.notes)
     assert facts.kind == "norm"
 
 
 def test_a_three_dimensional_convolution_fits_by_going_below_the_first_floor() -> None:
-    facts = inspection.inspect(problem("batch = 16\nc_in = 32\nc_out = 64\nk = 3\nside = 64", "self.conv(x)", "torch.rand(batch, c_in, side, side, side)",
-                                       init="self.conv = nn.Conv3d(a, b, k)", arguments="a, b, k", given="c_in, c_out, k"))  # fmt: skip
+    facts = inspection.inspect(
+        problem(
+            "batch = 16\nc_in = 32\nc_out = 64\nk = 3\nside = 64",
+            "self.conv(x)",
+            "torch.rand(batch, c_in, side, side, side)",
+            init="self.conv = nn.Conv3d(a, b, k)",
+            arguments="a, b, k",
+            given="c_in, c_out, k",
+        )
+    )
     work = {item.case: item for item in facts.work}
     assert facts.kind == "convolution" and work["full"].tensor_cores
     assert work["shrunk"].flops <= inspection.FLOP_BUDGET * cases.TOLERATED
@@ -72,16 +102,24 @@ def test_a_three_dimensional_convolution_fits_by_going_below_the_first_floor() -
 
 
 def test_a_size_that_is_used_as_an_axis_length_elsewhere_is_pinned_with_a_note() -> None:
-    facts = inspection.inspect(problem("rows = 4096\nwidth = 64", "x.view(rows, 8, 8).sum(1)", "torch.rand(rows, width)"))
+    facts = inspection.inspect(
+        problem("rows = 4096\nwidth = 64", "x.view(rows, 8, 8).sum(1)", "torch.rand(rows, width)")
+    )
     assert settings(facts, "shrunk")["width"] == 64 and settings(facts, "odd")["width"] == 64
     assert int(str(settings(facts, "odd")["rows"])) % 2
 
 
-@pytest.mark.parametrize(("made", "said"), [
-    (lambda: problem("n = 64", "torch.rand(3) @ x", "torch.rand(n, n)"), "cell:9: the reference does not run"),
-    (lambda: problem("n = 64", "torch.relu(x)", "torch.rand(9000, 9000)"), "cannot be shrunk"),
-    (lambda: problem("n = 64", "undefined(x)", "torch.rand(n, n)"), "cell:9: the reference does not run: NameError"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: problem("n = 64", "torch.rand(3) @ x", "torch.rand(n, n)"), "cell:9: the reference does not run"),
+        (lambda: problem("n = 64", "torch.relu(x)", "torch.rand(9000, 9000)"), "cannot be shrunk"),
+        (
+            lambda: problem("n = 64", "undefined(x)", "torch.rand(n, n)"),
+            "cell:9: the reference does not run: NameError",
+        ),
+    ],
+)
 def test_what_cannot_be_used_is_one_line_with_its_place(made: Callable[[], Problem], said: str) -> None:
     with pytest.raises(ProblemError) as caught:
         inspection.inspect(made())
@@ -91,14 +129,25 @@ def test_what_cannot_be_used_is_one_line_with_its_place(made: Callable[[], Probl
 AXIS = "n = 64\nk = 3\naxis = 1\npart = 8"
 
 
-@pytest.mark.parametrize(("given", "said"), [
-    ((("n", -4),), "setting n=-4: no size that this problem can have; legal: whole numbers from 1 on (n=64 in the problem)"),
-    ((("axis", -1), ("k", -2), ("n", -4)), "settings k=-2, n=-4: no size that this problem can have"),
-    ((("k", 3), ("n", 0)), "setting n=0: the result has no elements, so there is nothing to compute; legal: whole numbers from 1 on (n=64 in the problem)"),
-    ((("k", 3), ("part", 5)), "setting part=5: cell:12: the reference does not run: RuntimeError: "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            (("n", -4),),
+            "setting n=-4: no size that this problem can have; legal: whole numbers from 1 on (n=64 in the problem)",
+        ),
+        ((("axis", -1), ("k", -2), ("n", -4)), "settings k=-2, n=-4: no size that this problem can have"),
+        (
+            (("k", 3), ("n", 0)),
+            "setting n=0: the result has no elements, so there is nothing to compute; legal: whole numbers from 1 on (n=64 in the problem)",
+        ),
+        ((("k", 3), ("part", 5)), "setting part=5: cell:12: the reference does not run: RuntimeError: "),
+    ],
+)
 def test_a_setting_that_the_reference_cannot_run_with_is_named(given: Settings, said: str) -> None:
-    made = dataclasses.replace(problem(AXIS, "torch.softmax(x.unflatten(1, (part, -1)).flatten(1), axis)", "torch.rand(k, n)"), settings=given)
+    made = dataclasses.replace(
+        problem(AXIS, "torch.softmax(x.unflatten(1, (part, -1)).flatten(1), axis)", "torch.rand(k, n)"), settings=given
+    )
     with pytest.raises(ProblemError) as caught:
         inspection.inspect(made)
     assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
@@ -106,9 +155,15 @@ def test_a_setting_that_the_reference_cannot_run_with_is_named(given: Settings, 
 
 def test_an_axis_may_be_negative_and_a_padding_nothing() -> None:
     given: Settings = (("axis", -1), ("k", 3))
-    facts = inspection.inspect(dataclasses.replace(problem(AXIS, "torch.softmax(x, axis)", "torch.rand(k, n)"), settings=given))
+    facts = inspection.inspect(
+        dataclasses.replace(problem(AXIS, "torch.softmax(x, axis)", "torch.rand(k, n)"), settings=given)
+    )
     assert next(case for case in facts.cases if case.name == "full").outputs[0].shape == (3, 64)
-    padded = inspection.inspect(dataclasses.replace(problem("n = 8\npad = 1", "nn.functional.pad(x, (pad, pad))", "torch.rand(n)"), settings=(("pad", 0),)))
+    padded = inspection.inspect(
+        dataclasses.replace(
+            problem("n = 8\npad = 1", "nn.functional.pad(x, (pad, pad))", "torch.rand(n)"), settings=(("pad", 0),)
+        )
+    )
     assert padded.cases[-1].outputs[0].shape == (8,)
 
 
@@ -140,7 +195,10 @@ def test_fixed_sizes_stay() -> None:
 
 def test_fixed_sizes_are_shrunk_where_the_emulator_cannot_take_them() -> None:
     facts = inspection.inspect(problems.load("matmul", settings=(("n", 8192),)))
-    assert [int(settings(facts, "shrunk")["n"]) < 512, next(case for case in facts.cases if case.name == "full").inputs[0].shape] == [True, (8192, 8192)]
+    assert [
+        int(settings(facts, "shrunk")["n"]) < 512,
+        next(case for case in facts.cases if case.name == "full").inputs[0].shape,
+    ] == [True, (8192, 8192)]
     assert any("n is 8192 at full size" in note for note in facts.notes)
 
 

@@ -40,27 +40,51 @@ def facts(body: str) -> Facts:
     return inspection.inspect(problems.load(FILE.format(body=body)))
 
 
-@pytest.mark.parametrize("body", [
-    "x.add_(1); return torch.relu(x)", "x[:, 0] = 0; return torch.relu(x)", "torch.add(x, 1, out=x); return torch.relu(x)", "z = torch.relu(x); x.mul_(2); return z", "return F.relu(x, inplace=True)",
-    "x.chunk(2, 1)[0].add_(3); return torch.relu(x)", "torch._foreach_add_([x], 1.0); return torch.relu(x)", "x.data.mul_(2); return torch.relu(x)",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x.add_(1); return torch.relu(x)",
+        "x[:, 0] = 0; return torch.relu(x)",
+        "torch.add(x, 1, out=x); return torch.relu(x)",
+        "z = torch.relu(x); x.mul_(2); return z",
+        "return F.relu(x, inplace=True)",
+        "x.chunk(2, 1)[0].add_(3); return torch.relu(x)",
+        "torch._foreach_add_([x], 1.0); return torch.relu(x)",
+        "x.data.mul_(2); return torch.relu(x)",
+    ],
+)
 def test_a_reference_that_changes_an_input_is_told_and_not_planned(body: str) -> None:
     found = facts(body)
-    assert [item.message.split(" in place")[0] for item in found.degeneracies if item.kind == "input_modified"] == ["forward changes its input x"]
+    assert [item.message.split(" in place")[0] for item in found.degeneracies if item.kind == "input_modified"] == [
+        "forward changes its input x"
+    ]
     with pytest.raises(Unrecognised, match=r"changes its input x in place.*x = x.clone\(\)"):
         recognise(found)
 
 
-@pytest.mark.parametrize("body", ["x = x.clone(); x.add_(1); return torch.relu(x)", "z = torch.relu(x); z += y; return F.relu_(z)", "z = x * 2; z = z.view(-1); z.relu_(); return z * 2"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x = x.clone(); x.add_(1); return torch.relu(x)",
+        "z = torch.relu(x); z += y; return F.relu_(z)",
+        "z = x * 2; z = z.view(-1); z.relu_(); return z * 2",
+    ],
+)
 def test_a_value_of_its_own_may_be_written_to(body: str) -> None:
     found = facts(body)
     assert not [item for item in found.degeneracies if item.kind == "input_modified"]
     recognise(found)
 
 
-@pytest.mark.parametrize("body", [
-    "z = x * 2; z[:, 0] = 0; return torch.relu(z)", "z = x * 2; z.chunk(2, 1)[0].add_(3); return torch.relu(z)", "z = x * 2; torch._foreach_add_([z], 1.0); return z", "z = x * 2; v = z.view(-1); z.add_(1); return v",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        "z = x * 2; z[:, 0] = 0; return torch.relu(z)",
+        "z = x * 2; z.chunk(2, 1)[0].add_(3); return torch.relu(z)",
+        "z = x * 2; torch._foreach_add_([z], 1.0); return z",
+        "z = x * 2; v = z.view(-1); z.add_(1); return v",
+    ],
+)
 def test_a_value_that_is_read_under_another_name_than_it_was_written_to_is_left(body: str) -> None:
     with pytest.raises(Unrecognised, match="writes to a view of a value and reads the value after it"):
         recognise(facts(body))
@@ -78,7 +102,15 @@ def test_a_tensor_that_forward_makes_from_numbers_is_traced() -> None:
         recognise(found)
 
 
-@pytest.mark.parametrize(("body", "said"), [("return {'y': x * 2}", "forward returns dict; let it return a tensor"), ("x * 2", "forward returns NoneType;"), ("return x * 2, 3", "forward returns a tuple of int;"), ("return ()", "a tuple of nothing;")])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return {'y': x * 2}", "forward returns dict; let it return a tensor"),
+        ("x * 2", "forward returns NoneType;"),
+        ("return x * 2, 3", "forward returns a tuple of int;"),
+        ("return ()", "a tuple of nothing;"),
+    ],
+)
 def test_a_result_that_is_no_tensor_is_refused_in_a_line(body: str, said: str) -> None:
     with pytest.raises(ProblemError, match=said) as refused:
         facts(body)

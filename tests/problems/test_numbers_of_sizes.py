@@ -10,7 +10,7 @@ from workbench import problems
 from workbench.problems import cases, inspection
 from workbench.proposers.recognition import Unrecognised, recognise
 
-FILE = '''
+FILE = """
 import math
 import torch
 import torch.nn as nn
@@ -30,7 +30,7 @@ def get_inputs():
 
 def get_init_inputs():
     return []
-'''
+"""
 PRODUCT = {"arguments": "x, w", "inputs": "torch.randn(n, d), torch.randn(d, n)"}
 
 
@@ -56,7 +56,15 @@ def test_where_no_size_can_stay_the_planner_says_so(tmp_path: Path) -> None:
         recognise(found)
 
 
-@pytest.mark.parametrize("body", ["x.mean(1)", "torch.softmax(x, 1) * 3.0", "nn.functional.layer_norm(x, (x.shape[1],))", "x.reshape(-1, x.shape[1]) * 2"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x.mean(1)",
+        "torch.softmax(x, 1) * 3.0",
+        "nn.functional.layer_norm(x, (x.shape[1],))",
+        "x.reshape(-1, x.shape[1]) * 2",
+    ],
+)
 def test_sizes_that_say_only_how_far_a_call_goes_are_shrunk(tmp_path: Path, body: str) -> None:
     found = facts(tmp_path, body)
     assert not found.full_graph and all(case.inputs[0].shape[1] < 1024 for case in found.cases if case.name == "shrunk")
@@ -64,13 +72,22 @@ def test_sizes_that_say_only_how_far_a_call_goes_are_shrunk(tmp_path: Path, body
 
 
 def test_attention_has_its_own_scale_at_every_size(tmp_path: Path) -> None:
-    found = facts(tmp_path, "nn.functional.scaled_dot_product_attention(q, k, v)", "q, k, v", "*(torch.randn(4, 8, n // 8, d // 8) for _ in range(3))")
+    found = facts(
+        tmp_path,
+        "nn.functional.scaled_dot_product_attention(q, k, v)",
+        "q, k, v",
+        "*(torch.randn(4, 8, n // 8, d // 8) for _ in range(3))",
+    )
     assert recognise(found).operation.name == "attention"
 
 
 @pytest.mark.parametrize(
     "body",
-    ["torch.relu(x[:, :512])", "torch.tanh(x) if x.shape[0] > 512 and x.shape[1] > 512 else torch.relu(x)", "nn.functional.scaled_dot_product_attention(x, x, x, is_causal=x.numel() > 1_000_000)"],
+    [
+        "torch.relu(x[:, :512])",
+        "torch.tanh(x) if x.shape[0] > 512 and x.shape[1] > 512 else torch.relu(x)",
+        "nn.functional.scaled_dot_product_attention(x, x, x, is_causal=x.numel() > 1_000_000)",
+    ],
 )
 def test_what_is_another_computation_at_full_size_is_not_planned(tmp_path: Path, body: str) -> None:
     found = facts(tmp_path, body)
@@ -86,21 +103,35 @@ def test_a_branch_that_one_size_decides_keeps_that_size(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("state", "body", "said"),
-    [("self.layer = nn.Linear(d, d)", "self.layer(x)", "reads d of the problem's file"), ("self.register_buffer('seen', torch.zeros(()))", "x * self.seen.add_(1.0)", "writes to its own seen")],
+    [
+        ("self.layer = nn.Linear(d, d)", "self.layer(x)", "reads d of the problem's file"),
+        ("self.register_buffer('seen', torch.zeros(()))", "x * self.seen.add_(1.0)", "writes to its own seen"),
+    ],
 )
 def test_what_is_told_of_a_modules_own_state(tmp_path: Path, state: str, body: str, said: str) -> None:
     path = tmp_path / "problem.py"
     init = f"class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        {state}\n"
-    path.write_text(FILE.format(body=body, arguments="x", inputs="torch.randn(n, d)").replace("class Model(nn.Module):\n", init))
+    path.write_text(
+        FILE.format(body=body, arguments="x", inputs="torch.randn(n, d)").replace("class Model(nn.Module):\n", init)
+    )
     with pytest.raises(Unrecognised, match=said):
         recognise(inspection.inspect(problems.load(str(path))))
 
 
-@pytest.mark.parametrize(("body", "times"), [("torch.relu(x[:, :512])", 1), ("torch.softmax(x * (x.shape[0] * x.shape[1]), -1)", 3)])
-def test_no_more_is_looked_at_than_can_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, times: int) -> None:
+@pytest.mark.parametrize(
+    ("body", "times"), [("torch.relu(x[:, :512])", 1), ("torch.softmax(x * (x.shape[0] * x.shape[1]), -1)", 3)]
+)
+def test_no_more_is_looked_at_than_can_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, times: int
+) -> None:
     seen = {"shrink": 0, "thin": 0}
     for name in seen:
         real = getattr(cases, name)
-        monkeypatch.setattr(cases, name, lambda *given, name=name, real=real: (seen.update({name: seen[name] + 1}), real(*given))[1])
+        monkeypatch.setattr(
+            cases, name, lambda *given, name=name, real=real: (seen.update({name: seen[name] + 1}), real(*given))[1]
+        )
     assert facts(tmp_path, body).full_graph
-    assert seen == {"shrink": times, "thin": 1}  # a size that is kept is tried once each; what else there is to know of a problem is found out once
+    assert seen == {
+        "shrink": times,
+        "thin": 1,
+    }  # a size that is kept is tried once each; what else there is to know of a problem is found out once

@@ -25,9 +25,15 @@ def test_shipped_problem_is_inspected(name: str) -> None:
     assert facts.graph[-1].name == "output"
 
 
-@pytest.mark.parametrize(("spec", "said"), [
-    ("softmx", "did you mean 'softmax'"), ("def f(:\n    pass", ":1: not Python"), ("x = 1\ny = 2", "no Model"), ("/nowhere/file.py", "no problem or file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("softmx", "did you mean 'softmax'"),
+        ("def f(:\n    pass", ":1: not Python"),
+        ("x = 1\ny = 2", "no Model"),
+        ("/nowhere/file.py", "no problem or file"),
+    ],
+)
 def test_bad_problem_is_one_line(spec: str, said: str) -> None:
     with pytest.raises(ProblemError) as caught:
         problems.load(spec)
@@ -85,7 +91,10 @@ def test_parameters_map_by_name_then_by_shape() -> None:
     assert any("new (7,)" in line for line in said)
 
 
-@pytest.mark.parametrize(("body", "kind"), [("torch.zeros_like(x)", "zero"), ("torch.nn.functional.dropout(x, 0.5)", "random"), ("x * 0 + 3", "constant")])
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [("torch.zeros_like(x)", "zero"), ("torch.nn.functional.dropout(x, 0.5)", "random"), ("x * 0 + 3", "constant")],
+)
 def test_degenerate_tasks_are_said(body: str, kind: str) -> None:
     facts = inspection.inspect(problems.from_expression(body, "x: f32[64, 64]"))
     assert kind in {item.kind for item in facts.degeneracies}

@@ -36,11 +36,30 @@ def run(source: str) -> dict[str, object]:
 
 
 def test_expressions_tuples_and_annotations_are_settings_and_derived_names_are_not() -> None:
-    assert module_scalars(SOURCE) == {"N": 4096, "M": 4, "K": 32, "shape[0]": 64, "shape[1]": 32, "big": 7, "eps": 1e-5, "flag": True, "count": 7, "low": -1}
+    assert module_scalars(SOURCE) == {
+        "N": 4096,
+        "M": 4,
+        "K": 32,
+        "shape[0]": 64,
+        "shape[1]": 32,
+        "big": 7,
+        "eps": 1e-5,
+        "flag": True,
+        "count": 7,
+        "low": -1,
+    }
     assert {item.name: item.value for item in assigned(SOURCE) if item.derived} == {"half": 2048, "N2": 8192}
 
 
-@given(st.fixed_dictionaries({}, optional={name: st.integers(1, 10**6) for name in ("N", "M", "K", "shape[0]", "shape[1]", "big", "half", "count", "low")}))
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            name: st.integers(1, 10**6)
+            for name in ("N", "M", "K", "shape[0]", "shape[1]", "big", "half", "count", "low")
+        },
+    )
+)
 def test_new_values_arrive_and_everything_else_stays(values: dict[str, int]) -> None:
     made = with_settings(SOURCE, tuple(values.items()))
     assert made.count("\n") == SOURCE.count("\n")
@@ -49,31 +68,56 @@ def test_new_values_arrive_and_everything_else_stays(values: dict[str, int]) -> 
     for name, value in values.items():
         assert scalars[name] == value
     for name in old:
-        touched = name in values or any(key.startswith(f"{name}[") for key in values) or (name in ("half", "N2") and "N" in values)
+        touched = (
+            name in values
+            or any(key.startswith(f"{name}[") for key in values)
+            or (name in ("half", "N2") and "N" in values)
+        )
         assert touched or new[name] == old[name]
     assert new["half"] == values.get("half", values.get("N", 4096) // 2)
 
 
 def test_lines_stay_where_they_are() -> None:
     made = with_settings(SOURCE, (("N", 5), ("big", 1)))
-    places = [[getattr(node.targets[0], "id", "") for node in ast.parse(text).body if isinstance(node, ast.Assign) and node.lineno >= 7] for text in (SOURCE, made)]
+    places = [
+        [
+            getattr(node.targets[0], "id", "")
+            for node in ast.parse(text).body
+            if isinstance(node, ast.Assign) and node.lineno >= 7
+        ]
+        for text in (SOURCE, made)
+    ]
     lines = [[node.lineno for node in ast.parse(text).body] for text in (SOURCE, made)]
     assert places[0] == places[1] and lines[0] == lines[1]
 
 
-@pytest.mark.parametrize(("setting", "said"), [
-    (("nope", 3), "it has: N, M, K"), (("flag", 3), "flag is a bool"), (("N", True), "not a bool"), (("N", 2.5), "is an integer"), (("N", "x"), "is not a number"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (("nope", 3), "it has: N, M, K"),
+        (("flag", 3), "flag is a bool"),
+        (("N", True), "not a bool"),
+        (("N", 2.5), "is an integer"),
+        (("N", "x"), "is not a number"),
+    ],
+)
 def test_a_bad_setting_is_one_line(setting: tuple[str, bool | int | float | str], said: str) -> None:
     with pytest.raises(ProblemError) as caught:
         check_settings(SOURCE, (setting,))
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("expression", "inputs", "said"), [
-    ("torch.relu(y)", "x: f32[4]", "uses 'y'"), ("x", "x: f32[M]", "dimension 'M' has no value"), ("x +", "x: f32[4]", "not Python"),
-    ("x", "x: f32[4], x: f32[4]", "declared twice"), ("x", "x: f32[a-b]", "no dimension"), ("x", "torch: f32[3]", "rename it"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("expression", "inputs", "said"),
+    [
+        ("torch.relu(y)", "x: f32[4]", "uses 'y'"),
+        ("x", "x: f32[M]", "dimension 'M' has no value"),
+        ("x +", "x: f32[4]", "not Python"),
+        ("x", "x: f32[4], x: f32[4]", "declared twice"),
+        ("x", "x: f32[a-b]", "no dimension"),
+        ("x", "torch: f32[3]", "rename it"),
+    ],
+)
 def test_a_bad_expression_is_one_line(expression: str, inputs: str, said: str) -> None:
     with pytest.raises(ProblemError) as caught:
         problems.from_expression(expression, inputs)
@@ -88,7 +132,9 @@ def test_a_dimension_that_is_no_size_is_named_with_its_value(value: bool | int |
 
 
 def test_dimension_names_are_settings_of_the_made_problem() -> None:
-    problem = problems.from_expression("F.relu(x) + sum(w[i] for i in range(2))", "x: f32[M, N], w: f32[N]", settings=(("M", 6), ("N", 4)))
+    problem = problems.from_expression(
+        "F.relu(x) + sum(w[i] for i in range(2))", "x: f32[M, N], w: f32[N]", settings=(("M", 6), ("N", 4))
+    )
     assert module_scalars(problem.source) == {"M": 6, "N": 4}
     module = loading.load_module(problem, (("N", 8),))
     assert [tuple(value.shape) for value in module.get_inputs()] == [(6, 8), (8,)]

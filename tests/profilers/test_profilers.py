@@ -12,9 +12,10 @@ import pytest
 
 from workbench import problems
 from workbench.analysis import devices, model
-from workbench.dsl import Binding, compile_program
+from workbench.codegen import compile_program
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.executors.inspector import WorkerInspector
+from workbench.language import Binding
 from workbench.profilers.counters import CounterProfiler
 from workbench.profilers.sass import SassProfiler
 from workbench.proposers.binding import candidate_of
@@ -33,8 +34,19 @@ def subject(name: str) -> tuple[Problem, Facts]:
 
 
 def emulate(problem: Problem, facts: Facts, program: str) -> tuple[Job, Outcome]:
-    binding = Binding(init_source=facts.init_source, forward_arguments=facts.forward_arguments, operands=recognise(facts).operands, module_names="import torch\nimport torch.nn as nn")
-    job = Job(problem=problem, facts=facts, candidate=Candidate(source=compile_program(program, binding)), cases=("shrunk",), trials=1)
+    binding = Binding(
+        init_source=facts.init_source,
+        forward_arguments=facts.forward_arguments,
+        operands=recognise(facts).operands,
+        module_names="import torch\nimport torch.nn as nn",
+    )
+    job = Job(
+        problem=problem,
+        facts=facts,
+        candidate=Candidate(source=compile_program(program, binding)),
+        cases=("shrunk",),
+        trials=1,
+    )
     outcome = EmulatorExecutor().run(job)
     assert outcome.failure is None, outcome.failure
     return job, outcome
@@ -49,14 +61,18 @@ def rows() -> Iterator[dict[str, list[dict[str, object]]]]:
 
 
 @pytest.mark.parametrize("name", COMPARED)
-def test_the_model_orders_versions_as_the_gpu_does_and_is_within_a_factor_of_two(name: str, rows: dict[str, list[dict[str, object]]]) -> None:
+def test_the_model_orders_versions_as_the_gpu_does_and_is_within_a_factor_of_two(
+    name: str, rows: dict[str, list[dict[str, object]]]
+) -> None:
     problem, facts = subject(name)
     work = {item.case: item for item in facts.work}
     pairs = []
     for row in rows[name]:
         if row["version"] in COMPARED[name]:
             _, outcome = emulate(problem, facts, str(row["program"]))
-            modelled, _ = model.modelled_time(outcome.launches, outcome.builds, devices.find("H200"), work["shrunk"], work["full"])
+            modelled, _ = model.modelled_time(
+                outcome.launches, outcome.builds, devices.find("H200"), work["shrunk"], work["full"]
+            )
             pairs.append((float(str(row["median_s"])), modelled))
     assert len(pairs) == 2
     for measured, modelled in pairs:
@@ -68,26 +84,36 @@ def test_the_model_orders_versions_as_the_gpu_does_and_is_within_a_factor_of_two
 def test_a_profile_says_what_limits_and_why() -> None:
     problem, facts = subject("row_sum")
     program = json.loads(MEASURED.read_text())["rows"]
-    job, outcome = emulate(problem, facts, next(row["program"] for row in program if row["problem"] == "row_sum" and row["version"] == 1))
+    job, outcome = emulate(
+        problem, facts, next(row["program"] for row in program if row["problem"] == "row_sum" and row["version"] == 1)
+    )
     profile = CounterProfiler().profile(job, outcome)
     assert profile.limits[0][0] == "L2" and list(profile.limits) == sorted(profile.limits, key=lambda item: -item[1])
     assert "limited by L2 (modelled)" in profile.summary and "x the ideal sectors" in profile.summary
     launch = profile.launches[0]
     assert sum(line.global_sectors for line in launch.lines) == launch.total.global_sectors
     assert launch.total.global_read_bytes == 256 * 256 * 4 and launch.total.global_write_bytes == 256 * 4
-    (kernel, fraction, limiter), = profile.occupancy
-    assert kernel == launch.kernel and 0 < fraction <= 1 and limiter in ("threads", "CTAs", "registers", "shared memory")
+    ((kernel, fraction, limiter),) = profile.occupancy
+    assert (
+        kernel == launch.kernel and 0 < fraction <= 1 and limiter in ("threads", "CTAs", "registers", "shared memory")
+    )
     said = SassProfiler().profile(job, outcome).summary
     assert "registers" in said and "no spills" in said
 
 
 def test_every_profiler_that_is_declared_is_one() -> None:
-    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["entry-points"]["workbench.profilers"]
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["entry-points"][
+        "workbench.profilers"
+    ]
     assert set(declared) == {"counters", "sampled", "sass", "ncu", "timeline", "energy"}
     for name, place in declared.items():
         module, _, made = place.partition(":")
         profiler = getattr(importlib.import_module(module), made)()
-        assert isinstance(profiler, Profiler) and profiler.name == name and (profiler.why_not() is None or "\n" not in profiler.why_not())
+        assert (
+            isinstance(profiler, Profiler)
+            and profiler.name == name
+            and (profiler.why_not() is None or "\n" not in profiler.why_not())
+        )
 
 
 def test_nothing_launched_is_said() -> None:
@@ -105,10 +131,32 @@ def test_tiles_that_stick_out_of_the_emulated_matrices_do_not_count_at_full_size
     work = {item.case: item for item in facts.work}
     times = []
     for program in (".tile(128, 256, 64) .cluster(2, 1)", ".tile(128, 256, 64)", ".tile(64, 64, 64)"):
-        source = candidate_of(problem, facts, "sm_90a", f"gemm(a, b) .mma(bf16) .schedule(cooperative) {program}").source
-        outcome = EmulatorExecutor().run(Job(problem=problem, facts=facts, candidate=Candidate(source=source), arch="sm_90a", cases=("shrunk",), trials=1))
+        source = candidate_of(
+            problem, facts, "sm_90a", f"gemm(a, b) .mma(bf16) .schedule(cooperative) {program}"
+        ).source
+        outcome = EmulatorExecutor().run(
+            Job(
+                problem=problem,
+                facts=facts,
+                candidate=Candidate(source=source),
+                arch="sm_90a",
+                cases=("shrunk",),
+                trials=1,
+            )
+        )
         assert outcome.failure is None, outcome.failure
         padded = model.padding(facts, outcome.launches, work["shrunk"])
-        times.append((padded, model.modelled_time(outcome.launches, outcome.builds, devices.find("H200"), work["shrunk"], work["full"], padded)[0]))
-    assert [round(padded) for padded, _ in times] == [4, 2, 1] and times[0][1] < times[1][1] < times[2][1] and times[0][1] < 2 * 179e-6
+        times.append(
+            (
+                padded,
+                model.modelled_time(
+                    outcome.launches, outcome.builds, devices.find("H200"), work["shrunk"], work["full"], padded
+                )[0],
+            )
+        )
+    assert (
+        [round(padded) for padded, _ in times] == [4, 2, 1]
+        and times[0][1] < times[1][1] < times[2][1]
+        and times[0][1] < 2 * 179e-6
+    )
     assert model.padding(subject("softmax")[1], outcome.launches, work["shrunk"]) == 1

@@ -70,7 +70,10 @@ def test_at_least_22_of_25_questions_are_answered_in_the_first_five() -> None:
 
 def test_questions_that_the_ranking_was_not_made_for() -> None:
     """Two further sets, written without a look at any result; 44 of these 50 were answered when they were written."""
-    answered = [any(hit.path.endswith(answer) for hit in search(question["ask"]) for answer in question["answer"]) for question in UNSEEN]
+    answered = [
+        any(hit.path.endswith(answer) for hit in search(question["ask"]) for answer in question["answer"])
+        for question in UNSEEN
+    ]
     assert len(answered) == 50 and sum(answered) >= 40
 
 
@@ -84,7 +87,10 @@ def test_snippets_are_numbered_lines_of_the_file() -> None:
     hit = search("make_tiled_tma_atom")[0]
     number, _, text = hit.snippet.splitlines()[0].partition("| ")
     assert hit.first <= int(number) <= hit.last
-    assert f"{int(number):5d}| {text}" in read(f"{hit.distribution}:{hit.path}", int(number), int(number)) or len(text) >= 159
+    assert (
+        f"{int(number):5d}| {text}" in read(f"{hit.distribution}:{hit.path}", int(number), int(number))
+        or len(text) >= 159
+    )
 
 
 def test_names_are_found_exactly() -> None:
@@ -101,7 +107,9 @@ def test_no_text_is_too_odd(text: str) -> None:
     assert isinstance(call_tool("search", json.dumps({"query": text})), str)
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../../../etc/passwd", "nvidia-cutlass:../x.py", "no/such/file.py", ""])
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../../../etc/passwd", "nvidia-cutlass:../x.py", "no/such/file.py", ""]
+)
 def test_only_searched_files_are_read(path: str) -> None:
     with pytest.raises(UserError, match="not among the files"):
         read(path)
@@ -159,7 +167,13 @@ def test_a_cache_folder_that_cannot_be_written_is_one_line(monkeypatch: pytest.M
 
 def test_only_what_nobody_uses_any_more_is_removed(tmp_path: Path) -> None:
     now = time.time()
-    for name, days in (("search-mine", 90), ("search-other", 2), ("search-old", 31), ("a.building", 0), ("b.building", 1)):
+    for name, days in (
+        ("search-mine", 90),
+        ("search-other", 2),
+        ("search-old", 31),
+        ("a.building", 0),
+        ("b.building", 1),
+    ):
         place = tmp_path / (name if name.endswith("ing") else f"{name}.sqlite")
         place.touch()
         os.utime(place, (now - days * 86_400,) * 2)
@@ -170,7 +184,17 @@ def test_only_what_nobody_uses_any_more_is_removed(tmp_path: Path) -> None:
 def test_tools_answer_in_text_whatever_they_are_given() -> None:
     assert [spec["function"]["name"] for spec in tool_specs()] == ["search", "read"]
     assert "helpers.py" in call_tool("search", '{"query": "make_tiled_tma_atom"}')
-    for name, arguments in (("search", "{}"), ("search", "not json"), ("read", '{"path": "/etc/passwd"}'), ("read", '{"path": 5, "first": "x"}'), ("write", "{}"), ("search", '{"query": ""}'), ("search", "[]"), ("search", "[" * 100_000), ("read", '{"path": "x", "first": Infinity}')):
+    for name, arguments in (
+        ("search", "{}"),
+        ("search", "not json"),
+        ("read", '{"path": "/etc/passwd"}'),
+        ("read", '{"path": 5, "first": "x"}'),
+        ("write", "{}"),
+        ("search", '{"query": ""}'),
+        ("search", "[]"),
+        ("search", "[" * 100_000),
+        ("read", '{"path": "x", "first": Infinity}'),
+    ):
         answer = call_tool(name, arguments)
         assert answer and "\n" not in answer
 
@@ -178,7 +202,10 @@ def test_tools_answer_in_text_whatever_they_are_given() -> None:
 def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
     program = f"from workbench.search import corpus, search; corpus.DISTRIBUTIONS = {REQUIRED}; print(len(search('tiled copy')))"  # fewer files are quicker
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    both = [subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [
+        subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     assert [process.communicate(timeout=110)[0].strip() for process in both] == ["5", "5"]
     assert [path.suffix for path in (tmp_path / "cutegen").iterdir()] == [".sqlite"]
 

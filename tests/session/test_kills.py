@@ -23,9 +23,16 @@ def kill_often(folder: Path, script: str, kills: int, longest_s: float, least: i
     random.seed(20261120)
     promised: dict[int, str] = {}
     done, deadline = 0, time.monotonic() + limit_s
-    nursery = subprocess.Popen([sys.executable, str(Path(__file__).with_name(script)), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    nursery = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name(script)), str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert nursery.stdin is not None and nursery.stdout is not None
-    while done < kills or (len(promised) < least and time.monotonic() < deadline):  # a busy machine gets less far before each kill
+    while done < kills or (
+        len(promised) < least and time.monotonic() < deadline
+    ):  # a busy machine gets less far before each kill
         done += 1
         print("another", file=nursery.stdin, flush=True)
         said, number = nursery.stdout.readline().split()
@@ -75,7 +82,9 @@ def test_nothing_accepted_is_lost_with_the_real_emulator(tmp_path: Path) -> None
     assert len(promised) >= 10
     check_kept(folder / "session.sqlite", promised)
     deadline = time.monotonic() + 10
-    while left := [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] and str(folder) in " ".join(p.info["cmdline"])]:
+    while left := [
+        p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] and str(folder) in " ".join(p.info["cmdline"])
+    ]:
         assert time.monotonic() < deadline, left
         time.sleep(0.2)
 

@@ -23,7 +23,9 @@ def session(tmp_path: Path) -> Session:
 
 def test_generate_accept_refine_reject_undo(session: Session) -> None:
     first = session.generate()
-    assert first is not None and first.trials[-1].verdict.correct and session.baseline is None and session.pending == first
+    assert (
+        first is not None and first.trials[-1].verdict.correct and session.baseline is None and session.pending == first
+    )
     session.accept()
     assert session.baseline is not None and session.baseline.number == 1
     second = session.refine()
@@ -31,7 +33,9 @@ def test_generate_accept_refine_reject_undo(session: Session) -> None:
     assert session.baseline.number == 1, "an undecided proposal is not the baseline"
     session.reject(2, "reads its input three times")
     third = session.refine()
-    assert third is not None and third.proposal.candidate.program != second.proposal.candidate.program, "what was rejected is not proposed again"
+    assert third is not None and third.proposal.candidate.program != second.proposal.candidate.program, (
+        "what was rejected is not proposed again"
+    )
     assert session.undo().version == 2 and session.version(2).decision is None
 
 
@@ -39,13 +43,20 @@ def test_hunks_make_a_new_tested_version(session: Session) -> None:
     session.generate()
     session.accept()
     source = session.version(1).proposal.candidate.source
-    edited = source.replace('"""', '"""edited ', 1).replace("total = cutlass.Float32(0.0)", "total = cutlass.Float32(1.0)")
+    edited = source.replace('"""', '"""edited ', 1).replace(
+        "return cutlass.Float32(0.0)", "return cutlass.Float32(1.0)"
+    )
     version = session.edit(edited, title="two changes")
     assert not version.trials[-1].verdict.correct and len(session.diff(1, 2)) == 2
     with pytest.raises(UserError, match="not correct"):
         session.accept(2)
     made = session.accept(2, hunks=[1])
-    assert made.number == 3 and made.trials[-1].verdict.correct and made.decision is not None and made.decision.hunks == (1,)
+    assert (
+        made.number == 3
+        and made.trials[-1].verdict.correct
+        and made.decision is not None
+        and made.decision.hunks == (1,)
+    )
     assert "edited" in made.proposal.candidate.source and "Float32(1.0)" not in made.proposal.candidate.source
 
 
@@ -57,8 +68,13 @@ def test_a_version_in_parts_does_not_claim_to_be_a_program(session: Session) -> 
     assert last > 1 and session.diff(1, 2)[0].old_start == 0  # the docstring is a hunk of its own
     for picked in (1, last):
         made = session.accept(2, hunks=[picked], force=True).proposal.candidate
-        assert made.source.splitlines()[0] == f'"""In parts, so no program of muCUTLASS says it all: v1 with hunk {picked} of v2"""'
-        assert made.program is None and not any(str(whole.proposal.candidate.program) in made.source for whole in (first, second))
+        assert (
+            made.source.splitlines()[0]
+            == f'"""In parts, so no program of muCUTLASS says it all: v1 with hunk {picked} of v2"""'
+        )
+        assert made.program is None and not any(
+            str(whole.proposal.candidate.program) in made.source for whole in (first, second)
+        )
     assert session.accept(2, hunks=range(1, last + 1)).number == 2  # all of them are v2 itself
 
 
@@ -79,12 +95,18 @@ def test_everything_is_there_after_reopening(session: Session) -> None:
     session.close()
     with Session.open(folder) as again:
         assert again.versions == before and again.events()
-        assert all(Path(version.path).read_text() == version.proposal.candidate.source and Path(version.path).stat().st_mode & 0o222 == 0 for version in again.versions)
+        assert all(
+            Path(version.path).read_text() == version.proposal.candidate.source
+            and Path(version.path).stat().st_mode & 0o222 == 0
+            for version in again.versions
+        )
 
 
 def test_stop_ends_a_step_within_a_second_and_leaves_the_session_whole(session: Session) -> None:
     session.generate()
-    source = session.version(1).proposal.candidate.source.replace("    def forward(self, x):\n", "    def forward(self, x):\n        while True:\n            pass\n")
+    source = session.version(1).proposal.candidate.source.replace(
+        "    def forward(self, x):\n", "    def forward(self, x):\n        while True:\n            pass\n"
+    )
     threading.Timer(2.0, session.stop).start()
     start = time.monotonic()
     with pytest.raises(Stopped):
@@ -126,7 +148,12 @@ def test_export_loads_with_nothing_of_the_workbench(session: Session, tmp_path: 
         f"spec = importlib.util.spec_from_file_location('candidate', {str(path)!r}); m = importlib.util.module_from_spec(spec); spec.loader.exec_module(m)\n"
         "model = m.ModelNew(); print(type(model).__mro__[1].__name__, [n for n in sys.modules if n.startswith('workbench')])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path).stdout.strip() == "Module []"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+        ).stdout.strip()
+        == "Module []"
+    )
     with pytest.raises(UserError, match="exists and differs"):
         path.write_text("mine")
         session.export("best", path)
@@ -135,8 +162,14 @@ def test_export_loads_with_nothing_of_the_workbench(session: Session, tmp_path: 
 def test_a_program_by_hand_is_a_version_of_the_persons(session: Session) -> None:
     made = session.program("softmax(x) .threads_per_row(32)", title="a warp for each row")
     candidate = made.proposal.candidate
-    assert made.trials[-1].verdict.correct and made.proposal.by == "human" and made.proposal.title == "a warp for each row"
-    assert candidate.program is not None and f".arch({session.arch})" in candidate.program and "class ModelNew" in candidate.source
+    assert (
+        made.trials[-1].verdict.correct and made.proposal.by == "human" and made.proposal.title == "a warp for each row"
+    )
+    assert (
+        candidate.program is not None
+        and f".arch({session.arch})" in candidate.program
+        and "class ModelNew" in candidate.source
+    )
     with pytest.raises(ProgramError, match="threads_per_row"):
         session.program("softmax(x) .threads_per_row(33)")
     with pytest.raises(WorkbenchError, match="y"):
@@ -145,7 +178,12 @@ def test_a_program_by_hand_is_a_version_of_the_persons(session: Session) -> None
 
 
 def test_a_program_by_hand_gets_the_layouts_of_the_problems_operands(tmp_path: Path) -> None:
-    with Session.create(problems.load("matmul_transposed", settings=(("m", 64), ("n", 64), ("k", 32)), precision="fp16"), root=tmp_path, executor="emulator", arch="sm_80") as session:
+    with Session.create(
+        problems.load("matmul_transposed", settings=(("m", 64), ("n", 64), ("k", 32)), precision="fp16"),
+        root=tmp_path,
+        executor="emulator",
+        arch="sm_80",
+    ) as session:
         made = session.program("gemm(a, b) .mma(f16) .tile(64, 64, 32)")
         assert made.trials[-1].verdict.correct and ".layout(" in (made.proposal.candidate.program or "")
 
@@ -153,7 +191,10 @@ def test_a_program_by_hand_gets_the_layouts_of_the_problems_operands(tmp_path: P
 def test_what_the_language_has_no_operation_for_is_said(tmp_path: Path) -> None:
     source = "import torch\nimport torch.nn as nn\n\nn = 16\n\nclass Model(nn.Module):\n    def forward(self, x):\n        return torch.linalg.inv(x)\n\ndef get_inputs():\n    return [torch.randn(n, n)]\n\ndef get_init_inputs():\n    return []\n"
     (tmp_path / "inverse.py").write_text(source)
-    with Session.create(problems.load(str(tmp_path / "inverse.py")), root=tmp_path, executor="emulator") as session, pytest.raises(WorkbenchError, match=r"no operation for this problem .*%%cutegen edit"):
+    with (
+        Session.create(problems.load(str(tmp_path / "inverse.py")), root=tmp_path, executor="emulator") as session,
+        pytest.raises(WorkbenchError, match=r"no operation for this problem .*%%cutegen edit"),
+    ):
         session.program("softmax(x)")
 
 

@@ -7,32 +7,43 @@ from pathlib import Path
 
 from nursery import serve
 
+from workbench.protocols import Executor, RunContext
 from workbench.records import Check, Facts, Job, Outcome, Problem
 from workbench.session import DATABASE, Session
 
-FACTS = Facts(problem_hash="h", kind="other", init_source="", forward_arguments=(), graph=(), parameters=(), cases=(), work=())
+FACTS = Facts(
+    problem_hash="h", kind="other", init_source="", forward_arguments=(), graph=(), parameters=(), cases=(), work=()
+)
 
 
-class Double:
+class Double(Executor):
     """An executor that says of every candidate that it is right."""
 
     name = "double"
-    stop = None
 
     def why_not(self) -> str | None:
         return None
 
-    def run(self, job: Job, /, *, progress: object = None) -> Outcome:
-        return Outcome(executor=self.name, arch=job.arch, device=job.device, checks=(Check(case="c", trial=0, timed=False, passed=True),))
+    def admit(self, problem: Problem, facts: Facts, device: str) -> None:
+        """Runs anything."""
+
+    def run(self, job: Job, context: RunContext, /) -> Outcome:
+        return Outcome(
+            executor=self.name,
+            arch=job.arch,
+            device=job.device,
+            checks=(Check(case="c", trial=0, timed=False, passed=True),),
+        )
 
 
 def work(folder: Path) -> None:
     """Work forever; the test kills this process."""
     if (folder / DATABASE).exists():
-        session = Session.open(folder)
+        session = Session.open(folder, executor=Double())
     else:
-        session = Session.create(Problem(name="p", source="s"), root=folder.parent, name=folder.name, executor="emulator", facts=FACTS)
-    session._executor = Double()
+        session = Session.create(
+            Problem(name="p", source="s"), root=folder.parent, name=folder.name, executor=Double(), facts=FACTS
+        )
     print(f"ready {os.getpid()}", flush=True)
     while True:
         version = session.accept(session.edit(f"# version {len(session.versions) + 1}\n" + "x = 1\n" * 50).number)

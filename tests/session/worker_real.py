@@ -16,10 +16,17 @@ def work(folder: Path) -> None:
     if (folder / DATABASE).exists():
         session = Session.open(folder)
     else:
-        session = Session.create(load("relu", settings={"batch_size": 8, "dim": 64}), root=folder.parent, name=folder.name, executor="emulator")
+        session = Session.create(
+            load("relu", settings={"batch_size": 8, "dim": 64}),
+            root=folder.parent,
+            name=folder.name,
+            executor="emulator",
+        )
     print(f"ready {os.getpid()}", flush=True)
     while True:
-        version = session.generate() or session.edit(session.version("baseline").proposal.candidate.source + f"\n# {len(session.versions)}\n")
+        version = session.generate() or session.edit(
+            session.version("baseline").proposal.candidate.source + f"\n# {len(session.versions)}\n"
+        )
         if version.trials[-1].verdict.correct:
             accepted = session.accept(version.number)
             print(f"accepted {accepted.number} {accepted.source_hash}", flush=True)

@@ -18,7 +18,9 @@ from workbench.store import Store
 from workbench.wire import content_hash
 
 PROBLEM = Problem(name="p", source="s")
-FACTS = Facts(problem_hash="h", kind="other", init_source="", forward_arguments=(), graph=(), parameters=(), cases=(), work=())
+FACTS = Facts(
+    problem_hash="h", kind="other", init_source="", forward_arguments=(), graph=(), parameters=(), cases=(), work=()
+)
 TEXT = st.text(st.characters(blacklist_categories=("Cs",)), max_size=60)
 
 
@@ -53,7 +55,12 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data(), correct=st.booleans(), error=st.none() | st.floats(allow_nan=False, allow_infinity=False))
     def add_trial(self, data: st.DataObject, correct: bool, error: float | None) -> None:
         number = data.draw(st.integers(1, len(self.sources)))
-        outcome = Outcome(executor="double", arch="sm_80", device="H200", checks=(Check(case="c", trial=0, timed=False, passed=correct),))
+        outcome = Outcome(
+            executor="double",
+            arch="sm_80",
+            device="H200",
+            checks=(Check(case="c", trial=0, timed=False, passed=correct),),
+        )
         trial = Trial(outcome=outcome, verdict=Verdict(correct=correct, worst_error=error), at="now")
         self.store.add_trial(number, f"job{number}", trial)
         self.trials.setdefault(number, []).append(trial)
@@ -63,7 +70,9 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data(), kind=st.sampled_from(["accept", "reject", "undo"]), reason=TEXT)
     def decide(self, data: st.DataObject, kind: str, reason: str) -> None:
         number = data.draw(st.integers(1, len(self.sources)))
-        decision = Decision(kind=kind, version=number, source_hash=content_hash(self.sources[number - 1]), reason=reason, at="now")  # type: ignore[arg-type]
+        decision = Decision(
+            kind=kind, version=number, source_hash=content_hash(self.sources[number - 1]), reason=reason, at="now"
+        )  # type: ignore[arg-type]
         self.store.add_decision(decision)
         stack = self.standing.setdefault(number, [])
         if kind != "undo":
@@ -93,7 +102,9 @@ class StoreMachine(RuleBasedStateMachine):
         reader = Store(self.path, write=False)
         for store in (self.store, reader):
             versions = store.versions()
-            assert [v.proposal.candidate.source for v in versions] == self.sources and [v.parent for v in versions] == self.parents
+            assert [v.proposal.candidate.source for v in versions] == self.sources and [
+                v.parent for v in versions
+            ] == self.parents
             for version in versions:
                 stack = self.standing.get(version.number)
                 assert version.decision == (stack[-1] if stack else None)
@@ -132,7 +143,9 @@ def test_leftovers_of_a_kill_are_swept_and_other_files_stay(tmp_path: Path) -> N
     store = Store(path)
     kept = store.add_version(proposal("x = 1\n"), "now")
     store.close()
-    orphan, half, mine = (path.parent / name for name in ("v002_0123abcd.py", ".v002_0123abcd.py.77", "notes_of_mine.py"))
+    orphan, half, mine = (
+        path.parent / name for name in ("v002_0123abcd.py", ".v002_0123abcd.py.77", "notes_of_mine.py")
+    )
     for file in (orphan, half, mine):
         file.write_text("y = 2\n")
     store = Store(path)

@@ -38,28 +38,108 @@ COPY = "cute.copy(cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), cutlass.Floa
 CASES = {
     "syntax": ({"BODY": "z[t = x[t]"}, "source", "syntax", "z[t =", "never closed"),
     "name": ({"BODY": "z[t] = missing[t]"}, "compile", "name", "missing[t]", "'missing' is not defined"),
-    "no_such_function": ({"BODY": "z[t] = cute.no_such_thing(x)"}, "compile", "attribute", "no_such_thing", "no attribute 'no_such_thing'"),
-    "constant_condition": ({"BODY": "if cutlass.const_expr(t < 3):\n        z[t] = x[t]"}, "compile", "dynamic_value", "const_expr", "`const_expr()` requires"),
-    "constant_range": ({"BODY": "for n in cutlass.range_constexpr(t):\n        z[t] = x[t]"}, "compile", "dynamic_value", "range_constexpr", "known at code-read time"),
+    "no_such_function": (
+        {"BODY": "z[t] = cute.no_such_thing(x)"},
+        "compile",
+        "attribute",
+        "no_such_thing",
+        "no attribute 'no_such_thing'",
+    ),
+    "constant_condition": (
+        {"BODY": "if cutlass.const_expr(t < 3):\n        z[t] = x[t]"},
+        "compile",
+        "dynamic_value",
+        "const_expr",
+        "`const_expr()` requires",
+    ),
+    "constant_range": (
+        {"BODY": "for n in cutlass.range_constexpr(t):\n        z[t] = x[t]"},
+        "compile",
+        "dynamic_value",
+        "range_constexpr",
+        "known at code-read time",
+    ),
     "python_float": ({"BODY": "z[t] = float(x[t])"}, "compile", "dynamic_value", "float(x", "Runtime value"),
     "value_of_text": ({"BODY": "z[t] = 'text'"}, "compile", "compile_error", "'text'", "unsupported data type"),
     "coordinate": ({"BODY": "z[t] = x[t, t, t]"}, "compile", "bad_coordinate", "x[t, t, t]", "weakly congruent"),
     "copy_shapes": ({"BODY": COPY}, "compile", "invalid_ir", "cute.copy", "expects same size in rank 0"),
-    "two_types": ({"BODY": "a = cutlass.Float32(0)\n    if t < 3:\n        a = cutlass.Int32(4)\n    z[t] = a"}, "compile", "type_mismatch", "if t < 3", "`Float32` on one path and `Int32`"),
-    "early_return": ({"BODY": "if t > 3:\n        return\n    z[t] = x[t]"}, "compile", "early_exit", "return", "Early exit (return)"),
-    "break": ({"BODY": "for n in cutlass.range(8):\n        if n > t:\n            break\n    z[t] = x[t]"}, "compile", "early_exit", "break", "Early exit (break)"),
-    "operand_type": ({"BODY": "op = cute.nvgpu.warp.MmaF16BF16Op(cutlass.Float32, cutlass.Float32, (16, 8, 16))"}, "compile", "compile_error", "MmaF16BF16Op", "'ab_dtype'"),
-    "wrong_architecture": ({"BODY": "cute.nvgpu.warpgroup.fence()\n    z[t] = x[t]"}, "compile", "backend", "go(from_dlpack(x), from_dlpack(z))", "target sm_80"),
+    "two_types": (
+        {"BODY": "a = cutlass.Float32(0)\n    if t < 3:\n        a = cutlass.Int32(4)\n    z[t] = a"},
+        "compile",
+        "type_mismatch",
+        "if t < 3",
+        "`Float32` on one path and `Int32`",
+    ),
+    "early_return": (
+        {"BODY": "if t > 3:\n        return\n    z[t] = x[t]"},
+        "compile",
+        "early_exit",
+        "return",
+        "Early exit (return)",
+    ),
+    "break": (
+        {"BODY": "for n in cutlass.range(8):\n        if n > t:\n            break\n    z[t] = x[t]"},
+        "compile",
+        "early_exit",
+        "break",
+        "Early exit (break)",
+    ),
+    "operand_type": (
+        {"BODY": "op = cute.nvgpu.warp.MmaF16BF16Op(cutlass.Float32, cutlass.Float32, (16, 8, 16))"},
+        "compile",
+        "compile_error",
+        "MmaF16BF16Op",
+        "'ab_dtype'",
+    ),
+    "wrong_architecture": (
+        {"BODY": "cute.nvgpu.warpgroup.fence()\n    z[t] = x[t]"},
+        "compile",
+        "backend",
+        "go(from_dlpack(x), from_dlpack(z))",
+        "target sm_80",
+    ),
     "torch_in_kernel": ({"BODY": "z[t] = torch.exp(x[t])"}, "compile", "type", "torch.exp", "must be Tensor"),
     "zero_division": ({"BODY": "z[t] = x[t] * (1 // 0)"}, "compile", "compile_error", "1 // 0", "division"),
-    "missing_module": ({"BODY": "import nothere"}, "compile", "missing_module", "import nothere", "No module named 'nothere'"),
-    "missing_argument": ({"FORWARD": "go(from_dlpack(x))"}, "compile", "arguments", "go(from_dlpack(x))", "`z` is missing"),
+    "missing_module": (
+        {"BODY": "import nothere"},
+        "compile",
+        "missing_module",
+        "import nothere",
+        "No module named 'nothere'",
+    ),
+    "missing_argument": (
+        {"FORWARD": "go(from_dlpack(x))"},
+        "compile",
+        "arguments",
+        "go(from_dlpack(x))",
+        "`z` is missing",
+    ),
     "wrong_argument": ({"FORWARD": "go(x, z)"}, "compile", "arguments", "go(x, z)", "argument #1 (x)"),
     "too_many_threads": ({"BLOCK": "(2048, 1, 1)"}, "launch", "bad_launch", "", "2048 threads"),
-    "too_much_shared": ({"BODY": "s = cutlass.utils.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(200000))\n    s[t] = x[t]\n    z[t] = s[t]"}, "launch", "bad_launch", "", "800000 bytes of shared memory"),
-    "raises": ({"FORWARD": "go(from_dlpack(x), from_dlpack(z))\n        raise RuntimeError('own words')"}, "run", "exception", "raise RuntimeError", "own words"),
-    "shapes": ({"FORWARD": "z = z @ torch.zeros(3, 3)"}, "run", "exception", "z @ torch", "shapes cannot be multiplied"),
-}  # fmt: skip
+    "too_much_shared": (
+        {
+            "BODY": "s = cutlass.utils.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(200000))\n    s[t] = x[t]\n    z[t] = s[t]"
+        },
+        "launch",
+        "bad_launch",
+        "",
+        "800000 bytes of shared memory",
+    ),
+    "raises": (
+        {"FORWARD": "go(from_dlpack(x), from_dlpack(z))\n        raise RuntimeError('own words')"},
+        "run",
+        "exception",
+        "raise RuntimeError",
+        "own words",
+    ),
+    "shapes": (
+        {"FORWARD": "z = z @ torch.zeros(3, 3)"},
+        "run",
+        "exception",
+        "z @ torch",
+        "shapes cannot be multiplied",
+    ),
+}
 
 
 def failure_of(path: Path) -> Failure:
@@ -83,7 +163,12 @@ def failure_of(path: Path) -> Failure:
 def test_explained_on_its_line(case: str, tmp_path: Path) -> None:
     parts, stage, kind, place, message = CASES[case]
     source = TEMPLATE
-    for key, text in {"BODY": "z[t] = x[t]", "BLOCK": "(32, 1, 1)", "FORWARD": "go(from_dlpack(x), from_dlpack(z))", **parts}.items():
+    for key, text in {
+        "BODY": "z[t] = x[t]",
+        "BLOCK": "(32, 1, 1)",
+        "FORWARD": "go(from_dlpack(x), from_dlpack(z))",
+        **parts,
+    }.items():
         source = source.replace(key, text)
     folder = tmp_path / "cutegen-x1"
     folder.mkdir()
@@ -92,13 +177,22 @@ def test_explained_on_its_line(case: str, tmp_path: Path) -> None:
     failure = failure_of(path)
     assert (failure.stage, failure.kind) == (stage, kind)
     assert message in failure.message
-    assert "\n" not in failure.message and "\x1b" not in failure.message and str(tmp_path) not in failure.message and len(failure.detail) <= 10_000
+    assert (
+        "\n" not in failure.message
+        and "\x1b" not in failure.message
+        and str(tmp_path) not in failure.message
+        and len(failure.detail) <= 10_000
+    )
     assert failure.line is not None and place in source.splitlines()[failure.line - 1]
 
 
 def test_a_module_is_described(tmp_path: Path) -> None:
     path = tmp_path / "described.py"
-    path.write_text(TEMPLATE.replace("BODY", "z[t] = x[t] * 2.0 + 1.0").replace("BLOCK", "(32, 1, 1)").replace("FORWARD", "go(from_dlpack(x), from_dlpack(z))"))
+    path.write_text(
+        TEMPLATE.replace("BODY", "z[t] = x[t] * 2.0 + 1.0")
+        .replace("BLOCK", "(32, 1, 1)")
+        .replace("FORWARD", "go(from_dlpack(x), from_dlpack(z))")
+    )
     with emulated(source_file=str(path)) as emulation:
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None and spec.loader is not None
@@ -108,7 +202,12 @@ def test_a_module_is_described(tmp_path: Path) -> None:
         module.ModelNew()(torch.zeros(32))
     compiled = emulation.modules[0]
     (build,) = describe_module(compiled.ptx, compiled.cubin, "sm_80", want_sass=True)
-    assert build.registers is not None and 4 <= build.registers <= 32 and not build.spill_bytes and build.static_shared_bytes == 0
+    assert (
+        build.registers is not None
+        and 4 <= build.registers <= 32
+        and not build.spill_bytes
+        and build.static_shared_bytes == 0
+    )
     sass = sass_text(compiled.cubin)
     mix = dict(instruction_mix(sass))
     assert mix["load global"] == len(re.findall(r"\bLDG", sass)) == 1 and mix["store global"] == 1 and mix["fp32"] >= 1

@@ -12,6 +12,7 @@ from workbench import problems
 from workbench.executors import choose
 from workbench.executors.inspector import WorkerInspector
 from workbench.proposers.planner import Planner
+from workbench.protocols import PLAIN
 from workbench.records import Ask, Candidate, Job, Outcome, Proposal
 from workbench.toolchain import compiled
 from workbench.toolchain.compiled import Shelf
@@ -20,8 +21,13 @@ from workbench.toolchain.compiled import Shelf
 def test_a_second_run_compiles_nothing_and_comes_out_the_same() -> None:
     problem = problems.load("row_sum")
     facts = WorkerInspector().inspect(problem)
-    source = next(item for item in Planner().propose(Ask(problem=problem, facts=facts)) if isinstance(item, Proposal)).candidate.source
-    outcomes = [choose("emulator").run(Job(problem=problem, facts=facts, candidate=Candidate(source=text), trials=1)) for text in (source, source, source + "\n# another\n")]
+    source = next(
+        item for item in Planner().propose(Ask(problem=problem, facts=facts)) if isinstance(item, Proposal)
+    ).candidate.source
+    outcomes = [
+        choose("emulator").run(Job(problem=problem, facts=facts, candidate=Candidate(source=text), trials=1), PLAIN)
+        for text in (source, source, source + "\n# another\n")
+    ]
 
     def compiling(outcome: Outcome) -> float:
         return dict(outcome.phases)["compiling"]
@@ -57,7 +63,9 @@ def test_what_was_kept_is_not_written_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["link", "name", "pipe", "size", "folder"])
-def test_only_plain_files_of_the_right_names_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_only_plain_files_of_the_right_names_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     (tmp_path / "secret").write_text("secret")
     left = files(tmp_path / "left", mlir1=b"fine")
     bad = left / f"{'1' * 64}.mlir"

@@ -8,7 +8,7 @@ import pytest
 
 from workbench.errors import UserError
 from workbench.landscapes import landscapes
-from workbench.views.against import Kernel, against_model, kernels_of, ranked_alike
+from workbench.views.plots.model_vs_measured import Kernel, against_model, kernels_of, ranked_alike
 
 
 def kernel(modelled: float, measured: float, stages: int = 4) -> Kernel:
@@ -18,7 +18,9 @@ def kernel(modelled: float, measured: float, stages: int = 4) -> Kernel:
 def test_ranks_are_spearmans_with_equal_values_in_the_middle_of_their_places() -> None:
     assert ranked_alike([kernel(1, 10), kernel(2, 20), kernel(3, 30)]) == pytest.approx(1)
     assert ranked_alike([kernel(1, 30), kernel(2, 20), kernel(3, 10)]) == pytest.approx(-1)
-    assert ranked_alike([kernel(1, 1), kernel(1, 2), kernel(2, 3)]) == pytest.approx(0.8660254)  # against the definition, by hand
+    assert ranked_alike([kernel(1, 1), kernel(1, 2), kernel(2, 3)]) == pytest.approx(
+        0.8660254
+    )  # against the definition, by hand
 
 
 @pytest.mark.parametrize("name", ["matmul_bf16_4096", "matmul_tf32_2048", "batched_matmul_bf16"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.views.exercises import check
+from workbench.views.notebook.exercises import check
 
 
 def test_a_number_of_numpy_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,6 +21,6 @@ def test_without_a_session_a_line_says_what_to_do(capsys: pytest.CaptureFixture[
 
 
 def test_a_fault_of_a_check_is_not_taken_for_a_missing_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.views.exercises._session", object)
+    monkeypatch.setattr("workbench.views.notebook.exercises._session", object)
     with pytest.raises(AttributeError):
         check("without-cluster", 1.7)

@@ -31,7 +31,11 @@ def text_of(client: Any, code: str, timeout: float = 60.0) -> tuple[str, str]:
 
     def collect(message: Any) -> None:
         content = message["content"]
-        said.append(content.get("text", "") or content.get("data", {}).get("text/plain", "") or "\n".join(content.get("traceback", [])))
+        said.append(
+            content.get("text", "")
+            or content.get("data", {}).get("text/plain", "")
+            or "\n".join(content.get("traceback", []))
+        )
 
     reply = client.execute_interactive(code, timeout=timeout, output_hook=collect)
     return reply["content"]["status"], "\n".join(said)
@@ -39,7 +43,10 @@ def text_of(client: Any, code: str, timeout: float = 60.0) -> tuple[str, str]:
 
 def test_interrupting_a_step_keeps_the_session(kernel: tuple[KernelManager, Any]) -> None:
     manager, client = kernel
-    status, text = text_of(client, "%load_ext workbench\n%cutegen problem softmax --set batch_size=16 --set dim=64 --executor emulator\n%cutegen generate\n%cutegen accept")
+    status, text = text_of(
+        client,
+        "%load_ext workbench\n%cutegen problem softmax --set batch_size=16 --set dim=64 --executor emulator\n%cutegen generate\n%cutegen accept",
+    )
     assert status == "ok", text
     client.execute("for _ in range(50): get_ipython().run_line_magic('cutegen', 'test v1')")
     time.sleep(2.5)
@@ -53,10 +60,17 @@ def test_interrupting_a_step_keeps_the_session(kernel: tuple[KernelManager, Any]
 
 
 def test_the_demo_leaves_a_notebook_that_reads_without_a_kernel(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-m", "workbench", "demo"], cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench", "demo"], cwd=tmp_path, capture_output=True, text=True, timeout=110
+    )
     assert done.returncode == 0, done.stderr
     notebook = tmp_path / "cutegen-demo" / "demo.ipynb"
-    converted = subprocess.run([sys.executable, "-m", "jupyter", "nbconvert", "--to", "html", str(notebook)], capture_output=True, text=True, timeout=60)
+    converted = subprocess.run(
+        [sys.executable, "-m", "jupyter", "nbconvert", "--to", "html", str(notebook)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert converted.returncode == 0, converted.stderr
     page = notebook.with_suffix(".html").read_text()
     assert "roofline" in page.lower() and "hunk 1" in page and "accepted" in page

@@ -45,19 +45,35 @@ def test_the_whole_loop(ip: Any) -> None:
     assert "(hunks 1 of v2)" in run("accept v2 --hunks 1")
     assert "rejected: it isn't any faster" in run("reject v2 it isn't any faster")
     assert "v2" in run("history") and "modelled" in run("roofline") and "sectors / ideal" in run("profile v1")
-    assert "32 threads share a row" in run("explain softmax(x) .threads_per_row(32)") and "clamp" in run("explain gemm(a, b) >> clamp(-1, 1)")
+    assert "32 threads share a row" in run("explain softmax(x) .threads_per_row(32)") and "clamp" in run(
+        "explain gemm(a, b) >> clamp(-1, 1)"
+    )
     bundle = ip.run_line_magic("cutegen", "roofline")._repr_mimebundle_()
     assert set(bundle) == {"text/plain", "text/html", "image/svg+xml", "application/vnd.plotly.v1+json"}
     source = ip.user_ns["session"].version("v1").proposal.candidate.source
-    assert "NOT CORRECT" in run("edit mine", source.replace("row < rows", "row < rows + 9").replace("total = cutlass.Float32(0.0)", "total = cutlass.Float32(7.0)"))
+    assert "NOT CORRECT" in run(
+        "edit mine",
+        source.replace("row < rows", "row < rows + 9").replace(
+            "total = cutlass.Float32(0.0)", "total = cutlass.Float32(7.0)"
+        ),
+    )
     assert len(ip.run_line_magic("cutegen", "compare")) == 4
     assert ip.run_line_magic("cutegen", "status --out kept") is None and "session" in str(ip.user_ns["kept"])
 
 
-@pytest.mark.parametrize(("line", "said"), [
-    ("generate", "no session yet"), ("nonsense", "no command 'nonsense'"), ("accep", "did you mean accept"), ("accept --hunks x", "not a list of hunk numbers"), ("problem softmx", "did you mean 'softmax'"),
-    ('problem "softmax', "no closing quotation"), ("open nowhere", "no session is called"), ("accept --nothing", "unrecognized arguments"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("generate", "no session yet"),
+        ("nonsense", "no command 'nonsense'"),
+        ("accep", "did you mean accept"),
+        ("accept --hunks x", "not a list of hunk numbers"),
+        ("problem softmx", "did you mean 'softmax'"),
+        ('problem "softmax', "no closing quotation"),
+        ("open nowhere", "no session is called"),
+        ("accept --nothing", "unrecognized arguments"),
+    ],
+)
 def test_mistakes_are_one_line(ip: Any, line: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         ip.run_line_magic("cutegen", line)
@@ -84,7 +100,9 @@ def test_a_program_is_a_version_on_the_line_or_in_the_cell(ip: Any) -> None:
     ip.run_line_magic("cutegen", SMALL)
     assert str(ip.run_line_magic("cutegen", "program")) == "softmax(x)"
     assert "CORRECT" in str(ip.run_line_magic("cutegen", "program softmax(x) .threads_per_row(32)"))
-    assert "CORRECT" in str(ip.run_cell_magic("cutegen", "program", "softmax(x)\n    .threads_per_row(64)\n    .vector(4)\n"))
+    assert "CORRECT" in str(
+        ip.run_cell_magic("cutegen", "program", "softmax(x)\n    .threads_per_row(64)\n    .vector(4)\n")
+    )
     assert ip.user_ns["session"].version("latest").proposal.by == "human"
     assert "CORRECT" in str(ip.run_cell_magic("cutegen", "program softmax(x)", ".threads_per_row(128)\n"))
     assert ".threads_per_row(128)" in str(ip.user_ns["session"].version("latest").proposal.candidate.program)
@@ -94,12 +112,31 @@ def test_a_program_is_a_version_on_the_line_or_in_the_cell(ip: Any) -> None:
     assert "softmax" in ip.complete("soft", "%cutegen program soft", 21)[1]
 
 
-@pytest.mark.parametrize(("typed", "some", "none"), [
-    ("soft", "softmax", "reduce"), ("softmax(x) .", ".threads_per_row(", ".tile("), ("softmax(x) .thr", ".threads(", ".vector("), ("softmax(x).vector(4) .", ".kept()", ".vector("), ("softmax(x) .threads_per_row(", "128", "33"),
-    ("softmax(x) .threads_per_row(1", "1024", "32"), ("h = gemm(a, b) .mma(", "bf16", "fp16"), ("gemm(a, b) .tile(64, 6", "64, 32", "16, 32"), ("gemm(a, b) .tile(64, 64, ", "128", "8"), ("gemm(a, b) .splitk(", "2, cluster", "3"), ("gemm(a, b) >> ge", "gelu(", "relu("),
-    ("reduce(x, ", "op=", "eps="), ("reduce(x, op=sum, ", "axis=", "op="), ("reduce(x, op=", "argmax", "last"), ("reduce(x, op=m", "mean", "sum"), ("reduce(mul(x, y), op=sum, axis=", "middle", "a"), ("softmax(x, axis=l", "last(", "first"), ("h = gemm(a, b) |> pool(h, op=", "avg", "sum"),
-    ("h = gemm(a, b) |> soft", "softmax", "gemm"), ("h = gemm(a, b) .tile(64, 64, 16) |> softmax(h) .", ".passes(", ".tile("),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("typed", "some", "none"),
+    [
+        ("soft", "softmax", "reduce"),
+        ("softmax(x) .", ".threads_per_row(", ".tile("),
+        ("softmax(x) .thr", ".threads(", ".vector("),
+        ("softmax(x).vector(4) .", ".kept()", ".vector("),
+        ("softmax(x) .threads_per_row(", "128", "33"),
+        ("softmax(x) .threads_per_row(1", "1024", "32"),
+        ("h = gemm(a, b) .mma(", "bf16", "fp16"),
+        ("gemm(a, b) .tile(64, 6", "64, 32", "16, 32"),
+        ("gemm(a, b) .tile(64, 64, ", "128", "8"),
+        ("gemm(a, b) .splitk(", "2, cluster", "3"),
+        ("gemm(a, b) >> ge", "gelu(", "relu("),
+        ("reduce(x, ", "op=", "eps="),
+        ("reduce(x, op=sum, ", "axis=", "op="),
+        ("reduce(x, op=", "argmax", "last"),
+        ("reduce(x, op=m", "mean", "sum"),
+        ("reduce(mul(x, y), op=sum, axis=", "middle", "a"),
+        ("softmax(x, axis=l", "last(", "first"),
+        ("h = gemm(a, b) |> pool(h, op=", "avg", "sum"),
+        ("h = gemm(a, b) |> soft", "softmax", "gemm"),
+        ("h = gemm(a, b) .tile(64, 64, 16) |> softmax(h) .", ".passes(", ".tile("),
+    ],
+)
 def test_settings_and_their_values_are_completed(ip: Any, typed: str, some: str, none: str) -> None:
     for line in (f"%cutegen program {typed}", f"%cutegen explain {typed}"):
         found = ip.complete(None, line, len(line))[1]
@@ -115,18 +152,32 @@ def test_sizes_of_a_problem_and_settings_of_its_landscape_are_completed(ip: Any,
         with provisionalcompleter():
             return [item.text for item in ip.Completer.completions(line, len(line))]
 
-    assert {"batch_size=", "dim="} <= set(found("%cutegen problem softmax --set ")) and found("%cutegen problem softmax --precision bf16 --set di") == ["dim="]
-    assert found("%cutegen problem softmax --set batch_size=8 --set dim=") == [str(problems.module_scalars(problems.load("softmax").source)["dim"])]
+    assert {"batch_size=", "dim="} <= set(found("%cutegen problem softmax --set ")) and found(
+        "%cutegen problem softmax --precision bf16 --set di"
+    ) == ["dim="]
+    assert found("%cutegen problem softmax --set batch_size=8 --set dim=") == [
+        str(problems.module_scalars(problems.load("softmax").source)["dim"])
+    ]
     own = tmp_path / "own.py"
     own.write_text(problems.load("relu").source.replace("dim", "width"))
-    assert "width=" in found(f"%cutegen problem {own} --set ") and "schedule=" not in found("%cutegen landscape --where ")  # no session yet
+    assert "width=" in found(f"%cutegen problem {own} --set ") and "schedule=" not in found(
+        "%cutegen landscape --where "
+    )  # no session yet
     ip.run_line_magic("cutegen", "problem matmul --precision bf16 --executor replay")
     place = landscapes.find(ip.user_ns["session"].problem)
-    assert place is not None and {"schedule=", "tile="} <= set(found("%cutegen landscape tile cluster --where ")) and found("%cutegen landscape tile cluster --where sched") == ["schedule="]
+    assert (
+        place is not None
+        and {"schedule=", "tile="} <= set(found("%cutegen landscape tile cluster --where "))
+        and found("%cutegen landscape tile cluster --where sched") == ["schedule="]
+    )
     assert set(found("%cutegen landscape --where schedule=")) == {"cooperative", "pingpong", "'not set'"}
-    assert found("%cutegen landscape tile --where tile=128x256x64 --where schedule=p") == ["pingpong"] and "'along_m 8'" in found("%cutegen landscape --where raster='al")
+    assert found("%cutegen landscape tile --where tile=128x256x64 --where schedule=p") == [
+        "pingpong"
+    ] and "'along_m 8'" in found("%cutegen landscape --where raster='al")
     assert found("%cutegen landscape ti") == ["tile"] and "raster" in found("%cutegen landscape tile ra")
-    shown = str(ip.run_line_magic("cutegen", "landscape tile cluster --where schedule='not set' --where mma=bf16"))  # as it was completed
+    shown = str(
+        ip.run_line_magic("cutegen", "landscape tile cluster --where schedule='not set' --where mma=bf16")
+    )  # as it was completed
     assert "schedule not set" in shown and "mma bf16" in shown
     with pytest.raises(UsageError, match="tile is named for both axes"):
         ip.run_line_magic("cutegen", "landscape tile tile")
@@ -135,7 +186,9 @@ def test_sizes_of_a_problem_and_settings_of_its_landscape_are_completed(ip: Any,
 
 
 def test_help_and_completion(ip: Any) -> None:
-    assert "--hunks" in str(ip.run_line_magic("cutegen", "help accept")) and "panel" in str(ip.run_line_magic("cutegen", "help"))
+    assert "--hunks" in str(ip.run_line_magic("cutegen", "help accept")) and "panel" in str(
+        ip.run_line_magic("cutegen", "help")
+    )
     assert "--hunks" in str(ip.run_line_magic("cutegen", "accept -h"))
     assert ip.complete("acc", "%cutegen acc", 12)[1] == ["accept"]
     assert "softmax" in ip.complete("soft", "%cutegen problem soft", 21)[1]

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from workbench.analysis import devices
 from workbench.analysis.roofline import RooflinePoint
 from workbench.records import Bound
-from workbench.views import diff, plots
+from workbench.views.plots import roofline
+from workbench.views.text import diff
 
 VOID = {"col", "meta", "br", "hr"}
 OLD = "".join(f"line_{n} = {n}\n" for n in range(30))
@@ -55,7 +56,10 @@ def test_equal_sources_say_so() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.sampled_from(["a = 1", "b = <2>", "", "  c & d", "é"]), max_size=25), st.lists(st.sampled_from(["a = 1", "b = <3>", "", "x"]), max_size=25))
+@given(
+    st.lists(st.sampled_from(["a = 1", "b = <2>", "", "  c & d", "é"]), max_size=25),
+    st.lists(st.sampled_from(["a = 1", "b = <3>", "", "x"]), max_size=25),
+)
 def test_every_line_of_both_sides_is_in_the_diff(old: list[str], new: list[str]) -> None:
     shown = diff.render("".join(f"{line}\n" for line in old), "".join(f"{line}\n" for line in new))
     if old == new:
@@ -66,20 +70,68 @@ def test_every_line_of_both_sides_is_in_the_diff(old: list[str], new: list[str])
 
 
 def test_roofline_svg_names_its_lines_and_shares_labels() -> None:
-    bound = Bound(case="full", device="H200", flops=10**9, least_bytes=10**9, peak_flops=6e13, bandwidth=4.8e12, compute_s=1e-5, memory_s=2e-4, bound_s=2e-4,
-                  limited_by="memory", intensity=1.0, ridge=12.5, rates="data sheet")  # fmt: skip
-    points = tuple(RooflinePoint(version=n, title=f"step {n}", intensity=1.0, rate=rate, time_s=1e9 / rate, provenance="modelled", accepted=n == 1) for n, rate in ((1, 1e11), (2, 2e12), (3, 2.01e12)))
-    svg = plots._svg(points, bound, devices.find("H200").copy_bandwidth)
+    bound = Bound(
+        case="full",
+        device="H200",
+        flops=10**9,
+        least_bytes=10**9,
+        peak_flops=6e13,
+        bandwidth=4.8e12,
+        compute_s=1e-5,
+        memory_s=2e-4,
+        bound_s=2e-4,
+        limited_by="memory",
+        intensity=1.0,
+        ridge=12.5,
+        rates="data sheet",
+    )
+    points = tuple(
+        RooflinePoint(
+            version=n,
+            title=f"step {n}",
+            intensity=1.0,
+            rate=rate,
+            time_s=1e9 / rate,
+            provenance="modelled",
+            accepted=n == 1,
+        )
+        for n, rate in ((1, 1e11), (2, 2e12), (3, 2.01e12))
+    )
+    svg = roofline._svg(points, bound, devices.find("H200").copy_bandwidth)
     root = ET.fromstring(svg)
     texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "v1" in texts and "v2, v3" in texts and "ridge 12.5 FLOP/B" in texts
-    assert any("data sheet" in (text or "") for text in texts) and any("modelled" in (text or "") for text in texts) and not any("version, measured" in (text or "") for text in texts)
-    assert svg == plots._svg(points, bound, devices.find("H200").copy_bandwidth)
+    assert (
+        any("data sheet" in (text or "") for text in texts)
+        and any("modelled" in (text or "") for text in texts)
+        and not any("version, measured" in (text or "") for text in texts)
+    )
+    assert svg == roofline._svg(points, bound, devices.find("H200").copy_bandwidth)
 
 
 def test_work_without_flops_has_a_roofline_too() -> None:
-    bound = Bound(case="full", device="H200", flops=0, least_bytes=10**9, peak_flops=6e13, bandwidth=4.8e12, compute_s=0.0, memory_s=2e-4, bound_s=2e-4,
-                  limited_by="memory", intensity=0.0, ridge=12.5, rates="data sheet")  # fmt: skip
-    points = tuple(RooflinePoint(version=n, title="count", intensity=0.0, rate=0.0, time_s=3e-4, provenance="modelled", accepted=True) for n in (1, 2))
-    texts = [node.text for node in ET.fromstring(plots._svg(points, bound, None)).iter("{http://www.w3.org/2000/svg}text")]
+    bound = Bound(
+        case="full",
+        device="H200",
+        flops=0,
+        least_bytes=10**9,
+        peak_flops=6e13,
+        bandwidth=4.8e12,
+        compute_s=0.0,
+        memory_s=2e-4,
+        bound_s=2e-4,
+        limited_by="memory",
+        intensity=0.0,
+        ridge=12.5,
+        rates="data sheet",
+    )
+    points = tuple(
+        RooflinePoint(
+            version=n, title="count", intensity=0.0, rate=0.0, time_s=3e-4, provenance="modelled", accepted=True
+        )
+        for n in (1, 2)
+    )
+    texts = [
+        node.text for node in ET.fromstring(roofline._svg(points, bound, None)).iter("{http://www.w3.org/2000/svg}text")
+    ]
     assert "v1, v2" in texts

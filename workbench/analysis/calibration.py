@@ -50,12 +50,16 @@ class Calibration:
     @property
     def products(self) -> tuple[tuple[str, float], ...]:
         """torch dtype name -> FLOP/s of a matrix product."""
-        return tuple((item.name.removeprefix("matmul "), item.value) for item in self.rates if item.name.startswith("matmul "))
+        return tuple(
+            (item.name.removeprefix("matmul "), item.value) for item in self.rates if item.name.startswith("matmul ")
+        )
 
     @property
     def said(self) -> str:
         """Day and software, in a phrase."""
-        software = ", ".join(f"{name} {version}" for name, version in (("driver", self.driver), *self.versions) if version)
+        software = ", ".join(
+            f"{name} {version}" for name, version in (("driver", self.driver), *self.versions) if version
+        )
         return f"{self.date[:10]}, {software}" if software else self.date[:10]
 
 

@@ -17,14 +17,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
 from workbench.records import Case, Facts, Operation
+from workbench.wire import Json
 
-EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "tfloat32": 2.0**-10, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
-PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot", "_grouped_mm", "convolution")  # ATen calls that tensor cores may do
+EPS = {
+    "float64": 2.0**-52,
+    "float32": 2.0**-23,
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "tfloat32": 2.0**-10,
+    "float8_e4m3fn": 2.0**-3,
+    "float8_e5m2": 2.0**-2,
+}
+PRODUCTS = (
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "mv",
+    "addmv",
+    "dot",
+    "_grouped_mm",
+    "convolution",
+)  # ATen calls that tensor cores may do
 
 
 def in_a_row(graph: Iterable[Operation]) -> int:
@@ -43,7 +61,9 @@ def terms(case: Case, facts: Facts) -> int:
     found = [max(spec.shape, default=1) for spec in case.inputs]
     for op in facts.graph:
         if op.target.removeprefix("aten.").split(".")[0] == "convolution" and (shape := sizes.get(op.operands[1])):
-            found.append(math.prod(shape) // max(shape[op.operands[6] == "True"], 1))  # a transposed one's filters are along the second axis
+            found.append(
+                math.prod(shape) // max(shape[op.operands[6] == "True"], 1)
+            )  # a transposed one's filters are along the second axis
     return max(found, default=1)
 
 
@@ -53,14 +73,24 @@ def tolerance(dtype: str, precision: str, length: int = 1, products: int = 1) ->
     if not own:
         return 0.0
     accumulated = 8 * (own if dtype == "float64" else EPS["float32"]) * math.sqrt(max(length, 1))
-    return 4 * own + accumulated + (4 * EPS["tfloat32"] * products if precision == "tf32" and dtype == "float32" else 0.0)
+    return (
+        4 * own + accumulated + (4 * EPS["tfloat32"] * products if precision == "tf32" and dtype == "float32" else 0.0)
+    )
 
 
-def compare(got: np.ndarray, expected: np.ndarray, *, dtype: str, precision: str, length: int = 1, products: int = 1) -> dict[str, Any]:
+def compare(
+    got: np.ndarray, expected: np.ndarray, *, dtype: str, precision: str, length: int = 1, products: int = 1
+) -> Json:
     """Fields of `records.Check` for one output; `expected` is float64 (or integer, then equality is required)."""
     if got.shape != expected.shape:
         message = f"the output has shape {list(got.shape)}, expected {list(expected.shape)}"
-        return {"passed": False, "elements": int(expected.size), "bad_elements": int(expected.size), "max_error": math.inf, "message": message}
+        return {
+            "passed": False,
+            "elements": int(expected.size),
+            "bad_elements": int(expected.size),
+            "max_error": math.inf,
+            "message": message,
+        }
     if expected.dtype.kind in "iub":
         bad = got != expected
         return _fields(bad, bad.astype(np.float64) * 2, got, expected)
@@ -83,7 +113,7 @@ def _trivial(got: np.ndarray, expected: np.ndarray) -> str:
     return "zero" if float(got.flat[0]) == 0 else "constant"
 
 
-def _fields(bad: np.ndarray, error: np.ndarray, got: np.ndarray, expected: np.ndarray) -> dict[str, Any]:
+def _fields(bad: np.ndarray, error: np.ndarray, got: np.ndarray, expected: np.ndarray) -> Json:
     if not error.size:
         return {"passed": True, "elements": 0}
     worst = np.unravel_index(int(np.argmax(error)), error.shape)
@@ -99,8 +129,16 @@ def _fields(bad: np.ndarray, error: np.ndarray, got: np.ndarray, expected: np.nd
         where = ", ".join(str(int(i)) for i in worst)
         message = f"{count} of {error.size} elements are wrong; the worst is [{where}]: got {float(got[worst]):.6g}, expected {float(expected[worst]):.6g}"
     return {
-        "passed": not count, "elements": int(error.size), "bad_elements": count, "max_error": float(np.max(error)),
-        "p50_error": float(np.quantile(finite, 0.5)) if finite.size else float("inf"), "p99_error": float(np.quantile(finite, 0.99)) if finite.size else float("inf"),
-        "max_absolute": float(absolute[known].max()) if known.any() else float("inf"), "max_relative": float(ratio.max()) if ratio.size else 0.0,
-        "worst_index": tuple(int(i) for i in worst), "worst_got": float(got[worst]), "worst_expected": float(expected[worst]), "message": message,
-    }  # fmt: skip
+        "passed": not count,
+        "elements": int(error.size),
+        "bad_elements": count,
+        "max_error": float(np.max(error)),
+        "p50_error": float(np.quantile(finite, 0.5)) if finite.size else float("inf"),
+        "p99_error": float(np.quantile(finite, 0.99)) if finite.size else float("inf"),
+        "max_absolute": float(absolute[known].max()) if known.any() else float("inf"),
+        "max_relative": float(ratio.max()) if ratio.size else 0.0,
+        "worst_index": tuple(int(i) for i in worst),
+        "worst_got": float(got[worst]),
+        "worst_expected": float(expected[worst]),
+        "message": message,
+    }

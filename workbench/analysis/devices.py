@@ -11,6 +11,9 @@ TERA = 1e12
 GIGA = 10**9
 
 
+ARCHES = ("sm_80", "sm_90a")  # what kernels are written and compiled for
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """Dense peak rates in FLOP/s (no sparsity; int8 in operations/s), bandwidth in bytes/s, sizes in bytes."""
@@ -43,8 +46,17 @@ class Device:
     def peak(self, dtype: str, *, tensor_cores: bool) -> float:
         """FLOP/s by the data sheet for a torch dtype name ("tfloat32" for the TF32 policy); off the tensor cores, that of the vector pipes."""
         if not tensor_cores:
-            return {"float64": self.fp64, "float16": self.half_vector, "bfloat16": self.half_vector}.get(dtype, self.fp32)
-        known = {"float64": self.fp64, "float32": self.fp32, "tfloat32": self.tf32, "float16": self.fp16, "bfloat16": self.fp16, "int8": self.int8}
+            return {"float64": self.fp64, "float16": self.half_vector, "bfloat16": self.half_vector}.get(
+                dtype, self.fp32
+            )
+        known = {
+            "float64": self.fp64,
+            "float32": self.fp32,
+            "tfloat32": self.tf32,
+            "float16": self.fp16,
+            "bfloat16": self.fp16,
+            "int8": self.int8,
+        }
         return known.get(dtype, self.fp8)
 
     def permissive(self, dtype: str, *, tensor_cores: bool) -> float:
@@ -68,17 +80,99 @@ class Device:
 # Shared memory, registers and block limits: CUDA programming guide, table of compute capabilities. Tensor rates are dense, with fp32
 # accumulation on the RTX 4090. fp64 is the tensor rate where there is one; it is the more permissive.
 _DEVICES = (
-    Device(name="A100", arch="sm_80", sms=108, clock_hz=1.41e9, bandwidth=2.039 * TERA, memory_bytes=80 * GIGA, l2_bytes=40 << 20, shared_bytes_per_sm=167_936, shared_bytes_per_block=166_912,
-           fp64=19.5 * TERA, fp32=19.5 * TERA, tf32=156 * TERA, fp16=312 * TERA, fp8=312 * TERA, int8=624 * TERA, half_vector=78 * TERA),
-    Device(name="H100", arch="sm_90a", sms=132, clock_hz=1.98e9, bandwidth=3.35 * TERA, memory_bytes=80 * GIGA, l2_bytes=50 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
-           fp64=67 * TERA, fp32=67 * TERA, tf32=494.7 * TERA, fp16=989.4 * TERA, fp8=1978.9 * TERA, int8=1978.9 * TERA, half_vector=133.8 * TERA),
-    Device(name="H200", arch="sm_90a", sms=132, clock_hz=1.98e9, bandwidth=4.8 * TERA, memory_bytes=141 * GIGA, l2_bytes=60 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
-           fp64=67 * TERA, fp32=67 * TERA, tf32=494.7 * TERA, fp16=989.4 * TERA, fp8=1978.9 * TERA, int8=1978.9 * TERA, half_vector=133.8 * TERA),
-    Device(name="B200", arch="sm_100a", sms=148, clock_hz=1.965e9, bandwidth=8.0 * TERA, memory_bytes=180 * GIGA, l2_bytes=126 << 20, shared_bytes_per_sm=233_472, shared_bytes_per_block=232_448,
-           fp64=40 * TERA, fp32=80 * TERA, tf32=1125 * TERA, fp16=2250 * TERA, fp8=4500 * TERA, int8=4500 * TERA, half_vector=160 * TERA),
-    Device(name="RTX4090", arch="sm_89", sms=128, clock_hz=2.52e9, bandwidth=1.008 * TERA, memory_bytes=24 * GIGA, l2_bytes=72 << 20, shared_bytes_per_sm=102_400, shared_bytes_per_block=101_376,
-           threads_per_sm=1536, blocks_per_sm=24, fp64=1.29 * TERA, fp32=82.6 * TERA, tf32=82.6 * TERA, fp16=165.2 * TERA, fp8=330.3 * TERA, int8=660.6 * TERA, half_vector=82.6 * TERA),
-)  # fmt: skip
+    Device(
+        name="A100",
+        arch="sm_80",
+        sms=108,
+        clock_hz=1.41e9,
+        bandwidth=2.039 * TERA,
+        memory_bytes=80 * GIGA,
+        l2_bytes=40 << 20,
+        shared_bytes_per_sm=167_936,
+        shared_bytes_per_block=166_912,
+        fp64=19.5 * TERA,
+        fp32=19.5 * TERA,
+        tf32=156 * TERA,
+        fp16=312 * TERA,
+        fp8=312 * TERA,
+        int8=624 * TERA,
+        half_vector=78 * TERA,
+    ),
+    Device(
+        name="H100",
+        arch="sm_90a",
+        sms=132,
+        clock_hz=1.98e9,
+        bandwidth=3.35 * TERA,
+        memory_bytes=80 * GIGA,
+        l2_bytes=50 << 20,
+        shared_bytes_per_sm=233_472,
+        shared_bytes_per_block=232_448,
+        fp64=67 * TERA,
+        fp32=67 * TERA,
+        tf32=494.7 * TERA,
+        fp16=989.4 * TERA,
+        fp8=1978.9 * TERA,
+        int8=1978.9 * TERA,
+        half_vector=133.8 * TERA,
+    ),
+    Device(
+        name="H200",
+        arch="sm_90a",
+        sms=132,
+        clock_hz=1.98e9,
+        bandwidth=4.8 * TERA,
+        memory_bytes=141 * GIGA,
+        l2_bytes=60 << 20,
+        shared_bytes_per_sm=233_472,
+        shared_bytes_per_block=232_448,
+        fp64=67 * TERA,
+        fp32=67 * TERA,
+        tf32=494.7 * TERA,
+        fp16=989.4 * TERA,
+        fp8=1978.9 * TERA,
+        int8=1978.9 * TERA,
+        half_vector=133.8 * TERA,
+    ),
+    Device(
+        name="B200",
+        arch="sm_100a",
+        sms=148,
+        clock_hz=1.965e9,
+        bandwidth=8.0 * TERA,
+        memory_bytes=180 * GIGA,
+        l2_bytes=126 << 20,
+        shared_bytes_per_sm=233_472,
+        shared_bytes_per_block=232_448,
+        fp64=40 * TERA,
+        fp32=80 * TERA,
+        tf32=1125 * TERA,
+        fp16=2250 * TERA,
+        fp8=4500 * TERA,
+        int8=4500 * TERA,
+        half_vector=160 * TERA,
+    ),
+    Device(
+        name="RTX4090",
+        arch="sm_89",
+        sms=128,
+        clock_hz=2.52e9,
+        bandwidth=1.008 * TERA,
+        memory_bytes=24 * GIGA,
+        l2_bytes=72 << 20,
+        shared_bytes_per_sm=102_400,
+        shared_bytes_per_block=101_376,
+        threads_per_sm=1536,
+        blocks_per_sm=24,
+        fp64=1.29 * TERA,
+        fp32=82.6 * TERA,
+        tf32=82.6 * TERA,
+        fp16=165.2 * TERA,
+        fp8=330.3 * TERA,
+        int8=660.6 * TERA,
+        half_vector=82.6 * TERA,
+    ),
+)
 
 
 def names() -> tuple[str, ...]:
@@ -100,4 +194,11 @@ def calibrated(device: Device, found: calibration.Calibration | None) -> Device:
     if found is None:
         return device
     copy = found.rate("copy")
-    return replace(device, copy_bandwidth=None if copy is None else min(copy, device.bandwidth), l2_bandwidth=found.rate("l2"), shared_bandwidth=found.rate("shared"), measured=found.products, measured_on=found.said)
+    return replace(
+        device,
+        copy_bandwidth=None if copy is None else min(copy, device.bandwidth),
+        l2_bandwidth=found.rate("l2"),
+        shared_bandwidth=found.rate("shared"),
+        measured=found.products,
+        measured_on=found.said,
+    )

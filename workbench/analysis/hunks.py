@@ -25,7 +25,10 @@ def hunks(old: str, new: str) -> tuple[Hunk, ...]:
     a, b = old.splitlines(keepends=True), new.splitlines(keepends=True)
     codes = difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
     changed = [code for code in codes if code[0] != "equal"]
-    return tuple(Hunk(index=n, old_start=i, old=tuple(a[i:j]), new_start=k, new=tuple(b[k:m])) for n, (_, i, j, k, m) in enumerate(changed, 1))
+    return tuple(
+        Hunk(index=n, old_start=i, old=tuple(a[i:j]), new_start=k, new=tuple(b[k:m]))
+        for n, (_, i, j, k, m) in enumerate(changed, 1)
+    )
 
 
 IN_PARTS = "In parts, so no program of muCUTLASS says it all: "
@@ -43,7 +46,11 @@ def apply(old: str, new: str, accepted: Collection[int]) -> str:
     found = hunks(old, new)
     unknown = sorted(set(accepted) - {hunk.index for hunk in found})
     if unknown:
-        raise UserError(f"no hunk {unknown[0]}: this diff has {len(found)} (1 to {len(found)})" if found else "the two versions do not differ")
+        raise UserError(
+            f"no hunk {unknown[0]}: this diff has {len(found)} (1 to {len(found)})"
+            if found
+            else "the two versions do not differ"
+        )
     lines = old.splitlines(keepends=True)
     out: list[str] = []
     at = 0

@@ -6,7 +6,9 @@ from typing import Literal
 
 from workbench.records import Bound, Outcome, record
 
-CEILING = 0.9  # a time under 0.9 of the floor is suspect (muCUTLASS paper's speed-of-light ceiling, section 2.6 in our notes)
+CEILING = (
+    0.9  # a time under 0.9 of the floor is suspect (muCUTLASS paper's speed-of-light ceiling, section 2.6 in our notes)
+)
 WALL_RATIO = 1.5  # host clock over events: above it, work was hidden from the events (CUDA-L2's threshold)
 
 
@@ -27,34 +29,174 @@ class Exploit:
 # The catalogue of 28 from KernelBench, Sakana, METR, CUDA-L2, SOL-ExecBench, kernelbot, pygpubench, kernelguard and kernelbench.com (our notes,
 # facts on evaluation integrity, table B.2, in its order).
 _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "open"]], ...] = (
-    ("another stream", "work on a CUDA stream that the events do not see", "the clock is read again after a device-wide synchronisation; a ratio over 1.5 is a doubt", "detected"),
-    ("background thread", "a thread computes after forward has returned", "the output is read after a device-wide synchronisation; a thread that outlives it is not counted", "partly"),
-    ("lazy output", "a tensor subclass or an overridden method computes on first use", "the output must be exactly torch.Tensor, of the reference's shape, dtype and strides", "prevented"),
-    ("patched clock or check", "Event, synchronize, perf_counter or allclose are replaced", "the verdict is made in a process that never imports the candidate; the GPU clock runs beside the candidate, and only the floor guards it", "partly"),
-    ("patched harness", "frames, __main__ or gc are used to reach the harness", "expected outputs and the comparison live in another process; the timing code does not", "partly"),
-    ("faked result", "results are written to the pipe or file that the harness reads, or the process exits early", "outputs are raw tensors that the checker compares itself; an early exit is a failure; a faked time is guarded by the floor only", "partly"),
-    ("native patching", "machine code of the clock is overwritten, or memory of another process", "Landlock, namespaces and another process for the verdict; native code beside the clock is guarded by the floor only", "partly"),
-    ("replayed output", "outputs cached by object, address, shape or content", "fresh inputs for every trial and every timed call, from a seed that is handed over only when the call is due; the outputs of two timed calls, chosen after the call, are checked too", "detected"),
-    ("CUDA-graph replay", "a captured graph runs on stale inputs", "fresh inputs for every timed call; the outputs of two timed calls, chosen after the call, are checked too", "detected"),
-    ("stale memory", "an allocation still holds the right answer", "the reference runs in another process; on the emulator every byte of an output must have been written", "prevented"),
-    ("reading the reference's output", "device memory is scanned for the answer", "the reference runs in another process, its output lies where Landlock lets no candidate read, and on a GPU it is made only afterwards", "prevented"),
-    ("modified inputs", "inputs are overwritten so that the reference sees others", "inputs are hashed before and after; the reference has its own", "detected"),
-    ("guessed seed", "inputs or outputs are computed ahead from the seed", "seeds come from the operating system and are handed over one call at a time; no later input can be known", "prevented"),
-    ("trivial output", "zeros, a constant or nothing at all, on a task that lets it pass", "problems are tested for it, tolerance follows the magnitude of the output, a constant output is a doubt", "detected"),
-    ("lower precision", "products in fewer bits than the problem has", "tolerance per dtype against a float64 reference; the precision policy is explicit", "detected"),
-    ("test or benchmark", "another path for the test than for the timed calls", "outputs of two timed calls, chosen after the call, are checked at the timed shapes", "detected"),
-    ("shapes through globals", "module-level sizes of the problem are redefined", "problem and candidate live in separate modules, the verdict's in another process", "prevented"),
-    ("library call", "forward calls cuBLAS or torch instead of a kernel", "a candidate without a kernel of its own is a doubt; one that adds a kernel is the next row", "partly"),
-    ("fig leaf", "one trivial kernel, torch does the rest", "not measured: the share of time in own kernels needs a profiler's trace", "open"),
-    ("L2 set-aside", "persisting L2 lines survive the flush", "the flush writes twice the L2; persisting lines are not reset", "partly"),
-    ("warm-up detection", "slow warm-up calls so that fewer calls are timed", "the numbers of warm-up and timed calls are fixed", "prevented"),
-    ("time towards zero", "a vanishing time dominates a mean", "a physical floor: under 0.9 of it a time is refused, with the reason", "detected"),
-    ("edited benchmark", "the problem or its tolerance is changed on disk", "problem files are read-only for the candidate and addressed by their hash", "prevented"),
-    ("earlier solutions", "answers of earlier runs are read from disk", "Landlock where the kernel has it: only libraries and its own folder are readable", "prevented"),
-    ("lucky garbage", "out-of-bounds reads or failed launches that happen to pass", "on the emulator every access is checked; on a GPU only the result is", "partly"),
-    ("fetched or hidden code", "packages installed at run time, obfuscated exec", "no network where namespaces are available; what runs is confined, not read", "partly"),
-    ("kept results", "answers kept across runs on disk or in shared memory", "each run has its own folder and is confined to it where Landlock is available; compiled kernels are kept for runs of the same source, whose inputs are fresh; on a GPU shared memory stays writable", "partly"),
-    ("slowed reference", "the reference is timed in a process that the candidate has changed", "the reference is timed in a process of its own; what a candidate leaves running on the device meanwhile slows a fixed kernel of ours too, and that is a doubt", "detected"),
+    (
+        "another stream",
+        "work on a CUDA stream that the events do not see",
+        "the clock is read again after a device-wide synchronisation; a ratio over 1.5 is a doubt",
+        "detected",
+    ),
+    (
+        "background thread",
+        "a thread computes after forward has returned",
+        "the output is read after a device-wide synchronisation; a thread that outlives it is not counted",
+        "partly",
+    ),
+    (
+        "lazy output",
+        "a tensor subclass or an overridden method computes on first use",
+        "the output must be exactly torch.Tensor, of the reference's shape, dtype and strides",
+        "prevented",
+    ),
+    (
+        "patched clock or check",
+        "Event, synchronize, perf_counter or allclose are replaced",
+        "the verdict is made in a process that never imports the candidate; the GPU clock runs beside the candidate, and only the floor guards it",
+        "partly",
+    ),
+    (
+        "patched harness",
+        "frames, __main__ or gc are used to reach the harness",
+        "expected outputs and the comparison live in another process; the timing code does not",
+        "partly",
+    ),
+    (
+        "faked result",
+        "results are written to the pipe or file that the harness reads, or the process exits early",
+        "outputs are raw tensors that the checker compares itself; an early exit is a failure; a faked time is guarded by the floor only",
+        "partly",
+    ),
+    (
+        "native patching",
+        "machine code of the clock is overwritten, or memory of another process",
+        "Landlock, namespaces and another process for the verdict; native code beside the clock is guarded by the floor only",
+        "partly",
+    ),
+    (
+        "replayed output",
+        "outputs cached by object, address, shape or content",
+        "fresh inputs for every trial and every timed call, from a seed that is handed over only when the call is due; the outputs of two timed calls, chosen after the call, are checked too",
+        "detected",
+    ),
+    (
+        "CUDA-graph replay",
+        "a captured graph runs on stale inputs",
+        "fresh inputs for every timed call; the outputs of two timed calls, chosen after the call, are checked too",
+        "detected",
+    ),
+    (
+        "stale memory",
+        "an allocation still holds the right answer",
+        "the reference runs in another process; on the emulator every byte of an output must have been written",
+        "prevented",
+    ),
+    (
+        "reading the reference's output",
+        "device memory is scanned for the answer",
+        "the reference runs in another process, its output lies where Landlock lets no candidate read, and on a GPU it is made only afterwards",
+        "prevented",
+    ),
+    (
+        "modified inputs",
+        "inputs are overwritten so that the reference sees others",
+        "inputs are hashed before and after; the reference has its own",
+        "detected",
+    ),
+    (
+        "guessed seed",
+        "inputs or outputs are computed ahead from the seed",
+        "seeds come from the operating system and are handed over one call at a time; no later input can be known",
+        "prevented",
+    ),
+    (
+        "trivial output",
+        "zeros, a constant or nothing at all, on a task that lets it pass",
+        "problems are tested for it, tolerance follows the magnitude of the output, a constant output is a doubt",
+        "detected",
+    ),
+    (
+        "lower precision",
+        "products in fewer bits than the problem has",
+        "tolerance per dtype against a float64 reference; the precision policy is explicit",
+        "detected",
+    ),
+    (
+        "test or benchmark",
+        "another path for the test than for the timed calls",
+        "outputs of two timed calls, chosen after the call, are checked at the timed shapes",
+        "detected",
+    ),
+    (
+        "shapes through globals",
+        "module-level sizes of the problem are redefined",
+        "problem and candidate live in separate modules, the verdict's in another process",
+        "prevented",
+    ),
+    (
+        "library call",
+        "forward calls cuBLAS or torch instead of a kernel",
+        "a candidate without a kernel of its own is a doubt; one that adds a kernel is the next row",
+        "partly",
+    ),
+    (
+        "fig leaf",
+        "one trivial kernel, torch does the rest",
+        "not measured: the share of time in own kernels needs a profiler's trace",
+        "open",
+    ),
+    (
+        "L2 set-aside",
+        "persisting L2 lines survive the flush",
+        "the flush writes twice the L2; persisting lines are not reset",
+        "partly",
+    ),
+    (
+        "warm-up detection",
+        "slow warm-up calls so that fewer calls are timed",
+        "the numbers of warm-up and timed calls are fixed",
+        "prevented",
+    ),
+    (
+        "time towards zero",
+        "a vanishing time dominates a mean",
+        "a physical floor: under 0.9 of it a time is refused, with the reason",
+        "detected",
+    ),
+    (
+        "edited benchmark",
+        "the problem or its tolerance is changed on disk",
+        "problem files are read-only for the candidate and addressed by their hash",
+        "prevented",
+    ),
+    (
+        "earlier solutions",
+        "answers of earlier runs are read from disk",
+        "Landlock where the kernel has it: only libraries and its own folder are readable",
+        "prevented",
+    ),
+    (
+        "lucky garbage",
+        "out-of-bounds reads or failed launches that happen to pass",
+        "on the emulator every access is checked; on a GPU only the result is",
+        "partly",
+    ),
+    (
+        "fetched or hidden code",
+        "packages installed at run time, obfuscated exec",
+        "no network where namespaces are available; what runs is confined, not read",
+        "partly",
+    ),
+    (
+        "kept results",
+        "answers kept across runs on disk or in shared memory",
+        "each run has its own folder and is confined to it where Landlock is available; compiled kernels are kept for runs of the same source, whose inputs are fresh; on a GPU shared memory stays writable",
+        "partly",
+    ),
+    (
+        "slowed reference",
+        "the reference is timed in a process that the candidate has changed",
+        "the reference is timed in a process of its own; what a candidate leaves running on the device meanwhile slows a fixed kernel of ours too, and that is a doubt",
+        "detected",
+    ),
 )
 EXPLOITS = tuple(Exploit(name=name, what=what, defence=defence, held=held) for name, what, defence, held in _TABLE)
 
@@ -84,7 +226,9 @@ def _time_doubts(outcome: Outcome, bound: Bound | None) -> list[str]:
     if impossible := refused(outcome, bound):
         found.append(impossible)
     if timing.wall_ratio is not None and timing.wall_ratio > WALL_RATIO:
-        found.append(f"the host clock saw {timing.wall_ratio:.1f}x the time of the events: work outside the timed stream")
+        found.append(
+            f"the host clock saw {timing.wall_ratio:.1f}x the time of the events: work outside the timed stream"
+        )
     if outcome.failure is None and not any(check.timed for check in outcome.checks):
         found.append("no output of a timed call was checked")
     return found
@@ -100,5 +244,7 @@ def _output_doubts(outcome: Outcome) -> list[str]:
         found.append("no CuTe DSL kernel was compiled")
     trivial = sorted({check.trivial for check in outcome.checks if check.passed and check.trivial})
     if trivial:
-        found.append(f"an output is {' or '.join('all zeros' if kind == 'zero' else 'one value everywhere' for kind in trivial)}, and still within tolerance: this task cannot tell")
+        found.append(
+            f"an output is {' or '.join('all zeros' if kind == 'zero' else 'one value everywhere' for kind in trivial)}, and still within tolerance: this task cannot tell"
+        )
     return found

@@ -70,7 +70,13 @@ class Scale:
 def padding(facts: Facts, launches: Sequence[Launch], emulated: Work) -> float:
     """How many times the reference's FLOPs were counted, where that is due to tiles that stick out of small matrices and do not at full size: in products whose result has WIDE rows and columns or more there. Else 1."""
     full = next((case for case in facts.cases if case.name == "full"), None)
-    if facts.kind != "matmul" or full is None or not emulated.flops or min(full.outputs[0].shape[-2:], default=0) < WIDE or len(full.outputs[0].shape) < 2:
+    if (
+        facts.kind != "matmul"
+        or full is None
+        or not emulated.flops
+        or min(full.outputs[0].shape[-2:], default=0) < WIDE
+        or len(full.outputs[0].shape) < 2
+    ):
         return 1.0
     return max(sum(launch.total.flops for launch in launches) / emulated.flops, 1.0)
 
@@ -78,7 +84,11 @@ def padding(facts: Facts, launches: Sequence[Launch], emulated: Work) -> float:
 def scale_of(emulated: Work, target: Work, launches: int, padded: float = 1.0) -> Scale:
     """How counters of one case are carried to another; the least bytes are shared evenly among the launches. `padded`: see `padding`."""
     ratio = target.flops / emulated.flops if emulated.flops else target.least_bytes / max(emulated.least_bytes, 1)
-    return Scale(work=ratio / padded, target_bytes=target.least_bytes / max(launches, 1), tensor_dtype="tfloat32" if target.dtype == "float32" else target.dtype)
+    return Scale(
+        work=ratio / padded,
+        target_bytes=target.least_bytes / max(launches, 1),
+        tensor_dtype="tfloat32" if target.dtype == "float32" else target.dtype,
+    )
 
 
 def resident(launch: Launch, build: KernelBuild | None, device: Device) -> Occupancy:
@@ -123,7 +133,14 @@ def terms(launch: Launch, build: KernelBuild | None, device: Device, scale: Scal
     return {name: seconds / hidden if name in COMPUTE else seconds for name, seconds in parts.items()}
 
 
-def modelled_time(launches: Sequence[Launch], builds: Sequence[KernelBuild], device: Device, emulated: Work, target: Work, padded: float = 1.0) -> tuple[float, str]:
+def modelled_time(
+    launches: Sequence[Launch],
+    builds: Sequence[KernelBuild],
+    device: Device,
+    emulated: Work,
+    target: Work,
+    padded: float = 1.0,
+) -> tuple[float, str]:
     """Modelled seconds at `target` from launches counted at `emulated`, and the resource that limits the longest launch."""
     by_name = {build.kernel: build for build in builds}
     scale = scale_of(emulated, target, len(launches), padded)

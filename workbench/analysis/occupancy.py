@@ -40,4 +40,6 @@ def occupancy(device: Device, *, threads: int, registers: int | None, shared_byt
     found = limits(device, threads=threads, registers=registers, shared_bytes=shared_bytes)
     limiter = min(found, key=lambda key: found[key])
     blocks = found[limiter]
-    return Occupancy(blocks=blocks, warps=blocks * warps, fraction=blocks * warps * WARP / device.threads_per_sm, limiter=limiter)
+    return Occupancy(
+        blocks=blocks, warps=blocks * warps, fraction=blocks * warps * WARP / device.threads_per_sm, limiter=limiter
+    )

@@ -28,6 +28,15 @@ def trajectory(versions: Sequence[Version]) -> tuple[RooflinePoint, ...]:
         if verdict is None or not verdict.correct or not verdict.time_s or verdict.bound is None:
             continue
         decided = None if version.decision is None else version.decision.kind == "accept"
-        points.append(RooflinePoint(version=version.number, title=version.proposal.title, intensity=verdict.bound.intensity, rate=verdict.bound.flops / verdict.time_s,
-                                    time_s=verdict.time_s, provenance=verdict.time_provenance or "modelled", accepted=decided))  # fmt: skip
+        points.append(
+            RooflinePoint(
+                version=version.number,
+                title=version.proposal.title,
+                intensity=verdict.bound.intensity,
+                rate=verdict.bound.flops / verdict.time_s,
+                time_s=verdict.time_s,
+                provenance=verdict.time_provenance or "modelled",
+                accepted=decided,
+            )
+        )
     return tuple(points)

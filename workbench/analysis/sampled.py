@@ -9,7 +9,7 @@ With n CTAs, S SMs, R CTAs resident on an SM (registers, shared memory, threads)
     L1             (max(2 q, l) + b / 4) m / f         q requests, l lines of 128 bytes that they look up, b sectors that pass L1 by (cp.async.cg, TMA)
     L2             32 n (e + s + b) / B2               e sectors that missed L1, s sectors stored
     DRAM           D / B                               D = least bytes + (p - 1) 32 n u if the CTAs share little, see below; of it, what L2 keeps of the output is not written
-    latency        ceil(n / (S R)) (c + c0) / f        c cycles of one CTA alone (emulator/pace.py), c0 for starting it
+    latency        ceil(n / (S R)) (c + c0) / f        c cycles of one CTA alone (emulator/timing/cta_timeline.py), c0 for starting it
 
     T = (sum over terms t^k)^(1/k) + launch            k-norm: resources overlap, but not wholly
 
@@ -64,14 +64,24 @@ def dram_rate(device: Device) -> float:
 def ceilings(device: Device) -> dict[str, float]:
     """Bytes/s by memory level, FLOP/s of fp32 and of bf16 tensor cores: what no launch goes beyond in this model, nor in `model.py`'s, which has lower ones."""
     cycles = device.sms * device.clock_hz
-    return {"DRAM": dram_rate(device), "L2": L2_RATE * device.bandwidth, "shared memory": WAVEFRONT * cycles, "fp32": 2 * LANES * cycles, "bf16 tensor cores": device.peak("bfloat16", tensor_cores=True)}
+    return {
+        "DRAM": dram_rate(device),
+        "L2": L2_RATE * device.bandwidth,
+        "shared memory": WAVEFRONT * cycles,
+        "fp32": 2 * LANES * cycles,
+        "bf16 tensor cores": device.peak("bfloat16", tensor_cores=True),
+    }
 
 
-def terms(launch: Launch, build: KernelBuild | None, device: Device, work: Work, share: float = 1.0) -> dict[str, float]:
+def terms(
+    launch: Launch, build: KernelBuild | None, device: Device, work: Work, share: float = 1.0
+) -> dict[str, float]:
     """Seconds by resource; see the module's text. The launch must have been followed."""
     assert launch.paced is not None
     paced, total, ctas = launch.paced, launch.total, math.prod(launch.grid)
-    busiest = math.ceil(ctas / device.sms) / ctas / device.clock_hz  # seconds for one cycle's work of every CTA on the busiest SM
+    busiest = (
+        math.ceil(ctas / device.sms) / ctas / device.clock_hz
+    )  # seconds for one cycle's work of every CTA on the busiest SM
     each = ctas / paced.ctas
     on_tensor = dict(launch.classes).get(TENSOR, 0) > 0
     peak = device.peak(work.dtype, tensor_cores=True) * (1.0 if paced.wgmma or device.arch == "sm_80" else MMA_SHARE)
@@ -96,7 +106,9 @@ def shares(launches: Sequence[Launch]) -> list[float]:
     return [launch.total.global_sectors / whole if whole else 1 / len(launches) for launch in launches]
 
 
-def modelled_time(launches: Sequence[Launch], builds: Sequence[KernelBuild], device: Device, work: Work) -> tuple[float, str]:
+def modelled_time(
+    launches: Sequence[Launch], builds: Sequence[KernelBuild], device: Device, work: Work
+) -> tuple[float, str]:
     """Modelled seconds of followed launches at `work`, and the resource that limits the longest."""
     by_name = {build.kernel: build for build in builds}
     seconds, limit = 0.0, (0.0, "")

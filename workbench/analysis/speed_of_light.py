@@ -19,11 +19,23 @@ def bound(work: Work, device: Device) -> Bound:
     compute, memory = work.flops / peak, work.least_bytes / device.bandwidth
     floor = max(work.flops / device.permissive(work.dtype, tensor_cores=work.tensor_cores), memory)
     return Bound(
-        case=work.case, device=device.name, flops=work.flops, least_bytes=work.least_bytes, peak_flops=peak, bandwidth=device.bandwidth,
-        compute_s=compute, memory_s=memory, bound_s=max(compute, memory), limited_by="compute" if compute > memory else "memory",
-        intensity=work.flops / work.least_bytes if work.least_bytes else 0.0, ridge=peak / device.bandwidth, rates=device.rates,
-        floor_s=floor, attainable_s=_attainable(work, device, compute), dtype=work.dtype,
-    )  # fmt: skip
+        case=work.case,
+        device=device.name,
+        flops=work.flops,
+        least_bytes=work.least_bytes,
+        peak_flops=peak,
+        bandwidth=device.bandwidth,
+        compute_s=compute,
+        memory_s=memory,
+        bound_s=max(compute, memory),
+        limited_by="compute" if compute > memory else "memory",
+        intensity=work.flops / work.least_bytes if work.least_bytes else 0.0,
+        ridge=peak / device.bandwidth,
+        rates=device.rates,
+        floor_s=floor,
+        attainable_s=_attainable(work, device, compute),
+        dtype=work.dtype,
+    )
 
 
 def _attainable(work: Work, device: Device, compute: float) -> float | None:

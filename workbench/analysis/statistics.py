@@ -17,7 +17,9 @@ import numpy as np
 RESAMPLES = 2000
 SEED = 0  # the interval of the same samples is always the same
 LEVEL = 0.95
-BETWEEN_RUNS = 0.004  # relative half-width for what differs between runs: placement of memory and code, temperature; inferred
+BETWEEN_RUNS = (
+    0.004  # relative half-width for what differs between runs: placement of memory and code, temperature; inferred
+)
 EVENT_S = 0.5e-6  # resolution of a CUDA event (CUDA runtime's manual, cudaEventElapsedTime)
 
 Rounds = Sequence[Sequence[float]]
@@ -51,12 +53,16 @@ def _medians(rounds: Rounds, picks: np.ndarray, rng: np.random.Generator) -> np.
     """The pooled median for each row of `picks` (numbers of rounds), calls resampled within their rounds. Rounds of unequal length are cut to the shortest."""
     size = min(len(one) for one in rounds)
     values = np.asarray([list(one)[:size] for one in rounds], dtype=np.float64)
-    inner = rng.integers(0, size, size=(*picks.shape, size)) if size > 1 else np.zeros((*picks.shape, 1), dtype=np.int64)
+    inner = (
+        rng.integers(0, size, size=(*picks.shape, size)) if size > 1 else np.zeros((*picks.shape, 1), dtype=np.int64)
+    )
     pooled = values[picks[:, :, None], inner]
     return np.asarray(np.median(pooled.reshape(len(picks), -1), axis=1))
 
 
-def median_interval(samples: Sequence[float], per_round: int = 0, *, between_runs: float = 0.0, resolution_s: float = 0.0) -> tuple[float, float, float]:
+def median_interval(
+    samples: Sequence[float], per_round: int = 0, *, between_runs: float = 0.0, resolution_s: float = 0.0
+) -> tuple[float, float, float]:
     """Median, and its 95 % interval: the bootstrap's, widened in quadrature by `between_runs` (relative) and `resolution_s`."""
     if not len(samples):
         raise ValueError("no samples")
@@ -65,7 +71,11 @@ def median_interval(samples: Sequence[float], per_round: int = 0, *, between_run
     low, high = _quantiles(_medians(rounds, _picks(rng, len(rounds)), rng), len(rounds))
     median = float(np.median(np.asarray(samples)))
     floor = math.hypot(between_runs * median, resolution_s)
-    return median, max(median - math.hypot(max(median - low, 0.0), floor), 0.0), median + math.hypot(max(high - median, 0.0), floor)
+    return (
+        median,
+        max(median - math.hypot(max(median - low, 0.0), floor), 0.0),
+        median + math.hypot(max(high - median, 0.0), floor),
+    )
 
 
 def ratio_interval(a: Rounds, b: Rounds, *, between_runs: float = 0.0) -> tuple[float, float, float]:
@@ -78,12 +88,17 @@ def ratio_interval(a: Rounds, b: Rounds, *, between_runs: float = 0.0) -> tuple[
     picks = _picks(rng, count)
     ratios = _medians(a, picks, rng) / _medians(b, picks, rng)
     low, high = _quantiles(ratios, count)
-    ratio = float(np.median(np.concatenate([np.asarray(one) for one in a])) / np.median(np.concatenate([np.asarray(one) for one in b])))
+    ratio = float(
+        np.median(np.concatenate([np.asarray(one) for one in a]))
+        / np.median(np.concatenate([np.asarray(one) for one in b]))
+    )
     floor = math.sqrt(2) * between_runs * ratio
     return ratio, ratio - math.hypot(max(ratio - low, 0.0), floor), ratio + math.hypot(max(high - ratio, 0.0), floor)
 
 
-def unpaired(a: Sequence[float], b: Sequence[float], per_round: tuple[int, int] = (0, 0), *, between_runs: float = 0.0) -> tuple[float, float, float]:
+def unpaired(
+    a: Sequence[float], b: Sequence[float], per_round: tuple[int, int] = (0, 0), *, between_runs: float = 0.0
+) -> tuple[float, float, float]:
     """Median of a over median of b, and its 95 % interval, for samples of two runs: nothing is paired."""
     rng = np.random.default_rng(SEED)
     first, second = rounds_of(a, per_round[0]), rounds_of(b, per_round[1])
@@ -94,7 +109,9 @@ def unpaired(a: Sequence[float], b: Sequence[float], per_round: tuple[int, int] 
     return ratio, ratio - math.hypot(max(ratio - low, 0.0), floor), ratio + math.hypot(max(high - ratio, 0.0), floor)
 
 
-def distinguishable(a: Sequence[float], b: Sequence[float], per_round: tuple[int, int] = (0, 0), *, between_runs: float = 0.0) -> bool:
+def distinguishable(
+    a: Sequence[float], b: Sequence[float], per_round: tuple[int, int] = (0, 0), *, between_runs: float = 0.0
+) -> bool:
     """Whether the 95 % interval of the ratio of medians of two runs excludes 1."""
     _, low, high = unpaired(a, b, per_round, between_runs=between_runs)
     return low > 1 or high < 1

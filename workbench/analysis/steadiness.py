@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from workbench.analysis.statistics import rounds_of
-from workbench.records import Surroundings
+from workbench.records import DeviceState
 
 # all inferred: on a device of our own a fixed kernel repeats within a few percent, a neighbour that takes turns with us costs tens of percent
 PROBE_SPREAD = 0.10  # (slowest - fastest) / median of the probes
@@ -19,15 +19,28 @@ BUSY = 0.2  # utilisation before we started
 SLOWED = ("thermal", "hardware_slowdown", "power_brake")  # a power cap alone is how a large matmul runs
 
 
-def doubts(samples: Sequence[float], per_round: int, probes: Sequence[float] = (), surroundings: Sequence[Surroundings] = (), *, busy_before: bool = True, quiet_s: float | None = None) -> tuple[str, ...]:
+def doubts(
+    samples: Sequence[float],
+    per_round: int,
+    probes: Sequence[float] = (),
+    surroundings: Sequence[DeviceState] = (),
+    *,
+    busy_before: bool = True,
+    quiet_s: float | None = None,
+) -> tuple[str, ...]:
     """Sentences about what disturbed the run; empty when nothing did.
 
     `busy_before`: whether use of the device before the start cannot have been our own. `quiet_s`: the fastest that the probe was ever seen.
     """
-    return (*_neighbours(surroundings, busy_before), *_probed(probes, quiet_s), *_spread(samples, per_round), *_throttled(surroundings))
+    return (
+        *_neighbours(surroundings, busy_before),
+        *_probed(probes, quiet_s),
+        *_spread(samples, per_round),
+        *_throttled(surroundings),
+    )
 
 
-def _neighbours(surroundings: Sequence[Surroundings], busy_before: bool) -> list[str]:
+def _neighbours(surroundings: Sequence[DeviceState], busy_before: bool) -> list[str]:
     found = []
     others = max((one.others for one in surroundings if one.others is not None), default=0)
     if others:
@@ -44,10 +57,14 @@ def _probed(probes: Sequence[float], quiet_s: float | None) -> list[str]:
     middle = float(np.median(np.asarray(probes)))
     spread = (max(probes) - min(probes)) / middle
     if quiet_s and middle > (1 + 2 * PROBE_SPREAD) * quiet_s:
-        return [f"a fixed kernel took {middle * 1e6:.0f} us between the rounds, {quiet_s * 1e6:.0f} us at best: something else uses the GPU, the candidate's own leftovers perhaps, or its clocks are low"]
+        return [
+            f"a fixed kernel took {middle * 1e6:.0f} us between the rounds, {quiet_s * 1e6:.0f} us at best: something else uses the GPU, the candidate's own leftovers perhaps, or its clocks are low"
+        ]
     if spread <= PROBE_SPREAD:
         return []
-    return [f"a fixed kernel took between {min(probes) * 1e6:.0f} and {max(probes) * 1e6:.0f} us from round to round ({spread:.0%}): something else uses the GPU, or its clocks moved"]
+    return [
+        f"a fixed kernel took between {min(probes) * 1e6:.0f} and {max(probes) * 1e6:.0f} us from round to round ({spread:.0%}): something else uses the GPU, or its clocks moved"
+    ]
 
 
 def _spread(samples: Sequence[float], per_round: int) -> list[str]:
@@ -60,7 +77,11 @@ def _spread(samples: Sequence[float], per_round: int) -> list[str]:
     third = max(len(medians) // 3, 1)
     first, last = float(np.median(medians[:third])), float(np.median(medians[-third:]))
     steps = np.diff(medians)
-    if abs(last / first - 1) > DRIFT and abs(last - first) > TAIL_S / 10 and np.mean(np.sign(steps) == np.sign(last - first)) > 0.6:
+    if (
+        abs(last / first - 1) > DRIFT
+        and abs(last - first) > TAIL_S / 10
+        and np.mean(np.sign(steps) == np.sign(last - first)) > 0.6
+    ):
         found.append(f"times drifted by {last / first - 1:+.1%} from the first rounds to the last")
     elif (high - low) / middle > ROUND_SPREAD and high - low > TAIL_S / 5:
         found.append(f"medians of rounds are spread over {(high - low) / middle:.0%}")
@@ -71,6 +92,6 @@ def _spread(samples: Sequence[float], per_round: int) -> list[str]:
     return found
 
 
-def _throttled(surroundings: Sequence[Surroundings]) -> list[str]:
+def _throttled(surroundings: Sequence[DeviceState]) -> list[str]:
     reasons = sorted({reason for one in surroundings for reason in one.throttled if reason in SLOWED})
     return [f"the device slowed itself down during the run ({', '.join(reasons)})"] if reasons else []

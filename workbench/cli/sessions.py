@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from workbench.cli.output import NOT_CORRECT, OK, as_json, say
 from workbench.errors import UserError
+
+if TYPE_CHECKING:
+    from workbench.session import Session
 
 
 def test(arguments: argparse.Namespace) -> int:
@@ -16,14 +19,23 @@ def test(arguments: argparse.Namespace) -> int:
     import tempfile
 
     from workbench.session import Session
-    from workbench.views import tables
-    from workbench.views.arguments import candidate_version, check_candidate, choose_l2, load_problem
-    from workbench.views.fitting import check_order
+    from workbench.views.commands.problems import candidate_version, check_candidate, choose_l2, load_problem
+    from workbench.views.commands.validation import check_order
+    from workbench.views.text import tables
     from workbench.wire import to_plain
 
     check_order("test", arguments.spec, arguments.candidate)
     check_candidate(arguments.candidate)
-    with tempfile.TemporaryDirectory() as root, Session.create(load_problem(arguments, None), root=root, executor=arguments.executor, arch=arguments.arch, device=arguments.device) as session:
+    with (
+        tempfile.TemporaryDirectory() as root,
+        Session.create(
+            load_problem(arguments, None),
+            root=root,
+            executor=arguments.executor,
+            arch=arguments.arch,
+            device=arguments.device,
+        ) as session,
+    ):
         choose_l2(session, arguments)
         version = candidate_version(session, arguments.candidate, test=True)
         say(str(tables.verdict(version)))
@@ -36,8 +48,8 @@ def test(arguments: argparse.Namespace) -> int:
 def diff(arguments: argparse.Namespace) -> int:
     """Two files, or two versions of a session."""
     from workbench.analysis.hunks import hunks
-    from workbench.views.arguments import text_of
-    from workbench.views.diff import unified
+    from workbench.views.commands.problems import text_of
+    from workbench.views.text.diff import unified
 
     paths = [Path(arguments.old), Path(arguments.new)]
     if all(path.is_file() for path in paths):
@@ -68,17 +80,21 @@ def export(arguments: argparse.Namespace) -> int:
 def history(arguments: argparse.Namespace) -> int:
     """The version tree of a session, or the sessions there are."""
     from workbench.session import Session
-    from workbench.views import tables
+    from workbench.views.text import tables
 
     if arguments.session is None and len(Session.names()) != 1:
         print(json.dumps(Session.names()) if as_json() else "\n".join(Session.names()) or "no sessions yet")
         return OK
     with _stored(arguments.session) as session:
-        print(json.dumps(json.loads(tables.frame(session).reset_index().to_json(orient="records"))) if as_json() else tables.history(session))
+        print(
+            json.dumps(json.loads(tables.frame(session).reset_index().to_json(orient="records")))
+            if as_json()
+            else tables.history(session)
+        )
     return OK
 
 
-def _stored(name: str | None) -> Any:
+def _stored(name: str | None) -> Session:
     from workbench.session import Session
 
     known = Session.names()

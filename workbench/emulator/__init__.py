@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.emulator.launch import EmulationFault
+from workbench.emulator.execution.launch import EmulationFault
 
 __all__ = ["EmulationFault", "emulated"]
 

@@ -1,8 +1,9 @@
 """`emulated()`: CuTe DSL programs run on the CPU while it is active.
 
-Two ways to tell device memory apart. Plain: CPU tensors stand for device tensors, whatever CuTe DSL is given (what the workbench's own candidates
-need). With `cuda=True`, for unmodified programs: only what was asked for on "cuda" is device memory (facade.py), `torch.cuda` (cuda_torch.py) and
-`cuda.bindings` (cuda_bindings.py) answer, and host memory in a kernel is the error that it is on a GPU.
+Two ways to tell device memory apart. Plain: CPU tensors stand for device tensors, whatever CuTe DSL is given (what the
+workbench's own candidates need). With `cuda=True`, for unmodified programs: only what was asked for on "cuda" is device
+memory (torch_device.py), `torch.cuda` (cuda_torch.py) and `cuda.bindings` (cuda_bindings.py) answer, and host memory in
+a kernel is the error that it is on a GPU.
 """
 
 from __future__ import annotations
@@ -16,32 +17,74 @@ from cutlass.cutlass_dsl import cuda_jit_executor
 
 from workbench.analysis import devices
 from workbench.emulator.emulation import ACTIVE, CompiledModule, Emulation
-from workbench.emulator.gpu import VirtualGpu
-from workbench.emulator.launch import DeviceLimits
-from workbench.emulator.patches import Patches
+from workbench.emulator.execution.launch import DeviceLimits
+from workbench.emulator.host.patches import Patches
+from workbench.emulator.host.virtual_gpu import VirtualGpu
 from workbench.errors import UserError
 
-SHARED_LIMITS = {"sm_80": 166_912, "sm_86": 101_376, "sm_89": 101_376, "sm_90": 232_448, "sm_90a": 232_448, "sm_100a": 232_448}
+SHARED_LIMITS = {
+    "sm_80": 166_912,
+    "sm_86": 101_376,
+    "sm_89": 101_376,
+    "sm_90": 232_448,
+    "sm_90a": 232_448,
+    "sm_100a": 232_448,
+}
 
 
 @contextmanager
-def emulated(*, arch: str = "sm_80", device: str = "H200", counters: bool = True, step_limit: int = 200_000_000, source_file: str | None = None, cuda: bool = False, strict: bool = True, sanitize: bool = False,
-             sample: int | None = None, follow: bool = False, limit_s: float | None = None) -> Iterator[Emulation]:  # fmt: skip
+def emulated(
+    *,
+    arch: str = "sm_80",
+    device: str = "H200",
+    counters: bool = True,
+    step_limit: int = 200_000_000,
+    source_file: str | None = None,
+    cuda: bool = False,
+    strict: bool = True,
+    sanitize: bool = False,
+    sample: int | None = None,
+    follow: bool = False,
+    limit_s: float | None = None,
+) -> Iterator[Emulation]:
     """Run CuTe DSL programs on the CPU for `arch`; raises `EmulationFault` from the launch that went wrong.
 
-    With `cuda`, only what was asked for on "cuda" is device memory, and torch.cuda and cuda.bindings answer as on a machine with one GPU `device`.
-    With `sanitize`, fragments in registers are compiled so that reading them before they are written is found (strictness.py).
-    With `follow`, the first CTAs of each launch are followed in time and through the caches (`Launch.paced`). With `sample`, so many CTAs of each launch, spread over the grid, are all that is
-    executed, and what they count is scaled: results are then incomplete, and loads of what was not written are allowed. A sampled launch whose CTAs wait for
-    one that is not in the sample (flags in global memory) is a fault of kind `standstill.KIND`; `limit_s` ends one that takes longer, as a fault of kind "too_long".
-    Without `strict`, reading shared memory that nothing wrote is advice, not an error: kernels do it in tiles that stick out, and drop what they read.
+    With `cuda`, only what was asked for on "cuda" is device memory, and torch.cuda and cuda.bindings answer as on a
+    machine with one GPU `device`. With `sanitize`, fragments in registers are compiled so that reading them before they
+    are written is found (strictness.py). With `follow`, the first CTAs of each launch are followed in time and through
+    the caches (`Launch.paced`). With `sample`, so many CTAs of each launch, spread over the grid, are all that is
+    executed, and what they count is scaled: results are then incomplete, and loads of what was not written are allowed.
+    A sampled launch whose CTAs wait for one that is not in the sample (flags in global memory) is a fault of kind
+    `livelock.KIND`; `limit_s` ends one that takes longer, as a fault of kind "too_long". Without `strict`, reading
+    shared memory that nothing wrote is advice, not an error: kernels do it in tiles that stick out, and drop what they
+    read.
     """
     if ACTIVE:
         raise UserError("an emulation is already active in this process: leave it first")
     known = devices.find(device)
-    limits = DeviceLimits(name=device, shared_bytes_per_block=SHARED_LIMITS.get(arch, 232_448), sms=known.sms, shared_bytes_per_sm=known.shared_bytes_per_sm,
-                          threads_per_sm=known.threads_per_sm, l2_bytes=known.l2_bytes, blocks_per_sm=known.blocks_per_sm)  # fmt: skip
-    emulation = Emulation(arch, limits, VirtualGpu(known, arch), counters, step_limit, source_file, cuda, strict, sanitize=sanitize, sample=sample, follow=follow, limit_s=limit_s)
+    limits = DeviceLimits(
+        name=device,
+        shared_bytes_per_block=SHARED_LIMITS.get(arch, 232_448),
+        sms=known.sms,
+        shared_bytes_per_sm=known.shared_bytes_per_sm,
+        threads_per_sm=known.threads_per_sm,
+        l2_bytes=known.l2_bytes,
+        blocks_per_sm=known.blocks_per_sm,
+    )
+    emulation = Emulation(
+        arch,
+        limits,
+        VirtualGpu(known, arch),
+        counters,
+        step_limit,
+        source_file,
+        cuda,
+        strict,
+        sanitize=sanitize,
+        sample=sample,
+        follow=follow,
+        limit_s=limit_s,
+    )
     patches = Patches()
     with tempfile.TemporaryDirectory(prefix="cutegen-") as folder:
         ACTIVE.append(emulation)
@@ -56,7 +99,9 @@ def emulated(*, arch: str = "sm_80", device: str = "H200", counters: bool = True
 
 @contextmanager
 def recording() -> Iterator[list[CompiledModule]]:
-    """On a real GPU: keep PTX, cubin and line info of every module that is loaded; launches go to the device as always."""
+    """On a real GPU: keep PTX, cubin and line info of every module that is loaded; launches go to the device as
+    always.
+    """
     modules: list[CompiledModule] = []
     patches = Patches()
     compiled = cuda_jit_executor.CudaDialectJitCompiledFunction

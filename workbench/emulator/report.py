@@ -7,7 +7,7 @@ from typing import Any
 
 from workbench.analysis import sampled
 from workbench.emulator.hook import Emulation
-from workbench.emulator.timing import roofline_seconds
+from workbench.emulator.timing.roofline import roofline_seconds
 from workbench.records import Failure, Finding, Launch, Work
 from workbench.wire import to_plain
 
@@ -18,7 +18,9 @@ SHOWN = 50  # findings of one severity in full; the rest are counted
 
 def heading(name: str, emulation: Emulation) -> str:
     """The first line, before the program runs."""
-    return f"{MARK}cutegen emulate: {name} on an emulated {emulation.gpu.device.name} ({emulation.arch}); no GPU is used"
+    return (
+        f"{MARK}cutegen emulate: {name} on an emulated {emulation.gpu.device.name} ({emulation.arch}); no GPU is used"
+    )
 
 
 def text(emulation: Emulation, *, advice: bool) -> str:
@@ -26,7 +28,9 @@ def text(emulation: Emulation, *, advice: bool) -> str:
     lines: list[str] = []
     for fault in emulation.faults:
         lines += _failure(fault.failure, fault.finding, emulation)
-    hints = _merged([finding for launch in emulation.launches for finding in launch.findings if finding.severity == "advice"])
+    hints = _merged(
+        [finding for launch in emulation.launches for finding in launch.findings if finding.severity == "advice"]
+    )
     if advice:
         for finding in hints[:SHOWN]:
             lines += [f"ADVICE {finding.kind}: {finding.message}", *_place(finding, emulation)]
@@ -36,7 +40,11 @@ def text(emulation: Emulation, *, advice: bool) -> str:
     lines += emulation.notes
     lines.append(_counted(emulation))
     errors = len(emulation.faults)
-    kept = f", {len(hints)} piece{'' if len(hints) == 1 else 's'} of advice{'' if advice else ' (shown with --sanitize)'}" if hints or advice else ""
+    kept = (
+        f", {len(hints)} piece{'' if len(hints) == 1 else 's'} of advice{'' if advice else ' (shown with --sanitize)'}"
+        if hints or advice
+        else ""
+    )
     lines.append(f"ERROR SUMMARY: {errors} error{'' if errors == 1 else 's'}{kept}")
     return "\n".join(MARK + line for line in lines)
 
@@ -53,13 +61,17 @@ def _merged(findings: list[Finding]) -> list[Finding]:
 
 def _place(finding: Finding, emulation: Emulation) -> list[str]:
     files = emulation.files(finding.kernel, finding.line) if finding.line else []
-    where = " or ".join(f"{file}:{finding.line}" for file in files) or (f"line {finding.line}" if finding.line else "a place without line information")
+    where = " or ".join(f"{file}:{finding.line}" for file in files) or (
+        f"line {finding.line}" if finding.line else "a place without line information"
+    )
     source = linecache.getline(files[0], finding.line).strip() if finding.line and len(files) == 1 else ""
     return [f"    at {where} in kernel {finding.kernel}", *([f"        {source}"] if source else [])]
 
 
 def _followed(emulation: Emulation) -> list[str]:
-    """Of each kernel that was followed, its longest launch: cycles of a CTA, modelled time and limit, where warps wait."""
+    """Of each kernel that was followed, its longest launch: cycles of a CTA, modelled time and limit, where warps
+    wait.
+    """
     slowest: dict[str, tuple[float, str, Launch]] = {}
     for launch in emulation.launches:
         if launch.paced is not None:
@@ -71,7 +83,10 @@ def _followed(emulation: Emulation) -> list[str]:
         paced = launch.paced
         assert paced is not None
         hits = f", L1 hits {100 * (1 - paced.l1_missed / paced.l1_sectors):.0f} %" if paced.l1_sectors else ""
-        lines.append(f"followed: {kernel}: {seconds * 1e6:.3g} us modelled, limited by {limit}; one CTA alone takes {paced.cycles:,.0f} cycles{hits}")
+        lines.append(
+            f"followed: {kernel}: {seconds * 1e6:.3g} us modelled, limited by {limit}; one CTA alone takes"
+            f" {paced.cycles:,.0f} cycles{hits}"
+        )
         for line, cycles in paced.stalls[:WAITS]:
             files = emulation.files(kernel, line)
             source = linecache.getline(files[0], line).strip() if len(files) == 1 else ""
@@ -80,7 +95,9 @@ def _followed(emulation: Emulation) -> list[str]:
 
 
 def _modelled(launch: Launch, emulation: Emulation) -> tuple[float, str]:
-    """The sampled model's time; the least bytes are what the launch moves, but no more than there is of allocated memory."""
+    """The sampled model's time; the least bytes are what the launch moves, but no more than there is of allocated
+    memory.
+    """
     total, alive = launch.total, emulation.memory().allocations
     least = min(total.global_read_bytes + total.global_write_bytes, sum(allocation.size for allocation in alive) or 1)
     work = Work(case="launch", flops=total.flops, least_bytes=least, dtype="float16", tensor_cores=True)
@@ -94,8 +111,10 @@ def _counted(emulation: Emulation) -> str:
     total = [launch.total for launch in launches]
     kernels = len({launch.kernel for launch in launches})
     return (
-        f"counted: {len(launches)} launch{'' if len(launches) == 1 else 'es'} of {kernels} kernel{'' if kernels == 1 else 's'}, {sum(t.instructions for t in total):,} thread-instructions, "
-        f"{sum(t.flops for t in total):,} FLOPs, {sum(t.global_read_bytes for t in total):,} bytes read, {sum(t.global_write_bytes for t in total):,} bytes written; "
+        f"counted: {len(launches)} launch{'' if len(launches) == 1 else 'es'} of {kernels}"
+        f" kernel{'' if kernels == 1 else 's'}, {sum(t.instructions for t in total):,} thread-instructions, "
+        f"{sum(t.flops for t in total):,} FLOPs, {sum(t.global_read_bytes for t in total):,} bytes read,"
+        f" {sum(t.global_write_bytes for t in total):,} bytes written; "
         f"modelled: {emulation.gpu.clock_s * 1e6:.3g} us (roofline of {emulation.gpu.device.name}, not measured)"
     )
 
@@ -106,8 +125,18 @@ def document(name: str, emulation: Emulation) -> dict[str, Any]:
         "program": name,
         "device": emulation.gpu.device.name,
         "arch": emulation.arch,
-        "launches": [{**to_plain(launch), "modelled_us": roofline_seconds(launch, emulation.gpu.device) * 1e6} for launch in emulation.launches],
-        "errors": [{"failure": to_plain(fault.failure), "finding": to_plain(fault.finding) if fault.finding else None, "files": _files(fault.finding, emulation)} for fault in emulation.faults],
+        "launches": [
+            {**to_plain(launch), "modelled_us": roofline_seconds(launch, emulation.gpu.device) * 1e6}
+            for launch in emulation.launches
+        ],
+        "errors": [
+            {
+                "failure": to_plain(fault.failure),
+                "finding": to_plain(fault.finding) if fault.finding else None,
+                "files": _files(fault.finding, emulation),
+            }
+            for fault in emulation.faults
+        ],
         "notes": list(emulation.notes),
     }
 

@@ -1,11 +1,15 @@
-"""How fast can all SMs together read from L2, and each from its shared memory? Two kernels that do nothing but read; `cutegen calibrate` times them.
+"""How fast can all SMs together read from L2, and each from its shared memory?
 
-L2. The data fit into L2 (CHUNK bytes for each CTA). In every pass a CTA reads the chunk of the next CTA, so that what it reads is never in its own L1: only L2 has it. Each
-thread keeps UNROLL loads of 16 bytes in flight; a warp's request is 512 contiguous bytes. What was read is added up, so that the compiler cannot leave it out, and so that
-the result can be checked: over all passes every CTA reads `passes` chunks, and every chunk is read `passes` times.
+Two kernels that do nothing but read; `cutegen calibrate` times them.
 
-Shared memory. Each CTA copies its tile there once, then its warps read 512 contiguous bytes at a time (4 wavefronts of 128 bytes, no bank conflict), a warp beginning one row further in
-every pass, so that the compiler cannot keep a value in a register.
+L2. The data fit into L2 (CHUNK bytes for each CTA). In every pass a CTA reads the chunk of the next CTA, so that what
+it reads is never in its own L1: only L2 has it. Each thread keeps UNROLL loads of 16 bytes in flight; a warp's request
+is 512 contiguous bytes. What was read is added up, so that the compiler cannot leave it out, and so that the result can
+be checked: over all passes every CTA reads `passes` chunks, and every chunk is read `passes` times.
+
+Shared memory. Each CTA copies its tile there once, then its warps read 512 contiguous bytes at a time (4 wavefronts of
+128 bytes, no bank conflict), a warp beginning one row further in every pass, so that the compiler cannot keep a value
+in a register.
 
     python -m workbench.examples.bandwidth --passes 3
 """
@@ -74,30 +78,55 @@ def shared_kernel(x: cute.Tensor, sums: cute.Tensor, passes: cutlass.Int32) -> N
 
 
 @cute.jit
-def l2_host(x: cute.Tensor, sums: cute.Tensor, chunks: cutlass.Int32, passes: cutlass.Int32, ctas: cutlass.Int32, stream: CUstream) -> None:
+def l2_host(
+    x: cute.Tensor,
+    sums: cute.Tensor,
+    chunks: cutlass.Int32,
+    passes: cutlass.Int32,
+    ctas: cutlass.Int32,
+    stream: CUstream,
+) -> None:
     """Launch over `ctas` CTAs."""
     l2_kernel(x, sums, chunks, passes).launch(grid=[ctas, 1, 1], block=[THREADS, 1, 1], stream=stream)
 
 
 @cute.jit
-def shared_host(x: cute.Tensor, sums: cute.Tensor, passes: cutlass.Int32, ctas: cutlass.Int32, stream: CUstream) -> None:
+def shared_host(
+    x: cute.Tensor, sums: cute.Tensor, passes: cutlass.Int32, ctas: cutlass.Int32, stream: CUstream
+) -> None:
     """Launch over `ctas` CTAs."""
     shared_kernel(x, sums, passes).launch(grid=[ctas, 1, 1], block=[THREADS, 1, 1], stream=stream)
 
 
 def read_l2(x: torch.Tensor, passes: int, ctas: int | None = None) -> torch.Tensor:
-    """Each of `ctas` CTAs (one per chunk of x by default) reads `passes` chunks of x (float32, a multiple of CHUNK_STEPS * TILE elements); the sums of what each thread read."""
+    """Read x from L2 and return the sums of what each thread read.
+
+    Each of `ctas` CTAs (one per chunk by default) reads `passes` chunks of x: float32, a multiple of
+    CHUNK_STEPS * TILE elements, or ValueError.
+    """
     chunk = CHUNK_STEPS * TILE
-    require(x.dtype == torch.float32 and x.numel() > 0 and x.numel() % chunk == 0, f"read_l2 takes float32, a multiple of {chunk} elements, not {x.numel()} of {x.dtype}")
+    require(
+        x.dtype == torch.float32 and x.numel() > 0 and x.numel() % chunk == 0,
+        f"read_l2 takes float32, a multiple of {chunk} elements, not {x.numel()} of {x.dtype}",
+    )
     count = ctas or x.numel() // chunk
     sums = torch.empty(count * THREADS, dtype=torch.float32, device=x.device)
-    launch(l2_host, (flat(x), flat(sums)), (cutlass.Int32(x.numel() // chunk), cutlass.Int32(passes), cutlass.Int32(count)))
+    launch(
+        l2_host, (flat(x), flat(sums)), (cutlass.Int32(x.numel() // chunk), cutlass.Int32(passes), cutlass.Int32(count))
+    )
     return sums
 
 
 def read_shared(x: torch.Tensor, passes: int, ctas: int | None = None) -> torch.Tensor:
-    """Each of `ctas` CTAs (four per SM by default) reads UNROLL rows of x (ROWS * 128 float32) from its shared memory with every warp, `passes` times; the sums of what each thread read."""
-    require(x.dtype == torch.float32 and x.numel() == ROWS * 128, f"read_shared takes {ROWS * 128} float32, not {x.numel()} of {x.dtype}")
+    """Read x from shared memory and return the sums of what each thread read.
+
+    Every warp of each of `ctas` CTAs (four per SM by default) reads UNROLL rows of x (ROWS * 128 float32, or
+    ValueError), `passes` times.
+    """
+    require(
+        x.dtype == torch.float32 and x.numel() == ROWS * 128,
+        f"read_shared takes {ROWS * 128} float32, not {x.numel()} of {x.dtype}",
+    )
     count = ctas or 4 * processors(x.device)
     sums = torch.empty(count * THREADS, dtype=torch.float32, device=x.device)
     launch(shared_host, (flat(x), flat(sums)), (cutlass.Int32(passes), cutlass.Int32(count)))
@@ -125,7 +154,10 @@ def main(arguments: list[str] | None = None) -> None:
     assert ours == exact
     rows = torch.randint(-2, 3, (ROWS * 128,), device="cuda").float()
     turns = [(warp + turn) % (ROWS // UNROLL) for turn in range(options.passes) for warp in range(THREADS // 32)]
-    ours, exact = read_shared(rows, options.passes, 2).double().sum().item(), 2 * rows.view(ROWS // UNROLL, -1).double().sum(1)[turns].sum().item()
+    ours, exact = (
+        read_shared(rows, options.passes, 2).double().sum().item(),
+        2 * rows.view(ROWS // UNROLL, -1).double().sum(1)[turns].sum().item(),
+    )
     print(f"shared  ours {ours:g}  torch {exact:g}")
     assert ours == exact
 

@@ -57,7 +57,17 @@ def corners(shape: Any, block: Any, tile: cutlass.Constexpr, width: cutlass.Cons
 
 
 @cute.jit
-def gather(x: cute.Tensor, tiles: cute.Tensor, stage: Any, at: Any, found: cute.Tensor, shape: Any, filters: Any, dilation: Any, width: cutlass.Constexpr) -> None:
+def gather(
+    x: cute.Tensor,
+    tiles: cute.Tensor,
+    stage: Any,
+    at: Any,
+    found: cute.Tensor,
+    shape: Any,
+    filters: Any,
+    dilation: Any,
+    width: cutlass.Constexpr,
+) -> None:
     """Start copying one tile of the depth of A: for each of the thread's pixels, `width` channels at one filter position."""
     height, columns, _, _, channels, _, _, _ = shape
     thread, _, _ = cute.arch.thread_idx()
@@ -69,16 +79,37 @@ def gather(x: cute.Tensor, tiles: cute.Tensor, stage: Any, at: Any, found: cute.
     exists = r < filters[0]  # the last tile of the depth may stick out
     for step in cutlass.range_constexpr(cute.size(found, mode=[1])):
         h, w = found[1, step] + down, found[2, step] + right
-        inside = exists & (cutlass.Uint32(h) < rows) & (cutlass.Uint32(w) < length)  # unsigned: what is negative is large
+        inside = (
+            exists & (cutlass.Uint32(h) < rows) & (cutlass.Uint32(w) < length)
+        )  # unsigned: what is negative is large
         offset = (cutlass.Int64(found[0, step] + h) * columns + w) * channels + c
-        put(tiles, step * (THREADS // across) + thread // across, chunk, stage, x.iterator + cute.assume(offset, divby=width), inside, width)
+        put(
+            tiles,
+            step * (THREADS // across) + thread // across,
+            chunk,
+            stage,
+            x.iterator + cute.assume(offset, divby=width),
+            inside,
+            width,
+        )
 
 
 @cute.kernel
 def conv2d_kernel(
-    x: cute.Tensor, weight: cute.Tensor, y: cute.Tensor, shape: Any, filters: Any, dilation: Any, count: cutlass.Int32, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout,
-    mma: cute.TiledMma, tile: cutlass.Constexpr, width: cutlass.Constexpr, pairs: cutlass.Constexpr,
-) -> None:  # fmt: skip
+    x: cute.Tensor,
+    weight: cute.Tensor,
+    y: cute.Tensor,
+    shape: Any,
+    filters: Any,
+    dilation: Any,
+    count: cutlass.Int32,
+    layout_a: cute.ComposedLayout,
+    layout_b: cute.ComposedLayout,
+    mma: cute.TiledMma,
+    tile: cutlass.Constexpr,
+    width: cutlass.Constexpr,
+    pairs: cutlass.Constexpr,
+) -> None:
     """x (images * height * columns * channels), weight (count, R * S * channels), y (pixels * count)."""
     block_n, block_m, _ = cute.arch.block_idx()
     memory = cutlass.memory.SmemAllocator()
@@ -108,13 +139,26 @@ def conv2d_kernel(
 
 @cute.jit
 def conv2d_host(
-    x: cute.Tensor, weight: cute.Tensor, y: cute.Tensor, shape: Any, filters: Any, dilation: Any, count: cutlass.Int32, stream: CUstream, tile: cutlass.Constexpr, width: cutlass.Constexpr,
+    x: cute.Tensor,
+    weight: cute.Tensor,
+    y: cute.Tensor,
+    shape: Any,
+    filters: Any,
+    dilation: Any,
+    count: cutlass.Int32,
+    stream: CUstream,
+    tile: cutlass.Constexpr,
+    width: cutlass.Constexpr,
     pairs: cutlass.Constexpr,
-) -> None:  # fmt: skip
+) -> None:
     """One CTA per tile of (pixels, filters); CTAs that share pixels are neighbours."""
     layout_a, layout_b = shared_layout(tile[0], DEPTH, STAGES, True), shared_layout(tile[1], DEPTH, STAGES, True)
-    conv2d_kernel(x, weight, y, shape, filters, dilation, count, layout_a, layout_b, tiled_mma(x.element_type), tile, width, pairs).launch(
-        grid=[(count + tile[1] - 1) // tile[1], (shape[5] + tile[0] - 1) // tile[0], 1], block=[THREADS, 1, 1], stream=stream
+    conv2d_kernel(
+        x, weight, y, shape, filters, dilation, count, layout_a, layout_b, tiled_mma(x.element_type), tile, width, pairs
+    ).launch(
+        grid=[(count + tile[1] - 1) // tile[1], (shape[5] + tile[0] - 1) // tile[0], 1],
+        block=[THREADS, 1, 1],
+        stream=stream,
     )
 
 
@@ -124,22 +168,46 @@ def _pair(value: int | tuple[int, int], name: str, least: int) -> tuple[int, int
     return both
 
 
-def conv2d(x: torch.Tensor, weight: torch.Tensor, stride: int | tuple[int, int] = 1, padding: int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1) -> torch.Tensor:
+def conv2d(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0,
+    dilation: int | tuple[int, int] = 1,
+) -> torch.Tensor:
     """torch.nn.functional.conv2d without bias and groups: x (images, channels, height, columns), weight (filters, channels, R, S), result (images, filters, P, Q) of x's type.
 
     All in memory order channels_last, float16 or bfloat16, summed in float32; stride, padding and dilation are one number or (vertical, horizontal).
     """
-    require(x.dim() == 4 and weight.dim() == 4 and x.shape[1] == weight.shape[1], f"conv2d takes (n, c, h, w) and (k, c, r, s), not {tuple(x.shape)} and {tuple(weight.shape)}")
-    require(x.dtype in (torch.float16, torch.bfloat16) and weight.dtype == x.dtype, f"conv2d takes float16 or bfloat16, both the same, not {x.dtype} and {weight.dtype}")
+    require(
+        x.dim() == 4 and weight.dim() == 4 and x.shape[1] == weight.shape[1],
+        f"conv2d takes (n, c, h, w) and (k, c, r, s), not {tuple(x.shape)} and {tuple(weight.shape)}",
+    )
+    require(
+        x.dtype in (torch.float16, torch.bfloat16) and weight.dtype == x.dtype,
+        f"conv2d takes float16 or bfloat16, both the same, not {x.dtype} and {weight.dtype}",
+    )
     require(x.is_cuda and weight.device == x.device, "both tensors must be on one CUDA device")
     for name, one in (("x", x), ("weight", weight)):
-        require(one.permute(0, 2, 3, 1).is_contiguous(), f"{name} must be contiguous with the channels last: {name}.contiguous(memory_format=torch.channels_last)")
+        require(
+            one.permute(0, 2, 3, 1).is_contiguous(),
+            f"{name} must be contiguous with the channels last: {name}.contiguous(memory_format=torch.channels_last)",
+        )
     steps, pads, spread = _pair(stride, "stride", 1), _pair(padding, "padding", 0), _pair(dilation, "dilation", 1)
     if x.shape[1] % 4:
-        x, weight = (torch.nn.functional.pad(one.permute(0, 2, 3, 1), (0, -x.shape[1] % 4)).permute(0, 3, 1, 2) for one in (x, weight))
+        x, weight = (
+            torch.nn.functional.pad(one.permute(0, 2, 3, 1), (0, -x.shape[1] % 4)).permute(0, 3, 1, 2)
+            for one in (x, weight)
+        )
     (images, channels, height, columns), (count, _, *filters) = x.shape, weight.shape
-    out = [(extent + 2 * pad - d * (f - 1) - 1) // step + 1 for extent, pad, d, f, step in zip((height, columns), pads, spread, filters, steps, strict=True)]
-    require(min(out) > 0 and min(weight.shape) > 0, f"filters of {tuple(filters)} do not fit into images of {(height, columns)} with padding {pads} and dilation {spread}")
+    out = [
+        (extent + 2 * pad - d * (f - 1) - 1) // step + 1
+        for extent, pad, d, f, step in zip((height, columns), pads, spread, filters, steps, strict=True)
+    ]
+    require(
+        min(out) > 0 and min(weight.shape) > 0,
+        f"filters of {tuple(filters)} do not fit into images of {(height, columns)} with padding {pads} and dilation {spread}",
+    )
     y = torch.empty((images, count, *out), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
     pixels = images * out[0] * out[1]
     if pixels == 0:
@@ -148,7 +216,13 @@ def conv2d(x: torch.Tensor, weight: torch.Tensor, stride: int | tuple[int, int] 
     tile = TILES[2] if pixels <= 2048 else TILES[1] if count <= 64 else TILES[0]
     tensors = (flat(x.permute(0, 2, 3, 1), 2 * width), _filters(weight, width), flat(y.permute(0, 2, 3, 1), 4))
     shape = (height, columns, *out, channels, pixels, steps, pads)
-    launch(conv2d_host, tensors, (_numbers(shape), _numbers(tuple(filters)), _numbers(spread), cutlass.Int32(count)), (tile, width, count % 2 == 0), key=(x.dtype,))
+    launch(
+        conv2d_host,
+        tensors,
+        (_numbers(shape), _numbers(tuple(filters)), _numbers(spread), cutlass.Int32(count)),
+        (tile, width, count % 2 == 0),
+        key=(x.dtype,),
+    )
     return y
 
 
@@ -168,9 +242,20 @@ def main(arguments: list[str] | None = None) -> None:
     for name, default in (("batch", 2), ("channels", 24), ("filters", 40), ("size", 13)):
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args(arguments)
-    for dtype, window, settings in ((torch.float16, (3, 3), {"padding": 1}), (torch.bfloat16, (3, 2), {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)})):
-        x = torch.randint(-2, 3, (options.batch, options.channels, options.size, options.size + 2), device="cuda").to(dtype).contiguous(memory_format=torch.channels_last)
-        weight = torch.randint(-2, 3, (options.filters, options.channels, *window), device="cuda").to(dtype).contiguous(memory_format=torch.channels_last)
+    for dtype, window, settings in (
+        (torch.float16, (3, 3), {"padding": 1}),
+        (torch.bfloat16, (3, 2), {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)}),
+    ):
+        x = (
+            torch.randint(-2, 3, (options.batch, options.channels, options.size, options.size + 2), device="cuda")
+            .to(dtype)
+            .contiguous(memory_format=torch.channels_last)
+        )
+        weight = (
+            torch.randint(-2, 3, (options.filters, options.channels, *window), device="cuda")
+            .to(dtype)
+            .contiguous(memory_format=torch.channels_last)
+        )
         exact = torch.nn.functional.conv2d(x.double(), weight.double(), **settings).to(dtype)
         same = torch.equal(conv2d(x, weight, **settings), exact)
         print(f"{dtype} {window} {settings}: equal {same}")

@@ -1,14 +1,17 @@
 """Histogram of integers: how often each of 0 .. bins - 1 occurs; private tables in shared memory, merged by atomics.
 
-Counting straight into global memory would send every element through L2's atomic units, and equal values would queue at one address. Here each CTA counts
-into its own table in shared memory, and adds the table to the result once, at the end: bins atomics instead of one per element.
+Counting straight into global memory would send every element through L2's atomic units, and equal values would queue at
+one address. Here each CTA counts into its own table in shared memory, and adds the table to the result once, at the
+end: bins atomics instead of one per element.
 
-Within a CTA, lanes of a warp that meet in one bin would still queue. So the table has up to 32 copies, interleaved: copy c of bin b is word b * copies + c,
-and lane l counts in copy l % copies. With 32 copies a lane has the bank of its own number to itself: no two lanes of a warp ever meet, in a bank or in
-a bin, however skewed the values. Large tables have fewer copies (bins * copies is at most 16384 words where that is possible), and rely on values being spread.
+Within a CTA, lanes of a warp that meet in one bin would still queue. So the table has up to 32 copies, interleaved:
+copy c of bin b is word b * copies + c, and lane l counts in copy l % copies. With 32 copies a lane has the bank of its
+own number to itself: no two lanes of a warp ever meet, in a bank or in a bin, however skewed the values. Large tables
+have fewer copies (bins * copies is at most 16384 words where that is possible), and rely on values being spread.
 
-Elements are read once, 16 bytes per thread and access with UNROLL accesses in flight, by a grid of as many CTAs as the SMs hold at a time. Integer sums do not
-depend on the order, so the result is exact and the same in every run. Values outside 0 .. bins - 1 are not counted.
+Elements are read once, 16 bytes per thread and access with UNROLL accesses in flight, by a grid of as many CTAs as the
+SMs hold at a time. Integer sums do not depend on the order, so the result is exact and the same in every run. Values
+outside 0 .. bins - 1 are not counted.
 
     python -m workbench.examples.histogram --count 1000003 --bins 1000
 """
@@ -39,7 +42,15 @@ def count_into(table: cute.Tensor, value: Any, bins: Any, copies: cutlass.Conste
 
 
 @cute.kernel
-def histogram_kernel(x: cute.Tensor, counts: cute.Tensor, count: cutlass.Int64, bins: cutlass.Int32, capacity: cutlass.Constexpr, copies: cutlass.Constexpr, width: cutlass.Constexpr) -> None:
+def histogram_kernel(
+    x: cute.Tensor,
+    counts: cute.Tensor,
+    count: cutlass.Int64,
+    bins: cutlass.Int32,
+    capacity: cutlass.Constexpr,
+    copies: cutlass.Constexpr,
+    width: cutlass.Constexpr,
+) -> None:
     """x (count), counts (bins) with zeros; capacity is bins rounded up to a power of two."""
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
@@ -75,7 +86,9 @@ def histogram_kernel(x: cute.Tensor, counts: cute.Tensor, count: cutlass.Int64, 
     for one in range(thread, bins, THREADS):
         total = cutlass.Int32(0)
         for c in cutlass.range_constexpr(copies):
-            total += table[one * copies + (c + thread // (32 // copies)) % copies]  # threads whose bins share banks begin at different copies: no conflict
+            total += table[
+                one * copies + (c + thread // (32 // copies)) % copies
+            ]  # threads whose bins share banks begin at different copies: no conflict
         if total != 0:
             cute.arch.atomic_add(counts.iterator + one, total, sem="relaxed", scope="gpu")
 
@@ -91,15 +104,31 @@ def wide(value: Any) -> Any:
 
 @cute.jit
 def histogram_host(
-    x: cute.Tensor, counts: cute.Tensor, count: cutlass.Int64, bins: cutlass.Int32, blocks: cutlass.Int32, stream: CUstream, capacity: cutlass.Constexpr, copies: cutlass.Constexpr, width: cutlass.Constexpr
+    x: cute.Tensor,
+    counts: cute.Tensor,
+    count: cutlass.Int64,
+    bins: cutlass.Int32,
+    blocks: cutlass.Int32,
+    stream: CUstream,
+    capacity: cutlass.Constexpr,
+    copies: cutlass.Constexpr,
+    width: cutlass.Constexpr,
 ) -> None:
     """Launch over `blocks` CTAs."""
-    histogram_kernel(x, counts, count, bins, capacity, copies, width).launch(grid=[blocks, 1, 1], block=[THREADS, 1, 1], stream=stream)
+    histogram_kernel(x, counts, count, bins, capacity, copies, width).launch(
+        grid=[blocks, 1, 1], block=[THREADS, 1, 1], stream=stream
+    )
 
 
 def histogram(x: torch.Tensor, bins: int) -> torch.Tensor:
-    """How often each of 0 .. bins - 1 occurs in x: int32 (bins,). x is contiguous uint8, int32 or int64 of any shape with fewer than 2**31 elements; bins at most 32768."""
-    require(x.dtype in (torch.uint8, torch.int32, torch.int64), f"histogram takes uint8, int32 and int64, not {x.dtype}")
+    """Count how often each of 0 to bins - 1 occurs in x; returns int32 (bins,).
+
+    x is contiguous uint8, int32 or int64 of any shape with fewer than 2**31 elements; bins at most 32768. ValueError
+    otherwise.
+    """
+    require(
+        x.dtype in (torch.uint8, torch.int32, torch.int64), f"histogram takes uint8, int32 and int64, not {x.dtype}"
+    )
     require(0 < bins <= MOST_BINS, f"bins must be from 1 to {MOST_BINS}, not {bins}")
     require(x.numel() < 2**31, "a count could exceed int32: x must have fewer than 2**31 elements")
     same_place(x)
@@ -114,7 +143,13 @@ def histogram(x: torch.Tensor, bins: int) -> torch.Tensor:
     resident = max(1, min(4, SHARED_PER_SM // (4 * capacity * copies)))
     blocks = min(processors(x.device) * resident, -(-x.numel() // (width * THREADS)))
     sizes = (cutlass.Int64(x.numel()), cutlass.Int32(bins), cutlass.Int32(blocks))
-    launch(histogram_host, (flat(x, width * x.element_size()), flat(counts, 4)), sizes, (capacity, copies, width), key=(x.dtype,))
+    launch(
+        histogram_host,
+        (flat(x, width * x.element_size()), flat(counts, 4)),
+        sizes,
+        (capacity, copies, width),
+        key=(x.dtype,),
+    )
     return counts
 
 
@@ -125,7 +160,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--bins", type=int, default=1000)
     options = parser.parse_args(arguments)
     for dtype in (torch.uint8, torch.int32, torch.int64):
-        x = torch.randint(0, min(options.bins, 256 if dtype == torch.uint8 else options.bins), (options.count,), device="cuda").to(dtype)
+        x = torch.randint(
+            0, min(options.bins, 256 if dtype == torch.uint8 else options.bins), (options.count,), device="cuda"
+        ).to(dtype)
         same = torch.equal(histogram(x, options.bins).long(), torch.bincount(x, minlength=options.bins))
         print(f"{dtype}: equal {same}")
         assert same

@@ -1,4 +1,7 @@
-"""What every example needs around its kernel: compile once per configuration, view torch tensors, launch on torch's stream, check arguments."""
+"""What every example needs around its kernel.
+
+It compiles once per configuration, views torch tensors for CuTe, launches on torch's stream, and checks arguments.
+"""
 
 import functools
 import math
@@ -12,11 +15,20 @@ from cutlass.cute.runtime import from_dlpack
 _COMPILED: dict[Any, Any] = {}
 
 
-def launch(function: Any, tensors: tuple[Any, ...], sizes: tuple[Any, ...] = (), constants: tuple[Any, ...] = (), *, key: tuple[Any, ...] = ()) -> None:
-    """Call the jitted `function(*tensors, *sizes, stream, *constants)`; compiled at the first call with these `constants`, `key` and architecture.
+def launch(
+    function: Any,
+    tensors: tuple[Any, ...],
+    sizes: tuple[Any, ...] = (),
+    constants: tuple[Any, ...] = (),
+    *,
+    key: tuple[Any, ...] = (),
+) -> None:
+    """Call the jitted `function(*tensors, *sizes, stream, *constants)`.
 
-    `constants` are baked into the kernel (`cutlass.Constexpr`), `sizes` are dynamic. `key` names whatever else of the tensors the code depends
-    on: element types and alignments.
+    It is compiled at the first call with these `constants`, `key` and architecture.
+
+    `constants` are baked into the kernel (`cutlass.Constexpr`), `sizes` are dynamic. `key` names whatever else of the
+    tensors the code depends on: element types and alignments.
     """
     stream = cutlass.torch.current_stream()
     name = (function, torch.cuda.get_device_capability(), constants, key)
@@ -26,7 +38,10 @@ def launch(function: Any, tensors: tuple[Any, ...], sizes: tuple[Any, ...] = (),
 
 
 def view(tensor: torch.Tensor, align: int = 16) -> Any:
-    """A CuTe tensor with dynamic shape and strides; its data starts at a multiple of `align` bytes, its last dimension is contiguous."""
+    """A CuTe tensor with dynamic shape and strides.
+
+    Its data starts at a multiple of `align` bytes, its last dimension is contiguous.
+    """
     return from_dlpack(tensor.detach(), assumed_align=align).mark_layout_dynamic(leading_dim=tensor.dim() - 1)
 
 
@@ -36,7 +51,10 @@ def flat(tensor: torch.Tensor, align: int = 16) -> Any:
 
 
 def vector_width(columns: int, *tensors: torch.Tensor, widest: int = 16) -> int:
-    """How many elements one access may span (at most `widest` bytes of the largest element type), if every row of `columns` elements and every tensor is to stay aligned."""
+    """How many elements one access may span, so that every row of `columns` elements and every tensor stay aligned.
+
+    An access has at most `widest` bytes of the largest element type.
+    """
     size = max(t.element_size() for t in tensors)
     width = math.gcd(columns, widest // size) if columns else 1
     while any(t.data_ptr() % (width * t.element_size()) for t in tensors):
@@ -48,10 +66,15 @@ _COUNTERS: dict[tuple[torch.device, int], torch.Tensor] = {}
 
 
 def counters(device: torch.device, count: int) -> torch.Tensor:
-    """At least `count` int32 zeros for kernels that leave them zero, so that no memset is needed; one buffer per stream, since calls on different streams may overlap."""
+    """At least `count` int32 zeros for kernels that leave them zero, so that no memset is needed.
+
+    There is one buffer per stream, since calls on different streams may overlap.
+    """
     key = (device, torch.cuda.current_stream(device).cuda_stream)
     known = _COUNTERS.get(key)
-    if known is None or known.device != device or len(known) < count:  # what an emulator made that has ended is no longer on the device
+    if (
+        known is None or known.device != device or len(known) < count
+    ):  # what an emulator made that has ended is no longer on the device
         _COUNTERS[key] = torch.zeros(max(count, 1024), dtype=torch.int32, device=device)
     return _COUNTERS[key]
 
@@ -66,8 +89,14 @@ def same_place(*tensors: torch.Tensor) -> None:
     """Every tensor is contiguous and on one CUDA device, or ValueError."""
     for t in tensors:
         require(t.is_cuda, f"the kernel needs tensors on a CUDA device, not on {t.device}")
-        require(t.device == tensors[0].device, f"all tensors must be on one device, not on {tensors[0].device} and {t.device}")
-        require(t.is_contiguous(), f"the kernel needs contiguous tensors; one of shape {tuple(t.shape)} has strides {t.stride()}")
+        require(
+            t.device == tensors[0].device,
+            f"all tensors must be on one device, not on {tensors[0].device} and {t.device}",
+        )
+        require(
+            t.is_contiguous(),
+            f"the kernel needs contiguous tensors; one of shape {tuple(t.shape)} has strides {t.stride()}",
+        )
 
 
 @functools.cache

@@ -53,9 +53,22 @@ def row_sum(value: Any, scratch: cute.Tensor, threads: cutlass.Constexpr) -> Any
 
 @cute.kernel
 def norm_kernel(
-    x: cute.Tensor, residual: cute.Tensor, weight: cute.Tensor, bias: cute.Tensor, total: cute.Tensor, y: cute.Tensor, rows: cutlass.Int32, columns: cutlass.Int32, eps: cutlass.Float32,
-    layer: cutlass.Constexpr, fused: cutlass.Constexpr, width: cutlass.Constexpr, turns: cutlass.Constexpr, threads: cutlass.Constexpr, rows_per_cta: cutlass.Constexpr,
-) -> None:  # fmt: skip
+    x: cute.Tensor,
+    residual: cute.Tensor,
+    weight: cute.Tensor,
+    bias: cute.Tensor,
+    total: cute.Tensor,
+    y: cute.Tensor,
+    rows: cutlass.Int32,
+    columns: cutlass.Int32,
+    eps: cutlass.Float32,
+    layer: cutlass.Constexpr,
+    fused: cutlass.Constexpr,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+    threads: cutlass.Constexpr,
+    rows_per_cta: cutlass.Constexpr,
+) -> None:
     """x, residual, total, y (rows * columns); weight, bias (columns). A thread holds `turns` vectors of `width` elements of a row."""
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
@@ -67,7 +80,10 @@ def norm_kernel(
         start = cutlass.Int64(row) * vectors
         shape = cute.make_layout((width, turns))
         kept, other = cute.make_rmem_tensor(shape, x.element_type), cute.make_rmem_tensor(shape, x.element_type)
-        scale, shift = cute.make_rmem_tensor(shape, weight.element_type), cute.make_rmem_tensor(shape, weight.element_type)
+        scale, shift = (
+            cute.make_rmem_tensor(shape, weight.element_type),
+            cute.make_rmem_tensor(shape, weight.element_type),
+        )
         kept.fill(0)
         lane = thread % threads
         for turn in cutlass.range_constexpr(turns):
@@ -83,7 +99,9 @@ def norm_kernel(
                 part = turn * threads + lane
                 if part < vectors:
                     for e in cutlass.range_constexpr(width):
-                        kept[e, turn] = (kept[e, turn].to(cutlass.Float32) + other[e, turn].to(cutlass.Float32)).to(x.element_type)
+                        kept[e, turn] = (kept[e, turn].to(cutlass.Float32) + other[e, turn].to(cutlass.Float32)).to(
+                            x.element_type
+                        )
                     cute.autovec_copy(kept[None, turn], cute.zipped_divide(total, (width,))[None, start + part])
         mean = cutlass.Float32(0)
         if cutlass.const_expr(layer):
@@ -114,9 +132,17 @@ def norm_kernel(
 
 @cute.jit
 def load_weights(
-    weight: cute.Tensor, bias: cute.Tensor, scale: cute.Tensor, shift: cute.Tensor, vectors: Any, lane: Any, layer: cutlass.Constexpr, width: cutlass.Constexpr, turns: cutlass.Constexpr,
+    weight: cute.Tensor,
+    bias: cute.Tensor,
+    scale: cute.Tensor,
+    shift: cute.Tensor,
+    vectors: Any,
+    lane: Any,
+    layer: cutlass.Constexpr,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
     threads: cutlass.Constexpr,
-) -> None:  # fmt: skip
+) -> None:
     """The weights of this thread's columns; all rows share them, so they come from L1 or L2."""
     for turn in cutlass.range_constexpr(turns):
         part = turn * threads + lane
@@ -128,25 +154,52 @@ def load_weights(
 
 @cute.jit
 def norm_host(
-    x: cute.Tensor, residual: cute.Tensor, weight: cute.Tensor, bias: cute.Tensor, total: cute.Tensor, y: cute.Tensor, rows: cutlass.Int32, columns: cutlass.Int32, eps: cutlass.Float32, stream: CUstream,
-    layer: cutlass.Constexpr, fused: cutlass.Constexpr, width: cutlass.Constexpr, turns: cutlass.Constexpr, threads: cutlass.Constexpr, rows_per_cta: cutlass.Constexpr,
-) -> None:  # fmt: skip
+    x: cute.Tensor,
+    residual: cute.Tensor,
+    weight: cute.Tensor,
+    bias: cute.Tensor,
+    total: cute.Tensor,
+    y: cute.Tensor,
+    rows: cutlass.Int32,
+    columns: cutlass.Int32,
+    eps: cutlass.Float32,
+    stream: CUstream,
+    layer: cutlass.Constexpr,
+    fused: cutlass.Constexpr,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+    threads: cutlass.Constexpr,
+    rows_per_cta: cutlass.Constexpr,
+) -> None:
     """A CTA for every `rows_per_cta` rows."""
-    norm_kernel(x, residual, weight, bias, total, y, rows, columns, eps, layer, fused, width, turns, threads, rows_per_cta).launch(
+    norm_kernel(
+        x, residual, weight, bias, total, y, rows, columns, eps, layer, fused, width, turns, threads, rows_per_cta
+    ).launch(
         grid=[(rows + rows_per_cta - 1) // rows_per_cta, 1, 1], block=[threads * rows_per_cta, 1, 1], stream=stream
     )
 
 
-def _norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, residual: torch.Tensor | None, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
-    require(x.dtype in (torch.float32, torch.float16, torch.bfloat16), f"the norms take float32, float16 and bfloat16, not {x.dtype}")
+def _norm(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, residual: torch.Tensor | None, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    require(
+        x.dtype in (torch.float32, torch.float16, torch.bfloat16),
+        f"the norms take float32, float16 and bfloat16, not {x.dtype}",
+    )
     require(x.dim() > 0 and x.shape[-1] > 0, "the last axis must have elements")
     columns = x.shape[-1]
     for name, one in (("weight", weight), ("bias", bias)):
         if one is not None:
             require(one.shape == (columns,), f"{name} must have shape ({columns},), not {tuple(one.shape)}")
-            require(one.dtype == weight.dtype and one.dtype.is_floating_point and one.element_size() <= 4, f"{name} has type {one.dtype}")
+            require(
+                one.dtype == weight.dtype and one.dtype.is_floating_point and one.element_size() <= 4,
+                f"{name} has type {one.dtype}",
+            )
     if residual is not None:
-        require(residual.shape == x.shape and residual.dtype == x.dtype, f"residual must have shape {tuple(x.shape)} and type {x.dtype}")
+        require(
+            residual.shape == x.shape and residual.dtype == x.dtype,
+            f"residual must have shape {tuple(x.shape)} and type {x.dtype}",
+        )
     y = torch.empty_like(x)
     total = x if residual is None else torch.empty_like(x)
     row_tensors = [x, y, total, *([residual] if residual is not None else [])]
@@ -157,18 +210,29 @@ def _norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, resi
         width //= 2
     threads = min(1024, max(32, 1 << (-(-columns // PER_THREAD) - 1).bit_length()))
     turns = -(-(columns // width) // threads)
-    require(turns * width <= MOST_PER_THREAD, f"{columns} columns do not fit the registers of 1024 threads: at most {1024 * MOST_PER_THREAD}")
+    require(
+        turns * width <= MOST_PER_THREAD,
+        f"{columns} columns do not fit the registers of 1024 threads: at most {1024 * MOST_PER_THREAD}",
+    )
     if x.numel() == 0:
         return y, total
     along = [flat(t, width * x.element_size()) for t in (x, x if residual is None else residual)]
     across = [flat(t, min(16, width * t.element_size())) for t in (weight, weight if bias is None else bias)]
     out = [flat(t, width * x.element_size()) for t in (total, y)]
     sizes = (cutlass.Int32(x.numel() // columns), cutlass.Int32(columns), cutlass.Float32(eps))
-    launch(norm_host, (*along, *across, *out), sizes, (bias is not None, residual is not None, width, turns, threads, max(1, 128 // threads) if threads == 32 else 1), key=(x.dtype, weight.dtype))
+    launch(
+        norm_host,
+        (*along, *across, *out),
+        sizes,
+        (bias is not None, residual is not None, width, turns, threads, max(1, 128 // threads) if threads == 32 else 1),
+        key=(x.dtype, weight.dtype),
+    )
     return y, total
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor | None = None, eps: float = 1e-6) -> tuple[torch.Tensor, torch.Tensor]:
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor | None = None, eps: float = 1e-6
+) -> tuple[torch.Tensor, torch.Tensor]:
     """RMSNorm of x + residual (or of x) over the last axis: (y, x + residual), both of x's shape and type.
 
     x and residual (..., columns) are contiguous float32, float16 or bfloat16, columns at most 32768; weight (columns,) may be of another of these types.
@@ -176,7 +240,9 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor | Non
     return _norm(x, weight, None, residual, eps)
 
 
-def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor | None = None, eps: float = 1e-5) -> tuple[torch.Tensor, torch.Tensor]:
+def layer_norm(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor | None = None, eps: float = 1e-5
+) -> tuple[torch.Tensor, torch.Tensor]:
     """LayerNorm of x + residual (or of x) over the last axis: (y, x + residual). Arguments as for `rms_norm`; bias (columns,) has weight's type."""
     return _norm(x, weight, bias, residual, eps)
 
@@ -191,8 +257,14 @@ def main(arguments: list[str] | None = None) -> None:
         x, residual = (torch.randn(options.rows, options.columns, device="cuda").to(dtype) for _ in range(2))
         weight, bias = (torch.randn(options.columns, device="cuda").to(dtype) for _ in range(2))
         h = (x + residual).double()
-        wanted = {"rms": h * torch.rsqrt((h * h).mean(-1, keepdim=True) + 1e-6) * weight.double(), "layer": torch.nn.functional.layer_norm(h, (options.columns,), weight.double(), bias.double())}
-        for name, (y, total) in {"rms": rms_norm(x, weight, residual), "layer": layer_norm(x, weight, bias, residual)}.items():
+        wanted = {
+            "rms": h * torch.rsqrt((h * h).mean(-1, keepdim=True) + 1e-6) * weight.double(),
+            "layer": torch.nn.functional.layer_norm(h, (options.columns,), weight.double(), bias.double()),
+        }
+        for name, (y, total) in {
+            "rms": rms_norm(x, weight, residual),
+            "layer": layer_norm(x, weight, bias, residual),
+        }.items():
             error = ((y.double() - wanted[name]).abs() / (1 + wanted[name].abs())).max().item()
             print(f"{name:5} {dtype}: total equal {torch.equal(total, x + residual)}, largest error {error:.2g}")
             assert torch.equal(total, x + residual) and error < tolerance

@@ -1,15 +1,18 @@
 """Sum, maximum or minimum of all elements of a tensor, in one launch.
 
-A grid of a few CTAs per SM walks over the data with a grid stride. Each thread keeps UNROLL loads of 16 bytes in flight, which hides the latency of
-memory; neighbouring threads read neighbouring 16 bytes, so that a warp's request is 512 contiguous bytes. Each thread accumulates in a register,
-warps combine by shuffles, the CTA's warps through shared memory, and thread 0 writes the CTA's partial result to a workspace.
+A grid of a few CTAs per SM walks over the data with a grid stride. Each thread keeps UNROLL loads of 16 bytes in
+flight, which hides the latency of memory; neighbouring threads read neighbouring 16 bytes, so that a warp's request is
+512 contiguous bytes. Each thread accumulates in a register, warps combine by shuffles, the CTA's warps through shared
+memory, and thread 0 writes the CTA's partial result to a workspace.
 
-Last-CTA finish. No CTA waits for another. Thread 0 makes its partial visible to the whole GPU and then increments a counter, in one atomic with
-acquire-release order; whoever counts last knows that all partials are there. That CTA combines them, in the order of their CTAs: the result
-does not depend on who was last, and is the same in every run. It also sets the counter back to 0 for the next call, so that no memset is needed.
+Last-CTA finish. No CTA waits for another. Thread 0 makes its partial visible to the whole GPU and then increments a
+counter, in one atomic with acquire-release order; whoever counts last knows that all partials are there. That CTA
+combines them, in the order of their CTAs: the result does not depend on who was last, and is the same in every run. It
+also sets the counter back to 0 for the next call, so that no memset is needed.
 
-Sums of float16, bfloat16 and float32 are accumulated in float32, sums of int32 in int64 as torch does; maximum and minimum keep the type. NaN is not propagated
-by maximum and minimum (IEEE 754 maximumNumber, which is what max.f32 does).
+Sums of float16, bfloat16 and float32 are accumulated in float32, sums of int32 in int64 as torch does; maximum and
+minimum keep the type. NaN is not propagated by maximum and minimum (IEEE 754 maximumNumber, which is what max.f32
+does).
 
     python -m workbench.examples.reduce_all --count 1000003
 """
@@ -28,7 +31,12 @@ THREADS = 256
 WARPS = THREADS // 32
 UNROLL = 4  # 16-byte loads in flight per thread
 CTAS_PER_SM = 8  # 2048 threads: a full SM
-RESULT = {torch.float32: torch.float32, torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.int32: torch.int64}
+RESULT = {
+    torch.float32: torch.float32,
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.int32: torch.int64,
+}
 TYPES = {torch.float32: cutlass.Float32, torch.int64: cutlass.Int64, torch.int32: cutlass.Int32}
 OPS = ("sum", "max", "min")
 
@@ -46,7 +54,7 @@ def combine(a: Any, b: Any, op: cutlass.Constexpr) -> Any:
 
 @cute.jit
 def across_cta(value: Any, scratch: cute.Tensor, op: cutlass.Constexpr) -> Any:
-    """Combine the threads' values: within each warp by shuffles, then warp 0 combines the warps. Thread 0 has the result."""
+    """Combine the threads' values: each warp by shuffles, then warp 0 the warps. Thread 0 has the result."""
     thread, _, _ = cute.arch.thread_idx()
     for step in cutlass.range_constexpr(5):
         value = combine(value, cute.arch.shuffle_sync_bfly(value, offset=16 >> step), op)
@@ -60,7 +68,16 @@ def across_cta(value: Any, scratch: cute.Tensor, op: cutlass.Constexpr) -> Any:
 
 
 @cute.kernel
-def reduce_kernel(x: cute.Tensor, partials: cute.Tensor, result: cute.Tensor, counter: cute.Tensor, count: cutlass.Int64, start: Any, op: cutlass.Constexpr, width: cutlass.Constexpr) -> None:
+def reduce_kernel(
+    x: cute.Tensor,
+    partials: cute.Tensor,
+    result: cute.Tensor,
+    counter: cute.Tensor,
+    count: cutlass.Int64,
+    start: Any,
+    op: cutlass.Constexpr,
+    width: cutlass.Constexpr,
+) -> None:
     """x (count), partials (CTAs), result (1), counter with 0 in its first word before and after."""
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
@@ -94,7 +111,9 @@ def reduce_kernel(x: cute.Tensor, partials: cute.Tensor, result: cute.Tensor, co
     value = across_cta(value, scratch, op)
     if thread == 0:
         partials[block] = value
-        before = cute.arch.atomic_add(counter.iterator, cutlass.Int32(1), sem="acq_rel", scope="gpu")  # releases the partial, and acquires everybody's
+        before = cute.arch.atomic_add(
+            counter.iterator, cutlass.Int32(1), sem="acq_rel", scope="gpu"
+        )  # releases the partial, and acquires everybody's
         last[0] = before
     cute.arch.sync_threads()
     if last[0] == blocks - 1:
@@ -110,17 +129,30 @@ def reduce_kernel(x: cute.Tensor, partials: cute.Tensor, result: cute.Tensor, co
 
 @cute.jit
 def reduce_host(
-    x: cute.Tensor, partials: cute.Tensor, result: cute.Tensor, counter: cute.Tensor, count: cutlass.Int64, start: Any, blocks: cutlass.Int32, stream: CUstream, op: cutlass.Constexpr,
+    x: cute.Tensor,
+    partials: cute.Tensor,
+    result: cute.Tensor,
+    counter: cute.Tensor,
+    count: cutlass.Int64,
+    start: Any,
+    blocks: cutlass.Int32,
+    stream: CUstream,
+    op: cutlass.Constexpr,
     width: cutlass.Constexpr,
-) -> None:  # fmt: skip
+) -> None:
     """Launch over `blocks` CTAs."""
-    reduce_kernel(x, partials, result, counter, count, start, op, width).launch(grid=[blocks, 1, 1], block=[THREADS, 1, 1], stream=stream)
+    reduce_kernel(x, partials, result, counter, count, start, op, width).launch(
+        grid=[blocks, 1, 1], block=[THREADS, 1, 1], stream=stream
+    )
 
 
 def reduce_all(x: torch.Tensor, op: str = "sum") -> torch.Tensor:
-    """The sum, max or min of all elements of x (any shape, contiguous; float32, float16, bfloat16 or int32) as a tensor without dimensions.
+    """The sum, max or min of all elements of x, as a tensor without dimensions.
 
-    The result is float32 for floating-point sums, int64 for integer sums, and x's type for max and min. Bitwise reproducible on one device.
+    x is contiguous, of any shape: float32, float16, bfloat16 or int32.
+
+    The result is float32 for floating-point sums, int64 for integer sums, and x's type for max and min. Bitwise
+    reproducible on one device.
     """
     require(op in OPS, f"op must be one of {', '.join(OPS)}, not {op!r}")
     require(x.dtype in RESULT, f"reduce_all takes float32, float16, bfloat16 and int32, not {x.dtype}")
@@ -133,11 +165,22 @@ def reduce_all(x: torch.Tensor, op: str = "sum") -> torch.Tensor:
     blocks = max(1, min(processors(x.device) * CTAS_PER_SM, -(-x.numel() // (width * THREADS))))
     result = torch.empty((), dtype=accumulator if op == "sum" else x.dtype, device=x.device)
     partials = torch.empty(blocks, dtype=accumulator, device=x.device)
-    neutral: float = 0 if op == "sum" else (torch.iinfo(torch.int32).min if op == "max" else torch.iinfo(torch.int32).max) if x.dtype == torch.int32 else float("-inf") if op == "max" else float("inf")
+    neutral: float = (
+        0
+        if op == "sum"
+        else (torch.iinfo(torch.int32).min if op == "max" else torch.iinfo(torch.int32).max)
+        if x.dtype == torch.int32
+        else float("-inf")
+        if op == "max"
+        else float("inf")
+    )
     launch(
-        reduce_host, (flat(x, width * x.element_size()), view1(partials), view1(result), view1(counters(x.device, 1))),
-        (cutlass.Int64(x.numel()), TYPES[accumulator](neutral), cutlass.Int32(blocks)), (op, width), key=(x.dtype,),
-    )  # fmt: skip
+        reduce_host,
+        (flat(x, width * x.element_size()), view1(partials), view1(result), view1(counters(x.device, 1))),
+        (cutlass.Int64(x.numel()), TYPES[accumulator](neutral), cutlass.Int32(blocks)),
+        (op, width),
+        key=(x.dtype,),
+    )
     return result
 
 

@@ -1,14 +1,19 @@
-"""The k largest elements of each row, with their indices, largest first; of equal elements the one with the lowest index.
+"""The k largest elements of each row, with their indices, largest first.
 
-An element and its index become one 64-bit key: the value's bits, mapped so that they compare as integers, above the complement of the index. Keys are
-all different, so one comparison decides everything, ties too, and the result does not depend on the order in which elements are met.
+Of equal elements the one with the lowest index comes first.
 
-Each warp keeps the best keys seen so far sorted across its lanes: `blocks` registers per lane, register b of lane l being number 32*b + l. It streams
-through its part of the row, 16 bytes per lane and access (coalesced), and compares with the k-th best so far. Few elements pass: of random data about
-k * ln(n / k). Those that do are packed into a queue in shared memory with a ballot (a lane's place is the number of passing lanes below it); whenever 32 are there,
-they are sorted by a bitonic network of shuffles and merged into the list, which raises the bar for all that follow.
+An element and its index become one 64-bit key: the value's bits, mapped so that they compare as integers, above the
+complement of the index. Keys are all different, so one comparison decides everything, ties too, and the result does not
+depend on the order in which elements are met.
 
-A row is the work of one warp if it is short, of 8 or 32 if it is long; then the warps' lists are merged pairwise through shared memory, in log2(warps) rounds.
+Each warp keeps the best keys seen so far sorted across its lanes: `blocks` registers per lane, register b of lane l
+being number 32*b + l. It streams through its part of the row, 16 bytes per lane and access (coalesced), and compares
+with the k-th best so far. Few elements pass: of random data about k * ln(n / k). Those that do are packed into a queue
+in shared memory with a ballot (a lane's place is the number of passing lanes below it); whenever 32 are there, they are
+sorted by a bitonic network of shuffles and merged into the list, which raises the bar for all that follow.
+
+A row is the work of one warp if it is short, of 8 or 32 if it is long; then the warps' lists are merged pairwise
+through shared memory, in log2(warps) rounds.
 
     python -m workbench.examples.top_k --rows 9 --columns 5001 --k 20
 """
@@ -85,15 +90,25 @@ def merge_into(best: cute.Tensor, key: Any, blocks: cutlass.Constexpr) -> None:
 
 @cute.kernel
 def top_k_kernel(
-    x: cute.Tensor, values: cute.Tensor, indices: cute.Tensor, rows: cutlass.Int32, columns: cutlass.Int32, k: cutlass.Int32, blocks: cutlass.Constexpr, warps: cutlass.Constexpr,
-    rows_per_cta: cutlass.Constexpr, width: cutlass.Constexpr,
-) -> None:  # fmt: skip
+    x: cute.Tensor,
+    values: cute.Tensor,
+    indices: cute.Tensor,
+    rows: cutlass.Int32,
+    columns: cutlass.Int32,
+    k: cutlass.Int32,
+    blocks: cutlass.Constexpr,
+    warps: cutlass.Constexpr,
+    rows_per_cta: cutlass.Constexpr,
+    width: cutlass.Constexpr,
+) -> None:
     """x (rows * columns), values and indices (rows * k); `warps` share a row, whose list has 32 * blocks >= k keys."""
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     warp, lane = cute.arch.make_warp_uniform(thread // 32), thread % 32
     memory = cutlass.memory.SmemAllocator()
-    queues = memory.allocate_tensor(cutlass.Int64, cute.make_layout((32 + 32 * width, warps * rows_per_cta)), 16)  # keys that wait, and one vector of every lane
+    queues = memory.allocate_tensor(
+        cutlass.Int64, cute.make_layout((32 + 32 * width, warps * rows_per_cta)), 16
+    )  # keys that wait, and one vector of every lane
     lists = memory.allocate_tensor(cutlass.Int64, cute.make_layout((32, blocks, warps)), 16)
     row = block * rows_per_cta + warp // warps
     best = cute.make_rmem_tensor(cute.make_layout(blocks), cutlass.Int64)
@@ -113,7 +128,16 @@ def top_k_kernel(
 
 @cute.jit
 def scan_row(
-    x: cute.Tensor, queue: cute.Tensor, best: cute.Tensor, row: Any, warp: Any, columns: Any, k: Any, blocks: cutlass.Constexpr, warps: cutlass.Constexpr, width: cutlass.Constexpr
+    x: cute.Tensor,
+    queue: cute.Tensor,
+    best: cute.Tensor,
+    row: Any,
+    warp: Any,
+    columns: Any,
+    k: Any,
+    blocks: cutlass.Constexpr,
+    warps: cutlass.Constexpr,
+    width: cutlass.Constexpr,
 ) -> None:
     """Leave the best keys of this warp's part of the row in `best`."""
     lane = cute.arch.lane_idx()
@@ -135,7 +159,9 @@ def scan_row(
                 largest = cutlass.max(largest, ordered(loaded[e, u]))
             if cute.arch.vote_any_sync(inside & (largest >= (bar >> 32).to(cutlass.Int32))):
                 for e in cutlass.range_constexpr(width):
-                    key = (cutlass.Int64(ordered(loaded[e, u])) << 32) | (cutlass.Int64(0xFFFFFFFF) - (part * width + e))
+                    key = (cutlass.Int64(ordered(loaded[e, u])) << 32) | (
+                        cutlass.Int64(0xFFFFFFFF) - (part * width + e)
+                    )
                     passes = inside & (key > bar)
                     lanes = cute.arch.vote_ballot_sync(passes)
                     if passes:
@@ -153,8 +179,13 @@ def scan_row(
 
 
 @cute.jit
-def merge_warps(lists: cute.Tensor, best: cute.Tensor, warp: Any, blocks: cutlass.Constexpr, warps: cutlass.Constexpr) -> None:
-    """Merge the lists of all warps of the CTA into warp 0's: in each round, the upper half of those that are left hands over to the lower half."""
+def merge_warps(
+    lists: cute.Tensor, best: cute.Tensor, warp: Any, blocks: cutlass.Constexpr, warps: cutlass.Constexpr
+) -> None:
+    """Merge the lists of all warps of the CTA into warp 0's.
+
+    In each round, the upper half of the warps that are left gives its lists to the lower half.
+    """
     lane = cute.arch.lane_idx()
     left = warps
     while left > 1:
@@ -170,9 +201,18 @@ def merge_warps(lists: cute.Tensor, best: cute.Tensor, warp: Any, blocks: cutlas
 
 @cute.jit
 def top_k_host(
-    x: cute.Tensor, values: cute.Tensor, indices: cute.Tensor, rows: cutlass.Int32, columns: cutlass.Int32, k: cutlass.Int32, stream: CUstream, blocks: cutlass.Constexpr, warps: cutlass.Constexpr,
-    rows_per_cta: cutlass.Constexpr, width: cutlass.Constexpr,
-) -> None:  # fmt: skip
+    x: cute.Tensor,
+    values: cute.Tensor,
+    indices: cute.Tensor,
+    rows: cutlass.Int32,
+    columns: cutlass.Int32,
+    k: cutlass.Int32,
+    stream: CUstream,
+    blocks: cutlass.Constexpr,
+    warps: cutlass.Constexpr,
+    rows_per_cta: cutlass.Constexpr,
+    width: cutlass.Constexpr,
+) -> None:
     """A CTA for every `rows_per_cta` rows."""
     top_k_kernel(x, values, indices, rows, columns, k, blocks, warps, rows_per_cta, width).launch(
         grid=[(rows + rows_per_cta - 1) // rows_per_cta, 1, 1], block=[32 * warps * rows_per_cta, 1, 1], stream=stream
@@ -180,11 +220,17 @@ def top_k_host(
 
 
 def top_k(x: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The k largest of each row of x (..., columns), contiguous float32, float16 or bfloat16: (values, int64 indices), both (..., k), largest first.
+    """The k largest of each row of x, largest first: (values, int64 indices), both (..., k).
 
-    1 <= k <= 128 and k <= columns. Of equal elements the one with the lowest index comes first; NaN counts as larger than everything.
+    x (..., columns) is contiguous float32, float16 or bfloat16.
+
+    1 <= k <= 128 and k <= columns. Of equal elements the one with the lowest index comes first; NaN counts as larger
+    than everything.
     """
-    require(x.dtype in (torch.float32, torch.float16, torch.bfloat16), f"top_k takes float32, float16 and bfloat16, not {x.dtype}")
+    require(
+        x.dtype in (torch.float32, torch.float16, torch.bfloat16),
+        f"top_k takes float32, float16 and bfloat16, not {x.dtype}",
+    )
     require(x.dim() > 0, "top_k needs at least one axis")
     columns = x.shape[-1]
     require(1 <= k <= min(128, columns), f"k must be from 1 to {min(128, columns)}, not {k}")
@@ -197,7 +243,13 @@ def top_k(x: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     width = vector_width(columns, x)
     warps = 1 if columns <= 2048 else 8 if columns <= 32768 else 32
     tensors = (flat(x, width * x.element_size()), flat(values, values.element_size()), flat(indices, 8))
-    launch(top_k_host, tensors, (cutlass.Int32(rows), cutlass.Int32(columns), cutlass.Int32(k)), (-(-k // 32), warps, 4 if warps == 1 else 1, width), key=(x.dtype,))
+    launch(
+        top_k_host,
+        tensors,
+        (cutlass.Int32(rows), cutlass.Int32(columns), cutlass.Int32(k)),
+        (-(-k // 32), warps, 4 if warps == 1 else 1, width),
+        key=(x.dtype,),
+    )
     return values, indices
 
 

@@ -1,38 +1,39 @@
-"""Executors: emulator, gpu, replay. `choose("auto")` takes the GPU where there is one, else the emulator."""
+"""Executors run jobs. `choose("auto")` takes the GPU where there is one, else the emulator."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from workbench import plugins
-from workbench.records import Facts
+from workbench.errors import Unavailable
+from workbench.protocols import Executor
 
-__all__ = ["admit", "choose", "protections", "shutdown"]
+__all__ = ["choose", "protections", "shutdown"]
 
 
-def choose(name: str = "auto") -> Any:
-    """The executor called `name`; raises `Unavailable` with the reason when it cannot run here."""
+def choose(name: str = "auto") -> Executor:
+    """The executor called `name`; "auto" is the one with the highest `auto_rank` that can run here.
+
+    Raises `Unavailable` with the reason when it cannot run here, `UserError` when there is none of that name.
+    """
     if name != "auto":
         return plugins.load("executor", name)
-    gpu = plugins.load("executor", "gpu", check=False)
-    return gpu if gpu.why_not() is None else plugins.load("executor", "emulator")
-
-
-def admit(executor: Any, facts: Facts) -> None:
-    """Raise `ProblemError` for a problem that this executor has no room for; most have room for whatever was inspected."""
-    if (check := getattr(executor, "admit", None)) is not None:
-        check(facts)
+    found = [plugins.load("executor", known, check=False) for known in plugins.names("executor")]
+    reason: str | None = "no executor is installed"
+    for executor in sorted((one for one in found if one.auto_rank > 0), key=lambda one: -one.auto_rank):
+        reason = executor.why_not()
+        if reason is None:
+            return executor
+    raise Unavailable(f"no executor can run here: {reason}")
 
 
 def protections() -> tuple[tuple[str, bool, str], ...]:
     """(layer, active here, why not) of the sandbox."""
-    from workbench.executors.sandbox import probe
+    from workbench.executors.jobs.sandbox import probe
 
     return probe()
 
 
 def shutdown() -> None:
     """Stop the warm worker server."""
-    from workbench.executors.client import shutdown as stop
+    from workbench.executors.jobs.client import shutdown as stop
 
     stop()

@@ -1,37 +1,57 @@
-"""Answers jobs from what was recorded: outcomes of a session's store, or measured landscapes. Nothing is compiled or run."""
+"""Job -> recorded outcome, of a session's store or a measured landscape. Nothing is compiled or run."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from workbench import landscapes
-from workbench.errors import Unavailable, Unrecorded
+from workbench.analysis import devices
+from workbench.errors import Unavailable, Unrecorded, UserError
 from workbench.landscapes import Landscape, Row
-from workbench.protocols import Progress
-from workbench.records import Check, Job, KernelBuild, Outcome, Timing
+from workbench.protocols import PLAIN, Executor, RunContext
+from workbench.records import Check, Facts, Job, KernelBuild, Outcome, Problem, Timing
 from workbench.wire import content_hash
 
 CASE = "full"
 
 
-class ReplayExecutor:
-    """`lookup(job hash)` gives the recorded outcome (a session's store has one: `Store.outcome`); without it, or where it has none, landscapes answer."""
+class ReplayExecutor(Executor):
+    """Gives recorded outcomes.
+
+    `lookup(job hash)` is asked first (a session's store has one: `Store.outcome`); without it, or where it has none,
+    landscapes answer.
+    """
 
     name = "replay"
+    full_size = True  # what was recorded on a GPU
+    default_arch = "sm_90a"
 
     def __init__(self, lookup: Callable[[str], Outcome | None] | None = None) -> None:
         self.lookup = lookup
-        self.stop: threading.Event | None = None
 
     def why_not(self) -> str | None:
         """Needs something to look outcomes up in."""
         if self.lookup is not None or landscapes.files():
             return None
-        return f"no landscape is installed: set {landscapes.OWN} to a folder with files of tests/bench/landscape_on_gpu.py, or use the emulator"
+        return (
+            f"no landscape is installed: set {landscapes.OWN} to a folder with files of "
+            "tests/bench/landscape_on_gpu.py, or use the emulator"
+        )
 
-    def run(self, job: Job, /, *, progress: Progress | None = None) -> Outcome:
-        """The recorded outcome of exactly this job, or what its program's row in the problem's landscape says; raises `Unavailable` when there is neither, `Unrecorded` when only this program is missing."""
+    def admit(self, problem: Problem, facts: Facts, device: str) -> None:
+        """Refuse to judge what was recorded on one device as if it were another's."""
+        place, name = landscapes.find(problem), devices.find(device).name
+        if place is not None and name not in str(place.runs[-1]["device"]):
+            raise UserError(
+                f"--device {name}: {problem.name} was recorded on an {place.runs[-1]['device']}; "
+                "leave --device out, or use the emulator"
+            )
+
+    def run(self, job: Job, context: RunContext = PLAIN, /) -> Outcome:
+        """The recorded outcome of exactly this job, or what its program's row in the problem's landscape says.
+
+        Raises `Unavailable` when there is neither, `Unrecorded` when only this program is missing.
+        """
         found = self.lookup(content_hash(job)) if self.lookup else None
         return found if found is not None else _from_landscape(job)
 
@@ -39,35 +59,74 @@ class ReplayExecutor:
 def _from_landscape(job: Job) -> Outcome:
     place = landscapes.find(job.problem)
     if place is None:
-        raise Unavailable(f"{job.problem.name} ({job.problem.precision}, these sizes) was never recorded: run it with the emulator or on a GPU; {landscapes.instead(job.problem)}")
+        raise Unavailable(
+            f"{job.problem.name} ({job.problem.precision}, these sizes) was never recorded: "
+            f"run it with the emulator or on a GPU; {landscapes.instead(job.problem)}"
+        )
     if not job.cold_l2:
-        raise Unavailable("what was recorded is of a cold L2: leave --l2 warm out")
+        raise Unavailable("the recorded times are with a cold L2: leave --l2 warm out")
     program = job.candidate.program
     if program is None:
-        raise Unavailable("only programs of muCUTLASS were recorded, and this version is a source of its own: test it with the emulator or on a GPU")
+        raise Unavailable(
+            "only programs of muCUTLASS were recorded, and this version is a source of its own: "
+            "test it with the emulator or on a GPU"
+        )
     row = place.row(program, job.arch)
     if row is None:
         near = place.nearest(program)
-        raise Unrecorded(f"{program} was not recorded for {place.name}; " + (f"the nearest that was is {near.program}" if near else "nothing that computes it in this way was"))
-    return outcome_of(place, row, job.arch)
+        raise Unrecorded(
+            f"{program} was not recorded for {place.name}; "
+            + (f"the nearest that was is {near.program}" if near else "nothing that computes it in this way was")
+        )
+    return row_outcome(place, row, job.arch)
 
 
-def timing_of(place: Landscape, row: Row | None) -> Timing | None:
+def row_timing(place: Landscape, row: Row | None) -> Timing | None:
     """The times of a row; None where it has none."""
     if row is None or row.median_s is None or row.low_s is None or row.high_s is None:
         return None
-    return Timing(case=CASE, device=str(place.runs[-1]["device"]), samples_s=row.samples_s, median_s=row.median_s, low_s=row.low_s, high_s=row.high_s)
+    return Timing(
+        case=CASE,
+        device=str(place.runs[-1]["device"]),
+        samples_s=row.samples_s,
+        median_s=row.median_s,
+        low_s=row.low_s,
+        high_s=row.high_s,
+    )
 
 
-def outcome_of(place: Landscape, row: Row, arch: str) -> Outcome:
+def row_outcome(place: Landscape, row: Row, arch: str) -> Outcome:
     """A row as the outcome that a GPU gave; `versions` says when, and with what."""
     run = place.runs[-1]
     why = row.why
     checked = row.error is not None
-    check = Check(case=CASE, trial=0, timed=True, passed=row.correct, max_error=row.error or 0.0, message=why.message if why else "")
-    build = KernelBuild(kernel="all kernels, the largest of each", arch=arch, registers=row.registers, spill_bytes=row.spill_bytes, static_shared_bytes=row.shared_bytes or 0, compile_s=row.compile_s)
+    check = Check(
+        case=CASE,
+        trial=0,
+        timed=True,
+        passed=row.correct,
+        max_error=row.error or 0.0,
+        message=why.message if why else "",
+    )
+    build = KernelBuild(
+        kernel="all kernels, the largest of each",
+        arch=arch,
+        registers=row.registers,
+        spill_bytes=row.spill_bytes,
+        static_shared_bytes=row.shared_bytes or 0,
+        compile_s=row.compile_s,
+    )
     return Outcome(
-        executor="replay", arch=arch, device=str(run["device"]), failure=why, builds=(build,) if row.registers is not None else (), checks=(check,) if checked else (),
-        timing=timing_of(place, row) if row.correct else None, reference_timing=timing_of(place, place.eager),
-        versions=(("recorded", str(run["date"])[:10]), *((name, str(value)) for name, value in sorted(run["versions"].items()))),
-    )  # fmt: skip
+        executor="replay",
+        arch=arch,
+        device=str(run["device"]),
+        failure=why,
+        builds=(build,) if row.registers is not None else (),
+        checks=(check,) if checked else (),
+        timing=row_timing(place, row) if row.correct else None,
+        reference_timing=row_timing(place, place.eager),
+        versions=(
+            ("recorded", str(run["date"])[:10]),
+            *((name, str(value)) for name, value in sorted(run["versions"].items())),
+        ),
+    )

@@ -14,15 +14,19 @@ import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from workbench import problems
-from workbench.dsl.canonical import canonical, code
+from workbench.codegen.canonical import canonical, code
 from workbench.errors import ProgramError
 from workbench.landscapes import table
 from workbench.landscapes.keys import distance, head, problem_key, settings_of, spelt, with_arch
 from workbench.landscapes.table import Row
 from workbench.records import Problem, record
+from workbench.wire import Json
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 __all__ = ["Landscape", "Row", "find", "instead", "landscapes", "problem_key"]
 
@@ -36,15 +40,19 @@ class Landscape:
 
     key: str
     name: str
-    facts: Mapping[str, Any]
-    runs: tuple[Mapping[str, Any], ...]
+    facts: Json
+    runs: tuple[Json, ...]
     rows: Mapping[str, Row]  # by canonical program
     eager: Row | None = None
 
     @property
     def correct(self) -> tuple[Row, ...]:
         """Rows that passed and were timed, fastest first."""
-        return tuple(sorted((row for row in self.rows.values() if row.correct and row.median_s), key=lambda row: row.median_s or 0.0))
+        return tuple(
+            sorted(
+                (row for row in self.rows.values() if row.correct and row.median_s), key=lambda row: row.median_s or 0.0
+            )
+        )
 
     @property
     def best(self) -> Row | None:
@@ -64,7 +72,9 @@ class Landscape:
         except ProgramError:
             return None
         what = head(text)
-        return self.rows.get(text) or next((row for row in self.rows.values() if head(row.program) == what and code(row.program) == code(text)), None)
+        return self.rows.get(text) or next(
+            (row for row in self.rows.values() if head(row.program) == what and code(row.program) == code(text)), None
+        )
 
     def nearest(self, program: str) -> Row | None:
         """The measured row with the closest settings that computes it in the same way."""
@@ -72,29 +82,53 @@ class Landscape:
         near = [row for row in self.rows.values() if head(row.program) == what]
         return min(near, key=lambda row: (distance(wanted, settings_of(row.program)), row.program), default=None)
 
-    def frame(self) -> Any:
+    def frame(self) -> DataFrame:
         """A pandas DataFrame, a row per configuration: its settings as columns (text, "" where left out), then what was measured."""
         import pandas
 
         made = []
         for row in self.rows.values():
             settings = {name: spelt(value) for name, value in settings_of(row.program).items()}
-            made.append({**settings, "correct": row.correct, "measured_s": row.median_s, "low_s": row.low_s, "high_s": row.high_s, "registers": row.registers, "spill_bytes": row.spill_bytes, "shared_bytes": row.shared_bytes, "compile_s": row.compile_s, "failure": row.failure, "program": row.program})
+            made.append(
+                {
+                    **settings,
+                    "correct": row.correct,
+                    "measured_s": row.median_s,
+                    "low_s": row.low_s,
+                    "high_s": row.high_s,
+                    "registers": row.registers,
+                    "spill_bytes": row.spill_bytes,
+                    "shared_bytes": row.shared_bytes,
+                    "compile_s": row.compile_s,
+                    "failure": row.failure,
+                    "program": row.program,
+                }
+            )
         found = pandas.DataFrame(made)
         names = [name for name in found.columns if name not in Row.__dataclass_fields__ and name != "measured_s"]
         return found.fillna(dict.fromkeys(names, ""))
 
     def problem(self) -> Problem:
         """The problem with its sizes written into its source, where it is a shipped one or its file is here; else `ProblemError`."""
-        found = problems.load(self.facts["origin"], name=self.name, precision=self.facts["precision"], mode=self.facts["mode"])
-        return dataclasses.replace(found, source=problems.with_settings(found.source, tuple(self.facts["settings"].items())))
+        found = problems.load(
+            self.facts["origin"], name=self.name, precision=self.facts["precision"], mode=self.facts["mode"]
+        )
+        return dataclasses.replace(
+            found, source=problems.with_settings(found.source, tuple(self.facts["settings"].items()))
+        )
+
+
+def own_folder() -> Path:
+    """Where `cutegen tune` keeps what it measures: $CUTEGEN_LANDSCAPES, else landscapes/ beside the sessions."""
+    return Path(os.environ.get(OWN) or Path(os.environ.get("CUTEGEN_ROOT", ".cutegen")) / "landscapes")
 
 
 def files() -> tuple[Path, ...]:
     """Shipped files, then the person's own."""
-    own = os.environ.get(OWN)
-    folders = [Path(__file__).parent, *([Path(own)] if own else [])]
-    return tuple(path for folder in folders for pattern in ("*.csv.gz", "*.csv") for path in sorted(folder.glob(pattern)))
+    folders = [Path(__file__).parent, own_folder()]
+    return tuple(
+        path for folder in folders for pattern in ("*.csv.gz", "*.csv") for path in sorted(folder.glob(pattern))
+    )
 
 
 @functools.lru_cache(maxsize=4)
@@ -106,8 +140,13 @@ def _read(paths: tuple[tuple[str, int], ...]) -> dict[str, Landscape]:
         used = sorted({row.run for row in mine})
         if mine:
             found[key] = Landscape(
-                key=key, name=facts["name"], facts=facts, runs=tuple(header["runs"][n] for n in used), rows={row.program: row for row in mine if row.program}, eager=next((row for row in mine if not row.program), None),
-            )  # fmt: skip
+                key=key,
+                name=facts["name"],
+                facts=facts,
+                runs=tuple(header["runs"][n] for n in used),
+                rows={row.program: row for row in mine if row.program},
+                eager=next((row for row in mine if not row.program), None),
+            )
     return found
 
 
@@ -129,7 +168,20 @@ def instead(problem: Problem) -> str:
     """What was recorded, for a person who asked for a problem that was not: the same one in other precisions or at other sizes, else which there are."""
     same = [one.facts for one in landscapes().values() if Path(one.facts["origin"]).stem == problem.name]
     if same:
-        ways = (" ".join((f"--precision {facts['precision']}", *([f"--mode {facts['mode']}"] if facts["mode"] != "train" else []), *(f"--set {name}={value}" for name, value in facts["settings"].items()))) for facts in same)
+        ways = (
+            " ".join(
+                (
+                    f"--precision {facts['precision']}",
+                    *([f"--mode {facts['mode']}"] if facts["mode"] != "train" else []),
+                    *(f"--set {name}={value}" for name, value in facts["settings"].items()),
+                )
+            )
+            for facts in same
+        )
         return f"{problem.name} was recorded with {', or '.join(sorted(ways))}"
     known = tuple(landscapes())
-    return f"recorded are {', '.join(known) or 'no problems'}" if len(known) <= FEW else f"recorded are {len(known)} problems, which cutegen landscape lists"
+    return (
+        f"recorded are {', '.join(known) or 'no problems'}"
+        if len(known) <= FEW
+        else f"recorded are {len(known)} problems, which cutegen landscape lists"
+    )

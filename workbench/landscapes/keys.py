@@ -9,9 +9,9 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from workbench.dsl import Call, Program, format_program, parse
-from workbench.dsl.hopper_plan import plan_of
-from workbench.dsl.ir import setting
+from workbench.language import Call, Program, format_program, parse
+from workbench.language.ir import setting
+from workbench.language.operations.gemm_sm90 import config_of
 from workbench.problems import with_settings
 from workbench.records import Problem
 from workbench.wire import content_hash
@@ -31,7 +31,11 @@ def problem_key(problem: Problem) -> str:
 
 def settings_of(text: str) -> dict[str, tuple[object, ...]]:
     """Settings of a program by name; those of a later stage by name and the stage's number (`tile 2`)."""
-    return {call.name if number == 1 else f"{call.name} {number}": call.positional for number, stage in enumerate(_parsed(text).stages, 1) for call in stage.settings}
+    return {
+        call.name if number == 1 else f"{call.name} {number}": call.positional
+        for number, stage in enumerate(_parsed(text).stages, 1)
+        for call in stage.settings
+    }
 
 
 def spelt(value: tuple[object, ...]) -> str:
@@ -51,13 +55,22 @@ def distance(one: dict[str, tuple[object, ...]], other: dict[str, tuple[object, 
     for name in {*one, *other}:
         here, there = one.get(name), other.get(name)
         if here != there:
-            total += 1 + 0.1 * sum(abs(math.log2(a / b)) for a, b in zip(here or (), there or (), strict=False) if isinstance(a, (int, float)) and isinstance(b, (int, float)) and a > 0 and b > 0)
+            total += 1 + 0.1 * sum(
+                abs(math.log2(a / b))
+                for a, b in zip(here or (), there or (), strict=False)
+                if isinstance(a, (int, float)) and isinstance(b, (int, float)) and a > 0 and b > 0
+            )
     return total
 
 
 def with_arch(text: str, arch: str) -> str:
     """The program's text, each stage saying what it is compiled for."""
-    stages = [stage if any(call.name == "arch" for call in stage.settings) else dataclasses.replace(stage, settings=(Call(name="arch", positional=(arch,)), *stage.settings)) for stage in parse(text).stages]
+    stages = [
+        stage
+        if any(call.name == "arch" for call in stage.settings)
+        else dataclasses.replace(stage, settings=(Call(name="arch", positional=(arch,)), *stage.settings))
+        for stage in parse(text).stages
+    ]
     return format_program(Program(stages=tuple(stages)))
 
 
@@ -67,8 +80,15 @@ def explicit(text: str) -> dict[str, tuple[object, ...]]:
     stage = _parsed(text).stages[0]
     if stage.operation.name != "gemm" or setting(stage, "schedule") is None:
         return found
-    plan = plan_of(stage)
-    filled: dict[str, tuple[object, ...]] = {"tile": plan.tile, "cluster": plan.cluster, "stages": (plan.stages,), "raster": (plan.raster, plan.band), "splitk": (plan.splits, "cluster") if plan.in_cluster else (plan.splits,), "store": (plan.store, plan.buffers) if plan.asked else (plan.store,)}
+    config = config_of(stage)
+    filled: dict[str, tuple[object, ...]] = {
+        "tile": config.tile,
+        "cluster": config.cluster,
+        "stages": (config.stages,),
+        "raster": (config.raster, config.band),
+        "splitk": (config.split_k, "cluster") if config.in_cluster else (config.split_k,),
+        "store": (config.store, config.buffers) if config.store_buffers else (config.store,),
+    }
     return found | filled
 
 

@@ -1,7 +1,8 @@
 """The policy `budget` (muCUTLASS, section "budgeting"): when to stop working on a problem.
 
-A problem is done when its best version beats the reference and either is within `epsilon` of the bound, t_best <= (1 + epsilon) t_bound, or
-`patience` attempts in a row gave no gain. Where the reference was not timed (no GPU), beating it is not asked for, and the reason says so.
+A problem is done when its best version beats the reference and either is within `epsilon` of the bound, t_best <= (1 +
+epsilon) t_bound, or `patience` attempts in a row gave no gain. Where the reference was not timed (no GPU), beating it
+is not asked for, and the reason says so.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from workbench.records import record
 
 @record
 class BudgetSettings:
-    """epsilon: how far above the bound is near enough, as a fraction; patience: attempts in a row without a gain; most: attempts at all.
+    """epsilon: fraction above the bound that is near enough; patience: attempts without a gain; most: all attempts.
 
-    The paper's best budgets use 0.25 to 2.5 and 12 to 16 attempts of a language model; a planner's attempts are fewer and less random (inferred: 4).
+    The paper's best budgets use 0.25 to 2.5 and 12 to 16 attempts of a language model; a planner's attempts are fewer
+    and less random (inferred: 4).
     """
 
     epsilon: float = 0.25
@@ -48,8 +50,16 @@ def why_stop(settings: BudgetSettings, standing: Standing) -> str | None:
         if bound is not None and best <= (1 + settings.epsilon) * bound:
             return f"within {settings.epsilon:.0%} of the bound ({best / bound:.2f} times it), and {beats}"
         if standing.idle >= settings.patience:
-            return f"{standing.idle} attempts in a row gave no gain, and {beats}" + (f"; {best / bound:.2f} times the bound" if bound is not None else "")
+            return f"{standing.idle} attempts in a row gave no gain, and {beats}" + (
+                f"; {best / bound:.2f} times the bound" if bound is not None else ""
+            )
     if standing.attempts >= settings.most:
-        short = "nothing is correct yet" if best is None else f"torch is {best / reference:.2f}x faster" if reference is not None and best >= reference else "there may be more to gain"
+        short = (
+            "nothing is correct yet"
+            if best is None
+            else f"torch is {best / reference:.2f}x faster"
+            if reference is not None and best >= reference
+            else "there may be more to gain"
+        )
         return f"{standing.attempts} attempts are used up; {short}"
     return None

@@ -1,8 +1,11 @@
-"""The policy `chain` (CuTeGen, arXiv 2604.01489, sections 3 to 5 and the authors' repository): one evolving kernel, step after step.
+"""The policy `chain`: one evolving kernel, step after step.
 
-A node is one depth of the chain: depth 0 writes the first version, each further depth makes one change. Within a node a failed version is
-repaired up to `repair_rounds` times; when the rounds run out, the best state by rank is restored (passes, wrong result, does not
-compile, nothing) and the node is generated again from scratch, up to `regenerate` times. A time-out is run again without using a round.
+After CuTeGen (arXiv 2604.01489, sections 3 to 5) and the authors' repository.
+
+A node is one depth of the chain: depth 0 writes the first version, each further depth makes one change. Within a node a
+failed version is repaired up to `repair_rounds` times; when the rounds run out, the best state by rank is restored
+(passes, wrong result, does not compile, nothing) and the node is generated again from scratch, up to `regenerate`
+times. A time-out is run again without using a round.
 """
 
 from __future__ import annotations
@@ -12,8 +15,17 @@ from typing import Literal
 from workbench.errors import UserError
 from workbench.records import Failure, Verdict, record
 
-# from this depth on (exclusive) the profile is shown, by class of computation (the paper's, of 10 steps); softmax and norms count as reductions
-PROFILE_FROM = (("matmul", 6), ("attention", 6), ("convolution", 6), ("reduction", 5), ("loss", 3), ("elementwise", 2), ("other", 5))
+# beyond this depth the profile is shown, by class of computation (the paper's, of 10 steps); softmax and norms count as
+# reductions
+PROFILE_FROM = (
+    ("matmul", 6),
+    ("attention", 6),
+    ("convolution", 6),
+    ("reduction", 5),
+    ("loss", 3),
+    ("elementwise", 2),
+    ("other", 5),
+)
 RANKS = ("nothing", "compile", "wrong", "pass")
 Action = Literal["generate", "repair", "retest", "done", "failed"]
 
@@ -34,7 +46,9 @@ class ChainSettings:
     def __post_init__(self) -> None:
         for name in ("depth", "repair_rounds", "regenerate", "timeouts"):
             if getattr(self, name) < (1 if name == "regenerate" else 0):
-                raise UserError(f"chain: {name} is {getattr(self, name)}; it must be at least {1 if name == 'regenerate' else 0}")
+                raise UserError(
+                    f"chain: {name} is {getattr(self, name)}; it must be at least {1 if name == 'regenerate' else 0}"
+                )
 
     def shows_profile(self, workload: str, depth: int) -> bool:
         """Whether a step to this depth is shown the profile."""
@@ -44,8 +58,8 @@ class ChainSettings:
 
 
 @record
-class Tried:
-    """One evaluated version of a node: its number, how far it got, which repair round made it, and whether it ended by a time-out.
+class NodeTrial:
+    """One evaluated version of a node: number, rank, the repair round that made it, whether it ran out of time.
 
     A round whose answer could not be used is the broken version again, with that round's number.
     """
@@ -66,8 +80,11 @@ def rank(verdict: Verdict | None) -> int:
     return 1 if failure is not None and failure.stage in ("source", "import", "compile") else 2
 
 
-def next_action(settings: ChainSettings, attempts: tuple[tuple[Tried, ...], ...]) -> Action:
-    """What to do in a node, given its attempts so far (each the versions evaluated, in order; a re-test is another entry)."""
+def next_action(settings: ChainSettings, attempts: tuple[tuple[NodeTrial, ...], ...]) -> Action:
+    """What to do in a node, given its attempts so far.
+
+    An attempt is the versions evaluated, in order; a re-test is another entry.
+    """
     if not attempts:
         return "generate"
     now = attempts[-1]
@@ -80,7 +97,7 @@ def next_action(settings: ChainSettings, attempts: tuple[tuple[Tried, ...], ...]
     return "generate" if len(attempts) < settings.regenerate else "failed"
 
 
-def restored(attempts: tuple[tuple[Tried, ...], ...]) -> int | None:
+def furthest_version(attempts: tuple[tuple[NodeTrial, ...], ...]) -> int | None:
     """The version that a failed node is left at: the best by rank, the latest among equals."""
     everything = [tried for attempt in attempts for tried in attempt]
     return max(enumerate(everything), key=lambda item: (item[1].rank, item[0]))[1].version if everything else None

@@ -27,7 +27,14 @@ def shipped() -> tuple[str, ...]:
     return tuple(_files())
 
 
-def load(spec: str, *, name: str | None = None, settings: Settings | Mapping[str, Scalar] = (), precision: Precision = "fp32", mode: Mode = "train") -> Problem:
+def load(
+    spec: str,
+    *,
+    name: str | None = None,
+    settings: Settings | Mapping[str, Scalar] = (),
+    precision: Precision = "fp32",
+    mode: Mode = "train",
+) -> Problem:
     """A problem from a shipped name, a path, or KernelBench source text, with module-level sizes overridden; raises `ProblemError` in one line."""
     files = _files()
     if spec in files:
@@ -56,4 +63,6 @@ def check_source(source: str, origin: str) -> None:
     names = {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
     missing = [required for required in REQUIRED if required not in names]
     if missing:
-        raise ProblemError(f"{origin}: defines no {' and no '.join(missing)}; a problem needs class Model, get_inputs() and get_init_inputs()")
+        raise ProblemError(
+            f"{origin}: defines no {' and no '.join(missing)}; a problem needs class Model, get_inputs() and get_init_inputs()"
+        )

@@ -21,7 +21,9 @@ def full(problem: Problem) -> Measured:
     except ProblemError as error:
         raise ProblemError(_blamed(problem, str(error)) or str(error)) from None
     if not _has_result(found) and (names := _culprits(problem, _below(problem))):
-        raise ProblemError(f"{_said(problem, names)}: the result has no elements, so there is nothing to compute; legal: {_legal(problem, names)}")
+        raise ProblemError(
+            f"{_said(problem, names)}: the result has no elements, so there is nothing to compute; legal: {_legal(problem, names)}"
+        )
     return found
 
 
@@ -38,7 +40,11 @@ def _blamed(problem: Problem, why: str) -> str | None:
 def _below(problem: Problem) -> list[str]:
     """Settings under 1 of what the file itself has as a whole number from 1 on: sizes, most likely, but -1 may be an axis and 0 a padding."""
     own = {item.name: item.value for item in assigned(problem.source)}
-    return [name for name, value in dict(problem.settings).items() if isinstance(value, int) and value < 1 and not isinstance(own[name], (bool, float)) and own[name] > 0]
+    return [
+        name
+        for name, value in dict(problem.settings).items()
+        if isinstance(value, int) and value < 1 and not isinstance(own[name], (bool, float)) and own[name] > 0
+    ]
 
 
 def _culprits(problem: Problem, names: Names) -> Names:
@@ -53,7 +59,12 @@ def _culprits(problem: Problem, names: Names) -> Names:
 
 def _runs_without(problem: Problem, names: Names) -> bool:
     try:
-        return _has_result(cases.measure(dataclasses.replace(problem, settings=tuple(pair for pair in problem.settings if pair[0] not in names)), "full"))
+        return _has_result(
+            cases.measure(
+                dataclasses.replace(problem, settings=tuple(pair for pair in problem.settings if pair[0] not in names)),
+                "full",
+            )
+        )
     except ProblemError:
         return False
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -18,7 +17,9 @@ from workbench.problems import loading, module_scalars
 from workbench.problems.counting import FlopCount
 from workbench.records import Case, Problem, Settings, TensorSpec, record
 
-ELEMENT_BUDGET = 1 << 16  # elements of all inputs at the shrunk case; inputs and outputs together may have twice as many
+ELEMENT_BUDGET = (
+    1 << 16
+)  # elements of all inputs at the shrunk case; inputs and outputs together may have twice as many
 FLOP_BUDGET = 5 << 20  # a matrix product of 128^3 with its epilogue: well under half a second on the emulator
 TOLERATED = 16  # a problem that cannot be shrunk to the budget is still accepted up to this many times it, with a note
 FLOORS = (16, 4, 2)  # sizes go down to the first; only if that is not enough, further
@@ -26,7 +27,9 @@ THIN_ELEMENTS, THIN_FLOPS = 1 << 21, 1 << 27
 ODD_OFFSET = (37, 51, 67, 83)  # odd sizes, no multiples of 2, 4, 8, 16
 
 
-logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # sizes that do not work are tried, and what went wrong is an exception too
+logging.getLogger("torch._subclasses.fake_tensor").setLevel(
+    logging.CRITICAL
+)  # sizes that do not work are tried, and what went wrong is an exception too
 
 
 @record
@@ -71,10 +74,15 @@ def stored(spec: TensorSpec) -> int:
 
 def spec_of(name: str, value: torch.Tensor) -> TensorSpec:
     """Name, shape, strides and dtype of a tensor."""
-    return TensorSpec(name=name, shape=tuple(value.shape), dtype=str(value.dtype).removeprefix("torch."), strides=tuple(value.stride()))
+    return TensorSpec(
+        name=name,
+        shape=tuple(value.shape),
+        dtype=str(value.dtype).removeprefix("torch."),
+        strides=tuple(value.stride()),
+    )
 
 
-def outputs_of(result: Any) -> tuple[TensorSpec, ...]:
+def outputs_of(result: object) -> tuple[TensorSpec, ...]:
     """Specs of what forward returned."""
     values = result if isinstance(result, (tuple, list)) else (result,)
     return tuple(spec_of(f"output{n}", value) for n, value in enumerate(values) if isinstance(value, torch.Tensor))
@@ -85,9 +93,11 @@ def state_of(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     return [*model.named_parameters(), *model.named_buffers()]
 
 
-def _case(name: str, settings: Settings, module: ModuleType, inputs: list[Any], result: Any) -> Case:
+def _case(name: str, settings: Settings, module: ModuleType, inputs: list[object], result: object) -> Case:
     labels = loading.forward_arguments(module)
-    specs = tuple(spec_of(label, value) for label, value in zip(labels, inputs, strict=False) if isinstance(value, torch.Tensor))
+    specs = tuple(
+        spec_of(label, value) for label, value in zip(labels, inputs, strict=False) if isinstance(value, torch.Tensor)
+    )
     return Case(name=name, settings=settings, inputs=specs, outputs=outputs_of(result))
 
 
@@ -102,19 +112,26 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
                 result = model(*inputs)
             check_result(result)
             state = tuple(spec_of(label, value) for label, value in state_of(model))
-            return Measured(case=_case(name, settings, module, inputs, result), state=state, flops=tuple(counted.flops.most_common()), products=counted.products)
+            return Measured(
+                case=_case(name, settings, module, inputs, result),
+                state=state,
+                flops=tuple(counted.flops.most_common()),
+                products=counted.products,
+            )
     except ProblemError as error:
         raise ProblemError(f"{problem.origin}: {error}") from None
     except Exception as error:
         raise loading.refused(problem, module, error, "the reference does not run: ") from error
 
 
-def check_result(result: Any) -> None:
+def check_result(result: object) -> None:
     """Raise `ProblemError` unless forward gives a tensor, or several: nothing else can be compared."""
     values = result if isinstance(result, (tuple, list)) else (result,)
     wrong = [type(value).__name__ for value in values if not isinstance(value, torch.Tensor)]
     if wrong or not values:
-        raise ProblemError(f"forward returns {wrong[0] if values is not result and wrong else f'a {type(result).__name__} of ' + (', '.join(wrong) or 'nothing')}; let it return a tensor, or a tuple of tensors")
+        raise ProblemError(
+            f"forward returns {wrong[0] if values is not result and wrong else f'a {type(result).__name__} of ' + (', '.join(wrong) or 'nothing')}; let it return a tensor, or a tuple of tensors"
+        )
 
 
 def fake_model(module: ModuleType, problem: Problem) -> torch.nn.Module:
@@ -136,14 +153,20 @@ def real(problem: Problem, name: str, settings: Settings) -> Case:
             return _case(name, settings, module, inputs, loading.build_model(module, "Model", problem)(*inputs))
     except Exception as error:
         at = ", ".join(f"{key}={value}" for key, value in settings)
-        raise loading.refused(problem, module, error, f"the reference does not run at {at or 'its own sizes'}: ") from error
+        raise loading.refused(
+            problem, module, error, f"the reference does not run at {at or 'its own sizes'}: "
+        ) from error
 
 
 def sizes(problem: Problem, least: int = 16) -> dict[str, int]:
     """Module-level integers that may be sizes: at least `least`, and not fixed by the person."""
     fixed = dict(problem.settings)
     found = module_scalars(problem.source).items()
-    return {name: value for name, value in found if isinstance(value, int) and not isinstance(value, bool) and value >= least and name not in fixed}
+    return {
+        name: value
+        for name, value in found
+        if isinstance(value, int) and not isinstance(value, bool) and value >= least and name not in fixed
+    }
 
 
 def _try(problem: Problem, settings: dict[str, int]) -> Measured | None:
@@ -182,7 +205,11 @@ def shrink(problem: Problem, full: Measured) -> tuple[Settings, tuple[str, ...]]
         if floor < FLOORS[0]:
             now = {**{name: value for name, value in sizes(problem, 2 * floor).items() if name not in now}, **now}
         while _over(measured, 2 * ELEMENT_BUDGET, FLOP_BUDGET) > 1:
-            name = max((name for name in now if name not in pinned and now[name] // 2 >= floor), key=lambda name: now[name], default=None)
+            name = max(
+                (name for name in now if name not in pinned and now[name] // 2 >= floor),
+                key=lambda name: now[name],
+                default=None,
+            )
             if name is None:
                 break
             tried = _try(problem, {**now, name: now[name] // 2})
@@ -194,9 +221,15 @@ def shrink(problem: Problem, full: Measured) -> tuple[Settings, tuple[str, ...]]
                 now[name], measured = now[name] // 2, tried
     over = _over(measured, 2 * ELEMENT_BUDGET, FLOP_BUDGET)
     if over > TOLERATED:
-        raise TooLarge(f"{problem.origin}: the inputs cannot be shrunk for the emulator ({over:.0f}x too large); give module-level sizes, or use --set name=value")
+        raise TooLarge(
+            f"{problem.origin}: the inputs cannot be shrunk for the emulator ({over:.0f}x too large); give module-level sizes, or use --set name=value"
+        )
     notes = [f"{name} stays {now[name]}: the reference does not run with half of it" for name in sorted(broken)]
-    notes += [f"the shrunk case is {over:.1f}x the emulator's budget; set sizes with --set name=value for faster steps"] if over > 1 else []
+    notes += (
+        [f"the shrunk case is {over:.1f}x the emulator's budget; set sizes with --set name=value for faster steps"]
+        if over > 1
+        else []
+    )
     return tuple(now.items()), tuple(notes)
 
 
@@ -229,7 +262,9 @@ def odd(problem: Problem, shrunk: Settings) -> tuple[Case | None, tuple[str, ...
     even = [name for name in wanted if kept[name] != wanted[name]]
     if case is None:
         return None, ("the reference does not run at odd sizes, so only the shrunk sizes are checked",)
-    return case, (f"the odd case keeps {', '.join(f'{name}={kept[name]}' for name in even)}: the reference does not run at an odd size there",)
+    return case, (
+        f"the odd case keeps {', '.join(f'{name}={kept[name]}' for name in even)}: the reference does not run at an odd size there",
+    )
 
 
 def thin(problem: Problem) -> Settings:

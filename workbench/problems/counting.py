@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
@@ -48,22 +48,66 @@ PER_ELEMENT = {
 GELU_TANH = 9  # cube 2, scale, add, scale, tanh, add, multiply, halve
 MATRIX_VECTOR = ("mv", "addmv", "dot", "vdot")
 FREE_PREFIXES = (
-    "new_", "empty", "zeros", "ones", "full", "rand", "arange", "eye", "normal", "uniform", "bernoulli", "exponential", "_to_copy", "copy", "clone", "fill", "zero", "detach",
-    "cat", "stack", "slice", "select", "index", "gather", "scatter", "embedding", "tril", "triu", "pad", "constant_pad", "roll", "flip", "sort", "topk", "argmax", "argmin",
-    "native_dropout", "_local_scalar_dense", "scalar_tensor", "lift", "_unsafe_view", "_reshape_alias", "repeat", "where", "masked_fill", "set_", "_assert",
-)  # fmt: skip
+    "new_",
+    "empty",
+    "zeros",
+    "ones",
+    "full",
+    "rand",
+    "arange",
+    "eye",
+    "normal",
+    "uniform",
+    "bernoulli",
+    "exponential",
+    "_to_copy",
+    "copy",
+    "clone",
+    "fill",
+    "zero",
+    "detach",
+    "cat",
+    "stack",
+    "slice",
+    "select",
+    "index",
+    "gather",
+    "scatter",
+    "embedding",
+    "tril",
+    "triu",
+    "pad",
+    "constant_pad",
+    "roll",
+    "flip",
+    "sort",
+    "topk",
+    "argmax",
+    "argmin",
+    "native_dropout",
+    "_local_scalar_dense",
+    "scalar_tensor",
+    "lift",
+    "_unsafe_view",
+    "_reshape_alias",
+    "repeat",
+    "where",
+    "masked_fill",
+    "set_",
+    "_assert",
+)
 
 
-def _largest(values: Iterable[Any]) -> int:
+def _largest(values: Iterable[object]) -> int:
     return max((value.numel() for value in tree_leaves(list(values)) if isinstance(value, torch.Tensor)), default=0)
 
 
-def _name(func: Any) -> str:
+def _name(func: OpOverload) -> str:
     """`aten.add_.Tensor` -> "add"."""
     return str(func.overloadpacket).split(".")[-1].rstrip("_")
 
 
-def _products(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int | None:
+def _products(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], out: object) -> int | None:
     """FLOPs of a matrix product, convolution or attention, bias included; None for anything else."""
     name = _name(func)
     if name in MATRIX_VECTOR:
@@ -78,7 +122,7 @@ def _products(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
     return int(formula(*args, **kwargs, out_val=out)) + bias
 
 
-def _others(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
+def _others(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], out: object) -> int:
     """FLOPs of an element-wise operation or a reduction."""
     name = _name(func)
     floats = any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in tree_leaves([out, args]))
@@ -98,7 +142,9 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed 
         self.flops: Counter[str] = Counter()
         self.products = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
         given = kwargs or {}
         out = func(*args, **given)
         if func.namespace == "aten":
@@ -112,4 +158,3 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed 
     def total(self) -> int:
         """All FLOPs."""
         return sum(self.flops.values())
-

@@ -24,13 +24,29 @@ def degeneracies(problem: Problem, shrunk: Settings) -> tuple[Degeneracy, ...]:
         settings = shrunk
         first, again, other = _three(problem, shrunk)
     at = ", ".join(f"{name}={value}" for name, value in settings)
-    found = [Degeneracy(kind="input_modified", message=f"forward changes its input {name} in place, which a kernel may not; only results are compared. Let forward change a copy: {name} = {name}.clone()") for name in changed(problem, shrunk)]
+    found = [
+        Degeneracy(
+            kind="input_modified",
+            message=f"forward changes its input {name} in place, which a kernel may not; only results are compared. Let forward change a copy: {name} = {name}.clone()",
+        )
+        for name in changed(problem, shrunk)
+    ]
     if not torch.allclose(first, again, atol=tolerance, rtol=tolerance, equal_nan=True):
-        found.append(Degeneracy(kind="random", message="the reference differs from itself on the same inputs (dropout?), so no honest kernel can match it"))
+        found.append(
+            Degeneracy(
+                kind="random",
+                message="the reference differs from itself on the same inputs (dropout?), so no honest kernel can match it",
+            )
+        )
     if not torch.isfinite(first).all():
         found.append(Degeneracy(kind="not_finite", message=f"the reference gives NaN or infinity (at {at})"))
     if torch.allclose(first, torch.zeros_like(first), atol=tolerance, rtol=tolerance):
-        found.append(Degeneracy(kind="zero", message=f"an output of zeros passes an absolute tolerance of {tolerance} (at {at}); it does not pass here, where tolerance follows the magnitude"))
+        found.append(
+            Degeneracy(
+                kind="zero",
+                message=f"an output of zeros passes an absolute tolerance of {tolerance} (at {at}); it does not pass here, where tolerance follows the magnitude",
+            )
+        )
     elif first.numel() > 1 and torch.allclose(first, first.mean().expand_as(first), atol=tolerance, rtol=tolerance):
         found.append(Degeneracy(kind="constant", message=f"a constant output passes (at {at})"))
     if first.shape == other.shape and torch.allclose(first, other, atol=tolerance, rtol=tolerance):
@@ -57,8 +73,16 @@ def changed(problem: Problem, settings: Settings) -> tuple[str, ...]:
     """Forward's arguments that the reference writes to, by itself or through a view, even if with the values that were there."""
     module = loading.load_module(problem, settings)
     inputs = loading.make_inputs(module, problem, 0)
-    named = [(name, value) for name, value in zip(loading.forward_arguments(module), inputs, strict=False) if isinstance(value, torch.Tensor)]
+    named = [
+        (name, value)
+        for name, value in zip(loading.forward_arguments(module), inputs, strict=False)
+        if isinstance(value, torch.Tensor)
+    ]
     before = [(value._version, value.clone()) for _, value in named]
     with torch.no_grad():
         loading.build_model(module, "Model", problem)(*inputs)
-    return tuple(name for (name, value), (version, old) in zip(named, before, strict=True) if value._version != version or not torch.equal(value.nan_to_num(), old.nan_to_num()))
+    return tuple(
+        name
+        for (name, value), (version, old) in zip(named, before, strict=True)
+        if value._version != version or not torch.equal(value.nan_to_num(), old.nan_to_num())
+    )

@@ -14,7 +14,15 @@ GIVEN = ("torch", "nn", "F", "math")
 _INPUT = re.compile(r"\s*([A-Za-z_]\w*)\s*:\s*(\w+)\s*\[([^\]]*)\]\s*")
 
 
-def from_expression(expression: str, inputs: str, *, name: str = "expression", settings: Settings = (), precision: Precision = "fp32", mode: Mode = "train") -> Problem:
+def from_expression(
+    expression: str,
+    inputs: str,
+    *,
+    name: str = "expression",
+    settings: Settings = (),
+    precision: Precision = "fp32",
+    mode: Mode = "train",
+) -> Problem:
     """A problem from an expression over declared inputs; dimensions are integers or names given in `settings`."""
     try:
         tree = ast.parse(expression.strip(), mode="eval")
@@ -33,11 +41,15 @@ def from_expression(expression: str, inputs: str, *, name: str = "expression", s
             if not dim.isidentifier() and not dim.isdigit():
                 raise ProblemError(f"input {title}: {dim!r} is no dimension; write a number or a name")
             if dim.isidentifier() and dim not in known:
-                raise ProblemError(f"input {title}: dimension {dim!r} has no value; give it as {dim}=<positive integer>, or write a number")
+                raise ProblemError(
+                    f"input {title}: dimension {dim!r} has no value; give it as {dim}=<positive integer>, or write a number"
+                )
             if dim.isidentifier() and (type(known[dim]) is not int or int(str(known[dim])) < 1):
                 raise ProblemError(f"setting {dim}={known[dim]!r}: no size of {title}; legal: whole numbers from 1 on")
             if dim == "0":
-                raise ProblemError(f"input {title}: a dimension of 0 has no elements, so there is nothing to compute; legal: whole numbers from 1 on")
+                raise ProblemError(
+                    f"input {title}: a dimension of 0 has no elements, so there is nothing to compute; legal: whole numbers from 1 on"
+                )
             sizes.setdefault(key, known.get(dim, int(dim) if dim.isdigit() else None))
             shape.append(key)
         lines.append("        " + _maker(dtype, shape) + ",")
@@ -45,20 +57,35 @@ def from_expression(expression: str, inputs: str, *, name: str = "expression", s
     if unused:
         raise ProblemError(f"no input has a dimension {unused[0]!r}; there are: {', '.join(sizes) or 'none'}")
     text = "\n".join(f"{key} = {value}" for key, value in sizes.items())
-    source = _TEMPLATE.format(title=ascii(expression.strip())[1:-1].replace('"', "'"), expression=expression.strip(), sizes=text, arguments=", ".join(names), makers="\n".join(lines))
+    source = _TEMPLATE.format(
+        title=ascii(expression.strip())[1:-1].replace('"', "'"),
+        expression=expression.strip(),
+        sizes=text,
+        arguments=", ".join(names),
+        makers="\n".join(lines),
+    )
     return Problem(name=name, source=source, origin="expression", precision=precision, mode=mode)
 
 
 def _check_names(tree: ast.Expression, inputs: list[str], settings: Settings) -> None:
     """Refuse a name that is no input, no module of the template and not bound in the expression itself; and inputs that clash."""
-    twice = next((title for n, title in enumerate(inputs) if title in inputs[:n] or title in GIVEN or title in dict(settings)), None)
+    twice = next(
+        (title for n, title in enumerate(inputs) if title in inputs[:n] or title in GIVEN or title in dict(settings)),
+        None,
+    )
     if twice is not None:
-        raise ProblemError(f"input {twice!r} is declared twice, or is also the name of a module or a dimension; rename it")
+        raise ProblemError(
+            f"input {twice!r} is declared twice, or is also the name of a module or a dimension; rename it"
+        )
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    bound = {node.id for node in names if isinstance(node.ctx, ast.Store)} | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    bound = {node.id for node in names if isinstance(node.ctx, ast.Store)} | {
+        node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)
+    }
     for node in names:
         if node.id not in (*inputs, *GIVEN, *bound, *dict(settings)) and not hasattr(builtins, node.id):
-            raise ProblemError(f"the expression uses {node.id!r}, which is no declared input; declare it, for example {node.id}: f32[1024]")
+            raise ProblemError(
+                f"the expression uses {node.id!r}, which is no declared input; declare it, for example {node.id}: f32[1024]"
+            )
 
 
 def _inputs(text: str) -> list[tuple[str, str, list[str]]]:
@@ -66,7 +93,9 @@ def _inputs(text: str) -> list[tuple[str, str, list[str]]]:
     while at < len(text):
         match = _INPUT.match(text, at)
         if not match:
-            raise ProblemError(f"inputs cannot be read at {text[at:at + 20]!r}; write for example: x: f32[4096, 4096], w: f32[4096]")
+            raise ProblemError(
+                f"inputs cannot be read at {text[at : at + 20]!r}; write for example: x: f32[4096, 4096], w: f32[4096]"
+            )
         if match[2] not in _DTYPES:
             raise ProblemError(f"input {match[1]}: no dtype {match[2]!r}; there are {', '.join(_DTYPES)}")
         declared.append((match[1], _DTYPES[match[2]], [part.strip() for part in match[3].split(",") if part.strip()]))

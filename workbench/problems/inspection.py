@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import textwrap
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -23,12 +22,18 @@ __all__ = ["ELEMENT_BUDGET", "FLOP_BUDGET", "inspect"]
 
 # the first kind one of whose ATen operations (by the start of its name) occurs
 KINDS = (
-    ("loss", ("nll_loss", "mse_loss", "binary_cross_entropy", "smooth_l1_loss", "huber_loss")), ("convolution", ("convolution",)), ("attention", ("_scaled_dot_product",)),
-    ("matmul", ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")), ("softmax", ("_softmax", "_log_softmax")), ("norm", ("native_", "rsqrt", "var_mean", "linalg_vector_norm")),
+    ("loss", ("nll_loss", "mse_loss", "binary_cross_entropy", "smooth_l1_loss", "huber_loss")),
+    ("convolution", ("convolution",)),
+    ("attention", ("_scaled_dot_product",)),
+    ("matmul", ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")),
+    ("softmax", ("_softmax", "_log_softmax")),
+    ("norm", ("native_", "rsqrt", "var_mean", "linalg_vector_norm")),
     ("reduction", ("sum", "mean", "amax", "amin", "max", "min", "prod", "argmax", "argmin", "cumsum", "var", "std")),
-)  # fmt: skip
+)
 PARTIAL_READS = ("embedding", "gather", "index", "index_select", "slice", "select", "tril", "triu", "narrow")
-HEAVY = tuple(f"aten.{name}" for name in ("convolution", "mm", "bmm", "addmm"))  # what makes it worth while to know the sizes in between
+HEAVY = tuple(
+    f"aten.{name}" for name in ("convolution", "mm", "bmm", "addmm")
+)  # what makes it worth while to know the sizes in between
 DTYPES = {"fp32": "float32", "tf32": "tfloat32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -56,7 +61,9 @@ class _Full:
 
     def specs(self, small: _Small) -> tuple[TensorSpec, ...]:
         """Every value of the graph, where its calls are the same as those of the small one."""
-        if not self.graph or [(op.name, op.target) for op in self.graph] != [(op.name, op.target) for op in _made(small.graph)]:
+        if not self.graph or [(op.name, op.target) for op in self.graph] != [
+            (op.name, op.target) for op in _made(small.graph)
+        ]:
             return ()
         return (*self.values, *(dataclasses.replace(op.result[0], name=op.name) for op in self.graph if op.result))
 
@@ -77,14 +84,25 @@ def inspect(problem: Problem) -> Facts:
         held = dataclasses.replace(problem, source=with_settings(problem.source, problem.settings), settings=())
         small = _small(problem, held, measured)
         now = dict(small.settings)
-        said = tuple(f"{name} is {value} at full size, and {now[name]} on the emulator, which cannot take so much" for name, value in problem.settings if now.get(name, value) != value)
+        said = tuple(
+            f"{name} is {value} at full size, and {now[name]} on the emulator, which cannot take so much"
+            for name, value in problem.settings
+            if now.get(name, value) != value
+        )
     if full.other(small) and not numbers.reads_parts(full.graph):
         for name, value in cases.sizes(held).items():
             keeping = dataclasses.replace(held, settings=(*held.settings, (name, value)))
             with contextlib.suppress(ProblemError):
                 other = _small(problem, keeping, measured)
                 if not full.other(other):
-                    small, held, said = other, keeping, (*said, f"{name} stays {value}: forward calculates with a number made of it",)
+                    small, held, said = (
+                        other,
+                        keeping,
+                        (
+                            *said,
+                            f"{name} stays {value}: forward calculates with a number made of it",
+                        ),
+                    )
                     break
     return _facts(problem, held, measured, full, small, said)
 
@@ -101,19 +119,35 @@ def _small(problem: Problem, held: Problem, measured: Measured) -> _Small:
     return _Small(settings=settings, notes=notes, case=case, graph=graph, parameters=parameters)
 
 
-def _facts(problem: Problem, held: Problem, measured: Measured, full: _Full, small: _Small, more: tuple[str, ...]) -> Facts:
+def _facts(
+    problem: Problem, held: Problem, measured: Measured, full: _Full, small: _Small, more: tuple[str, ...]
+) -> Facts:
     graph = small.graph
     odd, said = cases.odd(held, small.settings)
     found = (small.case, odd, measured.case) if odd is not None else (small.case, measured.case)
-    work = tuple(_work(problem, measured if case is measured.case else cases.measure(problem, case.name, case.settings)) for case in found)
+    work = tuple(
+        _work(problem, measured if case is measured.case else cases.measure(problem, case.name, case.settings))
+        for case in found
+    )
     return Facts(
-        problem_hash=content_hash(problem), kind=_kind(graph), init_source=_init_source(problem.source), forward_arguments=loading.forward_arguments(loading.load_module(problem, small.settings)), graph=graph,
-        parameters=small.parameters, cases=found, work=work, degeneracies=degenerate.degeneracies(problem, small.settings), notes=(*small.notes, *said, *_reads(graph), *more),
-        full=full.specs(small) if any(op.target.startswith(HEAVY) for op in graph) else (), full_graph=full.other(small),
-    )  # fmt: skip
+        problem_hash=content_hash(problem),
+        kind=_kind(graph),
+        init_source=_init_source(problem.source),
+        forward_arguments=loading.forward_arguments(loading.load_module(problem, small.settings)),
+        graph=graph,
+        parameters=small.parameters,
+        cases=found,
+        work=work,
+        degeneracies=degenerate.degeneracies(problem, small.settings),
+        notes=(*small.notes, *said, *_reads(graph), *more),
+        full=full.specs(small) if any(op.target.startswith(HEAVY) for op in graph) else (),
+        full_graph=full.other(small),
+    )
 
 
-def _trace(module: ModuleType, problem: Problem, arguments: tuple[str, ...]) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:
+def _trace(
+    module: ModuleType, problem: Problem, arguments: tuple[str, ...]
+) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:
     """The reference as ATen calls. Inputs keep forward's names, parameters are `param:<name>`, buffers `buffer:<name>`."""
     return _graph(loading.build_model(module, "Model", problem), loading.make_inputs(module, problem, 0), arguments)
 
@@ -128,9 +162,17 @@ def _at_full(problem: Problem) -> _Full:
             found, state = _graph(model, inputs, arguments)
     except Exception:  # torch raises what it likes on fake tensors; the sizes only rank settings
         return _Full()
-    labels = [*(f"param:{name}" for name, _ in model.named_parameters()), *(f"buffer:{name}" for name, _ in model.named_buffers())]
-    given = tuple(spec_of(name, value) for name, value in zip(arguments, inputs, strict=False) if isinstance(value, torch.Tensor))
-    return _Full(graph=_made(found), values=(*given, *(dataclasses.replace(spec, name=label) for label, spec in zip(labels, state, strict=True))))
+    labels = [
+        *(f"param:{name}" for name, _ in model.named_parameters()),
+        *(f"buffer:{name}" for name, _ in model.named_buffers()),
+    ]
+    given = tuple(
+        spec_of(name, value) for name, value in zip(arguments, inputs, strict=False) if isinstance(value, torch.Tensor)
+    )
+    return _Full(
+        graph=_made(found),
+        values=(*given, *(dataclasses.replace(spec, name=label) for label, spec in zip(labels, state, strict=True))),
+    )
 
 
 def _made(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
@@ -138,35 +180,53 @@ def _made(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
     return tuple(op for op in graph if not op.target.startswith("aten.empty"))
 
 
-def _graph(model: torch.nn.Module, inputs: list[Any], arguments: tuple[str, ...]) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:
-    state = {**{f"param:{n}": p for n, p in model.named_parameters()}, **{f"buffer:{n}": p for n, p in model.named_buffers()}}
+def _graph(
+    model: torch.nn.Module, inputs: list[object], arguments: tuple[str, ...]
+) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:
+    state = {
+        **{f"param:{n}": p for n, p in model.named_parameters()},
+        **{f"buffer:{n}": p for n, p in model.named_buffers()},
+    }
 
-    def call(values: list[torch.Tensor], *args: Any) -> Any:
+    def call(values: list[torch.Tensor], *args: object) -> object:
         named = {key.split(":", 1)[1]: value for key, value in zip(state, values, strict=True)}
         return torch.func.functional_call(model, named, args)
 
     with torch.no_grad():
         traced = make_fx(call)([value.detach() for value in state.values()], *inputs)
     labels = [*state, *arguments]
-    names: dict[Any, str] = {}
+    names: dict[torch.fx.Node, str] = {}
     operations = []
     for node in traced.graph.nodes:
         if node.op == "placeholder":
             names[node] = labels[len(names)]
         elif node.op == "call_function":
             names[node] = node.name
-            operations.append(Operation(name=node.name, target=str(node.target), operands=tuple(_operand(a, names) for a in node.args),
-                                        keywords=tuple((k, _operand(v, names)) for k, v in node.kwargs.items()), result=outputs_of(node.meta.get("val"))))  # fmt: skip
+            operations.append(
+                Operation(
+                    name=node.name,
+                    target=str(node.target),
+                    operands=tuple(_operand(a, names) for a in node.args),
+                    keywords=tuple((k, _operand(v, names)) for k, v in node.kwargs.items()),
+                    result=outputs_of(node.meta.get("val")),
+                )
+            )
         elif node.op == "get_attr":  # a tensor that forward makes from numbers
             names[node] = node.name
-            operations.append(Operation(name=node.name, target="constant", operands=(), result=outputs_of(getattr(traced, node.target))))
+            operations.append(
+                Operation(
+                    name=node.name, target="constant", operands=(), result=outputs_of(getattr(traced, node.target))
+                )
+            )
         elif node.op == "output":
             values = node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
-            operations.append(Operation(name="output", target="output", operands=tuple(_operand(a, names) for a in values)))
+            operations.append(
+                Operation(name="output", target="output", operands=tuple(_operand(a, names) for a in values))
+            )
     return tuple(operations), tuple(spec_of(key.split(":", 1)[1], value) for key, value in state.items())
 
 
-def _operand(value: Any, names: dict[Any, str]) -> str:
+def _operand(value: object, names: dict[torch.fx.Node, str]) -> str:
     if isinstance(value, torch.fx.Node):
         return names[value]
     if isinstance(value, (list, tuple)):
@@ -189,14 +249,27 @@ def _kind(graph: tuple[Operation, ...]) -> str:
 
 def _reads(graph: tuple[Operation, ...]) -> tuple[str, ...]:
     partial = sorted({name for name in _names(graph) if name in PARTIAL_READS})
-    return (f"forward reads parts of its inputs ({', '.join(partial)}), so the least bytes, which count every input whole, may be too many",) if partial else ()
+    return (
+        (
+            f"forward reads parts of its inputs ({', '.join(partial)}), so the least bytes, which count every input whole, may be too many",
+        )
+        if partial
+        else ()
+    )
 
 
 def _work(problem: Problem, measured: Measured) -> Work:
     """FLOPs as `counting` defines them; bytes: inputs, parameters, buffers and outputs once, as they are stored."""
     specs = (*measured.case.inputs, *measured.state, *measured.case.outputs)
     size = sum(stored(spec) * int(getattr(torch, spec.dtype).itemsize) for spec in specs)
-    return Work(case=measured.case.name, flops=measured.total, least_bytes=size, dtype=DTYPES[problem.precision], tensor_cores=measured.products > 0, parts=measured.flops)
+    return Work(
+        case=measured.case.name,
+        flops=measured.total,
+        least_bytes=size,
+        dtype=DTYPES[problem.precision],
+        tensor_cores=measured.products > 0,
+        parts=measured.flops,
+    )
 
 
 def _init_source(source: str) -> str:

@@ -7,7 +7,7 @@ import linecache
 import sys
 from collections import Counter
 from types import ModuleType
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from workbench.errors import ProblemError
 from workbench.problems import with_settings
 from workbench.records import Problem, Settings, TensorSpec
 from workbench.wire import content_hash
+
+T = TypeVar("T")
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -56,14 +58,15 @@ def line_in(error: BaseException, path: str) -> int | None:
     return line
 
 
-def cast(value: Any, problem: Problem) -> Any:
+def cast(value: T, problem: Problem) -> T:
     """Floating tensors in the problem's precision; integers, bools and everything else as they are."""
     if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return value.to(DTYPES[problem.precision])
+        converted: T = value.to(DTYPES[problem.precision])
+        return converted
     return value
 
 
-def make_inputs(module: ModuleType, problem: Problem, seed: int, device: str = "cpu") -> list[Any]:
+def make_inputs(module: ModuleType, problem: Problem, seed: int, device: str = "cpu") -> list[object]:
     """`get_inputs()` after seeding, made on `device` and cast to the problem's precision."""
     torch.manual_seed(seed)
     with torch.device(device):
@@ -73,12 +76,20 @@ def make_inputs(module: ModuleType, problem: Problem, seed: int, device: str = "
 
 def untouched(spec: TensorSpec) -> torch.Tensor:
     """Zeros of that shape, dtype and strides whose memory is not touched before it is used."""
-    size = 1 + sum((extent - 1) * stride for extent, stride in zip(spec.shape, spec.strides, strict=True)) if all(spec.shape) else 0
+    size = (
+        1 + sum((extent - 1) * stride for extent, stride in zip(spec.shape, spec.strides, strict=True))
+        if all(spec.shape)
+        else 0
+    )
     dtype = getattr(torch, spec.dtype)
-    return torch.from_numpy(np.zeros(size * dtype.itemsize, np.uint8)).view(dtype).as_strided(spec.shape, spec.strides)  # torch.zeros would write it
+    return (
+        torch.from_numpy(np.zeros(size * dtype.itemsize, np.uint8)).view(dtype).as_strided(spec.shape, spec.strides)
+    )  # torch.zeros would write it
 
 
-def build_model(module: ModuleType, name: str, problem: Problem, device: str = "cpu", *, init_from: ModuleType | None = None) -> torch.nn.Module:
+def build_model(
+    module: ModuleType, name: str, problem: Problem, device: str = "cpu", *, init_from: ModuleType | None = None
+) -> torch.nn.Module:
     """`Model` (or `ModelNew`) with the problem's init inputs, in its precision and mode."""
     arguments = (init_from or module).get_init_inputs()
     with torch.device(device):
@@ -91,24 +102,39 @@ def build_model(module: ModuleType, name: str, problem: Problem, device: str = "
 
 def copy_parameters(reference: torch.nn.Module, candidate: torch.nn.Module) -> tuple[str, ...]:
     """Copy parameters and buffers by name, then by a shape that only one of each side has left; returns a line for each that did not map."""
-    left, target = _state(reference), _state(candidate)
-    pairs: list[tuple[str, str]] = [(name, name) for name, value in target.items() if name in left and left[name].shape == value.shape]
+    left, target = state_of(reference), state_of(candidate)
+    pairs: list[tuple[str, str]] = [
+        (name, name) for name, value in target.items() if name in left and left[name].shape == value.shape
+    ]
     source_shapes = Counter(value.shape for name, value in left.items() if (name, name) not in pairs)
     target_shapes = Counter(value.shape for name, value in target.items() if (name, name) not in pairs)
     for name, value in target.items():
         if (name, name) not in pairs and source_shapes[value.shape] == target_shapes[value.shape] == 1:
-            pairs.append((next(key for key, other in left.items() if other.shape == value.shape and (key, key) not in pairs), name))
+            pairs.append(
+                (
+                    next(key for key, other in left.items() if other.shape == value.shape and (key, key) not in pairs),
+                    name,
+                )
+            )
     with torch.no_grad():
         for key, name in pairs:
             target[name].copy_(left[key])
     taken, given = {key for key, _ in pairs}, {name for _, name in pairs}
     return (
-        *(f"{name} {tuple(value.shape)} of ModelNew has no counterpart in Model" for name, value in target.items() if name not in given),
-        *(f"{name} {tuple(value.shape)} of Model was not taken over" for name, value in left.items() if name not in taken),
+        *(
+            f"{name} {tuple(value.shape)} of ModelNew has no counterpart in Model"
+            for name, value in target.items()
+            if name not in given
+        ),
+        *(
+            f"{name} {tuple(value.shape)} of Model was not taken over"
+            for name, value in left.items()
+            if name not in taken
+        ),
     )
 
 
-def _state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+def state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 

@@ -5,9 +5,47 @@ from __future__ import annotations
 from workbench.records import Operation
 
 ARITHMETIC = (
-    "add", "sub", "rsub", "mul", "div", "true_divide", "floor_divide", "pow", "remainder", "fmod", "clamp", "clamp_min", "clamp_max", "maximum", "minimum", "addmm", "baddbmm", "addcmul", "addcdiv", "lerp",
-    "ge", "gt", "le", "lt", "eq", "ne", "where", "masked_fill", "leaky_relu", "elu", "softplus", "hardtanh", "threshold", "scalar_tensor", "full_like", "var", "var_mean", "std", "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math",
-)  # fmt: skip
+    "add",
+    "sub",
+    "rsub",
+    "mul",
+    "div",
+    "true_divide",
+    "floor_divide",
+    "pow",
+    "remainder",
+    "fmod",
+    "clamp",
+    "clamp_min",
+    "clamp_max",
+    "maximum",
+    "minimum",
+    "addmm",
+    "baddbmm",
+    "addcmul",
+    "addcdiv",
+    "lerp",
+    "ge",
+    "gt",
+    "le",
+    "lt",
+    "eq",
+    "ne",
+    "where",
+    "masked_fill",
+    "leaky_relu",
+    "elu",
+    "softplus",
+    "hardtanh",
+    "threshold",
+    "scalar_tensor",
+    "full_like",
+    "var",
+    "var_mean",
+    "std",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_attention_math",
+)
 PARTS = ("slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind", "tril", "triu", "as_strided")
 GROUPS = {"native_group_norm": 6, "convolution": 8}  # the operand that says how many groups there are
 
@@ -30,7 +68,13 @@ def _name(op: Operation) -> str:
 
 def _other_numbers(one: Operation, other: Operation) -> bool:
     name = _name(one)
-    pairs = list(zip((*one.operands, *(value for _, value in one.keywords)), (*other.operands, *(value for _, value in other.keywords)), strict=False))
+    pairs = list(
+        zip(
+            (*one.operands, *(value for _, value in one.keywords)),
+            (*other.operands, *(value for _, value in other.keywords)),
+            strict=False,
+        )
+    )
     if name in GROUPS:
         pairs = pairs[GROUPS[name] : GROUPS[name] + 1] if not _depthwise(one, other) else []
     elif name not in ARITHMETIC:
@@ -50,4 +94,6 @@ def _is_number(text: str) -> bool:
 
 def _depthwise(one: Operation, other: Operation) -> bool:
     """Whether each channel of a convolution is a group of its own, at both sizes."""
-    return one.target.startswith("aten.convolution") and all(op.result and op.operands[8] == str(op.result[0].shape[1]) for op in (one, other))
+    return one.target.startswith("aten.convolution") and all(
+        op.result and op.operands[8] == str(op.result[0].shape[1]) for op in (one, other)
+    )

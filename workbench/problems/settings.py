@@ -19,8 +19,13 @@ Number = bool | int | float
 
 LARGEST = 1 << 62  # sizes beyond a 64-bit integer are not sizes
 _BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Div: operator.truediv, ast.Mod: operator.mod,
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+}
 
 
 @record
@@ -40,7 +45,9 @@ def assigned(source: str) -> tuple[Assigned, ...]:
     for node in ast.parse(source).body:
         for name, expression in _pairs(node):
             items = expression.elts if isinstance(expression, (ast.Tuple, ast.List)) else None
-            parts = [(f"{name}[{n}]", item) for n, item in enumerate(items)] if items is not None else [(name, expression)]
+            parts = (
+                [(f"{name}[{n}]", item) for n, item in enumerate(items)] if items is not None else [(name, expression)]
+            )
             for label, part in parts:
                 value = _fold(part, known)
                 if value is None:
@@ -48,7 +55,12 @@ def assigned(source: str) -> tuple[Assigned, ...]:
                     continue
                 known[label] = value
                 derived = any(isinstance(inner, ast.Name) for inner in ast.walk(part))
-                span = (part.lineno, part.col_offset, part.end_lineno or part.lineno, part.end_col_offset or part.col_offset)
+                span = (
+                    part.lineno,
+                    part.col_offset,
+                    part.end_lineno or part.lineno,
+                    part.end_col_offset or part.col_offset,
+                )
                 found.append(Assigned(name=label, value=value, derived=derived, span=span))
     return tuple(found)
 
@@ -63,7 +75,11 @@ def _pairs(node: ast.stmt) -> list[tuple[str, ast.expr]]:
     if isinstance(target, ast.Name):
         return [(target.id, node.value)]
     if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(target.elts) == len(node.value.elts):
-        return [(left.id, right) for left, right in zip(target.elts, node.value.elts, strict=True) if isinstance(left, ast.Name)]
+        return [
+            (left.id, right)
+            for left, right in zip(target.elts, node.value.elts, strict=True)
+            if isinstance(left, ast.Name)
+        ]
     return []
 
 
@@ -81,7 +97,12 @@ def _fold(node: ast.expr, known: dict[str, Number]) -> Number | None:
     left, right = _fold(node.left, known), _fold(node.right, known)
     if left is None or right is None:
         return None
-    if isinstance(node.op, (ast.Pow, ast.LShift)) and isinstance(left, int) and isinstance(right, int) and 0 <= right <= 64:
+    if (
+        isinstance(node.op, (ast.Pow, ast.LShift))
+        and isinstance(left, int)
+        and isinstance(right, int)
+        and 0 <= right <= 64
+    ):
         result: Number = left**right if isinstance(node.op, ast.Pow) else left << right
         return result if abs(result) < LARGEST else None
     action = _BINARY.get(type(node.op))
@@ -105,7 +126,9 @@ def check_settings(source: str, settings: Settings) -> None:
             raise ProblemError(f"setting {name}={value!r} is not a number")
         old = known[name]
         if isinstance(old, bool) != isinstance(value, bool):
-            raise ProblemError(f"setting {name}={value!r}: {name} is {'a bool; write True or False' if isinstance(old, bool) else 'a number, not a bool'}")
+            raise ProblemError(
+                f"setting {name}={value!r}: {name} is {'a bool; write True or False' if isinstance(old, bool) else 'a number, not a bool'}"
+            )
         if isinstance(old, int) and isinstance(value, float):
             raise ProblemError(f"setting {name}={value!r}: {name} is an integer in the problem")
 

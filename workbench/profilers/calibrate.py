@@ -1,8 +1,13 @@
-"""Ceilings of the GPU at hand, measured with our own code: copies, reads and writes of memory, L2, shared memory, matrix products by dtype on random normal data, and what a launch costs the host.
+"""Ceilings of the GPU at hand, measured with our own code.
 
-Each is warmed up, then timed SAMPLES times by events around enough calls for LEAST_S; the median and its bootstrap 95 % interval are kept. Clocks are as they are. Matrix products are timed call by call,
-the device rested before each, as a verdict's calls are: under a lasting load the limit of power draws the clocks down, and a ceiling taken so would be beaten. Where two programs compete (torch's library and our
-Hopper GEMM), or sizes do, the faster median is the ceiling, and its name is kept beside it.
+They are: copies, reads and writes of memory, L2, shared memory, matrix products by dtype on random normal data, and the
+host time of a launch.
+
+Each is warmed up, then timed SAMPLES times by events around enough calls for LEAST_S; the median and its bootstrap 95 %
+interval are kept. Clocks are as they are. Matrix products are timed call by call, the device rested before each, as a
+verdict's calls are: under a lasting load the limit of power draws the clocks down, and a ceiling taken so would be
+beaten. Where two programs compete (torch's library and our Hopper GEMM), or sizes do, the faster median is the ceiling,
+and its name is kept beside it.
 """
 
 from __future__ import annotations
@@ -12,13 +17,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING
 
 from workbench.analysis.calibration import Calibration, Rate
 from workbench.analysis.statistics import median_interval
 from workbench.errors import Unavailable, UserError
-from workbench.profilers.watched import no_gpu
+from workbench.executors.gpu.presence import why_no_gpu
+
+if TYPE_CHECKING:
+    import torch
 
 SAMPLES, LEAST_S, WARM_S = 12, 0.03, 0.3
 REST_S = 0.05  # before each timed product
@@ -27,16 +36,23 @@ L2_FRACTIONS = (0.25, 0.4, 0.6)  # of L2 that is read; a part of it may be kept 
 MATRIX = 8192
 HOST_CALLS, HOST_SAMPLES = 500, 12
 DTYPES = ("float16", "bfloat16", "tfloat32", "float32", "float8_e4m3fn", "int8", "float64")
-OUR_TILES = {"float16": ((128, 256, 64), (256, 128, 64)), "bfloat16": ((128, 256, 64), (256, 128, 64)), "float8_e4m3fn": ((128, 256, 128), (256, 128, 128))}
+OUR_TILES = {
+    "float16": ((128, 256, 64), (256, 128, 64)),
+    "bfloat16": ((128, 256, 64), (256, 128, 64)),
+    "float8_e4m3fn": ((128, 256, 128), (256, 128, 128)),
+}
 
 Step = tuple[str, Callable[[], Rate | None]]
 
 
 def require_gpu() -> None:
     """Raises `Unavailable`, in a line, where there is nothing to calibrate."""
-    missing = no_gpu()
+    missing = why_no_gpu()
     if missing:
-        raise Unavailable(f"there is nothing to calibrate here: {missing}; ceilings of known devices are shipped (cutegen calibrate --show)")
+        raise Unavailable(
+            f"there is nothing to calibrate here: {missing}; "
+            "ceilings of known devices are shipped (cutegen calibrate --show)"
+        )
     import torch
 
     if not torch.cuda.is_available():
@@ -44,11 +60,16 @@ def require_gpu() -> None:
 
 
 def calibrate(progress: Callable[[str, int, int], None], *, only: Sequence[str] = ()) -> Calibration:
-    """Measure all ceilings (or those whose names begin with one of `only`); what a device or torch does not have is left out, and named in the notes."""
+    """Measure all ceilings, or those whose names begin with one of `only`.
+
+    What the device or torch does not have is left out and named in the notes.
+    """
     require_gpu()
     steps = [step for step in _steps() if not only or step[0].startswith(tuple(only))]
     if not steps:
-        raise UserError(f"nothing to measure is called {', '.join(only)}; there are: {', '.join(name for name, _ in _steps())}")
+        raise UserError(
+            f"nothing to measure is called {', '.join(only)}; there are: {', '.join(name for name, _ in _steps())}"
+        )
     rates, notes = [], []
     for number, (name, measure) in enumerate(steps):
         progress(name, number, len(steps))
@@ -60,10 +81,10 @@ def calibrate(progress: Callable[[str, int, int], None], *, only: Sequence[str] 
         if rate is not None:
             rates.append(rate)
     progress("done", len(steps), len(steps))
-    return _described(tuple(rates), tuple(notes))
+    return _describe(tuple(rates), tuple(notes))
 
 
-def _described(rates: tuple[Rate, ...], notes: tuple[str, ...]) -> Calibration:
+def _describe(rates: tuple[Rate, ...], notes: tuple[str, ...]) -> Calibration:
     import torch
 
     from workbench.analysis import devices
@@ -72,20 +93,43 @@ def _described(rates: tuple[Rate, ...], notes: tuple[str, ...]) -> Calibration:
     try:
         device = devices.find(gpu).name
     except UserError:
-        device, notes = gpu, (*notes, f"{gpu} is not among the devices whose data sheets are known ({', '.join(devices.names())}): no bound uses these numbers")
-    asked = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"], capture_output=True, text=True, timeout=30)
+        device, notes = (
+            gpu,
+            (
+                *notes,
+                f"{gpu} is not among the devices whose data sheets are known ({', '.join(devices.names())}): "
+                "no bound uses these numbers",
+            ),
+        )
+    asked = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
     software = (("torch", torch.__version__), ("nvidia-cutlass-dsl", version("nvidia-cutlass-dsl")))
-    return Calibration(device=device, date=datetime.now(UTC).isoformat(timespec="seconds"), gpu=gpu, driver=asked.stdout.strip(), versions=software, rates=rates, notes=notes)
+    return Calibration(
+        device=device,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        gpu=gpu,
+        driver=asked.stdout.strip(),
+        versions=software,
+        rates=rates,
+        notes=notes,
+    )
 
 
 def _steps() -> list[Step]:
-    out: list[Step] = [("copy", _copy), ("read", _read), ("write", _write), ("l2", _l2), ("shared", _shared)]
+    out: list[Step] = [("copy", _copy), ("read", _read), ("write", _write), ("l2", _l2), ("shared", _shared_memory)]
     out += [(f"matmul {dtype}", lambda dtype=dtype: _matmul(dtype)) for dtype in DTYPES]  # type: ignore[misc]
     return [*out, ("launch torch", _launch_torch), ("launch cute", _launch_cute)]
 
 
-def seconds_of(call: Callable[[], Any], *, rested: bool = False) -> list[float]:
-    """Seconds of one call, SAMPLES times, by events around batches of at least LEAST_S; `rested`: around one call, REST_S after the one before."""
+def time_calls(call: Callable[[], object], *, rested: bool = False) -> list[float]:
+    """Seconds of one call, SAMPLES times, by events around batches of at least LEAST_S.
+
+    With `rested`, by events around one call, REST_S after the one before.
+    """
     import torch
 
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -102,7 +146,7 @@ def seconds_of(call: Callable[[], Any], *, rested: bool = False) -> list[float]:
     torch.cuda.synchronize()
     once = batch(3)
     if rested:
-        return [_rested(batch) for _ in range(SAMPLES)]
+        return [_time_rested(batch) for _ in range(SAMPLES)]
     count = max(1, int(LEAST_S / max(once, 1e-6)))
     until = time.monotonic() + WARM_S
     while time.monotonic() < until:
@@ -110,12 +154,12 @@ def seconds_of(call: Callable[[], Any], *, rested: bool = False) -> list[float]:
     return [batch(count) for _ in range(SAMPLES)]
 
 
-def _rested(batch: Callable[[int], float]) -> float:
+def _time_rested(batch: Callable[[int], float]) -> float:
     time.sleep(REST_S)
     return batch(1)
 
 
-def rate_of(name: str, amount: float, samples: Sequence[float], unit: str, by: str) -> Rate:
+def make_rate(name: str, amount: float, samples: Sequence[float], unit: str, by: str) -> Rate:
     """`amount` per second, from seconds of one call."""
     median, low, high = median_interval([amount / taken for taken in samples])
     return Rate(name=name, value=median, low=low, high=high, unit=unit, by=by)
@@ -133,21 +177,31 @@ def _copy() -> Rate:
     size = min(COPY_BYTES, free // 4)
     source = torch.randint(0, 127, (size,), dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    return rate_of("copy", 2 * size, seconds_of(lambda: target.copy_(source)), "B/s", f"torch copy_ of {size >> 20} MiB")
+    return make_rate(
+        "copy", 2 * size, time_calls(lambda: target.copy_(source)), "B/s", f"torch copy_ of {size >> 20} MiB"
+    )
 
 
 def _read() -> Rate:
     import torch
 
     source = torch.randn(min(COPY_BYTES, torch.cuda.mem_get_info()[0] // 4) // 4, device="cuda")
-    return rate_of("read", 4 * source.numel(), seconds_of(source.amax), "B/s", f"torch amax of {source.numel() >> 18} MiB")
+    return make_rate(
+        "read", 4 * source.numel(), time_calls(source.amax), "B/s", f"torch amax of {source.numel() >> 18} MiB"
+    )
 
 
 def _write() -> Rate:
     import torch
 
     target = torch.empty(min(COPY_BYTES, torch.cuda.mem_get_info()[0] // 4) // 4, device="cuda")
-    return rate_of("write", 4 * target.numel(), seconds_of(lambda: target.fill_(1.5)), "B/s", f"torch fill_ of {target.numel() >> 18} MiB")
+    return make_rate(
+        "write",
+        4 * target.numel(),
+        time_calls(lambda: target.fill_(1.5)),
+        "B/s",
+        f"torch fill_ of {target.numel() >> 18} MiB",
+    )
 
 
 def _l2() -> Rate | None:
@@ -160,19 +214,29 @@ def _l2() -> Rate | None:
     for fraction in L2_FRACTIONS:
         chunks = max(1, int(fraction * properties.L2_cache_size) // (bandwidth.CHUNK_STEPS * bandwidth.TILE * 4))
         x = torch.randn(chunks * bandwidth.CHUNK_STEPS * bandwidth.TILE, device="cuda")
-        taken = seconds_of(lambda x=x: bandwidth.read_l2(x, passes, ctas))  # type: ignore[misc]
-        found.append(rate_of("l2", bandwidth.l2_bytes(ctas, passes), taken, "B/s", f"a read-only kernel over {x.numel() >> 18} MiB"))
+        taken = time_calls(lambda x=x: bandwidth.read_l2(x, passes, ctas))  # type: ignore[misc]
+        found.append(
+            make_rate(
+                "l2", bandwidth.l2_bytes(ctas, passes), taken, "B/s", f"a read-only kernel over {x.numel() >> 18} MiB"
+            )
+        )
     return best(found)
 
 
-def _shared() -> Rate:
+def _shared_memory() -> Rate:
     import torch
 
     from workbench.examples import bandwidth
 
     ctas, passes = 4 * torch.cuda.get_device_properties(0).multi_processor_count, 2000
     x = torch.randn(bandwidth.ROWS * 128, device="cuda")
-    return rate_of("shared", bandwidth.shared_bytes(ctas, passes), seconds_of(lambda: bandwidth.read_shared(x, passes, ctas)), "B/s", "a kernel that reads 16 bytes a lane, without conflicts")
+    return make_rate(
+        "shared",
+        bandwidth.shared_bytes(ctas, passes),
+        time_calls(lambda: bandwidth.read_shared(x, passes, ctas)),
+        "B/s",
+        "a kernel that reads 16 bytes a lane, without conflicts",
+    )
 
 
 @contextmanager
@@ -200,17 +264,25 @@ def _matmul(dtype: str) -> Rate | None:
     unit = "op/s" if dtype == "int8" else "FLOP/s"
     with _tf32(dtype == "tfloat32"):
         call, said = _library(a, b)
-        found = [rate_of(name, work, seconds_of(call, rested=True), unit, f"{said}, {size}")]
+        found = [make_rate(name, work, time_calls(call, rested=True), unit, f"{said}, {size}")]
     if dtype in OUR_TILES and torch.cuda.get_device_capability(0) == (9, 0):
         from workbench.examples import gemm_hopper
 
         d = torch.empty(size, size, dtype=torch.bfloat16 if dtype.startswith("float8") else kind, device="cuda")
         for tile in OUR_TILES[dtype]:
-            found.append(rate_of(name, work, seconds_of(lambda tile=tile: gemm_hopper.gemm(a, b, d, tile=tile), rested=True), unit, f"gemm_hopper {'x'.join(map(str, tile))}, {size}"))  # type: ignore[misc]
+            found.append(
+                make_rate(
+                    name,
+                    work,
+                    time_calls(partial(gemm_hopper.gemm, a, b, d, tile=tile), rested=True),
+                    unit,
+                    f"gemm_hopper {'x'.join(map(str, tile))}, {size}",
+                )
+            )
     return best(found)
 
 
-def _operand(size: int, kind: Any) -> Any:
+def _operand(size: int, kind: torch.dtype) -> torch.Tensor:
     import torch
 
     if kind == torch.int8:
@@ -219,19 +291,21 @@ def _operand(size: int, kind: Any) -> Any:
     return made.to(kind)
 
 
-def _library(a: Any, b: Any) -> tuple[Callable[[], Any], str]:
+def _library(a: torch.Tensor, b: torch.Tensor) -> tuple[Callable[[], object], str]:
     """torch's product of a (m, k) and b (n, k), and what it is called."""
     import torch
 
     if a.dtype == torch.float8_e4m3fn:
         one = torch.ones((), device="cuda")
-        return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16), "torch._scaled_mm"
+        return lambda: torch._scaled_mm(
+            a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16
+        ), "torch._scaled_mm"
     if a.dtype == torch.int8:
         return lambda: torch._int_mm(a, b.t()), "torch._int_mm"
     return lambda: torch.matmul(a, b.t()), "torch.matmul"
 
 
-def host_seconds(call: Callable[[], Any]) -> list[float]:
+def host_seconds(call: Callable[[], object]) -> list[float]:
     """Seconds of the host for one call, the device being behind."""
     import torch
 
@@ -269,7 +343,21 @@ def _launch_cute() -> Rate:
     from workbench.examples import bandwidth
     from workbench.examples.launching import flat
 
-    x, sums = torch.zeros(bandwidth.CHUNK_STEPS * bandwidth.TILE, device="cuda"), torch.zeros(bandwidth.THREADS, device="cuda")
-    arguments = (flat(x), flat(sums), cutlass.Int32(1), cutlass.Int32(0), cutlass.Int32(1), cutlass.torch.current_stream())
+    x, sums = (
+        torch.zeros(bandwidth.CHUNK_STEPS * bandwidth.TILE, device="cuda"),
+        torch.zeros(bandwidth.THREADS, device="cuda"),
+    )
+    arguments = (
+        flat(x),
+        flat(sums),
+        cutlass.Int32(1),
+        cutlass.Int32(0),
+        cutlass.Int32(1),
+        cutlass.torch.current_stream(),
+    )
     compiled = cute.compile(bandwidth.l2_host, *arguments)
-    return _seconds_rate("launch cute", host_seconds(lambda: compiled(*arguments)), "a compiled function with two tensors and three integers")
+    return _seconds_rate(
+        "launch cute",
+        host_seconds(lambda: compiled(*arguments)),
+        "a compiled function with two tensors and three integers",
+    )

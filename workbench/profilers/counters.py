@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,25 +10,37 @@ from dataclasses import replace
 from workbench.analysis import devices, model, sampled
 from workbench.analysis.devices import Device
 from workbench.analysis.occupancy import limits as limits_of
-from workbench.errors import UserError
 from workbench.profilers import sass
-from workbench.records import Finding, Job, KernelBuild, KernelMetrics, Launch, LineCounts, LineProfile, Outcome, Profile, Work
+from workbench.protocols import PLAIN, Profiler, RunContext
+from workbench.records import (
+    Finding,
+    Job,
+    KernelBuild,
+    KernelMetrics,
+    Launch,
+    LineCounts,
+    LineProfile,
+    Outcome,
+    Profile,
+    Work,
+)
 
-WASTE = 1.2  # sectors or wavefronts over ideal that are worth a word (KernelPro's trigger for uncoalesced access, section 3.2 in our notes)
+WASTE = 1.2  # sectors or wavefronts over ideal that are worth a word (KernelPro's trigger for uncoalesced access)
 LOW_OCCUPANCY = 0.5  # KernelPro's trigger for the occupancy limiter
 
 
-class CounterProfiler:
+class CounterProfiler(Profiler):
     """Profiles from what the emulator counted; needs no GPU."""
 
     name = "counters"
+    reads_emulation = True
 
     def why_not(self) -> str | None:
         """Always available."""
         return None
 
-    def profile(self, job: Job, outcome: Outcome, /) -> Profile:
-        """Occupancy per kernel, modelled seconds by resource at the full case, advice, and a sentence that sums it up."""
+    def profile(self, job: Job, outcome: Outcome, context: RunContext = PLAIN, /) -> Profile:
+        """Occupancy per kernel, modelled seconds by resource at the full case, advice, and a summary."""
         device = devices.find(outcome.device)
         builds = {build.kernel: build for build in outcome.builds}
         found = [(launch, model.resident(launch, builds.get(launch.kernel), device)) for launch in outcome.launches]
@@ -37,26 +48,57 @@ class CounterProfiler:
         limits = _limits(job, outcome, builds)
         findings = tuple(finding for launch in outcome.launches for finding in launch.findings)
         summary = _summary(outcome.launches, limits, occupancy, findings)
-        return Profile(launches=outcome.launches, builds=outcome.builds, occupancy=occupancy, limits=limits, findings=findings, summary=summary, device=outcome.device, case=job.cases[0] if job.cases else "",
-                       kernels=_kernels(job, outcome, builds, device), lines=lines_of(outcome, job.candidate.source), protections=outcome.protections)  # fmt: skip
+        return Profile(
+            launches=outcome.launches,
+            builds=outcome.builds,
+            occupancy=occupancy,
+            limits=limits,
+            findings=findings,
+            summary=summary,
+            device=outcome.device,
+            case=job.cases[0] if job.cases else "",
+            kernels=_kernels(job, outcome, builds, device),
+            lines=line_profiles(outcome, job.candidate.source),
+            protections=outcome.protections,
+        )
 
 
 def _limits(job: Job, outcome: Outcome, builds: dict[str, KernelBuild]) -> tuple[tuple[str, float], ...]:
-    """Modelled seconds by resource at the full case, summed over the launches, largest first; what was counted at another case is scaled."""
+    """Modelled seconds by resource at the full case, summed over the launches, largest first.
+
+    Counts of another case are scaled.
+    """
     work = {item.case: item for item in job.facts.work}
     counted, full = work.get(job.cases[0] if job.cases else ""), work.get("full")
     if counted is None or full is None:
         return ()
-    device, scale = devices.find(outcome.device), model.scale_of(counted, full, len(outcome.launches), model.padding(job.facts, outcome.launches, counted) if counted is not full else 1.0)
+    device, scale = (
+        devices.find(outcome.device),
+        model.scale_of(
+            counted,
+            full,
+            len(outcome.launches),
+            model.padding(job.facts, outcome.launches, counted) if counted is not full else 1.0,
+        ),
+    )
     total: Counter[str] = Counter()
     for launch, share in zip(outcome.launches, sampled.shares(outcome.launches), strict=True):
         build = builds.get(launch.kernel)
         at_full_size = counted is full and launch.paced is not None
-        total.update(sampled.terms(launch, build, device, full, share) if at_full_size else model.terms(launch, build, device, scale))
+        total.update(
+            sampled.terms(launch, build, device, full, share)
+            if at_full_size
+            else model.terms(launch, build, device, scale)
+        )
     return tuple(sorted(total.items(), key=lambda item: -item[1]))
 
 
-def _summary(launches: Sequence[Launch], limits: Sequence[tuple[str, float]], occupancy: Sequence[tuple[str, float, str]], findings: Sequence[Finding]) -> str:
+def _summary(
+    launches: Sequence[Launch],
+    limits: Sequence[tuple[str, float]],
+    occupancy: Sequence[tuple[str, float, str]],
+    findings: Sequence[Finding],
+) -> str:
     """One sentence: what limits, and the counted reasons for it."""
     if not launches:
         return "no CuTe DSL kernel was launched"
@@ -75,18 +117,13 @@ def _summary(launches: Sequence[Launch], limits: Sequence[tuple[str, float]], oc
 
 def waste(total: LineCounts) -> tuple[str, ...]:
     """Counted sectors and wavefronts that are well over the ideal, as phrases."""
-    pairs = (("sectors", total.global_sectors, total.global_ideal_sectors), ("shared-memory wavefronts", total.shared_wavefronts, total.shared_ideal_wavefronts))
-    return tuple(f"{used / ideal:.1f}x the ideal {name}" for name, used, ideal in pairs if ideal and used / ideal > WASTE)
-
-
-def followed(job: Job, stop: threading.Event | None = None) -> Outcome:
-    """One more run on the emulator, at the shrunk case, with SASS and with its first CTAs followed in time; raises `UserError` where the candidate fails before a kernel ran."""
-    from workbench.profilers.watched import watched
-
-    with watched(job, "emulator", case="shrunk", wall_s=max(job.wall_limit_s, 60.0), stop=stop) as seen:
-        if seen.failure is not None and not seen.launches:
-            raise UserError(f"this version cannot be profiled: {seen.failure.message}")
-        return Outcome(executor="emulator", arch=job.arch, device=job.device, builds=seen.builds, launches=seen.launches, protections=seen.protections)
+    pairs = (
+        ("sectors", total.global_sectors, total.global_ideal_sectors),
+        ("shared-memory wavefronts", total.shared_wavefronts, total.shared_ideal_wavefronts),
+    )
+    return tuple(
+        f"{used / ideal:.1f}x the ideal {name}" for name, used, ideal in pairs if ideal and used / ideal > WASTE
+    )
 
 
 def _work(job: Job) -> Work | None:
@@ -94,24 +131,47 @@ def _work(job: Job) -> Work | None:
 
 
 def _kernels(job: Job, outcome: Outcome, builds: dict[str, KernelBuild], device: Device) -> tuple[KernelMetrics, ...]:
-    """What was counted of each launch at the emulated case, beside a modelled time and what that says of each resource."""
+    """Counts of each launch at the emulated case, a modelled time, and the share of each resource in it."""
     work = _work(job)
     shares = sampled.shares(outcome.launches)
-    return tuple(_metrics(launch, builds.get(launch.kernel), device, work, share) for launch, share in zip(outcome.launches, shares, strict=True))
+    return tuple(
+        _metrics(launch, builds.get(launch.kernel), device, work, share)
+        for launch, share in zip(outcome.launches, shares, strict=True)
+    )
 
 
-def _metrics(launch: Launch, build: KernelBuild | None, device: Device, work: Work | None, share: float) -> KernelMetrics:
+def _metrics(
+    launch: Launch, build: KernelBuild | None, device: Device, work: Work | None, share: float
+) -> KernelMetrics:
     total = launch.total
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     shared = build.static_shared_bytes if build else 0
     resident = model.resident(launch, build, device)
-    allowed = limits_of(device, threads=threads, registers=build.registers if build else None, shared_bytes=launch.dynamic_shared_bytes + shared)
+    allowed = limits_of(
+        device,
+        threads=threads,
+        registers=build.registers if build else None,
+        shared_bytes=launch.dynamic_shared_bytes + shared,
+    )
     made = KernelMetrics(
-        kernel=launch.kernel, grid=launch.grid, block=launch.block, provenance="counted", flops=float(total.flops), l1_bytes=32.0 * total.global_sectors, shared_bytes=128.0 * total.shared_wavefronts,
-        shared_wavefronts=float(total.shared_wavefronts), shared_bank_conflicts=float(max(total.shared_wavefronts - total.shared_ideal_wavefronts, 0)), warp_instructions=total.instructions / 32,
-        theoretical_occupancy=resident.fraction, limiter=resident.limiter, limits=tuple((name, float(blocks)) for name, blocks in allowed.items()), registers=build.registers if build else None,
-        static_shared_bytes=float(shared), dynamic_shared_bytes=float(launch.dynamic_shared_bytes), waves=math.prod(launch.grid) / (device.sms * max(resident.blocks, 1)),
-    )  # fmt: skip
+        kernel=launch.kernel,
+        grid=launch.grid,
+        block=launch.block,
+        provenance="counted",
+        flops=float(total.flops),
+        l1_bytes=32.0 * total.global_sectors,
+        shared_bytes=128.0 * total.shared_wavefronts,
+        shared_wavefronts=float(total.shared_wavefronts),
+        shared_bank_conflicts=float(max(total.shared_wavefronts - total.shared_ideal_wavefronts, 0)),
+        warp_instructions=total.instructions / 32,
+        theoretical_occupancy=resident.fraction,
+        limiter=resident.limiter,
+        limits=tuple((name, float(blocks)) for name, blocks in allowed.items()),
+        registers=build.registers if build else None,
+        static_shared_bytes=float(shared),
+        dynamic_shared_bytes=float(launch.dynamic_shared_bytes),
+        waves=math.prod(launch.grid) / (device.sms * max(resident.blocks, 1)),
+    )
     if work is None:
         return made
     if launch.paced is not None:
@@ -121,16 +181,30 @@ def _metrics(launch: Launch, build: KernelBuild | None, device: Device, work: Wo
         bypass = max(total.global_sectors - (launch.paced.l1_sectors + launch.paced.written) * ctas, 0)
         read, written = sampled.dram_bytes(launch, work, share, device)
         asked = launch.paced.l1_sectors
-        made = replace(made, l2_bytes=32.0 * ((launch.paced.l1_missed + launch.paced.written) * ctas + bypass), dram_read_bytes=read, dram_write_bytes=written, l1_hit_rate=1 - launch.paced.l1_missed / asked if asked else None)
+        made = replace(
+            made,
+            l2_bytes=32.0 * ((launch.paced.l1_missed + launch.paced.written) * ctas + bypass),
+            dram_read_bytes=read,
+            dram_write_bytes=written,
+            l1_hit_rate=1 - launch.paced.l1_missed / asked if asked else None,
+        )
     else:
         parts = model.terms(launch, build, device, model.scale_of(work, work, 1))
         seconds = max(parts.values())
         made = replace(made, l2_bytes=32.0 * total.global_sectors, dram_read_bytes=float(work.least_bytes) * share)
-    return replace(made, modelled_s=seconds, pipes=tuple(sorted(((name, part / seconds) for name, part in parts.items() if seconds and part), key=lambda item: -item[1])))
+    return replace(
+        made,
+        modelled_s=seconds,
+        pipes=tuple(
+            sorted(
+                ((name, part / seconds) for name, part in parts.items() if seconds and part), key=lambda item: -item[1]
+            )
+        ),
+    )
 
 
-def lines_of(outcome: Outcome, source: str) -> tuple[LineProfile, ...]:
-    """Machine instructions by line (where there is SASS), executed instructions (counted), and the cycles that a followed warp waits at each line (modelled)."""
+def line_profiles(outcome: Outcome, source: str) -> tuple[LineProfile, ...]:
+    """Machine instructions of the SASS, executed instructions (counted) and waiting cycles (modelled), by line."""
     executed: Counter[int] = Counter()
     waits: dict[int, float] = {}
     for launch in outcome.launches:
@@ -141,7 +215,12 @@ def lines_of(outcome: Outcome, source: str) -> tuple[LineProfile, ...]:
     known = {item.line: item for item in sass.source_lines(outcome.builds, source)}
     texts = source.splitlines()
     return tuple(
-        replace(known.get(number) or LineProfile(line=number, text=texts[number - 1].strip() if 0 < number <= len(texts) else ""), executed=executed[number] / 32 if number in executed else None,
-                stalls=(("waiting", waits[number]),) if waits.get(number) else (), stall_unit="modelled cycles")
+        replace(
+            known.get(number)
+            or LineProfile(line=number, text=texts[number - 1].strip() if 0 < number <= len(texts) else ""),
+            executed=executed[number] / 32 if number in executed else None,
+            stalls=(("waiting", waits[number]),) if waits.get(number) else (),
+            stall_unit="modelled cycles",
+        )
         for number in sorted({*known, *executed, *waits})
-    )  # fmt: skip
+    )

@@ -1,4 +1,7 @@
-"""Nsight Compute on one version: counters of each launch, and stalls on each source line. The candidate stays confined: ncu runs in its sandbox (observe.py)."""
+"""Nsight Compute on one version: counters of each launch, and stalls on each source line.
+
+ncu runs in the candidate's sandbox (executors/workers/profile_worker.py), so the candidate stays confined.
+"""
 
 from __future__ import annotations
 
@@ -6,88 +9,135 @@ import csv
 import dataclasses
 import os
 import shutil
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.errors import UserError
 from workbench.profilers import ncu_pages, sass
-from workbench.profilers.watched import Seen, needs_gpu, watched
+from workbench.profilers.profile_client import ProfiledRun, needs_gpu, run_profiled
+from workbench.profilers.timeline import TimelineProfiler
+from workbench.protocols import PLAIN, Profiler, RunContext
 from workbench.records import Job, KernelMetrics, Outcome, Profile
 
 WALL_S = 300.0
 LAUNCHES = 16  # of one call that are profiled
 NO_PERMISSION = "ERR_NVGPUCTRPERM"
-PERMISSION = f"the driver gives counters to administrators only ({NO_PERMISSION}): run as root, or load the nvidia module with NVreg_RestrictProfilingToAdminUsers=0"
+PERMISSION = (
+    f"the driver gives counters to administrators only ({NO_PERMISSION}): "
+    "run as root, or load the nvidia module with NVreg_RestrictProfilingToAdminUsers=0"
+)
 PARAMETERS = Path("/proc/driver/nvidia/params")
-PAGES = {"raw": ["--page", "raw", "--csv", "--print-units", "base"], "source": ["--page", "source", "--csv", "--print-units", "base", "--print-kernel-base", "function"]}
+PAGES = {
+    "raw": ["--page", "raw", "--csv", "--print-units", "base"],
+    "source": ["--page", "source", "--csv", "--print-units", "base", "--print-kernel-base", "function"],
+}
 
 
-class NcuProfiler:
+class NcuProfiler(Profiler):
     """Counters of the device. Without permission for them the profile degrades by name: to the timeline and SASS."""
 
     name = "ncu"
 
-    def __init__(self) -> None:
-        self.stop: threading.Event | None = None
-        self.sections: tuple[str, ...] = tuple(ncu_pages.SECTIONS)
-
-    def configure(self, *, sections: Sequence[str] = ()) -> NcuProfiler:
-        """Only these sections of `ncu_pages.SECTIONS` (all when none is named); raises `UserError` for an unknown one."""
-        unknown = [name for name in sections if name not in ncu_pages.SECTIONS]
-        if unknown:
-            raise UserError(f"no section is called {unknown[0]!r}; there are: {', '.join(ncu_pages.SECTIONS)}")
-        self.sections = tuple(sections) or tuple(ncu_pages.SECTIONS)
-        return self
+    option_names = ("sections",)  # of `ncu_pages.SECTIONS`; all when none is named
 
     def why_not(self) -> str | None:
         """Needs a GPU and ncu; whether it may read counters is known only when it tries."""
         missing = needs_gpu()
         if missing:
             return missing
-        return None if shutil.which("ncu") else "ncu is not on the path; it comes with the CUDA toolkit and with Nsight Compute"
+        return (
+            None
+            if shutil.which("ncu")
+            else "ncu is not on the path; it comes with the CUDA toolkit and with Nsight Compute"
+        )
 
-    def profile(self, job: Job, outcome: Outcome, /) -> Profile:
-        """Counters of every launch of one call at full size, stalls by source line; falls back to the timeline without permission."""
-        order = (False, True) if not _restricted() else (True,) if os.geteuid() == 0 else (False,)
+    def profile(self, job: Job, outcome: Outcome, context: RunContext = PLAIN, /) -> Profile:
+        """Counters of every launch of one call at full size, stalls by source line.
+
+        Without permission for counters the timeline is shown. Raises `UserError` for an unknown section.
+        """
+        sections = chosen_sections(context.options.get("sections", ()))
+        order = (False, True) if not _is_restricted() else (True,) if os.geteuid() == 0 else (False,)
         denied = False
         for administrator in order:
-            with watched(job, "ncu", case="full", wall_s=WALL_S, stop=self.stop, options={"command": command(self.sections), "pages": PAGES}, loopback=True, user_namespace=not administrator,
-                         readable=_tool_folders()) as seen:  # fmt: skip
+            with run_profiled(
+                job,
+                "ncu",
+                context,
+                case="full",
+                wall_s=WALL_S,
+                options={"command": command(sections), "pages": PAGES},
+                loopback=True,
+                user_namespace=not administrator,
+                readable=_tool_folders(),
+            ) as seen:
                 denied = NO_PERMISSION in seen.tool_said
                 if denied and not administrator and os.geteuid() == 0:
                     continue  # a user namespace takes the rights away that root has
                 if denied:
                     break
-                return profile_of(job, outcome, seen, self.sections)
-        return self._degraded(job, outcome)
+                return profile_of(job, outcome, seen, sections)
+        return _fall_back(job, outcome, context)
 
-    def _degraded(self, job: Job, outcome: Outcome) -> Profile:
-        """Timeline and SASS instead of counters, and why."""
-        from workbench.profilers.timeline import TimelineProfiler
 
-        timeline = TimelineProfiler()
-        timeline.stop = self.stop
-        found = timeline.profile(job, outcome)
-        return dataclasses.replace(found, notes=(f"no hardware counters: {PERMISSION}; shown instead: timeline and SASS", *found.notes))
+def chosen_sections(named: object) -> tuple[str, ...]:
+    """The sections of a report that a person named, or all; raises `UserError` for an unknown one."""
+    chosen = tuple(map(str, named)) if isinstance(named, (list, tuple)) else (str(named),)
+    unknown = [name for name in chosen if name not in ncu_pages.SECTIONS]
+    if unknown:
+        raise UserError(f"no section is called {unknown[0]!r}; there are: {', '.join(ncu_pages.SECTIONS)}")
+    return chosen or tuple(ncu_pages.SECTIONS)
+
+
+def _fall_back(job: Job, outcome: Outcome, context: RunContext) -> Profile:
+    """Timeline and SASS instead of counters, and why."""
+    found = TimelineProfiler().profile(job, outcome, context)
+    why = f"no hardware counters: {PERMISSION}; shown instead: timeline and SASS"
+    return dataclasses.replace(found, notes=(why, *found.notes))
 
 
 def command(sections: Sequence[str]) -> list[str]:
-    """ncu and its options, up to the report's name: caches flushed before each pass, clocks as they are, one call between cudaProfilerStart and Stop."""
+    """ncu and its options, up to the report's name.
+
+    Caches are flushed before each pass, clocks stay as they are; one call stands between cudaProfilerStart and Stop.
+    """
     named = [part for name in sections for section in ncu_pages.SECTIONS[name] for part in ("--section", section)]
     metrics = ",".join((*ncu_pages.METRICS.values(), *ncu_pages.TENSOR_OPS))
-    return [shutil.which("ncu") or "ncu", "--clock-control", "none", "--cache-control", "all", "--profile-from-start", "off", "--target-processes", "application-only", "--launch-count", str(LAUNCHES),
-            *named, "--metrics", metrics]  # fmt: skip
+    return [
+        shutil.which("ncu") or "ncu",
+        "--clock-control",
+        "none",
+        "--cache-control",
+        "all",
+        "--profile-from-start",
+        "off",
+        "--target-processes",
+        "application-only",
+        "--launch-count",
+        str(LAUNCHES),
+        *named,
+        "--metrics",
+        metrics,
+    ]
 
 
 def _tool_folders() -> list[str]:
     """What the sandbox must let ncu read of itself."""
     path = shutil.which("ncu")
     own = [str(Path(path).resolve().parent)] if path else []
-    return [*own, "/opt/nvidia", "/etc/machine-id", "/etc/passwd", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ld.so.conf", "/etc/ld.so.conf.d"]
+    return [
+        *own,
+        "/opt/nvidia",
+        "/etc/machine-id",
+        "/etc/passwd",
+        "/etc/hosts",
+        "/etc/nsswitch.conf",
+        "/etc/ld.so.conf",
+        "/etc/ld.so.conf.d",
+    ]
 
 
-def _restricted() -> bool:
+def _is_restricted() -> bool:
     """Whether the driver says that counters are for administrators."""
     try:
         return "RmProfilingAdminOnly: 1" in PARAMETERS.read_text()
@@ -95,15 +145,23 @@ def _restricted() -> bool:
         return False
 
 
-def profile_of(job: Job, outcome: Outcome, seen: Seen, sections: Sequence[str] = tuple(ncu_pages.SECTIONS)) -> Profile:
+def profile_of(
+    job: Job, outcome: Outcome, seen: ProfiledRun, sections: Sequence[str] = tuple(ncu_pages.SECTIONS)
+) -> Profile:
     """The record of what ncu left behind."""
     lines, placed = sass.source_lines(seen.builds, job.candidate.source), 0.0
     notes = [*seen.exposed]
     try:
         kernels, assumed = with_flops(ncu_pages.kernels(seen.text("raw.csv")), job)
-        lines, placed = ncu_pages.by_line(seen.text("source.csv"), sass.listings(seen.builds), lines)
+        lines, placed = ncu_pages.samples_by_line(seen.text("source.csv"), sass.listings(seen.builds), lines)
         notes += assumed
-    except (csv.Error, ValueError, KeyError, IndexError, ArithmeticError) as error:  # the candidate ran beside what wrote them
+    except (
+        csv.Error,
+        ValueError,
+        KeyError,
+        IndexError,
+        ArithmeticError,
+    ) as error:  # the candidate ran beside what wrote them
         kernels = ()
         notes.append(f"ncu's pages cannot be read: {error}")
     if seen.failure is not None:
@@ -111,21 +169,44 @@ def profile_of(job: Job, outcome: Outcome, seen: Seen, sections: Sequence[str] =
     if not kernels:
         notes.append(f"ncu left no counters: {last_words(seen.tool_said)}")
     elif "source" in sections and not placed:
-        notes.append("stall samples could not be put on source lines" if seen.text("source.csv") else "ncu left no source page, so there are no stalls by line")
+        notes.append(
+            "stall samples could not be put on source lines"
+            if seen.text("source.csv")
+            else "ncu left no source page, so there are no stalls by line"
+        )
     if placed and placed < 0.9:
         notes.append(f"{placed:.0%} of the stall samples are on known source lines")
     return Profile(
-        launches=(), builds=seen.builds, occupancy=tuple((item.kernel, item.achieved_occupancy, item.limiter) for item in kernels if item.achieved_occupancy is not None), limits=(), findings=(),
-        summary=summary(kernels), provenance="measured", by="ncu", device=outcome.device or job.device, case="full", kernels=kernels, lines=lines, notes=tuple(notes), protections=seen.protections, versions=seen.versions,
-    )  # fmt: skip
+        launches=(),
+        builds=seen.builds,
+        occupancy=tuple(
+            (item.kernel, item.achieved_occupancy, item.limiter)
+            for item in kernels
+            if item.achieved_occupancy is not None
+        ),
+        limits=(),
+        findings=(),
+        summary=summary(kernels),
+        provenance="measured",
+        by="ncu",
+        device=outcome.device or job.device,
+        case="full",
+        kernels=kernels,
+        lines=lines,
+        notes=tuple(notes),
+        protections=seen.protections,
+        versions=seen.versions,
+    )
 
 
 def with_flops(kernels: tuple[KernelMetrics, ...], job: Job) -> tuple[tuple[KernelMetrics, ...], tuple[str, ...]]:
-    """The one kernel of a call given the problem's FLOPs where ncu does not say how many it executed, and the sentence that says so."""
+    """The only kernel of a call with the problem's FLOPs, where ncu does not count them, and a note of that."""
     work = next((item for item in job.facts.work if item.case == "full"), None)
     if len(kernels) != 1 or kernels[0].flops is not None or work is None or not work.flops:
         return kernels, ()
-    return (dataclasses.replace(kernels[0], flops=float(work.flops)),), ("FLOPs are the problem's (counted): ncu does not say what the tensor cores did",)
+    return (dataclasses.replace(kernels[0], flops=float(work.flops)),), (
+        "FLOPs are the problem's (counted): ncu does not say what the tensor cores did",
+    )
 
 
 def last_words(said: str) -> str:
@@ -140,12 +221,18 @@ def summary(kernels: Sequence[KernelMetrics]) -> str:
     if not kernels:
         return "no kernel was profiled"
     longest = max(kernels, key=lambda item: item.duration_s or 0.0)
-    said = [f"{len(kernels)} kernel launch{'es' if len(kernels) > 1 else ''}, {sum(item.duration_s or 0.0 for item in kernels) * 1e6:.1f} us (measured by ncu, caches cold)"]
+    said = [
+        f"{len(kernels)} kernel launch{'es' if len(kernels) > 1 else ''}, "
+        f"{sum(item.duration_s or 0.0 for item in kernels) * 1e6:.1f} us (measured by ncu, caches cold)"
+    ]
     if longest.memory_throughput is not None and longest.sm_throughput is not None:
         said.append(f"memory {longest.memory_throughput:.0%} and SMs {longest.sm_throughput:.0%} of their peaks")
     if longest.stalls:
         whole = sum(amount for _, amount in longest.stalls)
         said.append(f"warps wait most for {longest.stalls[0][0]} ({longest.stalls[0][1] / whole:.0%} of the waiting)")
     if longest.achieved_occupancy is not None:
-        said.append(f"{longest.achieved_occupancy:.0%} occupancy" + (f", limited by {longest.limiter}" if longest.limiter else ""))
+        said.append(
+            f"{longest.achieved_occupancy:.0%} occupancy"
+            + (f", limited by {longest.limiter}" if longest.limiter else "")
+        )
     return "; ".join(said)

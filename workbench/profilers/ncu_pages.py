@@ -1,7 +1,7 @@
-"""What ncu prints -> records: its raw page (one launch a row) and its source page (one machine instruction a row), both as CSV. Pure text.
+"""Text that ncu prints -> records: its raw page (one launch a row) and source page (one instruction a row), as CSV.
 
-Columns are found by name, and a column that is not there, or says n/a, is None. Units are read from the row under the head ("ns", "Mbyte", "%", ...), whatever
-`--print-units` was; thousands separators are taken out.
+Columns are found by name, and a column that is not there, or says n/a, is None. Units are read from the row under the
+head ("ns", "Mbyte", "%", ...), whatever `--print-units` was; thousands separators are taken out.
 """
 
 from __future__ import annotations
@@ -13,15 +13,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from workbench.profilers.sass import Instruction, opcode_of
+from workbench.profilers.sass import Instruction, parse_opcode
 from workbench.records import KernelMetrics, LineProfile
 
 SECTIONS = {
-    "speed": ("SpeedOfLight",), "memory": ("MemoryWorkloadAnalysis",), "pipes": ("ComputeWorkloadAnalysis",), "stalls": ("WarpStateStats",),
-    "occupancy": ("Occupancy",), "launch": ("LaunchStats",), "source": ("SourceCounters",),
-}  # fmt: skip
-# What a record is made of, asked for by name so that it does not hang on what a version of ncu puts into its sections. FLOPs on tensor cores are asked for by
-# type; ncu leaves out what a chip does not have. Counters of the raw page that are not here come from the sections (pipes, stalls).
+    "speed": ("SpeedOfLight",),
+    "memory": ("MemoryWorkloadAnalysis",),
+    "pipes": ("ComputeWorkloadAnalysis",),
+    "stalls": ("WarpStateStats",),
+    "occupancy": ("Occupancy",),
+    "launch": ("LaunchStats",),
+    "source": ("SourceCounters",),
+}
+# The metrics of a record. They are asked for by name, because versions of ncu put different ones into their sections.
+# FLOPs on tensor cores are asked for by type; ncu leaves out what a chip does not have. Other counters of the raw page
+# come from the sections (pipes, stalls).
 METRICS = {
     "duration": "gpu__time_duration.sum",
     "dram_read": "dram__bytes_read.sum",
@@ -60,11 +66,28 @@ METRICS = {
     "limit_warps": "launch__occupancy_limit_warps",
     "limit_barriers": "launch__occupancy_limit_barriers",
 }
-TENSOR_TYPES = ("fp16_dst_fp16", "fp16_dst_fp32", "bf16_dst_fp32", "tf32_dst_fp32", "fp8_dst_fp16", "fp8_dst_fp32", "int8", "fp64")
+TENSOR_TYPES = (
+    "fp16_dst_fp16",
+    "fp16_dst_fp32",
+    "bf16_dst_fp32",
+    "tf32_dst_fp32",
+    "fp8_dst_fp16",
+    "fp8_dst_fp32",
+    "int8",
+    "fp64",
+)
 TENSOR_OPS = tuple(f"sm__ops_path_tensor_src_{kind}.sum" for kind in TENSOR_TYPES)
-LIMITS = {"CTAs": "limit_blocks", "registers": "limit_registers", "shared memory": "limit_shared", "threads": "limit_warps", "barriers": "limit_barriers"}
+LIMITS = {
+    "CTAs": "limit_blocks",
+    "registers": "limit_registers",
+    "shared memory": "limit_shared",
+    "threads": "limit_warps",
+    "barriers": "limit_barriers",
+}
 SECTOR, WAVEFRONT = 32, 128
-PIPES = {"shared": "fp64+tensor"}  # pipes that Nsight Compute shows by another name: this one has nothing to do with shared memory
+PIPES = {
+    "shared": "fp64+tensor"
+}  # pipes that Nsight Compute shows by another name: this one has nothing to do with shared memory
 PIPE = re.compile(r"sm__(?:inst_executed_)?pipe_(\w+?)(?:_cycles_active)?\.avg\.pct_of_peak_sustained_active")
 STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio")
 SAMPLED = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)(_not_issued)?(?:\.sum)?")
@@ -72,9 +95,22 @@ _SCALES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "k": 1e3, "M": 1e
 _UNIT = re.compile(r"([numKkMGT]?)(?:byte|second|sec|s|hz)", re.IGNORECASE)
 _TIME = re.compile(r"[num]?(?:second|sec|s)")
 SHORT = {
-    "long_sb": "long_scoreboard", "short_sb": "short_scoreboard", "math": "math_pipe_throttle", "mio": "mio_throttle", "lg": "lg_throttle", "tex": "tex_throttle", "imc": "imc_miss",
-    "branch_resolve": "branch_resolving", "no_inst": "no_instructions", "no_inst.": "no_instructions", "no_instruction": "no_instructions", "sleep": "sleeping", "misc.": "misc", "disp": "dispatch_stall", "dispatch": "dispatch_stall",
-}  # fmt: skip
+    "long_sb": "long_scoreboard",
+    "short_sb": "short_scoreboard",
+    "math": "math_pipe_throttle",
+    "mio": "mio_throttle",
+    "lg": "lg_throttle",
+    "tex": "tex_throttle",
+    "imc": "imc_miss",
+    "branch_resolve": "branch_resolving",
+    "no_inst": "no_instructions",
+    "no_inst.": "no_instructions",
+    "no_instruction": "no_instructions",
+    "sleep": "sleeping",
+    "misc.": "misc",
+    "disp": "dispatch_stall",
+    "dispatch": "dispatch_stall",
+}
 SELECTED = ("selected",)  # of a warp that issues: no wait
 
 
@@ -88,7 +124,7 @@ def number(text: str | None) -> float | None:
 
 
 def scale(unit: str) -> float:
-    """What a value in `unit` is multiplied by to be in bytes, seconds, per second, or a fraction for "%"; 1 for what is a plain count."""
+    """The factor from `unit` to bytes, seconds, per second, or a fraction for "%"; 1 for a plain count."""
     if unit == "%":
         return 0.01
     top, _, bottom = unit.partition("/")
@@ -142,16 +178,38 @@ def _metrics(row: dict[str, str], units: dict[str, str]) -> KernelMetrics:
     limits = tuple((said, found) for said, name in LIMITS.items() if (found := get(name)) is not None)
     registers = get("registers")
     return KernelMetrics(
-        kernel=row.get("Kernel Name", ""), grid=triple(row.get("Grid Size", "")), block=triple(row.get("Block Size", "")), duration_s=get("duration"), flops=_flops(row, units),
-        dram_read_bytes=get("dram_read"), dram_write_bytes=get("dram_write"), l2_bytes=_first(total("l2_sectors", times=SECTOR), total("l2_read_sectors", "l2_write_sectors", times=SECTOR)), l2_hit_rate=get("l2_hit"),
-        l1_bytes=total("l1_load_sectors", "l1_store_sectors", times=SECTOR), l1_hit_rate=get("l1_hit"),
-        shared_bytes=_first(total("shared_load_wavefronts", "shared_store_wavefronts", times=WAVEFRONT), total("shared_wavefronts", times=WAVEFRONT)),
-        shared_wavefronts=_first(total("shared_load_wavefronts", "shared_store_wavefronts"), get("shared_wavefronts")), shared_bank_conflicts=get("bank_conflicts"),
-        warp_instructions=get("warp_instructions"), sm_throughput=get("sm_throughput"), memory_throughput=get("memory_throughput"), sm_clock_hz=get("sm_clock"),
-        achieved_occupancy=get("achieved"), theoretical_occupancy=get("theoretical"), limits=limits, limiter=min(limits, key=lambda item: item[1])[0] if limits else "",
-        registers=None if registers is None else int(registers), static_shared_bytes=get("static_shared"), dynamic_shared_bytes=get("dynamic_shared"), waves=get("waves"),
-        pipes=_pipes(row, units), stalls=_stalls(row),
-    )  # fmt: skip
+        kernel=row.get("Kernel Name", ""),
+        grid=triple(row.get("Grid Size", "")),
+        block=triple(row.get("Block Size", "")),
+        duration_s=get("duration"),
+        flops=_flops(row, units),
+        dram_read_bytes=get("dram_read"),
+        dram_write_bytes=get("dram_write"),
+        l2_bytes=_first(total("l2_sectors", times=SECTOR), total("l2_read_sectors", "l2_write_sectors", times=SECTOR)),
+        l2_hit_rate=get("l2_hit"),
+        l1_bytes=total("l1_load_sectors", "l1_store_sectors", times=SECTOR),
+        l1_hit_rate=get("l1_hit"),
+        shared_bytes=_first(
+            total("shared_load_wavefronts", "shared_store_wavefronts", times=WAVEFRONT),
+            total("shared_wavefronts", times=WAVEFRONT),
+        ),
+        shared_wavefronts=_first(total("shared_load_wavefronts", "shared_store_wavefronts"), get("shared_wavefronts")),
+        shared_bank_conflicts=get("bank_conflicts"),
+        warp_instructions=get("warp_instructions"),
+        sm_throughput=get("sm_throughput"),
+        memory_throughput=get("memory_throughput"),
+        sm_clock_hz=get("sm_clock"),
+        achieved_occupancy=get("achieved"),
+        theoretical_occupancy=get("theoretical"),
+        limits=limits,
+        limiter=min(limits, key=lambda item: item[1])[0] if limits else "",
+        registers=None if registers is None else int(registers),
+        static_shared_bytes=get("static_shared"),
+        dynamic_shared_bytes=get("dynamic_shared"),
+        waves=get("waves"),
+        pipes=_pipes(row, units),
+        stalls=_stalls(row),
+    )
 
 
 def _first(*found: float | None) -> float | None:
@@ -159,7 +217,7 @@ def _first(*found: float | None) -> float | None:
 
 
 def _flops(row: dict[str, str], units: dict[str, str]) -> float | None:
-    """Executed FLOPs in fp32, an FMA being two, and on tensor cores; None where tensor cores ran and ncu does not say how much they did."""
+    """Executed FLOPs in fp32, an FMA being two, and on tensor cores; None where ncu does not count those."""
     single = [value(row, units, METRICS[name]) for name in ("fadd", "fmul", "ffma")]
     on_tensor = [found for column in TENSOR_OPS if (found := value(row, units, column)) is not None]
     if (number(row.get(METRICS["tensor"])) or 0.0) > 0 and not sum(on_tensor):
@@ -171,7 +229,7 @@ def _flops(row: dict[str, str], units: dict[str, str]) -> float | None:
 
 
 def _pipes(row: dict[str, str], units: dict[str, str]) -> tuple[tuple[str, float], ...]:
-    """Each pipe's part of its peak while SMs are active; the larger where a pipe is counted by instructions and by cycles."""
+    """Each pipe's part of its peak while SMs are active; the larger of the counts by instructions and by cycles."""
     found: dict[str, float] = {}
     for column in row:
         if match := PIPE.fullmatch(column):
@@ -184,15 +242,28 @@ def _pipes(row: dict[str, str], units: dict[str, str]) -> tuple[tuple[str, float
 
 def _stalls(row: dict[str, str]) -> tuple[tuple[str, float], ...]:
     """Warp cycles per issued instruction by reason, or, where only samples were taken, each reason's share of them."""
-    found = {match[1]: amount for column, text in row.items() if (match := STALL.fullmatch(column)) and (amount := number(text)) is not None}
+    found = {
+        match[1]: amount
+        for column, text in row.items()
+        if (match := STALL.fullmatch(column)) and (amount := number(text)) is not None
+    }
     if not found:
-        sampled = {match[1]: amount for column, text in row.items() if (match := SAMPLED.fullmatch(column)) and not match[2] and (amount := number(text)) is not None}
+        sampled = {
+            match[1]: amount
+            for column, text in row.items()
+            if (match := SAMPLED.fullmatch(column)) and not match[2] and (amount := number(text)) is not None
+        }
         whole = sum(sampled.values())
         found = {name: amount / whole for name, amount in sampled.items()} if whole else {}
-    return tuple(sorted(((name, amount) for name, amount in found.items() if amount and name not in SELECTED), key=lambda item: (-item[1], item[0])))
+    return tuple(
+        sorted(
+            ((name, amount) for name, amount in found.items() if amount and name not in SELECTED),
+            key=lambda item: (-item[1], item[0]),
+        )
+    )
 
 
-def sampled(text: str) -> list[tuple[str, list[dict[str, str]]]]:
+def source_tables(text: str) -> list[tuple[str, list[dict[str, str]]]]:
     """(kernel, rows) of each table on the source page, a row being a machine instruction with its columns by name."""
     found: list[tuple[str, list[dict[str, str]]]] = []
     head: list[str] = []
@@ -207,12 +278,14 @@ def sampled(text: str) -> list[tuple[str, list[dict[str, str]]]]:
         elif head and len(row) >= head.index("Source") + 1 and row[head.index("Source")].strip():
             first: dict[str, str] = {}
             for column, cell in zip(head, row, strict=False):
-                first.setdefault(column, cell)  # a column that comes twice counts all samples first, then those of cycles without an issue
+                first.setdefault(
+                    column, cell
+                )  # a column that comes twice counts all samples first, then those of cycles without an issue
             found[-1][1].append(first)
     return found
 
 
-def stalls_of(row: dict[str, str]) -> dict[str, float]:
+def parse_stalls(row: dict[str, str]) -> dict[str, float]:
     """Samples by reason of one instruction, without those of warps that were issuing."""
     out: dict[str, float] = {}
     for column, text in row.items():
@@ -224,16 +297,21 @@ def stalls_of(row: dict[str, str]) -> dict[str, float]:
     return out
 
 
-def by_line(text: str, listings: Mapping[str, Sequence[Instruction]], lines: Iterable[LineProfile]) -> tuple[tuple[LineProfile, ...], float]:
-    """`lines` with the samples of a source page, joined through each instruction's place in its kernel, and the part of all samples that found a line."""
+def samples_by_line(
+    text: str, listings: Mapping[str, Sequence[Instruction]], lines: Iterable[LineProfile]
+) -> tuple[tuple[LineProfile, ...], float]:
+    """`lines` with the samples of a source page, and the part of all samples that found a line.
+
+    A sample and its line are joined by the instruction's place in its kernel.
+    """
     samples: dict[int, dict[str, float]] = {}
     executed: Counter[int] = Counter()
     whole = placed = 0.0
-    for name, table in sampled(text):
+    for name, table in source_tables(text):
         listing = _listing(name, table, listings)
         places = _places(table, listing)
         for place, row in zip(places, table, strict=True):
-            stalls = stalls_of(row)
+            stalls = parse_stalls(row)
             whole += sum(stalls.values())
             line = None if place is None else listing[place].line
             if line is not None:
@@ -243,7 +321,16 @@ def by_line(text: str, listings: Mapping[str, Sequence[Instruction]], lines: Ite
                     here[reason] = here.get(reason, 0.0) + count
                 executed[line] += int(number(row.get("Instructions Executed")) or 0)
     made = tuple(
-        replace(item, stalls=tuple(sorted(((reason, count) for reason, count in samples.get(item.line, {}).items()), key=lambda pair: (-pair[1], pair[0]))), executed=float(executed[item.line]) if item.line in executed else None)
+        replace(
+            item,
+            stalls=tuple(
+                sorted(
+                    ((reason, count) for reason, count in samples.get(item.line, {}).items()),
+                    key=lambda pair: (-pair[1], pair[0]),
+                )
+            ),
+            executed=float(executed[item.line]) if item.line in executed else None,
+        )
         for item in lines
     )
     return made, placed / whole if whole else 0.0
@@ -257,21 +344,34 @@ def _address(row: dict[str, str]) -> int | None:
         return None
 
 
-def _listing(name: str, table: Sequence[dict[str, str]], listings: Mapping[str, Sequence[Instruction]]) -> Sequence[Instruction]:
+def _listing(
+    name: str, table: Sequence[dict[str, str]], listings: Mapping[str, Sequence[Instruction]]
+) -> Sequence[Instruction]:
     """The kernel's instructions: by its name, or, where ncu has cut or demangled it, the one whose opcodes agree."""
     if name in listings:
         return listings[name]
-    opcodes = [opcode_of(row["Source"]) for row in table]
+    opcodes = [parse_opcode(row["Source"]) for row in table]
     near = [found for found in listings.values() if [item.opcode for item in found] == opcodes[: len(found)]]
     return near[0] if len(near) == 1 else ()
 
 
 def _places(table: Sequence[dict[str, str]], listing: Sequence[Instruction]) -> list[int | None]:
-    """Which instruction of the listing each row is: the one in the same position where all opcodes agree, else the one at its offset from the first row's address."""
-    opcodes = [opcode_of(row["Source"]) for row in table]
-    if len(table) >= len(listing) > 0 and all(item.opcode == opcode for item, opcode in zip(listing, opcodes, strict=False)):
+    """The instruction of the listing for each row.
+
+    By position where all opcodes agree, else by the offset from the first row's address.
+    """
+    opcodes = [parse_opcode(row["Source"]) for row in table]
+    if len(table) >= len(listing) > 0 and all(
+        item.opcode == opcode for item, opcode in zip(listing, opcodes, strict=False)
+    ):
         return [position if position < len(listing) else None for position in range(len(table))]
     known = {item.offset: number for number, item in enumerate(listing)}
     base = _address(table[0]) if table else None
-    found = [known.get(address - base) if base is not None and (address := _address(row)) is not None else None for row in table]
-    return [place if place is not None and listing[place].opcode == opcode else None for place, opcode in zip(found, opcodes, strict=True)]
+    found = [
+        known.get(address - base) if base is not None and (address := _address(row)) is not None else None
+        for row in table
+    ]
+    return [
+        place if place is not None and listing[place].opcode == opcode else None
+        for place, opcode in zip(found, opcodes, strict=True)
+    ]

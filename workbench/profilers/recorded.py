@@ -1,4 +1,4 @@
-"""Profiles kept as files, so that what a GPU showed can be looked at without one; and several profiles of one version put together."""
+"""Profiles in files, to be looked at without a GPU; and several profiles of one version as one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STALLS_KEPT, LINES_KEPT, SPANS_KEPT, SAMPLES_KEPT = 6, 40, 60, 150
 
 @record
 class Recorded:
-    """One version's profile with what is needed to read it: its problem and program by name, its source, the machine and the day."""
+    """One version's profile with what is needed to read it: name, source, machine, and the problem's work."""
 
     name: str
     source: str
@@ -29,35 +29,61 @@ class Recorded:
     least_bytes: float | None = None
 
 
-def merged(found: Sequence[Profile]) -> Profile:
-    """Several profiles of one version as one: the first that has something is taken for each part; notes and protections are put together."""
+def merge_profiles(found: Sequence[Profile]) -> Profile:
+    """Several profiles of one version as one.
+
+    Each part is of the first profile that has it; notes, protections and versions are joined.
+    """
     first = found[0]
     return dataclasses.replace(
-        first, by="+".join(item.by for item in found), summary="; ".join(item.summary for item in found), kernels=next((item.kernels for item in found if item.kernels), ()),
-        lines=max((item.lines for item in found), key=lambda lines: (any(line.stalls for line in lines), len(lines))), timeline=next((item.timeline for item in found if item.timeline), None),
-        energy=next((item.energy for item in found if item.energy), None), builds=next((item.builds for item in found if item.builds), ()), occupancy=next((item.occupancy for item in found if item.occupancy), ()),
-        limits=next((item.limits for item in found if item.limits), ()), launches=next((item.launches for item in found if item.launches), ()),
-        notes=tuple(dict.fromkeys(note for item in found for note in item.notes)), protections=tuple(dict.fromkeys(name for item in found for name in item.protections)),
+        first,
+        by="+".join(item.by for item in found),
+        summary="; ".join(item.summary for item in found),
+        kernels=next((item.kernels for item in found if item.kernels), ()),
+        lines=max((item.lines for item in found), key=lambda lines: (any(line.stalls for line in lines), len(lines))),
+        timeline=next((item.timeline for item in found if item.timeline), None),
+        energy=next((item.energy for item in found if item.energy), None),
+        builds=next((item.builds for item in found if item.builds), ()),
+        occupancy=next((item.occupancy for item in found if item.occupancy), ()),
+        limits=next((item.limits for item in found if item.limits), ()),
+        launches=next((item.launches for item in found if item.launches), ()),
+        notes=tuple(dict.fromkeys(note for item in found for note in item.notes)),
+        protections=tuple(dict.fromkeys(name for item in found for name in item.protections)),
         versions=tuple(dict.fromkeys(pair for item in found for pair in item.versions)),
-    )  # fmt: skip
+    )
 
 
 def compact(profile: Profile) -> Profile:
-    """What a reader sees of a profile: no PTX and SASS, no counters twice, the busiest lines, the first spans, every few readings."""
-    lines = sorted(profile.lines, key=lambda line: (-sum(count for _, count in line.stalls), -sum(count for _, count in line.instructions)))[:LINES_KEPT]
+    """The part of a profile that is shown: no PTX, SASS or launches, busiest lines, first spans, some readings."""
+    lines = sorted(
+        profile.lines,
+        key=lambda line: (-sum(count for _, count in line.stalls), -sum(count for _, count in line.instructions)),
+    )[:LINES_KEPT]
     energy = profile.energy
     if energy is not None:
         energy = dataclasses.replace(energy, samples=energy.samples[:: max(1, len(energy.samples) // SAMPLES_KEPT)])
     return dataclasses.replace(
-        profile, launches=(), builds=tuple(dataclasses.replace(build, ptx="", sass="") for build in profile.builds), energy=energy,
-        lines=tuple(sorted((dataclasses.replace(line, stalls=line.stalls[:STALLS_KEPT]) for line in lines), key=lambda line: line.line)),
-        timeline=dataclasses.replace(profile.timeline, spans=profile.timeline.spans[:SPANS_KEPT]) if profile.timeline else None,
-    )  # fmt: skip
+        profile,
+        launches=(),
+        builds=tuple(dataclasses.replace(build, ptx="", sass="") for build in profile.builds),
+        energy=energy,
+        lines=tuple(
+            sorted(
+                (dataclasses.replace(line, stalls=line.stalls[:STALLS_KEPT]) for line in lines),
+                key=lambda line: line.line,
+            )
+        ),
+        timeline=dataclasses.replace(profile.timeline, spans=profile.timeline.spans[:SPANS_KEPT])
+        if profile.timeline
+        else None,
+    )
 
 
 def save(path: str | Path, found: Sequence[Recorded]) -> None:
     """Write profiles as one JSON file."""
-    Path(path).write_text(json.dumps({"schema": SCHEMA, "profiles": [to_plain(item) for item in found]}, separators=(",", ":")) + "\n")
+    Path(path).write_text(
+        json.dumps({"schema": SCHEMA, "profiles": [to_plain(item) for item in found]}, separators=(",", ":")) + "\n"
+    )
 
 
 def load(path: str | Path | None = None) -> dict[str, Recorded]:

@@ -1,40 +1,60 @@
-"""A few CTAs of every launch at the problem's full size, on the emulator -> `records.Profile`: counts are multiplied up to the grid, times are those of analysis/sampled.py."""
+"""A few CTAs of every launch at the problem's full size, on the emulator -> `records.Profile`.
+
+Counts are scaled to the grid; times are those of analysis/sampled.py.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import threading
 
 from workbench.errors import UserError
 from workbench.profilers.counters import CounterProfiler
-from workbench.profilers.watched import watched
+from workbench.profilers.profile_client import run_profiled
+from workbench.protocols import PLAIN, Profiler, RunContext
 from workbench.records import Failure, Job, Outcome, Profile
 
 CTAS = 4  # of each launch; tests/bench/time_model.py, which says how far off the times are, takes as many
 LIMIT_S = 60.0  # for those of one launch
 
 
-class SampledProfiler:
+class SampledProfiler(Profiler):
     """Counters and modelled time at full size; needs no GPU."""
 
     name = "sampled"
-    stop: threading.Event | None = None
 
     def why_not(self) -> str | None:
         """Always available."""
         return None
 
-    def profile(self, job: Job, outcome: Outcome, /) -> Profile:
-        """As `CounterProfiler.profile`, at the full case. Raises `UserError` where the candidate fails, its CTAs take longer than LIMIT_S, or the job's memory is not enough."""
-        with watched(job, "emulator", case="full", wall_s=max(job.wall_limit_s, 3 * LIMIT_S), stop=self.stop, options={"sample": CTAS, "limit_s": LIMIT_S}) as seen:
+    def profile(self, job: Job, outcome: Outcome, context: RunContext = PLAIN, /) -> Profile:
+        """As `CounterProfiler.profile`, at the full case.
+
+        Raises `UserError` where the candidate fails, its CTAs take longer than LIMIT_S, or memory is not enough.
+        """
+        with run_profiled(
+            job,
+            "emulator",
+            context,
+            case="full",
+            wall_s=max(job.wall_limit_s, 3 * LIMIT_S),
+            options={"sample": CTAS, "limit_s": LIMIT_S},
+        ) as seen:
             if seen.failure is not None:
-                raise UserError(f"this version cannot be profiled at full size: {_said(seen.failure)}")
-            found = dataclasses.replace(outcome, executor="emulator", builds=seen.builds, launches=seen.launches, protections=seen.protections)
-        return dataclasses.replace(CounterProfiler().profile(dataclasses.replace(job, cases=("full",)), found), by=self.name)
+                raise UserError(f"this version cannot be profiled at full size: {_explain(seen.failure)}")
+            found = dataclasses.replace(
+                outcome, executor="emulator", builds=seen.builds, launches=seen.launches, protections=seen.protections
+            )
+        return dataclasses.replace(
+            CounterProfiler().profile(dataclasses.replace(job, cases=("full",)), found), by=self.name
+        )
 
 
-def _said(failure: Failure) -> str:
+def _explain(failure: Failure) -> str:
     """What failed, where, and what may help."""
     at = f" (line {failure.line})" if failure.line is not None else ""
-    advice = {"sample_waits": "; --by counters runs all CTAs, at the emulated sizes"} if failure.kind == "sample_waits" else {"limits": "; smaller sizes can be set by --set, and --by counters takes the emulated ones"}
+    advice = (
+        {"sample_waits": "; --by counters runs all CTAs, at the emulated sizes"}
+        if failure.kind == "sample_waits"
+        else {"limits": "; smaller sizes can be set by --set, and --by counters takes the emulated ones"}
+    )
     return f"{failure.message}{at}{advice.get(failure.kind) or advice.get(failure.stage, '')}"

@@ -7,32 +7,142 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from workbench.protocols import PLAIN, Profiler, RunContext
 from workbench.records import Job, KernelBuild, LineProfile, Outcome, Profile
 
 CANDIDATE = "candidate.py"  # what a candidate's file is called in its job's folder
-# Opcode (to its first dot) -> the unit that ncu counts it for; from Nsight Compute's list of pipelines and the CUDA binary utilities' tables of opcodes,
-# sm_80 to sm_90. An opcode of none of them is "other".
+# Opcode (to its first dot) -> the unit that ncu counts it for, sm_80 to sm_90. From Nsight Compute's list of pipelines
+# and the CUDA binary utilities' tables of opcodes. An opcode of none of them is "other".
 PIPES = (
     ("tensor", ("HMMA", "IMMA", "BMMA", "HGMMA", "QGMMA", "IGMMA", "DMMA")),
     ("fma", ("FFMA", "FMUL", "FADD", "IMAD", "FSWZADD", "IDP", "IDP4A", "FFMA32I", "FMUL32I", "FADD32I", "IMUL")),
     ("fp16", ("HADD2", "HMUL2", "HFMA2", "HSETP2", "HMNMX2", "HSET2")),
     ("fp64", ("DADD", "DMUL", "DFMA", "DSETP")),
     ("xu", ("MUFU", "F2F", "F2I", "I2F", "FRND", "POPC", "FLO", "BREV")),
-    ("lsu", ("LDG", "STG", "LDS", "STS", "LDSM", "STSM", "LD", "ST", "LDL", "STL", "LDGSTS", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "SHFL", "LDGDEPBAR", "MEMBAR", "CCTL", "ERRBAR", "FENCE")),
+    (
+        "lsu",
+        (
+            "LDG",
+            "STG",
+            "LDS",
+            "STS",
+            "LDSM",
+            "STSM",
+            "LD",
+            "ST",
+            "LDL",
+            "STL",
+            "LDGSTS",
+            "ATOM",
+            "ATOMG",
+            "ATOMS",
+            "RED",
+            "REDG",
+            "SHFL",
+            "LDGDEPBAR",
+            "MEMBAR",
+            "CCTL",
+            "ERRBAR",
+            "FENCE",
+        ),
+    ),
     ("tma", ("UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED", "UTMAPF", "UTMACCTL", "UTMACMDFLUSH", "UBLKPF")),
-    ("uniform", ("ULDC", "UMOV", "UIADD3", "UIMAD", "ULOP3", "USHF", "ULEA", "UISETP", "USEL", "R2UR", "UPLOP3", "UPRMT", "UFLO", "UPOPC", "USGXT", "VOTEU", "S2UR", "REDUX", "UP2UR", "UR2UP")),
-    ("branch", ("BRA", "EXIT", "BSSY", "BSYNC", "RET", "CALL", "BREAK", "JMP", "BRX", "NANOSLEEP", "YIELD", "WARPSYNC", "WARPGROUP", "ELECT", "ENDCOLLECTIVE", "PREEXIT", "ACQBULK", "BMOV", "KILL")),
+    (
+        "uniform",
+        (
+            "ULDC",
+            "UMOV",
+            "UIADD3",
+            "UIMAD",
+            "ULOP3",
+            "USHF",
+            "ULEA",
+            "UISETP",
+            "USEL",
+            "R2UR",
+            "UPLOP3",
+            "UPRMT",
+            "UFLO",
+            "UPOPC",
+            "USGXT",
+            "VOTEU",
+            "S2UR",
+            "REDUX",
+            "UP2UR",
+            "UR2UP",
+        ),
+    ),
+    (
+        "branch",
+        (
+            "BRA",
+            "EXIT",
+            "BSSY",
+            "BSYNC",
+            "RET",
+            "CALL",
+            "BREAK",
+            "JMP",
+            "BRX",
+            "NANOSLEEP",
+            "YIELD",
+            "WARPSYNC",
+            "WARPGROUP",
+            "ELECT",
+            "ENDCOLLECTIVE",
+            "PREEXIT",
+            "ACQBULK",
+            "BMOV",
+            "KILL",
+        ),
+    ),
     ("barrier", ("BAR", "SYNCS", "DEPBAR", "UCGABAR_ARV", "UCGABAR_WAIT", "ARRIVES", "B2R")),
-    ("alu", ("IADD3", "LOP3", "SHF", "LEA", "ISETP", "IADD", "PRMT", "SEL", "IMNMX", "VIADD", "VIMNMX", "FSETP", "FSEL", "FMNMX", "FCHK", "MOV", "PLOP3", "F2FP", "I2FP", "FSET", "SGXT", "BMSK", "LDC", "S2R",
-             "CS2R", "P2R", "R2P", "VOTE", "MATCH", "I2I", "VABSDIFF", "IABS", "VIADDMNMX")),
-)  # fmt: skip
+    (
+        "alu",
+        (
+            "IADD3",
+            "LOP3",
+            "SHF",
+            "LEA",
+            "ISETP",
+            "IADD",
+            "PRMT",
+            "SEL",
+            "IMNMX",
+            "VIADD",
+            "VIMNMX",
+            "FSETP",
+            "FSEL",
+            "FMNMX",
+            "FCHK",
+            "MOV",
+            "PLOP3",
+            "F2FP",
+            "I2FP",
+            "FSET",
+            "SGXT",
+            "BMSK",
+            "LDC",
+            "S2R",
+            "CS2R",
+            "P2R",
+            "R2P",
+            "VOTE",
+            "MATCH",
+            "I2I",
+            "VABSDIFF",
+            "IABS",
+            "VIADDMNMX",
+        ),
+    ),
+)
 _PIPE_OF = {opcode: pipe for pipe, opcodes in PIPES for opcode in opcodes}
 _FILE = re.compile(r'//## File "([^"]*)", line (\d+)')
 _INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;", re.M)
 
 
 class Instruction(NamedTuple):
-    """One machine instruction: byte offset in its kernel, text, opcode up to its first dot, source line of the candidate (None: unknown)."""
+    """One machine instruction: byte offset in its kernel, text, opcode up to its first dot, source line if known."""
 
     offset: int
     text: str
@@ -45,10 +155,11 @@ class Instruction(NamedTuple):
         return _PIPE_OF.get(self.opcode, "other")
 
 
-class SassProfiler:
+class SassProfiler(Profiler):
     """Reads the binary only."""
 
     name = "sass"
+    reads_emulation = True
 
     def why_not(self) -> str | None:
         """Needs nvdisasm."""
@@ -61,12 +172,30 @@ class SassProfiler:
             return str(error)
         return None
 
-    def profile(self, job: Job, outcome: Outcome, /) -> Profile:
-        """Builds with their mix; registers, spills and the most frequent instruction class are in the summary; instructions by line and pipe where there is SASS."""
+    def profile(self, job: Job, outcome: Outcome, context: RunContext = PLAIN, /) -> Profile:
+        """Builds with their mix, and instructions by line and pipe where there is SASS.
+
+        Registers, spills and the most frequent instruction class are in the summary.
+        """
         said = "; ".join(describe(build) for build in outcome.builds) or "nothing was compiled"
         lines = source_lines(outcome.builds, job.candidate.source)
-        notes = () if lines or not outcome.builds else ("no SASS was kept with this run, so there are no instructions by line",)
-        return Profile(launches=(), builds=outcome.builds, occupancy=(), limits=(), findings=(), summary=said, by=self.name, lines=lines, notes=notes, device=outcome.device)
+        notes = (
+            ()
+            if lines or not outcome.builds
+            else ("no SASS was kept with this run, so there are no instructions by line",)
+        )
+        return Profile(
+            launches=(),
+            builds=outcome.builds,
+            occupancy=(),
+            limits=(),
+            findings=(),
+            summary=said,
+            by=self.name,
+            lines=lines,
+            notes=notes,
+            device=outcome.device,
+        )
 
 
 def describe(build: KernelBuild) -> str:
@@ -79,7 +208,7 @@ def describe(build: KernelBuild) -> str:
     return f"{build.kernel}: {', '.join(parts)}"
 
 
-def opcode_of(text: str) -> str:
+def parse_opcode(text: str) -> str:
     """`@!P0 IADD3.X R1, ...` -> `IADD3`."""
     words = text.split()
     if words and words[0].startswith("@"):
@@ -87,22 +216,29 @@ def opcode_of(text: str) -> str:
     return words[0].split(".")[0].rstrip(";") if words else ""
 
 
-def kernels_of(sass: str) -> dict[str, str]:
+def split_kernels(sass: str) -> dict[str, str]:
     """The text of each kernel in nvdisasm's listing of a module."""
     parts = re.split(r"^//-+ \.text\.(\S+)\s+-+$", sass, flags=re.M)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def instructions(text: str, file: str = CANDIDATE) -> list[Instruction]:
-    """The instructions of one kernel's listing (nvdisasm -gi), in order. Code of a library that was inlined counts for the candidate's line that it was inlined at."""
+    """The instructions of one kernel's listing (nvdisasm -gi), in order.
+
+    Inlined code of a library counts for the candidate's line where it was inlined.
+    """
     found: list[Instruction] = []
     line: int | None = None
     for row in text.splitlines():
         if "//## File" in row:
-            places = [int(number) for path, number in _FILE.findall(row.replace('inlined at "', '//## File "')) if path.rsplit("/", 1)[-1] == file]
+            places = [
+                int(number)
+                for path, number in _FILE.findall(row.replace('inlined at "', '//## File "'))
+                if path.rsplit("/", 1)[-1] == file
+            ]
             line = places[-1] if places else line
         elif match := _INSTRUCTION.match(row):
-            found.append(Instruction(int(match[1], 16), match[2], opcode_of(match[2]), line))
+            found.append(Instruction(int(match[1], 16), match[2], parse_opcode(match[2]), line))
     while found and found[-1].opcode in ("NOP", "BRA"):
         found.pop()  # padding after the end: a branch to itself, then NOPs
     return found
@@ -113,7 +249,7 @@ def listings(builds: Iterable[KernelBuild], file: str = CANDIDATE) -> dict[str, 
     found: dict[str, list[Instruction]] = {}
     for build in builds:
         if build.sass and build.kernel not in found:
-            found[build.kernel] = instructions(kernels_of(build.sass).get(build.kernel, ""), file)
+            found[build.kernel] = instructions(split_kernels(build.sass).get(build.kernel, ""), file)
     return found
 
 
@@ -125,4 +261,11 @@ def source_lines(builds: Iterable[KernelBuild], source: str, file: str = CANDIDA
             if item.line is not None:
                 counted.setdefault(item.line, Counter())[item.pipe] += 1
     texts = source.splitlines()
-    return tuple(LineProfile(line=line, text=texts[line - 1].strip() if 0 < line <= len(texts) else "", instructions=tuple(pipes.most_common())) for line, pipes in sorted(counted.items()))
+    return tuple(
+        LineProfile(
+            line=line,
+            text=texts[line - 1].strip() if 0 < line <= len(texts) else "",
+            instructions=tuple(pipes.most_common()),
+        )
+        for line, pipes in sorted(counted.items())
+    )

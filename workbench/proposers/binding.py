@@ -6,28 +6,41 @@ import ast
 import dataclasses
 import re
 
-from workbench.dsl import Binding, Call, Program, Stage, compile_program, format_program, parse
-from workbench.dsl.ir import Operand
+from workbench.codegen import compile_program
 from workbench.errors import UserError
+from workbench.language import Binding, Call, Program, Stage, format_program, parse
+from workbench.language.ir import Operand
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.proposers.recognition.graph import python
 from workbench.records import Candidate, Facts, Problem
 
 
 def candidate_of(problem: Problem, facts: Facts, arch: str, program: str) -> Candidate:
-    """The candidate of a program that a person wrote; stages that name no arch get `arch`, and a stage of the problem's own operation its operands' layouts.
+    """The candidate of a program that a person wrote.
+
+    Stages that name no arch get `arch`; a stage of the problem's own operation gets its operands' layouts.
 
     Raises `UserError` where the problem is none of the language's, `ProgramError` for what the program may not say.
     """
     found = recognised(facts)
     read = parse(program)
-    text = format_program(dataclasses.replace(read, stages=tuple(_completed(stage, found, arch) for stage in read.stages)))
+    text = format_program(
+        dataclasses.replace(read, stages=tuple(_completed(stage, found, arch) for stage in read.stages))
+    )
     return Candidate(source=compile_program(text, binding_of(problem, facts, found)), program=text)
 
 
 def plain(found: Computation) -> str:
     """The problem as a program that says no setting."""
-    return format_program(Program(stages=(*found.before, Stage(operation=found.operation, epilogues=found.epilogues, result=found.result), *found.after)))
+    return format_program(
+        Program(
+            stages=(
+                *found.before,
+                Stage(operation=found.operation, epilogues=found.epilogues, result=found.result),
+                *found.after,
+            )
+        )
+    )
 
 
 def recognised(facts: Facts) -> Computation:
@@ -35,7 +48,9 @@ def recognised(facts: Facts) -> Computation:
     try:
         return recognise(facts)
     except Unrecognised as reason:
-        raise UserError(f"muCUTLASS has no operation for this problem ({reason}); write the kernel itself: %%cutegen edit") from None
+        raise UserError(
+            f"muCUTLASS has no operation for this problem ({reason}); write the kernel itself: %%cutegen edit"
+        ) from None
 
 
 def _completed(stage: Stage, found: Computation, arch: str) -> Stage:
@@ -48,14 +63,26 @@ def _completed(stage: Stage, found: Computation, arch: str) -> Stage:
 
 def binding_of(problem: Problem, facts: Facts, found: Computation) -> Binding:
     """How the tensors of a computation come from the problem's module."""
-    return Binding(init_source=facts.init_source, forward_arguments=facts.forward_arguments, operands=found.operands, module_names=_module_names(problem.source, facts.init_source), axes=_axes(facts, found), tensors=_tensors(facts, found))
+    return Binding(
+        init_source=facts.init_source,
+        forward_arguments=facts.forward_arguments,
+        operands=found.operands,
+        module_names=_module_names(problem.source, facts.init_source),
+        axes=_axes(facts, found),
+        tensors=_tensors(facts, found),
+    )
 
 
-SEEN = re.compile(r"(?:\.detach\(\)|\.contiguous\(\)|\.transpose\(-2, -1\))*$")  # what a tensor has as many axes after as before
+SEEN = re.compile(
+    r"(?:\.detach\(\)|\.contiguous\(\)|\.transpose\(-2, -1\))*$"
+)  # what a tensor has as many axes after as before
 
 
 def _axes(facts: Facts, found: Computation) -> tuple[tuple[str, int], ...]:
-    """How many axes the tensors have by which a program calls them: forward's arguments, where all cases agree, parameters and buffers."""
+    """The number of axes of each tensor, by the name that a program uses.
+
+    The tensors are forward's arguments, where all cases agree, parameters and buffers.
+    """
     counts: dict[str, set[int]] = {}
     for spec in (spec for case in facts.cases for spec in case.inputs):
         counts.setdefault(spec.name, set()).add(len(spec.shape))
@@ -66,7 +93,10 @@ def _axes(facts: Facts, found: Computation) -> tuple[tuple[str, int], ...]:
 
 
 def _tensors(facts: Facts, found: Computation) -> tuple[tuple[str, Operand], ...]:
-    """Shapes and dtypes at full size of the tensors by which a program calls them: forward's arguments, parameters and buffers, and what is one of these as it is or transposed."""
+    """Shapes and dtypes at full size of each tensor, by the name that a program uses.
+
+    The tensors are forward's arguments, parameters and buffers, plain or transposed.
+    """
     inputs = [spec for case in facts.cases if case.name == "full" for spec in case.inputs]
     state = [spec for spec in facts.full if spec.name.startswith(("param:", "buffer:"))]
     own = {python(spec.name): Operand(shape=spec.shape, dtype=spec.dtype) for spec in (*state, *inputs)}
@@ -77,7 +107,11 @@ def _tensors(facts: Facts, found: Computation) -> tuple[tuple[str, Operand], ...
         whole = own.get(SEEN.sub("", text))
         if whole is not None and seen is not None:
             turned = seen[0].count(".transpose(") % 2 and len(whole.shape) > 1
-            known[name] = dataclasses.replace(whole, shape=(*whole.shape[:-2], whole.shape[-1], whole.shape[-2])) if turned else whole
+            known[name] = (
+                dataclasses.replace(whole, shape=(*whole.shape[:-2], whole.shape[-1], whole.shape[-2]))
+                if turned
+                else whole
+            )
     return tuple(known.items())
 
 
@@ -86,8 +120,14 @@ def _module_names(source: str, init_source: str) -> str:
     read = {node.id for node in ast.walk(ast.parse(init_source)) if isinstance(node, ast.Name)}
     kept = []
     for node in ast.parse(source).body:
-        imported = isinstance(node, (ast.Import, ast.ImportFrom)) and not (isinstance(node, ast.ImportFrom) and node.module == "__future__")
-        constant = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and all(isinstance(target, ast.Name) and target.id in read for target in node.targets)
+        imported = isinstance(node, (ast.Import, ast.ImportFrom)) and not (
+            isinstance(node, ast.ImportFrom) and node.module == "__future__"
+        )
+        constant = (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Constant)
+            and all(isinstance(target, ast.Name) and target.id in read for target in node.targets)
+        )
         if imported or constant:
             kept.append(ast.unparse(node))
     return "\n".join(kept)

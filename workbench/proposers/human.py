@@ -5,27 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workbench.errors import UserError
-from workbench.records import Ask, Candidate, Event, Proposal
+from workbench.protocols import Proposer, RunContext
+from workbench.records import Ask, Candidate, Proposal
 
 
-class Human:
-    """Proposes one source that was given."""
+class Human(Proposer):
+    """Proposes the source that is given as the option `source`, under the option `title`."""
 
     name = "human"
-
-    def __init__(self, source: str = "", title: str = "edited by hand") -> None:
-        self.source, self.title = source, title
-
-    def configure(self, *, source: str, title: str = "edited by hand") -> Human:
-        """The same proposer with a source."""
-        return Human(source, title)
+    needs_source = True
+    option_names = ("source", "title")
 
     def why_not(self) -> str | None:
         """Always available."""
         return None
 
-    def propose(self, ask: Ask, /) -> Iterator[Event | Proposal]:
+    def propose(self, ask: Ask, context: RunContext, /) -> Iterator[Proposal]:
         """The given source, as a child of the baseline."""
-        if not self.source:
+        source = str(context.options.get("source", ""))
+        if not source:
             raise UserError("there is no source: write the kernel in the cell below %%cutegen edit")
-        yield Proposal(candidate=Candidate(source=self.source), title=self.title, reason=ask.instruction, by=self.name, parent=ask.baseline.number if ask.baseline else None)
+        yield Proposal(
+            candidate=Candidate(source=source),
+            title=str(context.options.get("title", "edited by hand")),
+            reason=ask.instruction,
+            by=self.name,
+            parent=ask.baseline.number if ask.baseline else None,
+        )

@@ -1,8 +1,8 @@
 """The built-in planner: no LLM, deterministic. Writes muCUTLASS, starts simple, makes one change a step, says why.
 
-Each computation has a ladder of rungs (settings). A step takes the first rung that is not yet tried from this baseline, and explains it
-from what the emulator counted on the baseline (sectors against ideal, wavefronts against ideal) and from the bound. Predicted gains are
-modelled from the same terms as `analysis.model`, so they are leads, not promises.
+Each computation has a ladder of rungs (settings). A step takes the first rung that is not yet tried from this baseline.
+It explains the rung by what the emulator counted on the baseline (sectors against ideal, wavefronts against ideal) and
+by the bound. Predicted gains are modelled from the same terms as `analysis.model`, so they are leads, not promises.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import math
 import re
 from collections.abc import Iterator
 
-from workbench.dsl import Call, Program, Stage, compile_program, format_program, parse
+from workbench.codegen import compile_program
 from workbench.errors import ProgramError, UserError
+from workbench.language import Call, Program, Stage, format_program, parse
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, Rung, ladder, put
-from workbench.proposers.recognition import Computation, Unrecognised, joints, recognise
+from workbench.proposers.recognition import Computation, Unrecognised, recognise, renaming
+from workbench.protocols import PLAIN, Proposer, RunContext
 from workbench.records import Ask, Candidate, Event, LineCounts, Proposal
 
 RANKS = ("ladder", "roi")
@@ -46,23 +48,43 @@ def _evidence(rung: Rung, total: LineCounts | None) -> tuple[str, float | None]:
 def _modelled_gain(ask: Ask, found: Computation, rung: Rung, rungs: tuple[Rung, ...]) -> float | None:
     """The baseline's modelled time over the rung's, where the baseline is a rung that has one."""
     program = ask.baseline.proposal.candidate.program if ask.baseline else None
-    before = next((other.seconds for other in rungs if other.seconds is not None and _program(found, other, ask.arch) == program), None)
+    before = next(
+        (
+            other.seconds
+            for other in rungs
+            if other.seconds is not None and write_program(found, other, ask.arch) == program
+        ),
+        None,
+    )
     return before / rung.seconds if before is not None and rung.seconds else None
 
 
-def _program(found: Computation, rung: Rung, arch: str) -> str:
+def write_program(found: Computation, rung: Rung, arch: str) -> str:
+    """The program of a rung of the ladder."""
     if found.pieces:
-        return format_program(Program(stages=tuple(stage for piece, part in zip(found.pieces, rung.parts, strict=True) for stage in _stages(piece.named, part, arch))))
+        return format_program(
+            Program(
+                stages=tuple(
+                    stage
+                    for piece, part in zip(found.pieces, rung.parts, strict=True)
+                    for stage in _stages(piece.named, part, arch)
+                )
+            )
+        )
     return format_program(Program(stages=_stages(found, rung, arch)))
 
 
 def _stages(found: Computation, rung: Rung, arch: str) -> tuple[Stage, ...]:
     found = found.unfused if rung.unfused and found.unfused is not None else found
-    return joints.stages(found, rung.settings, (put("arch", arch if arch in ("sm_80", "sm_90a") else "sm_80"),))
+    return renaming.list_stages(found, rung.settings, (put("arch", arch if arch in ("sm_80", "sm_90a") else "sm_80"),))
 
 
 def _asked(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
-    """A rung from the person's words, when they name a setting: "128 threads", "tile 64x64x16", "vector 4", "32 threads per row"; on Hopper "cluster 2x1", "4 stages", "pingpong"."""
+    """A rung from the person's words, when they name a setting.
+
+    Examples: "128 threads", "tile 64x64x16", "vector 4", "32 threads per row"; on Hopper also "cluster 2x1",
+    "4 stages", "pingpong".
+    """
     text = words.lower()
     settings: list[Call] = []
     if match := re.search(r"(\d+)\s+threads?\s+per\s+row", text):
@@ -90,7 +112,10 @@ def _asked(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
 
 
 def roi(gain: float, gap: float, risks: tuple[float, float] = (1.0, 1.0)) -> float:
-    """What a change is worth: gain ** (1 + max(0, log10(gap / 5))) / (risks' product); muCUTLASS, triage. A large gap to the bound favours bold changes."""
+    """What a change is worth: gain ** (1 + max(0, log10(gap / 5))) / (risks' product).
+
+    The formula is muCUTLASS's triage. A large gap to the bound favours bold changes.
+    """
     return float(gain ** (1 + max(0.0, math.log10(gap / 5)))) / (risks[0] * risks[1])
 
 
@@ -104,42 +129,48 @@ def _gain(ask: Ask, found: Computation, rung: Rung, rungs: tuple[Rung, ...], tot
     return _evidence(rung, total)[1] if rung.seconds is None else _modelled_gain(ask, found, rung, rungs)
 
 
-class Planner:
+class Planner(Proposer):
     """Proposes one change a step from a ladder; deterministic, needs no model and no GPU.
 
-    rank: "ladder" takes the rungs as they stand, simplest first; "roi" the one whose predicted gain, gap and risks make it worth most.
+    The option `rank` is "ladder" (the rungs as they stand, simplest first) or "roi" (first the rung whose predicted
+    gain, gap and risks make it worth most, as a loop wants that may stop at any step).
     """
 
     name = "planner"
-
-    def __init__(self, rank: str = "ladder") -> None:
-        self.rank = rank
+    option_names = ("rank",)
 
     def why_not(self) -> str | None:
         """Always available."""
         return None
 
-    def configure(self, *, rank: str = "ladder", **options: object) -> Planner:
-        """rank: ladder or roi."""
+    def propose(self, ask: Ask, context: RunContext = PLAIN, /) -> Iterator[Event | Proposal]:
+        """The next rung that was not tried from this baseline.
+
+        A note when there is none, or the graph is not recognised.
+        """
+        rank = context.options.get("rank", "roi" if context.largest_gain_first else "ladder")
         if rank not in RANKS:
             raise UserError(f"rank is {rank!r}; it must be {' or '.join(RANKS)}")
-        return Planner(rank)
-
-    def propose(self, ask: Ask, /) -> Iterator[Event | Proposal]:
-        """The next rung that was not tried from this baseline; a note when there is none, or the graph is not recognised."""
         try:
             found = recognise(ask.facts)
         except Unrecognised as reason:
             yield Event(kind="note", message=str(reason))
             return
-        rungs = ladder(Context(found=found, precision=ask.problem.precision, arch=ask.arch, device=ask.device, facts=ask.facts))
+        rungs = ladder(
+            Context(found=found, precision=ask.problem.precision, arch=ask.arch, device=ask.device, facts=ask.facts)
+        )
         asked = _asked(ask.instruction, rungs) if ask.instruction and not found.pieces else ()
         if ask.instruction and not asked:
-            yield Event(kind="note", message="the planner follows settings (threads, tile, vector), not words; it goes on with its own next step")
+            yield Event(
+                kind="note",
+                message=(
+                    "the planner follows settings (threads, tile, vector), not words; it goes on with its own next step"
+                ),
+            )
         tried = {version.proposal.candidate.program for version in ask.history}
         banned = _banned(ask.constraints)
-        for rung in (*asked, *self._ranked(ask, found, rungs)):
-            program = _program(found, rung, ask.arch)
+        for rung in (*asked, *_ranked(ask, found, rungs, by_worth=rank == "roi")):
+            program = write_program(found, rung, ask.arch)
             if program in tried or any(call.name in banned for call in rung.calls):
                 continue
             try:
@@ -148,32 +179,53 @@ class Planner:
                 yield Event(kind="note", message=f"{rung.title}: {error}")
                 continue
             return
-        yield Event(kind="note", message=f"the planner has tried {f'all its {len(rungs)} ideas' if len(rungs) > 1 else 'its one idea' if rungs else 'nothing: it has no idea'} for {found.kind}; refine by hand: %%cutegen edit in a notebook, or a file and cutegen test")
-
-    def _ranked(self, ask: Ask, found: Computation, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
-        """The rungs in the order in which they are tried; equal ones as they stand."""
-        rungs = _onwards(ask, found, rungs)
-        if self.rank != "roi" or ask.baseline is None:
-            return rungs
-        total, gap = _total(ask), _gap(ask)
-        return tuple(sorted(rungs, key=lambda rung: -roi(_gain(ask, found, rung, rungs, total) or 1.0, gap, rung.risks)))
+        ideas = "its one idea" if rungs else "nothing: it has no idea"
+        ideas = f"all its {len(rungs)} ideas" if len(rungs) > 1 else ideas
+        yield Event(
+            kind="note",
+            message=f"the planner has tried {ideas} for {found.kind}; refine by hand: %%cutegen edit in a notebook, "
+            "or a file and cutegen test",
+        )
 
     @staticmethod
     def _proposal(ask: Ask, found: Computation, rung: Rung, program: str, rungs: tuple[Rung, ...]) -> Proposal:
         source = compile_program(program, binding_of(ask.problem, ask.facts, found))
-        evidence, gain = _evidence(rung, _total(ask)) if rung.seconds is None else ("", _modelled_gain(ask, found, rung, rungs))
+        evidence, gain = (
+            _evidence(rung, _total(ask)) if rung.seconds is None else ("", _modelled_gain(ask, found, rung, rungs))
+        )
         return Proposal(
-            candidate=Candidate(source=source, program=program), title=rung.title, reason=rung.reason + evidence, by="planner",
-            parent=ask.baseline.number if ask.baseline else None, instruction=ask.instruction, predicted_gain=gain if ask.baseline else None,
-        )  # fmt: skip
+            candidate=Candidate(source=source, program=program),
+            title=rung.title,
+            reason=rung.reason + evidence,
+            by="planner",
+            parent=ask.baseline.number if ask.baseline else None,
+            instruction=ask.instruction,
+            predicted_gain=gain if ask.baseline else None,
+        )
+
+
+def _ranked(ask: Ask, found: Computation, rungs: tuple[Rung, ...], *, by_worth: bool) -> tuple[Rung, ...]:
+    """The rungs in the order in which they are tried; equal ones as they stand."""
+    rungs = _onwards(ask, found, rungs)
+    if not by_worth or ask.baseline is None:
+        return rungs
+    total, gap = _total(ask), _gap(ask)
+    return tuple(sorted(rungs, key=lambda rung: -roi(_gain(ask, found, rung, rungs, total) or 1.0, gap, rung.risks)))
 
 
 def _onwards(ask: Ask, found: Computation, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
-    """From a program that a person wrote, the rungs from the one with most of its settings and fewest others on, then those below: the ladder is climbed from where they stand."""
-    own = ask.baseline.proposal.candidate.program if ask.baseline is not None and ask.baseline.proposal.by == "human" else None
+    """The rungs in order from a program that a person wrote.
+
+    First come those from the rung with most of its settings and fewest others on, then those below.
+    """
+    own = (
+        ask.baseline.proposal.candidate.program
+        if ask.baseline is not None and ask.baseline.proposal.by == "human"
+        else None
+    )
     if not own or not rungs:
         return rungs
-    mine, theirs = _calls(own), [_calls(_program(found, rung, ask.arch)) for rung in rungs]
+    mine, theirs = _calls(own), [_calls(write_program(found, rung, ask.arch)) for rung in rungs]
     near = max(range(len(rungs)), key=lambda number: (len(mine & theirs[number]), -len(theirs[number] - mine)))
     return (*rungs[near:], *rungs[:near])
 

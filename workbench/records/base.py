@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, dataclass_transform
+from typing import Literal, TypeVar, dataclass_transform
 
 Provenance = Literal["counted", "modelled", "measured"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
@@ -13,7 +13,8 @@ Scalar = bool | int | float | str | None
 Settings = tuple[tuple[str, Scalar], ...]
 
 T = TypeVar("T")
-LATER: Any = {"hashed": "when set"}  # metadata of a field that came later: left out of a content hash while it has its default, so that older hashes hold
+# metadata of a field that came later: while it has its default, a content hash leaves it out, so that old hashes hold
+LATER = {"hashed": "when set"}
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))

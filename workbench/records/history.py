@@ -31,7 +31,9 @@ class Bound:
     rates: str  # where the peak rates come from
     provenance: Provenance = "modelled"
     floor_s: float | None = None  # with the most permissive rates: what no correct kernel can beat (the suspect test)
-    attainable_s: float | None = None  # with measured ceilings of this device (a copy, a library matmul); None where none was measured
+    attainable_s: float | None = (
+        None  # with measured ceilings of this device (a copy, a library matmul); None where none was measured
+    )
     dtype: str = ""  # whose rate it is: the policy on precision, as `Work.dtype`
 
 

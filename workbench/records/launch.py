@@ -67,13 +67,15 @@ class LineCounts:
 
 
 @record
-class Paced:
-    """Some CTAs of a launch followed in time, each as if alone on its SM (emulator/pace.py), and through the L1 cache (emulator/cached.py)."""
+class CtaTimeline:
+    """Some CTAs of a launch followed in time, each as if alone on its SM and through the L1 cache (emulator/timing)."""
 
     ctas: int
     cycles: float  # of the SM clock, until a CTA's last warp is done; mean over the CTAs
     issue: float  # warp-instructions of a CTA, as the device issues them (moves are folded, 64-bit integers take two)
-    l1_requests: int = 0  # of warps, for global memory through L1, stores and atomics included; this and the rest summed over the CTAs
+    l1_requests: int = (
+        0  # of warps, for global memory through L1, stores and atomics included; this and the rest summed over the CTAs
+    )
     l1_lines: int = 0  # 128 bytes, counted once for each request: the tags that are compared
     l1_sectors: int = 0  # 32 bytes, likewise, of loads
     l1_missed: int = 0  # sectors of loads that L2 was asked for
@@ -81,7 +83,9 @@ class Paced:
     wgmma: bool = False  # whether tensor cores are used by warpgroups
     l2_missed: int = 0  # sectors that the CTA's share of L2 did not hold, of all that L2 was asked for
     touched: int = 0  # different sectors that L2 was asked for
-    stalls: tuple[tuple[int, float], ...] = ()  # (source line, cycles that a warp waits there on average), longest first
+    stalls: tuple[
+        tuple[int, float], ...
+    ] = ()  # (source line, cycles that a warp waits there on average), longest first
 
 
 @record
@@ -99,4 +103,4 @@ class Launch:
     findings: tuple[Finding, ...] = ()
     printed: str = ""
     sampled: int | None = None  # CTAs that were executed; the counters are scaled to the whole grid
-    paced: Paced | None = None
+    paced: CtaTimeline | None = None

@@ -31,12 +31,14 @@ class Check:
     worst_got: float | None = None
     worst_expected: float | None = None
     message: str = ""
-    trivial: str = ""  # "zero" or "constant" when that is all the candidate's output is, and the reference's is not exactly that
+    trivial: str = (
+        ""  # "zero" or "constant" when that is all the candidate's output is, and the reference's is not exactly that
+    )
 
 
 @record
-class Surroundings:
-    """What NVML said about the device at one moment of a run; None = not known there."""
+class DeviceState:
+    """What NVML said about the device at one moment of a run; None = not known."""
 
     at_s: float  # since the run began
     sm_clock_mhz: int | None = None
@@ -56,24 +58,30 @@ class Timing:
     device: str
     samples_s: tuple[float, ...]  # round after round
     median_s: float
-    low_s: float  # 95 % interval of the median: bootstrap over rounds, widened by what differs between runs (analysis/statistics.py)
+    low_s: float  # 95 % interval of the median: bootstrap over rounds, widened by the difference between runs
     high_s: float
     wall_ratio: float | None = None  # host clock over events; far above 1 means work hidden from the events
     cold_l2: bool = True
     provenance: Provenance = "measured"
     per_round: int = 0  # samples of each round; 0 = not taken in rounds
-    method: str = "events"  # or "graph": each sample is one replay of a CUDA graph with `calls_per_sample` calls, divided by them
+    method: str = (
+        "events"  # or "graph": each sample is one replay of a CUDA graph with `calls_per_sample` calls, divided by them
+    )
     calls_per_sample: int = 1
-    launch_overhead_s: float | None = None  # host seconds to enqueue one call while the device is busy; no part of the samples
-    probes_s: tuple[float, ...] = ()  # a fixed kernel of ours, timed in the trusted process before each round and after the last
-    surroundings: tuple[Surroundings, ...] = ()
+    launch_overhead_s: float | None = (
+        None  # host seconds to enqueue one call while the device is busy; no part of the samples
+    )
+    probes_s: tuple[
+        float, ...
+    ] = ()  # a fixed kernel of ours, timed in the trusted process before each round and after the last
+    surroundings: tuple[DeviceState, ...] = ()
     notes: tuple[str, ...] = ()  # what was done otherwise than asked for, and why
     doubts: tuple[str, ...] = ()  # why these times may not hold: other work on the device, drift, throttling
 
 
 @record
 class Ratio:
-    """How many times faster a candidate was than what it was timed against in the same run, in alternating rounds: above 1 is faster."""
+    """How many times faster a candidate was than another program that took turns with it; above 1 is faster."""
 
     against: Literal["eager", "parent"]
     ratio: float  # of the medians
@@ -97,7 +105,9 @@ class Job:
     wall_limit_s: float = 60.0
     memory_limit_bytes: int = 4 << 30
     cold_l2: bool = field(default=True, metadata=LATER)  # whether timed calls find nothing of theirs in L2
-    rival: Candidate | None = field(default=None, metadata=LATER)  # the parent version, timed anew in alternation with the candidate
+    rival: Candidate | None = field(
+        default=None, metadata=LATER
+    )  # the parent version, timed anew in alternation with the candidate
 
 
 @record

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 from workbench.records.base import Mode, Precision, Provenance, Settings, record
 
 
@@ -26,14 +29,20 @@ class TensorSpec:
     dtype: str
     strides: tuple[int, ...]
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of a contiguous tensor: float32 has 4 for each element, float8_e4m3fn 1, complex64 8, bool 1."""
+        bits = re.search(r"\d+", self.dtype)
+        return math.prod(self.shape) * (int(bits[0]) // 8 if bits else 1)
+
 
 @record
 class Operation:
     """One ATen call of the traced reference: `aten.addmm.default`.
 
-    An operand is spelt: an input by forward's argument name, a parameter `param:<name>`, a buffer `buffer:<name>`, an intermediate by the
-    name of the operation that makes it, a list as `[a, b]` of such, anything else by its repr. The last operation of a graph is called
-    `output`, with target `output`; its operands are what forward returns.
+    An operand is spelt: an input by forward's argument name, a parameter `param:<name>`, a buffer `buffer:<name>`, an
+    intermediate by the name of the operation that makes it, a list as `[a, b]` of such, anything else by its repr. The
+    last operation of a graph is called `output`, with target `output`; its operands are what forward returns.
     """
 
     name: str  # of the value it produces
@@ -55,7 +64,7 @@ class Case:
 
 @record
 class Work:
-    """What the reference must at least do at one case: FLOPs, and bytes with each input read once, each output written once."""
+    """The least work of the reference at one case: FLOPs, and bytes with each tensor read or written once."""
 
     case: str
     flops: int
@@ -68,7 +77,11 @@ class Work:
 
 @record
 class Degeneracy:
-    """A task that a trivial output passes: kind is "zero", "constant", "replay", "random" (fails against itself), "not_finite" or "input_modified" (forward writes to an input)."""
+    """A task that a trivial output passes.
+
+    `kind` is "zero", "constant", "replay", "random" (the reference fails against itself), "not_finite" or
+    "input_modified" (forward writes to an input).
+    """
 
     kind: str
     message: str
@@ -88,5 +101,9 @@ class Facts:
     work: tuple[Work, ...]
     degeneracies: tuple[Degeneracy, ...] = ()
     notes: tuple[str, ...] = ()
-    full: tuple[TensorSpec, ...] = ()  # every value of the graph at the full case, named as in it; () where the graph is another one there
-    full_graph: tuple[Operation, ...] = ()  # traced at the full case, where it may do something else than `graph`: 1 / sqrt(64) for 1 / sqrt(8), a part of a tensor that is all of a shrunk one
+    full: tuple[
+        TensorSpec, ...
+    ] = ()  # every value of the graph at the full case, named as in it; () where the graph is another one there
+    full_graph: tuple[
+        Operation, ...
+    ] = ()  # traced at the full case, where it may differ: 1 / sqrt(64) for 1 / sqrt(8), a slice for a whole tensor

@@ -10,9 +10,11 @@ from workbench.records.launch import Finding, KernelBuild, Launch
 
 @record
 class KernelMetrics:
-    """Counters of one kernel launch: by Nsight Compute ("measured"), or by the emulator with a modelled time ("counted": bytes, sectors and wavefronts are, the rest says so in its name).
+    """Counters of one kernel launch.
 
-    None is unknown, not zero. Rates and hit rates are fractions from 0 to 1.
+    They are by Nsight Compute ("measured"), or by the emulator with a modelled time ("counted": bytes, sectors and
+    wavefronts are counted; a field that is modelled has it in its name). None is unknown, not zero. Rates and hit rates
+    are fractions from 0 to 1.
     """
 
     kernel: str
@@ -51,7 +53,8 @@ class KernelMetrics:
 class LineProfile:
     """One source line of the candidate: its machine instructions by pipe, and where warps wait.
 
-    `stalls` are samples by reason (measured, by ncu), or cycles that a warp waits there (modelled, by the emulator): `stall_unit` says which.
+    `stalls` are samples by reason (measured, by ncu), or cycles that a warp waits there (modelled, by the emulator):
+    `stall_unit` says which.
     """
 
     line: int
@@ -79,7 +82,10 @@ class Span:
 
 @record
 class Timeline:
-    """What ran on the device during some calls (CUPTI, by torch's profiler); measured, with the profiler's own overhead on the host."""
+    """What ran on the device during some calls (CUPTI, by torch's profiler).
+
+    Times are measured, with the profiler's own overhead on the host.
+    """
 
     calls: int
     spans: tuple[Span, ...]
@@ -90,7 +96,7 @@ class Timeline:
 
 @record
 class Energy:
-    """Energy of one call in a steady loop, read from NVML's total-energy counter; see profilers/energy.py for the corrections."""
+    """Energy of one call in a steady loop, from NVML's total-energy counter (corrections: profilers/energy.py)."""
 
     joules_per_call: float  # with idle power taken off for the part of the loop in which nothing ran
     low_joules: float  # smallest and largest of the windows

@@ -16,7 +16,10 @@ SUFFIXES = (".py", ".pyi", ".h", ".hpp", ".cuh", ".cu", ".inl", ".md", ".rst", "
 LARGEST_BYTES = 1_500_000  # a generated table larger than this answers no question
 PIECE, OVERLAP = 45, 8  # lines
 OURS = "workbench"
-_SYMBOL = re.compile(r"^\s*(?:(?:async\s+)?def|class|struct|enum(?:\s+class)?|using|template|#define|namespace)\s+([A-Za-z_]\w*)|^\s*(?:CUTE_\w+|CUTLASS_\w+|inline|static|constexpr|auto|void)\b.*?\b([A-Za-z_]\w*)\s*\(", re.M)
+_SYMBOL = re.compile(
+    r"^\s*(?:(?:async\s+)?def|class|struct|enum(?:\s+class)?|using|template|#define|namespace)\s+([A-Za-z_]\w*)|^\s*(?:CUTE_\w+|CUTLASS_\w+|inline|static|constexpr|auto|void)\b.*?\b([A-Za-z_]\w*)\s*\(",
+    re.M,
+)
 _HEADING = re.compile(r"^#{1,4}\s+(.+)$", re.M)
 
 
@@ -63,7 +66,12 @@ def _files() -> Iterator[File]:
         for item in metadata.files(name) or ():
             if item.suffix in SUFFIXES and ".." not in item.parts:
                 place = Path(str(item.locate()))
-                if place not in seen and place.is_file() and not _leads_away(place, len(item.parts)) and place.stat().st_size <= LARGEST_BYTES:
+                if (
+                    place not in seen
+                    and place.is_file()
+                    and not _leads_away(place, len(item.parts))
+                    and place.stat().st_size <= LARGEST_BYTES
+                ):
                     seen.add(place)
                     yield File(name, item.as_posix(), place)
     here = Path(__file__).parent.parent
@@ -92,7 +100,11 @@ def text_of(file: File) -> str:
 
 def missing() -> str:
     """One line on what is not searched because it is not installed; empty where all is there."""
-    return "" if OPTIONAL in versions() else f"(CUTLASS's headers and examples are not installed: pip install --no-deps {OPTIONAL})"
+    return (
+        ""
+        if OPTIONAL in versions()
+        else f"(CUTLASS's headers and examples are not installed: pip install --no-deps {OPTIONAL})"
+    )
 
 
 def pieces(text: str, suffix: str) -> Iterator[Piece]:

@@ -50,7 +50,11 @@ def _key() -> str:
 
 
 def _ours() -> tuple[tuple[str, str], ...]:
-    return tuple((file.path, hashlib.sha256(file.place.read_bytes()).hexdigest()) for file in corpus.files() if file.distribution == corpus.OURS)
+    return tuple(
+        (file.path, hashlib.sha256(file.place.read_bytes()).hexdigest())
+        for file in corpus.files()
+        if file.distribution == corpus.OURS
+    )
 
 
 def connect(progress: Callable[[float], None] | None = None) -> sqlite3.Connection:
@@ -64,7 +68,9 @@ def connect(progress: Callable[[float], None] | None = None) -> sqlite3.Connecti
             build(place, progress)
             db = _open(place)
     except OSError as error:
-        raise UserError(f"the search index cannot be kept in {folder()} ({error.strerror}); set XDG_CACHE_HOME to a folder that can be written") from None
+        raise UserError(
+            f"the search index cannot be kept in {folder()} ({error.strerror}); set XDG_CACHE_HOME to a folder that can be written"
+        ) from None
     if db is None:
         raise UserError(f"the search index {place} cannot be read; remove it and search again")
     with contextlib.suppress(OSError):
@@ -122,9 +128,19 @@ def _fill(place: Path, progress: Callable[[float], None]) -> None:
     for done, file in enumerate(everything, 1):
         for piece in corpus.pieces(corpus.text_of(file), file.place.suffix):
             number += 1
-            db.execute("INSERT INTO piece VALUES (?, ?, ?, ?, ?)", (number, file.distribution, file.path, piece.first, piece.last))
-            names = " ".join(exact(name) for name in dict.fromkeys(_NAME.findall(piece.text)) if "_" in name or any(c.isupper() for c in name[1:]))
-            db.execute("INSERT INTO words(rowid, path, symbols, headings, body, names) VALUES (?, ?, ?, ?, ?, ?)", (number, split(file.path), split(piece.symbols), split(piece.headings), split(piece.text), names))
+            db.execute(
+                "INSERT INTO piece VALUES (?, ?, ?, ?, ?)",
+                (number, file.distribution, file.path, piece.first, piece.last),
+            )
+            names = " ".join(
+                exact(name)
+                for name in dict.fromkeys(_NAME.findall(piece.text))
+                if "_" in name or any(c.isupper() for c in name[1:])
+            )
+            db.execute(
+                "INSERT INTO words(rowid, path, symbols, headings, body, names) VALUES (?, ?, ?, ?, ?, ?)",
+                (number, split(file.path), split(piece.symbols), split(piece.headings), split(piece.text), names),
+            )
         progress(done / len(everything))
     db.execute("INSERT INTO words(words) VALUES ('optimize')")
     db.commit()

@@ -7,23 +7,115 @@ import re
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from workbench.errors import UserError
 from workbench.search import corpus, index
+from workbench.wire import Json
 
 READ_LINES, READ_CHARACTERS, SNIPPET_LINES = 200, 16_000, 12
 CANDIDATES, MOST_HITS = 150, 50
 WEIGHTS = (6.0, 5.0, 4.0, 1.0, 8.0)  # bm25 weight of path, symbols, headings, body, exact names
-STOP = frozenset(["a", "an", "and", "are", "as", "at", "be", "between", "by", "can", "do", "does", "for", "from", "get", "give", "has", "have", "how", "i", "in", "into", "is", "it", "its", "make", "me", "my", "of", "on", "one", "or", "set", "should", "so", "some", "that", "the", "their", "there", "this", "to", "use", "used", "using", "was", "what", "when", "where", "which", "who", "why", "will", "with", "you", "your", "write", "work", "works"])
+STOP = frozenset(
+    [
+        "a",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "be",
+        "between",
+        "by",
+        "can",
+        "do",
+        "does",
+        "for",
+        "from",
+        "get",
+        "give",
+        "has",
+        "have",
+        "how",
+        "i",
+        "in",
+        "into",
+        "is",
+        "it",
+        "its",
+        "make",
+        "me",
+        "my",
+        "of",
+        "on",
+        "one",
+        "or",
+        "set",
+        "should",
+        "so",
+        "some",
+        "that",
+        "the",
+        "their",
+        "there",
+        "this",
+        "to",
+        "use",
+        "used",
+        "using",
+        "was",
+        "what",
+        "when",
+        "where",
+        "which",
+        "who",
+        "why",
+        "will",
+        "with",
+        "you",
+        "your",
+        "write",
+        "work",
+        "works",
+    ]
+)
 # What a writer of CuTe Python reads first: the DSL itself and examples in it; then C++ headers; generated bindings and retired code last.
-PRIOR = (("_mlir/", 0.35), ("deprecated", 0.4), ("/experimental/", 0.7), ("CuTeDSL", 1.7), ("dsl_packages/cutlass/cute/", 1.8), ("dsl_packages/", 1.5), ("media/docs", 1.3), ("/examples/", 0.9), ("/test/", 0.6))
+PRIOR = (
+    ("_mlir/", 0.35),
+    ("deprecated", 0.4),
+    ("/experimental/", 0.7),
+    ("CuTeDSL", 1.7),
+    ("dsl_packages/cutlass/cute/", 1.8),
+    ("dsl_packages/", 1.5),
+    ("media/docs", 1.3),
+    ("/examples/", 0.9),
+    ("/test/", 0.6),
+)
 # words of the field that the sources spell otherwise
 ALSO = {
-    "shared": ("smem",), "register": ("rmem",), "registers": ("rmem",), "global": ("gmem",), "multicast": ("mcast",), "barrier": ("mbarrier", "sync"), "barriers": ("mbarrier", "sync"), "softmax": ("attention",),
-    "warpgroup": ("wgmma",), "wgmma": ("warpgroup",), "cores": ("mma",), "pipelining": ("pipeline",), "pipelined": ("pipeline",), "stages": ("stage", "pipeline"), "printf": ("print",),
-    "specialization": ("specialized",), "specialised": ("specialized",), "print": ("printf",), "benchmark": ("testing",), "convolution": ("conv",), "quantization": ("quant",), "predicate": ("pred", "predication"), "tile": ("tiled", "tiler"),
-}  # fmt: skip
+    "shared": ("smem",),
+    "register": ("rmem",),
+    "registers": ("rmem",),
+    "global": ("gmem",),
+    "multicast": ("mcast",),
+    "barrier": ("mbarrier", "sync"),
+    "barriers": ("mbarrier", "sync"),
+    "softmax": ("attention",),
+    "warpgroup": ("wgmma",),
+    "wgmma": ("warpgroup",),
+    "cores": ("mma",),
+    "pipelining": ("pipeline",),
+    "pipelined": ("pipeline",),
+    "stages": ("stage", "pipeline"),
+    "printf": ("print",),
+    "specialization": ("specialized",),
+    "specialised": ("specialized",),
+    "print": ("printf",),
+    "benchmark": ("testing",),
+    "convolution": ("conv",),
+    "quantization": ("quant",),
+    "predicate": ("pred", "predication"),
+    "tile": ("tiled", "tiler"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +167,9 @@ def _expression(text: str) -> str:
     if names and len(names) == len(rest.split()):  # nothing but names: exactly these, or their parts in this order
         phrases, words = [*phrases, *[index.split(name) for name in names]], []
     terms = [f'"{" ".join(phrase.split())}"' for phrase in phrases if phrase.strip()]
-    terms += [f'"{word}"' for word in dict.fromkeys(words)] + [f"names:{index.exact(name)}" for name in dict.fromkeys(names)]
+    terms += [f'"{word}"' for word in dict.fromkeys(words)] + [
+        f"names:{index.exact(name)}" for name in dict.fromkeys(names)
+    ]
     return f"{''.join(must)}({' OR '.join(terms)})" if terms else ""
 
 
@@ -90,7 +184,9 @@ def _best(rows: list[tuple[str, str, int, int, float]], text: str, limit: int) -
         else:
             best[distribution, path] = (old[0] + 0.04 * score, old[1], old[2])
     ordered = sorted(best.items(), key=lambda item: -item[1][0])[:limit]
-    return [_hit(distribution, path, first, last, score, text) for (distribution, path), (score, first, last) in ordered]
+    return [
+        _hit(distribution, path, first, last, score, text) for (distribution, path), (score, first, last) in ordered
+    ]
 
 
 def _prior(distribution: str, path: str) -> float:
@@ -101,15 +197,27 @@ def _hit(distribution: str, path: str, first: int, last: int, score: float, text
     lines = _lines(_file(distribution, path))
     wanted = {word for word in re.findall(r"[a-z0-9]+", index.split(text).lower()) if word not in STOP}
     names = [name for name in re.findall(r"[A-Za-z_]\w+", text) if name.lower() not in STOP]
-    weight = [sum(word in line.lower() for word in wanted) + 5 * sum(name in line for name in names) for line in lines[first - 1 : last]]
-    start = max(range(max(len(weight) - SNIPPET_LINES + 1, 1)), key=lambda at: sum(weight[at : at + SNIPPET_LINES]), default=0)
+    weight = [
+        sum(word in line.lower() for word in wanted) + 5 * sum(name in line for name in names)
+        for line in lines[first - 1 : last]
+    ]
+    start = max(
+        range(max(len(weight) - SNIPPET_LINES + 1, 1)), key=lambda at: sum(weight[at : at + SNIPPET_LINES]), default=0
+    )
     shown = lines[first - 1 + start : min(first - 1 + start + SNIPPET_LINES, last)]
     snippet = "\n".join(f"{first + start + n:5d}| {line[:160]}" for n, line in enumerate(shown))
     return Hit(distribution, path, first, last, snippet, score)
 
 
 def _file(distribution: str, path: str) -> corpus.File:
-    found = next((file for file in corpus.files() if file.path == path and (not distribution or file.distribution == distribution)), None)
+    found = next(
+        (
+            file
+            for file in corpus.files()
+            if file.path == path and (not distribution or file.distribution == distribution)
+        ),
+        None,
+    )
     if found is None:
         raise UserError(f"{path!r} is not among the files that are searched; take a path from a hit")
     return found
@@ -117,7 +225,9 @@ def _file(distribution: str, path: str) -> corpus.File:
 
 def read(path: str, first: int = 1, last: int | None = None) -> str:
     """Numbered lines of a searched file (as `search` names it, with or without its distribution), at most 200 lines and 16 kB."""
-    distribution, _, rest = path.rpartition(":") if path.split(":")[0] in (*corpus.DISTRIBUTIONS, corpus.OURS) else ("", "", path)
+    distribution, _, rest = (
+        path.rpartition(":") if path.split(":")[0] in (*corpus.DISTRIBUTIONS, corpus.OURS) else ("", "", path)
+    )
     lines = _lines(_file(distribution, rest))
     start, end = max(int(first), 1), len(lines) if last is None else int(last)
     if start > max(len(lines), 1):
@@ -141,18 +251,36 @@ def _lines(file: corpus.File) -> list[str]:
     try:
         return corpus.text_of(file).splitlines()
     except OSError as error:
-        raise UserError(f"{file.path} cannot be read any more ({error.strerror}); start the kernel again if packages were changed") from None
+        raise UserError(
+            f"{file.path} cannot be read any more ({error.strerror}); start the kernel again if packages were changed"
+        ) from None
 
 
-def tool_specs() -> list[dict[str, Any]]:
+def tool_specs() -> list[Json]:
     """The two tools as a chat completion request names them."""
     string, number = {"type": "string"}, {"type": "integer"}
     return [
-        {"type": "function", "function": {"name": "search", "description": "Search the installed CuTe DSL package, CUTLASS headers and examples. Words, an exact name, or a quoted phrase.",
-                                          "parameters": {"type": "object", "properties": {"query": string}, "required": ["query"]}}},
-        {"type": "function", "function": {"name": "read", "description": "Read lines of a file that search named, at most 200 at a time.",
-                                          "parameters": {"type": "object", "properties": {"path": string, "first": number, "last": number}, "required": ["path"]}}},
-    ]  # fmt: skip
+        {
+            "type": "function",
+            "function": {
+                "name": "search",
+                "description": "Search the installed CuTe DSL package, CUTLASS headers and examples. Words, an exact name, or a quoted phrase.",
+                "parameters": {"type": "object", "properties": {"query": string}, "required": ["query"]},
+            },
+        },
+        {
+            "type": "function",
+            "function": {
+                "name": "read",
+                "description": "Read lines of a file that search named, at most 200 at a time.",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"path": string, "first": number, "last": number},
+                    "required": ["path"],
+                },
+            },
+        },
+    ]
 
 
 def call_tool(name: str, arguments: str) -> str:
@@ -163,9 +291,13 @@ def call_tool(name: str, arguments: str) -> str:
             found = "\n\n".join(map(str, search(str(values["query"])))) or "nothing found; try other words"
             return "\n\n".join(filter(None, (found, corpus.missing())))
         if name == "read":
-            return read(str(values["path"]), int(values.get("first") or 1), int(values["last"]) if values.get("last") else None)
+            return read(
+                str(values["path"]), int(values.get("first") or 1), int(values["last"]) if values.get("last") else None
+            )
         return f"there is no tool {name!r}; there are search and read"
     except UserError as error:
         return " ".join(str(error).split())
     except Exception as error:  # whatever a model sends, the conversation goes on
-        return " ".join(f"{name}: arguments {str(arguments)[:200]!r} cannot be used ({type(error).__name__}: {str(error)[:200]})".split())
+        return " ".join(
+            f"{name}: arguments {str(arguments)[:200]!r} cannot be used ({type(error).__name__}: {str(error)[:200]})".split()
+        )

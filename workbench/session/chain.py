@@ -1,109 +1,136 @@
-"""Drives a session by the policy `chain`: nodes of generate, repair, re-test, restore; then accept or reject, by rule or by the person."""
+"""Drives a session by the policy `chain`: nodes of generate, repair, re-test and restore; then accept or reject."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
 
-from workbench.errors import UserError
-from workbench.policies.chain import RANKS, ChainSettings, Tried, next_action, rank, restored
+from workbench import plugins
+from workbench.errors import NoUsableReply, UserError
+from workbench.policies.chain import RANKS, ChainSettings, NodeTrial, furthest_version, next_action, rank
 from workbench.records import Event, Version
+from workbench.session.parts import Parts
+
+CHOICES = {
+    "profile": ("late", "always", "never"),
+    "accept": ("faster", "correct"),
+    "continue_from": ("latest", "best"),
+}
 
 
-def run(session: Any, settings: ChainSettings, by: str) -> tuple[Version, ...]:
-    """The whole chain: depth 0 if there is no baseline, then one node per depth; stops at a node that fails for good."""
-    first = 0 if session.baseline is None else session.baseline.proposal.depth + 1
-    made: list[Version] = []
-    for depth in range(first, settings.depth + 1):
-        version = node(session, settings, by, depth)
+class ChainLoop:
+    """One chain over the parts of a session."""
+
+    def __init__(self, parts: Parts, settings: ChainSettings, by: str) -> None:
+        self.log, self.testing = parts.log, parts.testing
+        self.proposing, self.deciding = parts.proposing, parts.deciding
+        self.settings, self.by = settings, by
+        self.tries_again = plugins.load("proposer", by, check=False).needs_model  # another answer may be usable
+
+    def run(self) -> tuple[Version, ...]:
+        """The whole chain: depth 0 if there is no baseline, then one node per depth; stops at a node that fails."""
+        log, settings = self.log, self.settings
+        first = 0 if log.baseline is None else log.baseline.proposal.depth + 1
+        made: list[Version] = []
+        for depth in range(first, settings.depth + 1):
+            version = self._node(depth)
+            if version is None:
+                break
+            made.append(log.version(version.number))
+            if not version.trials[-1].verdict.correct:
+                log.reject(version.number, f"the chain ends: not repaired in {settings.regenerate} attempts")
+                break
+            self._decide(version)
+            best, base = log.best, log.baseline
+            if settings.continue_from == "best" and best and base and best.number != base.number:
+                self.deciding.accept(best.number, reason="the chain goes on from the best")
+        return tuple(log.version(version.number) for version in made)
+
+    def _node(self, depth: int) -> Version | None:
+        """One depth: a correct version, or the best failed one; None when the proposer has nothing."""
+        attempts: list[list[NodeTrial]] = []
+        while True:
+            action = next_action(self.settings, tuple(tuple(attempt) for attempt in attempts))
+            if action == "generate":
+                attempts.append([])
+                self._try(
+                    attempts[-1], lambda: self.proposing.generate(self.by, depth=depth, chain=self.settings), repair=0
+                )
+                if not attempts[-1] and not self.tries_again:
+                    return None
+            elif action == "repair":
+                self._repair(attempts[-1])
+            elif action == "retest":
+                last = attempts[-1][-1]
+                self.testing.test(last.version)
+                attempts[-1].append(_node_trial(self.log.version(last.version), last.round))
+            else:
+                return self._end(action, attempts)
+
+    def _repair(self, attempt: list[NodeTrial]) -> None:
+        last = attempt[-1]
+        number = last.round + 1
+        message = f"repair round {number} of {self.settings.repair_rounds}"
+        self.log.say(Event(kind="note", version=last.version, message=message))
+        if not self._try(attempt, lambda: self.proposing.repair(last.version, self.by), repair=number):
+            attempt.append(NodeTrial(version=last.version, rank=last.rank, round=number))  # the round is lost
+
+    def _try(self, attempt: list[NodeTrial], make: Callable[[], Version | None], *, repair: int) -> bool:
+        """Add what was made to the attempt; an unusable answer is said, and leaves nothing."""
+        try:
+            version = make()
+        except NoUsableReply as reason:
+            self.log.say(Event(kind="note", message=str(reason)))
+            return False
         if version is None:
-            break
-        made.append(session.version(version.number))
-        if not version.trials[-1].verdict.correct:
-            session.reject(version.number, f"the chain ends: not repaired in {settings.regenerate} attempts", by="policy")
-            break
-        _decide(session, settings, version)
-        if settings.continue_from == "best" and session.best is not None and session.baseline is not None and session.best.number != session.baseline.number:
-            session.accept(session.best.number, reason="the chain goes on from the best", by="policy")
-    return tuple(session.version(version.number) for version in made)
+            return False
+        attempt.append(_node_trial(version, repair))
+        return True
 
+    def _end(self, action: str, attempts: list[list[NodeTrial]]) -> Version | None:
+        everything = tuple(tuple(attempt) for attempt in attempts)
+        left = attempts[-1][-1].version if action == "done" else furthest_version(everything)
+        if left is None:
+            return None
+        version = self.log.version(left)
+        if action == "failed":
+            reached = RANKS[rank(version.trials[-1].verdict)]
+            message = f"restored v{left}, the furthest of this step ({reached})"
+            self.log.say(Event(kind="note", version=left, message=message))
+        why = f"failed; {'repaired by' if action == 'done' else 'not as far as'} v{left}"
+        for number in sorted({tried.version for attempt in attempts for tried in attempt} - {left}):
+            if self.log.version(number).decision is None:
+                self.log.reject(number, why)
+        return version
 
-def node(session: Any, settings: ChainSettings, by: str, depth: int) -> Version | None:
-    """One depth: a correct version, or the best failed one; None when the proposer has nothing."""
-    attempts: list[list[Tried]] = []
-    while True:
-        action = next_action(settings, tuple(tuple(attempt) for attempt in attempts))
-        if action == "generate":
-            attempts.append([])
-            _try(session, attempts[-1], lambda: session.generate(by, depth=depth, chain=settings))
-            if not attempts[-1] and by != "llm":
-                return None
-        elif action == "repair":
-            last = attempts[-1][-1]
-            number = last.round + 1
-            session._say(Event(kind="note", version=last.version, message=f"repair round {number} of {settings.repair_rounds}"))
-            if not _try(session, attempts[-1], lambda last=last: session.repair(last.version, by), number):
-                attempts[-1].append(Tried(version=last.version, rank=last.rank, round=number))  # the round is lost
-        elif action == "retest":
-            last = attempts[-1][-1]
-            session.test(last.version)
-            attempts[-1].append(_tried(session.version(last.version), last.round))
+    def _decide(self, version: Version) -> None:
+        if self.settings.accept == "correct" and not version.trials[-1].verdict.suspect:
+            self.deciding.accept(version.number, reason="correct")
         else:
-            return _end(session, action, attempts)
+            self.deciding.judge(version)
 
 
-def _end(session: Any, action: str, attempts: list[list[Tried]]) -> Version | None:
-    everything = tuple(tuple(attempt) for attempt in attempts)
-    left = attempts[-1][-1].version if action == "done" else restored(everything)
-    if left is None:
-        return None
-    version: Version = session.version(left)
-    if action == "failed":
-        session._say(Event(kind="note", version=left, message=f"restored v{left}, the furthest of this step ({RANKS[rank(version.trials[-1].verdict)]})"))
-    for number in sorted({tried.version for attempt in attempts for tried in attempt} - {left}):
-        if session.version(number).decision is None:
-            session.reject(number, f"failed; {'repaired by' if action == 'done' else 'not as far as'} v{left}", by="policy")
-    return version
-
-
-def _try(session: Any, attempt: list[Tried], make: Any, number: int = 0) -> bool:
-    """Add what was made; an unusable answer is said, and leaves nothing."""
-    from workbench.proposers.llm.proposer import NoUsableReply
-
-    try:
-        version = make()
-    except NoUsableReply as reason:
-        session._say(Event(kind="note", message=str(reason)))
-        return False
-    if version is None:
-        return False
-    attempt.append(_tried(version, number))
-    return True
-
-
-def _tried(version: Version, number: int) -> Tried:
+def _node_trial(version: Version, number: int) -> NodeTrial:
     verdict = version.trials[-1].verdict if version.trials else None
-    return Tried(version=version.number, rank=rank(verdict), round=number, timed_out=verdict is not None and verdict.failure is not None and verdict.failure.kind == "timeout")
+    return NodeTrial(
+        version=version.number,
+        rank=rank(verdict),
+        round=number,
+        timed_out=verdict is not None and verdict.failure is not None and verdict.failure.kind == "timeout",
+    )
 
 
-def _decide(session: Any, settings: ChainSettings, version: Version) -> None:
-    if settings.accept == "correct" and not version.trials[-1].verdict.suspect:
-        session.accept(version.number, reason="correct", by="policy")
-    else:
-        session._judge(version)
-
-
-def settings_from(options: dict[str, Any]) -> ChainSettings:
+def settings_from(options: Mapping[str, str | int]) -> ChainSettings:
     """Chain settings from a person's name=value pairs; raises `UserError` naming the setting."""
-    known = {name: field for name, field in ChainSettings.__dataclass_fields__.items() if name != "profile_from"}
-    made: dict[str, Any] = {}
+    known = [name for name in ChainSettings.__dataclass_fields__ if name != "profile_from"]
+    made: dict[str, str | int] = {}
     for name, value in options.items():
         if name not in known:
             raise UserError(f"the chain has no setting {name!r}; there are: {', '.join(known)}")
-        choices = {"profile": ("late", "always", "never"), "accept": ("faster", "correct"), "continue_from": ("latest", "best")}.get(name)
+        choices = CHOICES.get(name)
         if choices and value not in choices:
             raise UserError(f"chain: {name}={value}; legal: {', '.join(choices)}")
         try:
             made[name] = value if choices else int(value)
         except ValueError:
             raise UserError(f"chain: {name}={value} is not a number") from None
-    return ChainSettings(**made)
+    return ChainSettings(**made)  # type: ignore[arg-type]  # the loop above has checked each value

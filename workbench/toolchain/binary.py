@@ -16,12 +16,23 @@ from workbench.records import KernelBuild
 # .nv.info attribute numbers (read off cubins and checked against cuobjdump): value is (symbol index, number)
 REGISTER_COUNT, FRAME_SIZE = 0x2F, 0x11
 _CLASSES = (
-    ("tensor core", ("HMMA", "IMMA", "HGMMA", "QGMMA", "DMMA")), ("load global", ("LDG",)), ("store global", ("STG",)), ("load shared", ("LDS", "LDSM")),
-    ("store shared", ("STS", "STSM")), ("local (spill)", ("LDL", "STL")), ("async copy", ("LDGSTS", "UTMALDG", "UTMASTG", "UBLKCP")), ("atomic", ("ATOM", "ATOMG", "ATOMS", "RED", "REDG")),
-    ("fp32", ("FADD", "FMUL", "FFMA", "FSETP", "FSEL", "FMNMX", "FCHK")), ("fp16", ("HADD2", "HMUL2", "HFMA2", "HSETP2")), ("special function", ("MUFU",)),
-    ("conversion", ("F2F", "F2I", "I2F", "F2FP", "I2FP", "I2I")), ("barrier", ("BAR", "SYNCS", "WARPSYNC", "DEPBAR", "LDGDEPBAR")), ("branch", ("BRA", "EXIT", "BSSY", "BSYNC", "RET", "CALL")),
-    ("warp", ("SHFL", "VOTE", "MATCH", "REDUX")), ("int", ("IADD3", "IMAD", "LOP3", "SHF", "LEA", "ISETP", "IADD", "PRMT", "SEL", "IMNMX", "POPC")),
-)  # fmt: skip
+    ("tensor core", ("HMMA", "IMMA", "HGMMA", "QGMMA", "DMMA")),
+    ("load global", ("LDG",)),
+    ("store global", ("STG",)),
+    ("load shared", ("LDS", "LDSM")),
+    ("store shared", ("STS", "STSM")),
+    ("local (spill)", ("LDL", "STL")),
+    ("async copy", ("LDGSTS", "UTMALDG", "UTMASTG", "UBLKCP")),
+    ("atomic", ("ATOM", "ATOMG", "ATOMS", "RED", "REDG")),
+    ("fp32", ("FADD", "FMUL", "FFMA", "FSETP", "FSEL", "FMNMX", "FCHK")),
+    ("fp16", ("HADD2", "HMUL2", "HFMA2", "HSETP2")),
+    ("special function", ("MUFU",)),
+    ("conversion", ("F2F", "F2I", "I2F", "F2FP", "I2FP", "I2I")),
+    ("barrier", ("BAR", "SYNCS", "WARPSYNC", "DEPBAR", "LDGDEPBAR")),
+    ("branch", ("BRA", "EXIT", "BSSY", "BSYNC", "RET", "CALL")),
+    ("warp", ("SHFL", "VOTE", "MATCH", "REDUX")),
+    ("int", ("IADD3", "IMAD", "LOP3", "SHF", "LEA", "ISETP", "IADD", "PRMT", "SEL", "IMNMX", "POPC")),
+)
 
 
 def _sections(cubin: bytes) -> dict[str, tuple[bytes, int]]:
@@ -72,11 +83,17 @@ def describe_module(ptx: str, cubin: bytes, arch: str, *, want_sass: bool = Fals
     names = re.findall(r"\.entry\s+([\w$]+)", ptx)
     return tuple(
         KernelBuild(
-            kernel=name, arch=arch, registers=registers.get(name), spill_bytes=frames.get(name),
-            static_shared_bytes=len(sections.get(f".nv.shared.{name}", (b"", 0))[0]), mix=instruction_mix(sass) if sass else (), ptx=ptx, sass=sass,
+            kernel=name,
+            arch=arch,
+            registers=registers.get(name),
+            spill_bytes=frames.get(name),
+            static_shared_bytes=len(sections.get(f".nv.shared.{name}", (b"", 0))[0]),
+            mix=instruction_mix(sass) if sass else (),
+            ptx=ptx,
+            sass=sass,
         )
         for name in names
-    )  # fmt: skip
+    )
 
 
 def nvdisasm() -> Path:
@@ -100,7 +117,9 @@ def sass_text(cubin: bytes) -> str:
         file.flush()
         done = subprocess.run([nvdisasm(), "-c", "-gi", file.name], capture_output=True, text=True, timeout=60)
     if done.returncode:
-        raise Unavailable(f"nvdisasm failed: {done.stderr.strip().splitlines()[-1] if done.stderr else done.returncode}")
+        raise Unavailable(
+            f"nvdisasm failed: {done.stderr.strip().splitlines()[-1] if done.stderr else done.returncode}"
+        )
     return done.stdout
 
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO, Protocol
 
 from workbench.wire import content_hash
 
@@ -31,6 +31,21 @@ def root() -> Path:
     """Where compiled kernels are kept: $CUTEGEN_CACHE, else cutegen in the user's cache folder."""
     named = os.environ.get("CUTEGEN_CACHE")
     return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cutegen"
+
+
+class MlirOperation(Protocol):
+    """The operation of a module, as MLIR's Python bindings give it."""
+
+    def write_bytecode(self, file: BinaryIO) -> None:
+        """Write MLIR bytecode."""
+
+
+class MlirModule(Protocol):
+    """A module of MLIR."""
+
+    @property
+    def operation(self) -> MlirOperation:
+        """The operation that holds everything."""
 
 
 class Shelf:
@@ -94,7 +109,7 @@ def keeping(given: Path, left: Path, own: str) -> Iterator[dict[str, float]]:
 
     plain, counts = dsl_compiler.Compiler.compile, {"found": 0, "compiled": 0, "seconds": 0.0}
 
-    def compile(self: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any) -> Any:
+    def compile(self: object, module: MlirModule, pipeline: str, *args: object, **kwargs: object) -> MlirModule:
         paths = _artifacts()
         key = _key(module, pipeline, own, paths)
         for folder in (left, given):
@@ -104,7 +119,7 @@ def keeping(given: Path, left: Path, own: str) -> Iterator[dict[str, float]]:
                 return found
         counts["compiled"] += 1
         start = time.perf_counter()
-        made = plain(self, module, pipeline, *args, **kwargs)
+        made: MlirModule = plain(self, module, pipeline, *args, **kwargs)
         counts["seconds"] += time.perf_counter() - start
         with contextlib.suppress(OSError):
             _save(left, key, made, own, paths)
@@ -126,7 +141,7 @@ def _artifacts() -> dict[str, str]:
     return {kind: path for kind, path in paths.items() if path}
 
 
-def _key(module: Any, pipeline: str, own: str, paths: dict[str, str]) -> str:
+def _key(module: MlirModule, pipeline: str, own: str, paths: dict[str, str]) -> str:
     text = io.BytesIO()
     module.operation.write_bytecode(text)
     folders = {str(Path(path).parent) for path in paths.values()}
@@ -135,12 +150,12 @@ def _key(module: Any, pipeline: str, own: str, paths: dict[str, str]) -> str:
     return hashlib.sha256(text.getvalue().replace(own.encode(), b"") + b"\0" + pipeline.encode()).hexdigest()
 
 
-def _load(path: Path, own: str, paths: dict[str, str]) -> Any:
+def _load(path: Path, own: str, paths: dict[str, str]) -> MlirModule | None:
     """The compiled module, its PTX and cubin put where the compiler would; None when an entry is missing or cannot be read."""
     from cutlass._mlir import ir
 
     try:
-        module = ir.Module.parse(path.with_suffix(".mlir").read_bytes())
+        module: MlirModule = ir.Module.parse(path.with_suffix(".mlir").read_bytes())
         for kind, target in paths.items():
             data = path.with_suffix(f".{kind}").read_bytes()
             Path(target).write_bytes(data.replace(b"$OWN", own.encode()) if kind == "ptx" else data)
@@ -149,7 +164,7 @@ def _load(path: Path, own: str, paths: dict[str, str]) -> Any:
     return module
 
 
-def _save(left: Path, key: str, module: Any, own: str, paths: dict[str, str]) -> None:
+def _save(left: Path, key: str, module: MlirModule, own: str, paths: dict[str, str]) -> None:
     if not all(os.path.exists(path) for path in paths.values()):
         return
     left.mkdir(exist_ok=True)

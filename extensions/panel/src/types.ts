@@ -1,4 +1,4 @@
-// What the kernel sends (workbench/views/desk.py and snapshot.py) and what goes back.
+// What the kernel sends (workbench/views/notebook/controller.py and snapshot.py) and what goes back.
 
 export interface VersionRow {
   number: number;

@@ -33,5 +33,10 @@ def mix(x: cute.Tensor, y: cute.Tensor, out: cute.Tensor, count: cutlass.Int32):
 class ModelNew(nn.Module):
     def forward(self, x, y):
         out = torch.empty_like(x)
-        mix(from_dlpack(x).mark_layout_dynamic(), from_dlpack(y).mark_layout_dynamic(), from_dlpack(out).mark_layout_dynamic(), cutlass.Int32(x.numel()))
+        mix(
+            from_dlpack(x).mark_layout_dynamic(),
+            from_dlpack(y).mark_layout_dynamic(),
+            from_dlpack(out).mark_layout_dynamic(),
+            cutlass.Int32(x.numel()),
+        )
         return out

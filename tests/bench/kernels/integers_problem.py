@@ -16,7 +16,10 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randint(-(2**31), 2**31 - 1, (N,), dtype=torch.int32), torch.randint(-(2**31), 2**31 - 1, (N,), dtype=torch.int32)]
+    return [
+        torch.randint(-(2**31), 2**31 - 1, (N,), dtype=torch.int32),
+        torch.randint(-(2**31), 2**31 - 1, (N,), dtype=torch.int32),
+    ]
 
 
 def get_init_inputs():

@@ -1,7 +1,8 @@
 """A small kernel with mistakes that can be planted in it, and the comments that say where each must be reported.
 
-`# BUG(mistake, ...): kind` stands on the line that a finding of that kind must name, when the kernel is made with that mistake. A mistake that may be found on
-either of two lines has the comment on both. `correct` names the variants that have no mistake: their results are compared with torch.
+`# BUG(mistake, ...): kind` stands on the line that a finding of that kind must name when the kernel is made with that
+mistake, or on a line of its own before it. A mistake that may be found on either of two lines has the comment on both.
+`correct` names the variants that have no mistake: their results are compared with torch.
 """
 
 from __future__ import annotations
@@ -44,18 +45,27 @@ def planted(case: type[Case]) -> dict[str, tuple[str, set[int]]]:
 
 
 def _lines(path: Path) -> list[tuple[int, str, str]]:
-    """(number, text, name of the class that it is in) of each line."""
+    """(number, text, name of the class that it is in) of each line; marks above a line count as its text."""
     owner, lines = "", []
+    above: list[str] = []  # comments that stand before the line
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if text.startswith("class "):
             owner = re.split(r"\W", text[6:])[0]
-        lines.append((number, text, owner))
+        if text.lstrip().startswith("# BUG("):
+            above.append(text)
+            continue
+        lines += [(number, mark, owner) for mark in (*above, text)]
+        above = []
     return lines
 
 
 def cases(module: Any) -> list[type[Case]]:
     """The kernels of a module, in order."""
-    return [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Case) and value.__module__ == module.__name__]
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Case) and value.__module__ == module.__name__
+    ]
 
 
 def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -29,7 +29,8 @@ class Scale(Case):
         if cutlass.const_expr(self.variant == "no_guard"):
             limit = n + THREADS
         if i < limit:
-            v = x[i + 1 if cutlass.const_expr(self.variant == "next") else i]  # BUG(less_or_equal, no_guard, next): out_of_bounds
+            # BUG(less_or_equal, no_guard, next): out_of_bounds
+            v = x[i + 1 if cutlass.const_expr(self.variant == "next") else i]
             y[i] = (v * 2).to(y.element_type)
 
     def check(self):
@@ -147,7 +148,10 @@ class Rows(Case):
         if cutlass.const_expr(self.variant == "compact_strides"):
             source = cute.make_tensor(x.iterator, cute.make_layout((m, n), stride=(n, 1)))
         if column < limit:
-            v = source[row, cutlass.min(column, n - 1) if cutlass.const_expr(self.variant == "write_past_slice") else column]  # BUG(column_past_slice, row_past_slice, compact_strides): out_of_bounds
+            # BUG(column_past_slice, row_past_slice, compact_strides): out_of_bounds
+            v = source[
+                row, cutlass.min(column, n - 1) if cutlass.const_expr(self.variant == "write_past_slice") else column
+            ]
             y[row, column] = v + 1  # BUG(write_past_slice): out_of_bounds
 
     def check(self):
@@ -173,8 +177,18 @@ class Vector(Case):
     @cute.jit
     def __call__(self, x: cute.Tensor, y: cute.Tensor):
         n = THREADS * (128 // x.element_type.width)
-        first = cute.make_ptr(x.element_type, (x.iterator + (1 if cutlass.const_expr(self.variant == "load_misaligned") else 0)).toint(), cute.AddressSpace.gmem, assumed_align=16)
-        into = cute.make_ptr(y.element_type, (y.iterator + (3 if cutlass.const_expr(self.variant == "store_misaligned") else 0)).toint(), cute.AddressSpace.gmem, assumed_align=16)
+        first = cute.make_ptr(
+            x.element_type,
+            (x.iterator + (1 if cutlass.const_expr(self.variant == "load_misaligned") else 0)).toint(),
+            cute.AddressSpace.gmem,
+            assumed_align=16,
+        )
+        into = cute.make_ptr(
+            y.element_type,
+            (y.iterator + (3 if cutlass.const_expr(self.variant == "store_misaligned") else 0)).toint(),
+            cute.AddressSpace.gmem,
+            assumed_align=16,
+        )
         self.kernel(cute.make_tensor(first, n), cute.make_tensor(into, n)).launch(grid=[1, 1, 1], block=[THREADS, 1, 1])
 
     @cute.kernel
@@ -213,7 +227,13 @@ class Accumulate(Case):
 
     def check(self):
         x = numbers(THREADS)
-        y = written(THREADS) if self.variant == "empty" else torch.ones(THREADS, device="cuda") if self.variant == "ones" else torch.zeros(THREADS, device="cuda")
+        y = (
+            written(THREADS)
+            if self.variant == "empty"
+            else torch.ones(THREADS, device="cuda")
+            if self.variant == "ones"
+            else torch.zeros(THREADS, device="cuda")
+        )
         expected = x + (1 if self.variant == "ones" else 0)
         self(*views(x, y))
         return y, expected
@@ -289,7 +309,8 @@ class Strided(Case):
     @cute.kernel
     def kernel(self, x: cute.Tensor, y: cute.Tensor):
         thread, _, _ = cute.arch.thread_idx()
-        y[thread] = x[thread * 8 if cutlass.const_expr(self.variant == "far_apart") else thread]  # BUG(far_apart): uncoalesced
+        # BUG(far_apart): uncoalesced
+        y[thread] = x[thread * 8 if cutlass.const_expr(self.variant == "far_apart") else thread]
 
     def check(self):
         x, y = numbers(THREADS * 8), written(THREADS)
@@ -376,7 +397,9 @@ class Table(Case):
         for j in cutlass.range_constexpr(7 if cutlass.const_expr(self.variant == "one_not_written") else 8):
             table[j] = j * j
         at = x[thread]
-        y[thread] = table[at + 1 if cutlass.const_expr(self.variant == "past_the_table") else at]  # BUG(one_not_written): uninitialised_register # BUG(past_the_table): local_out_of_bounds
+        # BUG(one_not_written): uninitialised_register
+        # BUG(past_the_table): local_out_of_bounds
+        y[thread] = table[at + 1 if cutlass.const_expr(self.variant == "past_the_table") else at]
 
     def check(self):
         x, y = (torch.arange(THREADS, dtype=torch.int32) % 8).cuda(), written(THREADS, dtype=torch.int32)

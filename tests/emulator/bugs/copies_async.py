@@ -24,7 +24,12 @@ class Staged(Case):
         block, _, _ = cute.arch.block_idx()
         tile = cutlass.memory.SmemAllocator().allocate_tensor(x.element_type, cute.make_layout(THREADS), 16)
         atom = cute.make_copy_atom(cpasync.CopyG2SOp(), x.element_type, num_bits_per_copy=32)
-        cute.copy(atom, cute.zipped_divide(x, (1,))[None, block * THREADS + thread], cute.zipped_divide(tile, (1,))[None, thread])  # BUG(never_read): leaked_copy
+        # BUG(never_read): leaked_copy
+        cute.copy(
+            atom,
+            cute.zipped_divide(x, (1,))[None, block * THREADS + thread],
+            cute.zipped_divide(tile, (1,))[None, thread],
+        )
         if cutlass.const_expr(self.variant not in ("no_commit", "wait for all")):
             cute.arch.cp_async_commit_group()
         if cutlass.const_expr(self.variant == "wait for all"):
@@ -37,7 +42,9 @@ class Staged(Case):
         if cutlass.const_expr(self.variant == "never_read"):
             y[block * THREADS + thread] = x[block * THREADS + thread]
         else:
-            y[block * THREADS + thread] = tile[thread ^ 64]  # BUG(no_wait, one_too_few, no_commit): copy_in_flight # BUG(no_barrier): shared_race
+            # BUG(no_wait, one_too_few, no_commit): copy_in_flight
+            # BUG(no_barrier): shared_race
+            y[block * THREADS + thread] = tile[thread ^ 64]
 
     def check(self):
         x, y = numbers(2 * THREADS), written(2 * THREADS)
@@ -62,21 +69,36 @@ class Pipeline(Case):
         atom = cute.make_copy_atom(cpasync.CopyG2SOp(), cutlass.Float32, num_bits_per_copy=32)
         source = cute.zipped_divide(x, (1,))
         for step in cutlass.range_constexpr(stages - 1):
-            cute.copy(atom, source[None, step * THREADS + thread], cute.zipped_divide(tiles[None, step], (1,))[None, thread])
+            cute.copy(
+                atom, source[None, step * THREADS + thread], cute.zipped_divide(tiles[None, step], (1,))[None, thread]
+            )
             cute.arch.cp_async_commit_group()
         total = cutlass.Float32(0)
         for step in cutlass.range_constexpr(6):
-            cute.arch.cp_async_wait_group(stages - 1 if cutlass.const_expr(self.variant == "wait_one_too_few") else stages - 2)
+            cute.arch.cp_async_wait_group(
+                stages - 1 if cutlass.const_expr(self.variant == "wait_one_too_few") else stages - 2
+            )
             if cutlass.const_expr(self.variant != "no_barrier"):
                 cute.arch.sync_threads()
             here = (step + 1) % stages if cutlass.const_expr(self.variant == "wrong_stage") else step % stages
             ahead = step + stages - 1
             if cutlass.const_expr(self.variant == "refill_too_early"):
                 if cutlass.const_expr(ahead < 6):
-                    cute.copy(atom, source[None, ahead * THREADS + thread], cute.zipped_divide(tiles[None, here], (1,))[None, thread])
-            total += tiles[THREADS - 1 - thread, here]  # BUG(wait_one_too_few, wrong_stage, refill_too_early): copy_in_flight # BUG(no_barrier): shared_race
+                    cute.copy(
+                        atom,
+                        source[None, ahead * THREADS + thread],
+                        cute.zipped_divide(tiles[None, here], (1,))[None, thread],
+                    )
+            # BUG(wait_one_too_few, wrong_stage, refill_too_early): copy_in_flight
+            # BUG(no_barrier): shared_race
+            total += tiles[THREADS - 1 - thread, here]
             if cutlass.const_expr(ahead < 6 and self.variant != "refill_too_early"):
-                cute.copy(atom, source[None, ahead * THREADS + thread], cute.zipped_divide(tiles[None, ahead % stages], (1,))[None, thread])  # BUG(no_barrier): shared_race
+                # BUG(no_barrier): shared_race
+                cute.copy(
+                    atom,
+                    source[None, ahead * THREADS + thread],
+                    cute.zipped_divide(tiles[None, ahead % stages], (1,))[None, thread],
+                )
             cute.arch.cp_async_commit_group()
         y[thread] = total
 
@@ -94,19 +116,34 @@ class Wide(Case):
     @cute.jit
     def __call__(self, x: cute.Tensor, y: cute.Tensor):
         n = cute.size(x)
-        start = cute.make_ptr(x.element_type, (x.iterator + (1 if cutlass.const_expr(self.variant == "source_misaligned") else 0)).toint(), cute.AddressSpace.gmem, assumed_align=16)
+        start = cute.make_ptr(
+            x.element_type,
+            (x.iterator + (1 if cutlass.const_expr(self.variant == "source_misaligned") else 0)).toint(),
+            cute.AddressSpace.gmem,
+            assumed_align=16,
+        )
         self.kernel(cute.make_tensor(start, n), y, n).launch(grid=[1, 1, 1], block=[32, 1, 1])
 
     @cute.kernel
     def kernel(self, x: cute.Tensor, y: cute.Tensor, n: cutlass.Int32):
         thread, _, _ = cute.arch.thread_idx()
         tile = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(128), 16)
-        mode = cute.nvgpu.LoadCacheMode.GLOBAL if cutlass.const_expr(self.variant == "bypassing L1") else cute.nvgpu.LoadCacheMode.ALWAYS
+        mode = (
+            cute.nvgpu.LoadCacheMode.GLOBAL
+            if cutlass.const_expr(self.variant == "bypassing L1")
+            else cute.nvgpu.LoadCacheMode.ALWAYS
+        )
         atom = cute.make_copy_atom(cpasync.CopyG2SOp(mode), cutlass.Float32, num_bits_per_copy=128)
-        part, into = cute.zipped_divide(cute.make_tensor(x.iterator, cute.make_layout(128)), (4,)), cute.zipped_divide(tile, (4,))
+        part, into = (
+            cute.zipped_divide(cute.make_tensor(x.iterator, cute.make_layout(128)), (4,)),
+            cute.zipped_divide(tile, (4,)),
+        )
         limit = n + 4 if cutlass.const_expr(self.variant == "tail_not_guarded") else n
         if thread * 4 < limit:
-            cute.copy(atom, part[None, thread], into[None, thread])  # BUG(tail_not_guarded): out_of_bounds # BUG(source_misaligned): misaligned # BUG(source_not_written): uninitialised
+            # BUG(tail_not_guarded): out_of_bounds
+            # BUG(source_misaligned): misaligned
+            # BUG(source_not_written): uninitialised
+            cute.copy(atom, part[None, thread], into[None, thread])
         cute.arch.cp_async_commit_group()
         cute.arch.cp_async_wait_group(0)
         cute.arch.sync_threads()
@@ -162,7 +199,9 @@ class Product(Case):
         load_a = cute.make_tiled_copy_A(cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), a.element_type), mma)
         load_b = cute.make_tiled_copy_B(cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 2), b.element_type), mma)
         view_a, view_b = load_a.get_slice(thread), load_b.get_slice(thread)
-        cute.copy(load_a, view_a.partition_S(tile_a), view_a.retile(part_a))  # BUG(no_wait): copy_in_flight # BUG(lower_half_left_out): uninitialised
+        # BUG(no_wait): copy_in_flight
+        # BUG(lower_half_left_out): uninitialised
+        cute.copy(load_a, view_a.partition_S(tile_a), view_a.retile(part_a))
         if cutlass.const_expr(self.variant != "b_not_loaded"):
             cute.copy(load_b, view_b.partition_S(tile_b), view_b.retile(part_b))
         cute.gemm(mma, totals, part_a, part_b, totals)  # BUG(totals_not_cleared, b_not_loaded): uninitialised_register

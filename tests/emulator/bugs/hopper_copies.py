@@ -19,13 +19,25 @@ class TensorCopy(Case):
         box = (16, 2, 2) if cutlass.const_expr(self.variant == "three dimensions") else (32, 4)
         layout = cute.make_layout(box)
         tma_x, tensor_x = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), x, layout, box)
-        store = cpasync.CopyReduceBulkTensorTileS2GOp(cute.ReductionOp.ADD) if cutlass.const_expr(self.variant == "adds") else cpasync.CopyBulkTensorTileS2GOp()
+        store = (
+            cpasync.CopyReduceBulkTensorTileS2GOp(cute.ReductionOp.ADD)
+            if cutlass.const_expr(self.variant == "adds")
+            else cpasync.CopyBulkTensorTileS2GOp()
+        )
         tma_y, tensor_y = cpasync.make_tiled_tma_atom(store, y, layout, box)
         boxes = cute.size(cute.ceil_div(cute.shape(x), box))
         self.kernel(tma_x, tensor_x, tma_y, tensor_y, layout, box).launch(grid=[boxes, 1, 1], block=[32, 1, 1])
 
     @cute.kernel
-    def kernel(self, tma_x: cute.CopyAtom, x: cute.Tensor, tma_y: cute.CopyAtom, y: cute.Tensor, layout: cute.Layout, box: cutlass.Constexpr):
+    def kernel(
+        self,
+        tma_x: cute.CopyAtom,
+        x: cute.Tensor,
+        tma_y: cute.CopyAtom,
+        y: cute.Tensor,
+        layout: cute.Layout,
+        box: cutlass.Constexpr,
+    ):
         block, _, _ = cute.arch.block_idx()
         memory = cutlass.memory.SmemAllocator()
         barrier = memory.allocate_array(cutlass.Int64, 2)
@@ -38,8 +50,12 @@ class TensorCopy(Case):
         cute.arch.sync_threads()
         rank = cute.rank(layout)
         tiles_x, tiles_y = cute.zipped_divide(x, box), cute.zipped_divide(y, box)
-        into, source = cpasync.tma_partition(tma_x, 0, cute.make_layout(1), cute.group_modes(room, 0, rank), cute.group_modes(tiles_x, 0, 1))
-        out, target = cpasync.tma_partition(tma_y, 0, cute.make_layout(1), cute.group_modes(room, 0, rank), cute.group_modes(tiles_y, 0, 1))
+        into, source = cpasync.tma_partition(
+            tma_x, 0, cute.make_layout(1), cute.group_modes(room, 0, rank), cute.group_modes(tiles_x, 0, 1)
+        )
+        out, target = cpasync.tma_partition(
+            tma_y, 0, cute.make_layout(1), cute.group_modes(room, 0, rank), cute.group_modes(tiles_y, 0, 1)
+        )
         with cute.arch.elect_one():
             if cutlass.const_expr(self.variant == "no_expect"):
                 cute.arch.mbarrier_arrive(barrier)
@@ -56,11 +72,14 @@ class TensorCopy(Case):
         if cutlass.const_expr(self.variant == "never_waited"):
             pass
         elif cutlass.const_expr(self.variant != "no_wait"):
-            cute.arch.mbarrier_wait(barrier, 1 if cutlass.const_expr(self.variant == "wrong_parity") else 0)  # BUG(too_many_bytes, count_too_large): mbarrier_deadlock
+            # BUG(too_many_bytes, count_too_large): mbarrier_deadlock
+            cute.arch.mbarrier_wait(barrier, 1 if cutlass.const_expr(self.variant == "wrong_parity") else 0)
             if cutlass.const_expr(self.variant == "waits_twice"):
                 cute.arch.mbarrier_wait(barrier, 1)  # BUG(waits_twice): mbarrier_deadlock
         if cutlass.const_expr(self.variant != "never_waited"):
-            cute.copy(tma_y, out, target[None, block])  # BUG(no_wait, wrong_parity, no_expect): copy_in_flight # BUG(store_never_waited): leaked_copy
+            # BUG(no_wait, wrong_parity, no_expect): copy_in_flight
+            # BUG(store_never_waited): leaked_copy
+            cute.copy(tma_y, out, target[None, block])
             if cutlass.const_expr(self.variant != "store_never_waited"):
                 cute.arch.cp_async_bulk_commit_group()
                 cute.arch.cp_async_bulk_wait_group(0)
@@ -68,8 +87,19 @@ class TensorCopy(Case):
     def check(self):
         shape = (3, 5, 40) if self.variant == "three dimensions" else (7, 72)
         x = (torch.arange(torch.Size(shape).numel()) % 99).reshape(shape).half().cuda()
-        y = torch.ones(shape, dtype=torch.float16, device="cuda") if self.variant == "adds" else written(*shape, dtype=torch.float16)
-        self(*(from_dlpack(t.permute(*reversed(range(len(shape)))), assumed_align=16).mark_layout_dynamic(leading_dim=0) for t in (x, y)))
+        y = (
+            torch.ones(shape, dtype=torch.float16, device="cuda")
+            if self.variant == "adds"
+            else written(*shape, dtype=torch.float16)
+        )
+        self(
+            *(
+                from_dlpack(t.permute(*reversed(range(len(shape)))), assumed_align=16).mark_layout_dynamic(
+                    leading_dim=0
+                )
+                for t in (x, y)
+            )
+        )
         return y, x + 1 if self.variant == "adds" else x
 
 
@@ -101,13 +131,19 @@ class FillAndStore(Case):
                 cute.arch.fence_proxy("async.shared", space="cta")
             if cutlass.const_expr(self.variant != "no_barrier"):
                 cute.arch.sync_threads()
-            out, target = cpasync.tma_partition(tma, 0, cute.make_layout(1), cute.group_modes(room, 0, 2), cute.group_modes(tiles, 0, 1))
+            out, target = cpasync.tma_partition(
+                tma, 0, cute.make_layout(1), cute.group_modes(room, 0, 2), cute.group_modes(tiles, 0, 1)
+            )
             if warp == 0:
                 with cute.arch.elect_one():
-                    cute.copy(tma, out, target[None, turn])  # BUG(no_proxy_fence): proxy_fence_missing # BUG(no_barrier): shared_race
+                    # BUG(no_proxy_fence): proxy_fence_missing
+                    # BUG(no_barrier): shared_race
+                    cute.copy(tma, out, target[None, turn])
                     cute.arch.cp_async_bulk_commit_group()
                     if cutlass.const_expr(self.variant not in ("buffer_reused", "two buffers")):
-                        cute.arch.cp_async_bulk_wait_group(1 if cutlass.const_expr(self.variant == "only_committed") else 0, read=True)
+                        cute.arch.cp_async_bulk_wait_group(
+                            1 if cutlass.const_expr(self.variant == "only_committed") else 0, read=True
+                        )
             cute.arch.sync_threads()
         if warp == 0:
             with cute.arch.elect_one():
@@ -143,7 +179,14 @@ class Ring(Case):
             with cute.arch.elect_one():
                 for stage in cutlass.range_constexpr(stages):
                     cute.arch.mbarrier_init(full + stage, 1)
-                    cute.arch.mbarrier_init(empty + stage, 33 if cutlass.const_expr(self.variant == "one_arrival_too_many_expected") else 16 if cutlass.const_expr(self.variant == "too_few_arrivals_expected") else 32)
+                    cute.arch.mbarrier_init(
+                        empty + stage,
+                        33
+                        if cutlass.const_expr(self.variant == "one_arrival_too_many_expected")
+                        else 16
+                        if cutlass.const_expr(self.variant == "too_few_arrivals_expected")
+                        else 32,
+                    )
         cute.arch.mbarrier_init_fence()
         cute.arch.sync_threads()
         tiles = cute.zipped_divide(x, (32, 4))
@@ -151,19 +194,37 @@ class Ring(Case):
             for step in cutlass.range_constexpr(6):
                 stage, round_ = step % stages, step // stages
                 if cutlass.const_expr(round_ > 0 and self.variant != "no_wait_for_empty"):
-                    cute.arch.mbarrier_wait(empty + stage, (round_ if cutlass.const_expr(self.variant == "empty_parity") else round_ - 1) % 2)  # BUG(never_released, one_arrival_too_many_expected): mbarrier_deadlock
+                    # BUG(never_released, one_arrival_too_many_expected): mbarrier_deadlock
+                    cute.arch.mbarrier_wait(
+                        empty + stage,
+                        (round_ if cutlass.const_expr(self.variant == "empty_parity") else round_ - 1) % 2,
+                    )
                 with cute.arch.elect_one():
                     cute.arch.mbarrier_arrive_and_expect_tx(full + stage, 512)
-                into, source = cpasync.tma_partition(tma, 0, cute.make_layout(1), cute.group_modes(rooms[None, None, stage], 0, 2), cute.group_modes(tiles, 0, 1))
+                into, source = cpasync.tma_partition(
+                    tma,
+                    0,
+                    cute.make_layout(1),
+                    cute.group_modes(rooms[None, None, stage], 0, 2),
+                    cute.group_modes(tiles, 0, 1),
+                )
                 cute.copy(tma, source[None, step], into, tma_bar_ptr=full + stage)
         else:
             total = cutlass.Float32(0)
             for step in cutlass.range_constexpr(6):
                 stage, round_ = step % stages, step // stages
                 if cutlass.const_expr(self.variant != "no_wait_for_full"):
-                    cute.arch.mbarrier_wait(full + stage, 1 - round_ % 2 if cutlass.const_expr(self.variant == "full_parity") else 0 if cutlass.const_expr(self.variant == "parity_never_flips") else round_ % 2)
+                    cute.arch.mbarrier_wait(
+                        full + stage,
+                        1 - round_ % 2
+                        if cutlass.const_expr(self.variant == "full_parity")
+                        else 0
+                        if cutlass.const_expr(self.variant == "parity_never_flips")
+                        else round_ % 2,
+                    )
                 for row in cutlass.range_constexpr(4):
-                    total += rooms[thread - 32, row, stage]  # BUG(no_wait_for_full, full_parity, parity_never_flips): copy_in_flight
+                    # BUG(no_wait_for_full, full_parity, parity_never_flips): copy_in_flight
+                    total += rooms[thread - 32, row, stage]
                 if cutlass.const_expr(self.variant != "never_released"):
                     cute.arch.mbarrier_arrive(empty + stage)  # BUG(too_few_arrivals_expected): mbarrier_overrun
             y[thread - 32] = total
@@ -193,7 +254,16 @@ class Handover(Case):
         room = memory.allocate_tensor(cutlass.Float32, cute.make_layout(32), 16)
         alone = cutlass.const_expr(self.variant == "one arrival a warp")
         if thread == 0:
-            cute.arch.mbarrier_init(ready, 1 if alone else 31 if cutlass.const_expr(self.variant == "one_too_few") else 33 if cutlass.const_expr(self.variant == "one_too_many") else 32)
+            cute.arch.mbarrier_init(
+                ready,
+                1
+                if alone
+                else 31
+                if cutlass.const_expr(self.variant == "one_too_few")
+                else 33
+                if cutlass.const_expr(self.variant == "one_too_many")
+                else 32,
+            )
         cute.arch.mbarrier_init_fence()
         cute.arch.sync_threads()
         if warp == 0:
@@ -206,7 +276,8 @@ class Handover(Case):
                 cute.arch.mbarrier_arrive(ready)  # BUG(one_too_few): mbarrier_overrun
         else:
             if cutlass.const_expr(self.variant != "no_wait"):
-                cute.arch.mbarrier_wait(ready, 1 if cutlass.const_expr(self.variant == "parity") else 0)  # BUG(one_too_many, parity): mbarrier_deadlock
+                # BUG(one_too_many, parity): mbarrier_deadlock
+                cute.arch.mbarrier_wait(ready, 1 if cutlass.const_expr(self.variant == "parity") else 0)
             y[thread - 32] = room[31 - (thread - 32)]  # BUG(no_wait): shared_race
 
     def check(self):

@@ -23,13 +23,29 @@ class Filled(Case):
     @cute.jit
     def __call__(self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor):
         major = utils.LayoutEnum.ROW_MAJOR
-        mma = sm90.make_trivial_tiled_mma(a.element_type, b.element_type, major.sm90_mma_major_mode(), major.sm90_mma_major_mode(), cutlass.Float32, (1, 1, 1), tiler_mn=(ROWS, COLUMNS))
+        mma = sm90.make_trivial_tiled_mma(
+            a.element_type,
+            b.element_type,
+            major.sm90_mma_major_mode(),
+            major.sm90_mma_major_mode(),
+            cutlass.Float32,
+            (1, 1, 1),
+            tiler_mn=(ROWS, COLUMNS),
+        )
         layout_a = sm90.make_smem_layout_a(major, (ROWS, COLUMNS, DEPTH), a.element_type, 1)
         layout_b = sm90.make_smem_layout_b(major, (ROWS, COLUMNS, DEPTH), b.element_type, 1)
         self.kernel(a, b, d, mma, layout_a, layout_b).launch(grid=[1, 1, 1], block=[128, 1, 1])
 
     @cute.kernel
-    def kernel(self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, mma: cute.TiledMma, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout):
+    def kernel(
+        self,
+        a: cute.Tensor,
+        b: cute.Tensor,
+        d: cute.Tensor,
+        mma: cute.TiledMma,
+        layout_a: cute.ComposedLayout,
+        layout_b: cute.ComposedLayout,
+    ):
         thread, _, _ = cute.arch.thread_idx()
         memory = cutlass.memory.SmemAllocator()
         shared_a = memory.allocate_tensor(a.element_type, layout_a.outer, 1024, swizzle=layout_a.inner)
@@ -44,7 +60,10 @@ class Filled(Case):
         if cutlass.const_expr(self.variant != "no_barrier"):
             cute.arch.sync_threads()
         mine = mma.get_slice(thread)
-        part_a, part_b = mma.make_fragment_A(mine.partition_A(shared_a)), mma.make_fragment_B(mine.partition_B(shared_b))
+        part_a, part_b = (
+            mma.make_fragment_A(mine.partition_A(shared_a)),
+            mma.make_fragment_B(mine.partition_B(shared_b)),
+        )
         part_d = mine.partition_C(d)
         totals = mma.make_fragment_C(part_d.shape)
         if cutlass.const_expr(self.variant in ("cleared", "no_fence")):
@@ -53,7 +72,12 @@ class Filled(Case):
         if cutlass.const_expr(self.variant != "no_fence"):
             warpgroup.fence()
         for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
-            cute.gemm(mma, totals, part_a[None, None, part, 0], part_b[None, None, part, 0], totals)  # BUG(no_proxy_fence): proxy_fence_missing # BUG(no_barrier): shared_race # BUG(last_row_left_out): uninitialised # BUG(no_fence): wgmma_fence_missing # BUG(not_cleared): uninitialised_register
+            # BUG(no_proxy_fence): proxy_fence_missing
+            # BUG(no_barrier): shared_race
+            # BUG(last_row_left_out): uninitialised
+            # BUG(no_fence): wgmma_fence_missing
+            # BUG(not_cleared): uninitialised_register
+            cute.gemm(mma, totals, part_a[None, None, part, 0], part_b[None, None, part, 0], totals)
             mma.set(warpgroup.Field.ACCUMULATE, True)
         if cutlass.const_expr(self.variant != "no_commit"):
             warpgroup.commit_group()
@@ -78,16 +102,37 @@ class Loop(Case):
     def __call__(self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor):
         major = utils.LayoutEnum.ROW_MAJOR
         stages = 3 if cutlass.const_expr(self.variant == "three stages") else 2
-        mma = sm90.make_trivial_tiled_mma(a.element_type, b.element_type, major.sm90_mma_major_mode(), major.sm90_mma_major_mode(), cutlass.Float32, (1, 1, 1), tiler_mn=(ROWS, COLUMNS))
+        mma = sm90.make_trivial_tiled_mma(
+            a.element_type,
+            b.element_type,
+            major.sm90_mma_major_mode(),
+            major.sm90_mma_major_mode(),
+            cutlass.Float32,
+            (1, 1, 1),
+            tiler_mn=(ROWS, COLUMNS),
+        )
         layout_a = sm90.make_smem_layout_a(major, (ROWS, COLUMNS, DEPTH), a.element_type, stages)
         layout_b = sm90.make_smem_layout_b(major, (ROWS, COLUMNS, DEPTH), b.element_type, stages)
         load = cpasync.CopyBulkTensorTileG2SOp()
         tma_a, tensor_a = cpasync.make_tiled_tma_atom(load, a, cute.slice_(layout_a, (None, None, 0)), (ROWS, DEPTH))
         tma_b, tensor_b = cpasync.make_tiled_tma_atom(load, b, cute.slice_(layout_b, (None, None, 0)), (COLUMNS, DEPTH))
-        self.kernel(tma_a, tensor_a, tma_b, tensor_b, d, mma, layout_a, layout_b, stages).launch(grid=[1, 1, 1], block=[256, 1, 1])
+        self.kernel(tma_a, tensor_a, tma_b, tensor_b, d, mma, layout_a, layout_b, stages).launch(
+            grid=[1, 1, 1], block=[256, 1, 1]
+        )
 
     @cute.kernel
-    def kernel(self, tma_a: cute.CopyAtom, a: cute.Tensor, tma_b: cute.CopyAtom, b: cute.Tensor, d: cute.Tensor, mma: cute.TiledMma, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout, stages: cutlass.Constexpr):
+    def kernel(
+        self,
+        tma_a: cute.CopyAtom,
+        a: cute.Tensor,
+        tma_b: cute.CopyAtom,
+        b: cute.Tensor,
+        d: cute.Tensor,
+        mma: cute.TiledMma,
+        layout_a: cute.ComposedLayout,
+        layout_b: cute.ComposedLayout,
+        stages: cutlass.Constexpr,
+    ):
         thread, _, _ = cute.arch.thread_idx()
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         memory = cutlass.memory.SmemAllocator()
@@ -95,22 +140,35 @@ class Loop(Case):
         shared_a = memory.allocate_tensor(cutlass.Float16, layout_a.outer, 1024, swizzle=layout_a.inner)
         shared_b = memory.allocate_tensor(cutlass.Float16, layout_b.outer, 1024, swizzle=layout_b.inner)
         pipe = pipeline.PipelineTmaAsync.create(
-            barrier_storage=barriers, num_stages=stages, producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 5 if cutlass.const_expr(self.variant == "one_consumer_too_many") else 4),
-            tx_count=(ROWS + COLUMNS) * DEPTH * 2 + (128 if cutlass.const_expr(self.variant == "too_many_bytes") else 0), cta_layout_vmnk=cute.make_layout((1, 1, 1, 1)),
-        )  # fmt: skip
+            barrier_storage=barriers,
+            num_stages=stages,
+            producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+            consumer_group=pipeline.CooperativeGroup(
+                pipeline.Agent.Thread, 5 if cutlass.const_expr(self.variant == "one_consumer_too_many") else 4
+            ),
+            tx_count=(ROWS + COLUMNS) * DEPTH * 2
+            + (128 if cutlass.const_expr(self.variant == "too_many_bytes") else 0),
+            cta_layout_vmnk=cute.make_layout((1, 1, 1, 1)),
+        )
         tiles_a, tiles_b = cute.local_tile(a, (ROWS, DEPTH), (0, None)), cute.local_tile(b, (COLUMNS, DEPTH), (0, None))
-        into_a, from_a = cpasync.tma_partition(tma_a, 0, cute.make_layout(1), cute.group_modes(shared_a, 0, 2), cute.group_modes(tiles_a, 0, 2))
-        into_b, from_b = cpasync.tma_partition(tma_b, 0, cute.make_layout(1), cute.group_modes(shared_b, 0, 2), cute.group_modes(tiles_b, 0, 2))
+        into_a, from_a = cpasync.tma_partition(
+            tma_a, 0, cute.make_layout(1), cute.group_modes(shared_a, 0, 2), cute.group_modes(tiles_a, 0, 2)
+        )
+        into_b, from_b = cpasync.tma_partition(
+            tma_b, 0, cute.make_layout(1), cute.group_modes(shared_b, 0, 2), cute.group_modes(tiles_b, 0, 2)
+        )
         if warp == 0:
             writing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, stages)
             for step in cutlass.range(5, unroll=1):
                 if cutlass.const_expr(self.variant != "no_acquire"):
                     pipe.producer_acquire(writing)  # BUG(one_consumer_too_many, never_released): mbarrier_deadlock
                 else:
-                    cute.arch.mbarrier_arrive_and_expect_tx(pipe.producer_get_barrier(writing), (ROWS + COLUMNS) * DEPTH * 2)
+                    cute.arch.mbarrier_arrive_and_expect_tx(
+                        pipe.producer_get_barrier(writing), (ROWS + COLUMNS) * DEPTH * 2
+                    )
                 bar = pipe.producer_get_barrier(writing)
-                cute.copy(tma_a, from_a[None, step], into_a[None, writing.index], tma_bar_ptr=bar)  # BUG(released_too_early): wgmma_in_flight
+                # BUG(released_too_early): wgmma_in_flight
+                cute.copy(tma_a, from_a[None, step], into_a[None, writing.index], tma_bar_ptr=bar)
                 if cutlass.const_expr(self.variant != "b_left_out"):
                     cute.copy(tma_b, from_b[None, step], into_b[None, writing.index], tma_bar_ptr=bar)
                 pipe.producer_commit(writing)
@@ -119,18 +177,30 @@ class Loop(Case):
                 pipe.producer_tail(writing)
         if warp >= 4:
             mine = mma.get_slice(thread - 128)
-            part_a, part_b = mma.make_fragment_A(mine.partition_A(shared_a)), mma.make_fragment_B(mine.partition_B(shared_b))
+            part_a, part_b = (
+                mma.make_fragment_A(mine.partition_A(shared_a)),
+                mma.make_fragment_B(mine.partition_B(shared_b)),
+            )
             part_d = mine.partition_C(d)
             totals = mma.make_fragment_C(part_d.shape)
             mma.set(warpgroup.Field.ACCUMULATE, False)
-            reading, releasing = (pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, stages) for _ in range(2))
+            reading, releasing = (
+                pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, stages) for _ in range(2)
+            )
             at_once = cutlass.const_expr(self.variant == "wait at once")
             for step in cutlass.range_constexpr(5):
                 if cutlass.const_expr(self.variant != "no_wait_for_stage"):
                     pipe.consumer_wait(reading)  # BUG(too_many_bytes, b_left_out): mbarrier_deadlock
                 warpgroup.fence()
                 for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
-                    cute.gemm(mma, totals, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], totals)  # BUG(no_wait_for_stage): copy_in_flight
+                    # BUG(no_wait_for_stage): copy_in_flight
+                    cute.gemm(
+                        mma,
+                        totals,
+                        part_a[None, None, part, reading.index],
+                        part_b[None, None, part, reading.index],
+                        totals,
+                    )
                     mma.set(warpgroup.Field.ACCUMULATE, True)
                 warpgroup.commit_group()
                 warpgroup.wait_group(0 if at_once else 1)
@@ -147,7 +217,11 @@ class Loop(Case):
 
     def check(self):
         k = 5 * DEPTH
-        a, b, d = numbers(ROWS, k, dtype=torch.float16), numbers(COLUMNS, k, dtype=torch.float16), written(ROWS, COLUMNS)
+        a, b, d = (
+            numbers(ROWS, k, dtype=torch.float16),
+            numbers(COLUMNS, k, dtype=torch.float16),
+            written(ROWS, COLUMNS),
+        )
         self(*(from_dlpack(t, assumed_align=16) for t in (a, b, d)))
         return d, a.float() @ b.float().t()
 
@@ -162,14 +236,25 @@ class FromRegisters(Case):
     def __call__(self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor):
         major = utils.LayoutEnum.ROW_MAJOR
         mode = major.sm90_mma_major_mode()
-        mma = sm90.make_trivial_tiled_mma(a.element_type, b.element_type, mode, mode, cutlass.Float32, (1, 1, 1), tiler_mn=(ROWS, COLUMNS), a_source=warpgroup.OperandSource.RMEM)
+        mma = sm90.make_trivial_tiled_mma(
+            a.element_type,
+            b.element_type,
+            mode,
+            mode,
+            cutlass.Float32,
+            (1, 1, 1),
+            tiler_mn=(ROWS, COLUMNS),
+            a_source=warpgroup.OperandSource.RMEM,
+        )
         layout_b = sm90.make_smem_layout_b(major, (ROWS, COLUMNS, DEPTH), b.element_type, 1)
         self.kernel(a, b, d, mma, layout_b).launch(grid=[1, 1, 1], block=[128, 1, 1])
 
     @cute.kernel
     def kernel(self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, mma: cute.TiledMma, layout_b: cute.ComposedLayout):
         thread, _, _ = cute.arch.thread_idx()
-        shared_b = cutlass.memory.SmemAllocator().allocate_tensor(b.element_type, layout_b.outer, 1024, swizzle=layout_b.inner)
+        shared_b = cutlass.memory.SmemAllocator().allocate_tensor(
+            b.element_type, layout_b.outer, 1024, swizzle=layout_b.inner
+        )
         for e in cutlass.range(thread, COLUMNS * DEPTH, 128):
             shared_b[e // DEPTH, e % DEPTH, 0] = b[e // DEPTH, e % DEPTH]
         cute.arch.fence_proxy("async.shared", space="cta")
@@ -183,7 +268,8 @@ class FromRegisters(Case):
         mma.set(warpgroup.Field.ACCUMULATE, False)
         warpgroup.fence()
         for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
-            cute.gemm(mma, totals, part_a[None, None, part], part_b[None, None, part, 0], totals)  # BUG(a_not_loaded): uninitialised_register
+            # BUG(a_not_loaded): uninitialised_register
+            cute.gemm(mma, totals, part_a[None, None, part], part_b[None, None, part, 0], totals)
             mma.set(warpgroup.Field.ACCUMULATE, True)
         warpgroup.commit_group()
         if cutlass.const_expr(self.variant != "used_in_flight"):
@@ -195,6 +281,10 @@ class FromRegisters(Case):
         cute.autovec_copy(totals, part_d)
 
     def check(self):
-        a, b, d = numbers(ROWS, DEPTH, dtype=torch.float16), numbers(COLUMNS, DEPTH, dtype=torch.float16), written(ROWS, COLUMNS)
+        a, b, d = (
+            numbers(ROWS, DEPTH, dtype=torch.float16),
+            numbers(COLUMNS, DEPTH, dtype=torch.float16),
+            written(ROWS, COLUMNS),
+        )
         self(*(from_dlpack(t, assumed_align=16) for t in (a, b, d)))
         return d, 2 * (a.float() @ b.float().t())

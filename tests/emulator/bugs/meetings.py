@@ -36,7 +36,9 @@ class Total(Case):
         x, y = numbers(128), torch.zeros(4, device="cuda")
         self(*views(x, y))
         sums = x.view(4, 32).sum(1)
-        return y, sums if self.variant == "own slots" else torch.cat([sums.sum().reshape(1), torch.zeros(3, device="cuda")])
+        return y, sums if self.variant == "own slots" else torch.cat(
+            [sums.sum().reshape(1), torch.zeros(3, device="cuda")]
+        )
 
 
 class Neighbours(Case):
@@ -55,7 +57,8 @@ class Neighbours(Case):
         t[block * THREADS + thread] = x[block * THREADS + thread] + 1  # BUG(read_in_same_kernel): global_race
         if cutlass.const_expr(self.variant == "read_in_same_kernel"):
             cute.arch.sync_threads()
-            y[block * THREADS + thread] = t[(block * THREADS + thread + THREADS) % (4 * THREADS)]  # BUG(read_in_same_kernel): global_race
+            # BUG(read_in_same_kernel): global_race
+            y[block * THREADS + thread] = t[(block * THREADS + thread + THREADS) % (4 * THREADS)]
 
     @cute.kernel
     def read(self, t: cute.Tensor, y: cute.Tensor):
@@ -118,7 +121,11 @@ class Turns(Case):
             elif cutlass.const_expr(self.variant == "wrong_barrier"):
                 cute.arch.barrier(barrier_id=(warp + 1) // 2 + 1, number_of_threads=64 if warp % 3 else 32)
             elif cutlass.const_expr(self.variant != "no_barrier"):
-                cute.arch.barrier(barrier_id=pair + 1, number_of_threads=96 if cutlass.const_expr(self.variant == "wrong_count") else 64)  # BUG(wrong_count): barrier_deadlock
+                # BUG(wrong_count): barrier_deadlock
+                cute.arch.barrier(
+                    barrier_id=pair + 1,
+                    number_of_threads=96 if cutlass.const_expr(self.variant == "wrong_count") else 64,
+                )
             if warp % 2 == 1:
                 y[turn * 64 + pair * 32 + lane] = room[31 - lane, pair]  # BUG(no_barrier): shared_race
             if cutlass.const_expr(self.variant != "no_barrier_after"):
@@ -153,7 +160,9 @@ class Counts(Case):
                     bins[thread - 48] = 0
             if cutlass.const_expr(self.variant != "no_barrier_before"):
                 cute.arch.sync_threads()
-            cute.arch.atomic_add((bins.iterator + value).llvm_ptr, cutlass.Int32(1))  # BUG(not_cleared): uninitialised # BUG(no_barrier_before): shared_race
+            # BUG(not_cleared): uninitialised
+            # BUG(no_barrier_before): shared_race
+            cute.arch.atomic_add((bins.iterator + value).llvm_ptr, cutlass.Int32(1))
             if cutlass.const_expr(self.variant != "no_barrier_after"):
                 cute.arch.sync_threads()
             if thread < 16:
@@ -186,7 +195,12 @@ class Cluster(Case):
             cute.arch.cluster_arrive()
             cute.arch.cluster_wait()
         theirs = cute.arch.map_dsmem_ptr(room.iterator + (THREADS - 1 - thread), 1 - rank)
-        y[rank * THREADS + thread] = cute.arch.inline_ptx("ld.shared::cluster.f32 {$w0}, [{$r0}];", write_only_types=[cutlass.Float32], read_only_args=[theirs.toint()])  # BUG(own_barrier_only): shared_race
+        # BUG(own_barrier_only): shared_race
+        y[rank * THREADS + thread] = cute.arch.inline_ptx(
+            "ld.shared::cluster.f32 {$w0}, [{$r0}];",
+            write_only_types=[cutlass.Float32],
+            read_only_args=[theirs.toint()],
+        )
         cute.arch.cluster_arrive()
         cute.arch.cluster_wait()
 

@@ -52,7 +52,9 @@ class Transpose(Case):
         column, row, _ = cute.arch.thread_idx()
         block_x, block_y, _ = cute.arch.block_idx()
         pitch = 32 if cutlass.const_expr(self.variant in ("not_padded", "swizzled", "barrier_missing")) else 33
-        tile = cutlass.memory.SmemAllocator().allocate_tensor(x.element_type, cute.make_layout((32, 32), stride=(pitch, 1)), 16)
+        tile = cutlass.memory.SmemAllocator().allocate_tensor(
+            x.element_type, cute.make_layout((32, 32), stride=(pitch, 1)), 16
+        )
         for part in cutlass.range_constexpr(4):
             r = part * 8 + row
             at = column ^ r if cutlass.const_expr(self.variant == "swizzled") else column
@@ -68,7 +70,11 @@ class Transpose(Case):
             at = column ^ r if cutlass.const_expr(self.variant == "swizzled") else r
             if cutlass.const_expr(self.variant == "past_the_tile"):
                 at = r + 1
-            y[block_x * 32 + r, block_y * 32 + column] = tile[column, at]  # BUG(barrier_missing): shared_race # BUG(not_padded): bank_conflict # BUG(one_row_left_out): uninitialised # BUG(past_the_tile): shared_out_of_bounds
+            # BUG(barrier_missing): shared_race
+            # BUG(not_padded): bank_conflict
+            # BUG(one_row_left_out): uninitialised
+            # BUG(past_the_tile): shared_out_of_bounds
+            y[block_x * 32 + r, block_y * 32 + column] = tile[column, at]
 
     def check(self):
         x = numbers(64, 64, dtype=torch.int32 if self.variant == "int" else torch.float32)
@@ -97,7 +103,8 @@ class Flags(Case):
             if thread == 5:
                 flag[0] = 7
         else:
-            flag[0] = thread // 32 if cutlass.const_expr(self.variant == "each_its_own") else 7  # BUG(each_its_own): shared_race
+            # BUG(each_its_own): shared_race
+            flag[0] = thread // 32 if cutlass.const_expr(self.variant == "each_its_own") else 7
         halves[(thread % 32) * 4 + thread // 32] = x[thread].to(cutlass.Float16)
         cute.arch.sync_threads()
         y[thread] = halves[thread].to(cutlass.Float32) + flag[0].to(cutlass.Float32)
@@ -123,7 +130,8 @@ class Broadcast(Case):
             one[0] = scale[0]
         if cutlass.const_expr(self.variant != "no_barrier"):
             cute.arch.sync_threads()
-        y[thread] = x[thread] * one[1 if cutlass.const_expr(self.variant == "wrong_slot") else 0]  # BUG(no_barrier, wrong_slot): uninitialised
+        # BUG(no_barrier, wrong_slot): uninitialised
+        y[thread] = x[thread] * one[1 if cutlass.const_expr(self.variant == "wrong_slot") else 0]
 
     def check(self):
         x, scale, y = numbers(THREADS), torch.full((1,), 3.0, device="cuda"), written(THREADS)
@@ -151,7 +159,8 @@ class TreeSum(Case):
         for level in cutlass.range_constexpr(2 if cutlass.const_expr(self.variant == "warp at the end") else 7):
             half = THREADS >> (level + 1)
             if thread < half:
-                sums[thread] = sums[thread] + sums[thread + half]  # BUG(no_first_barrier, no_barrier_in_loop): shared_race
+                # BUG(no_first_barrier, no_barrier_in_loop): shared_race
+                sums[thread] = sums[thread] + sums[thread + half]
                 if cutlass.const_expr(self.variant == "barrier_in_branch"):
                     cute.arch.sync_threads()  # BUG(barrier_in_branch): barrier_divergence
             if cutlass.const_expr(self.variant not in ("no_barrier_in_loop", "barrier_in_branch")):
@@ -186,7 +195,11 @@ class WarpSums(Case):
         row, _, _ = cute.arch.block_idx()
         slots = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(8), 16)
         v = x[row, thread]
-        v = cute.arch.warp_reduction_max(v) if cutlass.const_expr(self.variant == "max") else cute.arch.warp_reduction_sum(v)
+        v = (
+            cute.arch.warp_reduction_max(v)
+            if cutlass.const_expr(self.variant == "max")
+            else cute.arch.warp_reduction_sum(v)
+        )
         if thread % 32 == 0:
             slots[thread // 32] = v
         if cutlass.const_expr(self.variant == "barrier_for_leaders"):
@@ -196,7 +209,9 @@ class WarpSums(Case):
             cute.arch.sync_threads()
         if thread == 0:
             total = slots[0]  # BUG(no_barrier): shared_race
-            for warp in cutlass.range_constexpr(1, WARPS + 1 if cutlass.const_expr(self.variant == "one_warp_too_many") else WARPS):
+            for warp in cutlass.range_constexpr(
+                1, WARPS + 1 if cutlass.const_expr(self.variant == "one_warp_too_many") else WARPS
+            ):
                 other = slots[warp]  # BUG(no_barrier): shared_race # BUG(one_warp_too_many): uninitialised
                 total = cute.arch.fmax(total, other) if cutlass.const_expr(self.variant == "max") else total + other
             y[row] = total
@@ -249,7 +264,9 @@ class Histogram(Case):
 
     @cute.jit
     def __call__(self, x: cute.Tensor, y: cute.Tensor):
-        self.kernel(x, y, cute.size(x)).launch(grid=[1, 1, 1], block=[32 if cutlass.const_expr(self.variant == "one warp") else THREADS, 1, 1])
+        self.kernel(x, y, cute.size(x)).launch(
+            grid=[1, 1, 1], block=[32 if cutlass.const_expr(self.variant == "one warp") else THREADS, 1, 1]
+        )
 
     @cute.kernel
     def kernel(self, x: cute.Tensor, y: cute.Tensor, n: cutlass.Int32):
@@ -266,7 +283,10 @@ class Histogram(Case):
         for i in cutlass.range(each):
             if lane == 0:
                 value = x[warp * each + i]
-                bins[value, mine] = bins[value, mine] + 1  # BUG(bins_not_cleared): uninitialised # BUG(one_set_of_bins): shared_race # BUG(value_too_large): shared_out_of_bounds
+                # BUG(bins_not_cleared): uninitialised
+                # BUG(one_set_of_bins): shared_race
+                # BUG(value_too_large): shared_out_of_bounds
+                bins[value, mine] = bins[value, mine] + 1
         if cutlass.const_expr(self.variant != "no_barrier"):
             cute.arch.sync_threads()
         if thread < 16:
@@ -321,14 +341,21 @@ class Matmul(Case):
     @cute.jit
     def __call__(self, a: cute.Tensor, b: cute.Tensor, c: cute.Tensor):
         m, n = c.shape
-        self.kernel(a, b, c, m, n, a.shape[1]).launch(grid=[cute.ceil_div(n, 16), cute.ceil_div(m, 16), 1], block=[16, 16, 1])
+        self.kernel(a, b, c, m, n, a.shape[1]).launch(
+            grid=[cute.ceil_div(n, 16), cute.ceil_div(m, 16), 1], block=[16, 16, 1]
+        )
 
     @cute.kernel
-    def kernel(self, a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32, k: cutlass.Int32):
+    def kernel(
+        self, a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, m: cutlass.Int32, n: cutlass.Int32, k: cutlass.Int32
+    ):
         x, y, _ = cute.arch.thread_idx()
         block_n, block_m, _ = cute.arch.block_idx()
         memory = cutlass.memory.SmemAllocator()
-        tile_a, tile_b = memory.allocate_tensor(cutlass.Float32, cute.make_layout((16, 16)), 16), memory.allocate_tensor(cutlass.Float32, cute.make_layout((16, 16)), 16)
+        tile_a, tile_b = (
+            memory.allocate_tensor(cutlass.Float32, cute.make_layout((16, 16)), 16),
+            memory.allocate_tensor(cutlass.Float32, cute.make_layout((16, 16)), 16),
+        )
         row, column = block_m * 16 + y, block_n * 16 + x
         total = cute.make_rmem_tensor(1, cutlass.Float32)
         if cutlass.const_expr(self.variant != "accumulator"):
@@ -345,7 +372,9 @@ class Matmul(Case):
             if cutlass.const_expr(self.variant != "no_barrier_before"):
                 cute.arch.sync_threads()
             for j in cutlass.range_constexpr(16):
-                total[0] = total[0] + tile_a[y, j] * tile_b[j, x]  # BUG(no_barrier_before): shared_race # BUG(accumulator): uninitialised_register
+                # BUG(no_barrier_before): shared_race
+                # BUG(accumulator): uninitialised_register
+                total[0] = total[0] + tile_a[y, j] * tile_b[j, x]
             if cutlass.const_expr(self.variant != "no_barrier_at_end"):
                 cute.arch.sync_threads()
         if row < m and column < (n + 1 if cutlass.const_expr(self.variant == "column_too_far") else n):
@@ -455,7 +484,8 @@ class Words(Case):
         believed = cute.make_ptr(cutlass.Float32, first.toint(), cute.AddressSpace.smem, assumed_align=16)
         part = cute.make_rmem_tensor(4, cutlass.Float32)
         atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), cutlass.Float32, num_bits_per_copy=128)
-        cute.copy(atom, cute.zipped_divide(cute.make_tensor(believed, 128), (4,))[None, thread], part)  # BUG(shared_misaligned): misaligned
+        # BUG(shared_misaligned): misaligned
+        cute.copy(atom, cute.zipped_divide(cute.make_tensor(believed, 128), (4,))[None, thread], part)
         for j in cutlass.range_constexpr(4):
             y[j * 32 + thread] = part[j]
 

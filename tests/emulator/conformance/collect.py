@@ -43,13 +43,17 @@ def pattern(text: str) -> str:
     """The instruction with registers, numbers and symbols replaced by what they are."""
     body = re.sub(GUARD, "", text)
     body = re.sub(r"0[fdFD][0-9a-fA-F]+", "F", body.partition(" ")[2])
-    return re.sub(r"(?<![\w%])-?\d\w*", "N", re.sub(r"%p\d+", "P", re.sub(r"%(?:(?:r|rd|rs|f|fd|h|hh|b|rq)\d+|[\w$]+@\d+)", "R", body)))
+    return re.sub(
+        r"(?<![\w%])-?\d\w*",
+        "N",
+        re.sub(r"%p\d+", "P", re.sub(r"%(?:(?:r|rd|rs|f|fd|h|hh|b|rq)\d+|[\w$]+@\d+)", "R", body)),
+    )
 
 
 def decodes(text: str) -> bool:
     """Whether the emulator knows an instruction."""
-    from workbench.emulator.families import knows
-    from workbench.emulator.ptx import parse
+    from workbench.emulator.execution.dispatch import knows
+    from workbench.emulator.ptx.parser import parse
 
     name = head(text)
     body = f"{name} $L_here" if name.startswith("bra") else text
@@ -107,31 +111,69 @@ def examples(arch: str) -> Iterator[tuple[str, str, str]]:
 
     import torch
 
-    from workbench.dsl import Binding, compile_program
+    from workbench.codegen import compile_program
     from workbench.emulator import EmulationFault, emulated
+    from workbench.language import Binding
 
     x, w, bias, cube = torch.randn(64, 128), torch.randn(128, 64), torch.randn(128), torch.randn(4, 32, 64)
     label = torch.randint(0, 128, (64,))
     affine = (("weight", "w"), ("bias", "b"))
     texts: dict[str, tuple[str, dict[str, Any], tuple[tuple[str, str], ...]]] = {
-        **{f"elementwise {name}": (f"elementwise({name}(x)) .threads(128) .vector(4)", {"x": x}, ()) for name in ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "exp", "neg", "abs")},
-        "softmax": ("softmax(x) .threads_per_row(32) .vector(4)", {"x": x}, ()), "softmax in two passes": ("softmax(x) .threads_per_row(256) .vector(4) .passes(2)", {"x": x}, ()),
-        "layernorm": ("layernorm(x, eps=1e-05) .threads_per_row(32) .vector(4)", {"x": x, "w": bias, "b": bias}, affine), "rmsnorm": ("rmsnorm(x, eps=1e-05) .threads_per_row(32) .vector(4)", {"x": x, "w": bias}, (("weight", "w"),)),
-        **{f"reduce {op}": (f"reduce(x, op={op}, axis=last) .threads_per_row(32) .vector(4)", {"x": x}, ()) for op in ("sum", "max", "mean")}, "reduce middle": ("reduce(x, op=sum, axis=middle)", {"x": cube}, ()),
-        "crossentropy": ("crossentropy(x, label)", {"x": x, "label": label}, (("target", "label"),)), "gemm simt": ("gemm(a, b) .tile(32, 32, 8) .thread_tile(2, 2) >> bias() >> gelu_tanh()", {"a": x, "b": w, "bias": torch.randn(64)}, ()),
-        **{f"gemm {mma} {stages}": (f"gemm(a, b) .tile(64, 64, 32) .mma({mma}){stages} >> bias() >> relu()", {"a": x.to(kind), "b": w.to(kind), "bias": torch.randn(64).to(kind)}, ())
-           for mma, kind in (("f16", torch.float16), ("bf16", torch.bfloat16), ("tf32", torch.float32)) for stages in ("", " .stages(3)")},
-    }  # fmt: skip
+        **{
+            f"elementwise {name}": (f"elementwise({name}(x)) .threads(128) .vector(4)", {"x": x}, ())
+            for name in ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "exp", "neg", "abs")
+        },
+        "softmax": ("softmax(x) .threads_per_row(32) .vector(4)", {"x": x}, ()),
+        "softmax in two passes": ("softmax(x) .threads_per_row(256) .vector(4) .passes(2)", {"x": x}, ()),
+        "layernorm": (
+            "layernorm(x, eps=1e-05) .threads_per_row(32) .vector(4)",
+            {"x": x, "w": bias, "b": bias},
+            affine,
+        ),
+        "rmsnorm": ("rmsnorm(x, eps=1e-05) .threads_per_row(32) .vector(4)", {"x": x, "w": bias}, (("weight", "w"),)),
+        **{
+            f"reduce {op}": (f"reduce(x, op={op}, axis=last) .threads_per_row(32) .vector(4)", {"x": x}, ())
+            for op in ("sum", "max", "mean")
+        },
+        "reduce middle": ("reduce(x, op=sum, axis=middle)", {"x": cube}, ()),
+        "crossentropy": ("crossentropy(x, label)", {"x": x, "label": label}, (("target", "label"),)),
+        "gemm simt": (
+            "gemm(a, b) .tile(32, 32, 8) .thread_tile(2, 2) >> bias() >> gelu_tanh()",
+            {"a": x, "b": w, "bias": torch.randn(64)},
+            (),
+        ),
+        **{
+            f"gemm {mma} {stages}": (
+                f"gemm(a, b) .tile(64, 64, 32) .mma({mma}){stages} >> bias() >> relu()",
+                {"a": x.to(kind), "b": w.to(kind), "bias": torch.randn(64).to(kind)},
+                (),
+            )
+            for mma, kind in (("f16", torch.float16), ("bf16", torch.bfloat16), ("tf32", torch.float32))
+            for stages in ("", " .stages(3)")
+        },
+    }
     for name, (text, arguments, operands) in texts.items():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "candidate.py"
             try:
-                path.write_text(compile_program(text, Binding(init_source="def __init__(self):\n    super().__init__()\n", forward_arguments=tuple(arguments), operands=operands)))
+                path.write_text(
+                    compile_program(
+                        text,
+                        Binding(
+                            init_source="def __init__(self):\n    super().__init__()\n",
+                            forward_arguments=tuple(arguments),
+                            operands=operands,
+                        ),
+                    )
+                )
                 spec = importlib.util.spec_from_file_location("candidate", path)
                 assert spec and spec.loader
                 module = importlib.util.module_from_spec(spec)
                 spec.loader.exec_module(module)
-                with emulated(arch=arch, source_file=str(path)) as emulation, contextlib.suppress(EmulationFault):  # the PTX is what is wanted
+                with (
+                    emulated(arch=arch, source_file=str(path)) as emulation,
+                    contextlib.suppress(EmulationFault),
+                ):  # the PTX is what is wanted
                     module.ModelNew()(*arguments.values())
                 for made in emulation.modules:
                     yield f"example {name}", made.ptx, ""
@@ -141,7 +183,7 @@ def examples(arch: str) -> Iterator[tuple[str, str, str]]:
 
 def collect() -> None:
     """Compile everything for each architecture and write both files."""
-    from workbench.emulator.ptx import parse
+    from workbench.emulator.ptx.parser import parse
 
     forms: dict[tuple[str, str], Form] = {}
     refused: list[tuple[str, str, str]] = []
@@ -158,11 +200,23 @@ def collect() -> None:
                     if source not in form.sources:
                         form.sources.append(source)
                     form.examples.setdefault(pattern(ins.text), ins.text)
-        print(f"{arch}: {count} sources, {sum(1 for _, a in forms if a == arch)} forms, {sum(1 for _, a, _ in refused if a == arch)} refused", file=sys.stderr)
+        print(
+            f"{arch}: {count} sources, {sum(1 for _, a in forms if a == arch)} forms, {sum(1 for _, a, _ in refused if a == arch)} refused",
+            file=sys.stderr,
+        )
     rows = []
     for (name, arch), form in sorted(forms.items()):
         unknown = next((text for text in form.examples.values() if not decodes(text)), None)
-        rows.append((name, arch, len(form.sources), form.sources[0], "no" if unknown else "yes", unknown or next(iter(form.examples.values()))))
+        rows.append(
+            (
+                name,
+                arch,
+                len(form.sources),
+                form.sources[0],
+                "no" if unknown else "yes",
+                unknown or next(iter(form.examples.values())),
+            )
+        )
     write(rows)
     with (HERE / "probes.csv").open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([("source", "arch", "refused"), *sorted(refused)])
@@ -177,7 +231,9 @@ def read() -> list[dict[str, str]]:
 def write(rows: list[tuple[Any, ...]]) -> None:
     """forms.csv, and the counts on standard error."""
     with (HERE / "forms.csv").open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([("form", "arch", "sources", "first_source", "supported", "example"), *rows])
+        csv.writer(file, lineterminator="\n").writerows(
+            [("form", "arch", "sources", "first_source", "supported", "example"), *rows]
+        )
     for arch in ARCHES:
         mine = [row for row in rows if row[1] == arch]
         print(f"{arch}: {sum(row[4] == 'yes' for row in mine)} of {len(mine)} forms supported", file=sys.stderr)
@@ -186,6 +242,18 @@ def write(rows: list[tuple[Any, ...]]) -> None:
 if __name__ == "__main__":
     os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
     if "--refresh" in sys.argv:
-        write([(r["form"], r["arch"], r["sources"], r["first_source"], "yes" if decodes(r["example"]) else "no", r["example"]) for r in read()])
+        write(
+            [
+                (
+                    r["form"],
+                    r["arch"],
+                    r["sources"],
+                    r["first_source"],
+                    "yes" if decodes(r["example"]) else "no",
+                    r["example"],
+                )
+                for r in read()
+            ]
+        )
     else:
         collect()

@@ -22,13 +22,23 @@ class EditedMap:
         self.kernel(tma, tensor, x, y, places, layout).launch(grid=[1, 1, 1], block=[32, 1, 1])
 
     @cute.kernel
-    def kernel(self, tma: cute.CopyAtom, tensor: cute.Tensor, x: cute.Tensor, y: cute.Tensor, places: cute.Tensor, layout: cute.Layout):
+    def kernel(
+        self,
+        tma: cute.CopyAtom,
+        tensor: cute.Tensor,
+        x: cute.Tensor,
+        y: cute.Tensor,
+        places: cute.Tensor,
+        layout: cute.Layout,
+    ):
         thread, _, _ = cute.arch.thread_idx()
         memory = cutlass.memory.SmemAllocator()
         barrier = memory.allocate_array(cutlass.Int64, 1)
         draft = memory.allocate_tensor(cutlass.Int64, cute.make_layout(16), 128)
         tile = memory.allocate_tensor(self.dtype, layout, 128)
-        maps = TensorMapManager(TensorMapUpdateMode.SMEM if cutlass.const_expr(self.mode == "shared") else TensorMapUpdateMode.GMEM, 128)
+        maps = TensorMapManager(
+            TensorMapUpdateMode.SMEM if cutlass.const_expr(self.mode == "shared") else TensorMapUpdateMode.GMEM, 128
+        )
         place = maps.get_tensormap_ptr(places.iterator)
         with cute.arch.elect_one():
             cute.arch.mbarrier_init(barrier, 1)
@@ -50,10 +60,18 @@ class EditedMap:
             cpasync.fence_tma_desc_release()
         cute.arch.sync_threads()
         tiles = cute.local_tile(tensor, (ROWS, COLUMNS), (None, None))
-        into, source = cpasync.tma_partition(tma, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2))
+        into, source = cpasync.tma_partition(
+            tma, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
+        )
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive_and_expect_tx(barrier, ROWS * COLUMNS * self.dtype.width // 8)
-        cute.copy(tma, source[None, 0, 0], into, tma_bar_ptr=barrier, tma_desc_ptr=maps.get_tensormap_ptr(places.iterator, cute.AddressSpace.generic))
+        cute.copy(
+            tma,
+            source[None, 0, 0],
+            into,
+            tma_bar_ptr=barrier,
+            tma_desc_ptr=maps.get_tensormap_ptr(places.iterator, cute.AddressSpace.generic),
+        )
         cute.arch.mbarrier_wait(barrier, 0)
         for e in range(thread, ROWS * COLUMNS, 32):
             if e // COLUMNS < y.shape[0] and e % COLUMNS < y.shape[1]:

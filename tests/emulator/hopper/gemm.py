@@ -25,25 +25,54 @@ class Gemm:
         major_a, major_b = utils.LayoutEnum.from_tensor(a), utils.LayoutEnum.from_tensor(b)
         accumulator = cutlass.Int32 if cutlass.const_expr(a.element_type.is_integer) else cutlass.Float32
         tiled_mma = sm90.make_trivial_tiled_mma(
-            a.element_type, b.element_type, major_a.sm90_mma_major_mode(), major_b.sm90_mma_major_mode(), accumulator, (2, 1, 1), tiler_mn=(64, self.tile[1])
+            a.element_type,
+            b.element_type,
+            major_a.sm90_mma_major_mode(),
+            major_b.sm90_mma_major_mode(),
+            accumulator,
+            (2, 1, 1),
+            tiler_mn=(64, self.tile[1]),
         )
         layout_a = sm90.make_smem_layout_a(major_a, self.tile, a.element_type, STAGES)
         layout_b = sm90.make_smem_layout_b(major_b, self.tile, b.element_type, STAGES)
         layout_d = cute.make_layout((self.tile[0], self.tile[1]), stride=(self.tile[1], 1))
         load = cpasync.CopyBulkTensorTileG2SOp()
         shared_load = cpasync.CopyBulkTensorTileG2SMulticastOp() if cutlass.const_expr(self.cluster > 1) else load
-        tma_a, tensor_a = cpasync.make_tiled_tma_atom(load, a, cute.slice_(layout_a, (None, None, 0)), (self.tile[0], self.tile[2]))
-        tma_b, tensor_b = cpasync.make_tiled_tma_atom(shared_load, b, cute.slice_(layout_b, (None, None, 0)), (self.tile[1], self.tile[2]), num_multicast=self.cluster)
-        tma_d, tensor_d = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), d, layout_d, (self.tile[0], self.tile[1]))
+        tma_a, tensor_a = cpasync.make_tiled_tma_atom(
+            load, a, cute.slice_(layout_a, (None, None, 0)), (self.tile[0], self.tile[2])
+        )
+        tma_b, tensor_b = cpasync.make_tiled_tma_atom(
+            shared_load,
+            b,
+            cute.slice_(layout_b, (None, None, 0)),
+            (self.tile[1], self.tile[2]),
+            num_multicast=self.cluster,
+        )
+        tma_d, tensor_d = cpasync.make_tiled_tma_atom(
+            cpasync.CopyBulkTensorTileS2GOp(), d, layout_d, (self.tile[0], self.tile[1])
+        )
         grid_m = (cute.size(d, mode=[0]) + self.tile[0] - 1) // self.tile[0]
         grid_n = (cute.size(d, mode=[1]) + self.tile[1] - 1) // self.tile[1]
         self.kernel(tma_a, tensor_a, tma_b, tensor_b, tma_d, tensor_d, tiled_mma, layout_a, layout_b, layout_d).launch(
-            grid=[(grid_m + self.cluster - 1) // self.cluster * self.cluster, grid_n, 1], block=[384, 1, 1], cluster=[self.cluster, 1, 1]
+            grid=[(grid_m + self.cluster - 1) // self.cluster * self.cluster, grid_n, 1],
+            block=[384, 1, 1],
+            cluster=[self.cluster, 1, 1],
         )
 
     @cute.kernel
-    def kernel(self, tma_a: cute.CopyAtom, a: cute.Tensor, tma_b: cute.CopyAtom, b: cute.Tensor, tma_d: cute.CopyAtom, d: cute.Tensor, tiled_mma: cute.TiledMma, layout_a: cute.ComposedLayout,
-               layout_b: cute.ComposedLayout, layout_d: cute.Layout):  # fmt: skip
+    def kernel(
+        self,
+        tma_a: cute.CopyAtom,
+        a: cute.Tensor,
+        tma_b: cute.CopyAtom,
+        b: cute.Tensor,
+        tma_d: cute.CopyAtom,
+        d: cute.Tensor,
+        tiled_mma: cute.TiledMma,
+        layout_a: cute.ComposedLayout,
+        layout_b: cute.ComposedLayout,
+        layout_d: cute.Layout,
+    ):
         thread, _, _ = cute.arch.thread_idx()
         block_m, block_n, _ = cute.arch.block_idx()
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
@@ -57,14 +86,24 @@ class Gemm:
             barrier_storage=barriers,
             num_stages=STAGES,
             producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, (8 if cutlass.const_expr(self.mistake != "arrivals") else 9) * self.cluster),
+            consumer_group=pipeline.CooperativeGroup(
+                pipeline.Agent.Thread, (8 if cutlass.const_expr(self.mistake != "arrivals") else 9) * self.cluster
+            ),
             tx_count=(self.tile[0] + self.tile[1]) * self.tile[2] * self.dtype.width // 8,
             cta_layout_vmnk=cute.make_layout((1, self.cluster, 1, 1)),
         )
         tiles_a = cute.local_tile(a, (self.tile[0], self.tile[2]), (block_m, None))
         tiles_b = cute.local_tile(b, (self.tile[1], self.tile[2]), (block_n, None))
-        into_a, from_a = cpasync.tma_partition(tma_a, 0, cute.make_layout(1), cute.group_modes(shared_a, 0, 2), cute.group_modes(tiles_a, 0, 2))
-        into_b, from_b = cpasync.tma_partition(tma_b, rank, cute.make_layout(self.cluster), cute.group_modes(shared_b, 0, 2), cute.group_modes(tiles_b, 0, 2))
+        into_a, from_a = cpasync.tma_partition(
+            tma_a, 0, cute.make_layout(1), cute.group_modes(shared_a, 0, 2), cute.group_modes(tiles_a, 0, 2)
+        )
+        into_b, from_b = cpasync.tma_partition(
+            tma_b,
+            rank,
+            cute.make_layout(self.cluster),
+            cute.group_modes(shared_b, 0, 2),
+            cute.group_modes(tiles_b, 0, 2),
+        )
         steps = cute.size(tiles_a, mode=[2])
         if warp == 0:
             writing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
@@ -73,7 +112,13 @@ class Gemm:
                 bar = pipe.producer_get_barrier(writing)
                 cute.copy(tma_a, from_a[None, step], into_a[None, writing.index], tma_bar_ptr=bar)
                 if cutlass.const_expr(self.cluster > 1):
-                    cute.copy(tma_b, from_b[None, step], into_b[None, writing.index], tma_bar_ptr=bar, mcast_mask=cutlass.Int16((1 << self.cluster) - 1))
+                    cute.copy(
+                        tma_b,
+                        from_b[None, step],
+                        into_b[None, writing.index],
+                        tma_bar_ptr=bar,
+                        mcast_mask=cutlass.Int16((1 << self.cluster) - 1),
+                    )
                 else:
                     cute.copy(tma_b, from_b[None, step], into_b[None, writing.index], tma_bar_ptr=bar)
                 pipe.producer_commit(writing)
@@ -92,7 +137,13 @@ class Gemm:
                     pipe.consumer_wait(reading)
                 warpgroup.fence()
                 for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
-                    cute.gemm(tiled_mma, totals, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], totals)
+                    cute.gemm(
+                        tiled_mma,
+                        totals,
+                        part_a[None, None, part, reading.index],
+                        part_b[None, None, part, reading.index],
+                        totals,
+                    )
                     tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
                 warpgroup.commit_group()
                 warpgroup.wait_group(0)
@@ -106,7 +157,9 @@ class Gemm:
             cute.arch.barrier(barrier_id=1, number_of_threads=256)
             if warp == 4:
                 tile_d = cute.local_tile(d, (self.tile[0], self.tile[1]), (block_m, block_n))
-                out, target = cpasync.tma_partition(tma_d, 0, cute.make_layout(1), cute.group_modes(shared_d, 0, 2), cute.group_modes(tile_d, 0, 2))
+                out, target = cpasync.tma_partition(
+                    tma_d, 0, cute.make_layout(1), cute.group_modes(shared_d, 0, 2), cute.group_modes(tile_d, 0, 2)
+                )
                 with cute.arch.elect_one():  # a plain store is not elected by cute.copy, and groups belong to a thread
                     cute.copy(tma_d, out, target)
                     cute.arch.cp_async_bulk_commit_group()

@@ -17,14 +17,27 @@ class Im2Col:
     def __call__(self, x: cute.Tensor, y: cute.Tensor):
         """x (n, d, h, w, c), y (pixels, c * s * r * t)."""
         self.dtype = x.element_type
-        layout = cute.tile_to_shape(warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.K_SW64, self.dtype), (PIXELS, CHANNELS), (0, 1))
+        layout = cute.tile_to_shape(
+            warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.K_SW64, self.dtype), (PIXELS, CHANNELS), (0, 1)
+        )
         image = cute.make_tensor(x.iterator, cute.select(x.layout, mode=[3, 2, 1, 0, 4]))
         image = cute.group_modes(image, 0, 4)
-        upper = tuple(after - (size - 1) * gap for after, size, gap in zip(self.after, self.filters, self.dilation, strict=True))
+        upper = tuple(
+            after - (size - 1) * gap for after, size, gap in zip(self.after, self.filters, self.dilation, strict=True)
+        )
         tma, tensor = cpasync.make_im2col_tma_atom(
-            cpasync.CopyBulkTensorIm2ColG2SOp(), image, layout, (PIXELS, CHANNELS), lower_corner_whd=tuple(-p for p in self.before), upper_corner_whd=upper, lower_padding_whd=self.before,
-            upper_padding_whd=self.after, stride_whd=self.stride, lower_srt=(0, 0, 0), stride_srt=self.dilation,
-        )  # fmt: skip
+            cpasync.CopyBulkTensorIm2ColG2SOp(),
+            image,
+            layout,
+            (PIXELS, CHANNELS),
+            lower_corner_whd=tuple(-p for p in self.before),
+            upper_corner_whd=upper,
+            lower_padding_whd=self.before,
+            upper_padding_whd=self.after,
+            stride_whd=self.stride,
+            lower_srt=(0, 0, 0),
+            stride_srt=self.dilation,
+        )
         rows, columns = cute.ceil_div(cute.size(y, mode=[0]), PIXELS), cute.ceil_div(cute.size(y, mode=[1]), CHANNELS)
         self.kernel(tma, tensor, y, layout).launch(grid=[rows, columns, 1], block=[32, 1, 1])
 
@@ -40,7 +53,9 @@ class Im2Col:
         cute.arch.mbarrier_init_fence()
         cute.arch.sync_threads()
         tiles = cute.local_tile(tensor, (PIXELS, CHANNELS), (None, None))
-        into, source = cpasync.tma_partition(tma, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2))
+        into, source = cpasync.tma_partition(
+            tma, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
+        )
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive_and_expect_tx(barrier, PIXELS * CHANNELS * self.dtype.width // 8)
         cute.copy(tma, source[None, row, column], into, tma_bar_ptr=barrier)

@@ -8,9 +8,18 @@ from cutlass.cute.nvgpu import warpgroup
 
 
 @cute.kernel
-def tile_kernel(a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, tiled_mma: cute.TiledMma, layout_b: cute.ComposedLayout, fenced: cutlass.Constexpr):
+def tile_kernel(
+    a: cute.Tensor,
+    b: cute.Tensor,
+    d: cute.Tensor,
+    tiled_mma: cute.TiledMma,
+    layout_b: cute.ComposedLayout,
+    fenced: cutlass.Constexpr,
+):
     thread, _, _ = cute.arch.thread_idx()
-    shared_b = cutlass.memory.SmemAllocator().allocate_tensor(b.element_type, layout_b.outer, 1024, swizzle=layout_b.inner)
+    shared_b = cutlass.memory.SmemAllocator().allocate_tensor(
+        b.element_type, layout_b.outer, 1024, swizzle=layout_b.inner
+    )
     n, k = b.shape
     for e in range(thread, n * k, 128):
         shared_b[e // k, e % k, 0] = b[e // k, e % k]
@@ -37,6 +46,15 @@ def tile_kernel(a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, tiled_mma: cute.
 def tile(a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, fenced: cutlass.Constexpr):
     major = utils.LayoutEnum.ROW_MAJOR.sm90_mma_major_mode()
     n, k = b.shape
-    tiled_mma = sm90.make_trivial_tiled_mma(a.element_type, b.element_type, major, major, cutlass.Float32, (1, 1, 1), tiler_mn=(64, n), a_source=warpgroup.OperandSource.RMEM)
+    tiled_mma = sm90.make_trivial_tiled_mma(
+        a.element_type,
+        b.element_type,
+        major,
+        major,
+        cutlass.Float32,
+        (1, 1, 1),
+        tiler_mn=(64, n),
+        a_source=warpgroup.OperandSource.RMEM,
+    )
     layout_b = sm90.make_smem_layout_b(utils.LayoutEnum.ROW_MAJOR, (64, n, k), b.element_type, 1)
     tile_kernel(a, b, d, tiled_mma, layout_b, fenced).launch(grid=[1, 1, 1], block=[128, 1, 1])

@@ -16,7 +16,11 @@ class TensorCopy:
         self.dtype = x.element_type
         layout = cute.make_layout(self.box)
         tma_x, tensor_x = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), x, layout, self.box)
-        store = cpasync.CopyReduceBulkTensorTileS2GOp(cute.ReductionOp.ADD) if cutlass.const_expr(self.add) else cpasync.CopyBulkTensorTileS2GOp()
+        store = (
+            cpasync.CopyReduceBulkTensorTileS2GOp(cute.ReductionOp.ADD)
+            if cutlass.const_expr(self.add)
+            else cpasync.CopyBulkTensorTileS2GOp()
+        )
         tma_y, tensor_y = cpasync.make_tiled_tma_atom(store, y, layout, self.box)
         boxes = cute.size(cute.ceil_div(cute.shape(x), self.box))
         self.kernel(tma_x, tensor_x, tma_y, tensor_y, layout).launch(grid=[boxes, 1, 1], block=[32, 1, 1])
@@ -35,10 +39,16 @@ class TensorCopy:
         cute.arch.sync_threads()
         rank = cute.rank(layout)
         tiles_x, tiles_y = cute.zipped_divide(x, self.box), cute.zipped_divide(y, self.box)
-        into, source = cpasync.tma_partition(tma_x, 0, cute.make_layout(1), cute.group_modes(box, 0, rank), cute.group_modes(tiles_x, 0, 1))
-        out, target = cpasync.tma_partition(tma_y, 0, cute.make_layout(1), cute.group_modes(box, 0, rank), cute.group_modes(tiles_y, 0, 1))
+        into, source = cpasync.tma_partition(
+            tma_x, 0, cute.make_layout(1), cute.group_modes(box, 0, rank), cute.group_modes(tiles_x, 0, 1)
+        )
+        out, target = cpasync.tma_partition(
+            tma_y, 0, cute.make_layout(1), cute.group_modes(box, 0, rank), cute.group_modes(tiles_y, 0, 1)
+        )
         with cute.arch.elect_one():
-            cute.arch.mbarrier_arrive_and_expect_tx(barrier, size + 16 if cutlass.const_expr(self.mistake == "bytes") else size)
+            cute.arch.mbarrier_arrive_and_expect_tx(
+                barrier, size + 16 if cutlass.const_expr(self.mistake == "bytes") else size
+            )
         cute.copy(tma_x, source[None, block], into, tma_bar_ptr=barrier)
         if cutlass.const_expr(self.mistake != "wait"):
             cute.arch.mbarrier_wait(barrier, 1 if cutlass.const_expr(self.mistake == "parity") else 0)

@@ -24,16 +24,36 @@ class Waiting:
     def __call__(self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor):
         self.dtype, n = a.element_type, cute.size(b, mode=[0])
         major = utils.LayoutEnum.ROW_MAJOR
-        tiled_mma = sm90.make_trivial_tiled_mma(a.element_type, b.element_type, major.sm90_mma_major_mode(), major.sm90_mma_major_mode(), cutlass.Float32, (1, 1, 1), tiler_mn=(ROWS, n))
+        tiled_mma = sm90.make_trivial_tiled_mma(
+            a.element_type,
+            b.element_type,
+            major.sm90_mma_major_mode(),
+            major.sm90_mma_major_mode(),
+            cutlass.Float32,
+            (1, 1, 1),
+            tiler_mn=(ROWS, n),
+        )
         layout_a = sm90.make_smem_layout_a(major, (ROWS, n, DEPTH), a.element_type, STAGES)
         layout_b = sm90.make_smem_layout_b(major, (ROWS, n, DEPTH), b.element_type, STAGES)
         load = cpasync.CopyBulkTensorTileG2SOp()
         tma_a, tensor_a = cpasync.make_tiled_tma_atom(load, a, cute.slice_(layout_a, (None, None, 0)), (ROWS, DEPTH))
         tma_b, tensor_b = cpasync.make_tiled_tma_atom(load, b, cute.slice_(layout_b, (None, None, 0)), (n, DEPTH))
-        self.kernel(tma_a, tensor_a, tma_b, tensor_b, d, tiled_mma, layout_a, layout_b).launch(grid=[1, 1, 1], block=[256, 1, 1])
+        self.kernel(tma_a, tensor_a, tma_b, tensor_b, d, tiled_mma, layout_a, layout_b).launch(
+            grid=[1, 1, 1], block=[256, 1, 1]
+        )
 
     @cute.kernel
-    def kernel(self, tma_a: cute.CopyAtom, a: cute.Tensor, tma_b: cute.CopyAtom, b: cute.Tensor, d: cute.Tensor, tiled_mma: cute.TiledMma, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout):
+    def kernel(
+        self,
+        tma_a: cute.CopyAtom,
+        a: cute.Tensor,
+        tma_b: cute.CopyAtom,
+        b: cute.Tensor,
+        d: cute.Tensor,
+        tiled_mma: cute.TiledMma,
+        layout_a: cute.ComposedLayout,
+        layout_b: cute.ComposedLayout,
+    ):
         thread, _, _ = cute.arch.thread_idx()
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         memory = cutlass.memory.SmemAllocator()
@@ -42,12 +62,20 @@ class Waiting:
         shared_b = memory.allocate_tensor(self.dtype, layout_b.outer, 1024, swizzle=layout_b.inner)
         n = cute.size(layout_b.outer, mode=[0])
         pipe = pipeline.PipelineTmaAsync.create(
-            barrier_storage=barriers, num_stages=STAGES, producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread), consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 4),
-            tx_count=(ROWS + n) * DEPTH * 2, cta_layout_vmnk=cute.make_layout((1, 1, 1, 1)),
-        )  # fmt: skip
+            barrier_storage=barriers,
+            num_stages=STAGES,
+            producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 4),
+            tx_count=(ROWS + n) * DEPTH * 2,
+            cta_layout_vmnk=cute.make_layout((1, 1, 1, 1)),
+        )
         tiles_a, tiles_b = cute.local_tile(a, (ROWS, DEPTH), (0, None)), cute.local_tile(b, (n, DEPTH), (0, None))
-        into_a, from_a = cpasync.tma_partition(tma_a, 0, cute.make_layout(1), cute.group_modes(shared_a, 0, 2), cute.group_modes(tiles_a, 0, 2))
-        into_b, from_b = cpasync.tma_partition(tma_b, 0, cute.make_layout(1), cute.group_modes(shared_b, 0, 2), cute.group_modes(tiles_b, 0, 2))
+        into_a, from_a = cpasync.tma_partition(
+            tma_a, 0, cute.make_layout(1), cute.group_modes(shared_a, 0, 2), cute.group_modes(tiles_a, 0, 2)
+        )
+        into_b, from_b = cpasync.tma_partition(
+            tma_b, 0, cute.make_layout(1), cute.group_modes(shared_b, 0, 2), cute.group_modes(tiles_b, 0, 2)
+        )
         steps = cute.size(tiles_a, mode=[2])
         if warp == 0:
             writing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
@@ -61,12 +89,17 @@ class Waiting:
             pipe.producer_tail(writing)
         if warp >= 4:
             mine = tiled_mma.get_slice(thread - 128)
-            part_a, part_b = tiled_mma.make_fragment_A(mine.partition_A(shared_a)), tiled_mma.make_fragment_B(mine.partition_B(shared_b))
+            part_a, part_b = (
+                tiled_mma.make_fragment_A(mine.partition_A(shared_a)),
+                tiled_mma.make_fragment_B(mine.partition_B(shared_b)),
+            )
             part_d = mine.partition_C(d)
             totals = tiled_mma.make_fragment_C(part_d.shape)
             totals.fill(0.0)
             tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
-            reading, releasing = (pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES) for _ in range(2))
+            reading, releasing = (
+                pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES) for _ in range(2)
+            )
             for step in cutlass.range(steps, unroll=1):
                 pipe.consumer_wait(reading)
                 if cutlass.const_expr(self.mistake == "scale"):
@@ -78,7 +111,13 @@ class Waiting:
                 if cutlass.const_expr(self.mistake != "fence" and self.mistake != "scale"):
                     warpgroup.fence()
                 for part in cutlass.range_constexpr(cute.size(part_a, mode=[2])):
-                    cute.gemm(tiled_mma, totals, part_a[None, None, part, reading.index], part_b[None, None, part, reading.index], totals)  # multiply
+                    cute.gemm(  # multiply
+                        tiled_mma,
+                        totals,
+                        part_a[None, None, part, reading.index],
+                        part_b[None, None, part, reading.index],
+                        totals,
+                    )
                 if cutlass.const_expr(self.mistake != "commit"):
                     warpgroup.commit_group()
                 warpgroup.wait_group(1)

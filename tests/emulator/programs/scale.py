@@ -42,7 +42,12 @@ def main() -> None:
     own = torch.cuda.Stream()
     stream = cuda.CUstream(own.cuda_stream)
     source = x.cpu() if options.host else x
-    arguments = (from_dlpack(source).mark_layout_dynamic(), from_dlpack(y).mark_layout_dynamic(), options.n + options.over, stream)
+    arguments = (
+        from_dlpack(source).mark_layout_dynamic(),
+        from_dlpack(y).mark_layout_dynamic(),
+        options.n + options.over,
+        stream,
+    )
     compiled = cute.compile(scale, *arguments, True, options="--opt-level 2")
     try:
         compiled(*arguments)
@@ -62,7 +67,12 @@ def main() -> None:
     assert first.elapsed_time(last) > 0
     print(f"time {benchmark(compiled, kernel_arguments=JitArguments(*arguments), stream=stream):.4f} us")
     hardware = cutlass.utils.HardwareInfo()
-    print(torch.cuda.get_device_name(), torch.cuda.get_device_capability(), hardware.get_device_multiprocessor_count(), hardware.get_max_active_clusters(2))
+    print(
+        torch.cuda.get_device_name(),
+        torch.cuda.get_device_capability(),
+        hardware.get_device_multiprocessor_count(),
+        hardware.get_max_active_clusters(2),
+    )
     raise SystemExit(options.status)
 
 

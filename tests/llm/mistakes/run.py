@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench import problems
-from workbench.executors import worker
-from workbench.executors.emulator import prepare, wrong_result
+from workbench.executors.jobs.folder import prepare
+from workbench.executors.workers import candidate, trusted
+from workbench.executors.wrong_result import wrong_result
 from workbench.problems import inspection
 from workbench.records import Candidate, Check, Failure, Job
 from workbench.wire import from_plain, to_plain
@@ -42,21 +43,31 @@ def get_init_inputs():
     return []
 """
 PROBLEMS: dict[str, tuple[str, dict[str, int], str]] = {
-    "elementwise": ("relu", {"batch_size": 8, "dim": 75}, "fp32"), "vectors": ("relu", {"batch_size": 20, "dim": 100}, "fp32"), "staged": ("relu", {"batch_size": 8, "dim": 75}, "fp16"),
-    "rows": ("row_sum", {"rows": 70, "columns": 150}, "fp32"), "handed": ("row_sum", {"rows": 70, "columns": 150}, "fp32"), "softmax": (LARGE_ROWS, {}, "fp32"), "largest": (NEGATIVE, {}, "fp32"),
-    "local": ("matmul", {"n": 48}, "fp32"), "tiles": ("matmul", {"n": 48}, "fp16"),
-}  # fmt: skip
+    "elementwise": ("relu", {"batch_size": 8, "dim": 75}, "fp32"),
+    "vectors": ("relu", {"batch_size": 20, "dim": 100}, "fp32"),
+    "staged": ("relu", {"batch_size": 8, "dim": 75}, "fp16"),
+    "rows": ("row_sum", {"rows": 70, "columns": 150}, "fp32"),
+    "handed": ("row_sum", {"rows": 70, "columns": 150}, "fp32"),
+    "softmax": (LARGE_ROWS, {}, "fp32"),
+    "largest": (NEGATIVE, {}, "fp32"),
+    "local": ("matmul", {"n": 48}, "fp32"),
+    "tiles": ("matmul", {"n": 48}, "fp16"),
+}
 
 
 @cache
 def mistakes() -> dict[str, dict[str, Any]]:
     """`base.name` -> what mistakes.toml says of it."""
-    return {f"{base}.{name}": entry for base, entries in tomllib.loads((FOLDER / "mistakes.toml").read_text()).items() for name, entry in entries.items()}
+    return {
+        f"{base}.{name}": entry
+        for base, entries in tomllib.loads((FOLDER / "mistakes.toml").read_text()).items()
+        for name, entry in entries.items()
+    }
 
 
 def source_of(base: str, changes: list[list[str]]) -> str:
     """The correct file with these changes; each place occurs once."""
-    source = (FOLDER / f"{base}.py").read_text()
+    source = (FOLDER / "bases" / f"{base}.py").read_text()
     for find, replace in changes:
         assert source.count(find) == 1, (base, find, source.count(find))
         source = source.replace(find, replace)
@@ -68,9 +79,11 @@ def job_of(base: str) -> tuple[Job, Path]:
     """The job of a base, its folder laid out and its references computed."""
     name, settings, precision = PROBLEMS[base]
     problem = problems.load(name, settings=settings, precision=precision)
-    job = Job(problem=problem, facts=inspection.inspect(problem), candidate=Candidate(source=""), cases=("shrunk",), trials=1)
+    job = Job(
+        problem=problem, facts=inspection.inspect(problem), candidate=Candidate(source=""), cases=("shrunk",), trials=1
+    )
     folder = prepare(Path(tempfile.mkdtemp(prefix="cutegen-mistakes-")), job)
-    worker.make_reference(folder, {}, False)
+    trusted.make_reference(folder)
     return job, folder
 
 
@@ -78,10 +91,10 @@ def failure_of(base: str, source: str) -> Failure | None:
     """What the workbench says of the file."""
     job, folder = job_of(base)
     (folder / "scratch" / "candidate.py").write_text(source)
-    reply = worker.attempt(dataclasses.replace(job, candidate=Candidate(source=source)), folder)
+    reply = candidate.attempt(dataclasses.replace(job, candidate=Candidate(source=source)), folder)
     if reply["failure"]:
         return from_plain(reply["failure"], Failure)
-    return wrong_result(tuple(from_plain(item, Check) for item in worker.check_outputs(folder, {}, False)["checks"]))
+    return wrong_result(tuple(from_plain(item, Check) for item in trusted.check_outputs(folder)["checks"]))
 
 
 def main(names: list[str], replies: Path) -> None:

@@ -1,7 +1,9 @@
-"""Machine code kept on disk by content, in $XDG_CACHE_HOME/cutegen/emulator (else ~/.cache/cutegen/emulator); all failures mean "not there".
+"""Machine code kept on disk by content, in $XDG_CACHE_HOME/cutegen/emulator (else ~/.cache/cutegen/emulator); all
+failures mean "not there".
 
-A file is a SHA-256 of what follows, then parts of object code, each after its length. A wrong digest, a short file or one that another user may write is not used. A
-worker that is confined has its own scratch folder as home, so what an untrusted program leaves there ends with its job.
+A file is a SHA-256 of what follows, then parts of object code, each after its length. A wrong digest, a short file or
+one that another user may write is not used. A worker that is confined has its own scratch folder as home, so what an
+untrusted program leaves there ends with its job.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Launches on compiled code: build or fetch a kernel's code, run its CTAs on up to two threads, hand counters over, put memory back on a fault.
+"""Launches on compiled code: build or fetch a kernel's code, run its CTAs on up to two threads, hand counters over, put
+memory back on a fault.
 
-Compiled code only handles launches that go well. At anything else (a bad address, a deadlock, a divergent warp where none may be) it stops;
-global memory is put back, and the interpreter runs the launch again and words the fault. An endless loop is reported from here, because the
-interpreter would need minutes to reach the limit; the line and thread named are those of the CTA that got there first, in CTA order.
+Compiled code only handles launches that go well. At anything else (a bad address, a deadlock, a divergent warp where
+none may be) it stops; global memory is put back, and the interpreter runs the launch again and words the fault. An
+endless loop is reported from here, because the interpreter would need minutes to reach the limit; the line and thread
+named are those of the CTA that got there first, in CTA order.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from workbench.emulator.compiled import cache, jit, layout
-from workbench.emulator.compiled.flow import ENDS
-from workbench.emulator.compiled.program import Program
+from workbench.emulator.compiled import cache, jit
+from workbench.emulator.compiled.codegen import layout
+from workbench.emulator.compiled.codegen.program import Program
 from workbench.emulator.compiled.saved import Saved
 from workbench.emulator.compiled.stop import Stop
-from workbench.emulator.counters import Counting
-from workbench.emulator.launch import DeviceLimits, GlobalMemory, GridRequest
-from workbench.emulator.state import WARP
+from workbench.emulator.execution.batch import WARP
+from workbench.emulator.execution.counters import Counting
+from workbench.emulator.execution.launch import DeviceLimits, GlobalMemory, GridRequest
 
 ALIGN = 64
 RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -47,9 +49,11 @@ class CompiledKernel:
         batch: int,
         threads: int,
     ) -> Stop | bool:
-        """Execute the CTAs from number `first` on; counts go to `counting` when they end well. `batch` is how many the interpreter runs at a time.
+        """Execute the CTAs from number `first` on; counts go to `counting` when they end well. `batch` is how many the
+        interpreter runs at a time.
 
-        True: they ended, and are counted. False: the interpreter has to run them, and memory is as before. A `Stop`: they went on for too long.
+        True: they ended, and are counted. False: the interpreter has to run them, and memory is as before. A `Stop`:
+        they went on for too long.
         """
         saved = Saved(memory)
         total = request.grid[0] * request.grid[1] * request.grid[2]
@@ -131,7 +135,10 @@ class _Context:
             at = code.program.params[name]
             params[at : at + len(value)] = np.frombuffer(value, dtype=np.uint8)
         table = np.array(
-            [(low, high, e.written.ctypes.data + low - e.start if e.written is not None else 0, int(e.writable)) for low, high, e in memory.ranges()]
+            [
+                (low, high, e.written.ctypes.data + low - e.start if e.written is not None else 0, int(e.writable))
+                for low, high, e in memory.ranges()
+            ]
             or [(1, 0, 0, 0)],
             dtype=np.uint64,
         )
@@ -140,18 +147,41 @@ class _Context:
         self.data[: len(jit.library()) - 1] = jit.library()[:-1]
         self.data[layout.LOOPS // 8 : layout.LOOPS // 8 + 10] = jit.numpy_loops()
         for slot, content in {
-            layout.BLOCKS: code.table.ctypes.data, layout.KINDS: code.ends.ctypes.data, layout.SIZES: code.sizes.ctypes.data,
-            layout.TABLE: table.ctypes.data, layout.TABLE_COUNT: len(memory.ranges()), layout.RECENT: table.ctypes.data, layout.COUNTING: int(counting),
-            layout.COUNTS: self.counts.ctypes.data, layout.GUARDED: self.guarded.ctypes.data, layout.ROWS: self.rows.ctypes.data,
-            layout.STEP_LIMIT: request.step_limit // 32, layout.SHARED_LIMIT: shared, layout.LOCAL_STRIDE: local, layout.PARAMS: params.ctypes.data,
-            layout.SYMBOLS: names.ctypes.data, layout.BLOCK_X: bx, layout.BLOCK_Y: by, layout.BLOCK_Z: bz, layout.GRID_X: request.grid[0],
-            layout.GRID_Y: request.grid[1], layout.GRID_Z: request.grid[2], layout.THREADS: threads, layout.CTA_WARPS: warps,
-            layout.DYNAMIC_SHARED: request.dynamic_shared_bytes, layout.SMS: limits.sms, layout.GROUP: group,
-            layout.LOCKSTEP: int(code.program.scope != "warp"), layout.WARPS: self.records.ctypes.data, layout.WARP_STRIDE: self.stride,
-            layout.CTAS: self._room(group * layout.CTA_BYTES).ctypes.data, layout.SHARED_BYTES: shared_room,
-            layout.SHARED: self._room(group * shared_room).ctypes.data, layout.WRITTEN: self._room(group * shared_room).ctypes.data,
+            layout.BLOCKS: code.table.ctypes.data,
+            layout.KINDS: code.ends.ctypes.data,
+            layout.SIZES: code.sizes.ctypes.data,
+            layout.TABLE: table.ctypes.data,
+            layout.TABLE_COUNT: len(memory.ranges()),
+            layout.RECENT: table.ctypes.data,
+            layout.COUNTING: int(counting),
+            layout.COUNTS: self.counts.ctypes.data,
+            layout.GUARDED: self.guarded.ctypes.data,
+            layout.ROWS: self.rows.ctypes.data,
+            layout.STEP_LIMIT: request.step_limit // 32,
+            layout.SHARED_LIMIT: shared,
+            layout.LOCAL_STRIDE: local,
+            layout.PARAMS: params.ctypes.data,
+            layout.SYMBOLS: names.ctypes.data,
+            layout.BLOCK_X: bx,
+            layout.BLOCK_Y: by,
+            layout.BLOCK_Z: bz,
+            layout.GRID_X: request.grid[0],
+            layout.GRID_Y: request.grid[1],
+            layout.GRID_Z: request.grid[2],
+            layout.THREADS: threads,
+            layout.CTA_WARPS: warps,
+            layout.DYNAMIC_SHARED: request.dynamic_shared_bytes,
+            layout.SMS: limits.sms,
+            layout.GROUP: group,
+            layout.LOCKSTEP: int(code.program.scope != "warp"),
+            layout.WARPS: self.records.ctypes.data,
+            layout.WARP_STRIDE: self.stride,
+            layout.CTAS: self._room(group * layout.CTA_BYTES).ctypes.data,
+            layout.SHARED_BYTES: shared_room,
+            layout.SHARED: self._room(group * shared_room).ctypes.data,
+            layout.WRITTEN: self._room(group * shared_room).ctypes.data,
             layout.LOCAL: self._room(group * warps * WARP * local).ctypes.data,
-        }.items():  # fmt: skip
+        }.items():
             self.data[slot // 8] = content
 
     def _room(self, size: int) -> np.ndarray:
@@ -175,7 +205,11 @@ class _Context:
                 x, y, z = (int(record[at // 8]) for at in (layout.CTAID_X, layout.CTAID_Y, layout.CTAID_Z))
                 gx, gy = (int(self.data[at // 8]) for at in (layout.GRID_X, layout.GRID_Y))
                 lane = (mask & -mask).bit_length() - 1
-                return Stop(self.code.program.blocks[low].first, x + gx * (y + gy * z), int(record[layout.WARP_INDEX // 8]) * WARP + lane)
+                return Stop(
+                    self.code.program.blocks[low].first,
+                    x + gx * (y + gy * z),
+                    int(record[layout.WARP_INDEX // 8]) * WARP + lane,
+                )
         return False
 
     def count(self, counting: Counting) -> None:
@@ -185,17 +219,17 @@ class _Context:
         for block in self.code.program.blocks:
             lanes[block.first : block.last] = self.counts[block.number]
         for at, ins in enumerate(instructions):
-            if ins.guard is not None and ins.opcode not in ENDS:
+            if ins.guard is not None and not ins.form.ends_block:
                 lanes[at] = self.guarded[at]
         counting.lanes += lanes
         rows = self.rows.reshape(-1, 4)
         for at, ins in enumerate(instructions):
-            if ins.opcode == "mma":
+            if ins.form.role == "mma":
                 counting.extra_flops[at] += flops_of(ins.mods) * int(lanes[at]) // WARP
             elif rows[at, 1]:
-                row = counting.memory.setdefault((at, "shared" in ins.mods), np.zeros(5, dtype=np.int64))
+                row = counting.memory.setdefault((at, ins.form.space == "shared"), np.zeros(5, dtype=np.int64))
                 row[:4] += rows[at]
-                row[4] = int(ins.opcode not in ("ld", "ldu", "ldmatrix"))
+                row[4] = int(ins.form.role not in ("load", "matrix_load"))
 
 
 def flops_of(mods: tuple[str, ...]) -> int:

@@ -16,8 +16,8 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from workbench.emulator.compiled import cache
-from workbench.emulator.compiled.arithmetic import LOOP_NAMES
-from workbench.emulator.compiled.emitter import EXPORTED
+from workbench.emulator.compiled.codegen.arithmetic import LOOP_NAMES
+from workbench.emulator.compiled.codegen.emitter import EXPORTED
 
 KERNEL_LEVEL = 0  # LLVM's code generation level for kernels: 1 takes twice as long
 
@@ -36,7 +36,11 @@ def target() -> Any:
 def machine(level: int) -> Any:
     """A code generator for this CPU; level 0 compiles fastest, 3 makes the fastest code."""
     return target().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=level, reloc="pic", codemodel="small"
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=level,
+        reloc="pic",
+        codemodel="small",
     )
 
 
@@ -53,15 +57,23 @@ def why_not() -> str | None:
 def identity() -> str:
     """What object code depends on besides its source: CPU, LLVM, and the text of this package."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return repr(
-        (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), llvmlite.__version__, llvm.llvm_version_info, digest.hexdigest())
+        (
+            llvm.get_host_cpu_name(),
+            llvm.get_host_cpu_features().flatten(),
+            llvmlite.__version__,
+            llvm.llvm_version_info,
+            digest.hexdigest(),
+        )
     )
 
 
 def compile_object(text: str, level: int, *, passes: bool) -> bytes:
-    """Object code of IR text; `passes` runs LLVM's optimisations before code is made. Threads may do this at the same time."""
+    """Object code of IR text; `passes` runs LLVM's optimisations before code is made. Threads may do this at the same
+    time.
+    """
     module = llvm.parse_assembly(text, llvm.create_context())
     generator = machine(level)
     if passes:
@@ -97,14 +109,23 @@ class _Ufunc(ctypes.Structure):
     """The beginning of numpy's PyUFuncObject (numpy/ufuncobject.h)."""
 
     _fields_ = [
-        ("count", ctypes.c_ssize_t), ("type", ctypes.c_void_p), ("nin", ctypes.c_int), ("nout", ctypes.c_int), ("nargs", ctypes.c_int), ("identity", ctypes.c_int),
-        ("functions", ctypes.POINTER(ctypes.c_void_p)), ("data", ctypes.POINTER(ctypes.c_void_p)), ("ntypes", ctypes.c_int),
-    ]  # fmt: skip
+        ("count", ctypes.c_ssize_t),
+        ("type", ctypes.c_void_p),
+        ("nin", ctypes.c_int),
+        ("nout", ctypes.c_int),
+        ("nargs", ctypes.c_int),
+        ("identity", ctypes.c_int),
+        ("functions", ctypes.POINTER(ctypes.c_void_p)),
+        ("data", ctypes.POINTER(ctypes.c_void_p)),
+        ("ntypes", ctypes.c_int),
+    ]
 
 
 @functools.cache
 def numpy_loops() -> tuple[int, ...]:
-    """(function, data) of numpy's double-precision inner loops, in the order of `LOOP_NAMES`: the very code that the interpreter's results come from."""
+    """(function, data) of numpy's double-precision inner loops, in the order of `LOOP_NAMES`: the very code that the
+    interpreter's results come from.
+    """
     import numpy as np
 
     found: list[int] = []
@@ -119,7 +140,9 @@ def numpy_loops() -> tuple[int, ...]:
 
 
 def compile_s(instructions: int) -> float:
-    """About how long a kernel takes to compile, the helpers included when they are not loaded yet (measured on two EPYC cores; AVX2 needs more code)."""
+    """About how long a kernel takes to compile, the helpers included when they are not loaded yet (measured on two EPYC
+    cores; AVX2 needs more code).
+    """
     wide = bool(llvm.get_host_cpu_features().get("avx512f"))
     helpers = 0.0 if library.cache_info().currsize or cache.load(_helpers_name()) is not None else 0.7
     return helpers + 0.01 + instructions * (0.00011 if wide else 0.0004)
@@ -132,9 +155,9 @@ def _helpers_name() -> str:
 @functools.cache
 def library() -> tuple[int, ...]:
     """Addresses of the helpers in the order of `EXPORTED`, then of `run_ctas`."""
-    from workbench.emulator.compiled import help_access, help_schedule, help_warp, tiny
+    from workbench.emulator.compiled.runtime import access, helper_compiler, schedule, start, warp
 
-    assert help_access and help_schedule and help_warp  # imported so that their helpers are registered
+    assert access and schedule and start and warp  # imported so that their helpers are registered
     name = _helpers_name()
     wanted = (*EXPORTED, "run_ctas")
     kept = cache.load(name)
@@ -142,6 +165,6 @@ def library() -> tuple[int, ...]:
         with contextlib.suppress(RuntimeError):
             return tuple(load_object(kept[0], *wanted))
     target()
-    code = compile_object(tiny.translate(), 2, passes=True)
+    code = compile_object(helper_compiler.translate(), 2, passes=True)
     cache.save(name, [code])
     return tuple(load_object(code, *wanted))

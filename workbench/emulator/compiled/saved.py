@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.emulator.launch import GlobalMemory
+from workbench.emulator.execution.launch import GlobalMemory
 
 
 class Saved:

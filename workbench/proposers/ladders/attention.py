@@ -1,17 +1,19 @@
-"""Attention: flash attention where the head dimension fits into registers, three kernels where it does not, by a model of both."""
+"""Attention: flash attention where the head dimension fits into registers, else three kernels, by a model of both."""
 
 from __future__ import annotations
 
 import math
 
 from workbench.analysis import devices
-from workbench.dsl import Call
-from workbench.proposers.ladders import gemm_hopper
+from workbench.language import Call
+from workbench.proposers.ladders import gemm_hopper, gemm_size
 from workbench.proposers.ladders.base import Context, Rung, put
 from workbench.records import Facts, record
 
 KINDS = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}  # precision -> what tensor cores multiply
-MMA_SYNC_SHARE = 0.4  # of the tensor cores' rate that mma.sync reaches when operands come out of shared memory once a warp: inferred
+MMA_SYNC_SHARE = (
+    0.4  # of the tensor cores' rate that mma.sync reaches when operands come out of shared memory once a warp: inferred
+)
 WGMMA_SHARE = 0.7  # inferred from flash attention's and gemm's measured rates
 WIDEST = 256  # head dimension up to which O fits into registers
 
@@ -41,13 +43,43 @@ def attention(context: Context) -> tuple[Rung, ...]:
     """The rungs of an attention."""
     size, kind = size_of(context.facts), KINDS.get(context.precision)
     narrow = size is None or size.dim <= WIDEST
-    plain = (Rung(settings=(), title="float32 on the ordinary pipes", reason="flash attention in its simplest form: a block of keys at a time through shared memory, the scores never in memory"),) if narrow else ()
+    plain = (
+        (
+            Rung(
+                settings=(),
+                title="float32 on the ordinary pipes",
+                reason=(
+                    "flash attention in its simplest form: a block of keys at a time through shared memory, "
+                    "the scores never in memory"
+                ),
+            ),
+        )
+        if narrow
+        else ()
+    )
     if context.arch != "sm_90a":
         return (*plain, *_sync(kind, narrow)) if narrow else (_float32(),)
     if kind is None:
-        return (*plain, *((Rung(settings=(put("tile", 64, 32),), title="32 keys a step", reason="less shared memory, so more CTAs side by side", need="parallel"),) if narrow else ()), _float32())
+        return (
+            *plain,
+            *(
+                (
+                    Rung(
+                        settings=(put("tile", 64, 32),),
+                        title="32 keys a step",
+                        reason="less shared memory, so more CTAs side by side",
+                        need="parallel",
+                    ),
+                )
+                if narrow
+                else ()
+            ),
+            _float32(),
+        )
     flash, stages = (*_wgmma(kind, narrow), *_sync(kind, narrow)), _stages(context, kind, size)
-    first = (*stages, *flash) if size is not None and _stages_are_faster(size, kind, context.device) else (*flash, *stages)
+    first = (
+        (*stages, *flash) if size is not None and _stages_are_faster(size, kind, context.device) else (*flash, *stages)
+    )
     return (*first, *plain)
 
 
@@ -56,9 +88,25 @@ def _wgmma(kind: str, narrow: bool) -> tuple[Rung, ...]:
         return ()
     base = (put("mma", kind), put("schedule", "flash"))
     return (
-        Rung(settings=base, title="flash attention on wgmma", reason="TMA feeds wgmma; two warpgroups take turns, one multiplies while the other is in its softmax; the scores never leave registers"),
-        Rung(settings=(*base, put("tile", 128, 64)), title="64 keys a step", reason="smaller steps: less waste at the diagonal and at the end, fewer registers"),
-        Rung(settings=(*base, put("tile", 64, 128)), title="64 queries a CTA", reason="twice as many tiles, which fill the device when there are few queries", need="parallel"),
+        Rung(
+            settings=base,
+            title="flash attention on wgmma",
+            reason=(
+                "TMA feeds wgmma; two warpgroups take turns, one multiplies while the other is in its softmax; "
+                "the scores never leave registers"
+            ),
+        ),
+        Rung(
+            settings=(*base, put("tile", 128, 64)),
+            title="64 keys a step",
+            reason="smaller steps: less waste at the diagonal and at the end, fewer registers",
+        ),
+        Rung(
+            settings=(*base, put("tile", 64, 128)),
+            title="64 queries a CTA",
+            reason="twice as many tiles, which fill the device when there are few queries",
+            need="parallel",
+        ),
     )
 
 
@@ -66,37 +114,69 @@ def _sync(kind: str | None, narrow: bool) -> tuple[Rung, ...]:
     if kind is None or not narrow:
         return ()
     return (
-        Rung(settings=(put("mma", kind),), title="flash attention on mma.sync", reason=f"tensor cores on {kind}; K and V arrive by cp.async while the block before is multiplied", need="tensor"),
-        Rung(settings=(put("mma", kind), put("tile", 64, 32)), title="64 queries, 32 keys", reason="less shared memory, so that two CTAs share an SM", need="parallel"),
+        Rung(
+            settings=(put("mma", kind),),
+            title="flash attention on mma.sync",
+            reason=f"tensor cores on {kind}; K and V arrive by cp.async while the block before is multiplied",
+            need="tensor",
+        ),
+        Rung(
+            settings=(put("mma", kind), put("tile", 64, 32)),
+            title="64 queries, 32 keys",
+            reason="less shared memory, so that two CTAs share an SM",
+            need="parallel",
+        ),
     )
 
 
 def _stages(context: Context, kind: str, size: Size | None) -> tuple[Rung, ...]:
     if size is None:
         return ()
-    product = gemm_hopper.Size(m=size.queries, n=size.keys, k=size.dim, batches=size.heads)
-    found = [choice for choice in gemm_hopper.choices(Call(name="gemm", positional=("a", "b")), kind, product, context.device) if choice.plan.splits == 1 and choice.plan.schedule == "cooperative"]
+    product = gemm_size.Size(m=size.queries, n=size.keys, k=size.dim, batches=size.heads)
+    found = [
+        choice
+        for choice in gemm_hopper.choices(Call(name="gemm", positional=("a", "b")), kind, product, context.device)
+        if choice.plan.split_k == 1 and choice.plan.schedule == "cooperative"
+    ]
     reason = "the products run at a gemm's rate for any head dimension; the scores go through memory four times"
     rungs = []
     for choice in found[:2]:
         kept = tuple(call for call in choice.settings if call.name in ("tile", "cluster"))
-        rungs.append(Rung(settings=(put("mma", kind), put("schedule", "stages"), *kept), title=f"q k^T, softmax and the product with v one after the other, {choice.title}", reason=reason))
+        rungs.append(
+            Rung(
+                settings=(put("mma", kind), put("schedule", "stages"), *kept),
+                title=f"q k^T, softmax and the product with v one after the other, {choice.title}",
+                reason=reason,
+            )
+        )
     return tuple(rungs)
 
 
 def _float32() -> Rung:
-    return Rung(settings=(put("schedule", "stages"),), title="q k^T, softmax and the product with v one after the other", reason="each product with 8x8 outputs per thread, which flash attention has no registers for")
+    return Rung(
+        settings=(put("schedule", "stages"),),
+        title="q k^T, softmax and the product with v one after the other",
+        reason="each product with 8x8 outputs per thread, which flash attention has no registers for",
+    )
 
 
 def _stages_are_faster(size: Size, kind: str, name: str) -> bool:
-    """Whether three kernels are faster by the model: FLOPs at a share of the peak, or the bytes of the scores' way through memory, whichever takes longer."""
+    """Whether three kernels are faster by the model.
+
+    It takes FLOPs at a share of the peak, or the bytes of the scores through memory, whichever is longer.
+    """
     if size.dim > WIDEST:
         return True
     if kind != "tf32":
         return False
     device = devices.find(name)
     flops = 4 * size.heads * size.queries * size.keys * size.dim
-    scores, operands = size.heads * size.queries * size.keys * 4, size.heads * (size.queries + size.keys) * size.dim * 4 * 2
+    scores, operands = (
+        size.heads * size.queries * size.keys * 4,
+        size.heads * (size.queries + size.keys) * size.dim * 4 * 2,
+    )
     flash = flops / (device.tf32 * MMA_SYNC_SHARE)
-    apart = max(flops / (device.tf32 * WGMMA_SHARE), 0.0) + (4 * scores + operands + size.heads * size.keys * size.dim * 8) / (device.copy_bandwidth or device.bandwidth)
+    apart = max(flops / (device.tf32 * WGMMA_SHARE), 0.0) + (
+        4 * scores + operands + size.heads * size.keys * size.dim * 8
+    ) / (device.copy_bandwidth or device.bandwidth)
     return apart < flash

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.dsl import Call
+from workbench.language import Call
 from workbench.proposers.recognition import Computation
 from workbench.records import Facts, record
 
@@ -16,7 +16,10 @@ class Rung:
     reason: str
     need: str = ""  # sectors, wavefronts, instructions, requests: what the predicted gain comes from
     seconds: float | None = None  # modelled on the whole device, where there is a model of the whole kernel
-    risks: tuple[float, float] = (1.0, 1.0)  # that it is hard to get right, and that it is no faster; 1 = none; inferred
+    risks: tuple[float, float] = (
+        1.0,
+        1.0,
+    )  # that it is hard to get right, and that it is no faster; 1 = none; inferred
     parts: tuple[Rung, ...] = ()  # of a pipeline: the rung of each piece, which say all
     unfused: bool = False  # whether the computation's other form is meant, with a stage for what an epilogue cannot do
 
@@ -28,7 +31,7 @@ class Rung:
 
 @record
 class Context:
-    """What a ladder is made for: the computation, the policy on precision, the device, and the problem's facts where they are known."""
+    """The input of a ladder: computation, policy on precision, device, and the problem's facts where they are known."""
 
     found: Computation
     precision: str

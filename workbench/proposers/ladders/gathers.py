@@ -8,8 +8,29 @@ from workbench.proposers.ladders.base import Context, Rung, put
 def gather(context: Context) -> tuple[Rung, ...]:
     """The rungs of gather and scatter_add."""
     return (
-        Rung(settings=(put("threads", 256), put("unroll", 4)), title="four pieces on the way per thread", reason="an element waits for its index, then for memory: four at once hide both; layers move in vectors of 16 bytes"),
-        Rung(settings=(put("threads", 256), put("unroll", 8)), title="eight pieces on the way", reason="more loads in flight", need="parallel"),
-        Rung(settings=(put("threads", 128), put("unroll", 2)), title="two pieces, 128 threads", reason="fewer registers, more CTAs side by side", need="parallel"),
-        Rung(settings=(put("threads", 256), put("unroll", 1)), title="one piece per thread", reason="the simplest correct kernel"),
+        Rung(
+            settings=(put("threads", 256), put("unroll", 4)),
+            title="four pieces on the way per thread",
+            reason=(
+                "an element waits for its index, then for memory: four at once hide both; "
+                "layers move in vectors of 16 bytes"
+            ),
+        ),
+        Rung(
+            settings=(put("threads", 256), put("unroll", 8)),
+            title="eight pieces on the way",
+            reason="more loads in flight",
+            need="parallel",
+        ),
+        Rung(
+            settings=(put("threads", 128), put("unroll", 2)),
+            title="two pieces, 128 threads",
+            reason="fewer registers, more CTAs side by side",
+            need="parallel",
+        ),
+        Rung(
+            settings=(put("threads", 256), put("unroll", 1)),
+            title="one piece per thread",
+            reason="the simplest correct kernel",
+        ),
     )

@@ -1,7 +1,8 @@
-"""What NVIDIA's nvidia-matmul-heuristics proposes for a product, where the package is installed: problem size -> tiles, clusters, stages, parts of k.
+"""What NVIDIA's nvidia-matmul-heuristics proposes for a product, where the package is installed.
 
-An optional extra (pip install "cutegen-workbench[heuristics]"); it answers on the CPU, from its own model of the device. Its word is one more lead:
-what it names is checked against the language and ranked by this workbench's model among the others.
+Input: the problem size. Output: tiles, clusters, parts of k, seconds. The package is an optional extra (pip install
+"cutegen-workbench[heuristics]"); it answers on the CPU, from its own model of the device. The language checks what it
+names, and this workbench's model ranks it among the others.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from typing import Any
 from workbench.records import record
 
 PACKAGE, MODULE = "nvidia-matmul-heuristics", "nvMatmulHeuristics"
-PRECISIONS = {"f16": "HSH", "bf16": "TST", "tf32": "SSS"}  # its letters for a, accumulator, result: H half, T bfloat16, S float32
+PRECISIONS = {
+    "f16": "HSH",
+    "bf16": "TST",
+    "tf32": "SSS",
+}  # its letters for a, accumulator, result: H half, T bfloat16, S float32
 GPUS = {"H100": "H100_SXM", "H200": "H200_SXM"}
 
 
@@ -33,8 +38,13 @@ def installed() -> bool:
     return importlib.util.find_spec(MODULE) is not None
 
 
-def suggestions(kind: str, extents: tuple[int, int, int, int], layout: tuple[tuple[str, str], ...], device: str, most: int = 4) -> tuple[Suggestion, ...]:
-    """Fastest first for `extents` (m, n, k, batches); () where the package is missing, fails, or knows nothing of the type or the device."""
+def suggestions(
+    kind: str, extents: tuple[int, int, int, int], layout: tuple[tuple[str, str], ...], device: str, most: int = 4
+) -> tuple[Suggestion, ...]:
+    """Fastest first for `extents` (m, n, k, batches).
+
+    () where the package is missing, fails, or does not know the type or the device.
+    """
     if not installed() or kind not in PRECISIONS or device not in GPUS:
         return ()
     named = dict(layout)
@@ -42,14 +52,23 @@ def suggestions(kind: str, extents: tuple[int, int, int, int], layout: tuple[tup
     letters = ("T" if named.get("a", "row") == "row" else "N") + ("N" if named.get("b", "row") == "column" else "T")
     try:
         interface, module = _interface(device)
-        problem = interface.makeNvMatmulHeuristicsProblem(*extents[:3], module.NvMatmulHeuristicsMatmulLayout[f"{letters}_ROW_MAJOR"], extents[3])
+        problem = interface.makeNvMatmulHeuristicsProblem(
+            *extents[:3], module.NvMatmulHeuristicsMatmulLayout[f"{letters}_ROW_MAJOR"], extents[3]
+        )
         found = interface.get(problem, most, PRECISIONS[kind])
     except Exception:  # a native library: whatever it does, the planner goes on with its own model
         return ()
     made = []
     for item in found:
         config = item["kernel"]
-        made.append(Suggestion(tile=(config.cta_tile_m, config.cta_tile_n, config.cta_tile_k), cluster=(config.cluster_m, config.cluster_n), splits=config.split_k, seconds=float(item["runtime"])))
+        made.append(
+            Suggestion(
+                tile=(config.cta_tile_m, config.cta_tile_n, config.cta_tile_k),
+                cluster=(config.cluster_m, config.cluster_n),
+                splits=config.split_k,
+                seconds=float(item["runtime"]),
+            )
+        )
     return tuple(dict.fromkeys(made))
 
 
@@ -57,4 +76,8 @@ def suggestions(kind: str, extents: tuple[int, int, int, int], layout: tuple[tup
 def _interface(device: str) -> tuple[Any, Any]:
     module = importlib.import_module(MODULE)
     gpu = module.NvMatmulHeuristicsNvidiaGpu[GPUS[device]]
-    return module.NvMatmulHeuristicsInterfaceEx(backend=module.NvMatmulHeuristicsTarget.CUTLASS3, flags=module.NvMatmulHeuristicsFlags.PERF_MODEL_BASED_AUTO_TUNING, gpu=gpu), module
+    return module.NvMatmulHeuristicsInterfaceEx(
+        backend=module.NvMatmulHeuristicsTarget.CUTLASS3,
+        flags=module.NvMatmulHeuristicsFlags.PERF_MODEL_BASED_AUTO_TUNING,
+        gpu=gpu,
+    ), module

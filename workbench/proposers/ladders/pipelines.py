@@ -1,10 +1,13 @@
-"""Pipelines: every piece by the first rung of its own ladder, then one change at a time, those of the piece with the most work first."""
+"""Pipelines: every piece by the first rung of its own ladder, then one change at a time.
+
+The changes of the piece with the most work come first.
+"""
 
 from __future__ import annotations
 
-from workbench.dsl import Program, Stage, check
+from workbench.language import Program, Stage, check
 from workbench.proposers.ladders.base import Context, Rung, put
-from workbench.proposers.recognition import Computation, joints
+from workbench.proposers.recognition import Computation, renaming
 
 MOST = 4  # further rungs of a piece
 
@@ -16,20 +19,43 @@ def pipeline(context: Context, ladders: tuple[tuple[Rung, ...], ...]) -> tuple[R
     if not all(legal):
         return ()
     now = [rungs[0] for rungs in legal]
-    made = [Rung(settings=(), parts=tuple(now), title=_summary(context, now), reason="each part by the first rung of its own ladder")]
+    made = [
+        Rung(
+            settings=(),
+            parts=tuple(now),
+            title=_summary(context, now),
+            reason="each part by the first rung of its own ladder",
+        )
+    ]
     for place in sorted(range(len(pieces)), key=lambda place: -pieces[place].work):
         for rung in legal[place][1:]:
             parts = (*now[:place], rung, *now[place + 1 :])
-            made.append(Rung(settings=(), parts=parts, title=_said(context, place, rung), reason=rung.reason, need=rung.need, risks=rung.risks))
-        if legal[place][0].seconds is None and context.arch != "sm_90a":  # those ladders climb from the simplest kernel; Hopper's start with the fastest
+            made.append(
+                Rung(
+                    settings=(),
+                    parts=parts,
+                    title=_said(context, place, rung),
+                    reason=rung.reason,
+                    need=rung.need,
+                    risks=rung.risks,
+                )
+            )
+        if (
+            legal[place][0].seconds is None and context.arch != "sm_90a"
+        ):  # those ladders climb from the simplest kernel; Hopper's start with the fastest
             now[place] = legal[place][-1]
     return tuple(made)
 
 
 def _summary(context: Context, rungs: list[Rung]) -> str:
     """All stages, counted as the program has them: a part may be several."""
-    counts = [len(_stages(piece.named, rung, context.arch)) for piece, rung in zip(context.found.pieces, rungs, strict=True)]
-    parts = [_said(context, place, rung, f", {count} stages" if count > 1 else "") for place, (rung, count) in enumerate(zip(rungs, counts, strict=True))]
+    counts = [
+        len(_stages(piece.named, rung, context.arch)) for piece, rung in zip(context.found.pieces, rungs, strict=True)
+    ]
+    parts = [
+        _said(context, place, rung, f", {count} stages" if count > 1 else "")
+        for place, (rung, count) in enumerate(zip(rungs, counts, strict=True))
+    ]
     return f"{sum(counts)} stages: {'; '.join(parts)}"
 
 
@@ -45,4 +71,4 @@ def _fits(context: Context, place: int, rung: Rung) -> bool:
 
 def _stages(found: Computation, rung: Rung, arch: str) -> tuple[Stage, ...]:
     found = found.unfused if rung.unfused and found.unfused is not None else found
-    return joints.stages(found, rung.settings, (put("arch", arch),))
+    return renaming.list_stages(found, rung.settings, (put("arch", arch),))

@@ -9,14 +9,41 @@ def elementwise(context: Context) -> tuple[Rung, ...]:
     """One element per thread, then wide accesses, then other CTA sizes."""
     wide = context.wide
     fast = tuple(
-        Rung(settings=(put("threads", threads), put("vector", wide), put("unroll", unroll)), title=f"{unroll} access{'es' if unroll > 1 else ''} of {wide} elements, {threads} threads", reason="all are loaded before the first is used, which hides the memory's latency", need="parallel")
-        for threads, unroll in ((128, 1), (256, 1), (512, 1), (256, 2), (128, 2), (256, 4))  # in the order measured on an H200 for ReLU of 6.4 GB
+        Rung(
+            settings=(put("threads", threads), put("vector", wide), put("unroll", unroll)),
+            title=f"{unroll} access{'es' if unroll > 1 else ''} of {wide} elements, {threads} threads",
+            reason="all are loaded before the first is used, which hides the memory's latency",
+            need="parallel",
+        )
+        for threads, unroll in (
+            (128, 1),
+            (256, 1),
+            (512, 1),
+            (256, 2),
+            (128, 2),
+            (256, 4),
+        )  # in the order measured on an H200 for ReLU of 6.4 GB
     )
     return (
         *(fast if context.arch == "sm_90a" else ()),
         Rung(settings=(put("threads", 256),), title="one element per thread", reason="the simplest correct kernel"),
-        Rung(settings=(put("threads", 256), put("vector", wide)), title=f"{wide} elements per access", reason="128-bit accesses need a quarter of the memory instructions or fewer", need="requests"),
-        Rung(settings=(put("threads", 512), put("vector", wide)), title="512 threads per CTA", reason="larger CTAs launch in fewer waves", need=""),
-        Rung(settings=(put("threads", 128), put("vector", wide)), title="128 threads per CTA", reason="smaller CTAs balance the last wave better", need=""),
+        Rung(
+            settings=(put("threads", 256), put("vector", wide)),
+            title=f"{wide} elements per access",
+            reason="128-bit accesses need a quarter of the memory instructions or fewer",
+            need="requests",
+        ),
+        Rung(
+            settings=(put("threads", 512), put("vector", wide)),
+            title="512 threads per CTA",
+            reason="larger CTAs launch in fewer waves",
+            need="",
+        ),
+        Rung(
+            settings=(put("threads", 128), put("vector", wide)),
+            title="128 threads per CTA",
+            reason="smaller CTAs balance the last wave better",
+            need="",
+        ),
         *(fast[:1] if context.arch != "sm_90a" else ()),
     )

@@ -10,14 +10,48 @@ def pool(context: Context) -> tuple[Rung, ...]:
     if context.found.middle:
         wide = put("vector", context.wide)
         return (
-            Rung(settings=(put("threads_per_row", 256), wide), title="one CTA per plane", reason="neighbouring threads read neighbouring vectors of the plane"),
-            Rung(settings=(put("threads_per_row", 32), wide), title="one warp per plane", reason="small planes: no barrier, more planes side by side", need="parallel"),
-            Rung(settings=(put("threads_per_row", 1),), title="one thread per plane", reason="the simplest correct kernel"),
+            Rung(
+                settings=(put("threads_per_row", 256), wide),
+                title="one CTA per plane",
+                reason="neighbouring threads read neighbouring vectors of the plane",
+            ),
+            Rung(
+                settings=(put("threads_per_row", 32), wide),
+                title="one warp per plane",
+                reason="small planes: no barrier, more planes side by side",
+                need="parallel",
+            ),
+            Rung(
+                settings=(put("threads_per_row", 1),),
+                title="one thread per plane",
+                reason="the simplest correct kernel",
+            ),
         )
     strip = put("schedule", "strip")
     return (
-        Rung(settings=(put("threads", 256), strip, put("rows", 8)), title="rows in registers, columns in shared memory", reason="every element is loaded in vectors of 16 bytes, and once for a row of outputs, however wide the window is"),
-        Rung(settings=(put("threads", 128), strip, put("rows", 8)), title="128 threads per CTA", reason="smaller CTAs wait less for each other", need="parallel"),
-        Rung(settings=(put("threads", 256), strip, put("rows", 16)), title="16 rows for each group of threads", reason="more rows share what L1 holds", need="requests"),
-        Rung(settings=(put("threads", 256),), title="one output per thread", reason="the simplest correct kernel: every input is read as often as windows cover it"),
+        Rung(
+            settings=(put("threads", 256), strip, put("rows", 8)),
+            title="rows in registers, columns in shared memory",
+            reason=(
+                "every element is loaded in vectors of 16 bytes, and once for a row of outputs, "
+                "however wide the window is"
+            ),
+        ),
+        Rung(
+            settings=(put("threads", 128), strip, put("rows", 8)),
+            title="128 threads per CTA",
+            reason="smaller CTAs wait less for each other",
+            need="parallel",
+        ),
+        Rung(
+            settings=(put("threads", 256), strip, put("rows", 16)),
+            title="16 rows for each group of threads",
+            reason="more rows share what L1 holds",
+            need="requests",
+        ),
+        Rung(
+            settings=(put("threads", 256),),
+            title="one output per thread",
+            reason="the simplest correct kernel: every input is read as often as windows cover it",
+        ),
     )

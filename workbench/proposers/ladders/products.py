@@ -1,73 +1,155 @@
-"""Products: Hopper's kernels fastest first by their model, then the ladder from one output per thread to tensor cores."""
+"""Products: Hopper's kernels fastest first by their model, then from one output per thread to tensor cores."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from workbench.dsl import Call
-from workbench.dsl.epilogue import REDUCTIONS
-from workbench.proposers.ladders import gemm_hopper
+from workbench.language import Call
+from workbench.language.operations.epilogue import REDUCTIONS
+from workbench.proposers.ladders import gemm_hopper, gemm_size
 from workbench.proposers.ladders.base import Context, Rung, put
 from workbench.proposers.recognition import Computation
 
-WGMMA = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32", "fp32": "tf32x3"}  # precision -> what Hopper's tensor cores multiply: of float32 two parts each
+WGMMA = {
+    "fp16": "f16",
+    "bf16": "bf16",
+    "tf32": "tf32",
+    "fp32": "tf32x3",
+}  # precision -> what Hopper's tensor cores multiply: of float32 two parts each
 
 
 def gemm(context: Context) -> tuple[Rung, ...]:
-    """The rungs of a product: what its epilogue reduces is fused by Hopper's kernels, and a stage of its own elsewhere."""
+    """The rungs of a product.
+
+    Hopper's kernels fuse what the epilogue reduces; elsewhere it is a stage of its own.
+    """
     found = context.found
     if not any(call.name in REDUCTIONS for call in found.epilogues):
         return (*_hopper_rungs(context, found), *_ladder(context.precision))
     apart = () if found.unfused is None else (*_hopper_rungs(context, found.unfused)[:2], *_ladder(context.precision))
-    return (*_hopper_rungs(context, found), *(dataclasses.replace(rung, unfused=True, title=f"{rung.title}; reduced by a kernel of its own") for rung in apart))
+    return (
+        *_hopper_rungs(context, found),
+        *(
+            dataclasses.replace(rung, unfused=True, title=f"{rung.title}; reduced by a kernel of its own")
+            for rung in apart
+        ),
+    )
 
 
 def _hopper_rungs(context: Context, found: Computation) -> tuple[Rung, ...]:
     kind = WGMMA.get(context.precision)
-    size = gemm_hopper.size_of(context.facts) if context.facts is not None else None
+    size = gemm_size.size_of(context.facts) if context.facts is not None else None
     if context.arch != "sm_90a" or kind is None or size is None:
         return ()
     chosen = gemm_hopper.choices(found.operation, kind, size, context.device, found.layout, epilogues=found.epilogues)
-    return tuple(Rung(settings=choice.settings, title=choice.title, reason=choice.reason, seconds=choice.seconds, risks=_risks(choice)) for choice in chosen)
+    return tuple(
+        Rung(
+            settings=choice.settings,
+            title=choice.title,
+            reason=choice.reason,
+            seconds=choice.seconds,
+            risks=_risks(choice),
+        )
+        for choice in chosen
+    )
 
 
 def grouped(context: Context) -> tuple[Rung, ...]:
     """The rungs of a product by groups of rows, as if all groups had as many; only Hopper has a kernel for it."""
     kind, facts = WGMMA.get(context.precision), context.facts
     kind = None if kind == "tf32x3" else kind
-    shapes = gemm_hopper.operand_shapes(facts, "_grouped_mm") if facts is not None else None
+    shapes = gemm_size.operand_shapes(facts, "_grouped_mm") if facts is not None else None
     if context.arch != "sm_90a" or kind is None or shapes is None:
         return ()
     (rows, k), (groups, _, n) = shapes
-    size = gemm_hopper.Size(m=max(rows // groups, 1), n=n, k=k, batches=groups)
-    chosen = gemm_hopper.choices(Call(name="gemm", positional=("a", "b")), kind, size, context.device, context.found.layout, most=60)
-    fit = [choice for choice in chosen if choice.plan.schedule == "cooperative" and choice.plan.splits == 1 and not choice.plan.swap]
-    return tuple(Rung(settings=choice.settings, title=choice.title, reason=f"groups of {size.m} rows on average: {choice.reason}", seconds=choice.seconds, risks=_risks(choice)) for choice in fit[:6])
+    size = gemm_size.Size(m=max(rows // groups, 1), n=n, k=k, batches=groups)
+    chosen = gemm_hopper.choices(
+        Call(name="gemm", positional=("a", "b")), kind, size, context.device, context.found.layout, most=60
+    )
+    fit = [
+        choice
+        for choice in chosen
+        if choice.plan.schedule == "cooperative" and choice.plan.split_k == 1 and not choice.plan.swap
+    ]
+    return tuple(
+        Rung(
+            settings=choice.settings,
+            title=choice.title,
+            reason=f"groups of {size.m} rows on average: {choice.reason}",
+            seconds=choice.seconds,
+            risks=_risks(choice),
+        )
+        for choice in fit[:6]
+    )
 
 
 def _risks(choice: gemm_hopper.Choice) -> tuple[float, float]:
-    """(that it is hard to get right, that it is no faster), 1 being none; inferred: sums apart and pingpong have more to go wrong, and small tiles and parts of k are what the model knows least."""
+    """(that it is hard to get right, that it is no faster), 1 being none.
+
+    Inferred: parts of k and pingpong have more to go wrong, and the model knows small tiles and parts of k least.
+    """
     plan = choice.plan
-    return 1.0 + 0.1 * (plan.schedule == "pingpong") + 0.2 * (plan.splits > 1) + 0.1 * plan.swap, 1.0 + 0.2 * (plan.splits > 1) + 0.2 * (plan.tile[0] == 64) + 0.1 * (plan.cluster == (2, 2))
+    return 1.0 + 0.1 * (plan.schedule == "pingpong") + 0.2 * (plan.split_k > 1) + 0.1 * plan.swap, 1.0 + 0.2 * (
+        plan.split_k > 1
+    ) + 0.2 * (plan.tile[0] == 64) + 0.1 * (plan.cluster == (2, 2))
 
 
 def _ladder(precision: str) -> tuple[Rung, ...]:
     start = (
-        Rung(settings=(), title="one output per thread", reason="the simplest correct kernel: every operand is read from global memory each time"),
-        Rung(settings=(put("tile", 32, 32, 16), put("thread_tile", 2, 2)), title="tiles through shared memory", reason="each element that is loaded serves 32 outputs instead of one", need="sectors"),
+        Rung(
+            settings=(),
+            title="one output per thread",
+            reason="the simplest correct kernel: every operand is read from global memory each time",
+        ),
+        Rung(
+            settings=(put("tile", 32, 32, 16), put("thread_tile", 2, 2)),
+            title="tiles through shared memory",
+            reason="each element that is loaded serves 32 outputs instead of one",
+            need="sectors",
+        ),
     )
     mma = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}.get(precision)
     if mma:
         tensor = put("mma", mma)
         return (
             *start,
-            Rung(settings=(put("tile", 64, 64, 32), tensor), title="tensor cores", reason=f"mma.sync on {mma}: the tensor cores have many times the rate of the fp32 pipes", need="tensor"),
-            Rung(settings=(put("tile", 64, 64, 32), tensor, put("stages", 3)), title="three stages of cp.async", reason="copies that bypass registers run while the tensor cores work on the tile before", need="parallel"),
-            Rung(settings=(put("tile", 128, 128, 32), tensor, put("stages", 3)), title="128x128 tiles", reason="a larger tile re-uses each element more often", need="sectors"),
-            Rung(settings=(put("tile", 128, 128, 32), tensor, put("stages", 4)), title="four stages", reason="one more tile in flight hides more of the memory's latency", need="parallel"),
+            Rung(
+                settings=(put("tile", 64, 64, 32), tensor),
+                title="tensor cores",
+                reason=f"mma.sync on {mma}: the tensor cores have many times the rate of the fp32 pipes",
+                need="tensor",
+            ),
+            Rung(
+                settings=(put("tile", 64, 64, 32), tensor, put("stages", 3)),
+                title="three stages of cp.async",
+                reason="copies that bypass registers run while the tensor cores work on the tile before",
+                need="parallel",
+            ),
+            Rung(
+                settings=(put("tile", 128, 128, 32), tensor, put("stages", 3)),
+                title="128x128 tiles",
+                reason="a larger tile re-uses each element more often",
+                need="sectors",
+            ),
+            Rung(
+                settings=(put("tile", 128, 128, 32), tensor, put("stages", 4)),
+                title="four stages",
+                reason="one more tile in flight hides more of the memory's latency",
+                need="parallel",
+            ),
         )
     return (
         *start,
-        Rung(settings=(put("tile", 64, 64, 16), put("thread_tile", 4, 4)), title="4x4 outputs per thread", reason="register blocking: eight shared-memory reads feed sixteen multiply-adds", need="wavefronts"),
-        Rung(settings=(put("tile", 128, 128, 8), put("thread_tile", 8, 8)), title="8x8 outputs per thread", reason="sixteen shared-memory reads feed sixty-four multiply-adds", need="wavefronts"),
+        Rung(
+            settings=(put("tile", 64, 64, 16), put("thread_tile", 4, 4)),
+            title="4x4 outputs per thread",
+            reason="register blocking: eight shared-memory reads feed sixteen multiply-adds",
+            need="wavefronts",
+        ),
+        Rung(
+            settings=(put("tile", 128, 128, 8), put("thread_tile", 8, 8)),
+            title="8x8 outputs per thread",
+            reason="sixteen shared-memory reads feed sixty-four multiply-adds",
+            need="wavefronts",
+        ),
     )

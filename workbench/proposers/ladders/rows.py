@@ -1,8 +1,11 @@
-"""Rows: threads per row, vectors, rows kept in registers; strided axes by columns; long rows in parts. On Hopper the fastest first."""
+"""Rows: threads per row, vectors, rows kept in registers; strided axes by columns; long rows in parts.
+
+On Hopper the fastest come first.
+"""
 
 from __future__ import annotations
 
-from workbench.dsl import Call
+from workbench.language import Call
 from workbench.proposers.ladders import rows_hopper
 from workbench.proposers.ladders.base import Context, Rung, put
 
@@ -12,7 +15,13 @@ FEW, ONE_CTA = 16, 1 << 14  # rows of which there are too few for a device, and 
 def rows(context: Context) -> tuple[Rung, ...]:
     """The rungs of a computation over rows."""
     if dict(context.found.operation.named).get("logits") == 0:
-        return (Rung(settings=(put("threads_per_row", 1),), title="one thread per row", reason="a row's loss is one of its elements"),)
+        return (
+            Rung(
+                settings=(put("threads_per_row", 1),),
+                title="one thread per row",
+                reason="a row's loss is one of its elements",
+            ),
+        )
     return (*rows_hopper.rungs(context), *_ladder(context))
 
 
@@ -26,64 +35,180 @@ def _ladder(context: Context) -> tuple[Rung, ...]:
     if lay is not None and lay.segments:
         return _segments(context)
     wide = context.wide
-    if dict(context.found.operation.named).get("axis") == "all" or (lay is not None and lay.rows <= FEW and lay.columns >= ONE_CTA):
+    if dict(context.found.operation.named).get("axis") == "all" or (
+        lay is not None and lay.rows <= FEW and lay.columns >= ONE_CTA
+    ):
         return _few(wide, lay)
     rungs = [
-        Rung(settings=(put("threads_per_row", 1),), title="one thread per row", reason="the simplest correct kernel: each thread walks its own row"),
-        Rung(settings=(put("threads_per_row", 32),), title="one warp per row", reason="neighbouring threads read neighbouring elements, so a request touches the fewest sectors", need="sectors"),
-        Rung(settings=(put("threads_per_row", 32), put("vector", wide)), title=f"{wide} elements per access", reason="128-bit accesses need fewer memory instructions", need="requests"),
-        Rung(settings=(put("threads_per_row", 256), put("vector", wide)), title="one CTA per row", reason="long rows: more threads keep more loads of the row in flight", need="parallel"),
+        Rung(
+            settings=(put("threads_per_row", 1),),
+            title="one thread per row",
+            reason="the simplest correct kernel: each thread walks its own row",
+        ),
+        Rung(
+            settings=(put("threads_per_row", 32),),
+            title="one warp per row",
+            reason="neighbouring threads read neighbouring elements, so a request touches the fewest sectors",
+            need="sectors",
+        ),
+        Rung(
+            settings=(put("threads_per_row", 32), put("vector", wide)),
+            title=f"{wide} elements per access",
+            reason="128-bit accesses need fewer memory instructions",
+            need="requests",
+        ),
+        Rung(
+            settings=(put("threads_per_row", 256), put("vector", wide)),
+            title="one CTA per row",
+            reason="long rows: more threads keep more loads of the row in flight",
+            need="parallel",
+        ),
     ]
     if context.found.kind == "softmax":
-        rungs.append(Rung(settings=(put("threads_per_row", 256), put("vector", wide), put("passes", 2)), title="online softmax", reason="maximum and sum in one pass: the row is read twice instead of three times", need="passes"))
-    if context.found.kind in ("softmax", "layernorm", "rmsnorm", "crossentropy") or (lay is not None and lay.walks > 1 and lay.columns <= 32 * 1024):
+        rungs.append(
+            Rung(
+                settings=(put("threads_per_row", 256), put("vector", wide), put("passes", 2)),
+                title="online softmax",
+                reason="maximum and sum in one pass: the row is read twice instead of three times",
+                need="passes",
+            )
+        )
+    if context.found.kind in ("softmax", "layernorm", "rmsnorm", "crossentropy") or (
+        lay is not None and lay.walks > 1 and lay.columns <= 32 * 1024
+    ):
         rungs += [
-            Rung(settings=(put("threads_per_row", 256), put("vector", wide), Call(name="kept")), title="row kept in registers", reason="the row is read from memory once, however often the kernel walks over it", need="passes"),
-            Rung(settings=(put("threads_per_row", 1024), put("vector", wide), Call(name="kept")), title="1024 threads keep the row", reason="a quarter of the registers per thread, so that long rows fit", need="parallel"),
+            Rung(
+                settings=(put("threads_per_row", 256), put("vector", wide), Call(name="kept")),
+                title="row kept in registers",
+                reason="the row is read from memory once, however often the kernel walks over it",
+                need="passes",
+            ),
+            Rung(
+                settings=(put("threads_per_row", 1024), put("vector", wide), Call(name="kept")),
+                title="1024 threads keep the row",
+                reason="a quarter of the registers per thread, so that long rows fit",
+                need="parallel",
+            ),
         ]
     if lay is not None:
-        rungs.append(Rung(settings=(put("threads_per_row", 256), put("vector", wide), put("unroll", 4), put("parts", 512)), title="CTAs share a row", reason="few long rows leave most of the device idle: each is reduced in parts, which a second kernel puts together", need="parallel"))
+        rungs.append(
+            Rung(
+                settings=(put("threads_per_row", 256), put("vector", wide), put("unroll", 4), put("parts", 512)),
+                title="CTAs share a row",
+                reason=(
+                    "few long rows leave most of the device idle: "
+                    "each is reduced in parts, which a second kernel puts together"
+                ),
+                need="parallel",
+            )
+        )
     return tuple(rungs)
 
 
 def _few(wide: int, lay: rows_hopper.Lay | None) -> tuple[Rung, ...]:
     """A row or a few of any length: never a thread for a row; all CTAs share what is long."""
-    one = Rung(settings=(put("threads_per_row", 1024), put("vector", wide)), title="one CTA of 1024 threads per row", reason="the simplest kernel that does not leave a whole row to one thread")
+    one = Rung(
+        settings=(put("threads_per_row", 1024), put("vector", wide)),
+        title="one CTA of 1024 threads per row",
+        reason="the simplest kernel that does not leave a whole row to one thread",
+    )
     if lay is not None and lay.columns < ONE_CTA:
-        return (one, Rung(settings=(put("threads_per_row", 256), put("vector", wide)), title="256 threads per row", reason="a smaller CTA has fewer warps to wait for", need="parallel"))
+        return (
+            one,
+            Rung(
+                settings=(put("threads_per_row", 256), put("vector", wide)),
+                title="256 threads per row",
+                reason="a smaller CTA has fewer warps to wait for",
+                need="parallel",
+            ),
+        )
     parts = rows_hopper.in_parts(lay, each=16) if lay is not None else 64
     shared = tuple(
-        Rung(settings=(put("threads_per_row", 256), put("vector", wide), put("unroll", unroll), put("parts", count)), title=title, reason=reason, need=need)
-        for unroll, count, title, reason, need in (
-            (1, parts, f"{parts} CTAs per row", "all CTAs sum up a part each, which a second kernel puts together", ""), (4, parts, "four vectors in flight", "each thread loads four vectors before it uses the first", "parallel"),
-            (4, max(parts // 4, 2), f"{max(parts // 4, 2)} CTAs per row", "fewer parts for the second kernel", "parallel"),
+        Rung(
+            settings=(put("threads_per_row", 256), put("vector", wide), put("unroll", unroll), put("parts", count)),
+            title=title,
+            reason=reason,
+            need=need,
         )
-    )  # fmt: skip
+        for unroll, count, title, reason, need in (
+            (1, parts, f"{parts} CTAs per row", "all CTAs sum up a part each, which a second kernel puts together", ""),
+            (4, parts, "four vectors in flight", "each thread loads four vectors before it uses the first", "parallel"),
+            (
+                4,
+                max(parts // 4, 2),
+                f"{max(parts // 4, 2)} CTAs per row",
+                "fewer parts for the second kernel",
+                "parallel",
+            ),
+        )
+    )
     return (*shared, one)
 
 
 def _columns(context: Context) -> tuple[Rung, ...]:
     wide = context.wide
     return (
-        Rung(settings=(put("threads", 128),), title="one thread per column", reason="the simplest correct kernel; a warp reads 32 neighbouring columns"),
-        Rung(settings=(put("threads", 128), put("vector", wide), put("unroll", 4)), title="vectors, four in flight", reason="each thread loads several vectors of its columns before it uses the first", need="requests"),
-        Rung(settings=(put("split", 8), put("vector", wide), put("unroll", 2)), title="8 warps share columns", reason="more warps keep more loads in flight", need="parallel"),
+        Rung(
+            settings=(put("threads", 128),),
+            title="one thread per column",
+            reason="the simplest correct kernel; a warp reads 32 neighbouring columns",
+        ),
+        Rung(
+            settings=(put("threads", 128), put("vector", wide), put("unroll", 4)),
+            title="vectors, four in flight",
+            reason="each thread loads several vectors of its columns before it uses the first",
+            need="requests",
+        ),
+        Rung(
+            settings=(put("split", 8), put("vector", wide), put("unroll", 2)),
+            title="8 warps share columns",
+            reason="more warps keep more loads in flight",
+            need="parallel",
+        ),
     )
 
 
 def _segments(context: Context) -> tuple[Rung, ...]:
     wide = context.wide
     return (
-        Rung(settings=(put("threads_per_row", 32), put("parts", 8)), title="eight warps per channel", reason="the simplest correct kernel: parts of a channel, then the parts together"),
-        Rung(settings=(put("threads_per_row", 256), put("vector", wide), put("parts", 32)), title="32 CTAs per channel", reason="vectors, and enough CTAs to fill the device", need="requests"),
-        Rung(settings=(put("threads_per_row", 256), put("vector", wide), put("unroll", 4), put("parts", 64)), title="four vectors in flight", reason="more loads in flight", need="parallel"),
+        Rung(
+            settings=(put("threads_per_row", 32), put("parts", 8)),
+            title="eight warps per channel",
+            reason="the simplest correct kernel: parts of a channel, then the parts together",
+        ),
+        Rung(
+            settings=(put("threads_per_row", 256), put("vector", wide), put("parts", 32)),
+            title="32 CTAs per channel",
+            reason="vectors, and enough CTAs to fill the device",
+            need="requests",
+        ),
+        Rung(
+            settings=(put("threads_per_row", 256), put("vector", wide), put("unroll", 4), put("parts", 64)),
+            title="four vectors in flight",
+            reason="more loads in flight",
+            need="parallel",
+        ),
     )
 
 
 def _middle() -> tuple[Rung, ...]:
     return (
-        Rung(settings=(put("threads", 128),), title="one thread per column", reason="the simplest correct kernel; a warp reads 32 neighbouring columns"),
-        Rung(settings=(put("split", 8),), title="8 warps share a column's rows", reason="one thread per column leaves most of the device idle: more warps keep more loads in flight", need="parallel"),
-        Rung(settings=(put("split", 16),), title="16 warps share a column's rows", reason="still more loads in flight", need="parallel"),
+        Rung(
+            settings=(put("threads", 128),),
+            title="one thread per column",
+            reason="the simplest correct kernel; a warp reads 32 neighbouring columns",
+        ),
+        Rung(
+            settings=(put("split", 8),),
+            title="8 warps share a column's rows",
+            reason="one thread per column leaves most of the device idle: more warps keep more loads in flight",
+            need="parallel",
+        ),
+        Rung(
+            settings=(put("split", 16),),
+            title="16 warps share a column's rows",
+            reason="still more loads in flight",
+            need="parallel",
+        ),
         Rung(settings=(put("threads", 256),), title="256 columns per CTA", reason="wider CTAs", need=""),
     )

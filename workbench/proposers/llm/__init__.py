@@ -1,1 +1,1 @@
-"""The language-model proposer: client for any OpenAI-compatible endpoint, budget, prompts, line patches, the proposer itself."""
+"""The proposer that asks a language model: client for OpenAI-compatible endpoints, budget, prompts, line patches."""

@@ -1,24 +1,21 @@
-"""A budget in tokens or money that no call can exceed: a call reserves what it could cost at most, and is refused if that is too much.
+"""A budget in tokens or money that no call can exceed: a call first reserves the most that it could cost.
 
-The upper bound of a prompt is its length in UTF-8 bytes, tools and schema included (no tokenizer in use makes more than one token of a byte),
-plus 16 for each message and 256 for what the model's chat template adds of its own (both inferred); of a reply, its `max_tokens`. After the
-call the reservation is replaced by the usage that the server states, or kept where it states none.
+The upper bound of a prompt is its length in UTF-8 bytes, tools and schema included (no tokenizer in use makes more than
+one token of a byte), plus 16 for each message and 256 for what the model's chat template adds of its own (both
+inferred); of a reply, its `max_tokens`. After the call the reservation is replaced by the usage that the server states,
+or kept where it states none.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Sequence
 
-from workbench.errors import UserError
-from workbench.records import record
+from workbench.errors import BudgetExceeded
+from workbench.records import Message, Spent, record
 
 MESSAGE_OVERHEAD = 16
 TEMPLATE_OVERHEAD = 256
-
-
-class BudgetExceeded(UserError):
-    """The next call could cost more than what is left."""
 
 
 @record
@@ -35,10 +32,18 @@ class Prices:
         return (tokens_in * self.input_usd + tokens_out * self.output_usd) / 1e6
 
 
-def upper_bound(messages: list[dict[str, object]], offered: object = None) -> int:
+def upper_bound(messages: Sequence[Message], offered: object = None) -> int:
     """Tokens that a prompt can have at most; `offered` is what is sent beside the messages (tools, a schema)."""
-    texts = [str(message.get(name) or "") if name == "content" else _spelt(message.get(name)) for message in messages for name in ("content", "tool_calls", "tool_call_id")]
-    return sum(len(text.encode("utf-8", "replace")) for text in [*texts, _spelt(offered)]) + MESSAGE_OVERHEAD * len(messages) + TEMPLATE_OVERHEAD
+    texts = [
+        str(message.get(name) or "") if name == "content" else _spelt(message.get(name))
+        for message in messages
+        for name in ("content", "tool_calls", "tool_call_id")
+    ]
+    return (
+        sum(len(text.encode("utf-8", "replace")) for text in [*texts, _spelt(offered)])
+        + MESSAGE_OVERHEAD * len(messages)
+        + TEMPLATE_OVERHEAD
+    )
 
 
 def _spelt(value: object) -> str:
@@ -54,21 +59,34 @@ class Budget:
         self.usd: float | None = 0.0
         self.estimated = False
 
-    def reserve(self, messages: list[dict[str, object]], max_tokens: int, offered: object = None) -> None:
+    def reserve(self, messages: Sequence[Message], max_tokens: int, offered: object = None) -> None:
         """Raise `BudgetExceeded` when the call could go over a limit; the call must not be made then."""
         most_in = upper_bound(messages, offered)
         used = self.tokens_in + self.tokens_out
         if self.limit_tokens is not None and used + most_in + max_tokens > self.limit_tokens:
-            raise BudgetExceeded(f"the next call could take {most_in + max_tokens} tokens, but {self.limit_tokens - used} of {self.limit_tokens} are left; raise the budget, or lower max_tokens")
+            raise BudgetExceeded(
+                f"the next call could take {most_in + max_tokens} tokens, but {self.limit_tokens - used} of "
+                f"{self.limit_tokens} are left; raise the budget, or lower max_tokens"
+            )
         if self.limit_usd is not None:
             most = self.prices.cost(most_in, max_tokens)
             if most is None or self.usd is None:
                 raise BudgetExceeded("a budget in money needs the model's prices; give them, or set a budget in tokens")
             if self.usd + most > self.limit_usd:
-                raise BudgetExceeded(f"the next call could cost {most:.4f} USD, but {self.limit_usd - self.usd:.4f} of {self.limit_usd:.4f} are left; raise the budget, or lower max_tokens")
+                raise BudgetExceeded(
+                    f"the next call could cost {most:.4f} USD, but {self.limit_usd - self.usd:.4f} of "
+                    f"{self.limit_usd:.4f} are left; raise the budget, or lower max_tokens"
+                )
 
-    def settle(self, messages: list[dict[str, object]], max_tokens: int, tokens_in: int | None, tokens_out: int | None, offered: object = None) -> tuple[int, int, float | None]:
-        """Count a call: (tokens in, tokens out, dollars or None); what the server did not state is counted at its upper bound."""
+    def settle(
+        self,
+        messages: Sequence[Message],
+        max_tokens: int,
+        tokens_in: int | None,
+        tokens_out: int | None,
+        offered: object = None,
+    ) -> tuple[int, int, float | None]:
+        """Count a call: (tokens in, tokens out, dollars or None). Without the server's figures upper bounds count."""
         self.estimated = self.estimated or tokens_in is None or tokens_out is None
         spent_in = upper_bound(messages, offered) if tokens_in is None else tokens_in
         spent_out = max_tokens if tokens_out is None else tokens_out
@@ -78,16 +96,24 @@ class Budget:
         self.usd = None if cost is None or self.usd is None else self.usd + cost
         return spent_in, spent_out, cost
 
-    def kept(self) -> dict[str, Any]:
+    def spent(self) -> Spent:
         """What was spent, to be written down; `restore` takes it back."""
-        return {"tokens_in": self.tokens_in, "tokens_out": self.tokens_out, "usd": self.usd, "estimated": self.estimated}
+        return {
+            "tokens_in": self.tokens_in,
+            "tokens_out": self.tokens_out,
+            "usd": self.usd,
+            "estimated": self.estimated,
+        }
 
-    def restore(self, kept: dict[str, Any]) -> None:
-        """Go on from what `kept` returned."""
-        self.tokens_in, self.tokens_out, self.usd, self.estimated = (kept[name] for name in ("tokens_in", "tokens_out", "usd", "estimated"))
+    def restore(self, spent: Spent) -> None:
+        """Go on from what `spent` returned."""
+        self.tokens_in, self.tokens_out = spent["tokens_in"], spent["tokens_out"]
+        self.usd, self.estimated = spent["usd"], spent["estimated"]
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """One line for a person; an unknown cost is called unknown."""
         cost = "cost unknown" if self.usd is None or self.prices.input_usd is None else f"{self.usd:.4f} USD"
         limit = f" of {self.limit_tokens}" if self.limit_tokens is not None else ""
-        return f"{self.tokens_in + self.tokens_out}{limit} tokens ({self.tokens_in} in, {self.tokens_out} out{', partly estimated' if self.estimated else ''}), {cost}"
+        estimated = ", partly estimated" if self.estimated else ""
+        total = self.tokens_in + self.tokens_out
+        return f"{total}{limit} tokens ({self.tokens_in} in, {self.tokens_out} out{estimated}), {cost}"

@@ -1,4 +1,4 @@
-"""The catalogue of known mistakes: failure -> guides, most specific first. Kept in catalogue.toml, which a session may override."""
+"""The catalogue of known mistakes (catalogue.toml, which a session may override): failure -> guides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHIPPED = Path(__file__).with_name("catalogue.toml")
 
 @record
 class Guide:
-    """One mistake: when it is meant (everything that is not empty must fit), why it happens, the cure, and a line as it should be."""
+    """One mistake: its cause, its cure, a line as it should be. It is meant where all conditions that are set fit."""
 
     name: str
     cause: str
@@ -32,10 +32,16 @@ class Guide:
         if self.arch and arch and not arch.startswith(self.arch):
             return 0
         conditions = (
-            (self.stage, self.stage == failure.stage, 1), (self.kind, self.kind == failure.kind, 2),
-            (self.message, bool(self.message and re.search(self.message, failure.message)), 4), (self.source, bool(self.source and re.search(self.source, source)), 3),
-        )  # fmt: skip
-        return sum(weight for wanted, met, weight in conditions if wanted) if all(met for wanted, met, _ in conditions if wanted) else 0
+            (self.stage, self.stage == failure.stage, 1),
+            (self.kind, self.kind == failure.kind, 2),
+            (self.message, bool(self.message and re.search(self.message, failure.message)), 4),
+            (self.source, bool(self.source and re.search(self.source, source)), 3),
+        )
+        return (
+            sum(weight for wanted, met, weight in conditions if wanted)
+            if all(met for wanted, met, _ in conditions if wanted)
+            else 0
+        )
 
 
 @functools.cache
@@ -57,8 +63,16 @@ def guides(path: Path = SHIPPED) -> tuple[Guide, ...]:
     return tuple(found)
 
 
-def select(failure: Failure, source: str = "", *, arch: str = "", folder: Path | None = None, limit: int = 3) -> tuple[Guide, ...]:
-    """The guides for a failure of `source`, most specific first (equals in the catalogue's order); those of `folder`/catalogue.toml where there is one."""
+def select(
+    failure: Failure, source: str = "", *, arch: str = "", folder: Path | None = None, limit: int = 3
+) -> tuple[Guide, ...]:
+    """The guides for a failure of `source`, most specific first, equal ones in the catalogue's order.
+
+    `folder`/catalogue.toml replaces the shipped catalogue.
+    """
     own = folder / "catalogue.toml" if folder is not None else None
-    scored = [(guide.fits(failure, source, arch), guide) for guide in guides(own if own is not None and own.is_file() else SHIPPED)]
+    scored = [
+        (guide.fits(failure, source, arch), guide)
+        for guide in guides(own if own is not None and own.is_file() else SHIPPED)
+    ]
     return tuple(guide for score, guide in sorted(scored, key=lambda item: -item[0]) if score)[:limit]

@@ -3,31 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from workbench.dsl import OPERATIONS, Binding, compile_program, format_program, grammar_text, parse
+from workbench.codegen import compile_program
 from workbench.errors import ProgramError
+from workbench.language import OPERATIONS, Binding, format_program, grammar_text, parse
 from workbench.proposers.binding import binding_of, plain
 from workbench.proposers.llm import prompts
 from workbench.proposers.llm.replies import Unusable, blocks
 from workbench.proposers.recognition import Unrecognised, recognise
-from workbench.records import Ask
+from workbench.records import Ask, Message
 
 
-def asked(ask: Ask, folder: Path | None) -> tuple[list[dict[str, Any]], Binding]:
-    """The messages, and how the program's tensors come from the module; raises `ProgramError` where the language has no such operation."""
+def prompt(ask: Ask, folder: Path | None) -> tuple[list[Message], Binding]:
+    """The messages, and how the program's tensors come from the module.
+
+    Raises `ProgramError` where the language has no operation for the problem.
+    """
     try:
         found = recognise(ask.facts)
     except Unrecognised as reason:
-        raise ProgramError(f"muCUTLASS has no operation for this problem ({reason}); let the model write CuTe DSL instead: %cutegen model --language cute") from None
+        raise ProgramError(
+            f"muCUTLASS has no operation for this problem ({reason}); "
+            "let the model write CuTe DSL instead: %cutegen model --language cute"
+        ) from None
     program = ask.baseline.proposal.candidate.program or "" if ask.baseline is not None else ""
-    values = {"grammar": grammar_text(), "operations": OPERATIONS.values(), "start": plain(found), "program": program}
+    values: dict[str, object] = {
+        "grammar": grammar_text(),
+        "operations": OPERATIONS.values(),
+        "start": plain(found),
+        "program": program,
+    }
     return prompts.messages("mucutlass", ask, folder, **values), binding_of(ask.problem, ask.facts, found)
 
 
-def compiled(text: str, binding: Binding) -> tuple[str, str]:
-    """(program, CuTe DSL source) of a reply; raises `Unusable` with the reason, the rejections of the checks included."""
-    found = [block.text.strip() for block in blocks(text) if block.closed and block.language in ("", "mucutlass", "ucutlass", "text")]
+def compile_reply(text: str, binding: Binding) -> tuple[str, str]:
+    """(program, CuTe DSL source) of a reply; raises `Unusable` with the reason, such as rejections of the checks."""
+    found = [
+        block.text.strip()
+        for block in blocks(text)
+        if block.closed and block.language in ("", "mucutlass", "ucutlass", "text")
+    ]
     if not found:
         raise Unusable("the reply has no code block with a program")
     try:

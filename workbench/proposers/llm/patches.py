@@ -1,4 +1,7 @@
-"""Line patches (CuTeGen, section 3: replace, delete, insert by line number), applied from the bottom up so that numbers stay those that were shown."""
+"""Line patches: replace, delete, insert by line number (CuTeGen, section 3).
+
+They are applied from the bottom up, so that line numbers stay those that were shown.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,31 @@ from workbench.proposers.llm.replies import Unusable
 from workbench.records import record
 
 ACTIONS = ("replace", "delete", "insert")
-_FIELDS = {"action": {"type": "string", "enum": list(ACTIONS)}, "line_number": {"type": "integer"}, "num_lines": {"type": "integer"}, "new_code": {"type": "string"}}
-_LIST = {"type": "array", "items": {"type": "object", "properties": _FIELDS, "required": list(_FIELDS), "additionalProperties": False}}
+_FIELDS = {
+    "action": {"type": "string", "enum": list(ACTIONS)},
+    "line_number": {"type": "integer"},
+    "num_lines": {"type": "integer"},
+    "new_code": {"type": "string"},
+}
+_LIST = {
+    "type": "array",
+    "items": {"type": "object", "properties": _FIELDS, "required": list(_FIELDS), "additionalProperties": False},
+}
 _ANSWER = {"change": {"type": "string"}, "why": {"type": "string"}, "patches": _LIST}
-SCHEMA = {"type": "object", "properties": _ANSWER, "required": list(_ANSWER), "additionalProperties": False}  # for endpoints that hold a model to one
+SCHEMA = {
+    "type": "object",
+    "properties": _ANSWER,
+    "required": list(_ANSWER),
+    "additionalProperties": False,
+}  # for endpoints that hold a model to one
 
 
 @record
 class Patch:
-    """`replace` and `delete` act on `num_lines` lines from `line_number` (1-based); `insert` puts `lines` before it (count + 1 = at the end)."""
+    """`replace` and `delete` act on `num_lines` lines from `line_number` (1-based).
+
+    `insert` puts `lines` before that line; the number of lines plus 1 is the end.
+    """
 
     action: Literal["replace", "delete", "insert"]
     line_number: int
@@ -25,7 +44,7 @@ class Patch:
 
 
 def read(value: object) -> tuple[Patch, ...]:
-    """Patches from the JSON of a reply: a list, or an object with a list under `patches`; raises `Unusable` naming the entry."""
+    """Patches from JSON: a list, or an object with a list under `patches`; raises `Unusable` naming the entry."""
     items = value.get("patches") if isinstance(value, dict) else value
     if not isinstance(items, list) or not items:
         raise Unusable("expected a non-empty JSON list of patches")
@@ -35,10 +54,22 @@ def read(value: object) -> tuple[Patch, ...]:
 def _one(number: int, item: object) -> Patch:
     if not isinstance(item, dict):
         raise Unusable(f"patch {number} is not an object")
-    action, line, count, new = item.get("action"), item.get("line_number"), item.get("num_lines", 1), item.get("new_code", "")
+    action, line, count, new = (
+        item.get("action"),
+        item.get("line_number"),
+        item.get("num_lines", 1),
+        item.get("new_code", ""),
+    )
     if action not in ACTIONS:
         raise Unusable(f"patch {number}: action {action!r} is not one of {', '.join(ACTIONS)}")
-    if not isinstance(line, int) or isinstance(line, bool) or not isinstance(count, int) or isinstance(count, bool) or line < 1 or count < 1:
+    if (
+        not isinstance(line, int)
+        or isinstance(line, bool)
+        or not isinstance(count, int)
+        or isinstance(count, bool)
+        or line < 1
+        or count < 1
+    ):
         raise Unusable(f"patch {number}: line_number and num_lines must be integers from 1")
     if isinstance(new, list) and all(isinstance(part, str) for part in new):
         lines = tuple(line for part in new for line in part.split("\n"))
@@ -71,8 +102,10 @@ def apply(source: str, patches: tuple[Patch, ...]) -> str:
         before, here = taken.get(patch.line_number - 1), taken.get(patch.line_number)
         if patch.action == "insert" and here is not None and here == before:
             raise Unusable(f"patch {number} inserts inside the lines that patch {here} changes")
-    # from the bottom up; of several at one line, what is inserted there goes in last and so ends up before it, in the order given
-    for _, patch in sorted(enumerate(patches), key=lambda item: (-item[1].line_number, item[1].action == "insert", -item[0])):
+    # from the bottom up; at one line, insertions go in last and so end up before it, in the order given
+    for _, patch in sorted(
+        enumerate(patches), key=lambda item: (-item[1].line_number, item[1].action == "insert", -item[0])
+    ):
         start = patch.line_number - 1
         lines[start : start + (0 if patch.action == "insert" else patch.num_lines)] = patch.lines
     result = "\n".join(lines) + "\n"
@@ -81,6 +114,6 @@ def apply(source: str, patches: tuple[Patch, ...]) -> str:
     return result
 
 
-def numbered(source: str) -> str:
+def number_lines(source: str) -> str:
     """The source with line numbers, as the model is shown it."""
     return "\n".join(f"{number:4d}| {line}" for number, line in enumerate(source.removesuffix("\n").split("\n"), 1))

@@ -1,20 +1,33 @@
-"""Prompts as jinja2 files that a person can read and override: a folder of the session's wins over the shipped one, file by file."""
+"""Prompts as jinja2 files; those in the session's folder replace the shipped ones, file by file."""
 
 from __future__ import annotations
 
 import functools
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from workbench.analysis import devices, speed_of_light
-from workbench.dsl import Binding, compile_program
-from workbench.proposers.llm.patches import numbered
-from workbench.records import Ask, Trial, Version
+from workbench.codegen import compile_program
+from workbench.language import Binding
+from workbench.proposers.llm.patches import number_lines
+from workbench.records import Ask, Message, Trial, Version
+
+if TYPE_CHECKING:
+    import jinja2
 
 SHIPPED = Path(__file__).parent / "templates"
 ERROR_CHARACTERS = 10_000  # of an error's text (CuTeGen's COMPILE_LOG_CHARS)
-CLASSES = {"matmul": "matmul", "elementwise": "elementwise", "reduction": "reduction", "softmax": "reduction", "norm": "reduction", "convolution": "convolution", "loss": "loss", "attention": "attention"}
+CLASSES = {
+    "matmul": "matmul",
+    "elementwise": "elementwise",
+    "reduction": "reduction",
+    "softmax": "reduction",
+    "norm": "reduction",
+    "convolution": "convolution",
+    "loss": "loss",
+    "attention": "attention",
+}
 INIT = "def __init__(self):\n    super().__init__()\n"
 
 
@@ -27,14 +40,22 @@ def workload(kind: str) -> str:
 def examples() -> tuple[str, str]:
     """Two worked files of our own emitter, which the tests of the small language compile and check."""
     binding = Binding(init_source=INIT, forward_arguments=("x",), operands=(("x", "x"),))
-    return compile_program("elementwise(silu(x)) .threads(256) .vector(4)", binding), compile_program("reduce(x, op=max, axis=last) .threads_per_row(256) .vector(4)", binding)
+    return compile_program("elementwise(silu(x)) .threads(256) .vector(4)", binding), compile_program(
+        "reduce(x, op=max, axis=last) .threads_per_row(256) .vector(4)", binding
+    )
 
 
-def _environment(folder: Path | None) -> Any:
+def _environment(folder: Path | None) -> jinja2.Environment:
     import jinja2
 
     places = [str(path) for path in (folder, SHIPPED) if path is not None and path.is_dir()]
-    return jinja2.Environment(loader=jinja2.FileSystemLoader(places), undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(places),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )
 
 
 def menu(kind: str, folder: Path | None = None) -> tuple[str, ...]:
@@ -45,22 +66,37 @@ def menu(kind: str, folder: Path | None = None) -> tuple[str, ...]:
     return tuple(menus.get(workload(kind)) or menus["other"])
 
 
-def messages(name: str, ask: Ask, folder: Path | None = None, **values: Any) -> list[dict[str, Any]]:
-    """System and user message of a template (`synthesis`, `optimise`, `diagnosis`, `patch`, `ask`) for what is asked."""
+def messages(name: str, ask: Ask, folder: Path | None = None, **values: object) -> list[Message]:
+    """System and user message of a template: `synthesis`, `optimise`, `diagnosis`, `patch` or `ask`."""
     environment = _environment(folder)
     everything = {**_common(ask), **values}
-    return [{"role": "system", "content": environment.get_template("system.jinja2").render(everything)}, {"role": "user", "content": environment.get_template(f"{name}.jinja2").render(everything)}]
+    return [
+        {"role": "system", "content": environment.get_template("system.jinja2").render(everything)},
+        {"role": "user", "content": environment.get_template(f"{name}.jinja2").render(everything)},
+    ]
 
 
-def _common(ask: Ask) -> dict[str, Any]:
+def _common(ask: Ask) -> dict[str, object]:
     base = ask.baseline
     trial = base.trials[-1] if base is not None and base.trials else None
     return {
-        "arch": ask.arch, "device": ask.device, "precision": ask.problem.precision, "problem_source": ask.problem.source.strip(), "settings": ask.problem.settings, "cases": ask.facts.cases,
-        "bound": _bound(ask), "constraints": ask.constraints, "instruction": ask.instruction, "kind": ask.facts.kind, "profile": ask.profile, "examples": examples(),
-        "history": [_line(version) for version in ask.history if version.trials][-12:], "provenance": (trial.verdict.time_provenance if trial else None) or "modelled",
-        "time": seconds(trial.verdict.time_s) if trial and trial.verdict.time_s else "", "numbered": numbered(base.proposal.candidate.source) if base else "",
-    }  # fmt: skip
+        "arch": ask.arch,
+        "device": ask.device,
+        "precision": ask.problem.precision,
+        "problem_source": ask.problem.source.strip(),
+        "settings": ask.problem.settings,
+        "cases": ask.facts.cases,
+        "bound": _bound(ask),
+        "constraints": ask.constraints,
+        "instruction": ask.instruction,
+        "kind": ask.facts.kind,
+        "profile": ask.profile,
+        "examples": examples(),
+        "history": [_line(version) for version in ask.history if version.trials][-12:],
+        "provenance": (trial.verdict.time_provenance if trial else None) or "modelled",
+        "time": seconds(trial.verdict.time_s) if trial and trial.verdict.time_s else "",
+        "numbered": number_lines(base.proposal.candidate.source) if base else "",
+    }
 
 
 def _bound(ask: Ask) -> str:
@@ -68,17 +104,23 @@ def _bound(ask: Ask) -> str:
     if work is None:
         return ""
     bound = speed_of_light.bound(work, devices.find(ask.device))
-    return f"At its full size the reference needs at least {work.flops:.3g} FLOPs and {work.least_bytes:.3g} bytes: no kernel is faster than {seconds(bound.bound_s)} ({bound.limited_by}-bound, {bound.intensity:.3g} FLOPs per byte against a ridge point of {bound.ridge:.3g})."
+    return (
+        f"At its full size the reference needs at least {work.flops:.3g} FLOPs and {work.least_bytes:.3g} bytes: "
+        f"no kernel is faster than {seconds(bound.bound_s)} ({bound.limited_by}-bound, {bound.intensity:.3g} FLOPs "
+        f"per byte against a ridge point of {bound.ridge:.3g})."
+    )
 
 
-def _line(version: Version) -> dict[str, Any]:
+def _line(version: Version) -> dict[str, object]:
     verdict = version.trials[-1].verdict
     if not verdict.correct:
         said = f"not correct ({verdict.failure.stage}: {verdict.failure.message})" if verdict.failure else "not correct"
     else:
         said = f"correct, {seconds(verdict.time_s)}" if verdict.time_s else "correct"
     if version.decision is not None:
-        said += f"; {version.decision.kind}ed" + (f" by the {version.decision.by}: {version.decision.reason}" if version.decision.reason else "")
+        said += f"; {version.decision.kind}ed" + (
+            f" by the {version.decision.by}: {version.decision.reason}" if version.decision.reason else ""
+        )
     return {"number": version.number, "parent": version.parent, "title": version.proposal.title, "said": said}
 
 
@@ -87,7 +129,16 @@ def error_text(trial: Trial) -> str:
     failure = trial.verdict.failure or trial.outcome.failure
     if failure is None:
         return "no failure was recorded"
-    parts = [failure.message, failure.hint, failure.detail, *[f"line {finding.line}: {finding.message}" for finding in trial.outcome.findings if finding.severity == "error"]]
+    parts = [
+        failure.message,
+        failure.hint,
+        failure.detail,
+        *[
+            f"line {finding.line}: {finding.message}"
+            for finding in trial.outcome.findings
+            if finding.severity == "error"
+        ],
+    ]
     return "\n".join(dict.fromkeys(part for part in parts if part))[:ERROR_CHARACTERS]
 
 

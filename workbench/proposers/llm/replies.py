@@ -1,41 +1,23 @@
 """What comes back from a model, and from its text to code or to patches, or to one sentence that says why not.
 
-Pure, and linear in the length of the reply. Thinking that a model writes into its reply (`<think> ... </think>`) is not part of the answer.
+Pure, and linear in the length of the reply. Thinking that a model writes into its reply (`<think> ... </think>`) is not
+part of the answer.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING
 
-from workbench.records import record
+from workbench.records import ToolCall, record
 
+if TYPE_CHECKING:
+    from openai.types.chat import ChatCompletionChunk
+    from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
+
+Usage = tuple[int | None, int | None]  # tokens in and out; None where the server states none
 FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", flags=re.M)
-
-
-@record
-class ToolCall:
-    """A call that the model asks for; `arguments` is the JSON text that it wrote."""
-
-    id: str
-    name: str
-    arguments: str
-
-
-@record
-class Reply:
-    """What came back. Tokens and cost of all attempts together: the server's figures, or upper bounds where it states none (`estimated`)."""
-
-    text: str
-    finish: str  # stop, length, tool_calls, content_filter, ...
-    tool_calls: tuple[ToolCall, ...] = ()
-    tokens_in: int = 0
-    tokens_out: int = 0
-    estimated: bool = False
-    cost_usd: float | None = None
-    seconds: float = 0.0
-    retries: int = 0
 
 
 class Unusable(Exception):
@@ -56,9 +38,9 @@ class ToolPieces:
 
     def __init__(self) -> None:
         self._calls: list[list[str]] = []
-        self._at: dict[Any, int] = {}
+        self._at: dict[int, int] = {}
 
-    def add(self, piece: Any) -> None:
+    def add(self, piece: ChoiceDeltaToolCall) -> None:
         """One piece; an id that differs from the one at its index starts another call."""
         at = self._at.get(piece.index)
         if at is None or (piece.id and self._calls[at][0] not in ("", piece.id)):
@@ -70,10 +52,37 @@ class ToolPieces:
             parts[1] += piece.function.name or ""
             parts[2] += piece.function.arguments or ""
 
-    def made(self) -> tuple[ToolCall, ...]:
+    def calls(self) -> tuple[ToolCall, ...]:
         """The calls; one without an id gets a name of its own."""
         whole = [[writable(part) for part in parts] for parts in self._calls]
-        return tuple(ToolCall(id=parts[0] or f"call_{number}", name=parts[1], arguments=parts[2]) for number, parts in enumerate(whole))
+        return tuple(
+            ToolCall(id=parts[0] or f"call_{number}", name=parts[1], arguments=parts[2])
+            for number, parts in enumerate(whole)
+        )
+
+
+class ReplyParts:
+    """What the chunks of one streamed reply have brought so far."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.tools = ToolPieces()
+        self.length = 0  # of the text, in characters
+        self.finish = ""
+        self.usage: Usage = (None, None)
+
+    def add(self, chunk: ChatCompletionChunk) -> str:
+        """Take in a chunk; returns its text. Servers leave out what the protocol says is there."""
+        self.usage = chunk_usage(chunk) or self.usage
+        piece = ""
+        for choice in getattr(chunk, "choices", None) or []:
+            self.finish = choice.finish_reason or self.finish
+            for part in getattr(choice.delta, "tool_calls", None) or []:
+                self.tools.add(part)
+            piece += getattr(choice.delta, "content", None) or getattr(choice.delta, "refusal", None) or ""
+        self.text.append(piece)
+        self.length += len(piece)
+        return piece
 
 
 def writable(text: str) -> str:
@@ -81,14 +90,21 @@ def writable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def usage_of(chunk: Any) -> tuple[int | None, int | None] | None:
-    """(tokens in, tokens out) that a chunk states; what is no count is None. Tokens of thought that only the total holds count as out."""
+def chunk_usage(chunk: ChatCompletionChunk) -> Usage | None:
+    """The tokens that a chunk states; None for what is no count.
+
+    Tokens of thought that only the total holds count as out.
+    """
     usage = getattr(chunk, "usage", None)
     if usage is None:
         return None
     names = ("prompt_tokens", "completion_tokens", "total_tokens")
-    into, out, total = (value if type(value) is int and value >= 0 else None for value in (getattr(usage, name, None) for name in names))
-    return into, max(out, total - into) if None not in (into, out, total) else out  # type: ignore[operator, type-var]
+    into, out, total = (
+        value if type(value) is int and value >= 0 else None for value in (getattr(usage, name, None) for name in names)
+    )
+    if into is None or out is None or total is None:
+        return into, out
+    return into, max(out, total - into)
 
 
 def answer(text: str) -> str:
@@ -117,11 +133,15 @@ def blocks(text: str) -> list[Block]:
 
 
 def code(text: str, finish: str = "stop") -> str:
-    """The one Python file of a reply; raises `Unusable` with the reason when there is none, or more than one could be meant."""
-    text = _some(text, finish)
+    """The one Python file of a reply; raises `Unusable` where there is none, or more than one could be meant."""
+    text = _not_empty(text, finish)
     found = blocks(text)
     if any(not block.closed for block in found) or (finish == "length" and not found):
-        raise Unusable("the reply was cut off at its length limit" if finish == "length" else "the reply ends inside its code block")
+        raise Unusable(
+            "the reply was cut off at its length limit"
+            if finish == "length"
+            else "the reply ends inside its code block"
+        )
     python = [block for block in found if block.language in ("", "python", "py", "python3")]
     models = [block for block in python if re.search(r"^class ModelNew\b", block.text, flags=re.M)]
     if not python:
@@ -135,7 +155,7 @@ def code(text: str, finish: str = "stop") -> str:
     return models[-1].text.strip("\n") + "\n"
 
 
-def _some(text: str, finish: str) -> str:
+def _not_empty(text: str, finish: str) -> str:
     """The answer, if there is any."""
     said = answer(text)
     if said.strip():
@@ -147,7 +167,7 @@ def _some(text: str, finish: str) -> str:
 
 def json_value(text: str, finish: str = "stop") -> object:
     """The JSON of a reply: a fenced block, or the first array or object in the text; raises `Unusable`."""
-    text = _some(text, finish)
+    text = _not_empty(text, finish)
     for block in blocks(text):
         if block.closed and block.language in ("json", ""):
             try:
@@ -160,7 +180,11 @@ def json_value(text: str, finish: str = "stop") -> object:
             return _plain(decoder.raw_decode(text, match.end())[0])
         except (ValueError, RecursionError):
             continue
-    raise Unusable("the reply was cut off at its length limit" if finish == "length" else "the reply holds no JSON that can be read")
+    raise Unusable(
+        "the reply was cut off at its length limit"
+        if finish == "length"
+        else "the reply holds no JSON that can be read"
+    )
 
 
 def _plain(value: object) -> object:

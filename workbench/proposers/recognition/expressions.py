@@ -1,20 +1,27 @@
-"""Any graph of element-wise calls and reductions -> stages: element-wise before a reduction and after it are fused into its kernel.
+"""Any graph of element-wise calls and reductions -> stages; a reduction's kernel fuses what comes before and after it.
 
-A frame is the shape whose elements an expression is about. Within it a smaller tensor is broadcast, and a reduction over the frame's axes
-is part of the expression; a reduction of something else becomes a stage of its own, whose result is then a tensor like any other.
+An iteration space is the shape over whose elements an expression runs. Within it a smaller tensor is broadcast, and a
+reduction over its axes is part of the expression; any other reduction becomes a stage of its own, whose result is then
+a tensor like any other.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from workbench.dsl import Call, Stage
-from workbench.dsl.levels import is_reduction
-from workbench.dsl.named import call, log_softmax, normalised
-from workbench.dsl.named import softmax as soft
-from workbench.proposers.recognition.frames import Frame, axis_of, broadcasts, products, usual
+from workbench.language import Call, Stage
+from workbench.language.expressions.lowering import call, log_softmax, normalised
+from workbench.language.expressions.lowering import softmax as soft
+from workbench.language.expressions.reduction_passes import is_reduction
 from workbench.proposers.recognition.graph import Computation, Unrecognised, number, python, short
-from workbench.proposers.recognition.reductions import Reduced, loss_of_each, reduction
+from workbench.proposers.recognition.iteration_space import (
+    IterationSpace,
+    axis_of,
+    broadcasts,
+    default_settings,
+    extents_and_size,
+)
+from workbench.proposers.recognition.patterns.reductions import Reduced, loss_of_each, reduction
 from workbench.proposers.recognition.scalars import argument, constant, scalar
 from workbench.records import Facts, Operation
 
@@ -31,7 +38,7 @@ class Builder:
         self.operands: dict[str, str] = {}  # name in the program -> Python expression
         self.stages: list[Stage] = []
         self.made: dict[str, tuple[str, tuple[int, ...]]] = {}  # value -> name of the tensor that holds it, its shape
-        self.sizes = {size for spec in facts.cases[0].inputs for size in products(spec.shape)}
+        self.sizes = {size for spec in facts.cases[0].inputs for size in extents_and_size(spec.shape)}
 
     def shape(self, value: str) -> tuple[int, ...] | None:
         """The shape of a value; () for a number."""
@@ -41,9 +48,11 @@ class Builder:
             op = self.by_name[value]
             return op.result[0].shape if op.result else None
         spec = self.tensors.get(value) or self.state.get(value.split(":", 1)[-1])
-        return spec.shape if spec is not None else () if number(value) is not None or value in ("True", "False") else None
+        return (
+            spec.shape if spec is not None else () if number(value) is not None or value in ("True", "False") else None
+        )
 
-    def leaf(self, value: str, frame: Frame) -> object:
+    def leaf(self, value: str, frame: IterationSpace) -> object:
         """A tensor of the frame's shape, one that is broadcast to it, or a number."""
         if value in self.made:
             name, shape = self.made[value]
@@ -65,7 +74,7 @@ class Builder:
             raise Unrecognised(f"{value}, which may be a size")
         return constant(value)
 
-    def element(self, value: str, frame: Frame) -> object:
+    def element(self, value: str, frame: IterationSpace) -> object:
         """The expression of a value within a frame."""
         op = self.by_name.get(value)
         if op is None or value in self.made:
@@ -77,7 +86,11 @@ class Builder:
         if found is not None:
             made = self.reduced(found, frame, shape)
             return made if made is not None else self.stored(value, frame)
-        if "getitem" in op.target and short(of := self.by_name.get(op.operands[0], op)) == "log_sigmoid_forward" and op.operands[1] == "0":
+        if (
+            "getitem" in op.target
+            and short(of := self.by_name.get(op.operands[0], op)) == "log_sigmoid_forward"
+            and op.operands[1] == "0"
+        ):
             return call("logsigmoid", self.element(of.operands[0], frame))
         if (row := self.row_call(value, frame)) is not None:
             return row
@@ -107,7 +120,7 @@ class Builder:
             return found
         return dataclasses.replace(found, make=lambda x: call(f"arg{short(of)}", x))
 
-    def reduced(self, found: Reduced, frame: Frame, shape: tuple[int, ...]) -> object | None:
+    def reduced(self, found: Reduced, frame: IterationSpace, shape: tuple[int, ...]) -> object | None:
         """A reduction as part of an expression, if it is one over the frame's own axes."""
         if any(self.shape(item) != frame.shape for item in found.of[:1]):
             return None
@@ -117,7 +130,7 @@ class Builder:
         frame.axes = trial.axes
         return found.make(*(self.argument(item, frame) for item in found.of))
 
-    def argument(self, value: str, frame: Frame) -> object:
+    def argument(self, value: str, frame: IterationSpace) -> object:
         """What a reduction reduces; if rows of another frame make it up, a stage writes it."""
         if value in self.by_name and value not in self.made and self.foreign(value, frame):
             try:
@@ -126,7 +139,7 @@ class Builder:
                 pass
         return self.element(value, frame)
 
-    def foreign(self, value: str, frame: Frame) -> bool:
+    def foreign(self, value: str, frame: IterationSpace) -> bool:
         """Whether a reduction of another shape is below a value."""
         op = self.by_name.get(value)
         if op is None or value in self.made:
@@ -136,13 +149,16 @@ class Builder:
             return any(self.shape(item) != frame.shape for item in found.of[:1])
         return any(self.foreign(item, frame) for item in op.operands if item in self.by_name)
 
-    def row_call(self, value: str, frame: Frame) -> object | None:
+    def row_call(self, value: str, frame: IterationSpace) -> object | None:
         """softmax, log_softmax, layer_norm: expressions with reductions, where their operand has the frame's shape."""
         op = self.by_name[value]
         if "getitem" in op.target:
             op = self.by_name.get(op.operands[0], op) if op.operands[1] == "0" else op
         name = short(op)
-        if name not in ("_softmax", "softmax", "_log_softmax", "log_softmax", "native_layer_norm") or self.shape(op.operands[0]) != frame.shape:
+        if (
+            name not in ("_softmax", "softmax", "_log_softmax", "log_softmax", "native_layer_norm")
+            or self.shape(op.operands[0]) != frame.shape
+        ):
             return None
         if name == "native_layer_norm":
             count = op.operands[1].count(",") + 1
@@ -162,13 +178,13 @@ class Builder:
             made = call(function, made, self.element(weight, frame)) if weight != "None" else made
         return made
 
-    def stored(self, value: str, frame: Frame, *, rows_only: bool = False) -> object:
+    def stored(self, value: str, frame: IterationSpace, *, rows_only: bool = False) -> object:
         """The tensor that a stage of its own writes the value to."""
         operation = self.operation(value, rows_only=rows_only)
         shape = self.shape(value)
         assert shape is not None
         name = f"h{len(self.stages) + 1}"
-        self.stages.append(Stage(operation=operation, settings=usual(operation), result=name))
+        self.stages.append(Stage(operation=operation, settings=default_settings(operation), result=name))
         self.made[value] = (name, shape)
         return self.leaf(value, frame)
 
@@ -188,9 +204,9 @@ class Builder:
             for item in found.of:
                 if item not in self.by_name or item in self.made:
                     raise Unrecognised(value)
-                self.stored(item, Frame(shape=self.shape(item) or ()))
+                self.stored(item, IterationSpace(shape=self.shape(item) or ()))
             return self.rows(value)
-        frame = Frame(shape=shape)
+        frame = IterationSpace(shape=shape)
         expression = self.element(value, frame)
         if frame.axes is None:
             return Call(name="elementwise", positional=(expression,))
@@ -204,14 +220,16 @@ class Builder:
         shape, own = self.shape(inner.of[0]), self.shape(value)
         if shape is None or own is None or shape == own:
             raise Unrecognised(value)
-        frame = Frame(shape=shape)
+        frame = IterationSpace(shape=shape)
         expression = self.row(value, frame, own)
         if frame.axes is None:  # zeros in the shape of a reduction need none
             raise Unrecognised(value)
         axis = axis_of(frame)
         keep = (("keepdim", 1),) if len(own) == len(shape) else ()
         if is_reduction(expression) and isinstance(expression, Call):
-            return Call(name="reduce", positional=expression.positional, named=(("op", expression.name), ("axis", axis), *keep))
+            return Call(
+                name="reduce", positional=expression.positional, named=(("op", expression.name), ("axis", axis), *keep)
+            )
         return Call(name="rowwise", positional=(expression,), named=(("axis", axis), *keep))
 
     def below(self, value: str) -> Reduced | None:
@@ -222,7 +240,7 @@ class Builder:
             return found
         return next((item for name in op.operands if (item := self.below(name)) is not None), None)
 
-    def row(self, value: str, frame: Frame, own: tuple[int, ...]) -> object:
+    def row(self, value: str, frame: IterationSpace, own: tuple[int, ...]) -> object:
         op = self.by_name.get(value)
         if op is None or value in self.made:
             if number(value) is None:
@@ -249,27 +267,43 @@ def expressions(facts: Facts, by_name: dict[str, Operation], output: str) -> Com
         return None
     kind = facts.cases[0].outputs[0].dtype
     places = isinstance(operation.positional[0], Call) and dict(operation.named).get("op") in ("argmax", "argmin")
-    if not builder.operands or kind not in (("int64",) if places or dict(operation.named).get("op") in ("argmax", "argmin") else FLOATS):
+    if not builder.operands or kind not in (
+        ("int64",) if places or dict(operation.named).get("op") in ("argmax", "argmin") else FLOATS
+    ):
         return None
     if len({spec.dtype for spec in (*builder.tensors.values(), *builder.state.values()) if spec.dtype in FLOATS}) > 1:
         return None
     if len(builder.stages) == 1 and dict(operation.named).get("axis") == "all" and operation.positional == ("h1",):
         first = builder.stages[0].operation  # the work is in the rows; what is left is a mean of them
-        return Computation(kind=first.name, operation=first, operands=tuple(builder.operands.items()), result="h1", after=(Stage(operation=operation, settings=usual(operation)),))
-    return Computation(kind=operation.name, operation=operation, operands=tuple(builder.operands.items()), before=tuple(builder.stages))
+        return Computation(
+            kind=first.name,
+            operation=first,
+            operands=tuple(builder.operands.items()),
+            result="h1",
+            after=(Stage(operation=operation, settings=default_settings(operation)),),
+        )
+    return Computation(
+        kind=operation.name, operation=operation, operands=tuple(builder.operands.items()), before=tuple(builder.stages)
+    )
 
 
 def _batchmean(builder: Builder, op: Operation) -> Call | None:
     """kl_div's sum over all, divided by the first size: the mean over samples of their sums."""
     total = builder.by_name.get(op.operands[0]) if short(op) == "div" and len(op.operands) == 2 else None
     away = builder.by_name.get(total.operands[0]) if total is not None and total.target == "aten.sum.default" else None
-    if total is None or away is None or short(away) != "sub" or not (log := builder.by_name.get(away.operands[0])) or short(log) != "xlogy":
+    if (
+        total is None
+        or away is None
+        or short(away) != "sub"
+        or not (log := builder.by_name.get(away.operands[0]))
+        or short(log) != "xlogy"
+    ):
         return None
     shape = builder.shape(total.operands[0])
     if shape is None or len(shape) < 2 or op.operands[1] != str(shape[0]):
         return None
-    frame = Frame(shape=shape, axes=tuple(range(1, len(shape))))
+    frame = IterationSpace(shape=shape, axes=tuple(range(1, len(shape))))
     expression = builder.element(total.operands[0], frame)
     rows = Call(name="reduce", positional=(expression,), named=(("op", "sum"), ("axis", axis_of(frame))))
-    builder.stages.append(Stage(operation=rows, settings=usual(rows), result="h1"))
+    builder.stages.append(Stage(operation=rows, settings=default_settings(rows), result="h1"))
     return Call(name="reduce", positional=("h1",), named=(("op", "mean"), ("axis", "all")))

@@ -1,11 +1,12 @@
 """Traced reference (ATen calls): what all matchers share.
 
-Values are named as in `Facts.graph`: forward's arguments by their names, parameters `param:<name>`, intermediates by node names.
+Values are named as in `Facts.graph`: forward's arguments by their names, parameters `param:<name>`, intermediates by
+node names.
 """
 
 from __future__ import annotations
 
-from workbench.dsl import Call, Stage
+from workbench.language import Call, Stage
 from workbench.records import Facts, Operation, record
 
 BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "max", "minimum": "min"}
@@ -23,16 +24,22 @@ class Computation:
     epilogues: tuple[Call, ...] = ()
     layout: tuple[tuple[str, str], ...] = ()  # gemm: which operand is stored by columns
     middle: bool = False
-    before: tuple[Stage, ...] = ()  # stages of a pipeline that come first, and what the main one's result is called for those that come after
+    before: tuple[
+        Stage, ...
+    ] = ()  # stages of a pipeline that come first, and what the main one's result is called for those that come after
     result: str | None = None
     after: tuple[Stage, ...] = ()
-    unfused: Computation | None = None  # the same with stages of their own for what `epilogues` closes with, for kernels that cannot fuse it
-    pieces: tuple[Piece, ...] = ()  # of a pipeline: what it is made of, in order; the rest then says nothing but the operands
+    unfused: Computation | None = (
+        None  # the same with stages of their own for what `epilogues` closes with, for kernels that cannot fuse it
+    )
+    pieces: tuple[
+        Piece, ...
+    ] = ()  # of a pipeline: what it is made of, in order; the rest then says nothing but the operands
 
 
 @record
 class Piece:
-    """A part of a pipeline: as it is recognised by itself, what it is in the pipeline, where its names differ, and the facts of it alone."""
+    """A part of a pipeline: as recognised by itself, with its names in the pipeline, and the facts of it alone."""
 
     alone: Computation
     named: Computation
@@ -54,7 +61,9 @@ def python(value: str) -> str:
     if ":" not in value:
         return value
     first, *rest = value.removeprefix("param:").removeprefix("buffer:").split(".")
-    return f"self.{first}" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in rest)  # nn.Sequential and nn.ModuleList number their modules
+    return f"self.{first}" + "".join(
+        f"[{part}]" if part.isdigit() else f".{part}" for part in rest
+    )  # nn.Sequential and nn.ModuleList number their modules
 
 
 def through_getitem(by_name: dict[str, Operation], value: str) -> Operation | None:

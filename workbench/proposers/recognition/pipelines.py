@@ -1,7 +1,8 @@
-"""Graphs that no single matcher knows -> a pipeline: the graph is cut into pieces that are recognised by themselves, and the tensors between them get names.
+"""Graphs that no single matcher knows -> a pipeline of pieces that are recognised by themselves.
 
-A piece has at most one anchor: a product, a convolution, a pool, a norm, attention. As much of what follows an anchor as its matcher takes belongs to its piece, provided that nothing
-outside reads what is in between. What is left without an anchor is element-wise work and reductions.
+The tensors between the pieces get names. A piece has at most one anchor: a product, a convolution, a pool, a norm,
+attention. Its matcher takes as much of what follows the anchor as it can, provided that nothing outside reads the
+values in between. The rest, without an anchor, is element-wise work and reductions.
 """
 
 from __future__ import annotations
@@ -10,17 +11,33 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from workbench.proposers.recognition import joints, views
+from workbench.proposers.recognition import renaming, views
 from workbench.proposers.recognition.graph import TRANSPOSES, Computation, Unrecognised, names, python, short
 from workbench.records import Case, Facts, Operation, TensorSpec
 
 Single = Callable[[Facts], Computation]
 PRODUCTS = ("mm", "bmm", "addmm", "mv", "_grouped_mm")
 ANCHORS = (
-    *PRODUCTS, "convolution", "native_batch_norm", "_native_batch_norm_legit", "native_group_norm", "cumsum", "cumprod", "embedding", "gather", "index_select",
-    *(f"{kind}_pool{dims}d{how}" for kind in ("max", "avg", "adaptive_max", "_adaptive_avg") for dims in (1, 2, 3) for how in ("", "_with_indices")),
-    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math", "scaled_dot_product_attention",
-)  # fmt: skip
+    *PRODUCTS,
+    "convolution",
+    "native_batch_norm",
+    "_native_batch_norm_legit",
+    "native_group_norm",
+    "cumsum",
+    "cumprod",
+    "embedding",
+    "gather",
+    "index_select",
+    *(
+        f"{kind}_pool{dims}d{how}"
+        for kind in ("max", "avg", "adaptive_max", "_adaptive_avg")
+        for dims in (1, 2, 3)
+        for how in ("", "_with_indices")
+    ),
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_attention_math",
+    "scaled_dot_product_attention",
+)
 MOST = 400  # operations of a graph that is looked at
 VIEWS = ("view", "reshape", "_unsafe_view", *TRANSPOSES)
 
@@ -30,7 +47,7 @@ def pipeline(facts: Facts, by_name: dict[str, Operation], output: str, single: S
     made = by_name.get(output)
     if made is None or len(by_name["output"].operands) != 1 or len(made.result) != 1 or len(facts.graph) > MOST:
         return None
-    facts = views.sunk(facts)
+    facts = views.sink_views(facts)
     cutter = _Cutter(facts, {op.name: op for op in facts.graph}, single)
     output = facts.graph[-1].operands[0]
     try:
@@ -38,7 +55,7 @@ def pipeline(facts: Facts, by_name: dict[str, Operation], output: str, single: S
             if views.BESIDE in op.name and op.operands[0] in facts.forward_arguments:
                 cutter.cut_view(op)
         cutter.cut(output)
-        pieces = joints.named(cutter.pieces, facts.forward_arguments)
+        pieces = renaming.rename_pieces(cutter.pieces, facts.forward_arguments)
     except Unrecognised:
         return None
     if len(pieces) < 2:
@@ -55,7 +72,9 @@ class _Cutter:
         self.made: dict[str, str] = {}  # value of the graph -> name of the tensor between pieces
         self.pieces: list[tuple[str, Computation, Facts, int]] = []
         self.full = {spec.name: spec for spec in facts.full}
-        self.live = {op.name for op in self.cone(facts.graph[-1].operands[0])}  # a norm's statistics are given, but nobody may read them
+        self.live = {
+            op.name for op in self.cone(facts.graph[-1].operands[0])
+        }  # a norm's statistics are given, but nobody may read them
 
     def cut(self, value: str) -> None:
         """Cuts pieces until the value is made; raises `Unrecognised`."""
@@ -67,12 +86,21 @@ class _Cutter:
             if anchor is None:
                 self.cut_view(next((op for op in cone if short(op) in views.NAMES), None))
                 continue
-            before = next((name for name in anchor.operands if name in self.by_name and name not in self.made and not self.plain_view(name)), None)
+            before = next(
+                (
+                    name
+                    for name in anchor.operands
+                    if name in self.by_name and name not in self.made and not self.plain_view(name)
+                ),
+                None,
+            )
             if before is not None:
                 below = self.by_name[before]
                 self.cut(below.operands[0] if short(below) in VIEWS else before)
             elif not any(self.piece(op.name) for op in self.after(anchor, cone)):
-                self.cut_view(next((op for op in cone if op.name in anchor.operands and short(op) in views.NAMES), None))
+                self.cut_view(
+                    next((op for op in cone if op.name in anchor.operands and short(op) in views.NAMES), None)
+                )
 
     def cut_view(self, op: Operation | None) -> None:
         """A view as a stage that has no kernel, after what it is a view of."""
@@ -82,7 +110,11 @@ class _Cutter:
         if of in self.by_name and of not in self.made:
             self.cut(of)
             return
-        shapes: views.Shapes = {name: (spec.shape, self.full[name].shape) if self.full else (spec.shape,) for name, spec in self.specs().items() if not self.full or name in self.full}
+        shapes: views.Shapes = {
+            name: (spec.shape, self.full[name].shape) if self.full else (spec.shape,)
+            for name, spec in self.specs().items()
+            if not self.full or name in self.full
+        }
         found = views.call_of(op, shapes, (*reversed(self.made), *self.facts.forward_arguments))
         if found is None:
             raise Unrecognised(short(op))
@@ -97,7 +129,11 @@ class _Cutter:
     def specs(self) -> dict[str, TensorSpec]:
         """Every value at the shrunk case."""
         state = {f"{kind}:{spec.name}": spec for kind in ("param", "buffer") for spec in self.facts.parameters}
-        return {spec.name: spec for spec in self.facts.cases[0].inputs} | state | {op.name: dataclasses.replace(op.result[0], name=op.name) for op in self.facts.graph if op.result}
+        return (
+            {spec.name: spec for spec in self.facts.cases[0].inputs}
+            | state
+            | {op.name: dataclasses.replace(op.result[0], name=op.name) for op in self.facts.graph if op.result}
+        )
 
     def plain_view(self, value: str) -> bool:
         """Whether a value is a view of something that is there, which matchers look through."""
@@ -129,7 +165,12 @@ class _Cutter:
 
     def users(self, value: str) -> list[Operation]:
         """The operations that read a value."""
-        return [op for op in self.facts.graph if op.name in self.live and any(value in names(text) for text in (*op.operands, *(text for _, text in op.keywords)))]
+        return [
+            op
+            for op in self.facts.graph
+            if op.name in self.live
+            and any(value in names(text) for text in (*op.operands, *(text for _, text in op.keywords)))
+        ]
 
     def piece(self, value: str) -> bool:
         """Makes a value by one piece, if it is recognised."""
@@ -143,27 +184,48 @@ class _Cutter:
 
     def add(self, value: str, found: Computation, facts: Facts) -> None:
         """Takes a piece in, which makes a value."""
-        name = next(name for n in range(len(self.made) + 1, 1000) if (name := f"h{n}") not in (*self.facts.forward_arguments, *self.made.values()))
+        name = next(
+            name
+            for n in range(len(self.made) + 1, 1000)
+            if (name := f"h{n}") not in (*self.facts.forward_arguments, *self.made.values())
+        )
         self.pieces.append((name, found, facts, self.work(value)))
         self.made[value] = name
 
     def alone(self, value: str) -> Facts:
         """The facts as if the value were the whole module, and forward's arguments what it is made of."""
         cone = self.cone(value)
-        graph = [dataclasses.replace(op, operands=tuple(self.renamed(text) for text in op.operands), keywords=tuple((key, self.renamed(text)) for key, text in op.keywords)) for op in cone]
-        graph += [op for op in self.facts.graph if op.target.startswith("aten.add_") and op.operands[0].startswith("buffer:")]  # counters of batches
+        graph = [
+            dataclasses.replace(
+                op,
+                operands=tuple(self.renamed(text) for text in op.operands),
+                keywords=tuple((key, self.renamed(text)) for key, text in op.keywords),
+            )
+            for op in cone
+        ]
+        graph += [
+            op for op in self.facts.graph if op.target.startswith("aten.add_") and op.operands[0].startswith("buffer:")
+        ]  # counters of batches
         graph.append(Operation(name="output", target="output", operands=(value,)))
         read = {part for op in cone for text in op.operands for part in names(text)}
         shrunk, full = self.facts.cases[0], self.facts.cases[-1]
-        cases = [self.case(shrunk, read, self.specs(), value)] + ([self.case(full, read, self.full, value)] if self.full else [])
+        cases = [self.case(shrunk, read, self.specs(), value)] + (
+            [self.case(full, read, self.full, value)] if self.full else []
+        )
         named = tuple(dataclasses.replace(spec, name=self.made.get(spec.name, spec.name)) for spec in self.facts.full)
         return dataclasses.replace(self.facts, graph=tuple(graph), cases=tuple(cases), full=named)
 
     def case(self, case: Case, read: set[str], specs: dict[str, TensorSpec], value: str) -> Case:
         """A case of what one piece reads and gives."""
         inputs = [specs[name] for name in self.facts.forward_arguments if name in read and name in specs]
-        inputs += [dataclasses.replace(specs[of], name=name) for of, name in self.made.items() if of in read and of in specs]
-        return dataclasses.replace(case, inputs=tuple(inputs), outputs=(dataclasses.replace(specs[value], name="output0"),) if value in specs else ())
+        inputs += [
+            dataclasses.replace(specs[of], name=name) for of, name in self.made.items() if of in read and of in specs
+        ]
+        return dataclasses.replace(
+            case,
+            inputs=tuple(inputs),
+            outputs=(dataclasses.replace(specs[value], name="output0"),) if value in specs else (),
+        )
 
     def renamed(self, text: str) -> str:
         """An operand's text with the names of tensors between pieces."""
@@ -175,7 +237,10 @@ class _Cutter:
         """What a piece costs, to tell the important ones: an element moved counts as 100 FLOPs of a product."""
         total = 0
         for op in self.cone(value):
-            sizes = [self.full.get(name) or next(iter(self.by_name[name].result if name in self.by_name else ()), None) for name in (op.name, *op.operands[:3])]
+            sizes = [
+                self.full.get(name) or next(iter(self.by_name[name].result if name in self.by_name else ()), None)
+                for name in (op.name, *op.operands[:3])
+            ]
             counts = [math.prod(spec.shape) if spec is not None else 0 for spec in sizes]
             if short(op) == "convolution" and (weight := sizes[2]) is not None:
                 total += 2 * max(counts[0], counts[1]) * math.prod(weight.shape[1:])

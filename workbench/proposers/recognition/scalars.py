@@ -4,14 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workbench.dsl.named import call
+from workbench.language.expressions.lowering import call
 from workbench.proposers.recognition.graph import Unrecognised, number, short
 from workbench.records import Operation
 
 Build = Callable[[str], object]
-SAME = ("relu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "neg", "abs", "silu", "reciprocal", "sign", "floor", "ceil", "expm1", "log1p", "erf", "sin", "cos", "square", "hardsigmoid", "hardswish", "mish")
-TWO = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "true_divide": "div", "maximum": "max", "minimum": "min", "gt": "gt", "ge": "ge", "lt": "lt", "le": "le", "eq": "eq", "ne": "ne", "xlogy": "xlogy", "clamp_min": "max", "clamp_max": "min"}
-THROUGH = ("detach", "alias", "clone", "contiguous", "lift_fresh_copy", "expand", "expand_as", "scalar_tensor", "_to_copy")
+SAME = (
+    "relu",
+    "sigmoid",
+    "tanh",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "neg",
+    "abs",
+    "silu",
+    "reciprocal",
+    "sign",
+    "floor",
+    "ceil",
+    "expm1",
+    "log1p",
+    "erf",
+    "sin",
+    "cos",
+    "square",
+    "hardsigmoid",
+    "hardswish",
+    "mish",
+)
+TWO = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "div": "div",
+    "true_divide": "div",
+    "maximum": "max",
+    "minimum": "min",
+    "gt": "gt",
+    "ge": "ge",
+    "lt": "lt",
+    "le": "le",
+    "eq": "eq",
+    "ne": "ne",
+    "xlogy": "xlogy",
+    "clamp_min": "max",
+    "clamp_max": "min",
+}
+THROUGH = (
+    "detach",
+    "alias",
+    "clone",
+    "contiguous",
+    "lift_fresh_copy",
+    "expand",
+    "expand_as",
+    "scalar_tensor",
+    "_to_copy",
+)
 LIMIT = 1e30  # constants beyond it are no part of the language
 
 
@@ -89,7 +140,9 @@ def _clamp(op: Operation, build: Build) -> object:
 
 
 def _elu(op: Operation, build: Build) -> object:
-    alpha, scale, inner = (number(argument(op, place, name, "1")) for place, name in ((1, "alpha"), (2, "scale"), (3, "input_scale")))
+    alpha, scale, inner = (
+        number(argument(op, place, name, "1")) for place, name in ((1, "alpha"), (2, "scale"), (3, "input_scale"))
+    )
     if alpha is None or scale is None or inner != 1.0:
         raise Unrecognised("elu")
     made = call("elu", build(op.operands[0]), alpha)
@@ -110,7 +163,9 @@ def _softplus(op: Operation, build: Build) -> object:
 
 
 def _gelu(op: Operation, build: Build) -> object:
-    return call("gelu_tanh" if argument(op, 1, "approximate", "none").strip("'") == "tanh" else "gelu", build(op.operands[0]))
+    return call(
+        "gelu_tanh" if argument(op, 1, "approximate", "none").strip("'") == "tanh" else "gelu", build(op.operands[0])
+    )
 
 
 def _threshold(op: Operation, build: Build) -> object:
@@ -125,10 +180,25 @@ def _shrink(op: Operation, build: Build) -> object:
 
 
 SPECIAL: dict[str, Callable[[Operation, Build], object]] = {
-    "rsub": _rsub, "pow": _pow, "clamp": _clamp, "hardtanh": _clamp, "elu": _elu, "celu": _celu, "softplus": _softplus, "gelu": _gelu, "threshold": _threshold,
-    "softshrink": _shrink, "hardshrink": _shrink,
-    "leaky_relu": lambda op, build: call("leaky_relu", build(op.operands[0]), constant(argument(op, 1, "negative_slope", "0.01"))),
+    "rsub": _rsub,
+    "pow": _pow,
+    "clamp": _clamp,
+    "hardtanh": _clamp,
+    "elu": _elu,
+    "celu": _celu,
+    "softplus": _softplus,
+    "gelu": _gelu,
+    "threshold": _threshold,
+    "softshrink": _shrink,
+    "hardshrink": _shrink,
+    "leaky_relu": lambda op, build: call(
+        "leaky_relu", build(op.operands[0]), constant(argument(op, 1, "negative_slope", "0.01"))
+    ),
     "relu6": lambda op, build: call("min", call("relu", build(op.operands[0])), 6),
-    "where": lambda op, build: call("where", *(build(item) for item in op.operands)) if len(op.operands) == 3 else constant("none"),
-    "fill": lambda op, build: constant(op.operands[1]), "zeros_like": lambda op, build: 0, "ones_like": lambda op, build: 1,
-}  # fmt: skip
+    "where": lambda op, build: (
+        call("where", *(build(item) for item in op.operands)) if len(op.operands) == 3 else constant("none")
+    ),
+    "fill": lambda op, build: constant(op.operands[1]),
+    "zeros_like": lambda op, build: 0,
+    "ones_like": lambda op, build: 1,
+}

@@ -1,11 +1,14 @@
-"""Views in a graph: as a stage without a kernel, and moved behind what is done to each element, so that a product's epilogue can take it."""
+"""Views in a graph: as a stage without a kernel, or moved behind element-wise operations.
+
+A view that is moved lets the product before it take these operations as its epilogue.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 
-from workbench.dsl import Call
+from workbench.language import Call
 from workbench.proposers.recognition.graph import number, short
 from workbench.proposers.recognition.scalars import SAME, SPECIAL, TWO, plain_name
 from workbench.records import Facts, Operation, TensorSpec
@@ -20,7 +23,10 @@ Shapes = dict[str, tuple[Shape, ...]]  # value -> its shape at each case that is
 
 
 def call_of(op: Operation, shapes: Shapes, available: tuple[str, ...]) -> tuple[Call, str | None] | None:
-    """(the view as the language has it, the value whose extents it takes) of an operation; None where its sizes cannot be told from others."""
+    """(the view as the language has it, the value whose extents it takes) of an operation.
+
+    None where its sizes cannot be told from others.
+    """
     name, of, own = short(op), op.operands[0], shapes.get(op.name, ())
     before = shapes.get(of, ())
     if name not in NAMES or op.keywords or not before or len(before) != len(own):
@@ -65,7 +71,10 @@ def _order(op: Operation, rank: int) -> Shape | None:
 
 
 def _change(before: Shape, after: Shape) -> tuple[str, int, int] | None:
-    """(flatten, first axis, last axis) where neighbouring extents become one, (unflatten, first new axis, last new axis) where one becomes several."""
+    """(flatten, first axis, last axis) where neighbouring extents become one.
+
+    (unflatten, first new axis, last new axis) where one becomes several.
+    """
     if len(before) == len(after):
         return ("flatten", 0, 0) if before == after else None
     if len(before) < len(after):
@@ -73,15 +82,25 @@ def _change(before: Shape, after: Shape) -> tuple[str, int, int] | None:
         return None if found is None else ("unflatten", *found[1:])
     more = len(before) - len(after)
     fits = [
-        (first, first + more) for first in range(len(after))
-        if before[:first] == after[:first] and before[first + more + 1 :] == after[first + 1 :] and math.prod(before[first : first + more + 1]) == after[first]
-    ]  # fmt: skip
+        (first, first + more)
+        for first in range(len(after))
+        if before[:first] == after[:first]
+        and before[first + more + 1 :] == after[first + 1 :]
+        and math.prod(before[first : first + more + 1]) == after[first]
+    ]
     return ("flatten", *fits[0]) if len(fits) == 1 else None
 
 
-def sunk(facts: Facts) -> Facts:
-    """The same graph, with views that split the rows of a product's result behind what follows element by element, and without those that join them again."""
-    specs = {spec.name: spec for spec in facts.cases[0].inputs} | {f"{kind}:{spec.name}": spec for kind in ("param", "buffer") for spec in facts.parameters} | {op.name: op.result[0] for op in facts.graph if op.result}
+def sink_views(facts: Facts) -> Facts:
+    """The same graph with views of a product's result moved behind what follows element by element.
+
+    These are views that split the rows of the result. Views that join the rows again are left out.
+    """
+    specs = (
+        {spec.name: spec for spec in facts.cases[0].inputs}
+        | {f"{kind}:{spec.name}": spec for kind in ("param", "buffer") for spec in facts.parameters}
+        | {op.name: op.result[0] for op in facts.graph if op.result}
+    )
     full = {spec.name: spec for spec in facts.full}
     rows: dict[str, str] = {}  # a value that is a view of rows -> those
     same: dict[str, str] = {}  # a value -> another that it equals
@@ -93,20 +112,34 @@ def sunk(facts: Facts) -> Facts:
         if short(op) in RESHAPES and of in rows and specs[op.name].shape == specs[rows[of]].shape:
             same[op.name] = rows[of]
             continue
-        if short(op) in RESHAPES and of in specs and of in made_here and _joined(specs[op.name].shape) == specs[of].shape and len(specs[op.name].shape) > 2:
+        if of in made_here and _splits_rows(op, specs):
             rows[op.name] = of
         made = _moved(op, rows, specs)
         if made is not None:
-            for item in made[:-1]:
-                specs[item.name] = item.result[0]
-                like = full.get(next(rows[name] for name in op.operands if name in rows))
-                if like is not None:
-                    full[item.name] = dataclasses.replace(like, name=item.name)
+            _note_specs(made[:-1], full.get(next(rows[name] for name in op.operands if name in rows)), specs, full)
             rows[op.name] = made[-1].operands[0]
-            graph += made
-        else:
-            graph.append(op)
+        graph += [op] if made is None else made
     return dataclasses.replace(facts, graph=tuple(graph), full=tuple(full.values()))
+
+
+def _splits_rows(op: Operation, specs: dict[str, TensorSpec]) -> bool:
+    """Whether an operation is a view of (rows, columns) with more axes for the rows."""
+    return (
+        short(op) in RESHAPES
+        and op.operands[0] in specs
+        and _joined(specs[op.name].shape) == specs[op.operands[0]].shape
+        and len(specs[op.name].shape) > 2
+    )
+
+
+def _note_specs(
+    made: list[Operation], like: TensorSpec | None, specs: dict[str, TensorSpec], full: dict[str, TensorSpec]
+) -> None:
+    """Enter the results of new operations, at full size where that of the rows is known."""
+    for item in made:
+        specs[item.name] = item.result[0]
+        if like is not None:
+            full[item.name] = dataclasses.replace(like, name=item.name)
 
 
 def _joined(shape: Shape) -> Shape:
@@ -114,12 +147,24 @@ def _joined(shape: Shape) -> Shape:
 
 
 def _moved(op: Operation, rows: dict[str, str], specs: dict[str, TensorSpec]) -> list[Operation] | None:
-    """A call on each element of such a view -> views of what else it reads, the same call on the rows, and the view of its result."""
+    """An element-wise call on such a view, moved to the rows.
+
+    The result is views of what else it reads, the same call on the rows, and the view of its result.
+    """
     seen = [name for name in op.operands if name in rows]
-    if plain_name(op) not in ELEMENT or plain_name(op) != short(op) or not seen or not op.result or op.result[0].shape != specs[seen[0]].shape:
+    if (
+        plain_name(op) not in ELEMENT
+        or plain_name(op) != short(op)
+        or not seen
+        or not op.result
+        or op.result[0].shape != specs[seen[0]].shape
+    ):
         return None
     shape = specs[seen[0]].shape
-    flat = (f"[{math.prod(shape[:-1])}, {shape[-1]}]", dataclasses.replace(op.result[0], shape=_joined(shape), strides=(shape[-1], 1)))
+    flat = (
+        f"[{math.prod(shape[:-1])}, {shape[-1]}]",
+        dataclasses.replace(op.result[0], shape=_joined(shape), strides=(shape[-1], 1)),
+    )
     before: list[Operation] = []
     operands: list[str] = []
     for name in op.operands:
@@ -129,9 +174,25 @@ def _moved(op: Operation, rows: dict[str, str], specs: dict[str, TensorSpec]) ->
         elif spec is None or spec.shape == shape[-1:]:
             operands.append(name)
         elif spec.shape == shape:
-            before.append(Operation(name=f"{op.name}{BESIDE}{len(before) + 1}", target="aten.view.default", operands=(name, flat[0]), result=(flat[1],)))
+            before.append(
+                Operation(
+                    name=f"{op.name}{BESIDE}{len(before) + 1}",
+                    target="aten.view.default",
+                    operands=(name, flat[0]),
+                    result=(flat[1],),
+                )
+            )
             operands.append(before[-1].name)
         else:
             return None
     inner = dataclasses.replace(op, name=f"{op.name}_rows", operands=tuple(operands), result=(flat[1],))
-    return [*before, inner, Operation(name=op.name, target="aten.view.default", operands=(inner.name, f"[{', '.join(map(str, shape))}]"), result=op.result)]
+    return [
+        *before,
+        inner,
+        Operation(
+            name=op.name,
+            target="aten.view.default",
+            operands=(inner.name, f"[{', '.join(map(str, shape))}]"),
+            result=op.result,
+        ),
+    ]

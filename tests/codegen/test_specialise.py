@@ -1,0 +1,208 @@
+"""Rules of the partial evaluator, each on a few lines of a library module."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import ClassVar
+
+import pytest
+
+from workbench.codegen.launch import Hook
+from workbench.codegen.specialise.builder import Builder
+from workbench.codegen.specialise.file import format_source
+from workbench.codegen.specialise.library import SpecialiseError, parse_module
+from workbench.codegen.specialise.values import Symbol
+from workbench.records import record
+
+HEAD = "import cutlass\nfrom workbench.kernels.host import call\nfrom workbench.kernels.static import Many, Static, bind, dtype\n"
+
+
+@record
+class Config:
+    """A configuration as kernels have it."""
+
+    CONSTANTS: ClassVar[dict[str, str]] = {"tile": "rows of a CTA"}
+    tile: int = 64
+    element: str = "f16"
+    fused: bool = False
+    levels: tuple[object, ...] = ()
+    epilogue: object = None
+
+
+@record
+class Level:
+    """One pass."""
+
+    name: str
+    start: float
+
+
+def write(source: str, *, cfg: Config | None = None, many: dict[str, tuple[str, ...]] | None = None) -> str:
+    """The text of `main` and what it reaches, without the imports."""
+    module = parse_module("workbench.kernels.sample", HEAD + textwrap.dedent(source))
+    builder = Builder()
+    symbols = {role: tuple(Symbol(name=item, base=item) for item in items) for role, items in (many or {}).items()}
+    builder.function(module, "main", static={"cfg": cfg or Config()}, many=symbols)
+    return format_source("\n\n\n".join([*builder.constant_lines(), *builder.values, *builder.definitions]))
+
+
+def test_a_static_branch_is_folded_with_its_comment() -> None:
+    source = """
+    def main(cfg: Static, a):
+        # a tail
+        if cutlass.const_expr(cfg.fused):
+            a = a + 1
+        elif cutlass.const_expr(cfg.tile > 32):
+            a = a * 2
+        else:
+            a = a * 3
+        return a
+    """
+    assert write(source) == "def main(a):\n    # a tail\n    a = a * 2\n    return a\n"
+    assert "a + 1" in write(source, cfg=Config(fused=True))
+
+
+def test_a_test_of_run_time_keeps_its_dynamic_part() -> None:
+    source = """
+    def main(cfg: Static, a, wide: cutlass.Constexpr):
+        if cutlass.const_expr(wide and not cfg.fused):
+            a = a + 1
+        return a
+    """
+    assert "if cutlass.const_expr(wide):" in write(source)
+    assert "if" not in write(source, cfg=Config(fused=True))
+
+
+def test_documented_fields_become_constants_and_types_their_names() -> None:
+    source = """
+    def main(cfg: Static, a):
+        return dtype(cfg.element)(a) + cfg.tile * 2
+    """
+    assert write(source) == ("TILE = 64  # rows of a CTA\n\n\ndef main(a):\n    return cutlass.Float16(a) + TILE * 2\n")
+
+
+def test_tuples_of_operands_are_spread() -> None:
+    source = """
+    def main(cfg: Static, inputs: Many, out):
+        parts = tuple(x.load() for x in inputs)
+        for n, (x, part) in enumerate(zip(inputs, parts, strict=True)):
+            x.store(n, part)
+        return helper(cfg, parts, out)
+
+    def helper(cfg: Static, parts: Many, out):
+        return out(*parts, len(parts))
+    """
+    assert write(source, many={"inputs": ("x", "bias")}) == textwrap.dedent(
+        """\
+        def helper(x_part, bias_part, out):
+            return out(x_part, bias_part, 2)
+
+
+        def main(x, bias, out):
+            x_part = x.load()
+            bias_part = bias.load()
+            x.store(0, x_part)
+            bias.store(1, bias_part)
+            return helper(x_part, bias_part, out)
+        """
+    )
+
+
+def test_state_of_several_values_is_carried_by_name() -> None:
+    source = """
+    def main(cfg: Static, inputs: Many, out):
+        state = start(cfg, inputs)
+        for i in cutlass.range(4):
+            state = step(cfg, state, i)
+        first, second = state
+        return first + second
+
+    def start(cfg: Static, inputs: Many):
+        sums = tuple(x + 0 for x in inputs)
+        return sums
+
+    def step(cfg: Static, state: Many, i):
+        state = tuple(value + i for value in state)
+        return state
+    """
+    text = write(source, many={"inputs": ("x", "y")})
+    assert "x_sum, y_sum = start(x, y)" in text
+    assert "x_sum, y_sum = step(x_sum, y_sum, i)" in text
+    assert "first, second = x_sum, y_sum" in text
+
+
+def test_hooks_are_written_once_and_get_the_names() -> None:
+    source = """
+    def main(cfg: Static, operands: Many, total):
+        return cfg.epilogue(total, operands)
+    """
+    hook = Hook(name="epilogue", source="def epilogue(total, bias):\n    return relu(total + bias)\n")
+    text = write(source, cfg=Config(epilogue=hook), many={"operands": ("bias",)})
+    assert "return epilogue(total, bias)" in text
+    assert text.count("def relu(") == text.count("def epilogue(") == 1
+
+
+def test_loops_over_the_configuration_are_unrolled() -> None:
+    source = """
+    def main(cfg: Static, a):
+        for level in cfg.levels:
+            a = reduce(level, a)
+        return a
+
+    def reduce(level: Static, a):
+        return a + level.start
+    """
+    text = write(source, cfg=Config(levels=(Level(name="max", start=-1.0), Level(name="sum", start=0.5))))
+    assert "a = reduce_max(a)" in text and "a = reduce_sum(a)" in text
+    assert "return a + -1.0" in text and "return a + 0.5" in text
+
+
+def test_launches_give_operands_their_parameters() -> None:
+    source = """
+    def launch(cfg: Static, inputs: Many, out, stream, width: cutlass.Constexpr):
+        return inputs[0] + out + width
+
+    def main(cfg: Static, inputs: Many, out):
+        call(bind(launch, cfg), (*(x.dtype for x in inputs), 4), (tuple(flat(x) for x in inputs), flat(out)), (4,))
+
+    def flat(tensor):
+        return tensor.view(-1)
+    """
+    text = write(source, many={"inputs": ("x", "y")})
+    assert "def launch(x, y, out, stream, width: cutlass.Constexpr):" in text
+    assert "call(launch, (x.dtype, y.dtype, 4), (flat(x), flat(y), flat(out)), (4,))" in text
+
+
+def test_values_that_a_folded_branch_alone_used_are_left_out() -> None:
+    source = """
+    def main(cfg: Static, a):
+        half = a // 2
+        if cutlass.const_expr(cfg.fused):
+            a = a + half
+        return a
+    """
+    assert "half" not in write(source)
+    assert "half = a // 2" in write(source, cfg=Config(fused=True))
+
+
+def test_an_operand_called_like_a_local_gets_another_name() -> None:
+    source = """
+    def main(cfg: Static, inputs: Many):
+        row = 0
+        return inputs[0] + row
+    """
+    assert write(source, many={"inputs": ("row",)}) == "def main(row_in):\n    row = 0\n    return row_in + row\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return cfg", "a Config cannot be written"),
+        ("return unknown(a)", "unknown is not defined"),
+        ("return other(a, a)", "level of other is Static, its value is not"),
+    ],
+)
+def test_what_cannot_be_written_is_said_with_its_place(body: str, said: str) -> None:
+    source = f"def other(level: Static, a):\n    return a\n\n\ndef main(cfg: Static, a):\n    {body}\n"
+    with pytest.raises(SpecialiseError, match=said):
+        write(source)

@@ -1,0 +1,103 @@
+"""softmax(x) .arch(sm_80) .threads_per_row(1)"""
+
+import torch
+import torch.nn as nn
+
+import cuda.bindings.driver as cuda
+import cutlass
+import cutlass.cute as cute
+from cutlass.cute.runtime import from_dlpack
+
+compiled = {}
+
+
+def call(function, key, arguments, constants=()):
+    """Compile once per key (dtypes, layouts, vector width), then only launch, on torch's current stream: calling a jit function costs milliseconds each time."""
+    stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
+    if (function, key) not in compiled:
+        compiled[function, key] = cute.compile(function, *arguments, stream, *constants)
+    compiled[function, key](*arguments, stream)
+
+
+
+THREADS_PER_ROW = 1
+
+@cute.kernel
+def softmax_kernel(x: cute.Tensor, y: cute.Tensor, rows: cutlass.Int32, columns: cutlass.Int32):
+    """Maximum, then sum of exponentials, then the row."""
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    row = block * 128 + thread
+    lane = 0
+    if row < rows:
+        largest = -cutlass.Float32.inf
+        for column in range(lane, columns, THREADS_PER_ROW):
+            v = x[row, column].to(cutlass.Float32)
+            largest = cute.arch.fmax(largest, v)
+        total = cutlass.Float32(0.0)
+        for column in range(lane, columns, THREADS_PER_ROW):
+            v = x[row, column].to(cutlass.Float32)
+            total += cute.math.exp(v - largest, fastmath=True)
+        scale = 1.0 / total  # a division takes many instructions: once a row, not once an element
+        for column in range(lane, columns, THREADS_PER_ROW):
+            v = x[row, column].to(cutlass.Float32)
+            y[row, column] = (cute.math.exp(v - largest, fastmath=True) * scale).to(y.element_type)
+
+
+@cute.jit
+def softmax(x: cute.Tensor, y: cute.Tensor, rows: cutlass.Int32, columns: cutlass.Int32, stream: cuda.CUstream):
+    blocks = (rows + 127) // 128
+    softmax_kernel(x, y, rows, columns).launch(grid=[blocks, 1, 1], block=[128, 1, 1], stream=stream)
+
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)  # the kernels calculate in float32
+MOST = (1 << 31) - (1 << 20)  # elements of one launch, whose places and a little beyond are 32-bit numbers
+
+
+def by_rows(*tensors):
+    """Tensors of as many rows, the first with columns, in pieces of at most MOST elements; nearly always one piece, and none without rows."""
+    rows, columns = tensors[0].shape
+    if rows * columns <= MOST:
+        return [tensors] if rows else []
+    if columns > MOST:
+        raise ValueError(f"rows of {columns} elements; this kernel counts up to {MOST} in a row")
+    return zip(*(tensor.split(MOST // columns) for tensor in tensors))
+
+
+def expect(name, tensor, shape, kinds=FLOATS, spread=False):
+    """Refuse, in one line, an operand that would be read beyond its end, or lose digits; `spread`: extents of 1, and those missing in front, are repeated."""
+    own = tensor.shape
+    if own != shape and not (spread and len(own) <= len(shape) and all(size in (1, wanted) for size, wanted in zip(reversed(own), reversed(shape)))):
+        raise ValueError(f"{name} has the shape {tuple(own)}; this kernel wants {tuple(shape)}{' or what repeats to it' if spread else ''}")
+    if tensor.dtype not in kinds:
+        raise TypeError(f"{name} is {tensor.dtype}; {'kernels that calculate in float32 take' if torch.float32 in kinds else 'this kernel takes'} {', '.join(map(str, kinds))}")
+
+
+def expect_axes(name, tensor, least, most=None):
+    """Refuse, in one line, an operand with other axes than the kernel counts on."""
+    if tensor.dim() < least or (most is not None and tensor.dim() > most):
+        wanted = f"{least} axes or more" if most is None else f"{least} axes" if most == least else f"{least} to {most} axes"
+        raise ValueError(f"{name} has the shape {tuple(tensor.shape)}; this kernel wants {wanted}")
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+
+    def forward(self, x):
+        x = x.contiguous()
+        expect_axes("x", x, 1)
+        expect("x", x, x.shape)
+        rows, columns = x.shape[:-1].numel(), x.shape[-1]
+        x2 = x.view(rows, columns)
+        y = torch.empty_like(x)
+        if y.numel() == 0:
+            return y
+        y2 = y.view(rows, columns)
+        for x2, y2 in by_rows(x2, y2):
+            call(softmax, x.dtype, (
+                from_dlpack(x2).mark_layout_dynamic(leading_dim=1),
+                from_dlpack(y2).mark_layout_dynamic(leading_dim=1),
+                cutlass.Int32(x2.shape[0]), cutlass.Int32(columns),
+            ))
+        return y

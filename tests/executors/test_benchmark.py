@@ -1,0 +1,315 @@
+"""Rounds in which processes take turns, over the real hand-over of orders: who is asked when, what is checked, and what becomes of it.
+
+The first tests have plain functions where GPU processes would be. The last runs the real processes' code, with a compiled kernel, on the emulated GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench import problems
+from workbench.executors.gpu.benchmark import KEPT_TIMED, ROUNDS, Run, round_shape
+from workbench.executors.inspector import WorkerInspector
+from workbench.executors.jobs.folder import prepare
+from workbench.executors.jobs.rpc import FileChannel, derive_seed, requests
+from workbench.records import Candidate, DeviceState, Job
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    problem = problems.load("row_sum")
+    return Job(
+        problem=problem,
+        facts=WorkerInspector().inspect(problem),
+        candidate=Candidate(source=""),
+        cases=("shrunk",),
+        trials=2,
+        timed_calls=40,
+    )
+
+
+class Play:
+    """A device that is not there: each role sleeps in no time and says what it took. `log` has every order in the order in which they came."""
+
+    def __init__(
+        self,
+        root: Path,
+        seconds: dict[str, Callable[[int], float]],
+        *,
+        captured: bool = False,
+        wrong_at: int = -1,
+        lost: str = "",
+        lost_at: str = "trial",
+        full: bool = False,
+    ) -> None:
+        self.root, self.seconds, self.captured, self.wrong_at, self.lost, self.lost_at, self.full = (
+            root,
+            seconds,
+            captured,
+            wrong_at,
+            lost,
+            lost_at,
+            full,
+        )
+        self.log: list[tuple[str, dict[str, Any]]] = []
+        self.lines: dict[str, FileChannel] = {}
+        self.taken: dict[str, int] = dict.fromkeys(seconds, 0)
+        self.checked = 0
+        for role in seconds:
+            folder = root / role
+            (folder / "given").mkdir(parents=True)
+            (folder / "scratch").mkdir()
+            thread = threading.Thread(target=self.work, args=(role, folder), daemon=True)
+            thread.start()
+            self.lines[role] = FileChannel(folder, thread.is_alive)
+
+    def work(self, role: str, folder: Path) -> None:
+        for order, answer in requests(folder, 5.0):
+            self.log.append((role, dict(order)))
+            if self.lost == role and order["do"] == self.lost_at:
+                return
+            answer(self.said(role, order))
+            if order["do"] == "end":
+                return
+
+    def said(self, role: str, order: dict[str, Any]) -> dict[str, Any]:
+        if order["do"] == "warm_up":
+            return {"estimate_s": self.sample(role)["s"], "host_s": 12e-6}
+        if order["do"] == "begin":
+            graph = order["method"] == "graph" and self.captured
+            return {
+                "why": "it allocates" if order["method"] == "graph" and not graph else "",
+                "calls": 8 if graph else 1,
+                "sets": 8 if graph else 0,
+            }
+        if order["do"] == "sample":
+            return self.sample(role)
+        if order["do"] == "samples" and self.full:
+            return {"error": "out of memory"}
+        if order["do"] == "samples":
+            return {"taken": [self.sample(role) for _ in order["seeds"]]}
+        if order["do"] == "probe":
+            return {"s": 100e-6}
+        if order["do"] == "check":
+            self.checked += 1
+            passed = self.checked - 1 != self.wrong_at
+            return {
+                "checks": [
+                    {
+                        "case": order["case"],
+                        "trial": order["trial"],
+                        "timed": order["timed"],
+                        "passed": passed,
+                        "message": "" if passed else "1 of 1 elements are wrong",
+                    }
+                ]
+            }
+        return {"gpu": "a GPU", "cuda": "13"} if order["do"] == "open" else {}
+
+    def sample(self, role: str) -> dict[str, float]:
+        self.taken[role] += 1
+        return {"s": self.seconds[role](self.taken[role]), "wall": 1.0, "host": 10e-6}
+
+    def run(self, job: Job, look: Callable[[], DeviceState | None] = lambda: None) -> Run:
+        run = Run(
+            job,
+            self.root / "candidate",
+            self.lines["candidate"],
+            self.lines["eager"],
+            self.lines.get("parent"),
+            look=look,
+        )
+        run.run()
+        return run
+
+
+def noisy(seed: int, median: float) -> Callable[[int], float]:
+    rng = random.Random(seed)
+    return lambda n: median * (1 + rng.gauss(0, 0.002))
+
+
+def test_turns_alternate_and_reverse(job: Job, tmp_path: Path) -> None:
+    play = Play(tmp_path, {"candidate": noisy(1, 1e-3), "eager": noisy(2, 2e-3), "parent": noisy(3, 1.02e-3)})
+    result = play.run(job).result
+    turns = [role for role, order in play.log if order["do"] == "begin"]
+    assert turns == ["candidate", "parent", "eager", "eager", "parent", "candidate"] * (ROUNDS // 2)
+    assert len([1 for _, order in play.log if order["do"] == "probe"]) == ROUNDS + 1
+    assert {name: len(timing.samples_s) for name, timing in result.timings.items()} == {
+        "candidate": 40,
+        "parent": 40,
+        "eager": 40,
+    }
+    ratios = {ratio.against: ratio for ratio in result.ratios}
+    assert ratios["parent"].low > 1 and ratios["parent"].ratio == pytest.approx(
+        1.02, rel=2e-3
+    )  # two percent are told apart
+    assert ratios["eager"].ratio == pytest.approx(2, rel=1e-2)
+    timing = result.timings["candidate"]
+    assert (
+        timing.method == "events"
+        and timing.launch_overhead_s == pytest.approx(10e-6)
+        and not timing.doubts
+        and timing.per_round == 5
+    )
+
+
+def test_the_same_version_twice_is_not_told_apart(job: Job, tmp_path: Path) -> None:
+    ratios = (
+        Play(tmp_path, {"candidate": noisy(1, 1e-3), "eager": noisy(2, 2e-3), "parent": noisy(3, 1e-3)})
+        .run(job)
+        .result.ratios
+    )
+    parent = next(ratio for ratio in ratios if ratio.against == "parent")
+    assert parent.low < 1 < parent.high
+
+
+def test_drift_cancels_out_of_the_ratio_and_is_said(job: Job, tmp_path: Path) -> None:
+    play = Play(tmp_path, {"candidate": lambda n: 1e-3 * (1 + 0.004 * n), "eager": lambda n: 2e-3 * (1 + 0.004 * n)})
+    result = play.run(job).result
+    (ratio,) = result.ratios
+    assert ratio.low < 2 < ratio.high and ratio.high - ratio.low < 0.05
+    assert any("drifted" in doubt for doubt in result.timings["candidate"].doubts)
+
+
+def test_every_seed_is_used_once_and_two_timed_outputs_are_checked(job: Job, tmp_path: Path) -> None:
+    chosen = set()
+    for attempt in range(3):
+        play = Play(tmp_path / str(attempt), {"candidate": noisy(1, 1e-3), "eager": noisy(2, 2e-3)})
+        play.run(job)
+        seeds = [order["seed"] for role, order in play.log if "seed" in order] + [
+            seed for _, order in play.log for seed in order.get("seeds", ())
+        ]
+        assert len(set(seeds)) == len(seeds)
+        checks = [order for _, order in play.log if order["do"] == "check"]
+        assert len(checks) == job.trials + KEPT_TIMED and sum(order["timed"] for order in checks) == KEPT_TIMED
+        sampled = [order["seed"] for role, order in play.log if order["do"] == "sample"]
+        assert all(order["input_seed"] in sampled for order in checks if order["timed"])
+        chosen |= {order["trial"] for order in checks if order["timed"]}
+        for at, (_, order) in enumerate(play.log):
+            if order["do"] == "hand" and at:  # whether an output is wanted is said only after its call
+                assert [o["do"] for r, o in play.log[:at] if r == "candidate"][-1] in ("trial", "sample")
+    assert len(chosen) > KEPT_TIMED
+
+
+def test_short_calls_are_timed_in_a_graph_and_one_of_its_calls_is_checked(job: Job, tmp_path: Path) -> None:
+    play = Play(tmp_path, {"candidate": noisy(1, 10e-6), "eager": noisy(2, 20e-6)}, captured=True)
+    timing = play.run(job).result.timings["candidate"]
+    assert (
+        timing.method == "graph" and timing.calls_per_sample == 8 and timing.launch_overhead_s == pytest.approx(12e-6)
+    )
+    hands = [order["call"] for _, order in play.log if order["do"] == "hand"][job.trials :]
+    sampled = {order["seed"] for role, order in play.log if order["do"] == "sample"}
+    checked = [order["input_seed"] for _, order in play.log if order["do"] == "check" and order["timed"]]
+    assert all(0 <= call < 8 for call in hands)
+    assert all(
+        any(derive_seed(first, call) == seed for first in sampled) for call, seed in zip(hands, checked, strict=True)
+    )
+
+
+def test_where_a_graph_fails_all_are_timed_with_events_and_it_is_said(job: Job, tmp_path: Path) -> None:
+    timings = Play(tmp_path, {"candidate": noisy(1, 10e-6), "eager": noisy(2, 20e-6)}).run(job).result.timings
+    assert {timing.method for timing in timings.values()} == {"events"}
+    assert (
+        timings["candidate"].notes == ("timed with events, not a graph: it allocates",)
+        and len(timings["candidate"].samples_s) == 40
+    )
+
+
+@pytest.mark.parametrize(("at", "expected"), [(0, "trial"), (2, "sample")])
+def test_a_wrong_output_ends_the_run(job: Job, tmp_path: Path, at: int, expected: str) -> None:
+    play = Play(tmp_path, {"candidate": noisy(1, 1e-3), "eager": noisy(2, 2e-3)}, wrong_at=at)
+    result = play.run(job).result
+    assert not result.checks[-1].passed and not result.timings
+    assert [order["do"] for role, order in play.log if role == "candidate"][-2:] == [expected, "hand"]
+
+
+@pytest.mark.parametrize("lost_at", ["trial", "warm_up", "begin", "sample"])
+def test_a_parent_that_fails_now_is_left_out_and_named(job: Job, tmp_path: Path, lost_at: str) -> None:
+    play = Play(
+        tmp_path,
+        {"candidate": noisy(1, 1e-3), "eager": noisy(2, 2e-3), "parent": noisy(3, 1e-3)},
+        lost="parent",
+        lost_at=lost_at,
+    )
+    result = play.run(job).result
+    assert [ratio.against for ratio in result.ratios] == ["eager"]
+    assert any("parent version was not timed again" in note for note in result.timings["candidate"].notes)
+
+
+def test_where_torch_eager_cannot_be_timed_the_candidate_still_is(job: Job, tmp_path: Path) -> None:
+    result = Play(tmp_path, {"candidate": noisy(1, 1e-3), "eager": noisy(2, 2e-3)}, full=True).run(job).result
+    assert result.ratios == () and len(result.timings["candidate"].samples_s) == 40
+    assert result.timings["candidate"].notes == ("torch eager could not be timed: out of memory",)
+
+
+@pytest.mark.parametrize(("calls", "shape"), [(40, (8, 5)), (20, (8, 3)), (3, (3, 1)), (1, (1, 1))])
+def test_rounds_hold_at_least_the_calls_asked_for(job: Job, calls: int, shape: tuple[int, int]) -> None:
+    assert round_shape(replace(job, timed_calls=calls)) == shape
+    assert shape[0] * shape[1] >= calls
+
+
+# ---- the real processes on the emulated GPU ------------------------------------------------------------------------
+
+
+def _process(role: str, folder: Path) -> None:
+    """What a GPU worker does, in a forked process, with torch.cuda answered by the emulator."""
+    import torch
+
+    from workbench.emulator import emulated
+
+    torch.cuda._sleep = lambda cycles: None
+    os.chdir(folder / "scratch")
+    with emulated(arch="sm_80", cuda=True):
+        from workbench.executors.workers import candidate, referee, trusted
+
+        if role == "referee":
+            referee.PROBE_SIDE, referee.PROBE_BYTES = 32, 1 << 10
+            referee.serve(folder)
+        else:
+            (folder / "scratch" / "reply.json").write_text(
+                json.dumps(candidate.attempt(trusted.read_job(folder), folder, gpu=True))
+            )
+
+
+def test_the_processes_of_a_gpu_run_on_the_emulated_gpu(job: Job, tmp_path: Path) -> None:
+    from workbench.proposers.planner import Planner
+    from workbench.records import Ask, Proposal
+
+    written = [
+        item for item in Planner().propose(Ask(problem=job.problem, facts=job.facts)) if isinstance(item, Proposal)
+    ]
+    job = replace(job, candidate=written[-1].candidate, trials=1, timed_calls=2)
+    spawn = multiprocessing.get_context("spawn")
+    lines, processes = {}, {}
+    for role in ("candidate", "referee", "parent"):
+        (tmp_path / role).mkdir()
+        prepare(tmp_path / role, job)
+        processes[role] = spawn.Process(target=_process, args=(role, tmp_path / role), daemon=True)
+        processes[role].start()
+        lines[role] = FileChannel(tmp_path / role, processes[role].is_alive)
+    run = Run(job, tmp_path / "candidate", lines["candidate"], lines["referee"], lines["parent"], look=lambda: None)
+    result = run.run()
+    for line in lines.values():
+        line.call({"do": "end"})
+    for process in processes.values():
+        process.join(20)
+    assert result.failure is None and [check.passed for check in result.checks] == [True, True, True]
+    assert sum(check.timed for check in result.checks) == 2
+    assert {name: len(timing.samples_s) for name, timing in result.timings.items()} == {
+        "candidate": 2,
+        "parent": 2,
+        "eager": 2,
+    }
+    assert result.timings["candidate"].median_s > 0 and "H200" in result.timings["candidate"].device
+    reply = json.loads((tmp_path / "candidate" / "scratch" / "reply.json").read_text())
+    assert reply["failure"] is None and reply["builds"]

@@ -1,0 +1,77 @@
+"""Processes that carry out orders: the referee stays for one problem, and whoever is to leave is gone at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from workbench.errors import Stopped
+from workbench.executors.gpu.processes import RefereePool, process_ids
+from workbench.executors.jobs.client import Server, server
+
+
+@pytest.fixture
+def pool() -> Iterator[RefereePool]:
+    made = RefereePool()
+    yield made
+    made.clear()
+
+
+def test_the_referee_stays_for_one_problem_and_makes_room_for_another(pool: RefereePool) -> None:
+    workers = server()
+    first = pool.get(workers, "a", None)
+    assert first.channel.call({"do": "open", "job": "/no/such/file"})["error"].startswith(
+        "FileNotFoundError"
+    )  # told, and it goes on
+    assert first.channel.call({"do": "close"}) == {}
+    assert pool.get(workers, "a", None) is first
+    start = time.monotonic()
+    second = pool.get(workers, "b", None)
+    assert second is not first and not workers.running(first.number) and time.monotonic() - start < 4
+    assert second.channel.call({"do": "close"}) == {}
+
+
+def test_a_referee_that_died_is_replaced(pool: RefereePool) -> None:
+    workers = server()
+    first = pool.get(workers, "a", None)
+    first.channel.call({"do": "close"})
+    for process in psutil.Process(workers.process.pid).children(recursive=True):
+        process.kill()
+    deadline = time.monotonic() + 5
+    while workers.running(first.number) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    second = pool.get(workers, "a", None)
+    assert second is not first and second.channel.call({"do": "close"}) == {}
+
+
+def test_a_stop_comes_out_of_the_wait(pool: RefereePool) -> None:
+    stop = threading.Event()
+    referee = pool.get(server(), "a", stop)
+    referee.channel.call({"do": "close"})
+    stop.set()
+    with pytest.raises(Stopped):
+        referee.alive()
+
+
+def test_the_family_holds_the_processes_that_were_started(pool: RefereePool) -> None:
+    workers = server()
+    pool.get(workers, "a", None).channel.call({"do": "close"})
+    ids = process_ids(workers)()
+    assert workers.process.pid in ids and len(ids) >= 2 and psutil.Process().pid not in ids
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_no_process_is_left_when_the_server_ends(pool: RefereePool, how: str) -> None:
+    workers = Server()
+    pool.get(workers, "a", None).channel.call({"do": "close"})
+    family_of = [psutil.Process(pid) for pid in process_ids(workers)()]
+    assert len(family_of) >= 3
+    if how == "killed":
+        workers.process.kill()
+    workers.close()
+    _, left = psutil.wait_procs(family_of, timeout=3)
+    assert not left

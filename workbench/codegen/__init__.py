@@ -1,0 +1,7 @@
+"""Checked muCUTLASS program -> one self-contained CuTe DSL file that a person can read and edit."""
+
+from __future__ import annotations
+
+from workbench.codegen.module import compile_program, emit
+
+__all__ = ["compile_program", "emit"]

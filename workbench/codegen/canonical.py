@@ -1,0 +1,66 @@
+"""Programs that compile to the same code: a text with the settings in order of their names and without those that change nothing, and the code itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from workbench.codegen.emitters import LOWERINGS
+from workbench.errors import ProgramError
+from workbench.language.checks import check
+from workbench.language.ir import Binding, Program, Stage
+from workbench.language.parser import format_program, parse
+
+NOWHERE = Binding(init_source="", forward_arguments=())
+
+
+@functools.lru_cache(maxsize=4096)
+def canonical(text: str) -> str:
+    """A short text with the code of this program: equal texts have equal code, and two texts of one code are rare. `arch` always stays, since it says what the code is compiled for.
+
+    Raises `ProgramError` for what is no program.
+    """
+    program = _ordered(parse(text))
+    if rejections := check(program):
+        raise ProgramError("the program is rejected: " + " | ".join(map(str, rejections)), rejections)
+    code = _code(program)
+    for at, stage in enumerate(program.stages):
+        for call in stage.settings:
+            fewer = _with_stage(
+                program,
+                at,
+                dataclasses.replace(
+                    stage, settings=tuple(other for other in program.stages[at].settings if other.name != call.name)
+                ),
+            )
+            if call.name != "arch" and not check(fewer) and _code(fewer) == code:
+                program = fewer
+    return format_program(program)
+
+
+@functools.lru_cache(maxsize=4096)
+def code(text: str) -> str:
+    """What a program's text compiles to, without that text at its head, and what for."""
+    program = parse(text)
+    arches = [call.positional for stage in program.stages for call in stage.settings if call.name == "arch"]
+    return f"{arches}\n{_code(program)}"
+
+
+def _ordered(program: Program) -> Program:
+    return Program(
+        stages=tuple(
+            dataclasses.replace(
+                stage, settings=tuple(sorted(stage.settings, key=lambda call: (call.name != "arch", call.name)))
+            )
+            for stage in program.stages
+        )
+    )
+
+
+def _with_stage(program: Program, at: int, stage: Stage) -> Program:
+    return Program(stages=(*program.stages[:at], stage, *program.stages[at + 1 :]))
+
+
+def _code(program: Program) -> str:
+    """Equal for programs of equal code: the launches of the stages, which decide it."""
+    return repr([LOWERINGS[stage.operation.name](stage, NOWHERE) for stage in program.stages])

@@ -1,0 +1,54 @@
+"""Name of an operation -> how its stage becomes a launch of the kernel library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from workbench.codegen.attention import lower_attention
+from workbench.codegen.conv import lower_conv
+from workbench.codegen.elementwise import lower_elementwise
+from workbench.codegen.gemm.lower import lower_gemm
+from workbench.codegen.gemm_sm90 import lower_ggemm
+from workbench.codegen.launch import Launch
+from workbench.codegen.rows.channel_norms import lower_channel_norm
+from workbench.codegen.rows.lowering import (
+    lower_cross_entropy,
+    lower_matrix_vector,
+    lower_plane_pool,
+    lower_reduction,
+    lower_rowwise,
+)
+from workbench.codegen.scan import lower_scan
+from workbench.codegen.simple import lower_gather, lower_matvec, lower_pool, lower_view
+from workbench.language.ir import Binding, Stage, setting
+
+
+def lower_any_matvec(stage: Stage, binding: Binding) -> Launch:
+    """matvec: several rows in a CTA, or a reduction of each row."""
+    return (lower_matrix_vector if setting(stage, "rows") is None else lower_matvec)(stage, binding)
+
+
+def lower_any_pool(stage: Stage, binding: Binding) -> Launch:
+    """pool: windows, or a reduction of each plane."""
+    is_whole = dict(stage.operation.named).get("window") == "all"
+    return (lower_plane_pool if is_whole else lower_pool)(stage, binding)
+
+
+LOWERINGS: dict[str, Callable[[Stage, Binding], Launch]] = {
+    "conv": lower_conv,
+    "convtranspose": lower_conv,
+    "attention": lower_attention,
+    "crossentropy": lower_cross_entropy,
+    "elementwise": lower_elementwise,
+    "gather": lower_gather,
+    "gemm": lower_gemm,
+    "ggemm": lower_ggemm,
+    "matvec": lower_any_matvec,
+    "pool": lower_any_pool,
+    "rowwise": lower_rowwise,
+    "scan": lower_scan,
+    "scatter_add": lower_gather,
+    "view": lower_view,
+    **dict.fromkeys(("softmax", "log_softmax", "layernorm", "rmsnorm", "reduce"), lower_reduction),
+    **dict.fromkeys(("batchnorm", "groupnorm", "instancenorm"), lower_channel_norm),
+}

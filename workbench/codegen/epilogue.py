@@ -1,0 +1,67 @@
+"""Element-by-element epilogues -> the hook that a kernel calls: a function of one sum, of tensors and of a place.
+
+The kernel calls `cfg.epilogue(total, operands, batch, row, column)` and stores what comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from workbench.codegen.expression_writer import function_text, number_text
+from workbench.codegen.launch import Hook
+from workbench.kernels.operands import Read
+from workbench.language.expressions.scalars import INFIX, spelt
+from workbench.language.ir import Call
+from workbench.language.operation import COMBINERS
+from workbench.language.operations.epilogue import Step
+
+PLACE = ("batch", "row", "column")
+
+
+def plain(read: Read) -> str:
+    """The element of a tensor where a hook has batch, row and column."""
+    return {"n": f"{read.role}[column]", "m": f"{read.role}[row]"}.get(read.along, f"{read.role}[batch, row, column]")
+
+
+def epilogue_hook(
+    steps: Iterable[Step],
+    *,
+    name: str = "epilogue",
+    place: tuple[str, ...] = PLACE,
+    element: Callable[[Read], str] = plain,
+    about: str = "",
+) -> Hook | None:
+    """The hook of some calls, None without any: parameters `total`, a tensor for each that is read, then `place`.
+
+    `element` gives the text of a tensor's element at that place.
+    """
+    steps = tuple(steps)
+    if not steps:
+        return None
+    roles = tuple(read.role for _, read in steps if read is not None)
+    body = [*statements(steps, element), "return total"]
+    if len(body) == 2:
+        body = [body[0].replace("total = ", "return ", 1)]
+    return Hook(name=name, source=function_text(name, ("total", *roles, *place), body, about))
+
+
+def statements(steps: Iterable[Step], element: Callable[[Read], str] = plain) -> list[str]:
+    """Statements that take `total` (float32) through the calls."""
+    return [_statement(call, f"{element(read)}.to(cutlass.Float32)" if read else None) for call, read in steps]
+
+
+def _statement(call: Call, element: str | None) -> str:
+    numbers = [float(str(value)) for value in call.positional] if element is None else []
+    if call.name in ("bias", "residual"):
+        return f"total = total + {element}"
+    if call.name == "scale":
+        return f"total = total * {numbers[0]!r}"
+    if call.name == "clamp":
+        low, high = map(number_text, numbers)
+        return f"total = cute.arch.fmin(cute.arch.fmax(total, {low}, nan=True), {high}, nan=True)"
+    if call.name in COMBINERS:
+        other = element or number_text(numbers[0])
+        if call.name in INFIX:
+            return f"total = total {INFIX[call.name]} {other}"
+        return f"total = cute.arch.f{call.name}(total, {other}, nan=True)"
+    return f"total = {spelt(call.name)}({', '.join(['total', *map(repr, numbers)])})"

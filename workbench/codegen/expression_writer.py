@@ -1,0 +1,51 @@
+"""Expression IR -> Python text over float32 values, as in a hook; it calls functions of `workbench.kernels.scalars`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from workbench.language.expressions.scalars import FUNCTIONS, INFIX, spelt
+from workbench.language.ir import Call
+
+
+def functions_used(value: object) -> tuple[str, ...]:
+    """Names of the scalar functions in an expression, in order of first use."""
+    if not isinstance(value, Call):
+        return ()
+    names = [value.name] if value.name in FUNCTIONS else []
+    for part in value.positional:
+        names += functions_used(part)
+    return tuple(dict.fromkeys(names))
+
+
+def expression(value: object, operands: Mapping[str, str], known: Mapping[Call, str] | None = None) -> str:
+    """Python text of an expression; `operands` name its tensors' elements, `known` calls that have a name already."""
+    if isinstance(value, Call):
+        if known and value in known:
+            return known[value]
+        if value.name == "spread":
+            return operands[str(value.positional[0])]
+        return call_text(value.name, [expression(part, operands, known) for part in value.positional])
+    if isinstance(value, str):
+        return operands[value]
+    return number_text(value)
+
+
+def call_text(name: str, parts: list[str]) -> str:
+    """Text of a function of values whose texts are `parts`."""
+    if name in INFIX:
+        return f"({parts[0]} {INFIX[name]} {parts[1]})"
+    if name in ("max", "min"):
+        return f"cute.arch.f{name}({parts[0]}, {parts[1]}, nan=True)"
+    return f"{spelt(name)}({', '.join(parts)})"
+
+
+def number_text(value: object) -> str:
+    """Text of a number as float32."""
+    return f"cutlass.Float32({float(str(value))!r})"
+
+
+def function_text(name: str, parameters: tuple[str, ...], body: list[str], about: str = "") -> str:
+    """Text of one function, such as a hook's; `body` are its lines."""
+    lines = [f'"""{about}"""', *body] if about else body
+    return "\n".join((f"def {name}({', '.join(parameters)}):", *(f"    {line}" for line in lines))) + "\n"

@@ -1,0 +1,94 @@
+"""Checked program -> the text of a KernelBench-form candidate in CuTe DSL. Same program, same text, byte for byte.
+
+The files written here never say `from __future__ import annotations`: CuTe DSL reads annotations as values.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import textwrap
+from collections.abc import Mapping, Set
+
+from workbench.codegen.emitters import LOWERINGS
+from workbench.codegen.launch import Launch
+from workbench.codegen.specialise.builder import Builder
+from workbench.codegen.specialise.file import write_module
+from workbench.errors import ProgramError
+from workbench.language.checks import check, unbound
+from workbench.language.ir import Binding, Program, Stage
+from workbench.language.limits import unfit
+from workbench.language.operation import operands
+from workbench.language.parser import format_program, parse
+from workbench.language.ranks import beyond
+from workbench.language.registry import OPERATIONS
+
+IMPORTS = ("import torch", "import torch.nn as nn")
+
+
+def compile_program(text: str, binding: Binding) -> str:
+    """Program text -> candidate file; raises `ProgramError` listing every rejection."""
+    program = parse(text)
+    rejections = check(program)
+    rejections = rejections or unbound(program, binding) or beyond(program, binding) or unfit(program, binding)
+    if rejections:
+        raise ProgramError("the program is rejected: " + " | ".join(map(str, rejections)), rejections)
+    return emit(program, binding)
+
+
+def emit(program: Program, binding: Binding) -> str:
+    """The whole file: kernels, launch functions, `ModelNew`. forward launches the stages in order."""
+    extra = [line for line in binding.module_names.splitlines() if line]
+    imports = [line for line in extra if line.startswith(("import ", "from "))]
+    constants = "\n".join(line for line in extra if line not in imports)
+    results = [stage.result for stage in program.stages if stage.result]
+    builder = Builder(frozenset([*binding.forward_arguments, *results, *_defined_names(constants)]))
+    forward, written = [], set[str]()
+    for stage in program.stages:
+        bound = bound_operands(stage, binding, written)
+        launch = LOWERINGS[stage.operation.name](stage, dataclasses.replace(binding, operands=tuple(bound.items())))
+        called = f"{builder.add_launch(launch)}({', '.join(arguments_of(launch, bound))})"
+        forward.append(f"{stage.result} = {called}" if stage.result else f"return {called}")
+        written |= {stage.result} if stage.result else set()
+    return write_module(
+        builder,
+        title=format_program(program),
+        imports=[*imports, *IMPORTS],
+        constants=constants,
+        model=_model_text(binding, "\n".join(forward)),
+    )
+
+
+def bound_operands(stage: Stage, binding: Binding, written: Set[str]) -> dict[str, str]:
+    """What the stage's lowering calls each operand -> the Python expression of it in forward.
+
+    `written` holds the results of earlier stages.
+    """
+    given = dict(binding.operands)
+    return {
+        role: name if name in written else given.get(name, name)
+        for role, name in operands(OPERATIONS[stage.operation.name], stage).items()
+    }
+
+
+def arguments_of(launch: Launch, bound: Mapping[str, str]) -> list[str]:
+    """What forward passes to a launch's host function."""
+    texts = {**bound, **dict(launch.bound)}
+    return [texts.get(role, role) for role in launch.operands]
+
+
+def _defined_names(constants: str) -> list[str]:
+    """Names that the reference's own lines define."""
+    return [node.id for node in ast.walk(ast.parse(constants)) if isinstance(node, ast.Name)]
+
+
+def _model_text(binding: Binding, forward: str) -> str:
+    init = textwrap.indent(_with_super(binding.init_source).rstrip() + "\n", "    ")
+    arguments = ", ".join(("self", *binding.forward_arguments))
+    body = textwrap.indent(forward.rstrip(), " " * 8)
+    return f"class ModelNew(nn.Module):\n{init}\n    def forward({arguments}):\n{body}\n"
+
+
+def _with_super(source: str) -> str:
+    """`super(Model, self)` would name a class that this file does not have."""
+    return source.replace("super(Model, self)", "super()")

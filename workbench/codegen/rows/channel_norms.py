@@ -1,0 +1,51 @@
+"""batchnorm, groupnorm, instancenorm -> launches of norms whose weight and bias go by channel."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from workbench.codegen.guards import called
+from workbench.codegen.launch import Launch
+from workbench.codegen.rows.lowering import HOST, make_config
+from workbench.kernels.rows.config import RunningConfig
+from workbench.language.expressions.lowering import normalised
+from workbench.language.expressions.reduction_passes import plan
+from workbench.language.ir import Binding, Call, Stage
+
+STATISTICS = ("running_mean", "running_var", "batches")
+
+
+def lower_channel_norm(stage: Stage, binding: Binding) -> Launch:
+    """The launch of a norm by channel."""
+    name, named, bound = stage.operation.name, dict(stage.operation.named), dict(binding.operands)
+    affine = ("weight", "bias") if named.get("affine", 1) else ()
+    axis: object = {
+        "batchnorm": Call(name="but", positional=(1,)),
+        "groupnorm": Call(name="last", positional=(2,)),
+        "instancenorm": "last",
+    }[name]
+    value = normalised("x", named.get("eps", 1e-5), bool(affine))
+    cfg = make_config(plan(value), stage, axis=axis, keepdim=False)
+    static: tuple[tuple[str, object], ...] = (
+        ("cfg", cfg),
+        ("names", tuple(called(item, bound) for item in ("x", *affine))),
+    )
+    function = {"batchnorm": "batch_norm", "groupnorm": "group_norm", "instancenorm": "instance_norm"}[name]
+    operands: tuple[str, ...] = ("x", *affine)
+    if name == "groupnorm":
+        static = (*static, ("groups", int(str(named["groups"]))))
+    if name == "batchnorm" and named.get("running", 0):
+        function = "batch_norm_training"
+        operands = (*operands, *STATISTICS)
+        static = (
+            ("cfg", dataclasses.replace(cfg, returns_values=True)),
+            static[1],
+            ("running", RunningConfig(momentum=float(str(named.get("momentum", 0.1))))),
+            ("running_names", tuple(called(item, bound) for item in STATISTICS[:2])),
+        )
+    return Launch(
+        entry=f"{HOST}.channel_norms:{function}",
+        static=static,
+        operands=operands,
+        many=(("affine", affine),),
+    )

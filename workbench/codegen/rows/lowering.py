@@ -1,0 +1,154 @@
+"""rowwise, softmax, norms and reductions -> launches of the row kernels: configurations whose hooks are written."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from workbench.codegen.guards import called
+from workbench.codegen.launch import Launch
+from workbench.codegen.rows.hooks import make_levels, make_online_level, make_result
+from workbench.kernels.rows.config import BulkConfig, Level, LossConfig, RowConfig, Slot
+from workbench.language.expressions import axes
+from workbench.language.expressions.lowering import expansion, is_new
+from workbench.language.expressions.reduction_passes import Plan, plan
+from workbench.language.ir import Binding, Call, Stage, number, setting
+from workbench.language.operations import bulk_copy
+from workbench.language.operations.rowwise import How, how
+
+HOST = "workbench.kernels.rows"
+UNDEFINED = ("max", "min", "argmax", "argmin")  # reductions that have no value without elements
+
+
+def lower_rowwise(stage: Stage, binding: Binding) -> Launch:
+    """rowwise(expression, axis=last, keepdim=0)."""
+    return lower_expression(stage.operation.positional[0], stage, binding)
+
+
+def lower_reduction(stage: Stage, binding: Binding) -> Launch:
+    """softmax, log_softmax, layernorm, rmsnorm, reduce, matvec: their expression."""
+    return lower_expression(expansion(stage), stage, binding)
+
+
+def lower_matrix_vector(stage: Stage, binding: Binding) -> Launch:
+    """matvec(x, vector) without rows: the sums of products of each row."""
+    launch = lower_expression(expansion(stage), stage, binding)
+    return Launch(entry=f"{HOST}.reductions:matrix_vector", static=launch.static, operands=("x", "vector"))
+
+
+def lower_plane_pool(stage: Stage, binding: Binding) -> Launch:
+    """pool(x, window=all): a reduction of each plane."""
+    op = "mean" if dict(stage.operation.named).get("op", "max") == "avg" else "max"
+    call = Call(name="reduce", positional=("x",), named=(("op", op), ("axis", "last")))
+    kept = tuple(item for item in stage.settings if item.name in ("arch", "threads_per_row", "vector"))
+    launch = lower_reduction(Stage(operation=call, settings=kept), binding)
+    return Launch(entry=f"{HOST}.reductions:plane_pool", static=launch.static, operands=("x",))
+
+
+def lower_expression(value: object, stage: Stage, binding: Binding) -> Launch:
+    """The launch of an expression with reductions over the stage's axis."""
+    named = dict(stage.operation.named)
+    found = plan(value)
+    bound = dict(binding.operands)
+    operands = (*found.plain, *found.spread)
+    cfg = make_config(found, stage, axis=named.get("axis", "last"), keepdim=bool(named.get("keepdim", 0)))
+    if setting(stage, "through") is not None:
+        return _lower_bulk(cfg, found, stage, bound)
+    return Launch(
+        entry=f"{HOST}.{host_function(cfg)}",
+        static=(("cfg", cfg), ("names", tuple(called(name, bound) for name in operands))),
+        operands=operands,
+        many=(("inputs", found.plain), ("repeated", found.spread)),
+    )
+
+
+def _lower_bulk(rows: RowConfig, found: Plan, stage: Stage, bound: dict[str, str]) -> Launch:
+    threads = number(stage, "threads", bulk_copy.THREADS)
+    strip = threads * number(stage, "unroll", bulk_copy.UNROLL)
+    cfg = BulkConfig(rows=rows, threads=threads, strip=strip, pieces=bulk_copy.PIECES, room=bulk_copy.ROOM)
+    return Launch(
+        entry=f"{HOST}.bulk_copy:bulk_reduction",
+        static=(("cfg", cfg), ("names", tuple(called(name, bound) for name in found.plain))),
+        operands=found.plain,
+        many=(("inputs", found.plain),),
+    )
+
+
+def lower_cross_entropy(stage: Stage, binding: Binding) -> Launch:
+    """crossentropy(x, target): softmax's two passes, then the loss of each row."""
+    named, bound = dict(stage.operation.named), dict(binding.operands)
+    below = Call(name="sub", positional=("x", Call(name="max", positional=("x",))))
+    total = Call(name="sum", positional=(Call(name="exp", positional=(below,)),))
+    rows = make_config(plan(total), stage, axis="last", keepdim=False)
+    if not named.get("logits", 1):
+        rows = dataclasses.replace(rows, levels=(), memory=())
+    cfg = LossConfig(rows=rows, reduction=str(named.get("reduction", "mean")))
+    return Launch(
+        entry=f"{HOST}.cross_entropy:cross_entropy",
+        static=(("cfg", cfg), ("names", (called("x", bound), called("target", bound)))),
+        operands=("x", "target"),
+    )
+
+
+def host_function(cfg: RowConfig) -> str:
+    """The module and the function that reduce a tensor with this configuration."""
+    if cfg.parts > 1 and cfg.layout == "columns":
+        return "two_pass_host:two_pass_columns"
+    if cfg.parts > 1:
+        return "two_pass_host:one_value" if cfg.is_one_value else "two_pass_host:two_pass_reduction"
+    return "host:column_reduction" if cfg.layout == "columns" else "host:row_reduction"
+
+
+def make_config(found: Plan, stage: Stage, *, axis: object, keepdim: bool) -> RowConfig:
+    """The configuration of a plan over an axis."""
+    kind, first, last, least = axis_of(axis)
+    by_columns = kind == "strided"
+    chosen = settings_of(stage, by_columns)
+    is_combined = chosen.split > 1 if by_columns else chosen.threads > 32 or chosen.cluster > 1 or chosen.parts >= 2048
+    if setting(stage, "passes") == 2:
+        levels: tuple[Level, ...] = (make_online_level(found, is_combined=is_combined),)
+        memory: tuple[Slot, ...] = (Slot(name="value"),)
+    else:
+        levels, memory = make_levels(found, by_columns=by_columns, is_combined=is_combined)
+    undefined = [item.op for item in found.reductions if item.base in UNDEFINED]
+    return RowConfig(
+        levels=levels,
+        memory=memory,
+        result=make_result(found, len(found.levels)),
+        axis=kind,
+        first_axis=first,
+        last_axis=last,
+        least_axes=least,
+        keepdim=keepdim,
+        is_place=found.places,
+        undefined=undefined[0] if undefined else "",
+        threads=chosen.threads,
+        vector=chosen.vector,
+        unroll=chosen.unroll,
+        is_kept=chosen.kept,
+        cluster=chosen.cluster,
+        split=chosen.split,
+        parts=chosen.parts,
+    )
+
+
+def settings_of(stage: Stage, by_columns: bool) -> How:
+    """Settings with their defaults: operations over the last axis begin with one thread for each row."""
+    chosen = how(stage, by_columns)
+    is_simple = stage.operation.name != "rowwise" and not is_new(stage) and not by_columns
+    if is_simple and setting(stage, "threads_per_row") is None:
+        return How(**{name: getattr(chosen, name) for name in How.__dataclass_fields__} | {"threads": 1})
+    return chosen
+
+
+def axis_of(axis: object) -> tuple[str, int, int, int]:
+    """(kind, first, last, least number of axes) of a known axis, as `RowConfig` has them."""
+    least = axes.view(axis).least
+    if axis == "last":
+        return "last", 0, 1, least
+    if axis == "all":
+        return "all", 0, 0, least
+    if isinstance(axis, Call) and axis.name in ("last", "but"):
+        (count,) = (int(str(item)) for item in axis.positional)
+        return (axis.name, 0, count, least) if axis.name == "last" else (axis.name, count, count, least)
+    first, last = axes.ends(axis)
+    return "strided", first, last, least

@@ -1,0 +1,78 @@
+"""Stages whose launch follows from their arguments alone: gather, scatter_add, pool, matvec with rows, view."""
+
+from __future__ import annotations
+
+from workbench.codegen.gemm.lower import operand_names
+from workbench.codegen.launch import Launch
+from workbench.kernels.gather.config import GatherConfig
+from workbench.kernels.matvec.config import MatvecConfig
+from workbench.kernels.pool.config import PoolConfig
+from workbench.kernels.view_config import ViewConfig
+from workbench.language.ir import Binding, Stage, number, setting
+from workbench.language.operations import pool, view
+
+
+def lower_gather(stage: Stage, binding: Binding) -> Launch:
+    """gather or scatter_add."""
+    named, name = dict(stage.operation.named), stage.operation.name
+    config = GatherConfig(
+        axis=int(str(named.get("axis", 0))),
+        layers=bool(named.get("layers", 0)),
+        threads=number(stage, "threads", 256),
+        unroll=number(stage, "unroll", 4),
+    )
+    roles = ("x", "index") if name == "gather" else ("out", "index", "src")
+    return _launch(f"gather.host:{name}", config, roles, binding)
+
+
+def lower_matvec(stage: Stage, binding: Binding) -> Launch:
+    """matvec with rows."""
+    config = MatvecConfig(
+        threads=number(stage, "threads_per_row", 32),
+        rows=number(stage, "rows", 1),
+        vector=number(stage, "vector", 1),
+        unroll=number(stage, "unroll", 1),
+        keepdim=bool(dict(stage.operation.named).get("keepdim", 0)),
+    )
+    return _launch("matvec.kernel:matvec", config, ("x", "vector"), binding)
+
+
+def lower_pool(stage: Stage, binding: Binding) -> Launch:
+    """pool with a window."""
+    named, sizes = dict(stage.operation.named), pool.sizes(stage)
+    config = PoolConfig(
+        op=str(named.get("op", "max")),
+        window=sizes["window"],
+        stride=sizes["stride"],
+        padding=sizes["padding"],
+        dilation=sizes["dilation"],
+        rank=len(pool.numbers(named["window"])),
+        ceil=bool(named.get("ceil", 0)),
+        count_padding=bool(named.get("count_padding", 1)),
+        divisor=int(str(named.get("divisor", 0))),
+        threads=number(stage, "threads", 256),
+        strip=setting(stage, "schedule") == "strip",
+        rows=number(stage, "rows", 8),
+    )
+    return _launch("pool.host:pool", config, ("x",), binding)
+
+
+def lower_view(stage: Stage, binding: Binding) -> Launch:
+    """view: no kernel, one line of torch."""
+    named = dict(stage.operation.named)
+    how = next(name for name in view.LEGAL if name in named)
+    axes = named.get("axes")
+    first, last = axes if isinstance(axes, tuple) else (0, -1)
+    like = ("like",) if "like" in named else ()
+    config = ViewConfig(how=how, value=named[how], first=first, end=last + 1)
+    return Launch(
+        entry="workbench.kernels.view:view",
+        static=(("cfg", config),),
+        operands=("x", *like),
+        many=(("like", like),),
+    )
+
+
+def _launch(entry: str, config: object, roles: tuple[str, ...], binding: Binding) -> Launch:
+    names = operand_names(roles, dict(binding.operands))
+    return Launch(entry=f"workbench.kernels.{entry}", static=(("cfg", config), ("names", names)), operands=roles)

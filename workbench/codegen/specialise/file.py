@@ -1,0 +1,44 @@
+"""A checked program's launches -> the text of a KernelBench-form candidate: imports, constants, functions, `ModelNew`."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import textwrap
+
+from ruff.__main__ import find_ruff_bin
+
+from workbench.codegen.specialise.builder import Builder
+from workbench.codegen.specialise.library import SpecialiseError
+
+LINE_LENGTH = "120"
+RULES = "F401,I001,PLR0402,RUF059,UP034"  # imports: unused, unsorted, aliased; unpacked, not read; parentheses
+
+
+def write_module(builder: Builder, *, title: str, imports: list[str], constants: str, model: str) -> str:
+    """The whole file, formatted."""
+    needed = dict.fromkeys([*imports, *builder.imports])
+    parts = [
+        f'"""{title}"""',
+        "\n".join(needed),
+        constants.strip("\n"),
+        "\n".join([*builder.constant_lines(), *(text.strip("\n") for text in builder.values)]),
+        "\n\n\n".join(text.strip("\n") for text in builder.definitions),
+        model.strip("\n"),
+    ]
+    return format_source("\n\n\n".join(part for part in parts if part) + "\n")
+
+
+@functools.lru_cache(maxsize=256)
+def format_source(source: str) -> str:
+    """The source as ruff formats it, with sorted imports and none too many."""
+    checked = _run_ruff(["check", "--isolated", "--fix-only", "--unsafe-fixes", "--quiet", "--select", RULES], source)
+    return _run_ruff(["format", "--isolated", "--quiet"], checked)
+
+
+def _run_ruff(command: list[str], source: str) -> str:
+    arguments = [find_ruff_bin(), *command, "--line-length", LINE_LENGTH, "--stdin-filename", "candidate.py", "-"]
+    done = subprocess.run(arguments, input=source, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SpecialiseError(f"the written file is no Python: {textwrap.shorten(done.stderr, 300)}")
+    return done.stdout

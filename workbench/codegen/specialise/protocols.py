@@ -1,0 +1,44 @@
+"""What the rewriting of one function needs of the file in the making."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from workbench.codegen.launch import Hook
+from workbench.codegen.specialise.library import Module
+from workbench.codegen.specialise.values import Symbol
+
+
+class WrittenFunction(Protocol):
+    """A function as it is written."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Its remaining parameters."""
+
+    @property
+    def returns(self) -> tuple[str, ...] | None:
+        """Names of the values where it returns a Many."""
+
+
+class FileBuilder(Protocol):
+    """Where definitions, constants and imports are collected."""
+
+    def require(self, module: Module, name: str) -> str:
+        """The name in the file of something that a module defines or imports."""
+
+    def constant(self, name: str, value: object, comment: str) -> str:
+        """The name of a constant."""
+
+    def hook(self, hook: Hook) -> WrittenFunction:
+        """A hook's function."""
+
+    def function(
+        self, module: Module, name: str, *, static: Mapping[str, object], many: Mapping[str, tuple[Symbol, ...]]
+    ) -> WrittenFunction:
+        """A variant of a library function."""

@@ -1,0 +1,50 @@
+"""Whose turn it is: the threads at the smallest instruction, unless they spin; then others get a turn.
+
+Warps that wait for others in a loop (a spin lock, a look-back at other CTAs' results) would otherwise run for ever,
+since the loop lies before what the others have to do. After PATIENCE jumps back, the warps in the loop rest until
+everybody else waits, has ended, or has looped as long; if nobody else is left, asynchronous copies, which otherwise
+complete when nothing can run, may complete: `idle`. The compiled engine follows the same rule
+(compiled/runtime/schedule.py), so that atomics happen in the same order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.emulator.arrays import Array
+from workbench.emulator.execution.batch import Batch
+
+PATIENCE = 64  # jumps back in a row of turns before others get theirs
+
+
+class WarpScheduler:
+    """Chooses what runs next in one batch."""
+
+    def __init__(self) -> None:
+        self.resting: Array | None = None  # lanes whose warps rest
+        self.before = -1
+        self.backs = 0
+        self.idle = False  # whether whoever can run has looped for long, without anybody else to wait for
+
+    def choose(self, b: Batch, runnable: Array) -> tuple[int, Array]:
+        """The instruction that runs next, and the lanes that run it; `runnable` has at least one."""
+        if self.resting is not None:
+            awake = runnable & ~self.resting
+            if awake.any():
+                runnable = awake
+            else:
+                self.resting, self.before = None, -1
+        low, idle = int(b.pc[runnable].min()), False
+        self.backs += low <= self.before
+        if self.backs > PATIENCE:
+            self.backs = 0
+            looping = np.repeat((runnable & (b.pc == low)).reshape(-1, 32).any(axis=1), 32)
+            others = runnable & ~looping
+            if others.any():
+                self.resting = looping if self.resting is None else self.resting | looping
+                runnable = others
+                low = int(b.pc[runnable].min())
+            else:
+                self.resting, idle = None, True
+        self.before, self.idle = low, idle
+        return low, runnable & (b.pc == low)

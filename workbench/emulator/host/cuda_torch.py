@@ -1,0 +1,168 @@
+"""`torch.cuda` for a machine that has no GPU: queries from the data sheet, streams that are numbers, events on the
+modelled clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import torch
+
+from workbench.emulator.host.cuda_streams import CudaGraph, Stream, StreamState
+from workbench.emulator.host.device_tags import DeviceTags
+from workbench.emulator.host.torch_device import device_of
+from workbench.emulator.host.virtual_gpu import VirtualGpu
+
+_STATE_CALLS = (
+    "synchronize",
+    "empty_cache",
+    "reset_peak_memory_stats",
+    "reset_max_memory_allocated",
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_all",
+    "_lazy_init",
+    "init",
+    "ipc_collect",
+    "set_stream",
+    "set_sync_debug_mode",
+    "reset_accumulated_memory_stats",
+)
+
+
+class TorchCuda:
+    """Replacements by name: `functions` for the module `torch.cuda`, answered by one virtual GPU."""
+
+    def __init__(self, gpu: VirtualGpu, tags: DeviceTags) -> None:
+        self.gpu = gpu
+        self.tags = tags
+        self.state = StreamState(gpu)
+        self.streams = self.state.streams
+        self.default = self.state.external_stream(0)
+        self.streams.append(self.default)
+
+    def functions(self) -> dict[str, object]:
+        """What replaces each name of `torch.cuda`."""
+        gpu, device = self.gpu, self.gpu.device
+        answers: dict[str, Callable[..., object]] = {
+            "is_available": lambda: True,
+            "is_initialized": lambda: True,
+            "device_count": lambda: 1,
+            "current_device": lambda: 0,
+            "is_bf16_supported": lambda *a, **k: True,
+            "get_device_name": lambda which=None: self.name(),
+            "get_device_capability": lambda which=None: gpu.capability(),
+            "get_device_properties": self.properties,
+            "get_arch_list": lambda: [gpu.arch],
+            "current_stream": lambda which=None: self.streams[-1],
+            "default_stream": lambda which=None: self.default,
+            "is_current_stream_capturing": lambda: self.streams[-1].cuda_stream in gpu.capturing,
+            "stream": self.stream,
+            "device": _Device,
+            "set_device": _Device,
+            "graph": self.graph,
+            "mem_get_info": lambda which=None: (device.memory_bytes - self.used(), device.memory_bytes),
+            "memory_allocated": lambda which=None: self.used(),
+            "max_memory_allocated": lambda which=None: self.used(),
+            "memory_reserved": lambda which=None: self.used(),
+            "max_memory_reserved": lambda which=None: self.used(),
+            "can_device_access_peer": lambda *_: False,
+        }
+        return {
+            **{name: _nothing() for name in _STATE_CALLS},
+            **answers,
+            "Stream": self.state.stream,
+            "ExternalStream": self.state.external_stream,
+            "Event": self.state.event,
+            "CUDAGraph": self.state.graph,
+        }
+
+    def name(self) -> str:
+        """As the driver would give it, with what it is."""
+        return f"NVIDIA {self.gpu.device.name} (emulated)"
+
+    def used(self) -> int:
+        """Bytes of tagged memory that is alive."""
+        return sum(found.size for found in self.tags.alive() if found.kind == "cuda") + sum(
+            len(buffer.data) for buffer in self.gpu.buffers.values()
+        )
+
+    def properties(self, which: object = None) -> SimpleNamespace:
+        """The fields of torch's _CudaDeviceProperties."""
+        device_of(which if which is not None else 0)
+        device = self.gpu.device
+        major, minor = self.gpu.capability()
+        return SimpleNamespace(
+            name=self.name(),
+            major=major,
+            minor=minor,
+            total_memory=device.memory_bytes,
+            multi_processor_count=device.sms,
+            warp_size=32,
+            is_integrated=False,
+            is_multi_gpu_board=False,
+            max_threads_per_multi_processor=device.threads_per_sm,
+            max_threads_per_block=1024,
+            regs_per_multiprocessor=device.registers_per_sm,
+            shared_memory_per_block=49_152,
+            shared_memory_per_block_optin=device.shared_bytes_per_block,
+            shared_memory_per_multiprocessor=device.shared_bytes_per_sm,
+            L2_cache_size=device.l2_bytes,
+            clock_rate=int(device.clock_hz / 1e3),
+            gcnArchName="",
+        )
+
+    @contextmanager
+    def stream(self, stream: Stream | None) -> Iterator[None]:
+        """`with torch.cuda.stream(s):`"""
+        self.streams.append(stream if stream is not None else self.streams[-1])
+        try:
+            yield
+        finally:
+            self.streams.pop()
+
+    @contextmanager
+    def graph(
+        self, graph: CudaGraph, pool: object = None, stream: Stream | None = None, capture_error_mode: str = "global"
+    ) -> Iterator[None]:
+        """`with torch.cuda.graph(g):` CuTe DSL launches on the current stream are kept, not run."""
+        with self.stream(stream or self.state.stream()):
+            graph.capture_begin()
+            try:
+                yield
+            finally:
+                graph.capture_end()
+
+
+def _nothing() -> Callable[..., None]:
+    """A function of its own for each name: torch keeps a table by function."""
+    return lambda *args, **kwargs: None
+
+
+class _Device:
+    """`with torch.cuda.device(0):`"""
+
+    def __init__(self, device: object) -> None:
+        self.idx = device_of(device)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+def generator_class() -> type:
+    """`torch.Generator` that takes device="cuda": a CPU generator, since that is where the numbers are drawn."""
+
+    class Generator(torch._C.Generator):  # type: ignore[misc]
+        """A CPU generator whatever the device."""
+
+        def __new__(cls, device: object = "cpu") -> torch.Generator:
+            device_of(device)
+            return super().__new__(cls, "cpu")
+
+    return Generator

@@ -1,0 +1,123 @@
+"""Torch tensors under emulation: DLPack capsules that say CUDA, storage ranges, and which memory nothing has written
+yet.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from workbench.emulator.arrays import Array
+
+DEVICE_TYPE_OFFSET = 8  # DLTensor: void* data; DLDevice {int32 device_type; int32 device_id}
+DL_CUDA = 2
+_EMPTY = (
+    "aten::empty.memory_format",
+    "aten::empty_strided",
+    "aten::empty_like",
+    "aten::new_empty",
+    "aten::new_empty_strided",
+    "aten::empty",
+)
+
+
+def as_cuda_capsule(capsule: object) -> None:
+    """Let a DLPack capsule of a CPU tensor say that it is CUDA memory, so that CuTe DSL gives it the global address
+    space.
+    """
+    get_name = ctypes.pythonapi.PyCapsule_GetName
+    get_name.restype, get_name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    name = get_name(capsule)
+    address = get(capsule, name)
+    # DLManagedTensorVersioned starts with a version (8 bytes), manager context, deleter and flags before its DLTensor.
+    start = address + (32 if name == b"dltensor_versioned" else 0)
+    ctypes.cast(start + DEVICE_TYPE_OFFSET, ctypes.POINTER(ctypes.c_int32))[0] = DL_CUDA
+
+
+def storage_range(tensor: torch.Tensor) -> tuple[int, int]:
+    """Address and bytes of the whole storage behind a tensor."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
+
+
+class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
+    """Notes what torch.empty and its kin allocate: poisoned at once (NaN or the largest integer), unwritten until a
+    kernel or torch writes it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shadows: dict[int, tuple[weakref.ref[torch.UntypedStorage], Array, int]] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch should load its compiler (0.9 s) to keep out of this mode: nothing here is compiled."""
+        return False
+
+    def __torch_dispatch__(
+        self,
+        function: torch._ops.OpOverload,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        result = function(*args, **(kwargs or {}))
+        name = function._schema.name
+        if name in _EMPTY and isinstance(result, torch.Tensor) and result.device.type == "cpu":
+            self._note(result)
+            return result
+        if self.shadows:
+            for argument, value in zip(function._schema.arguments, args, strict=False):
+                if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, torch.Tensor):
+                    self.shadows.pop(value.untyped_storage().data_ptr(), None)
+            if isinstance(result, torch.Tensor) and name not in _VIEWS and not _is_view(result, args):
+                self.shadows.pop(result.untyped_storage().data_ptr(), None)
+        return result
+
+    def _note(self, tensor: torch.Tensor) -> None:
+        start, size = storage_range(tensor)
+        if not size:
+            return
+        raw = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start))
+        raw[:] = 0xFF if tensor.dtype.is_floating_point else 0x7F  # all ones is a NaN in every float format
+        storage = tensor.untyped_storage()
+        self.shadows[start] = (weakref.ref(storage), np.zeros(size, dtype=np.uint8), size)
+
+    def written(self, start: int) -> Array | None:
+        """The per-byte shadow of the allocation at `start`, None when it began written."""
+        entry = self.shadows.get(start)
+        return entry[1] if entry else None
+
+    def unwritten_bytes(self, tensor: torch.Tensor) -> int:
+        """How many bytes of a tensor's storage nothing has written."""
+        shadow = self.written(storage_range(tensor)[0])
+        return 0 if shadow is None else int((shadow == 0).sum())
+
+
+_VIEWS = (
+    "aten::view",
+    "aten::as_strided",
+    "aten::detach",
+    "aten::alias",
+    "aten::t",
+    "aten::transpose.int",
+    "aten::slice.Tensor",
+    "aten::select.int",
+    "aten::unsqueeze",
+    "aten::squeeze",
+    "aten::expand",
+    "aten::permute",
+    "aten::_unsafe_view",
+    "aten::reshape",
+)
+
+
+def _is_view(result: torch.Tensor, args: tuple[object, ...]) -> bool:
+    address = result.untyped_storage().data_ptr()
+    return any(isinstance(arg, torch.Tensor) and arg.untyped_storage().data_ptr() == address for arg in args)

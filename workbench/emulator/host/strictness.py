@@ -1,0 +1,130 @@
+"""What CuTe DSL is made to tell beyond what runs: which tensors a call was given, and which registers of a fragment
+nothing has written.
+
+A compiler folds what is undefined into whatever suits it (a NaN, the other branch's value), so that an uninitialised
+fragment often cannot be seen in the PTX. With `poison`, a fresh fragment is therefore filled with values that come out
+of inline assembly, which reads a PTX register that nothing writes: where the kernel writes the fragment first, the
+compiler drops them and the PTX is as it was; where it does not, the read is there to be found
+(sanitizer/uninitialized.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TypeAlias
+
+import cutlass.cute.runtime as cute_runtime
+import cutlass.cute.tensor as cute_tensor
+import torch
+from cutlass._mlir import ir
+from cutlass._mlir.dialects import arith, llvm
+from cutlass._mlir.dialects import cute as cute_ir
+from cutlass.base_dsl import dsl, jit_executor
+from cutlass.cutlass_dsl import Numeric
+
+from workbench.emulator.execution.tensor_views import MARK, Arguments, gather, of_tensor
+
+CONSTRAINTS = {16: "h", 32: "r", 64: "l"}  # of a register of inline assembly, by its bits
+Replace: TypeAlias = Callable[[object, str, object], object]
+
+
+def watch_arguments(put: Replace, given: Callable[[Arguments], None]) -> None:
+    """Call `given` with the arguments of every call of a compiled function, before it runs."""
+    tensor, pointer = cute_runtime._Tensor, cute_runtime._Pointer
+    make = tensor.__init__
+    generate, extract = jit_executor.ExecutionArgs._generate_execution_args, dsl.BaseDSL.extract_dynamic_args
+
+    def init(self: cute_runtime._Tensor, source: object, *args: object, **kwargs: object) -> None:
+        make(self, source, *args, **kwargs)
+        if isinstance(source, torch.Tensor):
+            self.__dict__[MARK] = of_tensor(source)
+
+    def generate_execution_args(
+        self: jit_executor.ExecutionArgs, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        given(gather(self.bound_call_arguments(args, kwargs).items(), pointer, tensor))
+        return generate(self, args, kwargs)
+
+    def extract_dynamic_args(
+        self: dsl.BaseDSL,
+        function: Callable[..., object],
+        args: tuple[object, ...],
+        named: dict[str, object],
+        signature: inspect.Signature,
+    ) -> object:  # of a call that compiles first
+        bound = signature.bind(*args, **named).arguments
+        given(
+            gather(
+                [(key, value) for key, value in bound.items() if _of_run_time(signature.parameters[key], value)],
+                pointer,
+                tensor,
+            )
+        )
+        return extract(self, function, args, named, signature)
+
+    put(tensor, "__init__", init)
+    put(jit_executor.ExecutionArgs, "_generate_execution_args", generate_execution_args)
+    put(dsl.BaseDSL, "extract_dynamic_args", extract_dynamic_args)
+
+
+def _of_run_time(parameter: inspect.Parameter, value: object) -> bool:
+    """Whether an argument lives on when the kernel runs: not `self`, a constant of compilation, a function or a
+    type.
+    """
+    return parameter.name != "self" and "Constexpr" not in str(parameter.annotation) and not callable(value)
+
+
+def poison_fragments(put: Replace) -> None:
+    """Fill each fragment that a kernel allocates in registers with values that nothing wrote."""
+    alloca, fragment = cute_ir.memref_alloca, cute_ir.mma_make_fragment
+
+    @functools.wraps(alloca)
+    def memref_alloca(*args: object, loc: object = None, ip: object = None, **kwargs: object) -> object:
+        made = alloca(*args, loc=loc, ip=ip, **kwargs)
+        _poison(made, loc, ip)
+        return made
+
+    @functools.wraps(fragment)
+    def mma_make_fragment(*args: object, loc: object = None, ip: object = None, **kwargs: object) -> object:
+        made = fragment(*args, loc=loc, ip=ip, **kwargs)
+        _poison(made, loc, ip)
+        return made
+
+    put(cute_ir, "memref_alloca", memref_alloca)
+    put(cute_ir, "mma_make_fragment", mma_make_fragment)
+
+
+def _poison(made: object, loc: object, ip: object) -> None:
+    tensor = made if isinstance(made, cute_tensor._Tensor) else cute_tensor._Tensor(getattr(made, "value", made))
+    if not isinstance(tensor.type, cute_ir.MemRefType) or tensor.memspace != cute_tensor.AddressSpace.rmem:
+        return
+    kind = tensor.element_type
+    value = _undefined(kind, loc, ip)
+    if value is not None:
+        tensor.fill(kind(value), loc=loc, ip=ip)
+
+
+def _undefined(kind: type[Numeric], loc: object, ip: object) -> ir.Value | None:
+    """A value of this type from a register that nothing wrote; None for types narrower than a byte."""
+    bits = kind.width
+    if bits not in (8, 16, 32, 64):
+        return None
+    held = max(bits, 16)
+    text = f"{{\n\t.reg .b{held} unwritten;\n\tmov.b{held} $0, unwritten;\n\t}}"
+    whole = ir.IntegerType.get_signless(held)
+    value = llvm.inline_asm(
+        whole,
+        [],
+        text,
+        f"={CONSTRAINTS[held]}",
+        has_side_effects=False,
+        is_align_stack=False,
+        asm_dialect=llvm.AsmDialect.AD_ATT,
+        loc=loc,
+        ip=ip,
+    )
+    if bits < held:
+        value = arith.trunci(ir.IntegerType.get_signless(bits), value, loc=loc, ip=ip)
+    return value if str(kind.mlir_type).startswith("i") else arith.bitcast(kind.mlir_type, value, loc=loc, ip=ip)

@@ -1,0 +1,320 @@
+"""Torch with a device "cuda" where there is none: tagged CPU memory, and functions that answer as a GPU machine's
+would.
+
+Two modes of torch do the work. The function mode sees each call with a device in it (`randn(..., device="cuda")`,
+`.cuda()`, `.to("cuda")`, `.cpu()`), runs it on the CPU and tags the result. The dispatch mode sees each operation and
+carries the tag from operands to results; like a GPU it refuses operands on both sides. `Tensor.device`, `is_cuda` and
+`is_cpu` answer by the tag. Tensors stay plain `torch.Tensor`s, so DLPack, `data_ptr()`, modules, parameters and
+autograd work as they are.
+
+Not imitated: autocast("cuda") changes nothing, random numbers are those of the CPU generator, `torch.compile` is left
+alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from workbench.emulator.host.device_tags import DeviceTags, storage_of
+from workbench.emulator.host.dlpack import as_cuda_capsule
+from workbench.emulator.host.virtual_gpu import VirtualGpu
+from workbench.errors import NotEmulated
+
+T = TypeVar("T")
+R = TypeVar("R")
+TorchCall: TypeAlias = Callable[..., Any]  # torch's own functions, which have no types that mypy follows
+Arguments: TypeAlias = tuple[Any, ...]
+Options: TypeAlias = dict[str, Any]
+CUDA = torch.device("cuda", 0)
+CPU = torch.device("cpu")
+_MIXES = (
+    "aten::copy_",
+    "aten::_to_copy",
+    "aten::index",
+    "aten::index_put",
+    "aten::index_put_",
+    "aten::_index_put_impl_",
+    "aten::set_",
+    "aten::resize_as_",
+)
+_ALIASING = (torch.as_tensor, torch.asarray)  # may return memory of the host
+
+
+def device_of(value: object) -> torch.device | None:
+    """What a program means by a device: a name, a number, a torch.device; None for none. Raises what torch raises for a
+    GPU that is not there.
+    """
+    if value is None:
+        return None
+    device = torch.device("cuda", value) if isinstance(value, int) else torch.device(value)
+    if device.type != "cuda":
+        return device
+    if device.index not in (None, 0):
+        raise RuntimeError(
+            f"CUDA error: invalid device ordinal {device.index} (the emulated machine has one GPU, cuda:0)"
+        )
+    return CUDA
+
+
+class Operations(TorchDispatchMode):  # type: ignore[misc]
+    """Carries tags from operands to results, and refuses operands on different devices."""
+
+    def __init__(self, tags: DeviceTags, gpu: VirtualGpu) -> None:
+        super().__init__()
+        self.tags = tags
+        self.gpu = gpu
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch should load its compiler (0.9 s) to keep out of this mode: nothing here is compiled."""
+        return False
+
+    def __torch_dispatch__(
+        self, function: TorchCall, types: object, args: Arguments = (), kwargs: Options | None = None
+    ) -> object:
+        kwargs = dict(kwargs or {})
+        asked = device_of(kwargs.get("device"))
+        if asked is not None and asked.type == "cuda":  # a default device, set in C++
+            kwargs["device"] = CPU
+        tensors = [value for value in tree_iter((args, kwargs)) if isinstance(value, torch.Tensor)]
+        kinds = [self.tags.kind(tensor) for tensor in tensors]
+        on_gpu = "cuda" in kinds
+        if on_gpu:
+            self._check(function, tensors, kinds)
+        result = function(*args, **kwargs)
+        if on_gpu or asked == CUDA:
+            self._tag(result, tensors)
+        return result
+
+    def _check(self, function: torch._ops.OpOverload, tensors: list[torch.Tensor], kinds: list[str | None]) -> None:
+        name = function._schema.name
+        if self.gpu.capturing and not function.is_view:
+            raise NotEmulated(
+                f"a torch operation ({name}) inside a CUDA graph capture: only CuTe DSL launches are captured; run it"
+                " outside the graph"
+            )
+        if name in _MIXES:
+            return
+        if any(kind != "cuda" and tensor.dim() > 0 for tensor, kind in zip(tensors, kinds, strict=True)):
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+                f" (when checking arguments of {name})"
+            )
+
+    def _tag(self, result: object, operands: list[torch.Tensor]) -> None:
+        held = {storage._cdata for storage in map(storage_of, operands) if storage is not None}
+        for value in tree_iter(result):
+            if isinstance(value, torch.Tensor):
+                storage = storage_of(value)
+                if storage is not None and storage._cdata not in held:
+                    self.tags.put(value, "cuda")
+
+
+class Functions(TorchFunctionMode):  # type: ignore[misc]
+    """Rewrites every call with a device in it."""
+
+    def __init__(self, tags: DeviceTags) -> None:
+        super().__init__()
+        self.tags = tags
+        tensor = torch.Tensor
+        self.handlers: dict[TorchCall, TorchCall] = {
+            tensor.to: self._to,
+            tensor.cuda: self._cuda,
+            tensor.cpu: self._cpu,
+            tensor.numpy: self._numpy,
+            tensor.__array__: self._numpy,
+            tensor.pin_memory: self._pin,
+            tensor.is_pinned: self._is_pinned,
+            tensor.get_device: self._get_device,
+            tensor.record_stream: lambda *_: None,
+            tensor.__dlpack__: self._dlpack,
+        }
+
+    def __torch_function__(
+        self, function: TorchCall, types: object, args: Arguments = (), kwargs: Options | None = None
+    ) -> object:
+        kwargs = kwargs or {}
+        handler = self.handlers.get(function)
+        if handler is not None:
+            return handler(*args, **kwargs)
+        wanted = device_of(kwargs.get("device")) if "device" in kwargs else self._default(function)
+        pinned = kwargs.get("pin_memory", False)
+        if wanted is None and not pinned:
+            return function(*args, **kwargs)
+        if wanted is not None:
+            kwargs = {**kwargs, "device": CPU if wanted.type == "cuda" else wanted}
+        if pinned:
+            kwargs = {**kwargs, "pin_memory": False}
+        result = function(*args, **kwargs)
+        return self._placed(
+            result.clone() if function in _ALIASING else result, wanted or CPU, "pinned" if pinned else None
+        )
+
+    @staticmethod
+    def _default(function: TorchCall) -> torch.device | None:
+        from torch.utils import _device
+
+        default = _device.CURRENT_DEVICE  # torch.set_default_device
+        return (
+            CUDA
+            if default is not None and default.type == "cuda" and function in _device._device_constructors()
+            else None
+        )
+
+    def _placed(self, result: T, device: torch.device, kind: str | None = None) -> T:
+        for value in tree_iter(result):
+            if isinstance(value, torch.Tensor):
+                if device.type == "cuda":
+                    self.tags.put(value, "cuda")
+                elif kind:
+                    self.tags.put(value, kind)
+                else:
+                    self.tags.drop(value)
+        return result
+
+    def _on_gpu(self, tensor: torch.Tensor) -> bool:
+        return self.tags.kind(tensor) == "cuda"
+
+    def _move(
+        self,
+        tensor: torch.Tensor,
+        device: torch.device | None,
+        dtype: torch.dtype | None = None,
+        copy: bool = False,
+        memory_format: torch.memory_format | None = None,
+    ) -> torch.Tensor:
+        moved = device is not None and (device.type == "cuda") != self._on_gpu(tensor)
+        options = {} if memory_format is None else {"memory_format": memory_format}
+        if not moved:
+            return tensor.to(dtype=dtype or tensor.dtype, copy=copy, **options)
+        assert device is not None
+        result = tensor.to(
+            device=CPU if device.type == "cuda" else device, dtype=dtype or tensor.dtype, copy=True, **options
+        )
+        return self._placed(result, device)
+
+    def _to(self, tensor: torch.Tensor, *args: object, **kwargs: Any) -> torch.Tensor:
+        copy = bool(kwargs.pop("copy", False))
+        other: torch.Tensor | None = kwargs.pop(
+            "other", args[0] if args and isinstance(args[0], torch.Tensor) else None
+        )
+        if other is not None:
+            return self._move(
+                tensor, CUDA if self._on_gpu(other) else CPU, other.dtype, copy, kwargs.get("memory_format")
+            )
+        if args and isinstance(args[0], int):
+            args = (device_of(args[0]), *args[1:])
+        device, dtype, _, memory_format = torch._C._nn._parse_to(*args[:3], **kwargs)
+        return self._move(tensor, device_of(device), dtype, copy or args[3:4] == (True,), memory_format)
+
+    def _cuda(
+        self,
+        tensor: torch.Tensor,
+        device: object = None,
+        non_blocking: bool = False,
+        memory_format: torch.memory_format | None = None,
+    ) -> torch.Tensor:
+        return self._move(tensor, device_of("cuda" if device is None else device), memory_format=memory_format)
+
+    def _cpu(self, tensor: torch.Tensor, memory_format: torch.memory_format | None = None) -> torch.Tensor:
+        return self._move(tensor, CPU, memory_format=memory_format)
+
+    def _numpy(self, tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
+        if self._on_gpu(tensor):
+            raise TypeError(
+                "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory"
+                " first."
+            )
+        return tensor.numpy(*args, **kwargs) if not args else tensor.__array__(*args)
+
+    def _pin(self, tensor: torch.Tensor, device: object = None) -> torch.Tensor:
+        if self._on_gpu(tensor):
+            raise RuntimeError(f"cannot pin '{tensor.type()}' only dense CPU tensors can be pinned")
+        return self._placed(tensor.clone(), CPU, "pinned")
+
+    def _is_pinned(self, tensor: torch.Tensor, device: object = None) -> bool:
+        return self.tags.kind(tensor) == "pinned"
+
+    def _get_device(self, tensor: torch.Tensor) -> int:
+        return 0 if self._on_gpu(tensor) else -1
+
+    def _dlpack(
+        self,
+        tensor: torch.Tensor,
+        stream: Any = -1,
+        max_version: Any = None,
+        dl_device: object = None,
+        copy: Any = None,
+    ) -> Any:
+        on_gpu = self._on_gpu(tensor)
+        capsule = tensor.__dlpack__(
+            stream=-1 if on_gpu else stream, max_version=max_version, dl_device=None if on_gpu else dl_device, copy=copy
+        )
+        if on_gpu:
+            as_cuda_capsule(capsule)
+        return capsule
+
+
+def tensor_properties(tags: DeviceTags) -> dict[str, property]:
+    """`device`, `is_cuda` and `is_cpu` of torch.Tensor, answered by the tag."""
+    plain = torch._C.TensorBase
+
+    def real(tensor: torch.Tensor) -> torch.device:
+        with torch._C.DisableTorchFunction():
+            return plain.device.__get__(tensor)
+
+    def on_gpu(tensor: torch.Tensor) -> bool:
+        return tags.kind(tensor) == "cuda"
+
+    return {
+        "device": property(lambda tensor: CUDA if on_gpu(tensor) else real(tensor)),
+        "is_cuda": property(on_gpu),
+        "is_cpu": property(lambda tensor: real(tensor).type == "cpu" and not on_gpu(tensor)),
+    }
+
+
+def within(inside: Callable[[], AbstractContextManager[object]], function: Callable[..., R]) -> Callable[..., R]:
+    """Torch takes its modes away while it runs an operator or a backward pass; `inside` gives them back to the
+    program's own Python code in there.
+    """
+
+    @functools.wraps(function)
+    def call(*args: object, **kwargs: object) -> R:
+        with inside():
+            return function(*args, **kwargs)
+
+    return call
+
+
+def operator_registration(inside: Callable[[], AbstractContextManager[object]]) -> Callable[..., object]:
+    """`torch.library.Library.impl` that makes a kernel for CUDA one for the CPU too, where its tensors really are,
+    unless there is one already.
+
+    Custom operators come through it as well.
+    """
+    implement = torch.library.Library.impl
+
+    def impl(
+        self: torch.library.Library,
+        op_name: str | torch._ops.OpOverload,
+        fn: Callable[..., object],
+        dispatch_key: str = "",
+        **options: object,
+    ) -> object:
+        result = implement(self, op_name, fn, dispatch_key, **options)
+        name = op_name if isinstance(op_name, str) else op_name._name
+        if (dispatch_key or self.dispatch_key) == "CUDA" and not torch._C._dispatch_has_kernel_for_dispatch_key(
+            name if "::" in name else f"{self.ns}::{name}", "CPU"
+        ):
+            implement(self, op_name, within(inside, fn), "CPU", **options)
+        return result
+
+    return impl

@@ -1,0 +1,64 @@
+"""cp.async: copies from global to shared memory, a few bytes a thread, that groups stand for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.emulator.arrays import Lanes
+from workbench.emulator.execution.batch import Batch
+from workbench.emulator.execution.copies import IN_FLIGHT, WRITTEN, Selection
+from workbench.emulator.execution.operands import Fn, Unknown, getter
+from workbench.emulator.isa.access import address, read_global, shared_index, spread
+from workbench.emulator.ptx.instruction import Instruction
+from workbench.emulator.ptx.syntax import Mem, Reg, immediate
+
+
+def copy_async(ins: Instruction) -> Fn:
+    """cp.async.{ca,cg}.shared.global [d], [s], size{, src-size}: read at once, written at the wait that covers it; its
+    groups and waits.
+    """
+    if "commit_group" in ins.mods:
+        return lambda b, i: b.copies.commit(b.all_lanes(i))
+    if "wait_group" in ins.mods or "wait_all" in ins.mods:
+        newest = immediate(ins.operands[0]) if "wait_group" in ins.mods else None
+        return lambda b, i: b.copies.wait(b.all_lanes(i), newest)
+    if "shared" not in ins.mods or "bulk" in ins.mods:
+        raise Unknown(ins.text)
+    target, source = ins.operands[0], ins.operands[1]
+    assert isinstance(target, Mem) and isinstance(source, Mem)
+    to, frm = address(target, "shared"), address(source, "global")
+    size = immediate(ins.operands[2])
+    if size not in (4, 8, 16):
+        raise Unknown(ins.text)
+    ignore = getter(ins.operands[3], "u32") if len(ins.operands) > 3 and isinstance(ins.operands[3], Reg) else None
+    fixed = immediate(ins.operands[3]) if len(ins.operands) > 3 and not isinstance(ins.operands[3], Reg) else size
+
+    def run(b: Batch, i: Lanes) -> None:
+        lanes = b.all_lanes(i)
+        into, at = spread(b, i, to(b, i)), spread(b, i, frm(b, i))
+        count = spread(b, i, ignore(b, i)).astype(np.int64) if ignore else np.full(len(lanes), fixed)
+        part = np.zeros((len(lanes), size // 4), dtype=np.uint32)
+        whole = count == size
+        if whole.any():
+            some = np.nonzero(whole)[0]
+            b.count_memory(ins, "global", lanes[some], at[some], size, False)
+            part[some] = read_global(b, lanes[some], at[some], 4, size // 4, ins)
+        for n in np.nonzero(~whole & (count > 0))[0]:
+            raw = read_global(b, lanes[n : n + 1], at[n : n + 1], 1, int(count[n]), ins)
+            part[n] = np.frombuffer(raw.tobytes().ljust(size, b"\0"), dtype=np.uint32)
+        b.count_memory(ins, "shared", lanes, into, size, True)
+        at = shared_index(b, lanes, into, size, True, ins)
+        words = at[:, None] // 4 + np.arange(size // 4)
+        if b.races is not None:
+            b.races.issue(b, lanes, at, size, ins)
+        b.shared_written.view(np.uint32)[words] = IN_FLIGHT * 0x01010101
+
+        def finish(pick: Selection) -> None:
+            if b.races is not None:
+                b.races.store(b, lanes[pick], at[pick], size, ins, np.ascontiguousarray(part[pick]).view(np.uint8))
+            b.shared.view(np.uint32)[words[pick]] = part[pick]
+            b.shared_written.view(np.uint32)[words[pick]] = WRITTEN * 0x01010101
+
+        b.copies.add(ins, lanes, finish)
+
+    return run

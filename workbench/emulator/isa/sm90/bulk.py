@@ -1,0 +1,119 @@
+"""What bulk copies of every kind share: places in shared memory, multicast, completion on mbarriers, checks of what is
+read.
+
+A load reads when it is issued and arrives as late as possible; a store reads and writes at the wait for its group
+(async_copies.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from workbench.emulator.arrays import Array, Lanes, Value
+from workbench.emulator.execution.batch import RANK_SHIFT, Batch
+from workbench.emulator.execution.copies import IN_FLIGHT, WRITTEN, Copy, Selection
+from workbench.emulator.isa.access import spread
+from workbench.emulator.isa.sm90.async_copies import unreadable
+from workbench.emulator.isa.sm90.descriptor import swizzled
+from workbench.emulator.isa.sm90.mbarrier import complete_tx
+from workbench.emulator.ptx.instruction import Instruction
+
+ALIGNMENT = 16  # bytes, of addresses and sizes of bulk copies
+
+
+def shared_range(
+    b: Batch, ins: Instruction, lane: int, where: int, size: int, alignment: int, write: bool
+) -> tuple[int, int]:
+    """(start in the batch's shared memory of the CTA that an address means, offset in it); faults outside it or
+    misaligned.
+    """
+    rank, offset = where >> RANK_SHIFT, where & ((1 << RANK_SHIFT) - 1)
+    if offset % alignment:
+        raise b.fault(
+            "misaligned",
+            f"a bulk copy at offset {offset} of shared memory, which is not a multiple of {alignment}",
+            ins.line,
+            lane,
+            offset,
+            hint="align the buffer: 128 bytes, with a swizzle up to 1024",
+        )
+    if offset + size > b.shared_limit:
+        raise b.fault(
+            "shared_out_of_bounds",
+            f"a bulk copy {'writes' if write else 'reads'} {size} bytes at offset {offset} of shared memory, but the"
+            f" CTA has {b.shared_limit}",
+            ins.line,
+            lane,
+            offset,
+        )
+    own = int(b.cta[lane])
+    return (own if rank == 0 else own // b.cluster_size * b.cluster_size + rank - 1) * b.shared_bytes, offset
+
+
+def multicast_members(b: Batch, lane: int, mask: int) -> list[int]:
+    """Batch numbers of the CTAs that a multicast mask names."""
+    base = int(b.cta[lane]) // b.cluster_size * b.cluster_size
+    return [base + rank for rank in range(b.cluster_size) if mask >> rank & 1]
+
+
+def lane_numbers(value: Value, b: Batch, i: Lanes) -> list[int]:
+    """A value as one number for each active lane."""
+    return [int(v) for v in spread(b, i, value)]
+
+
+def byte_places(start: int, offset: int, size: int, swizzle: int) -> Array:
+    """Index of each byte of a box in the batch's shared memory."""
+    return start + swizzled(offset + np.arange(size, dtype=np.int64), swizzle)
+
+
+def copy_later(
+    b: Batch, ins: Instruction, lane: int, barrier: int, members: list[int] | None, places: list[Array], data: Array
+) -> None:
+    """A load in flight: its bytes are marked now, and written and counted on the mbarrier when it is finished."""
+    clock = b.races.bulk_write(b, lane, places, ins) if b.races is not None else None
+    for at in places:
+        b.shared_written[at] = IN_FLIGHT
+
+    def finish(_: Selection) -> None:
+        for at in places:
+            b.shared[at] = data
+            b.shared_written[at] = WRITTEN
+        _arrived(b, ins, lane, barrier, data.size, members, clock)
+
+    b.arrivals.append(Copy(ins, np.array([lane]), np.array([0]), finish))
+
+
+def _arrived(
+    b: Batch, ins: Instruction, lane: int, where: int, size: int, members: list[int] | None, clock: Array | None
+) -> None:
+    """Count the bytes of a finished copy on the mbarrier: one, or the same place in every CTA of a multicast."""
+    if members is None:
+        complete_tx(b, np.array([lane]), np.array([where]), np.array([size]), ins, clock)
+        return
+    base = int(b.cta[lane]) // b.cluster_size * b.cluster_size
+    offset = where & ((1 << RANK_SHIFT) - 1)
+    for cta in members:
+        complete_tx(
+            b, np.array([lane]), np.array([offset | (cta - base + 1) << RANK_SHIFT]), np.array([size]), ins, clock
+        )
+
+
+def note_reading(b: Batch, lane: int, places: Array, ins: Instruction) -> Callable[[], None]:
+    """Note that a bulk store reads these bytes of shared memory; the value says that it is over."""
+    if b.races is None:
+        return lambda: None
+    races, tick = b.races, b.races.bulk_read(b, lane, places, ins)
+    return lambda: races.bulk_done(lane, tick)
+
+
+def check_readable(b: Batch, ins: Instruction, lane: int, places: Array | slice, what: str) -> None:
+    """Fault unless these bytes of shared memory hold values that the asynchronous proxy may read."""
+    marks = b.shared_written[places]
+    if (marks != WRITTEN).any():
+        fault = unreadable(
+            b, ins, lane, marks, np.arange(places.start, places.stop) if isinstance(places, slice) else places, what
+        )
+        if fault is not None:
+            raise fault

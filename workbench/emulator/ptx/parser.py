@@ -1,0 +1,240 @@
+"""PTX text -> parsed module: kernels as flat lists of instructions with labels resolved and source lines attached."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from workbench.emulator.ptx.instruction import Instruction, Kernel, Module
+from workbench.emulator.ptx.statements import split_at_commas, statements
+from workbench.emulator.ptx.syntax import SIZES, FloatBits, Imm, Mem, Name, Not, Operand, Reg, Vec
+
+DSL_PACKAGE = "nvidia_cutlass_dsl"  # in the path of every file of CuTe DSL: such lines are its callers'
+_COMMENT = re.compile(r"/\*.*?\*/", flags=re.S)
+_FLOAT = re.compile(r"0[fF]([0-9a-fA-F]{8})$")
+_DOUBLE = re.compile(r"0[dD]([0-9a-fA-F]{16})$")
+_INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|\d+)$")
+_WORD = re.compile(r"(?<![\w$%.])[A-Za-z_$][\w$]*")
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', flags=re.M)
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*?inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\((.*?)\)", flags=re.S)
+_NAME = re.compile(r"\.entry\s+([\w$]+)")
+_PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr[^%]*?\s)?([\w$]+)(?:\[(\d+)\])?\s*$")
+_THREADS = re.compile(r"\.(?:max|req)ntid\s+([\d, ]+)")
+_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", flags=re.S)
+_STORAGE = re.compile(r"\.(shared|local)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?")
+_DATA = re.compile(r"\.(?:global|const)\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+([\w$]+)\[(\d+)\]\s*=\s*\{(.*)\}", flags=re.S)
+_GUARD = re.compile(r"@(!?)(%[\w$@]+)\s+(.*)", flags=re.S)
+_SPECIAL = re.compile(
+    r"%(tid|ntid|ctaid|nctaid|laneid|warpid|nwarpid|smid|nsmid|gridid|clock|clock64|globaltimer|lanemask_\w+|cluster\w*"
+    r"|is_explicit_cluster|dynamic_smem_size|total_smem_size|envreg\d+|pm\d+|aggr_smem_size|current_graph_exec"
+    r"|globaltimer_lo|globaltimer_hi)(\.[xyz])?$"
+)
+
+
+def parse(text: str, source_file: str | None = None) -> Module:
+    """The parsed module.
+
+    Source lines are those of `source_file` when it is given, else of any file outside CuTe DSL: inlined code has the
+    line of its caller. Raises ValueError, or another error of Python, for text that is no PTX.
+    """
+    return _Parser(text, source_file).parse()
+
+
+def _operand(text: str) -> Operand:
+    text = text.strip()
+    if text.startswith("{"):
+        return Vec(tuple(_operand(item) for item in split_at_commas(text[1:-1])))
+    if text.startswith("["):
+        return _memory(text[1:-1].strip())
+    if text.startswith("%"):
+        return Name(text) if _SPECIAL.match(text) else Reg(text)
+    if match := _FLOAT.match(text):
+        return FloatBits(int(match[1], 16), 4)
+    if match := _DOUBLE.match(text):
+        return FloatBits(int(match[1], 16), 8)
+    try:
+        return Imm(int(text.rstrip("U"), 0))
+    except ValueError:
+        return Name(text)
+
+
+def _argument(text: str) -> Operand:
+    """An operand that may be negated, or a pair a|b."""
+    bare = text.strip()
+    if "|" in bare and bare[0] not in "[{":
+        return Vec(tuple(_operand(item) for item in bare.split("|")))
+    return Not(_operand(bare[1:])) if bare.startswith("!") else _operand(bare)
+
+
+def _memory(text: str) -> Mem:
+    if "{" in text:
+        place, coordinates = split_at_commas(text)[:2]
+        found, items = _memory(place.strip()), _operand(coordinates)
+        return Mem(found.base, found.offset, items.items if isinstance(items, Vec) else (items,))
+    base: Reg | str | None = None
+    offset = 0
+    for part in (part.strip() for part in re.split(r"(?<!^)\+", text)):
+        if part.startswith("%"):
+            base = Reg(part)
+        elif _INTEGER.match(part):
+            offset += int(part, 0)
+        else:
+            base = part
+    return Mem(base, offset)
+
+
+class _Parser:
+    def __init__(self, text: str, source_file: str | None) -> None:
+        self.text = _COMMENT.sub(" ", text)
+        self.module = Module()
+        self.source_file = source_file
+        self.kernel: Kernel | None = None
+        self.line: int | None = None
+        self.file = ""
+        # the newest line and file that stands for more than the whole function
+        self.place: tuple[int, str] | None = None
+        self.scopes: list[int] = []
+        self.locals: list[dict[str, str]] = []  # of each scope: registers declared without a %, as inline assembly does
+        self.scope_count = 0
+        for match in _FILE.finditer(self.text):
+            self.module.files[int(match[1])] = match[2]
+
+    def parse(self) -> Module:
+        for statement in statements(self.text):
+            self._statement(statement)
+        for kernel in self.module.kernels.values():
+            _resolve(kernel)
+        return self.module
+
+    def _statement(self, text: str) -> None:
+        if text.startswith((".loc ", ".loc\t")):
+            self._loc(text)
+        elif ".entry" in text:
+            self._entry(text)
+        elif text == "{":
+            self.scope_count += 1
+            self.scopes.append(self.scope_count)
+            self.locals.append({})
+        elif text == "}":
+            self.scopes.pop()
+            self.locals.pop()
+            if not self.scopes:
+                self.kernel = None
+        elif text.endswith(":") and self.kernel is not None:
+            self.kernel.labels[self._label(text[:-1])] = len(self.kernel.instructions)
+        elif text.startswith("."):
+            self._directive(text)
+        elif self.kernel is not None and text:
+            self._instruction(text)
+
+    def _label(self, name: str) -> str:
+        """Labels inside a nested scope repeat from scope to scope, so the scope's number becomes part of the name."""
+        return f"{name}@{self.scopes[-1]}" if len(self.scopes) > 1 else name
+
+    def _loc(self, text: str) -> None:
+        """Note the source line, the innermost place first, then its caller.
+
+        Inline assembly has a scope of its own. In it the compiler counts the lines of the assembly on from the source
+        line, and those are not lines of the file.
+        """
+        match = _LOC.match(text)
+        if not match or len(self.scopes) > 1:
+            return
+        for file, line, column in ((match[1], match[2], match[3]), (match[4], match[5], match[6])):
+            name = self.module.files.get(int(file), "") if file else None
+            if name is None or not int(line):
+                continue
+            if name == self.source_file if self.source_file else DSL_PACKAGE not in name:
+                self.line, self.file = int(line), name
+                if int(column):
+                    self.place = int(line), name
+                return
+
+    def _entry(self, text: str) -> None:
+        match, head = _ENTRY.search(text), _NAME.search(text)
+        assert head is not None
+        self.kernel = Kernel(head[1])
+        self.line, self.file = None, ""
+        self.place = None
+        for param in split_at_commas(match[2]) if match else []:
+            if found := _PARAMETER.search(param.strip()):
+                size = SIZES[found[2]] * int(found[4] or 1)
+                self.kernel.params.append((found[3], size, int(found[1] or SIZES[found[2]])))
+        if found := _THREADS.search(text):
+            self.kernel.max_threads = math.prod(int(extent) for extent in found[1].split(",") if extent.strip())
+        self.module.kernels[self.kernel.name] = self.kernel
+
+    def _directive(self, text: str) -> None:
+        if found := _REGISTERS.match(text):
+            self._declare(found[1], found[2])
+        elif found := _STORAGE.search(text):
+            self._storage(found, text)
+        elif found := _DATA.search(text):
+            values = [int(value, 0) for value in found[4].split(",")]
+            size = SIZES[found[1]]
+            data = b"".join((value & ((1 << 8 * size) - 1)).to_bytes(size, "little") for value in values)
+            self.module.constants[found[2]] = data.ljust(size * int(found[3]), b"\0")
+
+    def _declare(self, kind: str, names: str) -> None:
+        """Registers of one type; those without a % are local to their scope."""
+        if self.kernel is None:
+            return
+        for name in (name.strip() for name in names.split(",")):
+            if not name.startswith("%"):
+                self.locals[-1][name] = f"%{name}@{self.scopes[-1]}"
+            self.kernel.registers[re.sub(r"<\d+>", "", name)] = kind
+
+    def _storage(self, found: re.Match[str], text: str) -> None:
+        space, align, kind, name, count = found[1], int(found[2] or 1), found[3], found[4], found[5]
+        if text.startswith(".extern"):
+            self.module.dynamic_shared.add(name)
+            return
+        size = SIZES[kind] * int(count or 1)
+        kernel = self.kernel
+        if kernel is None:
+            self.module.constants.setdefault(f"{space}:{name}", bytes(size))
+        elif space == "shared":
+            start = -(-kernel.shared_bytes // align) * align
+            kernel.shared[name], kernel.shared_bytes = start, start + size
+        else:
+            start = -(-kernel.local_bytes // align) * align
+            kernel.local[name], kernel.local_bytes = start, start + size
+
+    def _renamed(self, text: str) -> str:
+        """Registers of inline assembly under names of their own, since scopes repeat them."""
+        known = {name: new for scope in self.locals for name, new in scope.items()}
+        return _WORD.sub(lambda found: known.get(found[0], found[0]), text) if known else text
+
+    def _instruction(self, text: str) -> None:
+        assert self.kernel is not None
+        text = self._renamed(" ".join(text.split()))
+        guard, negated, body = None, False, text
+        if match := _GUARD.match(text):
+            negated, guard, body = bool(match[1]), match[2], match[3]
+        head, _, rest = body.partition(" ")
+        opcode, *suffixes = head.strip().split(".")
+        mods = tuple(mod.partition("::")[0] for mod in suffixes)
+        operands = tuple(_argument(part) for part in split_at_commas(rest))
+        if opcode == "bra":
+            label = operands[0].name if isinstance(operands[0], Name) else str(operands[0])
+            operands = (Name(self._label(label)), Name(label))
+        ins = Instruction(
+            opcode, tuple(mod for mod in mods if mod), operands, guard, negated, self.line, text, file=self.file
+        )
+        if ins.form.role in ("atomic", "reduction") and self.place:
+            ins.line, ins.file = (
+                self.place
+            )  # CuTe DSL gives atomics the line of the function; their addresses have the right one
+        self.kernel.instructions.append(ins)
+
+
+def _resolve(kernel: Kernel) -> None:
+    for instruction in kernel.instructions:
+        if instruction.opcode == "bra":
+            scoped, plain = instruction.operands
+            assert isinstance(scoped, Name) and isinstance(plain, Name)
+            at = kernel.labels.get(scoped.name, kernel.labels.get(plain.name))
+            if at is None:
+                raise ValueError(f"no label {plain.name} in {kernel.name}")
+            instruction.target = at

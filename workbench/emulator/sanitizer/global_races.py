@@ -1,0 +1,279 @@
+"""Races in global memory: two warps, of one CTA or of two, touch the same bytes, one of them writes, and nothing orders
+the two.
+
+The CTAs of a launch run in any order and at the same time. Two things together order an access before another: a
+release that follows the first (an atomic, or a store with release, relaxed or volatile semantics, by a thread that
+knows of the access), and an acquire of it, or of a later one, before the second: an atomic or such a load on the same
+address. That is lenient: fences are taken as given. Kept per launch for every unit of each allocation: who wrote it
+last, who read it last, and the last reader of another CTA.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.emulator.arrays import Array
+from workbench.emulator.execution.batch import Batch
+from workbench.emulator.execution.launch import Allocation, GridRequest
+from workbench.emulator.ptx.instruction import Instruction
+from workbench.emulator.sanitizer.vector_clocks import Clocks, Ticks, warps_of
+
+MOST_RELEASED = 1 << 22  # numbers kept of releases; past it everything that was released counts as known to all
+HINT = (
+    "CTAs run in any order: let one CTA own each element, add with atomics, or hand over with a fence and an atomic"
+    " flag"
+    " or counter that the reader checks; within a CTA, a barrier"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchKnowledge:
+    """What a batch's warps know: their clocks, the number in the grid of each lane, and of each cluster."""
+
+    clocks: Clocks
+    global_lane: Array
+    cluster: Array
+
+
+class Table:
+    """What is remembered of one allocation, for each unit: lanes of the launch (CTA by CTA) and ticks, 0 where there
+    was none.
+    """
+
+    def __init__(self, units: int, lanes: int) -> None:
+        kind = np.int32 if lanes < 1 << 31 else np.int64
+        self.writer: Array = np.zeros(units, dtype=kind)
+        self.reader: Array = np.zeros(units, dtype=kind)
+        self.other: Array = np.zeros(units, dtype=kind)
+        self.written, self.read, self.before = (np.zeros(units, dtype=np.int32) for _ in range(3))
+        self.released: Array | None = None  # newest release at this address
+        self.any_written = False
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One access of some lanes to one allocation: `units` are (lanes, n)."""
+
+    b: Batch
+    known: BatchKnowledge
+    ins: Instruction
+    lanes: Array
+    found: Allocation
+    table: Table
+    units: Array
+
+    @property
+    def mine(self) -> Array:
+        """The lanes' numbers in the grid, (lanes, 1)."""
+        numbers: Array = self.known.global_lane[self.lanes][:, None]
+        return numbers
+
+
+class Record:
+    """The global memory of one launch, and its ticks."""
+
+    def __init__(self, request: GridRequest, unit: int) -> None:
+        self.request, self.unit, self.ticks = request, unit, Ticks()
+        self.padded = -(-request.block[0] * request.block[1] * request.block[2] // 32) * 32
+        self.lanes = self.padded * request.grid[0] * request.grid[1] * request.grid[2]
+        self.tables: dict[int, Table] = {}
+        self.releases: list[tuple[Array, Array, Array]] = []  # of warps that release together: ticks, clusters, clocks
+        self.kept = 0
+
+    def cluster_of(self, cta: Array) -> tuple[Array, Array]:
+        """(number of the cluster, rank in it) of CTAs by their linear numbers."""
+        (gx, gy, _), (cx, cy, cz) = self.request.grid, self.request.cluster
+        x, y, z = cta % gx, cta // gx % gy, cta // (gx * gy)
+        return ((z // cz) * (gy // cy) + y // cy) * (gx // cx) + x // cx, x % cx + (y % cy) * cx + (z % cz) * cx * cy
+
+    def was_written(self, found: Allocation) -> bool:
+        """Whether this launch wrote into an allocation."""
+        table = self.tables.get(found.start)
+        return table is not None and table.any_written
+
+    def access(
+        self,
+        b: Batch,
+        known: BatchKnowledge,
+        ins: Instruction,
+        *,
+        lanes: Array,
+        found: Allocation,
+        offset: Array,
+        size: int,
+    ) -> Access:
+        """The access of lanes to `size` bytes each, at byte offsets in an allocation."""
+        table = self.tables.get(found.start)
+        if table is None:
+            table = self.tables[found.start] = Table(found.size // self.unit + 1, self.lanes)
+        first = offset // self.unit
+        units = first[:, None] + np.arange(size // self.unit) if size > self.unit else first[:, None]
+        return Access(b, known, ins, lanes, found, table, units)
+
+    def load(self, a: Access) -> None:
+        """Lanes read; an atomic's read is part of its write."""
+        table, units = a.table, a.units
+        if a.ins.form.strong:
+            self._acquire(a)
+            return
+        mine = a.mine
+        if table.any_written:
+            self._check(a, table.writer, table.written, "read")
+        tick = self.ticks.next(a.ins)
+        seen, ever = table.reader[units], table.read[units] > 0
+        moved = ever & (seen // self.padded != mine // self.padded)
+        if moved.any():
+            table.other[units[moved]], table.before[units[moved]] = seen[moved], table.read[units[moved]]
+        table.reader[units], table.read[units] = mine, tick
+        if a.b.count > 1:
+            lost = table.reader[units] // self.padded != mine // self.padded  # another CTA reads it in the same access
+            if lost.any():
+                table.other[units[lost]], table.before[units[lost]] = np.broadcast_to(mine, units.shape)[lost], tick
+
+    def store(self, a: Access, offset: Array, size: int, values: Array | None) -> None:
+        """Lanes write `values`, (lanes, bytes), None where they are not known."""
+        table, units, lanes = a.table, a.units, a.lanes
+        tick = np.full(len(lanes), self.ticks.next(a.ins))
+        if a.ins.form.strong:
+            self._release(a, tick)
+            return
+        same = None
+        if values is not None and table.any_written:
+            there = a.found.data[np.minimum(offset[:, None] + np.arange(size), a.found.size - 1)]
+            same = (there == values).reshape(len(lanes), units.shape[1], -1).all(axis=2)
+        mine: Array = self._write(a, tick, same)
+        twice: Array = table.writer[units] >> 5 != mine >> 5
+        if twice.any() and not a.ins.form.atomic and values is not None:
+            self._check_same_access(a, twice, values)
+
+    def atomic(self, a: Access, rank: Array) -> None:
+        """Lanes read and write at once, each in its turn (`rank`) at its address."""
+        counts = not a.ins.form.float_type  # flags and counters are integers
+        turns = int(rank.max()) + 1 if counts and len(rank) else 1
+        tick = self.ticks.turns(a.ins, turns) + (rank if turns > 1 else np.zeros(len(a.lanes), dtype=np.int64))
+        if counts:
+            if a.ins.form.role == "atomic":
+                self._acquire(a, np.where(rank > 0, tick - 1, 0))
+            self._release(a, tick)
+        self._write(a, tick, None)
+
+    def _write(self, a: Access, tick: Array, same: Array | None) -> Array:
+        table, units = a.table, a.units
+        self._check(a, table.reader, table.read, "overwritten")
+        self._check(a, table.other, table.before, "overwritten")
+        self._check(a, table.writer, table.written, "overwritten", same)
+        mine: Array = np.broadcast_to(a.mine, units.shape)
+        table.writer[units], table.written[units] = mine, tick[:, None]
+        table.read[units] = table.before[units] = 0
+        table.any_written = True
+        return mine
+
+    def _acquire(self, a: Access, turn: Array | None = None) -> None:
+        """Lanes get to know what was released at their addresses, until the tick `turn` at least."""
+        released = a.table.released
+        if released is None and (turn is None or not np.any(turn)):
+            return
+        clocks = a.known.clocks
+        newest = 0 if released is None else released[a.units].max(axis=1)
+        np.maximum.at(clocks.seen[:, clocks.acquired], a.lanes >> 5, np.maximum(newest, 0 if turn is None else turn))
+
+    def _release(self, a: Access, tick: Array) -> None:
+        table, lanes, clocks = a.table, a.lanes, a.known.clocks
+        warps = warps_of(lanes)
+        if self.kept < MOST_RELEASED:
+            first = np.nonzero(np.concatenate([[True], lanes[1:] >> 5 != lanes[:-1] >> 5]))[0]
+            rows = clocks.rows(warps)
+            self.kept += rows.size
+            self.releases.append((np.minimum.reduceat(tick, first), a.known.cluster[warps // clocks.warps], rows))
+        if table.released is None:
+            table.released = np.zeros(len(table.written), dtype=np.int32)
+        table.released[a.units] = tick[:, None]
+
+    def _check(self, a: Access, who: Array, when: Array, does: str, same: Array | None = None) -> None:
+        """Fault if the other access to one of the units is of another warp and not ordered before this one."""
+        units, lanes = a.units, a.lanes
+        stamp = when[units]
+        if not stamp.any():
+            return
+        other = who[units]
+        late = (stamp > 0) & (other >> 5 != a.mine >> 5)
+        if same is not None:
+            late &= ~same
+        if not late.any():
+            return
+        n, k = np.nonzero(late)
+        bad = ~self._ordered(a.known.clocks, lanes[n] >> 5, a.b.blocks[a.b.cta[lanes[n]]], other[n, k], stamp[n, k])
+        if bad.any() and a.ins.form.atomic:
+            lenient = [self.ticks.is_atomic(int(tick)) for tick in stamp[n, k][bad].tolist()]
+            bad[np.nonzero(bad)[0][lenient]] = False
+        if bad.any():
+            at = int(np.argmax(bad))
+            row, column = int(n[at]), int(k[at])
+            other_lane, tick = int(other[row, column]), int(stamp[row, column])
+            self._report(a, int(lanes[row]), int(units[row, column]), (other_lane, tick), does)
+
+    def _ordered(self, clocks: Clocks, warps: Array, blocks: Array, other: Array, stamp: Array) -> Array:
+        """Whether the accesses of lanes `other` at `stamp` are known to these warps.
+
+        They are by the clocks of their cluster, or by a release that they acquired.
+        """
+        theirs, rank = self.cluster_of(other // self.padded)
+        column = rank * clocks.per + other % self.padded // 32
+        known: Array = (theirs == self.cluster_of(blocks)[0]) & (clocks.seen[warps, column] >= stamp)
+        acquired = clocks.seen[warps, clocks.acquired]
+        left = np.nonzero(~known & (acquired >= stamp))[0]
+        if len(left):
+            if self.kept >= MOST_RELEASED:
+                known[left] = True
+                return known
+            cases, inverse = np.unique(np.stack([theirs[left], column[left], stamp[left]]), axis=1, return_inverse=True)
+            first = np.array([self._first_release(*(int(v) for v in case)) for case in cases.T])
+            known[left] = first[inverse.reshape(-1)] <= acquired[left]
+        return known
+
+    def _first_release(self, cluster: int, column: int, stamp: int) -> int:
+        """The tick of the first release by a warp that knows of that access."""
+        for ticks, clusters, rows in self.releases:
+            found = ticks[(ticks >= stamp) & (clusters == cluster) & (rows[:, column] >= stamp)]
+            if len(found):
+                return int(found.min())
+        return 1 << 62
+
+    def _check_same_access(self, a: Access, twice: Array, values: Array) -> None:
+        """Fault where lanes of several warps write different values to a unit at once."""
+        table, units = a.table, a.units
+        parts = np.ascontiguousarray(values).reshape(*units.shape, -1)
+        last = {
+            int(unit): part.tobytes()
+            for unit, part in zip(units.reshape(-1), parts.reshape(-1, parts.shape[-1]), strict=True)
+        }
+        for n, k in zip(*np.nonzero(twice), strict=True):
+            unit = int(units[n, k])
+            if last[unit] != parts[n, k].tobytes():
+                self._report(a, int(a.lanes[n]), unit, (int(table.writer[unit]), int(table.written[unit])), "written")
+
+    def _report(self, a: Access, lane: int, unit: int, other: tuple[int, int], does: str) -> None:
+        """Raise the fault of a lane that races with `other`, (lane of the launch, tick)."""
+        other_lane, tick = other
+        gx, gy, _ = self.request.grid
+        bx, by, _ = self.request.block
+        cta, thread = other_lane // self.padded, other_lane % self.padded
+        who = (
+            f"thread {(thread % bx, thread // bx % by, thread // (bx * by))}"
+            f" of block {(cta % gx, cta // gx % gy, cta // (gx * gy))}"
+        )
+        wrote = does != "overwritten" or tick == int(a.table.written[unit])
+        verb = "wrote" if wrote else "read"
+        did = "writes at the same time" if does == "written" else f"{verb}{self.ticks.line(tick, 'at')}"
+        address = a.found.start + unit * self.unit
+        where = a.b.memory.nearest(address)
+        raise a.b.fault(
+            "global_race",
+            f"a race in global memory: {where}, which {who} {did}, with nothing to order the two, is {does}",
+            a.ins.line,
+            lane,
+            address,
+            hint=HINT,
+        )

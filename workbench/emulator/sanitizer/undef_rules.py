@@ -1,0 +1,307 @@
+"""How undefined bits go through an instruction: one rule a family, as precise as kernels that drop what they read past
+an edge need.
+
+Input: an instruction. Output: a rule, `undef_state.Follow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from workbench.emulator.arrays import Lanes
+from workbench.emulator.execution.batch import WARP, Batch
+from workbench.emulator.execution.operands import getter, size_of
+from workbench.emulator.isa.access import spread
+from workbench.emulator.isa.warp import shuffle
+from workbench.emulator.ptx.instruction import Instruction
+from workbench.emulator.ptx.syntax import Imm, Name, Operand, Reg, Vec, positive
+from workbench.emulator.sanitizer import undef_memory
+from workbench.emulator.sanitizer.undef_state import (
+    BYTES,
+    Follow,
+    Refuse,
+    State,
+    after_use,
+    join,
+    move_bytes,
+    or_zero,
+    state_of,
+)
+
+
+def _sources(ins: Instruction) -> list[Operand]:
+    found: list[Operand] = []
+    for operand in ins.operands[1:]:
+        inner = positive(operand)
+        found += inner.items if isinstance(inner, Vec) else (inner,)
+    return found
+
+
+def generic(ins: Instruction) -> Follow:
+    """Every bit of the result depends on every bit of the operands; packed halves on their own half."""
+    sources = _sources(ins)
+    packed = ins.form.packed
+    targets = len(ins.operands[0].items) if ins.operands and isinstance(ins.operands[0], Vec) else 1
+
+    def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
+        found = join([state_of(b, i, source) for source in sources])
+        if found is None:
+            return [None] * targets
+        if packed:
+            low, high = after_use(move_bytes(found, 0, 3), ins.line), after_use(move_bytes(found, 0, 12), ins.line)
+            return [join([move_bytes(low, 0, 3), move_bytes(high, 0, 12)])]
+        return [after_use(found, ins.line)] * targets
+
+    return follow
+
+
+def _move(ins: Instruction) -> Follow:
+    size = size_of(ins.mods[-1]) if ins.mods[-1] != "pred" else 8
+    target, source = ins.operands[0], ins.operands[1]
+    if isinstance(target, Vec):
+        each = max(size // len(target.items), 1)
+
+        def unpack(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
+            found = state_of(b, i, source)
+            named = [n for n, item in enumerate(target.items) if isinstance(item, Reg)]
+            return [move_bytes(found, -n * each, (1 << each) - 1) for n in named]
+
+        return unpack
+    if isinstance(source, Vec):
+        part = max(size // len(source.items), 1)
+        return lambda b, i, refuse: [
+            join(
+                [
+                    move_bytes(move_bytes(state_of(b, i, item), 0, (1 << part) - 1), n * part, BYTES)
+                    for n, item in enumerate(source.items)
+                ]
+            )
+        ]
+    return lambda b, i, refuse: [state_of(b, i, source)]
+
+
+def _convert(ins: Instruction) -> Follow:
+    kinds = [mod for mod in ins.mods if mod[0] in "usbf" and mod[-1].isdigit() and mod != "rn"][-2:]
+    if len(kinds) == 2 and kinds[1][0] in "ub" and kinds[0][0] in "usb" and len(ins.operands) == 2:
+        keep = (1 << min(size_of(kinds[0]), size_of(kinds[1]))) - 1
+        return lambda b, i, refuse: [move_bytes(state_of(b, i, ins.operands[1]), 0, keep)]
+    sources = _sources(ins)
+
+    def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
+        found = join([state_of(b, i, source) for source in sources])
+        return [None if found is None else np.where(found & BYTES, found | BYTES, 0)]
+
+    return follow
+
+
+def _logic(ins: Instruction) -> Follow:
+    """and, or: a bit that the other operand decides is defined; by bytes, and for predicates."""
+    kind = ins.mods[-1]
+    decides = 0 if ins.opcode == "and" else BYTES
+    operands = list(ins.operands[1:3])
+    gets = [getter(operand, kind) for operand in operands]
+    size = size_of(kind) or 1
+
+    def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
+        states = [state_of(b, i, positive(operand)) for operand in operands]
+        kept = []
+        for state, other, get in ((states[0], states[1], gets[1]), (states[1], states[0], gets[0])):
+            if state is None:
+                continue
+            value = spread(b, i, get(b, i))
+            if kind == "pred":
+                open_bytes = np.where(value.astype(bool) == (ins.opcode == "and"), BYTES, 0)
+            else:
+                raw = np.ascontiguousarray(value).view(np.uint8).reshape(len(value), size) != decides
+                open_bytes = (raw * (1 << np.arange(size))).sum(axis=1)
+            if other is not None:
+                open_bytes = open_bytes | (other & BYTES)
+            marks = state & BYTES & open_bytes
+            kept.append(np.where(marks, state & ~np.int64(BYTES) | marks, 0))
+        found = join(kept)
+        return [after_use(found, ins.line) if kind == "pred" else found]
+
+    return follow
+
+
+def _shift(ins: Instruction) -> Follow:
+    amount = ins.operands[2]
+    if not isinstance(amount, Imm) or int(amount.value) % 8 or ins.mods[-1][0] == "s":
+        return generic(ins)
+    by = int(amount.value) // 8 * (1 if ins.opcode == "shl" else -1)
+    keep = (1 << size_of(ins.mods[-1])) - 1
+    return lambda b, i, refuse: [move_bytes(move_bytes(state_of(b, i, ins.operands[1]), 0, keep), by, keep)]
+
+
+def _permute(ins: Instruction) -> Follow:
+    selector = ins.operands[3]
+    if not isinstance(selector, Imm) or len(ins.mods) > 1 or any(int(selector.value) >> 4 * n & 8 for n in range(4)):
+        return generic(ins)
+    picks = [int(selector.value) >> 4 * n & 7 for n in range(4)]
+
+    def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
+        parts = [state_of(b, i, operand) for operand in ins.operands[1:3]]
+        return [
+            join([move_bytes(move_bytes(parts[pick // 4], -(pick % 4), 1), n, BYTES) for n, pick in enumerate(picks)])
+        ]
+
+    return follow
+
+
+def _select(ins: Instruction) -> Follow:
+    choose = getter(ins.operands[3], "pred")
+
+    def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
+        condition = positive(ins.operands[3])
+        one, other, which = state_of(b, i, ins.operands[1]), state_of(b, i, ins.operands[2]), state_of(b, i, condition)
+        if one is None and other is None and which is None:
+            return [None]
+        count = b.lanes if i is None else len(i)
+        zero = np.zeros(count, dtype=np.int64)
+        picked = np.where(
+            spread(b, i, choose(b, i)).astype(bool), zero if one is None else one, zero if other is None else other
+        )
+        return [join([picked, after_use(which, ins.line)])]
+
+    return follow
+
+
+def _shuffle(ins: Instruction) -> Follow:
+    """Garbage moves between lanes as the values do: the instruction itself is run on it."""
+    names = ("%undef", "%moved")
+    target = ins.operands[0]
+    into = Vec((Reg(names[1]), *target.items[1:])) if isinstance(target, Vec) else Reg(names[1])
+    move = shuffle(replace(ins, operands=(into, Reg(names[0]), *ins.operands[2:])))
+    extra = len(target.items) - 1 if isinstance(target, Vec) else 0
+
+    def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
+        control = after_use(join([state_of(b, i, operand) for operand in ins.operands[2:]]), ins.line)
+        found = b.undefined.get(ins.operands[1].name) if isinstance(ins.operands[1], Reg) else None
+        if found is None:
+            return [control] * (1 + extra)
+        b.registers[names[0]] = found.astype(np.uint32)
+        move(b, i)
+        moved = spread(b, i, b.read(names[1], i)).astype(np.int64)
+        return [join([after_use(moved, ins.line), control]), *[control] * extra]
+
+    return follow
+
+
+def _across(ins: Instruction) -> Follow:
+    """vote, match, redux: undef in one active lane is undef for the warp."""
+    sources = _sources(ins)
+
+    def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
+        found = after_use(join([state_of(b, i, source) for source in sources]), ins.line)
+        if found is None:
+            return [None, None]
+        warp = b.all_lanes(i) // WARP
+        worst = np.zeros(b.lanes // WARP, dtype=np.int64)
+        np.maximum.at(worst, warp, found)
+        return [worst[warp]] * 2
+
+    return follow
+
+
+def _multiply(ins: Instruction) -> Follow:
+    """mma.m16n8: rows of A go to the four lanes of a quad, columns of B to the lanes that hold them, the accumulator
+    stays.
+    """
+    d, a, b_operand, c = (operand.items if isinstance(operand, Vec) else (operand,) for operand in ins.operands[:4])
+
+    def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
+        left, right = (join([state_of(b, i, item) for item in items]) for items in (a, b_operand))
+        spread = []
+        if left is not None:
+            spread.append(np.repeat(left.reshape(-1, 4).max(axis=1), 4))
+        if right is not None:
+            columns = right.reshape(-1, 8, 4).max(axis=2).reshape(-1, 4, 2).max(axis=2)
+            spread.append(np.tile(columns, 8).reshape(-1))
+        both = join(spread)
+        return [
+            after_use(join([state_of(b, i, item), both]), ins.line) for item in (c if len(c) == len(d) else c * len(d))
+        ]
+
+    return follow
+
+
+def _wgmma(ins: Instruction) -> Follow:
+    """The accumulator counts only where it is kept; A in registers always."""
+    d, a, _, keep = ins.operands[:4]
+    assert isinstance(d, Vec)
+    kept = getter(keep, "pred")
+    registers = a.items if isinstance(a, Vec) else ()
+
+    def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
+        refuse(
+            b,
+            i,
+            or_zero(
+                join([state_of(b, i, operand) for operand in (ins.operands[2], a) if not isinstance(operand, Vec)]),
+                b,
+                i,
+            ),
+            "a matrix descriptor",
+        )
+        left = join([state_of(b, i, item) for item in registers])
+        if not np.any(kept(b, i)):
+            return [after_use(left, ins.line)] * len(d.items)
+        return [after_use(join([state_of(b, i, item), left]), ins.line) for item in d.items]
+
+    return lambda b, i, refuse: follow(b, i, refuse)
+
+
+def _dot(ins: Instruction) -> Follow:
+    """dp2a, dp4a: bytes that are multiplied by zero, or not at all, do not matter; compilers leave them undefined."""
+    a, c = getter(ins.operands[1], "u32"), ins.operands[3]
+    half = 2 if "hi" in ins.mods else 0
+
+    def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
+        one, other = state_of(b, i, ins.operands[1]), state_of(b, i, ins.operands[2])
+        if other is not None:
+            weights = spread(b, i, a(b, i))
+            each, size = (2, 16) if ins.opcode == "dp2a" else (4, 8)
+            counts = sum(
+                ((weights >> np.uint32(n * size)) & np.uint32((1 << size) - 1) != 0).astype(np.int64) << (n + half)
+                for n in range(each)
+            )
+            marks = other & counts
+            other = np.where(marks & BYTES, other, 0)
+        return [after_use(join([one, other, state_of(b, i, c)]), ins.line)]
+
+    return follow
+
+
+def _with_predicates(ins: Instruction) -> Follow:
+    return (
+        _logic(ins)
+        if ins.mods
+        and (ins.mods[-1] == "pred" or ins.mods[-1][0] == "b")
+        and not any(isinstance(o, Name) for o in ins.operands)
+        else generic(ins)
+    )
+
+
+RULES: dict[str, Callable[[Instruction], Follow]] = {
+    "mov": _move,
+    "cvt": _convert,
+    "and": _with_predicates,
+    "or": _with_predicates,
+    "shl": _shift,
+    "shr": _shift,
+    "prmt": _permute,
+    "selp": _select,
+    "dp2a": _dot,
+    "dp4a": _dot,
+    "shfl": _shuffle,
+    **dict.fromkeys(("vote", "match", "redux", "activemask"), _across),
+    "mma": _multiply,
+    "ld": undef_memory.load,
+    "ldu": undef_memory.load,
+    "st": undef_memory.store,
+    "ldmatrix": undef_memory.load_matrix,
+    "wgmma": lambda ins: _wgmma(ins) if ins.mods[0] == "mma_async" else (lambda b, i, refuse: []),
+}

@@ -1,0 +1,79 @@
+"""Undefined bits as values: one integer a lane and register, and how such states combine.
+
+Bits 0-7 of a state are the bytes that are undefined, above them stands the line that used them first. None stands for a
+register whose every byte is defined in every lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from workbench.emulator.arrays import Array, Lanes
+from workbench.emulator.execution.batch import Batch
+from workbench.emulator.execution.copies import UNDEFINED
+from workbench.emulator.ptx.syntax import Operand, Reg
+
+BYTES = 0xFF
+State: TypeAlias = Array | None
+Refuse: TypeAlias = Callable[[Batch, Lanes, Array, str], None]
+"""Faults where a state has undefined bytes; the text says what depends on them."""
+Follow: TypeAlias = Callable[[Batch, Lanes, Refuse], list[State]]
+"""How undefined bits go through an instruction: the state of each register that it writes, over the active lanes."""
+
+
+def state_of(b: Batch, i: Lanes, operand: Operand) -> State:
+    """The state of an operand over the active lanes."""
+    if not isinstance(operand, Reg):
+        return None
+    found = b.undefined.get(operand.name)
+    return found if found is None or i is None else found[i]
+
+
+def join(parts: Sequence[State]) -> State:
+    """What is undefined in any part: bytes together, the latest first use."""
+    result = None
+    for part in parts:
+        if part is not None:
+            result = part if result is None else (result | part) & BYTES | np.maximum(result >> 8, part >> 8) << 8
+    return result
+
+
+def after_use(state: State, line: int | None) -> State:
+    """The result of computing with a state: all of it is undefined, first used here unless it was before."""
+    if state is None:
+        return None
+    return np.where(state & BYTES, BYTES | np.where(state >> 8, state >> 8, line or 0) << 8, 0)
+
+
+def move_bytes(state: State, shift: int, keep: int) -> State:
+    """Byte marks moved up by `shift` bytes (down where negative), those in `keep` kept."""
+    if state is None:
+        return None
+    marks = state & BYTES
+    marks = (marks << shift if shift >= 0 else marks >> -shift) & keep
+    return np.where(marks, state & ~np.int64(BYTES) | marks, 0)
+
+
+def or_zero(state: State, b: Batch, i: Lanes) -> Array:
+    """The state as an array over the active lanes."""
+    return np.zeros(b.lanes if i is None else len(i), dtype=np.int64) if state is None else state
+
+
+def memory_marks(b: Batch, i: Lanes, place: str, at: Array) -> tuple[Array, Array] | None:
+    """(marks by byte, first byte of each lane) of shared or local memory, None where nothing undefined was stored."""
+    if not b.undefined_stored or place not in ("shared", "local"):
+        return None
+    lanes = b.all_lanes(i)
+    if place == "local":
+        return None if b.undefined_local is None else (b.undefined_local, lanes * b.local_stride + (at & 0xFFFFFF))
+    return b.shared_written, b.cta[lanes] * b.shared_bytes + at
+
+
+def mark_bytes(marks: Array, start: Array, size: int, state: Array) -> None:
+    """Note in memory's marks which bytes of what was stored at `start` are undefined."""
+    index = start[:, None] + np.arange(size)
+    bad = (state[:, None] >> np.arange(size)) & 1 != 0
+    marks[index] = marks[index] & np.uint8(0xFF ^ UNDEFINED) | np.where(bad, np.uint8(UNDEFINED), np.uint8(0))

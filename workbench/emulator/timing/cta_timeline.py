@@ -1,0 +1,331 @@
+"""How long a CTA takes by itself: its warps followed in time, instruction by instruction, as if nothing else ran on the
+SM.
+
+Input: a batch whose instructions the interpreter runs one after the other. Output: `records.CtaTimeline`.
+
+Each warp has a clock. Within a basic block an instruction starts when its operands are ready, whatever the order (ptxas
+reorders there); a block ends when its last instruction has started, because a warp issues in order. Operands are ready
+a latency after the instruction that makes them started. A barrier takes its warps to the latest of their clocks, an
+mbarrier's wait to the latest arrival, a wait for cp.async or wgmma to the end of what it covers. Limits of throughput
+are not in it: those are the other terms of the time model (analysis/model.py), but for wgmma, which one unit per SM
+executes in turn.
+
+Latencies are those of the table of instructions, and the ones below, in cycles of the SM clock and inferred in the same
+way; the one past L1 stands for L2 and DRAM together. wgmma takes n / 2 cycles for m64nN and 32 bytes of k, from the
+data sheet's dense rate: 2048 fp16 FMAs a cycle and SM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from workbench.emulator.arrays import Array, Lanes
+from workbench.emulator.execution.batch import WARP, Batch
+from workbench.emulator.isa.access import address
+from workbench.emulator.ptx.instruction import Instruction
+from workbench.emulator.ptx.syntax import Mem, immediate
+from workbench.emulator.timing.cache_model import LINE, OWNER, SECTOR, Cache, Places, sectors
+from workbench.records import CtaTimeline
+
+L1_HIT, BEYOND, TMA_LATENCY, BARRIER, WGMMA_START = 40, 560, 700, 20, 32
+ALL = slice(None)
+UNROLLED = 4  # turns of a plain loop that ptxas schedules together (inferred)
+KEPT_GROUPS = 64  # of committed copies and multiplications
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What following needs of one instruction: registers read and written, latency, cycles that issuing it takes."""
+
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    latency: float
+    issue: int
+    kind: str = ""  # of those that need more than a latency: `Form.timing`
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for groups of copies or multiplications."""
+        return self.kind.endswith("wait")
+
+
+def step(ins: Instruction) -> Step:
+    """The static part of following one instruction; a wgmma's unit forwards its accumulator itself."""
+    form = ins.form
+    sources = tuple(name for name in ins.reads if name not in ins.writes) if form.role == "wgmma" else ins.reads
+    return Step(sources + ins.guards, ins.writes, form.latency, form.issue, form.timing)
+
+
+def wgmma_cycles(ins: Instruction) -> float:
+    """Cycles that an SM's tensor cores take for m64nN and 32 bytes of k: n / 2."""
+    shape = next(m for m in ins.mods if m.startswith("m64n"))
+    return int(shape[4:].split("k")[0]) / 2
+
+
+def _plain_loops(instructions: list[Instruction], steps: list[Step]) -> dict[int, int]:
+    """First instruction of each innermost loop that waits for nothing but memory, by each instruction in it."""
+    found: dict[int, int] = {}
+    backward = [(ins.target, n) for n, ins in enumerate(instructions) if 0 <= ins.target <= n]
+    for first, last in backward:
+        inner = any(first <= target and end < last for target, end in backward)
+        if not inner and not any(steps[n].waits or instructions[n].form.waits for n in range(first, last + 1)):
+            found.update(dict.fromkeys(range(first, last + 1), first))
+    return found
+
+
+@dataclass(slots=True)
+class Memory:
+    """A batch's loads and stores seen by the caches: what L1 and L2 looked up and missed."""
+
+    l1: Cache
+    l2: Cache
+    places: Places
+    requests: int = 0
+    looked_up: int = 0
+    lines: int = 0
+    missed: int = 0
+    l2_missed: int = 0
+    written: int = 0
+    beyond: list[Array] = field(default_factory=list)  # keys of what had to come from beyond L1
+
+    def access(self, cta: Array, warps: Array, where: Array, size: int, *, write: bool, by_l1: bool) -> Array | None:
+        """Lanes of `warps` access global memory; a load by L1 returns the warps that wait for more than L1."""
+        keys, parts = sectors(cta, self.places.of(where), size)
+        unique, inverse = np.unique(keys, return_inverse=True)
+        if not by_l1:
+            self._from_l2(unique)
+            return None
+        warp = np.repeat(warps, parts)
+        asked = np.unique((warp << OWNER) + (keys & ((1 << OWNER) - 1)))
+        self.requests += int(np.unique(warps).size)
+        self.lines += len(np.unique(asked // (LINE // SECTOR)))
+        if write:
+            self.written += len(unique)
+            return None
+        self.looked_up += len(asked)
+        missed = self.l1.load(unique)
+        self.missed += int(missed.sum())
+        self._from_l2(unique[missed])
+        late: Array = warp[missed[inverse.reshape(-1)]]
+        return late
+
+    def _from_l2(self, keys: Array) -> None:
+        if len(keys):
+            self.beyond.append(keys)
+            self.l2_missed += int(self.l2.load(keys).sum())
+
+
+class WarpTimeline:
+    """The clocks of a batch's warps; `executed` is called for every instruction that the interpreter runs."""
+
+    def __init__(
+        self, b: Batch, steps: list[Step], instructions: list[Instruction], *, l1_bytes: int, l2_bytes: int
+    ) -> None:
+        self.b, self.steps, self.instructions = b, steps, instructions
+        allocations = b.memory.allocations
+        places = Places([a.start for a in allocations], [a.size for a in allocations])
+        self.memory = Memory(Cache(b.count, l1_bytes), Cache(b.count, l2_bytes), places)
+        self.loops = _plain_loops(instructions, steps)
+        self.loop, self.turns = -1, 0
+        self.warps = b.lanes // WARP
+        self.now = np.zeros(self.warps)
+        self.ready: dict[str, Array] = {}
+        self.stalls = np.zeros(len(instructions))
+        self.issued = 0.0
+        self.here: Array | slice = ALL  # the warps of the block that is executed
+        self.base: Array = self.now
+        self.last: Array = self.now
+        self.count = 0
+        self.late: Array | None = None  # whether each warp's load goes beyond L1
+        # committed: (warps as a mask, their end)
+        self.groups: dict[str, list[tuple[Array, Array]]] = {"wgmma": [], "copy": [], "bulk": []}
+        self.open: dict[str, Array] = {name: np.zeros(self.warps) for name in self.groups}
+        self.unit = np.zeros(b.count)  # when a CTA's tensor cores are free
+        self.mbarriers = np.zeros(len(b.shared) // 8)
+        self.due: dict[tuple[int, int], float] = {}
+        self._barrier_of = {}
+        for n, ins in enumerate(instructions):
+            if steps[n].kind == "bulk_load":
+                barrier = next((operand for operand in ins.operands[2:4] if isinstance(operand, Mem)), None)
+                if barrier is not None:
+                    self._barrier_of[n] = address(barrier, "shared")
+
+    def enter(self, start: int, idx: Lanes) -> None:
+        """These lanes begin the basic block at `start`.
+
+        A few turns of an innermost loop with no barrier or wait count as one block: ptxas unrolls it.
+        """
+        loop = self.loops.get(start, -1)
+        here: Array | slice = ALL if idx is None else np.unique(idx // WARP)
+        same = loop >= 0 and loop == self.loop and self._is_here(here)
+        self.turns = 0 if not same else self.turns + (start == loop)
+        self.loop, self.here = loop, here
+        if same and (start != loop or self.turns % UNROLLED):
+            return
+        self.base = self.now[self.here].copy()
+        self.last = self.base
+        self.count = 0
+
+    def _is_here(self, warps: Array | slice) -> bool:
+        """Whether these are the warps of the block before."""
+        if isinstance(warps, slice) or isinstance(self.here, slice):
+            return warps is self.here
+        return np.array_equal(warps, self.here)
+
+    def accessed(self, ins: Instruction, lanes: Array, where: Array, size: int, write: bool) -> None:
+        """Lanes access global memory: lines that L1 looks up and, of loads, which warps wait for more than L1."""
+        by_l1 = ins.form.role != "copy" or "ca" in ins.mods
+        late = self.memory.access(self.b.cta[lanes], lanes // WARP, where, size, write=write, by_l1=by_l1)
+        if late is not None:
+            self.late = np.zeros(self.warps, dtype=bool)
+            self.late[late] = True
+
+    def executed(self, n: int, active: Lanes) -> None:
+        """The lanes of the block executed instruction `n`."""
+        step = self.steps[n]
+        start = self.base
+        for name in step.sources:
+            ready = self.ready.get(name)
+            if ready is not None:
+                start = np.maximum(start, ready[self.here])
+        if step.waits:
+            end = start = np.maximum(start, self._group_end(_group(step), self.instructions[n]))
+        elif step.kind:
+            end = start + self._special(n, step, start, active)
+        else:
+            end = start + step.latency
+        self.stalls[n] += float(np.maximum(start - np.maximum(self.last, self.base + self.count), 0).sum())
+        self.last = np.maximum(self.last, start)
+        self.count += step.issue
+        self.issued += step.issue * len(self.base)
+        for name in step.targets:
+            ready = self.ready.get(name)
+            if ready is None:
+                ready = self.ready[name] = np.zeros(self.warps)
+            ready[self.here] = end
+
+    def end_block(self) -> None:
+        """The block is over: a warp goes on when its last instruction has been issued."""
+        self.now[self.here] = np.maximum(self.base + self.count, self.last)
+
+    def _special(self, n: int, step: Step, start: Array, active: Lanes) -> Array | float:
+        """The latency of an instruction that needs more than the table's."""
+        if step.kind == "load":
+            latency = np.full(self.warps, float(L1_HIT))
+            if self.late is not None:
+                latency[self.late] = BEYOND
+                self.late = None
+            return latency[self.here]
+        if step.kind == "wgmma":
+            return self._wgmma(n, start)
+        if step.kind == "bulk_load":
+            return self._bulk_load(n, start, active)
+        name = _group(step)
+        if step.kind.endswith("commit"):
+            mask = np.zeros(self.warps, dtype=bool)
+            mask[self.here] = True
+            self.groups[name].append((mask, self.open[name].copy()))
+            self.open[name][self.here] = 0
+            return 0.0
+        end = start + (BEYOND if step.kind == "copy" else TMA_LATENCY)
+        self.open[name][self.here] = np.maximum(self.open[name][self.here], end)
+        return 0.0
+
+    def _group_end(self, name: str, ins: Instruction) -> Array:
+        """When all but the newest groups of these warps are over."""
+        left = immediate(ins.operands[0]) if ins.operands else 0
+        seen = np.zeros(self.warps, dtype=np.int64)
+        end = np.zeros(self.warps)
+        mine = np.zeros(self.warps, dtype=bool)
+        mine[self.here] = True
+        for mask, when in reversed(self.groups[name]):
+            covered = mask & mine & (seen >= left)
+            end[covered] = np.maximum(end[covered], when[covered])
+            seen += mask
+        if "wait_all" in ins.mods:
+            end = np.maximum(end, np.where(mine, self.open[name], 0))
+        self.groups[name] = self.groups[name][-KEPT_GROUPS:]
+        return end[self.here]
+
+    def _wgmma(self, n: int, start: Array) -> Array:
+        """One unit per SM: the warpgroups of a CTA take turns. Its end is what a wait for the group sees."""
+        cycles = wgmma_cycles(self.instructions[n])
+        warps = np.arange(self.warps)[self.here]
+        end = np.empty(len(warps))
+        cta = self.b.cta[warps * WARP]
+        for first in range(0, len(warps), 4):
+            begin = max(float(start[first : first + 4].max()), self.unit[cta[first]])
+            self.unit[cta[first]] = begin + cycles
+            end[first : first + 4] = begin + cycles + WGMMA_START
+        self.open["wgmma"][warps] = np.maximum(self.open["wgmma"][warps], end)
+        return end - start
+
+    def _bulk_load(self, n: int, start: Array, active: Lanes) -> float:
+        b, of = self.b, self._barrier_of.get(n)
+        lanes = b.all_lanes(active)
+        if of is None or not len(lanes):
+            return 0.0
+        where = np.broadcast_to(np.asarray(of(b, active)), lanes.shape)
+        clock = np.zeros(self.warps)
+        clock[self.here] = start
+        for lane, at in zip(lanes.tolist(), where.tolist(), strict=True):
+            self.due[int(b.cta[lane]) // b.cluster_size, int(at) & 0xFFFFFF] = float(clock[lane // WARP]) + TMA_LATENCY
+        return 0.0
+
+    def arrived(self, lanes: Array, index: Array, ins: Instruction) -> None:
+        """Lanes, or copies that they issued, arrive at mbarriers (indices of words)."""
+        when = self.now[lanes // WARP]
+        if ins.form.role == "bulk_copy":
+            offset = index * 8 % self.b.shared_bytes
+            when = np.array(
+                [
+                    self.due.get((int(self.b.cta[lane]) // self.b.cluster_size, int(at)), 0.0)
+                    for lane, at in zip(lanes, offset, strict=True)
+                ]
+            )
+        np.maximum.at(self.mbarriers, index, when)
+
+    def waited(self, lanes: Array, index: Array) -> None:
+        """Lanes go on past an mbarrier."""
+        np.maximum.at(self.now, lanes // WARP, self.mbarriers[index])
+
+    def released(self, free: Array) -> None:
+        """Lanes (a mask) are released by a barrier of their CTA together."""
+        lanes = np.nonzero(free)[0]
+        latest = np.zeros(self.b.count)
+        np.maximum.at(latest, self.b.cta[lanes], self.now[lanes // WARP])
+        warps = np.unique(lanes // WARP)
+        waited = latest[self.b.cta[warps * WARP]] + BARRIER
+        self.now[warps] = waited
+
+    def result(self) -> CtaTimeline:
+        """What was seen: cycles of a CTA, hits, stalls by line."""
+        per_cta = self.now.reshape(self.b.count, -1).max(axis=1)
+        lines: dict[int, float] = {}
+        for n in np.nonzero(self.stalls)[0].tolist():
+            line = self.instructions[n].line or 0
+            lines[line] = lines.get(line, 0.0) + float(self.stalls[n])
+        warps = max(self.warps, 1)
+        return CtaTimeline(
+            ctas=self.b.count,
+            cycles=float(per_cta.mean()),
+            issue=self.issued / self.b.count,
+            l1_requests=self.memory.requests,
+            l1_sectors=self.memory.looked_up,
+            l1_lines=self.memory.lines,
+            l1_missed=self.memory.missed,
+            written=self.memory.written,
+            wgmma=any(step.kind == "wgmma" for step in self.steps),
+            l2_missed=self.memory.l2_missed,
+            touched=len(np.unique(np.concatenate(self.memory.beyond))) if self.memory.beyond else 0,
+            stalls=tuple(
+                sorted(((line, round(cycles / warps, 1)) for line, cycles in lines.items()), key=lambda item: -item[1])
+            ),
+        )
+
+
+def _group(step: Step) -> str:
+    """The kind of groups that an instruction commits or waits for."""
+    return "copy" if step.kind.startswith("copy") else "bulk" if step.kind.startswith("bulk") else "wgmma"

@@ -1,0 +1,350 @@
+"""How a GPU run goes, on the parent's side: trials, then rounds in which candidate, torch eager and parent take turns.
+
+Each of them has a process of its own. A round is a few calls of each, forwards in one round and backwards in the next,
+so that what drifts linearly meets all alike. Before each round the referee times a fixed kernel, and NVML is asked for
+the state of the device. Which outputs of timed calls are checked is drawn after they were made.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from workbench.analysis import statistics, steadiness
+from workbench.errors import ProblemError
+from workbench.executors.gpu.memory import preallocate
+from workbench.executors.jobs.rpc import Channel, Ended, derive_seed, draw_seed
+from workbench.records import Check, DeviceState, Failure, Job, Ratio, Timing, record
+from workbench.wire import Json, from_plain
+
+ROUNDS = 8
+WARM_UP = 4
+KEPT_TIMED = 2  # how many timed samples' outputs are checked, drawn anew for each run
+GRAPH_BELOW_S = 50e-6  # a shorter call is timed in a graph: two events are a few percent of it
+PADS = 32  # pages by which memory is displaced from round to round, at most
+
+
+class WrongResult(Exception):
+    """A result that was checked is wrong, or could not be read; the run is over."""
+
+    def __init__(self, failure: Failure | None = None) -> None:
+        super().__init__(failure.message if failure else "wrong result")
+        self.failure = failure
+
+
+@dataclass(slots=True)
+class Contestant:
+    """One of the programs that take turns, with its times."""
+
+    name: str
+    channel: Channel
+    estimate_s: float = 0.0
+    host_s: list[float] = field(default_factory=list)
+    samples: list[float] = field(default_factory=list)
+    walls: list[float] = field(default_factory=list)
+    calls: int = 1
+    sets: int = 0
+
+
+@record
+class Turn:
+    """One turn of a contestant: how many samples in which round, and which of them are checked."""
+
+    case: str
+    model_seed: int
+    method: str
+    size: int
+    kept: frozenset[int]
+    number: int
+
+
+@dataclass(slots=True)
+class RunResult:
+    """Checks, times and ratios of a run."""
+
+    checks: list[Check] = field(default_factory=list)
+    timings: dict[str, Timing] = field(default_factory=dict)
+    ratios: tuple[Ratio, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    phases: dict[str, float] = field(default_factory=dict)
+    failure: Failure | None = None
+
+
+def round_shape(job: Job) -> tuple[int, int]:
+    """Rounds, and samples of each contestant in a round: at least `timed_calls` in all."""
+    rounds = max(min(ROUNDS, job.timed_calls), 1)
+    return rounds, -(-job.timed_calls // rounds)
+
+
+class Run:
+    """One run of a candidate, with the referee and perhaps a rival.
+
+    `root` is the candidate's folder; `look` gives the state of the device.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        root: Path,
+        candidate: Channel,
+        referee: Channel,
+        rival: Channel | None = None,
+        *,
+        look: Callable[[], DeviceState | None],
+        busy_before: bool = True,
+    ) -> None:
+        self.job, self.root, self.candidate, self.referee, self.rival = job, root, candidate, referee, rival
+        self.look, self.busy_before = look, busy_before
+        self.about: Json = {}  # the referee's device and versions
+        self.rng = random.SystemRandom()
+        self.result = RunResult()
+        seen = look()
+        self.surroundings: list[DeviceState] = [seen] if seen is not None else []
+        self.probes: list[float] = []
+        self.quiet_s: float | None = None
+
+    def run(self) -> RunResult:
+        """Trials and timing at every case; stops at the first wrong result."""
+        known = {case.name for case in self.job.facts.cases}
+        try:
+            for case in (name for name in self.job.cases if name in known):
+                start = time.perf_counter()
+                model_seed = self.trials(case)
+                self._add_phase("trials", start)
+                if self.job.timed_calls:
+                    start = time.perf_counter()
+                    self.time_case(case, model_seed)
+                    self._add_phase("timing", start)
+        except WrongResult as wrong:
+            self.result.failure = wrong.failure
+        return self.result
+
+    def _add_phase(self, name: str, start: float) -> None:
+        self.result.phases[name] = self.result.phases.get(name, 0.0) + time.perf_counter() - start
+
+    # ---- results ----------------------------------------------------------------------------------------------------
+
+    def trials(self, case: str) -> int:
+        """Every trial of a case, each checked before the next; the seed of the last one's parameters."""
+        model_seed = 0
+        if self.rival is not None and self.job.timed_calls:
+            self.rival.send({"do": "trial", "case": case, "seed": draw_seed()})  # it compiles meanwhile
+        for trial in range(max(self.job.trials, 1)):
+            model_seed = draw_seed()
+            self.candidate.send({"do": "trial", "case": case, "seed": model_seed})
+            if not self.about:
+                self._open(case)
+            self.candidate.recv()
+            self._check(case, trial, model_seed, model_seed ^ 1, timed=False, call=0)
+        return model_seed
+
+    def _open(self, case: str) -> None:
+        """While the candidate compiles: the referee's context, and room for the outputs."""
+        self.referee.send({"do": "open", "job": str(self.root / "given" / "job.json")})
+        preallocate(
+            self.root / "scratch" / "out", next(one.outputs for one in self.job.facts.cases if one.name == case)
+        )
+        self.about = self.referee.recv()
+        if "error" in self.about:
+            raise ProblemError(str(self.about["error"]))
+
+    def _check(self, case: str, trial: int, model_seed: int, input_seed: int, *, timed: bool, call: int) -> None:
+        start = time.perf_counter()
+        self.candidate.call({"do": "hand", "call": call})
+        said = self.referee.call(
+            {
+                "do": "check",
+                "case": case,
+                "trial": trial,
+                "model_seed": model_seed,
+                "input_seed": input_seed,
+                "timed": timed,
+                "root": str(self.root),
+                "relative": "scratch/out",
+            }
+        )
+        self._add_phase("checks", start)
+        if "error" in said:
+            raise WrongResult(
+                Failure(
+                    stage="check",
+                    kind="no_output",
+                    message=f"the output for case {case} cannot be checked: {said['error']}",
+                )
+            )
+        made = [from_plain(item, Check) for item in said["checks"]]
+        self.result.checks += made
+        if not all(one.passed for one in made):
+            raise WrongResult
+
+    # ---- timing -----------------------------------------------------------------------------------------------------
+
+    def time_case(self, case: str, model_seed: int) -> None:
+        """Warm-up, choice of the method, rounds; by events where a graph does not work for all."""
+        players = self._players(case, model_seed)
+        method, why = self._method(players), ""
+        if method == "graph":
+            why = self._rounds(case, model_seed, players, "graph")
+            if why:
+                self.result.notes.append(f"timed with events, not a graph: {why}")
+                method = "events"
+        if method == "events":
+            self._rounds(case, model_seed, players, "events")
+        self._conclude(case, players, method)
+
+    def _players(self, case: str, model_seed: int) -> list[Contestant]:
+        players = [Contestant("candidate", self.candidate), Contestant("eager", self.referee)]
+        if self.rival is not None:
+            players.insert(1, Contestant("parent", self.rival))
+        for player in list(players):
+            request: Json = {"do": "warm_up", "seeds": [draw_seed() for _ in range(WARM_UP)]}
+            try:
+                said = player.channel.call(
+                    request | ({"case": case, "model_seed": model_seed} if player.name == "eager" else {})
+                )
+            except Ended as ended:
+                if player.name != "parent":
+                    raise
+                self._lost(str(ended))
+                players.remove(player)
+                continue
+            if "error" in said:
+                self.result.notes.append(f"torch eager could not be timed: {said['error']}")
+                players.remove(player)
+                continue
+            player.estimate_s, player.host_s = float(said["estimate_s"]), [float(said["host_s"])]
+        return players
+
+    def _lost(self, why: str) -> None:
+        self.rival = None
+        self.result.notes.append(f"the parent version was not timed again: {why}")
+
+    def _method(self, players: list[Contestant]) -> str:
+        return "graph" if players[0].estimate_s < GRAPH_BELOW_S else "events"
+
+    def _rounds(self, case: str, model_seed: int, players: list[Contestant], method: str) -> str:
+        """All rounds by one method; the reason when it cannot be used."""
+        rounds, size = round_shape(self.job)
+        kept = {divmod(n, size) for n in self.rng.sample(range(rounds * size), min(KEPT_TIMED, rounds * size))}
+        probes: list[float] = []
+        for player in players:
+            player.samples, player.walls, player.calls = [], [], 1
+        self.surroundings = self.surroundings[:1]  # that of before
+        for number in range(rounds):
+            self._look(probes)
+            for player in list(players if number % 2 == 0 else reversed(players)):
+                try:
+                    chosen = frozenset(n for r, n in kept if r == number and player.name == "candidate")
+                    turn = Turn(case=case, model_seed=model_seed, method=method, size=size, kept=chosen, number=number)
+                    why = self._turn(player, turn)
+                except Ended as ended:
+                    if player.name != "parent":
+                        raise
+                    self._lost(str(ended))
+                    players.remove(player)
+                    continue
+                if why and player.name == "eager" and method == "events":
+                    self.result.notes.append(f"torch eager could not be timed: {why}")
+                    players.remove(player)
+                elif why:
+                    return f"{player.name}: {why}" if player.name != "candidate" else why
+        self._look(probes)
+        self.probes = probes
+        for player in players:
+            player.channel.send({"do": "drop"})
+        return ""
+
+    def _look(self, probes: list[float]) -> None:
+        said = self.referee.call({"do": "probe"})
+        if "s" in said:
+            probes.append(float(said["s"]))
+            self.quiet_s = float(said.get("quiet_s") or said["s"])
+        seen = self.look()
+        if seen is not None:
+            self.surroundings.append(seen)
+
+    def _turn(self, player: Contestant, turn: Turn) -> str:
+        """The samples of one contestant in one round; the reason when they cannot be taken."""
+        request = {"do": "begin", "pad": self.rng.randrange(PADS), "method": turn.method, "first": draw_seed()}
+        begun = player.channel.call(request)
+        if begun.get("why") or begun.get("error"):
+            return str(begun.get("why") or begun["error"])
+        player.calls, player.sets = max(int(begun["calls"]), 1), int(begun["sets"])
+        if player.name == "eager":
+            reply = player.channel.call({"do": "samples", "seeds": [draw_seed() for _ in range(turn.size)]})
+            for one in reply.get("taken", ()):
+                self._keep(player, one, turn.method)
+            return str(reply.get("error", ""))
+        for n in range(turn.size):
+            first = draw_seed()
+            self._keep(player, player.channel.call({"do": "sample", "seed": first}), turn.method)
+            if n in turn.kept:
+                call = self.rng.randrange(player.calls)
+                inputs = derive_seed(first, call % player.sets) if player.sets else first
+                trial = turn.number * turn.size + n
+                self._check(turn.case, trial, turn.model_seed, inputs, timed=True, call=call)
+                # not counted: the referee has just used the device
+                player.channel.call({"do": "sample", "seed": draw_seed()})
+        return ""
+
+    def _keep(self, player: Contestant, said: Json, method: str) -> None:
+        player.samples.append(float(said["s"]))
+        player.walls.append(float(said["wall"]))
+        if method == "events":
+            player.host_s.append(float(said["host"]))
+
+    def _conclude(self, case: str, players: list[Contestant], method: str) -> None:
+        size = round_shape(self.job)[1]
+        cold = self.job.cold_l2
+        for player in players:
+            resolution = statistics.EVENT_S / player.calls
+            median, low, high = statistics.median_interval(
+                player.samples, size, between_runs=statistics.BETWEEN_RUNS, resolution_s=resolution
+            )
+            self.result.timings[player.name] = Timing(
+                case=case,
+                device=str(self.about.get("gpu", "")),
+                samples_s=tuple(player.samples),
+                median_s=median,
+                low_s=low,
+                high_s=high,
+                wall_ratio=_middle(player.walls),
+                cold_l2=cold,
+                per_round=size,
+                method=method,
+                calls_per_sample=player.calls,
+                launch_overhead_s=_middle(player.host_s),
+                probes_s=tuple(self.probes),
+                surroundings=tuple(self.surroundings),
+                notes=tuple(self.result.notes),
+                doubts=steadiness.doubts(
+                    player.samples,
+                    size,
+                    self.probes,
+                    self.surroundings,
+                    busy_before=self.busy_before,
+                    quiet_s=self.quiet_s,
+                ),
+            )
+        mine = statistics.rounds_of(players[0].samples, size)
+        self.result.ratios = tuple(
+            _ratio(
+                "parent" if player.name == "parent" else "eager",
+                statistics.ratio_interval(
+                    statistics.rounds_of(player.samples, size), mine, between_runs=statistics.BETWEEN_RUNS
+                ),
+            )
+            for player in players[1:]
+        )
+
+
+def _ratio(against: Literal["eager", "parent"], interval: tuple[float, float, float]) -> Ratio:
+    return Ratio(against=against, ratio=interval[0], low=interval[1], high=interval[2])
+
+
+def _middle(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]

@@ -1,0 +1,165 @@
+"""Job -> Outcome on a CUDA device (see benchmark.py).
+
+The candidate runs in one confined process, its parent version in another; the reference, the checks and torch eager run
+in a trusted third.
+"""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from workbench.errors import ProblemError
+from workbench.executors.gpu import telemetry
+from workbench.executors.gpu.benchmark import Run, RunResult
+from workbench.executors.gpu.memory import check_fits, choose_folder
+from workbench.executors.gpu.presence import why_no_gpu
+from workbench.executors.gpu.processes import RefereePool, WorkerProcess, process_ids
+from workbench.executors.jobs.client import Server, server
+from workbench.executors.jobs.folder import candidate_outcome, prepare
+from workbench.executors.jobs.rpc import Ended
+from workbench.executors.wrong_result import wrong_result
+from workbench.protocols import PLAIN, Executor, RunContext
+from workbench.records import Event, Facts, Failure, Job, Outcome, Problem
+from workbench.wire import Json, content_hash
+
+QUIET_S = 3.0  # NVML's utilisation looks back over less: what it shows so long after our last run was not ours
+_POOL = RefereePool()
+_last_run = [float("-inf")]
+
+
+def _take_turn(context: RunContext) -> None:
+    """Wait until no other run of this process uses the device."""
+    while not _POOL.lock.acquire(timeout=0.2):
+        context.raise_if_stopped()
+
+
+class GpuExecutor(Executor):
+    """Runs candidates on the CUDA device at the problem's full size, and times them."""
+
+    name = "gpu"
+    full_size = True
+    times_rivals = True
+    default_arch = "sm_90a"
+    auto_rank = 2
+
+    def why_not(self) -> str | None:
+        """Needs Linux, and an NVIDIA GPU with its driver."""
+        if platform.system() != "Linux":
+            return "it needs Linux"
+        missing = why_no_gpu()
+        return missing and f"{missing}; use the emulator"
+
+    def admit(self, problem: Problem, facts: Facts, device: str) -> None:
+        """Raise `ProblemError` for a problem that does not fit the memory of the device at hand."""
+        check_fits(facts, ("full",), telemetry.memory_bytes())
+
+    def run(self, job: Job, context: RunContext = PLAIN, /) -> Outcome:
+        """Run, check and time the candidate at the job's cases, in turns with torch eager and the job's rival.
+
+        Raises `ProblemError` for what does not fit the device.
+        """
+        check_fits(job.facts, job.cases, telemetry.memory_bytes())
+        start = time.perf_counter()
+        place = choose_folder([spec for case in job.facts.cases if case.name in job.cases for spec in case.outputs])
+        _take_turn(context)
+        try:
+            with (
+                tempfile.TemporaryDirectory(prefix="cutegen-job-", dir=place, ignore_cleanup_errors=True) as name,
+                tempfile.TemporaryDirectory(prefix="cutegen-rival-", ignore_cleanup_errors=True) as other,
+            ):
+                context.progress(
+                    Event(kind="running", message="compiling, checking and timing on the GPU", fraction=0.1)
+                )
+                outcome = self._run(job, Path(name), Path(other), context)
+        finally:
+            _last_run[0] = time.monotonic()
+            _POOL.lock.release()
+        return replace(outcome, phases=(*outcome.phases, ("total", time.perf_counter() - start)))
+
+    def _run(self, job: Job, folder: Path, other: Path, context: RunContext) -> Outcome:
+        """The run with its processes; none of the candidates is left when this returns."""
+        workers = server()
+        plain = replace(job, rival=None)
+        prepare(folder, plain)
+        limits: Json = {
+            "wall_s": job.wall_limit_s,
+            "memory_bytes": job.memory_limit_bytes,
+            "stop": context.stop,
+        }
+        candidate = WorkerProcess(workers, "candidate", folder, **limits)
+        rival = None
+        try:
+            if job.rival is not None and job.timed_calls:
+                rival = WorkerProcess(
+                    workers, "candidate", prepare(other, replace(plain, candidate=job.rival)), **limits
+                )
+            return self._measure(job, workers, candidate, rival, context)
+        except BaseException:
+            candidate.end()
+            _POOL.clear()
+            raise
+        finally:
+            if rival is not None:
+                rival.end()
+
+    def _measure(
+        self, job: Job, workers: Server, candidate: WorkerProcess, rival: WorkerProcess | None, context: RunContext
+    ) -> Outcome:
+        start = time.perf_counter()
+        look = telemetry.observer(process_ids(workers), lambda: 2 + (rival is not None))
+        referee = _POOL.get(workers, content_hash(job.problem), context.stop)
+        busy_before = time.monotonic() - _last_run[0] > QUIET_S
+        run = Run(
+            job,
+            candidate.folder,
+            candidate.channel,
+            referee.channel,
+            rival.channel if rival else None,
+            look=look,
+            busy_before=busy_before,
+        )
+        run.result.notes += [telemetry.why_not()] if telemetry.why_not() else []
+        lost = ""
+        try:
+            run.run()
+            if rival is not None:
+                rival.channel.send({"do": "end"})  # it leaves the device while the candidate does
+            candidate.channel.call({"do": "end"})
+            referee.channel.call({"do": "close"})
+        except Ended as ended:
+            lost = str(ended)
+        if not workers.running(referee.number):
+            raise ProblemError(
+                "the process that checks results ended in the middle of a job: is the device's memory full?"
+            )
+        if lost and workers.running(candidate.number):  # it answered with what cannot be read, or not at all
+            candidate.end()
+            outcome = replace(
+                candidate_outcome(job, candidate.folder, {"end": "exit"}, self.name),
+                failure=Failure(stage="integrity", kind="bad_reply", message=f"the candidate's process: {lost}"),
+            )
+        else:
+            outcome = candidate_outcome(job, candidate.folder, workers.wait(candidate.number, context.stop), self.name)
+        return _fill(outcome, run.result, run.about, time.perf_counter() - start)
+
+
+def _fill(outcome: Outcome, found: RunResult, about: Json, ran: float) -> Outcome:
+    """The outcome with what the run found out."""
+    failure = outcome.failure or found.failure or wrong_result(found.checks, outcome.unmapped_parameters)
+    timings = found.timings if failure is None else {}
+    versions = (*outcome.versions, ("cuda", str(about.get("cuda"))), ("gpu", str(about.get("gpu"))))
+    return replace(
+        outcome,
+        failure=failure,
+        checks=tuple(found.checks),
+        versions=versions,
+        phases=(*outcome.phases, *found.phases.items(), ("candidate", ran)),
+        timing=timings.get("candidate"),
+        reference_timing=timings.get("eager"),
+        rival_timing=timings.get("parent"),
+        ratios=found.ratios if failure is None else (),
+    )

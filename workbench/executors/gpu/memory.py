@@ -1,0 +1,54 @@
+"""The memory that a problem takes on a device, and its outputs in files; without torch, for the parent's process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from workbench.errors import ProblemError
+from workbench.records import Facts, TensorSpec
+
+SHARED_MEMORY = Path("/dev/shm")  # outputs of full-size problems are gigabytes: in memory where there is room
+READY_BYTES = 1 << 30  # allocated before the first output is due; the writer's threads allocate the rest
+GB = 1e9
+SPARE_BYTES = 256 << 20  # for everything else in a job's folder
+
+
+def check_fits(facts: Facts, cases: Collection[str], memory_bytes: int | None) -> None:
+    """Raise `ProblemError` where the inputs, parameters and results of a case take more than a device's memory.
+
+    `memory_bytes` is None where it is not known; then nothing is refused.
+    """
+    for work in facts.work:
+        if memory_bytes is None or work.case not in cases or work.least_bytes <= memory_bytes:
+            continue
+        case = next(case for case in facts.cases if case.name == work.case)
+        largest = max((*case.inputs, *case.outputs), key=lambda spec: spec.size_bytes)
+        raise ProblemError(
+            f"the problem does not fit the device: inputs, parameters and results take {work.least_bytes / GB:,.1f} GB "
+            f"at its {work.case} sizes (the largest is {largest.name} {largest.shape}), the device has "
+            f"{memory_bytes / GB:,.1f} GB; make sizes smaller with --set NAME=VALUE, or use --executor emulator"
+        )
+
+
+def choose_folder(specs: Sequence[TensorSpec]) -> Path | None:
+    """Shared memory where it has room for such outputs, else None: the folder for temporary files."""
+    if not os.access(SHARED_MEMORY, os.W_OK):
+        return None
+    found = os.statvfs(SHARED_MEMORY)
+    return (
+        SHARED_MEMORY
+        if found.f_bavail * found.f_frsize >= sum(spec.size_bytes for spec in specs) + SPARE_BYTES
+        else None
+    )
+
+
+def preallocate(folder: Path, specs: Sequence[TensorSpec]) -> None:
+    """Make files for outputs like `specs` and allocate their first pages; best effort, because writing does it too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for n, spec in enumerate(specs):
+        with open(folder / f"{n}.bin", "wb") as file, contextlib.suppress(OSError):
+            if size := spec.size_bytes:
+                os.posix_fallocate(file.fileno(), 0, min(size, READY_BYTES))

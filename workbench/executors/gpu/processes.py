@@ -1,0 +1,104 @@
+"""The processes of a GPU run: candidate, parent version, and the referee, which stays between runs of a problem."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from workbench.errors import Stopped, WorkerLost
+from workbench.executors.jobs.client import Server
+from workbench.executors.jobs.rpc import Ended, FileChannel
+
+REFEREE_BYTES = 64 << 30
+
+
+class WorkerProcess:
+    """One process that answers requests in its folder."""
+
+    def __init__(
+        self,
+        workers: Server,
+        role: str,
+        folder: Path,
+        *,
+        wall_s: float,
+        memory_bytes: int,
+        stop: threading.Event | None,
+        trusted: bool = False,
+    ) -> None:
+        self.workers, self.folder = workers, folder
+        extra = {"trusted": True} if trusted else {}
+        self.number = workers.start_job(
+            role, str(folder), wall_s=wall_s, memory_bytes=memory_bytes, device="cuda", **extra
+        )
+        self.stop = stop
+        self.channel = FileChannel(folder, self.alive)
+
+    def alive(self) -> bool:
+        """Whether the process still runs; raises `Stopped` when the run is to end."""
+        if self.stop is not None and self.stop.is_set():
+            raise Stopped
+        return self.workers.running(self.number)
+
+    def end(self) -> None:
+        """End the process, whatever it does; returns when it is gone."""
+        self.workers.cancel(self.number)
+
+
+class RefereePool:
+    """Keeps the referee between runs: one for the process, made anew for another problem."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()  # one run at a time: two would disturb each other's times
+        self.referee: WorkerProcess | None = None
+        self.problem = ""
+        self.place: tempfile.TemporaryDirectory[str] | None = None
+
+    def get(self, workers: Server, problem: str, stop: threading.Event | None) -> WorkerProcess:
+        """The referee for a problem (its content hash), started if there is none."""
+        if (
+            self.referee is not None
+            and self.referee.workers is workers
+            and self.problem == problem
+            and workers.running(self.referee.number)
+        ):
+            self.referee.stop = stop
+            return self.referee
+        self.clear()
+        self.place = tempfile.TemporaryDirectory(
+            prefix="cutegen-referee-", ignore_cleanup_errors=True
+        )  # not in shared memory, where candidates can write
+        folder = Path(self.place.name)
+        for name in ("given", "scratch"):
+            (folder / name).mkdir(mode=0o700)
+        self.referee = WorkerProcess(
+            workers, "referee", folder, wall_s=1e9, memory_bytes=REFEREE_BYTES, stop=stop, trusted=True
+        )
+        self.problem = problem
+        return self.referee
+
+    def clear(self) -> None:
+        """End the referee and remove its folder."""
+        if self.referee is not None:
+            with contextlib.suppress(WorkerLost, Ended):
+                self.referee.end()
+        if self.place is not None:
+            self.place.cleanup()
+        self.referee, self.place, self.problem = None, None, ""
+
+
+def process_ids(workers: Server) -> Callable[[], set[int]]:
+    """Ids of the server and of all that it started, asked anew each time."""
+
+    def ids() -> set[int]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            root = psutil.Process(workers.process.pid)
+            return {root.pid, *(child.pid for child in root.children(recursive=True))}
+        return set()
+
+    return ids

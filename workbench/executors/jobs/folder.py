@@ -1,0 +1,119 @@
+"""The folder of a job: laid out by the parent, read back when its process has ended.
+
+`given/` is what a candidate may read, `private/` (seeds and expected outputs) it never can, `scratch/` is its working
+folder and the only place that it can write; the reply of a trusted role lies beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import signal
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+from workbench.errors import ProblemError
+from workbench.records import Failure, Job, KernelBuild, Launch, Outcome
+from workbench.toolchain.compiled import Shelf
+from workbench.wire import Json, from_plain, to_plain
+
+REPLY_BYTES = 256 << 20
+OUTPUT_CHARACTERS = 100_000
+
+
+def prepare(folder: Path, job: Job) -> Path:
+    """Lay out the job's folder; seeds come from the operating system and stay out of the candidate's reach."""
+    for name in ("given", "private", "scratch"):
+        (folder / name).mkdir(mode=0o700)
+    (folder / "given" / "job.json").write_text(json.dumps(to_plain(job)))
+    (folder / "scratch" / "candidate.py").write_text(job.candidate.source)
+    Shelf(job.candidate.source, job.arch).give(folder / "given" / "compiled")
+    names = [f"{case}-{trial}" for case in job.cases for trial in range(max(job.trials, 1))]
+    (folder / "private" / "seeds.json").write_text(json.dumps({name: secrets.randbits(48) for name in names}))
+    return folder
+
+
+def read_reply(folder: Path, role: str, end: Json) -> Json:
+    """The reply of a trusted role whose process ended so; raises `ProblemError` when it has none."""
+    path = folder / f"reply-{role}.json"
+    if not path.exists():
+        raise ProblemError(
+            f"the {role} process ended without an answer ({end['end']}): {end.get('output', '').strip()[-300:]}"
+        )
+    reply: Json = json.loads(path.read_text())
+    if "error" in reply:
+        raise ProblemError(str(reply["error"]))
+    return reply
+
+
+def candidate_outcome(job: Job, folder: Path, end: Json, executor: str) -> Outcome:
+    """What the candidate's process left behind, or why it ended."""
+    outcome = Outcome(
+        executor=executor,
+        arch=job.arch,
+        device=job.device,
+        output_text=end.get("output", "")[:OUTPUT_CHARACTERS],
+        versions=tuple((name, version(name)) for name in ("torch", "nvidia-cutlass-dsl")),
+    )
+    path = folder / "scratch" / "reply.json"
+    failure = end_failure(job, end)
+    Shelf(job.candidate.source, job.arch).take(folder / "scratch" / "compiled")
+    if failure is None and (not path.is_file() or path.is_symlink() or path.stat().st_size > REPLY_BYTES):
+        failure = _early_exit(end.get("code"))
+    if failure is not None:
+        return replace(outcome, failure=failure)
+    try:
+        reply = json.loads(path.read_text())
+        launches = tuple(from_plain(item, Launch) for item in reply["launches"])
+        return replace(
+            outcome,
+            failure=from_plain(reply["failure"], Failure) if reply["failure"] else None,
+            builds=tuple(from_plain(item, KernelBuild) for item in reply["builds"]),
+            launches=launches,
+            unmapped_parameters=tuple(reply["unmapped"]),
+            protections=tuple(reply["protections"]),
+            phases=tuple((key, float(value)) for key, value in reply["phases"].items()),
+            findings=tuple(finding for launch in launches for finding in launch.findings),
+        )
+    except Exception as error:  # the candidate could have written anything
+        message = f"the candidate's process left an unreadable answer: {error}"
+        return replace(outcome, failure=Failure(stage="integrity", kind="bad_reply", message=message))
+
+
+def _early_exit(code: object) -> Failure:
+    return Failure(
+        stage="run",
+        kind="early_exit",
+        message=f"the candidate's process ended early with exit code {code}",
+        hint="a candidate must not leave the process",
+    )
+
+
+def end_failure(job: Job, end: Json) -> Failure | None:
+    """The failure that an abnormal end means; None when the process ended by itself with code 0."""
+    limits = {
+        "wall": (
+            "timeout",
+            f"no result within {job.wall_limit_s:g} s",
+            "an endless loop on the host or in the kernel, or far too much work",
+        ),
+        "memory": (
+            "memory",
+            f"more than {job.memory_limit_bytes >> 20} MiB of memory used",
+            "allocate outputs of the problem's size only",
+        ),
+        "output": ("output_flood", "more than 1 MiB printed", "print less"),
+        "processes": ("processes", "too many processes started", "a candidate starts no processes"),
+    }
+    how = end["end"]
+    if how in limits:
+        kind, message, hint = limits[how]
+        return Failure(stage="limits", kind=kind, message=message, hint=hint)
+    if how == "signal":
+        number = end["signal"]
+        name = signal.Signals(number).name if number in signal.valid_signals() else str(number)
+        return Failure(stage="run", kind="signal", message=f"the candidate's process died of {name}")
+    if how == "killed":
+        return Failure(stage="run", kind="killed", message="the candidate's process was killed")
+    return _early_exit(end["code"]) if end.get("code") else None

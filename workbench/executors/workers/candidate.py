@@ -1,0 +1,124 @@
+"""The role `candidate`: import and run a candidate at every case and trial, on the emulator or on a GPU."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from workbench.emulator.emulation import Emulation
+from workbench.emulator.hook import emulated
+from workbench.executors.jobs.exchange import read_values, write_values
+from workbench.executors.workers import gpu_candidate  # before the candidate, which could replace what times it
+from workbench.executors.workers.outputs import (
+    INPUT_MODIFIED,
+    OUTPUTS,
+    Rejected,
+    digest,
+    explain_failure,
+    find_case,
+    import_candidate,
+    source_path,
+    validate,
+)
+from workbench.executors.workers.trusted import list_trials
+from workbench.problems import loading
+from workbench.records import Job, Stage
+from workbench.toolchain import describe_module
+from workbench.toolchain.compiled import keeping
+from workbench.wire import Json, to_plain
+
+READY_LIMIT_S = 120.0
+STEP_LIMIT = 8_000_000  # a shipped kernel takes under a tenth of it at its emulated size
+
+
+def attempt(job: Job, folder: Path, *, gpu: bool = False) -> Json:
+    """Import and run the candidate in this process; what failed is in the reply."""
+    with keeping(folder / "given" / "compiled", folder / "scratch" / "compiled", str(folder)) as counts:
+        reply = _attempt(job, folder, gpu)
+    reply["phases"]["compiling"] = counts["seconds"]  # 0 when all was compiled in an earlier run of the same source
+    return reply
+
+
+def _attempt(job: Job, folder: Path, gpu: bool) -> Json:
+    reply: Json = {"failure": None, "launches": [], "builds": [], "unmapped": [], "phases": {}, "trials": []}
+    source_file = source_path(folder)
+    stage: Stage = "import"
+    try:
+        start = time.perf_counter()
+        module = import_candidate(source_file)
+        reply["phases"]["import"] = time.perf_counter() - start
+        stage = "run"
+        if gpu:
+            gpu_candidate.run_candidate(job, folder, module, reply)
+        else:
+            for name, trial in list_trials(job):
+                _run_trial(job, folder, module, (name, trial), reply)
+    except BaseException as error:  # whatever a candidate raises is its failure
+        reply["failure"] = explain_failure(error, source_file, stage)
+    return reply
+
+
+def _wait(path: Path) -> None:
+    deadline = time.monotonic() + READY_LIMIT_S
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the reference did not deliver {path.name}")
+        time.sleep(0.002)
+
+
+def _run_trial(job: Job, folder: Path, module: ModuleType, which: tuple[str, int], reply: Json) -> None:
+    """One call on the emulator; the first of all is the one whose launches and builds are kept."""
+    (name, trial), first = which, not reply["trials"]
+    given = folder / "given"
+    problem_module = loading.load_module(job.problem, find_case(job, name).settings)
+    _wait(given / f"{name}-{trial}-state" / "list.json")
+    _wait(given / f"{name}-{trial}" / "list.json")
+    reference = loading.build_model(problem_module, "Model", job.problem)
+    with torch.no_grad():
+        state = read_values(given / f"{name}-{trial}-state")
+        for value, stored in zip(loading.state_of(reference).values(), state, strict=True):
+            value.copy_(stored)
+    inputs = read_values(given / f"{name}-{trial}")
+    before = digest(inputs)
+    start = time.perf_counter()
+    with (
+        emulated(
+            arch=job.arch,
+            device=job.device,
+            counters=first,
+            source_file=source_path(folder),
+            step_limit=STEP_LIMIT,
+        ) as emulation,
+        torch.no_grad(),
+    ):
+        model = loading.build_model(module, "ModelNew", job.problem, init_from=problem_module)
+        unmapped = loading.copy_parameters(reference, model)
+        output = model(*inputs)
+        unwritten = [
+            emulation.watch.unwritten_bytes(value)
+            for value in (output if isinstance(output, (tuple, list)) else [output])
+            if isinstance(value, torch.Tensor)
+        ]
+    seconds = time.perf_counter() - start
+    reply["trials"].append([name, trial, seconds])
+    values = validate(job, name, output, unwritten)
+    if digest(inputs) != before:
+        raise Rejected(INPUT_MODIFIED)
+    if first:
+        reply["phases"]["compile and emulate"] = seconds
+        reply["unmapped"] = list(unmapped)
+        reply["launches"] = [to_plain(launch) for launch in emulation.launches]
+        reply["builds"] = plain_builds(emulation, job)
+    write_values(folder / "scratch" / OUTPUTS / f"{name}-{trial}", values)
+
+
+def plain_builds(emulation: Emulation, job: Job) -> list[Json]:
+    """What was compiled during an emulation, as plain data."""
+    return [
+        to_plain(build)
+        for item in emulation.modules
+        for build in describe_module(item.ptx, item.cubin, job.arch, want_sass=job.want_sass)
+    ]

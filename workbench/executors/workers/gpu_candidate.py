@@ -1,0 +1,132 @@
+"""The candidate's side of a GPU job: answer requests, which name one seed at a time (jobs/rpc.py), until the last.
+
+The referee (referee.py) draws the same inputs from the same seeds in a process of its own, and judges the outputs.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.cuda import synchronize  # before the candidate, which could replace it
+
+from workbench.emulator.hook import recording
+from workbench.executors.jobs import shared_tensors
+from workbench.executors.jobs.rpc import requests
+from workbench.executors.workers.outputs import INPUT_MODIFIED, OUTPUTS, Rejected, digest, find_case, validate
+from workbench.executors.workers.timer import Stopwatch
+from workbench.problems import loading
+from workbench.records import Job
+from workbench.toolchain import describe_module
+from workbench.wire import Json, to_plain
+
+
+def set_tf32(job: Job) -> None:
+    """TF32 only where the problem's precision says so."""
+    allowed = job.problem.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
+def reference_model(job: Job, module: ModuleType, seed: int) -> torch.nn.Module:
+    """Model with parameters drawn on the CPU from the seed, so that every process gets the same."""
+    torch.manual_seed(seed)
+    return loading.build_model(module, "Model", job.problem).cuda()
+
+
+def stopwatch(job: Job, module: ModuleType, model: torch.nn.Module) -> Stopwatch:
+    """What times a model at the case of `module`, the same way in every process."""
+    held = sum(value.numel() * value.element_size() for value in loading.state_of(model).values())
+    return Stopwatch(
+        lambda inputs: model(*inputs),
+        lambda seed: loading.make_inputs(module, job.problem, seed, "cuda"),
+        cold=job.cold_l2,
+        parameters=held,
+    )
+
+
+class Runner:
+    """A candidate in this process: what each request does, by its name."""
+
+    def __init__(self, job: Job, folder: Path, module: ModuleType, reply: Json) -> None:
+        self.job, self.folder, self.module, self.reply = job, folder, module, reply
+        self.model: torch.nn.Module | None = None
+        self.problem: ModuleType | None = None
+        self.case = ""
+        self.watch: Stopwatch | None = None
+        self.values: list[torch.Tensor] = []
+
+    def trial(self, case: str, seed: int) -> Json:
+        """One call whose outputs are kept for `hand`; the first of a case builds the model."""
+        if self.problem is None or self.case != case:
+            self.problem = loading.load_module(self.job.problem, find_case(self.job, case).settings)
+            self.case, self.model = case, None
+        reference = reference_model(self.job, self.problem, seed)
+        if self.model is None:
+            self.model = loading.build_model(self.module, "ModelNew", self.job.problem, init_from=self.problem).cuda()
+        self.reply["unmapped"] = list(loading.copy_parameters(reference, self.model))
+        inputs = loading.make_inputs(self.problem, self.job.problem, seed ^ 1, "cuda")
+        before = digest(inputs)
+        start = time.perf_counter()
+        output = self.model(*inputs)
+        synchronize()
+        self.reply["phases"].setdefault("compile and first run", time.perf_counter() - start)
+        self.values = validate(self.job, case, output)
+        if digest(inputs) != before:
+            raise Rejected(INPUT_MODIFIED)
+        return {}
+
+    def hand(self, call: int = 0) -> Json:
+        """Hand over the outputs of the last trial, or of one call of the last sample."""
+        values = self.values or validate(self.job, self.case, self._timer.outputs[call])
+        shared_tensors.write(self.folder / "scratch" / OUTPUTS, values)
+        self.values = []
+        return {}
+
+    def warm_up(self, seeds: list[int]) -> Json:
+        """Calls that are not counted; what one takes on the device and on the host."""
+        self.values = []
+        assert self.problem is not None and self.model is not None, "trial comes first"
+        self.watch = stopwatch(self.job, self.problem, self.model)
+        return dict(self.watch.warm_up(seeds))
+
+    def begin(self, **options: Any) -> Json:
+        """Begin a round."""
+        return self._timer.begin(**options)
+
+    def sample(self, seed: int) -> Json:
+        """One sample."""
+        return dict(self._timer.time_call(seed))
+
+    def drop(self) -> Json:
+        """End of the timing of a case."""
+        self._timer.drop()
+        self.watch = None
+        return {}
+
+    @property
+    def _timer(self) -> Stopwatch:
+        assert self.watch is not None, "warm_up comes first"
+        return self.watch
+
+
+def run_candidate(job: Job, folder: Path, module: ModuleType, reply: Json) -> None:
+    """Answer requests until "end"; outputs go to `scratch/out`, builds into the reply."""
+    set_tf32(job)
+    runner = Runner(job, folder, module, reply)
+    what = {name: getattr(runner, name) for name in ("trial", "hand", "warm_up", "begin", "sample", "drop")}
+    with recording() as modules, torch.no_grad():
+        for request, answer in requests(folder):
+            name = request.pop("do")
+            if name == "end":
+                answer({})
+                break
+            answer(what[name](**request))
+    reply["builds"] = [
+        to_plain(build)
+        for item in modules
+        for build in describe_module(item.ptx, item.cubin, job.arch, want_sass=job.want_sass)
+    ]

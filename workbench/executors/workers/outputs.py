@@ -1,0 +1,148 @@
+"""A candidate in its process: imported from its file, its outputs looked at before they are handed over."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from workbench.emulator import EmulationFault
+from workbench.records import Case, Failure, Job, Stage, TensorSpec
+from workbench.toolchain import explain_error
+from workbench.wire import Json, to_plain
+
+INPUT_MODIFIED = Failure(
+    stage="check",
+    kind="input_modified",
+    message="the candidate changed its inputs",
+    hint="write to the output only; clone what you need to change",
+)
+OUTPUTS = "out"  # below scratch
+
+
+class Rejected(Exception):
+    """The candidate failed in a way that is already a `Failure`."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def find_case(job: Job, name: str) -> Case:
+    """The case of that name."""
+    return next(case for case in job.facts.cases if case.name == name)
+
+
+def source_path(folder: Path) -> str:
+    """The candidate's file in its job's folder."""
+    return str(folder / "scratch" / "candidate.py")
+
+
+def import_candidate(source_file: str) -> ModuleType:
+    """The candidate's module; raises `Rejected` where it defines no ModelNew."""
+    spec = importlib.util.spec_from_file_location("cutegen_candidate", source_file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["cutegen_candidate"] = module
+    spec.loader.exec_module(module)
+    if not isinstance(getattr(module, "ModelNew", None), type):
+        raise Rejected(
+            Failure(
+                stage="import",
+                kind="no_model",
+                message="the file defines no class ModelNew",
+                hint="a candidate is a KernelBench file: class ModelNew(torch.nn.Module) with forward",
+            )
+        )
+    return module
+
+
+def explain_failure(error: BaseException, source_file: str, stage: Stage) -> Json:
+    """The failure that an exception means which came out of the candidate, as plain data."""
+    if isinstance(error, (EmulationFault, Rejected)):
+        return plain_failure(error.failure)
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        error = RuntimeError(f"the candidate called {type(error).__name__}")
+    return plain_failure(explain_error(error, source_file, "source" if isinstance(error, SyntaxError) else stage))
+
+
+def plain_failure(failure: Failure) -> Json:
+    """A failure as plain data."""
+    plain: Json = to_plain(failure)
+    return plain
+
+
+def digest(values: Iterable[object]) -> str:
+    """A digest of the bits of all tensors among the values, on the CPU or on a device."""
+    made = hashlib.sha256()
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.is_cuda:
+            made.update(str(_device_sum(value)).encode())
+        elif isinstance(value, torch.Tensor) and value.numel():
+            made.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return made.hexdigest()
+
+
+def _device_sum(value: torch.Tensor) -> int:
+    """A sum over the bits of a CUDA tensor weighted by position; a changed or moved element changes it."""
+    flat = value.contiguous().reshape(-1).view(torch.uint8)
+    size = next(size for size in (4, 2, 1) if flat.numel() % size == 0)
+    words = flat.view({4: torch.int32, 2: torch.int16, 1: torch.uint8}[size])
+    total = 0
+    for at in range(0, words.numel(), 1 << 26):
+        part = words[at : at + (1 << 26)].to(torch.int64)
+        weight = (
+            torch.arange(at, at + part.numel(), device=value.device, dtype=torch.int64).mul_(0x9E3779B1).bitwise_or_(1)
+        )
+        total += int((part * weight).sum().item())
+    return total
+
+
+def validate(job: Job, name: str, output: object, unwritten: Sequence[int] = ()) -> list[torch.Tensor]:
+    """The outputs of case `name` as a list, if they are exactly what the reference's outputs look like.
+
+    `unwritten` counts the bytes of each that no kernel wrote. Raises `Rejected`.
+    """
+    expected = find_case(job, name).outputs
+    values = list(output) if isinstance(output, (tuple, list)) else [output]
+    if len(values) != len(expected):
+        raise _reject("wrong_outputs", f"forward returned {len(values)} outputs, the reference {len(expected)}")
+    tensors: list[torch.Tensor] = []
+    for n, (value, spec) in enumerate(zip(values, expected, strict=True)):
+        which = f"output {n}" if len(values) > 1 else "the output"
+        tensor = _checked_form(value, spec, which, name)
+        tensors.append(tensor)
+        if n < len(unwritten) and unwritten[n]:
+            size = tensor.numel() * tensor.element_size()
+            raise _reject(
+                "partial_write",
+                f"{unwritten[n]} of {size} bytes of {which} were never written (case {name})",
+                "cover every element, the tail at odd sizes included",
+            )
+    return tensors
+
+
+def _checked_form(value: object, spec: TensorSpec, which: str, case: str) -> torch.Tensor:
+    """The value as a contiguous tensor of the shape and dtype; subclasses of Tensor run own code and are refused."""
+    if type(value) is not torch.Tensor:
+        raise _reject("wrong_type", f"{which} is a {type(value).__name__}, not a torch.Tensor")
+    tensor: torch.Tensor = value
+    if tuple(tensor.shape) != spec.shape:
+        raise _reject(
+            "wrong_shape", f"{which} has shape {list(tensor.shape)}, expected {list(spec.shape)} (case {case})"
+        )
+    if str(tensor.dtype) != f"torch.{spec.dtype}":
+        found = str(tensor.dtype).removeprefix("torch.")
+        raise _reject("wrong_dtype", f"{which} is {found}, expected {spec.dtype}")
+    if tensor.numel() > 1 and not tensor.is_contiguous():
+        raise _reject("wrong_strides", f"{which} has strides {list(tensor.stride())}, expected a contiguous tensor")
+    return tensor
+
+
+def _reject(kind: str, message: str, hint: str = "") -> Rejected:
+    return Rejected(Failure(stage="check", kind=kind, message=message, hint=hint))

@@ -1,0 +1,294 @@
+"""The role `profile`: a candidate is warmed up and called under a profiler, in a confined process.
+
+Modes of a request (its options are in `given/profile.json`):
+
+    emulator   one call on the emulator at the job's first case, with its first CTAs followed in time; with `sample`,
+               only so many CTAs of each launch are executed
+    ncu        Nsight Compute as a child of this process, in the same confinement; it starts this module with FOLDER,
+               which imports the candidate in mode `inner`; then ncu prints its report as CSV, confined as well
+    timeline   some calls under torch's profiler (CUPTI), its trace in `scratch/trace.json`
+    energy     a steady loop in several windows, their times in `scratch/marks.json`; the parent reads the energy
+
+A candidate runs beside what watches it here, as it does beside the clock: it could falsify its own profile. The verdict
+is made elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from workbench.emulator.hook import emulated, recording
+from workbench.executors.jobs import sandbox
+from workbench.executors.jobs.exchange import Values
+from workbench.executors.workers.candidate import STEP_LIMIT
+from workbench.executors.workers.gpu_candidate import set_tf32
+from workbench.executors.workers.outputs import explain_failure, find_case, import_candidate, source_path
+from workbench.problems import loading
+from workbench.records import Case, Job
+from workbench.toolchain import describe_module
+from workbench.wire import Json, from_plain, to_plain
+
+KEPT = ("PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+WARM_UP = 3
+TOOL_OUTPUT = 20_000  # characters of what a tool said that are kept
+MADE_BYTES = 1.5e9  # inputs of a sampled call up to here are made as the problem makes them
+AHEAD_S = 0.025  # of work in one batch of the steady loop
+
+
+def kept_environment() -> dict[str, str]:
+    """What a tool's own processes need of the environment, read before it is cleared."""
+    return {name: os.environ[name] for name in KEPT if name in os.environ}
+
+
+def run(job: Job, folder: Path, kept: dict[str, str], *, limit_s: float, namespaces: bool) -> Json:
+    """Profile the candidate in this confined process; failures are in the reply."""
+    options = json.loads((folder / "given" / "profile.json").read_text())
+    if options["mode"] == "ncu":
+        reached = sandbox.raise_loopback() if namespaces else True
+        found = _under_ncu(folder, options, {**os.environ, **kept}, limit_s)
+        alone = (
+            ()
+            if namespaces
+            else (
+                "the network is not closed: ncu talks to the candidate's process over TCP, "
+                "and no network namespace could be made here",
+            )
+        )
+        return {
+            **found,
+            "open": [
+                *alone,
+                *(() if reached else ("the loopback device of the network namespace could not be brought up",)),
+            ],
+        }
+    return watch(job, folder, options)
+
+
+def _under_ncu(folder: Path, options: Json, environment: dict[str, str], limit_s: float) -> Json:
+    """ncu with the candidate's process as its child, then its report as CSV."""
+    scratch = folder / "scratch"
+    report = scratch / "report.ncu-rep"
+    environment = {
+        **environment,
+        "LC_ALL": "C",
+        **dict.fromkeys(("TMPDIR", "TMP", "TEMP", "TEMPDIR"), str(scratch)),
+    }  # its lock file lies where it may write
+    done = _tool(
+        [
+            *options["command"],
+            "-f",
+            "-o",
+            str(report.with_suffix("")),
+            sys.executable,
+            "-P",
+            "-m",
+            "workbench.executors.workers.profile_worker",
+            str(folder),
+        ],
+        environment,
+        limit_s,
+    )
+    left = scratch / "profiled.json"
+    reply: Json = (
+        json.loads(left.read_text())
+        if left.is_file() and not left.is_symlink()
+        else {"failure": None, "builds": [], "launches": []}
+    )
+    for page, arguments in options["pages"].items():
+        if report.is_file():
+            (scratch / f"{page}.csv").write_text(
+                _tool([options["command"][0], "--import", str(report), *arguments], environment, limit_s)["out"]
+            )
+    return {**reply, "tool": {"status": done["status"], "said": (done["out"] + done["error"])[-TOOL_OUTPUT:]}}
+
+
+def _tool(command: list[str], environment: dict[str, str], limit_s: float) -> Json:
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit_s,
+        )
+    except subprocess.TimeoutExpired:
+        return {"status": None, "out": "", "error": f"no end within {limit_s:g} s"}
+    except OSError as error:
+        return {"status": None, "out": "", "error": f"{command[0]} cannot be started: {error}"}
+    return {"status": done.returncode, "out": done.stdout, "error": done.stderr}
+
+
+def watch(job: Job, folder: Path, options: Json) -> Json:
+    """Import the candidate in this process and call it as the mode says."""
+    reply: Json = {"failure": None, "builds": [], "launches": [], "versions": {}}
+    source_file = source_path(folder)
+    try:
+        module = import_candidate(source_file)
+        if options["mode"] == "emulator":
+            _emulate(job, module, source_file, options, reply)
+        else:
+            with _warm_call(job, module, reply) as call:
+                MODES[options["mode"]](call, folder / "scratch", options, reply)
+    except BaseException as error:  # whatever a candidate raises is its failure
+        reply["failure"] = explain_failure(error, source_file, "run")
+    return reply
+
+
+def _subject(job: Job, module: ModuleType, device: str, *, made: bool = True) -> tuple[torch.nn.Module, Values]:
+    """The candidate's model with the reference's parameters, and inputs, at the job's first case.
+
+    If not `made`, large inputs are zeros that take no memory before they are written.
+    """
+    case = find_case(job, job.cases[0])
+    problem_module = loading.load_module(job.problem, case.settings)
+    torch.manual_seed(1)
+    reference = loading.build_model(problem_module, "Model", job.problem)
+    model = loading.build_model(module, "ModelNew", job.problem, init_from=problem_module)
+    if device == "cuda":
+        reference, model = reference.cuda(), model.cuda()
+    loading.copy_parameters(reference, model)
+    size = sum(math.prod(spec.shape) * getattr(torch, spec.dtype).itemsize for spec in case.inputs)
+    return model, loading.make_inputs(
+        problem_module, job.problem, 2, device
+    ) if made or size < MADE_BYTES else _zero_inputs(job, case)
+
+
+def _zero_inputs(job: Job, case: Case) -> Values:
+    """Inputs of the shapes of `case`, without making them: zeros for tensors, else values of the smallest case."""
+    small = min(job.facts.cases, key=lambda one: sum(math.prod(spec.shape) for spec in one.inputs))
+    values = loading.make_inputs(loading.load_module(job.problem, small.settings), job.problem, 2)
+    specs = iter(case.inputs)
+    return [loading.untouched(next(specs)) if isinstance(value, torch.Tensor) else value for value in values]
+
+
+def _emulate(job: Job, module: ModuleType, source_file: str, options: Json, reply: Json) -> None:
+    sample = options.get("sample")
+    with torch.no_grad():
+        model, inputs = _subject(job, module, "cpu", made=sample is None)
+        with emulated(
+            arch=job.arch,
+            device=job.device,
+            counters=True,
+            source_file=source_file,
+            step_limit=STEP_LIMIT,
+            follow=True,
+            sample=sample,
+            limit_s=options.get("limit_s"),
+        ) as emulation:
+            model(*inputs)
+    reply["launches"] = [to_plain(launch) for launch in emulation.launches]
+    reply["builds"] = [
+        to_plain(build)
+        for item in emulation.modules
+        for build in describe_module(item.ptx, item.cubin, job.arch, want_sass=True)
+    ]
+
+
+@contextmanager
+def _warm_call(job: Job, module: ModuleType, reply: Json) -> Iterator[Callable[[], object]]:
+    """One call of the candidate on the device, compiled and warm; at the end what was compiled is in the reply."""
+    set_tf32(job)
+    with recording() as modules, torch.no_grad():
+        model, inputs = _subject(job, module, "cuda")
+        for _ in range(WARM_UP):
+            model(*inputs)
+        torch.cuda.synchronize()
+        yield lambda: model(*inputs)
+        torch.cuda.synchronize()
+    reply["builds"] = [
+        to_plain(build) for item in modules for build in describe_module(item.ptx, item.cubin, job.arch, want_sass=True)
+    ]
+    reply["versions"] = {"cuda": torch.version.cuda, "gpu": torch.cuda.get_device_name(0)}
+
+
+def _profile_ncu(call: Callable[[], object], scratch: Path, options: Json, reply: Json) -> None:
+    torch.cuda.profiler.start()
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
+
+
+def _profile_timeline(call: Callable[[], object], scratch: Path, options: Json, reply: Json) -> None:
+    kinds = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA]) as watched:
+        for _ in range(options["calls"]):
+            call()
+        torch.cuda.synchronize()
+    watched.export_chrome_trace(str(scratch / "trace.json"))
+
+
+def _profile_energy(call: Callable[[], object], scratch: Path, options: Json, reply: Json) -> None:
+    """Idle, then the windows, each begun `shift_s` later against the sensor's clock than the one before."""
+    count = max(1, int(AHEAD_S / _seconds(call, 5)))
+    begun: list[tuple[str, float]] = [("idle", time.monotonic())]
+    time.sleep(options["idle_s"])
+    windows = []
+    for number in range(options["windows"]):
+        begun.append(("pause", time.monotonic()))
+        time.sleep(options["pause_s"] + number * options["shift_s"])
+        start = time.monotonic()
+        begun.append((f"window {number + 1}", start))
+        calls, busy = _steady(call, count, start + options["window_s"])
+        windows.append({"start": start, "end": time.monotonic(), "calls": calls, "busy_s": busy})
+    begun.append(("end", time.monotonic()))
+    time.sleep(options["pause_s"])
+    (scratch / "marks.json").write_text(json.dumps({"marks": begun, "windows": windows}))
+
+
+def _seconds(call: Callable[[], object], count: int) -> float:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(count):
+        call()
+    end.record()
+    end.synchronize()
+    return max(float(start.elapsed_time(end)) * 1e-3 / count, 1e-6)
+
+
+def _steady(call: Callable[[], object], count: int, until: float) -> tuple[int, float]:
+    """Run batches of `count` calls; one batch is always queued while the one before runs.
+
+    Returns the calls made, and seconds from the first one's start to the last one's end on the device.
+    """
+    first = torch.cuda.Event(enable_timing=True)
+    first.record()
+    ends: list[torch.cuda.Event] = []
+    while time.monotonic() < until:
+        for _ in range(count):
+            call()
+        end = torch.cuda.Event(enable_timing=True)
+        end.record()
+        ends.append(end)
+        if len(ends) > 1:
+            ends[-2].synchronize()
+    ends[-1].synchronize()
+    return count * len(ends), float(first.elapsed_time(ends[-1])) * 1e-3
+
+
+MODES: dict[str, Callable[..., None]] = {"ncu": _profile_ncu, "timeline": _profile_timeline, "energy": _profile_energy}
+
+
+def main() -> None:
+    """What a tool starts: confined already, as its parent is."""
+    folder = Path(sys.argv[1])
+    job = from_plain(json.loads((folder / "given" / "job.json").read_text()), Job)
+    options = json.loads((folder / "given" / "profile.json").read_text())
+    reply = watch(job, folder, {**options, "mode": options.get("inner", "ncu")})
+    (folder / "scratch" / "profiled.json").write_text(json.dumps(reply))
+
+
+if __name__ == "__main__":
+    main()

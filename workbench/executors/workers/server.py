@@ -1,0 +1,291 @@
+"""The warm worker server: imports torch and CuTe DSL once, then forks one confined child for each job.
+
+`python -m workbench.executors.workers.server FD`.
+
+Protocol on the socket: one JSON object per line. In: {"id", "role", "folder", "wall_s", "memory_bytes", "output_bytes",
+"processes"} (with "trusted", none of the limits is enforced) or {"kill": id}. Out: {"id", "end", "code", "signal",
+"output", "peak_bytes"} where end is "exit", "signal", "wall", "memory", "output", "processes" or "killed".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+
+import psutil
+
+from workbench.executors.jobs import sandbox
+from workbench.wire import Json
+
+TICK_S, SLOW_TICK_S = 0.03, 0.5
+
+
+@dataclass(slots=True)
+class Child:
+    """One running job: its warden process (whose death ends the whole namespace) and what it has printed."""
+
+    number: int
+    pid: int
+    output: int
+    status: int
+    deadline: float
+    request: Json
+    text: bytearray = field(default_factory=bytearray)
+    reason: str = ""
+    peak: int = 0
+
+
+def fork_job(request: Json) -> Child:
+    """Fork the warden, which confines itself and forks the worker; the worker's wait status comes back on a pipe."""
+    out_read, out_write = os.pipe()
+    status_read, status_write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(out_read)
+            os.close(status_read)
+            _warden(request, out_write, status_write)
+        finally:
+            os._exit(70)
+    os.close(out_write)
+    os.close(status_write)
+    os.set_blocking(out_read, False)
+    return Child(request["id"], pid, out_read, status_read, time.monotonic() + request["wall_s"], request)
+
+
+def _warden(request: Json, out: int, status: int) -> None:
+    sandbox.die_with_parent()
+    os.setsid()
+    sandbox.adopt_orphans()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    confined = request["role"] in sandbox.CONFINED
+    namespaces = False
+    if confined:
+        gpu = request.get("device") == "cuda"
+        if request.get("user_namespace", True):
+            namespaces = sandbox.unshare(
+                sandbox.NEW_NET if gpu else sandbox.NEW_NET | sandbox.NEW_IPC | sandbox.NEW_PID
+            ) or sandbox.unshare(sandbox.NEW_NET)
+        else:
+            namespaces = sandbox.unshare(sandbox.NEW_NET, user=False)
+    init = os.fork()
+    if init == 0:
+        sandbox.die_with_parent()
+        worker = os.fork()
+        if worker == 0:
+            sandbox.die_with_parent()
+            os.closerange(3, 256)
+            _threads_of_torch()
+            _work(request, namespaces)
+            os._exit(0)
+        _reap(worker, status)
+    os.close(status)
+    os.waitpid(init, 0)
+    _end_orphans()
+    os._exit(0)
+
+
+def _threads_of_torch() -> None:
+    """Make torch's pool of threads, which after a fork is made at the first use.
+
+    That is not safe: of several threads that came at once, one was seen to find no pool.
+    """
+    import torch
+
+    torch.set_num_threads(torch.get_num_threads())
+
+
+def _end_orphans() -> None:
+    """Kill what the worker left running: without a process namespace (CUDA) the warden has adopted it."""
+    me = psutil.Process()
+    while left := me.children(recursive=True):
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, 0)
+
+
+def _reap(worker: int, status: int) -> None:
+    """Be the namespace's init: wait for the worker, reap the rest, report; leaving takes all else down."""
+    while True:
+        try:
+            pid, code = os.wait()
+        except ChildProcessError:
+            os._exit(0)
+        if pid == worker:
+            os.write(status, str(code).encode())
+            os._exit(0)
+
+
+def _work(request: Json, namespaces: bool) -> None:
+    from workbench.executors.workers import worker
+
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    worker.main(request, namespaces)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def kill(child: Child) -> None:
+    """Kill the job's whole tree; with a process namespace the death of its init takes every process along."""
+    for process in _tree(child.pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def watch(child: Child) -> None:
+    """Enforce wall time, memory, number of processes and amount of output."""
+    request = child.request
+    if child.reason or request.get("trusted"):
+        return
+    if time.monotonic() > child.deadline:
+        child.reason = "wall"
+    elif len(child.text) > request["output_bytes"]:
+        child.reason = "output"
+    else:
+        tree = _tree(child.pid)
+        used = 0
+        for process in tree:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                used += process.memory_info().rss
+        child.peak = max(child.peak, used)
+        if len(tree) > request["processes"]:
+            child.reason = "processes"
+        elif used > request["memory_bytes"]:
+            child.reason = "memory"
+    if child.reason:
+        kill(child)
+
+
+def drain(child: Child) -> None:
+    """Read what the job printed; past the limit it is dropped, and `watch` ends the job."""
+    with contextlib.suppress(BlockingIOError, OSError):
+        while chunk := os.read(child.output, 1 << 16):
+            room = child.request["output_bytes"] + 1 - len(child.text)
+            child.text += chunk[: max(room, 0)]
+            if room <= 0:
+                break
+
+
+def finish(child: Child) -> Json:
+    """The reply for a job whose warden has ended."""
+    os.waitpid(child.pid, 0)
+    drain(child)
+    raw = b""
+    with contextlib.suppress(OSError):
+        raw = os.read(child.status, 64)
+    os.close(child.output)
+    os.close(child.status)
+    code = int(raw) if raw else None
+    died = os.WTERMSIG(code) if code is not None and os.WIFSIGNALED(code) else None
+    end = child.reason or ("killed" if code is None else "signal" if died else "exit")
+    if died == signal.SIGXCPU:
+        end = "wall"
+    return {
+        "id": child.number,
+        "end": end,
+        "code": os.WEXITSTATUS(code) if code is not None and os.WIFEXITED(code) else None,
+        "signal": died,
+        "output": bytes(child.text).decode(errors="replace"),
+        "peak_bytes": child.peak,
+    }
+
+
+def _tick(children: dict[int, Child]) -> float | None:
+    """How long to wait for news: until there is any, seldom when only trusted processes run, else often."""
+    if not children:
+        return None
+    return SLOW_TICK_S if all(child.request.get("trusted") for child in children.values()) else TICK_S
+
+
+def serve(channel: socket.socket) -> None:
+    """Answer requests until the parent goes away."""
+    children: dict[int, Child] = {}
+    buffer = b""
+    while True:
+        wanted: list[socket.socket | int] = [channel, *[child.output for child in children.values()]]
+        ready, _, _ = select.select(wanted, [], [], _tick(children))
+        for child in list(children.values()):
+            drain(child)
+            watch(child)
+            done = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if done is not None:
+                del children[child.number]
+                channel.sendall(json.dumps(finish(child)).encode() + b"\n")
+        if channel in ready:
+            data = channel.recv(1 << 16)
+            if not data:
+                break
+            buffer += data
+            while b"\n" in buffer:
+                line, buffer = buffer.split(b"\n", 1)
+                message = json.loads(line)
+                if "kill" in message:
+                    if message["kill"] in children:
+                        children[message["kill"]].reason = "killed"
+                        kill(children[message["kill"]])
+                else:
+                    child = fork_job(message)
+                    children[child.number] = child
+    for child in children.values():
+        kill(child)
+
+
+def main() -> None:
+    """Import the heavy packages, say that we are ready, serve."""
+    sandbox.die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    try:
+        import torch
+
+        if (
+            torch.version.cuda is None
+        ):  # a build with CUDA might start it here, and it cannot be used in a fork after that
+            import torch._dynamo  # which tracing a problem needs: a second and more in every job that inspects one
+
+        torch.set_num_threads(1)
+        import workbench.executors.workers.worker
+        import workbench.problems.inspection  # noqa: F401
+        from workbench.emulator.compiled import tiering
+
+        tiering.warm()
+
+        ready: Json = {"ready": True}
+    except Exception as error:
+        ready = {"ready": False, "error": f"{type(error).__name__}: {error}"}
+    gc.collect()
+    gc.freeze()
+    try:
+        channel.sendall(json.dumps(ready).encode() + b"\n")
+    except BrokenPipeError:  # whoever started us has left in the meantime
+        return
+    serve(channel)
+
+
+if __name__ == "__main__":
+    main()

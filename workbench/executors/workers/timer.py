@@ -1,0 +1,272 @@
+"""The timed call on a GPU, the same for a candidate, its parent and torch eager; each in a process of its own.
+
+With events: fresh inputs, L2 flushed by writing twice its size (or warmed by the same call), a device-side sleep so
+that the host is ahead and its overhead is hidden, start event, the call, end event, then a device-wide synchronisation.
+What is still running after the end event (another stream) shows up in `wall`. The host's seconds to enqueue the call
+are taken meanwhile.
+
+With a graph, for calls so short that two events are a large part of them: several calls on different inputs are
+captured once a round, their inputs are filled afresh before each replay, and a sample is the time of the replay over
+the number of calls. They are cold because together they touch more than twice the L2; where they do not, or where
+parameters that all calls share would stay in L2, or where capture fails or records nothing, `NotCapturable` says why.
+Captured by the runtime's own calls and not by torch.cuda.graph, whose allocator and generators are left in a capturing
+state by one that fails.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from cuda.bindings import runtime as cudart
+from torch.cuda import (
+    Event,
+    Stream,
+    _sleep,
+    current_stream,
+    empty_cache,
+    get_device_properties,
+    memory_reserved,
+    stream,
+    synchronize,
+)
+
+from workbench.executors.jobs.rpc import derive_seed
+from workbench.wire import Json
+
+CLOCK, PAUSE = time.perf_counter, time.sleep
+SLEEP_S = 0.5e-3  # longer than a call takes to enqueue; more where the host was seen to take longer
+CYCLES_PER_S = 2e9  # of the SM clock, about
+MOST_SLEEP_S = 20e-3
+SETTLED_S = 20e-6  # what a synchronisation after the end event takes anyway
+MOST_CALLS, LEAST_CALLS, WARM_CALLS = 32, 4, 16  # in a graph
+SHARED = 0.1  # parameters over all bytes that a call touches, above which it is not cold in a graph (inferred)
+POISON = 0xA5
+LEAST_S = 1e-9  # no call takes no time
+PAD_BYTES = 2 << 20  # granularity of the device's memory
+# bytes; inferred: the driver clears memory that was given back while kernels run. On an H200, kernels at the rate of
+# memory took 12 to 15 % longer for 18 ms after 9 GB, and for 40 ms after 19 GB
+CLEARED_PER_S = 250e9
+
+Values = list[Any]  # inputs or outputs of one call: tensors and scalars
+Call = Callable[[Values], object]
+
+
+class NotCapturable(Exception):
+    """A call cannot be timed in a CUDA graph; the message says why."""
+
+
+def as_list(output: object) -> Values:
+    """What a forward returned, as a list."""
+    return list(output) if isinstance(output, (tuple, list)) else [output]
+
+
+def _size(values: Iterable[object]) -> int:
+    return sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
+
+
+class Stopwatch:
+    """Times `call` on inputs from `inputs_of(seed)`, by events or in a graph.
+
+    `parameters` are the bytes that all calls share.
+    """
+
+    def __init__(self, call: Call, inputs_of: Callable[[int], Values], *, cold: bool, parameters: int = 0) -> None:
+        self.call, self.inputs_of, self.cold, self.parameters = call, inputs_of, cold, parameters
+        self.l2 = int(get_device_properties(0).L2_cache_size)
+        self.flush: torch.Tensor | None = None
+        self.start, self.end = Event(enable_timing=True), Event(enable_timing=True)
+        self.sleep_s = SLEEP_S
+        self.graph: Graph | None = None
+        self.pad: torch.Tensor | None = None
+        self.outputs: list[Values] = []  # of the last timed call, or of all calls of the last replay
+        self.touched = 0
+
+    def warm_up(self, seeds: list[int]) -> dict[str, float]:
+        """Time a few calls by events: seconds of one on the device and on the host. The first is not counted."""
+        taken = [self.time_call(one) for one in seeds]
+        counted = taken[1:] or taken
+        estimate, host = (sorted(one[key] for one in counted)[len(counted) // 2] for key in ("s", "host"))
+        self.sleep_s = min(max(SLEEP_S, 2 * host), MOST_SLEEP_S)
+        return {"estimate_s": estimate, "host_s": host}
+
+    def begin(self, pad: int, method: str, first: int) -> Json:
+        """Begin a round: memory is freed and allocated again, `pad` pages later, so that its placement differs."""
+        self.drop()
+        held = memory_reserved()
+        empty_cache()
+        PAUSE((held - memory_reserved()) / CLEARED_PER_S)
+        self.pad = torch.empty(pad * PAD_BYTES, dtype=torch.uint8, device="cuda") if pad else None
+        if method == "graph":
+            try:
+                self._capture(first)
+            except NotCapturable as why:
+                return {"why": str(why), "calls": 1, "sets": 0}
+        self.time_call(first)  # whoever ran before left its own code and data in the caches
+        return {
+            "why": "",
+            "calls": self.graph.calls if self.graph else 1,
+            "sets": len(self.graph.inputs) if self.graph else 0,
+        }
+
+    def time_call(self, seed: int) -> dict[str, float]:
+        """One sample: seconds per call on the device, host clock over events, host seconds to enqueue."""
+        self.outputs = []
+        if self.graph is not None:
+            self.graph.fill(self.inputs_of, seed)
+            return self._between(
+                self.graph.launch, self.graph.calls, lambda _: self.graph.outputs if self.graph else []
+            )
+        inputs = self.inputs_of(seed)
+        if self.cold:
+            if self.flush is None:
+                self.flush = torch.empty(2 * self.l2, dtype=torch.uint8, device="cuda")
+            synchronize()
+            self.flush.fill_(seed & 127)
+        else:
+            self.call(inputs)
+        said = self._between(lambda: self.call(inputs), 1, lambda output: [as_list(output)])
+        self.touched = _size(inputs) + _size(self.outputs[0])
+        return said
+
+    def _between(
+        self, run: Callable[[], object], calls: int, outputs: Callable[[object], list[Values]]
+    ) -> dict[str, float]:
+        if calls > 1:
+            synchronize()
+        _sleep(int(self.sleep_s * CYCLES_PER_S))
+        self.start.record()
+        before = CLOCK()
+        output = run()
+        host = CLOCK() - before
+        self.end.record()
+        self.end.synchronize()
+        after = CLOCK()
+        synchronize()
+        late = CLOCK() - after
+        self.outputs = outputs(output)
+        seconds = max(self.start.elapsed_time(self.end) * 1e-3, LEAST_S)
+        return {"s": seconds / calls, "wall": (seconds + max(late - SETTLED_S, 0.0)) / seconds, "host": host}
+
+    def _capture(self, first: int) -> None:
+        calls = WARM_CALLS
+        if self.cold:
+            calls = max(LEAST_CALLS, -(-2 * self.l2 // max(self.touched, 1)))
+            if calls > MOST_CALLS:
+                raise NotCapturable(
+                    f"{MOST_CALLS} calls of {self.touched / 1e6:.2f} MB do not fill twice the L2, "
+                    "so they would not be cold"
+                )
+            if self.parameters > SHARED * (self.touched + self.parameters):
+                raise NotCapturable(
+                    f"{self.parameters / 1e6:.2f} MB of parameters are shared by the calls, so they would not be cold"
+                )
+        self.graph = Graph(
+            self.call, [self.inputs_of(derive_seed(first, n)) for n in range(calls if self.cold else 1)], calls
+        )
+
+    def drop(self) -> None:
+        """Give back the graph, the outputs and the padding."""
+        if self.graph is not None:
+            self.graph.close()
+        self.graph, self.pad, self.outputs = None, None, []
+
+
+class Graph:
+    """Calls captured on a stream of our own, each on its own inputs or all on the same. Raises `NotCapturable`."""
+
+    def __init__(self, call: Call, inputs: list[Values], calls: int) -> None:
+        if not all(isinstance(value, torch.Tensor) for one in inputs for value in one):
+            raise NotCapturable("an input is not a tensor, so that it cannot be filled afresh")
+        self.inputs, self.calls, self.executable = inputs, calls, None
+        side = Stream()
+        synchronize()
+        try:
+            with stream(side):
+                call(inputs[0])  # what a call does once on each stream happens now
+            synchronize()
+            self.outputs = self._record(call, side)
+        except NotCapturable:
+            raise
+        except Exception as error:
+            synchronize()
+            raise NotCapturable(
+                f"capture failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]
+            ) from error
+        self._prove()
+
+    def _record(self, call: Call, side: torch.cuda.Stream) -> list[Values]:
+        """The outputs that each replay writes. Relaxed: memory may be asked for meanwhile."""
+        graph, outputs = None, []
+        _ask(cudart.cudaStreamBeginCapture, side.cuda_stream, cudart.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed)
+        try:
+            with stream(side):
+                for n in range(self.calls):
+                    outputs.append(as_list(call(self.inputs[n % len(self.inputs)])))
+        finally:
+            result = cudart.cudaStreamEndCapture(side.cuda_stream)
+            graph = result[1] if not int(result[0]) else None
+            if graph is None:
+                cudart.cudaGetLastError()
+        if graph is None:
+            raise NotCapturable(f"the capture was broken off by the call ({result[0].name})")
+        try:
+            if not int(_ask(cudart.cudaGraphGetNodes, graph, 0)[-1]):
+                raise NotCapturable("nothing was recorded: the kernel is not launched on torch's current stream")
+            self.executable = _ask(cudart.cudaGraphInstantiate, graph, 0)[0]
+        finally:
+            cudart.cudaGraphDestroy(graph)
+        return outputs
+
+    def _prove(self) -> None:
+        """A replay must write every output, and each its own."""
+        values = [value for one in self.outputs for value in one]
+        if not all(isinstance(value, torch.Tensor) and value.is_contiguous() for value in values):
+            self._refuse("an output is not a contiguous tensor")
+        if len({value.data_ptr() for value in values if value.numel()}) < sum(value.numel() > 0 for value in values):
+            self._refuse("the calls share the memory of their outputs")
+        self.poison()
+        self.launch()
+        synchronize()
+        if any(value.numel() and bool((value.reshape(-1).view(torch.uint8) == POISON).all()) for value in values):
+            self._refuse("a replay writes nothing: the kernel is not launched on torch's current stream")
+
+    def _refuse(self, why: str) -> None:
+        self.close()
+        raise NotCapturable(why)
+
+    def poison(self) -> None:
+        """Fill every output, so that what a replay does not write is wrong."""
+        for one in self.outputs:
+            for value in one:
+                if value.numel():
+                    value.reshape(-1).view(torch.uint8).fill_(POISON)
+
+    def fill(self, inputs_of: Callable[[int], Values], seed: int) -> None:
+        """Fresh values in all inputs; call n's are those of `derive_seed(seed, n)`."""
+        for n, held in enumerate(self.inputs):
+            for value, fresh in zip(held, inputs_of(derive_seed(seed, n)), strict=True):
+                value.copy_(fresh)
+        self.poison()
+
+    def launch(self) -> None:
+        """One replay on torch's current stream."""
+        _ask(cudart.cudaGraphLaunch, self.executable, current_stream().cuda_stream)
+
+    def close(self) -> None:
+        """Destroy the graph, when nothing of it runs any more."""
+        synchronize()
+        if self.executable is not None:
+            cudart.cudaGraphExecDestroy(self.executable)
+            self.executable = None
+
+
+def _ask(function: Any, *arguments: Any) -> tuple[Any, ...]:
+    """Results of a runtime call after its error code; raises `NotCapturable` with the code's name."""
+    result = function(*arguments)
+    if int(result[0]):
+        cudart.cudaGetLastError()
+        raise NotCapturable(f"{function.__name__} said {result[0].name}")
+    return tuple(result[1:])

@@ -1,0 +1,90 @@
+"""What a worker process does for a job: its role decides, a role that runs a candidate's code is confined first.
+
+The reply is a JSON file in the job's folder (jobs/folder.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from workbench.errors import WorkbenchError
+from workbench.executors.jobs import sandbox
+from workbench.executors.workers import profile_worker, referee, trusted
+from workbench.executors.workers.candidate import attempt
+from workbench.wire import Json
+
+TRUSTED = {
+    "inspect": trusted.inspect_problem,
+    "reference": trusted.make_reference,
+    "check": trusted.check_outputs,
+    "referee": referee.serve,
+}
+
+
+def main(request: Json, namespaces: bool) -> None:
+    """Carry out the request; `namespaces` says whether this process has left those of its parent."""
+    folder, role = Path(request["folder"]), request["role"]
+    if role in sandbox.CONFINED:
+        run = run_candidate if role == "candidate" else profile_candidate
+        reply, target = run(folder, request, namespaces), folder / "scratch" / "reply.json"
+    else:
+        reply, target = _answer(role, folder), folder / f"reply-{role}.json"
+    temporary = target.with_suffix(".tmp")
+    temporary.write_text(json.dumps(reply))
+    os.replace(temporary, target)
+
+
+def _answer(role: str, folder: Path) -> Json:
+    """The reply of a trusted role; what goes wrong is in it."""
+    try:
+        return TRUSTED[role](folder)
+    except WorkbenchError as error:
+        return {"error": str(error)}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
+
+
+def run_candidate(folder: Path, request: Json, namespaces: bool) -> Json:
+    """Confine this process, then import and run the candidate at every case and trial."""
+    job = trusted.read_job(folder)
+    layers = _confine(folder, request, namespaces)
+    return {**attempt(job, folder, gpu=request.get("device") == "cuda"), "protections": layers}
+
+
+def profile_candidate(folder: Path, request: Json, namespaces: bool) -> Json:
+    """Confine this process, then let a profiler watch the candidate."""
+    job, kept = trusted.read_job(folder), profile_worker.kept_environment()
+    layers = _confine(folder, request, namespaces)
+    reply = profile_worker.run(job, folder, kept, limit_s=request["wall_s"], namespaces=namespaces)
+    return {**reply, "protections": layers}
+
+
+def _confine(folder: Path, request: Json, namespaces: bool) -> list[str]:
+    scratch, gpu = folder / "scratch", request.get("device") == "cuda"
+    os.chdir(scratch)
+    os.environ.clear()
+    os.environ.update(
+        {
+            "PATH": "/usr/bin:/bin:/usr/local/cuda/bin",
+            "HOME": str(scratch),
+            "USER": "candidate",
+            "LOGNAME": "candidate",
+            "TMPDIR": str(scratch),
+            "LANG": "C.UTF-8",
+            "CUTE_DSL_CACHE_DIR": str(scratch / "cache"),
+        }
+    )
+    tempfile.tempdir = str(scratch)
+    sandbox.limits(cpu_s=int(request["wall_s"]) + 5, file_bytes=(32 if gpu else 8) << 30)
+    devices = ("/dev/shm", "/proc", *map(str, Path("/dev").glob("nvidia*"))) if gpu else ()
+    loopback = bool(request.get("loopback"))  # a tool beside the candidate talks to it over TCP
+    locked = sandbox.landlock(
+        (*sandbox.library_paths(), str(folder / "given"), *request.get("readable", ())),
+        (str(scratch), "/dev/null", *devices),
+        network=loopback,
+    )
+    layers = ["clean environment", "resource limits", "watchdog"]
+    return layers + (["namespaces (network, processes)"] if namespaces else []) + (["Landlock"] if locked else [])

@@ -1,0 +1,175 @@
+"""Flash attention on the ordinary pipes: q, k, v of any float type, all arithmetic in float32."""
+
+import cuda.bindings.driver as cuda
+import cutlass
+import cutlass.cute as cute
+import torch
+
+from workbench.kernels.attention.host import expect_attention, expect_dim, to_4d, view_4d
+from workbench.kernels.host import call
+from workbench.kernels.static import Static, bind
+
+
+@cute.jit
+def load_tile(cfg: Static, gX: cute.Tensor, sX: cute.Tensor, first, tidx):
+    """Rows `first` and following of gX (rows, dim) into sX, as float32; zeros beyond both ends."""
+    rows, width = sX.shape
+    for at in range(tidx, rows * width, cfg.threads):
+        i, j = at // width, at % width
+        value = cutlass.Float32(0.0)
+        if first + i < gX.shape[0] and j < gX.shape[1]:
+            value = gX[first + i, j].to(cutlass.Float32)
+        sX[i, j] = value
+
+
+@cute.jit
+def multiply_scores(cfg: Static, rS, sQ, sK, head_dim, x, y):
+    """S = Q @ K^T of this thread's rows and columns."""
+    rS.fill(0.0)
+    for e in range(head_dim):
+        for i in cutlass.range_constexpr(cfg.rows_per_thread):
+            left = sQ[y * cfg.rows_per_thread + i, e]
+            for j in cutlass.range_constexpr(cfg.columns_per_thread):
+                rS[i, j] += left * sK[x + 16 * j, e]
+
+
+@cute.jit
+def update_row(cfg: Static, rS, rO, sP, row_max, row_sum, i: cutlass.Constexpr, query, first_key, keys, scale, x, y):
+    """Update row `i` of this thread: exponentials to sP, running maximum and sum, O scaled to the new maximum."""
+    top = row_max[i]
+    for j in cutlass.range_constexpr(cfg.columns_per_thread):
+        key = first_key + x + 16 * j
+        visible = key < keys
+        if cutlass.const_expr(cfg.causal):
+            visible = key < keys and key <= query
+        rS[i, j] = rS[i, j] * scale if visible else -cutlass.Float32.inf
+        top = cute.arch.fmax(top, rS[i, j])
+    for step in cutlass.range_constexpr(4):
+        top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, 8 >> step))
+    base = cutlass.Float32(0.0) if top == -cutlass.Float32.inf else top  # no key of this row so far
+    rescale = cute.math.exp(row_max[i] - base, fastmath=True)
+    row_max[i] = top
+    row_sum[i] = row_sum[i] * rescale
+    for j in cutlass.range_constexpr(cfg.columns_per_thread):
+        weight = cute.math.exp(rS[i, j] - base, fastmath=True)
+        row_sum[i] += weight
+        sP[y * cfg.rows_per_thread + i, x + 16 * j] = weight
+    for j in cutlass.range_constexpr(cute.size(rO, mode=[1])):
+        rO[i, j] = rO[i, j] * rescale
+
+
+@cute.jit
+def multiply_output(cfg: Static, rO, sP, sV, x, y):
+    """O += P @ V of this thread's rows and columns."""
+    for e in range(cfg.tile_n):
+        for i in cutlass.range_constexpr(cfg.rows_per_thread):
+            left = sP[y * cfg.rows_per_thread + i, e]
+            for j in cutlass.range_constexpr(cute.size(rO, mode=[1])):
+                rO[i, j] += left * sV[e, x + 16 * j]
+
+
+@cute.jit
+def store_output(cfg: Static, rO, row_sum, mO: cute.Tensor, coord, shape, x, y):
+    """This thread's elements of O, over the sums of their rows; `coord`: query tile, head, batch; `shape`: of O."""
+    tile, head, batch = coord
+    queries, head_dim = shape
+    for i in cutlass.range_constexpr(cfg.rows_per_thread):
+        row = tile * cfg.tile_m + y * cfg.rows_per_thread + i
+        for step in cutlass.range_constexpr(4):
+            row_sum[i] += cute.arch.shuffle_sync_bfly(row_sum[i], 8 >> step)
+        for j in cutlass.range_constexpr(cute.size(rO, mode=[1])):
+            if row < queries and x + 16 * j < head_dim:
+                mO[batch, head, row, x + 16 * j] = (rO[i, j] / row_sum[i]).to(mO.element_type)
+
+
+@cute.kernel
+def attention_kernel(
+    cfg: Static,
+    mQ: cute.Tensor,
+    mK: cute.Tensor,
+    mV: cute.Tensor,
+    mO: cute.Tensor,
+    scale: cutlass.Float32,
+    width: cutlass.Constexpr,
+):
+    """Online softmax: a block of keys at a time, with the maximum and the sum so far of every row."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    # tiles, heads and batches lie along one axis of the grid: the others end at 65535
+    tiles_m, heads = (mQ.shape[2] + cfg.tile_m - 1) // cfg.tile_m, mQ.shape[1]
+    tile, head, batch = bidx % tiles_m, bidx // tiles_m % heads, bidx // tiles_m // heads
+    x, y = tidx % 16, tidx // 16
+    smem = cutlass.memory.SmemAllocator()
+    # rows are one element longer, so that 16 rows of a column fall into different banks; K and V take turns in sKV
+    padded_q = cute.make_layout((cfg.tile_m, width + 1), stride=(width + 1, 1))
+    padded_kv = cute.make_layout((cfg.tile_n, width + 1), stride=(width + 1, 1))
+    padded_p = cute.make_layout((cfg.tile_m, cfg.tile_n + 1), stride=(cfg.tile_n + 1, 1))
+    sQ = smem.allocate_tensor(cutlass.Float32, padded_q, 16)
+    sKV = smem.allocate_tensor(cutlass.Float32, padded_kv, 16)
+    sP = smem.allocate_tensor(cutlass.Float32, padded_p, 16)
+    queries, keys, head_dim = mQ.shape[2], mK.shape[2], mQ.shape[3]
+    kv_head = head // (mQ.shape[1] // mK.shape[1])  # several heads of q may share one of k and v
+    gK, gV = mK[batch, kv_head, None, None], mV[batch, kv_head, None, None]
+    rS = cute.make_rmem_tensor(cute.make_layout((cfg.rows_per_thread, cfg.columns_per_thread)), cutlass.Float32)
+    rO = cute.make_rmem_tensor(cute.make_layout((cfg.rows_per_thread, width // 16)), cutlass.Float32)
+    row_max = cute.make_rmem_tensor(cfg.rows_per_thread, cutlass.Float32)
+    row_sum = cute.make_rmem_tensor(cfg.rows_per_thread, cutlass.Float32)
+    rO.fill(0.0)
+    row_sum.fill(0.0)
+    row_max.fill(-cutlass.Float32.inf)
+    load_tile(cfg, mQ[batch, head, None, None], sQ, tile * cfg.tile_m, tidx)
+    for i in range(tidx, cfg.tile_m, cfg.threads):
+        sP[i, cfg.tile_n] = cutlass.Float32(0.0)  # the pad, of which the compiler may read an element ahead
+    num_tiles_n = (keys + cfg.tile_n - 1) // cfg.tile_n
+    if cutlass.const_expr(cfg.causal):
+        num_tiles_n = cutlass.min(num_tiles_n, ((tile + 1) * cfg.tile_m + cfg.tile_n - 1) // cfg.tile_n)
+    for step in range(num_tiles_n):
+        cute.arch.sync_threads()
+        load_tile(cfg, gK, sKV, step * cfg.tile_n, tidx)
+        cute.arch.sync_threads()
+        multiply_scores(cfg, rS, sQ, sKV, head_dim, x, y)
+        cute.arch.sync_threads()
+        load_tile(cfg, gV, sKV, step * cfg.tile_n, tidx)
+        for i in cutlass.range_constexpr(cfg.rows_per_thread):
+            query = tile * cfg.tile_m + y * cfg.rows_per_thread + i
+            update_row(cfg, rS, rO, sP, row_max, row_sum, i, query, step * cfg.tile_n, keys, scale, x, y)
+        cute.arch.sync_threads()
+        multiply_output(cfg, rO, sP, sKV, x, y)
+    store_output(cfg, rO, row_sum, mO, (tile, head, batch), (queries, head_dim), x, y)
+
+
+@cute.jit
+def attention(
+    cfg: Static,
+    mQ: cute.Tensor,
+    mK: cute.Tensor,
+    mV: cute.Tensor,
+    mO: cute.Tensor,
+    scale: cutlass.Float32,
+    stream: cuda.CUstream,
+    width: cutlass.Constexpr,
+):
+    """mQ, mO (batch, heads, queries, dim), mK, mV (batch, key heads, keys, dim); `width`: dim, to a multiple of 16."""
+    num_tiles = ((mQ.shape[2] + cfg.tile_m - 1) // cfg.tile_m) * mQ.shape[1] * mQ.shape[0]
+    attention_kernel(cfg, mQ, mK, mV, mO, scale, width).launch(
+        grid=[num_tiles, 1, 1], block=[cfg.threads, 1, 1], stream=stream
+    )
+
+
+def attention_simt(cfg: Static, names: Static, q, k, v):
+    """softmax(scale * q @ k^T) @ v, of q's shape and dtype; any float dtype, head dimensions up to 256."""
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    q4, k4, v4, o4 = to_4d(q), to_4d(k), to_4d(v), to_4d(out)
+    expect_attention(names, q4, k4, v4)
+    if out.numel() == 0 or k.numel() == 0:
+        return out.zero_()  # nothing to attend to
+    scale = q.shape[-1] ** -0.5 if cfg.scale is None else cfg.scale
+    expect_dim(q4, None, "any dtype")
+    width = -(-q4.shape[3] // 16) * 16
+    call(
+        bind(attention, cfg),
+        (q4.dtype, width),
+        (view_4d(q4), view_4d(k4), view_4d(v4), view_4d(o4), cutlass.Float32(scale)),
+        (width,),
+    )
+    return out

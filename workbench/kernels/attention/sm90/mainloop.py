@@ -1,0 +1,137 @@
+"""The two products of a block of keys, and the softmax between them, on one warpgroup of wgmma.
+
+S of the next block and O += P @ V of this one are issued together; the softmax of S runs while O is computed. Across
+warpgroups, named barriers pass a token round, so that one multiplies while another is in its softmax (ping-pong).
+"""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass.cute.nvgpu import warpgroup
+
+from workbench.kernels.attention.online_softmax import mask_scores, scale_rows, update_softmax
+from workbench.kernels.static import Static, dtype
+
+
+@cute.jit
+def await_turn(group):
+    """Wait until the warpgroup before this one has issued its multiplications."""
+    cute.arch.barrier(barrier_id=1 + group, number_of_threads=256)
+
+
+@cute.jit
+def pass_turn(cfg: Static, group):
+    """Let the next warpgroup issue its multiplications."""
+    cute.arch.barrier_arrive(barrier_id=1 + (group + 1) % cfg.mma_warpgroups, number_of_threads=256)
+
+
+@cute.jit
+def multiply_scores(tiled_mmas, fragments, stage):
+    """Issue S = Q @ K^T as one group; the first multiplication overwrites S, the others add."""
+    mma_qk_first, mma_qk, _ = tiled_mmas
+    tSrQ, tSrK, _, tSrS, _, _ = fragments
+    for k_block in cutlass.range_constexpr(cute.size(tSrQ, mode=[2])):
+        tiled_mma = mma_qk if k_block > 0 else mma_qk_first
+        cute.gemm(tiled_mma, tSrS, tSrQ[None, None, k_block, 0], tSrK[None, None, k_block, stage], tSrS)
+    warpgroup.commit_group()
+
+
+@cute.jit
+def multiply_output(tiled_mmas, fragments, stage):
+    """Issue O += P @ V as one group."""
+    _, _, mma_pv = tiled_mmas
+    _, _, tOrV, _, tOrP, tOrO = fragments
+    for k_block in cutlass.range_constexpr(cute.size(tOrP, mode=[2])):
+        cute.gemm(mma_pv, tOrO, tOrP[None, None, k_block], tOrV[None, None, k_block, stage], tOrO)
+    warpgroup.commit_group()
+
+
+@cute.jit
+def first_step(
+    cfg: Static,
+    tiled_mmas,
+    fragments,
+    softmax,
+    pipeline_k,
+    k_state,
+    coord,
+    keys,
+    tile_n: cutlass.Constexpr,
+):
+    """Scores and softmax of the tile's last block of keys, which comes first and takes the mask. Returns K's state.
+
+    `coord`: this thread's first row, its lane, and the number of the block.
+    """
+    _, _, _, tSrS, tOrP, tOrO = fragments
+    row_max, row_sum, scale_log2 = softmax
+    row, lane, block = coord
+    pipeline_k.consumer_wait(k_state)
+    warpgroup.fence()
+    multiply_scores(tiled_mmas, fragments, k_state.index)
+    warpgroup.wait_group(0)
+    pipeline_k.consumer_release(k_state)
+    k_state.advance()
+    tOrO.fill(0.0)
+    row_sum.fill(0.0)
+    row_max.fill(-cutlass.Float32.inf)
+    mask_scores(cfg, tSrS, row, block * tile_n + lane % 4 * 2, keys)
+    update_softmax(tSrS, row_max, row_sum, scale_log2, True)
+    tOrP.store(tSrS.load().to(dtype(cfg.element)).reshape(tOrP.shape))
+    return k_state
+
+
+@cute.jit
+def next_step(
+    cfg: Static,
+    tiled_mmas,
+    fragments,
+    softmax,
+    pipelines,
+    states,
+    coord,
+    keys,
+    group,
+    masked: cutlass.Constexpr,
+):
+    """Scores of the next block and O of the one before, issued together. Returns the states of K's and V's pipelines.
+
+    `coord`: row and column of this thread's first element.
+    """
+    _, _, _, tSrS, tOrP, tOrO = fragments
+    row_max, row_sum, scale_log2 = softmax
+    pipeline_k, pipeline_v = pipelines
+    k_state, v_state = states
+    row, column = coord
+    pipeline_k.consumer_wait(k_state)
+    await_turn(group)
+    warpgroup.fence()
+    multiply_scores(tiled_mmas, fragments, k_state.index)
+    pipeline_v.consumer_wait(v_state)
+    multiply_output(tiled_mmas, fragments, v_state.index)
+    pass_turn(cfg, group)
+    warpgroup.wait_group(1)  # the scores are there
+    pipeline_k.consumer_release(k_state)
+    if cutlass.const_expr(masked):
+        mask_scores(cfg, tSrS, row, column, keys)
+    rescale = update_softmax(tSrS, row_max, row_sum, scale_log2, masked)
+    # never true; but it needs the exponentials before the wait, where ptxas would otherwise move them behind it
+    if row_sum[0] + row_sum[1] < 0.0:
+        cute.arch.sync_warp()
+    warpgroup.wait_group(0)  # O is there, and P may be overwritten
+    pipeline_v.consumer_release(v_state)
+    scale_rows(tOrO, rescale)
+    tOrP.store(tSrS.load().to(dtype(cfg.element)).reshape(tOrP.shape))
+    k_state.advance()
+    v_state.advance()
+    return k_state, v_state
+
+
+@cute.jit
+def last_step(tiled_mmas, fragments, pipeline_v, v_state):
+    """O of the last block. Returns the state of V's pipeline."""
+    pipeline_v.consumer_wait(v_state)
+    warpgroup.fence()
+    multiply_output(tiled_mmas, fragments, v_state.index)
+    warpgroup.wait_group(0)
+    pipeline_v.consumer_release(v_state)
+    v_state.advance()
+    return v_state

@@ -1,0 +1,40 @@
+"""Which tile of queries a CTA computes when, and which blocks of keys it needs for it."""
+
+import cutlass
+import cutlass.cute as cute
+
+from workbench.kernels.static import Static
+
+
+@cute.jit
+def tile_coord(
+    cfg: Static,
+    index: cutlass.Int32,
+    section: cutlass.Int32,
+    queries: cutlass.Int32,
+    heads: cutlass.Int32,
+    batch: cutlass.Int32,
+):
+    """(query tile, head, batch entry) of tile `index`.
+
+    Heads come in sections of `section`, whose K and V fit into L2. A section computes one query tile of all its heads
+    after the other; causal, it begins with the last ones, which take longest.
+    """
+    tiles_m = cute.ceil_div(queries, cfg.tile_m)
+    number = index // (section * tiles_m)
+    inside = index - number * section * tiles_m
+    width = cutlass.min(heads * batch - number * section, section)
+    head = number * section + inside % width
+    tile = tiles_m - 1 - inside // width if cutlass.const_expr(cfg.causal) else inside // width
+    return tile, head % heads, head // heads
+
+
+@cute.jit
+def key_blocks(cfg: Static, tile: cutlass.Int32, keys: cutlass.Int32, tile_n: cutlass.Constexpr):
+    """(key blocks of a query tile, the first of them that needs a mask)."""
+    count = cute.ceil_div(keys, tile_n)
+    whole = keys // tile_n
+    if cutlass.const_expr(cfg.causal):
+        count = cutlass.min(count, cute.ceil_div((tile + 1) * cfg.tile_m, tile_n))
+        whole = cutlass.min(whole, (tile * cfg.tile_m + 1) // tile_n)
+    return count, cutlass.min(whole, count - 1)  # the last block always takes the path with the mask

@@ -1,0 +1,69 @@
+"""Attention in three kernels: scores = q @ k^T, their softmax in place, then scores @ v; for large head dimensions.
+
+Both products are a gemm of the library. The scores go through memory: 4 x queries x keys elements more than the
+operands.
+"""
+
+import math
+
+import cutlass
+import torch
+from cutlass.cute.runtime import from_dlpack
+
+from workbench.kernels.attention.host import expect_attention, to_4d
+from workbench.kernels.attention.softmax import softmax
+from workbench.kernels.gemm.host import gemm
+from workbench.kernels.gemm.sm90.host import gemm as gemm_sm90
+from workbench.kernels.host import by_rows, call
+from workbench.kernels.static import Static, bind
+
+
+def merge_heads(tensor):
+    """(batch, heads, rows, columns) as (batch * heads, rows, columns)."""
+    return tensor.detach().flatten(0, 1)
+
+
+def multiply(cfg: Static, a, b):
+    """a @ b of every batch."""
+    if cfg.on_sm90:
+        return gemm_sm90(cfg.product, cfg.product_names, a, b, ())
+    return gemm(cfg.product, cfg.product_names, a, b, ())
+
+
+def softmax_scores(cfg: Static, scores, scale):
+    """softmax(scale * row) of each row of scores (batch * heads, queries, keys), in place."""
+    queries, keys = scores.shape[1:]
+    width = math.gcd(16 // scores.element_size(), keys)
+    threads = 32 if keys <= 1024 else 256 if keys <= 16384 else 1024
+    turns = -(-keys // (width * threads))
+    for parts in by_rows(scores.view(-1, queries * keys)):
+        part = parts[0]
+        call(
+            bind(softmax, cfg),
+            (scores.dtype, threads, width, turns),
+            (
+                from_dlpack(part.view(-1), assumed_align=width * part.element_size()).mark_layout_dynamic(),
+                cutlass.Float32(scale),
+                cutlass.Int32(part.shape[0] * queries),
+                cutlass.Int32(queries),
+                cutlass.Int32(keys),
+            ),
+            (threads, width, turns),
+        )
+
+
+def attention_unfused(cfg: Static, names: Static, q, k, v):
+    """softmax(scale * q @ k^T) @ v, of q's shape and dtype; k and v have as many heads as q."""
+    q4, k4, v4 = to_4d(q), to_4d(k), to_4d(v)
+    expect_attention(names, q4, k4, v4)
+    if q.numel() == 0 or k.numel() == 0:
+        return torch.zeros(q.shape, dtype=q.dtype, device=q.device)  # nothing to attend to
+    if k4.shape[1] != q4.shape[1]:
+        raise ValueError(
+            f"{q4.shape[1]} heads of q and {k4.shape[1]} of k: this kernel wants as many; "
+            ".schedule(flash) or no schedule lets heads share"
+        )
+    scale = q.shape[-1] ** -0.5 if cfg.scale is None else cfg.scale
+    scores = multiply(cfg, merge_heads(q4), merge_heads(k4).transpose(-2, -1))
+    softmax_scores(cfg, scores, scale)
+    return multiply(cfg, scores, merge_heads(v4)).view(q.shape)

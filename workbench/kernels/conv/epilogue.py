@@ -1,0 +1,120 @@
+"""Epilogue of an implicit GEMM: accumulators -> shared memory -> y (n, k, z, p, q), contiguous along the positions."""
+
+import cutlass
+import cutlass.cute as cute
+
+from workbench.kernels.conv.indexing import divide
+from workbench.kernels.static import Many, Static
+
+
+def allocate_results(cfg: Static, smem, warpgroups):
+    """Shared memory (filters, positions, warpgroups) for the results of each warpgroup.
+
+    Rows are padded by 16 bytes, so that the threads of a fragment fall into different banks.
+    """
+    stride = (cfg.rows + 4, 1, cfg.store_n * (cfg.rows + 4))
+    layout = cute.make_layout((cfg.store_n, cfg.rows, warpgroups), stride=stride)
+    return smem.allocate_tensor(cutlass.Float32, layout, 16)
+
+
+@cute.jit
+def find_outputs(
+    cfg: Static,
+    mY: cute.Tensor,
+    addresses: cute.Tensor,
+    first: cutlass.Int32,
+    grid: cute.IntTuple,
+    scale: cute.IntTuple,
+    phases: cute.Tensor,
+    phase: cutlass.Int32,
+):
+    """Find the addresses, in y's first channel, of the outputs that a thread stores, from row `first` on; -1: none."""
+    images, grid0, grid1, grid2 = grid
+    for i in cutlass.range_constexpr(cfg.rows // 32):
+        line, t2 = divide(first + 32 * i, grid2)
+        slab, t1 = divide(line, grid1)
+        n, t0 = divide(slab, grid0)
+        z = t0 * scale[0] + phases[phase, 2]
+        p = t1 * scale[1] + phases[phase, 3]
+        q = t2 * scale[2] + phases[phase, 4]
+        inside = (n < images) & (z >= 0) & (z < mY.shape[2]) & (p >= 0) & (p < mY.shape[3])
+        inside = inside & (q >= 0) & (q < mY.shape[4])
+        offset = cutlass.Int64(n) * mY.stride[0] + (z * mY.shape[3] + p) * mY.shape[4] + q
+        address = mY.iterator.toint() + offset * (mY.element_type.width // 8)
+        addresses[i] = cutlass.select_(inside, address, cutlass.Int64(-1))
+
+
+def find_fragment(cfg: Static, j, e):
+    """The place among a thread's accumulators of element `e` of the j-th `store_n` filters."""
+    if cutlass.const_expr(cfg.warpgroup_mma):
+        return (e % 2, e // 2 % 2, e // 4 % (cfg.store_n // 8) + j * (cfg.store_n // 8)), e // (cfg.store_n // 2), 0
+    return (e % 2, e // 2 % 2), e // 4 % (cfg.rows // 32), 2 * j + e // (cfg.rows // 8)
+
+
+@cute.jit
+def load_operands(
+    cfg: Static,
+    operands: Many,
+    fragments: Many,
+    mY: cute.Tensor,
+    addresses: cute.Tensor,
+    channel: cutlass.Int32,
+    channel_bytes: cutlass.Int64,
+):
+    """Load what the epilogue reads for the outputs of one channel: tensors of y's shape at their offsets in y."""
+    for x, fragment, read in zip(operands, fragments, cfg.reads, strict=True):
+        if cutlass.const_expr(read.along == "n"):
+            fragment[0] = x[channel]
+        else:
+            for i in cutlass.range_constexpr(cfg.rows // 32):
+                if addresses[i] >= 0:
+                    offset = (addresses[i] + channel_bytes - mY.iterator.toint()) // (mY.element_type.width // 8)
+                    fragment[i] = cute.make_tensor(x.iterator + offset, cute.make_layout(1))[0]
+
+
+@cute.jit
+def store_tile(
+    cfg: Static,
+    acc: cute.Tensor,
+    tCcC: cute.Tensor,
+    sC: cute.Tensor,
+    rC: cute.Tensor,
+    addresses: cute.Tensor,
+    operands: Many,
+    fragments: Many,
+    mY: cute.Tensor,
+    where: tuple,
+    warps: tuple,
+):
+    """Store the tile of a warpgroup, `store_n` filters at a time: registers, shared memory, out along the positions.
+
+    `where` is (first filter of the tile in its block, block, filters of a block), `warps` (warpgroup, warp, lane).
+    """
+    n0, block, filters = where
+    warpgroup, warp_idx, lane = warps
+    channel = block * filters + n0 + warp_idx % 4
+    element_bytes = mY.element_type.width // 8
+    channel_bytes = cutlass.Int64(channel) * mY.stride[1] * element_bytes
+    step_bytes = cutlass.Int64(4) * mY.stride[1] * element_bytes
+    for j in cutlass.range_constexpr(cfg.tile_n // cfg.store_n):
+        cute.arch.barrier(barrier_id=1 + warpgroup, number_of_threads=128)
+        for e in cutlass.range_constexpr(cfg.rows * cfg.store_n // 128):
+            at = find_fragment(cfg, j, e)
+            sC[tCcC[at][1] - j * cfg.store_n, tCcC[at][0], warpgroup] = acc[at]
+        cute.arch.barrier(barrier_id=1 + warpgroup, number_of_threads=128)
+        for step in cutlass.range_constexpr(cfg.store_n // 4):
+            for i in cutlass.range_constexpr(cfg.rows // 32):
+                rC[i] = sC[step * 4 + warp_idx % 4, lane % 32 + 32 * i, warpgroup]
+            if channel < (block + 1) * filters:
+                if cutlass.const_expr(len(operands) > 0):
+                    load_operands(cfg, operands, fragments, mY, addresses, channel, channel_bytes)
+                for i in cutlass.range_constexpr(cfg.rows // 32):
+                    total = rC[i]
+                    if cutlass.const_expr(cfg.epilogue is not None):
+                        total = cfg.epilogue(total, fragments, i)
+                    if addresses[i] >= 0:
+                        pointer = cute.make_ptr(mY.element_type, addresses[i] + channel_bytes, cute.AddressSpace.gmem)
+                        target = cute.make_tensor(pointer, cute.make_layout(1))
+                        target[0] = total.to(mY.element_type)
+            channel += 4
+            channel_bytes += step_bytes

@@ -1,0 +1,201 @@
+"""Host side of the convolutions: torch tensors x, w and those that the epilogue reads -> the output, as torch gives it.
+
+`names` maps x, w and the roles of operands to what messages call them.
+"""
+
+import functools
+
+import cutlass
+import torch
+from cutlass import utils
+from cutlass.cute.runtime import from_dlpack
+
+from workbench.kernels.conv.direct import direct_conv
+from workbench.kernels.conv.geometry import expand_setting, int32s, plan_geometry
+from workbench.kernels.conv.layout_transforms import pack_activations, pack_filters
+from workbench.kernels.conv.sliding_window import sliding_conv
+from workbench.kernels.conv.sm80 import conv_sm80
+from workbench.kernels.conv.sm90 import conv_sm90
+from workbench.kernels.host import EXACT, call, expect, expect_axes
+from workbench.kernels.static import Many, Static, bind, dtype, torch_dtype
+
+
+@functools.cache
+def resident(cfg: Static):
+    """How many clusters the device runs at once."""
+    return utils.HardwareInfo().get_max_active_clusters(cfg.cluster)
+
+
+def find_unit_axis(tensor):
+    """The last axis whose stride is 1, None if none is."""
+    return next((axis for axis in (4, 3, 2, 1, 0) if tensor.stride(axis) == 1), None)
+
+
+def view_along(tensor, axis):
+    """A CuTe tensor of dynamic shape and strides, contiguous along `axis` unless it is None."""
+    return from_dlpack(tensor).mark_layout_dynamic(**({} if axis is None else {"leading_dim": axis}))
+
+
+def view_vector(tensor):
+    """A CuTe tensor of one element per filter."""
+    return from_dlpack(tensor.detach()).mark_layout_dynamic()
+
+
+def view_like_output(tensor, y, shape):
+    """A CuTe tensor that repeats to the output's shape, laid out as y, the output with three extents, is."""
+    view = torch.broadcast_to(tensor.detach(), shape).reshape(y.shape)
+    if view.stride() != y.stride():
+        view = torch.empty_like(y, dtype=view.dtype).copy_(view)
+    return from_dlpack(view).mark_layout_dynamic(leading_dim=4)
+
+
+def expand_extents(tensor):
+    """A tensor of two axes and one to three extents, as of three extents."""
+    return tensor.detach().unflatten(2, (1,) * (5 - tensor.dim()) + (tensor.shape[2],))
+
+
+def expect_filters(cfg: Static, x, w, groups):
+    """Refuse filters whose channels are not those of the input."""
+    channels = w.shape[0] if cfg.transposed else w.shape[1] * groups
+    if channels != x.shape[1]:
+        raise ValueError(f"filters of shape {tuple(w.shape)} for an input of shape {tuple(x.shape)} in {groups} groups")
+
+
+def expect_channels(x, w, outputs):
+    """Refuse filters that do not fit into the input, and an input without channels."""
+    if min(outputs) < 1:
+        raise ValueError(f"filters of {tuple(w.shape[2:])} do not fit into an input of {tuple(x.shape[2:])}")
+    if x.shape[1] == 0:
+        raise ValueError(f"x has the shape {tuple(x.shape)}; this kernel wants a channel or more")
+
+
+def expect_operands(cfg: Static, names: Static, operands: Many, shape):
+    """Refuse tensors of the epilogue without one element per filter, or that do not repeat to the output's shape."""
+    for operand, read in zip(operands, cfg.reads, strict=True):
+        if read.along == "n":
+            expect(names[read.role], operand, (shape[1],), EXACT)
+        else:
+            expect(names[read.role], operand, shape, EXACT, spread=True)
+
+
+def direct_convolution(cfg: Static, names: Static, x, w, operands: Many):
+    """x (n, c, 1 to 3 extents), w as torch has it -> the convolution, by sums on CUDA cores."""
+    expect_axes(names["x"], x, 3, 5)
+    expect_axes(names["w"], w, x.dim(), x.dim())
+    expect(names["x"], x, x.shape)
+    if x.dtype != w.dtype:
+        raise TypeError(f"this kernel multiplies one type, not {x.dtype} by {w.dtype}")
+    space, groups = x.dim() - 2, x.shape[1] if cfg.depthwise else cfg.groups
+    stride = expand_setting(cfg.stride, space, 1)
+    padding = expand_setting(cfg.padding, space, 0)
+    dilation = expand_setting(cfg.dilation, space, 1)
+    expect_filters(cfg, x, w, groups)
+    x5, w5 = expand_extents(x), expand_extents(w)
+    taps = tuple(w5.shape[2:])
+    if cfg.transposed:
+        output_padding = expand_setting(cfg.output_padding, space, 0)
+        outputs = [
+            (x5.shape[2 + i] - 1) * stride[i] - 2 * padding[i] + dilation[i] * (taps[i] - 1) + output_padding[i] + 1
+            for i in range(3)
+        ]
+    else:
+        outputs = [
+            (x5.shape[2 + i] + 2 * padding[i] - dilation[i] * (taps[i] - 1) - 1) // stride[i] + 1 for i in range(3)
+        ]
+    expect_channels(x, w, outputs)
+    filters = w.shape[1] * groups if cfg.transposed else w.shape[0]
+    y = torch.empty(
+        x.shape[0], filters, *outputs, dtype=torch_dtype(cfg.result) if cfg.result else x.dtype, device=x.device
+    )
+    result = y.reshape(*y.shape[:2], *outputs[3 - space :])
+    expect_operands(cfg, names, operands, result.shape)
+    if y.numel() == 0:
+        return result
+    axis_x, axis_w, axis_y = find_unit_axis(x5), find_unit_axis(w5), find_unit_axis(y)
+    mX, mW, mY = view_along(x5, axis_x), view_along(w5, axis_w), view_along(y, axis_y)
+    views = tuple(
+        view_vector(operand) if read.along == "n" else view_like_output(operand, y, result.shape)
+        for operand, read in zip(operands, cfg.reads, strict=True)
+    )
+    key = (x.dtype, *(operand.dtype for operand in operands), axis_x, axis_w, axis_y)
+    if cfg.rows is None:
+        call(
+            bind(direct_conv, cfg),
+            key,
+            (mX, mW, views, mY, int32s(*stride), int32s(*padding), int32s(*dilation), cutlass.Int32(groups)),
+        )
+    else:
+        call(
+            bind(sliding_conv, cfg),
+            (*key, stride, padding, dilation, taps),
+            (mX, mW, views, mY, cutlass.Int32(groups)),
+            (stride, padding, dilation, taps),
+        )
+    return result
+
+
+def pack_input(cfg: Static, x, geometry, origins):
+    """A (positions, channels) of an implicit GEMM, a CuTe tensor and the torch tensor that holds it."""
+    x5 = expand_extents(x)
+    axis = find_unit_axis(x5)
+    tile_c = next(width for width in (1024 // dtype(cfg.stored).width, cfg.tile_k) if geometry.columns % width == 0)
+    tile_q = 128 if geometry.line > 64 else 64  # positions of one CTA
+    packed = torch.empty(geometry.rows, geometry.columns, dtype=x.dtype, device=x.device)
+    mA = from_dlpack(packed, assumed_align=16).mark_layout_dynamic(leading_dim=1)
+    one_to_one, channels_per_tap = geometry.one_to_one, geometry.channels_per_tap
+    mX = view_along(x5, axis)
+    call(
+        bind(pack_activations, cfg),
+        (x.dtype, axis, tile_c, tile_q, one_to_one, channels_per_tap),
+        (mX, mA, origins, geometry.grid, geometry.steps, geometry.tap_stride, geometry.activation_sizes),
+        (tile_c, tile_q, one_to_one, channels_per_tap),
+    )
+    return mA
+
+
+def pack_weights(cfg: Static, w, geometry, taps):
+    """B (k, taps * channels) of an implicit GEMM."""
+    packed = torch.empty(geometry.output[1], geometry.filter_columns, dtype=w.dtype, device=w.device)
+    mB = from_dlpack(packed, assumed_align=16).mark_layout_dynamic(leading_dim=1)
+    mW = from_dlpack(w.detach().flatten(2).contiguous()).mark_layout_dynamic(leading_dim=2)
+    call(bind(pack_filters, cfg), (w.dtype,), (mW, mB, taps, geometry.filter_sizes))
+    return mB
+
+
+def implicit_gemm_convolution(cfg: Static, names: Static, x, w, operands: Many):
+    """x (n, c, 1 to 3 extents), w as torch has it -> the convolution, by an implicit GEMM on tensor cores."""
+    if x.dtype != torch_dtype(cfg.stored) or w.dtype != torch_dtype(cfg.stored):
+        raise TypeError(f"this kernel multiplies {torch_dtype(cfg.stored)}, not {x.dtype} by {w.dtype}")
+    expect_axes(names["x"], x, 3, 5)
+    expect_axes(names["w"], w, x.dim(), x.dim())
+    geometry = plan_geometry(cfg, tuple(x.shape), tuple(w.shape), x.device)
+    y = torch.empty(geometry.output, dtype=torch_dtype(cfg.result) if cfg.result else x.dtype, device=x.device)
+    result = y.reshape(*y.shape[:2], *y.shape[7 - x.dim() :])
+    expect_operands(cfg, names, operands, result.shape)
+    if y.numel() == 0:
+        return result
+    if x.shape[1] == 0:
+        raise ValueError(f"x has the shape {tuple(x.shape)}; this kernel wants a channel or more")
+    taps, phases, origins = (from_dlpack(table).mark_layout_dynamic(leading_dim=1) for table in geometry.tables)
+    mA = pack_input(cfg, x, geometry, origins)
+    mB = pack_weights(cfg, w, geometry, taps)
+    mY = from_dlpack(y).mark_layout_dynamic(leading_dim=4)
+    views = tuple(
+        view_vector(operand) if read.along == "n" else view_like_output(operand, y, result.shape)
+        for operand, read in zip(operands, cfg.reads, strict=True)
+    )
+    key = (x.dtype, *(operand.dtype for operand in operands))
+    if cfg.warpgroup_mma:
+        call(
+            bind(conv_sm90, cfg),
+            key,
+            (mA, mB, taps, phases, views, mY, geometry.grid, geometry.scale, geometry.gemm_sizes),
+            (resident(cfg),),
+        )
+    else:
+        call(
+            bind(conv_sm80, cfg),
+            key,
+            (mA, mB, taps, phases, views, mY, geometry.grid, geometry.scale, geometry.gemm_sizes),
+        )
+    return result

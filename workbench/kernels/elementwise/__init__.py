@@ -1,0 +1,1 @@
+"""Elementwise kernels: one expression of tensors of one shape, and of tensors that are broadcast to it."""

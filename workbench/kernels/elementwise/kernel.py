@@ -1,0 +1,211 @@
+"""One expression of tensors, element by element: torch tensors of one shape, and tensors that are broadcast to it -> the result."""
+
+import cuda.bindings.driver as cuda
+import cutlass
+import torch
+from cutlass import cute
+from cutlass.cute.runtime import from_dlpack
+
+from workbench.kernels.broadcast import Placement, load_broadcast
+from workbench.kernels.host import EXACT, FLOATS, call, expect, in_pieces, promoted
+from workbench.kernels.static import Many, Static, bind
+
+
+@cute.kernel
+def elementwise_kernel(cfg: Static, inputs: Many[cute.Tensor], out: cute.Tensor, count: cutlass.Int32):
+    """Compute one element per thread."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    i = bidx * cfg.threads + tidx
+    if i < count:
+        out[i] = cfg.expression(*(x[i].to(cutlass.Float32) for x in inputs)).to(out.element_type)
+
+
+@cute.jit
+def launch_elementwise(
+    cfg: Static, inputs: Many[cute.Tensor], out: cute.Tensor, count: cutlass.Int32, stream: cuda.CUstream
+):
+    ctas = (count + cfg.threads - 1) // cfg.threads
+    elementwise_kernel(cfg, inputs, out, count).launch(grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream)
+
+
+@cute.kernel
+def vector_kernel(
+    cfg: Static, inputs: Many[cute.Tensor], out: cute.Tensor, count: cutlass.Int32, width: cutlass.Constexpr
+):
+    """Compute `width` neighbouring elements per thread, moved in one access."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    i = bidx * cfg.threads + tidx
+    if i < count // width:
+        parts = tuple(cute.make_rmem_tensor(cute.make_layout(width), x.element_type) for x in inputs)
+        for x, part in zip(inputs, parts, strict=True):
+            cute.autovec_copy(cute.zipped_divide(x, (width,))[None, i], part)
+        result = cute.make_rmem_tensor(cute.make_layout(width), out.element_type)
+        for e in cutlass.range_constexpr(width):
+            result[e] = cfg.expression(*(part[e].to(cutlass.Float32) for part in parts)).to(out.element_type)
+        cute.autovec_copy(result, cute.zipped_divide(out, (width,))[None, i])
+
+
+@cute.jit
+def launch_vectors(
+    cfg: Static,
+    inputs: Many[cute.Tensor],
+    out: cute.Tensor,
+    count: cutlass.Int32,
+    stream: cuda.CUstream,
+    width: cutlass.Constexpr,
+):
+    ctas = (count // width + cfg.threads - 1) // cfg.threads
+    vector_kernel(cfg, inputs, out, count, width).launch(grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream)
+
+
+@cute.kernel
+def unrolled_kernel(
+    cfg: Static,
+    inputs: Many[cute.Tensor],
+    repeated: Many[cute.Tensor],
+    out: cute.Tensor,
+    count: cutlass.Int32,
+    extents: Many,
+    width: cutlass.Constexpr,
+    ways: cutlass.Constexpr,
+):
+    """Compute several vectors of `width` elements per thread: all are loaded before the first is used."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    first = bidx * (cfg.threads * cfg.unroll) + tidx
+    vectors = count // width
+    parts = tuple(
+        cute.make_rmem_tensor(cute.make_layout((width, cfg.unroll)), x.element_type) for x in (*inputs, *repeated)
+    )
+    for turn in cutlass.range_constexpr(cfg.unroll):
+        i = first + turn * cfg.threads
+        if i < vectors:
+            for x, part in zip(inputs, parts[: len(inputs)], strict=True):
+                cute.autovec_copy(cute.zipped_divide(x, (width,))[None, i], part[None, turn])
+            for n, (b, part, extent) in enumerate(zip(repeated, parts[len(inputs) :], extents, strict=True)):
+                load_broadcast(b, part[None, turn], i, i, extent, width, ways[n])
+    for turn in cutlass.range_constexpr(cfg.unroll):
+        i = first + turn * cfg.threads
+        if i < vectors:
+            result = cute.make_rmem_tensor(cute.make_layout(width), out.element_type)
+            for e in cutlass.range_constexpr(width):
+                value = cfg.expression(*(part[e, turn].to(cutlass.Float32) for part in parts))
+                result[e] = value.to(out.element_type)
+            cute.autovec_copy(result, cute.zipped_divide(out, (width,))[None, i])
+    if bidx == 0:  # what is left after the last whole vector
+        i = vectors * width + tidx
+        if i < count:
+            values = tuple(x[i].to(cutlass.Float32) for x in inputs)
+            others = tuple(load_element(b, i, extent) for b, extent in zip(repeated, extents, strict=True))
+            out[i] = cfg.expression(*values, *others).to(out.element_type)
+
+
+@cute.jit
+def load_element(tensor, i, extent):
+    """Element i of a broadcast tensor as float32."""
+    inner, size = extent
+    return tensor[i // inner % size].to(cutlass.Float32)
+
+
+@cute.jit
+def launch_unrolled(
+    cfg: Static,
+    inputs: Many[cute.Tensor],
+    repeated: Many[cute.Tensor],
+    out: cute.Tensor,
+    count: cutlass.Int32,
+    extents: Many,
+    stream: cuda.CUstream,
+    width: cutlass.Constexpr,
+    ways: cutlass.Constexpr,
+):
+    span = cfg.threads * cfg.unroll  # vectors of a CTA
+    ctas = (count // width + span - 1) // span
+    unrolled_kernel(cfg, inputs, repeated, out, count, extents, width, ways).launch(
+        grid=[cutlass.max(ctas, 1), 1, 1], block=[cfg.threads, 1, 1], stream=stream
+    )
+
+
+def elementwise(cfg: Static, names: Static, inputs: Many):
+    """Compute an expression of tensors of one shape.
+
+    The first is float32, float16 or bfloat16; the others may also have a type of which float32 holds all values.
+    """
+    shape = inputs[0].shape
+    for n, (name, x) in enumerate(zip(names, inputs, strict=True)):
+        expect(name, x, shape, EXACT if n else FLOATS)
+    inputs = tuple(x.detach().contiguous() for x in inputs)
+    out = torch.empty(shape, dtype=promoted(*inputs), device=inputs[0].device)
+    if out.numel() == 0:
+        return out
+    for pieces in in_pieces(*inputs, out):
+        *inputs, part = pieces
+        count = cutlass.Int32(part.numel())
+        if cutlass.const_expr(cfg.vector > 1):
+            whole = part.numel() % cfg.vector == 0 and are_aligned(*inputs, part)
+            width = cfg.vector if whole else 1
+            call(
+                bind(launch_vectors, cfg),
+                (*(x.dtype for x in inputs), width),
+                (tuple(flat_tensor(x, width) for x in inputs), flat_tensor(part, width), count),
+                (width,),
+            )
+        else:
+            call(
+                bind(launch_elementwise, cfg),
+                (*(x.dtype for x in inputs),),
+                (tuple(flat_tensor(x, 1) for x in inputs), flat_tensor(part, 1), count),
+            )
+    return out
+
+
+def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Many):
+    """Compute an expression of tensors, several vectors per thread; `repeated` tensors are broadcast to the others.
+
+    The first is float32, float16 or bfloat16; the others may also have a type of which float32 holds all values.
+    """
+    if cutlass.const_expr(len(inputs) > 0):
+        shape = inputs[0].shape
+    else:
+        shape = torch.broadcast_shapes(*(b.shape for b in repeated))
+    for n, (name, x) in enumerate(zip(names, (*inputs, *repeated), strict=True)):
+        expect(name, x, shape, EXACT if n else FLOATS, spread=n >= len(inputs))
+    inputs = tuple(x.detach().contiguous() for x in inputs)
+    repeated = tuple(b.detach() for b in repeated)
+    tensors = (*inputs, *repeated)
+    out = torch.empty(shape, dtype=promoted(*tensors), device=tensors[0].device)
+    if out.numel() == 0:
+        return out
+    for pieces in in_pieces(*tensors, out):
+        *tensors, part = pieces
+        inputs = tensors[: len(inputs)]
+        repeated = tensors[len(inputs) :]
+        width = cfg.vector if are_aligned(*inputs, part) else 1
+        places = tuple(Placement(b, part.shape, width) for b in repeated)
+        extents = tuple(place.extent for place in places)
+        ways = tuple(place.way for place in places)
+        call(
+            bind(launch_unrolled, cfg),
+            (*(x.dtype for x in inputs), *(b.dtype for b in repeated), out.dtype, width, *ways),
+            (
+                tuple(flat_tensor(x, width) for x in inputs),
+                tuple(place.tensor for place in places),
+                flat_tensor(part, width),
+                cutlass.Int32(part.numel()),
+                extents,
+            ),
+            (width, ways),
+        )
+    return out
+
+
+def are_aligned(*tensors):
+    """Whether all begin at multiples of 16 bytes."""
+    return all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
+
+
+def flat_tensor(tensor, width):
+    """A contiguous tensor as a kernel's argument with one axis, accessed by vectors of `width`."""
+    return from_dlpack(tensor.view(-1), assumed_align=16 if width > 1 else None).mark_layout_dynamic()

@@ -1,0 +1,32 @@
+"""Epilogues of products in kernels: how a tensor that is read is presented, and how values of a row are reduced."""
+
+import cutlass
+import cutlass.cute as cute
+import torch
+
+from workbench.kernels.static import Static
+
+
+def spread(tensor, shape):
+    """A tensor that the epilogue reads, with the product's shape, as (batch, m, n), contiguous along n."""
+    view = torch.broadcast_to(tensor.detach(), shape)
+    view = view if view.stride(-1) == 1 else view.contiguous()
+    return view if view.dim() == 3 else view.unsqueeze(0)
+
+
+def identity(how: Static):
+    """What a reduction begins with; `how` is sum, mean, max or min."""
+    if cutlass.const_expr(how == "max"):
+        return cutlass.Float32(-cutlass.Float32.inf)
+    if cutlass.const_expr(how == "min"):
+        return cutlass.Float32(cutlass.Float32.inf)
+    return cutlass.Float32(0.0)
+
+
+def combine(how: Static, a, b):
+    """Two values of a reduction as one; `how` is sum, mean, max or min."""
+    if cutlass.const_expr(how == "max"):
+        return cute.arch.fmax(a, b, nan=True)
+    if cutlass.const_expr(how == "min"):
+        return cute.arch.fmin(a, b, nan=True)
+    return a + b

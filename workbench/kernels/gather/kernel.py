@@ -1,0 +1,173 @@
+"""Kernels of gather and scatter_add; one vector or element per thread and turn.
+
+Everything is (outer, extent, inner): the axes before the axis, the axis, those after it. An index out of range becomes
+an address without memory, so that it is an error on a GPU and on the emulator, never a wrong result.
+"""
+
+import cuda.bindings.driver as cuda
+import cutlass
+import cutlass.cute as cute
+
+from workbench.kernels.static import Static
+
+NOWHERE = 1 << 44  # elements away there is no memory
+
+
+@cute.jit
+def checked_place(place, number, extent):
+    """The place, or one that no memory answers to if the number is out of range: that ends in an error."""
+    return place if number >= 0 and number < extent else cutlass.Int64(NOWHERE)
+
+
+@cute.kernel
+def layers_kernel(
+    cfg: Static,
+    x: cute.Tensor,
+    index: cute.Tensor,
+    y: cute.Tensor,
+    extent: cutlass.Int32,
+    layers: cutlass.Int32,
+    inner: cutlass.Int32,
+    width: cutlass.Constexpr,
+    count_type: cutlass.Constexpr,
+):
+    """y (outer, layers, inner) = x (outer, extent, inner) by the numbers in index (layers); inner counts accesses."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    gX, gY = cute.zipped_divide(x, (width,)), cute.zipped_divide(y, (width,))
+    total = count_type(cute.size(y) // width)
+    fragment = cute.make_rmem_tensor(cute.make_layout((width, cfg.unroll)), x.element_type)
+    for u in cutlass.range_constexpr(cfg.unroll):
+        at = (count_type(bidx) * cfg.unroll + u) * cfg.threads + tidx
+        if at < total:
+            row = at // inner
+            layer = cutlass.Int64(index[row % layers])
+            place = (cutlass.Int64(row // layers) * extent + layer) * inner + at % inner
+            cute.autovec_copy(gX[None, checked_place(place, layer, extent)], fragment[None, u])
+    for u in cutlass.range_constexpr(cfg.unroll):
+        at = (count_type(bidx) * cfg.unroll + u) * cfg.threads + tidx
+        if at < total:
+            cute.autovec_copy(fragment[None, u], gY[None, at])
+
+
+@cute.jit
+def launch_layers(
+    cfg: Static,
+    x: cute.Tensor,
+    index: cute.Tensor,
+    y: cute.Tensor,
+    extent: cutlass.Int32,
+    layers: cutlass.Int32,
+    inner: cutlass.Int32,
+    stream: cuda.CUstream,
+    width: cutlass.Constexpr,
+    count_type: cutlass.Constexpr,
+):
+    ctas = (cute.size(y) // width + cfg.threads * cfg.unroll - 1) // (cfg.threads * cfg.unroll)
+    layers_kernel(cfg, x, index, y, extent, layers, inner, width, count_type).launch(
+        grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream
+    )
+
+
+@cute.kernel
+def elements_kernel(
+    cfg: Static,
+    x: cute.Tensor,
+    index: cute.Tensor,
+    y: cute.Tensor,
+    extent: cutlass.Int32,
+    layers: cutlass.Int32,
+    inner: cutlass.Int32,
+    count_type: cutlass.Constexpr,
+):
+    """y[o, j, i] = x[o, index[o, j, i], i]; y and index (outer, layers, inner), x (outer, extent, inner)."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    total = count_type(cute.size(y))
+    fragment = cute.make_rmem_tensor(cfg.unroll, x.element_type)
+    for u in cutlass.range_constexpr(cfg.unroll):
+        at = (count_type(bidx) * cfg.unroll + u) * cfg.threads + tidx
+        if at < total:
+            row = cutlass.Int64(index[at])
+            place = (cutlass.Int64(at // inner // layers) * extent + row) * inner + at % inner
+            fragment[u] = x[checked_place(place, row, extent)]
+    for u in cutlass.range_constexpr(cfg.unroll):
+        at = (count_type(bidx) * cfg.unroll + u) * cfg.threads + tidx
+        if at < total:
+            y[at] = fragment[u]
+
+
+@cute.jit
+def launch_elements(
+    cfg: Static,
+    x: cute.Tensor,
+    index: cute.Tensor,
+    y: cute.Tensor,
+    extent: cutlass.Int32,
+    layers: cutlass.Int32,
+    inner: cutlass.Int32,
+    stream: cuda.CUstream,
+    count_type: cutlass.Constexpr,
+):
+    ctas = (cute.size(y) + cfg.threads * cfg.unroll - 1) // (cfg.threads * cfg.unroll)
+    elements_kernel(cfg, x, index, y, extent, layers, inner, count_type).launch(
+        grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream
+    )
+
+
+@cute.kernel
+def scatter_kernel(
+    cfg: Static,
+    y: cute.Tensor,
+    index: cute.Tensor,
+    src: cute.Tensor,
+    extent: cutlass.Int32,
+    layers: cutlass.Int32,
+    inner: cutlass.Int32,
+    count_type: cutlass.Constexpr,
+):
+    """Add each element of src (outer, layers, inner) to y (outer, extent, inner), float32, at its number in index."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    total = count_type(cute.size(src))
+    for u in cutlass.range_constexpr(cfg.unroll):
+        at = (count_type(bidx) * cfg.unroll + u) * cfg.threads + tidx
+        if at < total:
+            row = cutlass.Int64(index[at // inner % layers] if cfg.layers else index[at])
+            place = (cutlass.Int64(at // inner // layers) * extent + row) * inner + at % inner
+            place = checked_place(place, row, extent)
+            cute.arch.atomic_add(y.iterator + place, src[at].to(cutlass.Float32), sem="relaxed", scope="gpu")
+
+
+@cute.jit
+def launch_scatter(
+    cfg: Static,
+    y: cute.Tensor,
+    index: cute.Tensor,
+    src: cute.Tensor,
+    extent: cutlass.Int32,
+    layers: cutlass.Int32,
+    inner: cutlass.Int32,
+    stream: cuda.CUstream,
+    count_type: cutlass.Constexpr,
+):
+    ctas = (cute.size(src) + cfg.threads * cfg.unroll - 1) // (cfg.threads * cfg.unroll)
+    scatter_kernel(cfg, y, index, src, extent, layers, inner, count_type).launch(
+        grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream
+    )
+
+
+@cute.kernel
+def copy_kernel(cfg: Static, source: cute.Tensor, target: cute.Tensor):
+    """Copy and convert one element per thread."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    at = cutlass.Int64(bidx) * cfg.threads + tidx
+    if at < cute.size(source):
+        target[at] = source[at].to(cutlass.Float32).to(target.element_type)
+
+
+@cute.jit
+def launch_copy(cfg: Static, source: cute.Tensor, target: cute.Tensor, stream: cuda.CUstream):
+    ctas = (cute.size(source) + cfg.threads - 1) // cfg.threads
+    copy_kernel(cfg, source, target).launch(grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream)

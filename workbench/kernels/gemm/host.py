@@ -1,0 +1,112 @@
+"""Matrix products of torch tensors without warpgroups: checks, the result, the launch.
+
+a is (m, k) or (batch, m, k), b (k, n) or (batch, k, n) of the same float type; the result is (m, n) or (batch, m, n).
+"""
+
+import cuda.bindings.driver as cuda
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import from_dlpack
+
+from workbench.kernels.epilogue import spread
+from workbench.kernels.gemm.mma_sync import mma_kernel, mma_op
+from workbench.kernels.gemm.simt import naive_kernel, tiled_kernel
+from workbench.kernels.gemm.sm80 import access_bits, launch_sm80
+from workbench.kernels.host import EXACT, FLOATS, call, expect, expect_axes
+from workbench.kernels.static import Many, Static, bind, torch_dtype
+
+
+@cute.jit
+def launch_gemm(
+    cfg: Static,
+    mA: cute.Tensor,
+    mB: cute.Tensor,
+    operands: Many[cute.Tensor],
+    mD: cute.Tensor,
+    m: cutlass.Int32,
+    n: cutlass.Int32,
+    k: cutlass.Int32,
+    batches: cutlass.Int32,
+    stream: cuda.CUstream,
+):
+    ctas = ((n + cfg.tile_n - 1) // cfg.tile_n) * ((m + cfg.tile_m - 1) // cfg.tile_m) * batches
+    if cutlass.const_expr(cfg.kind == "naive"):
+        naive_kernel(cfg, mA, mB, operands, mD, m, n, k).launch(
+            grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream
+        )
+    elif cutlass.const_expr(cfg.kind == "tiled"):
+        tiled_kernel(cfg, mA, mB, operands, mD, m, n, k).launch(
+            grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream
+        )
+    else:
+        tiled_mma = cute.make_tiled_mma(mma_op(cfg), cute.make_layout((2, 2, 1)))
+        mma_kernel(cfg, mA, mB, operands, mD, m, n, k, tiled_mma).launch(
+            grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream
+        )
+
+
+def gemm(cfg: Static, names: Static, a, b, operands: Many):
+    """Multiply a by b and apply the epilogue; tensor cores in stages take their own element type only."""
+    expect_axes(names["a"], a, 2, 3)
+    m, k = a.shape[-2:]
+    n = b.shape[-1]
+    expect(names["a"], a, a.shape, (torch_dtype(cfg.element),) if cfg.kind == "sm80" else FLOATS)
+    expect(names["b"], b, (*a.shape[:-2], k, n), (a.dtype,))
+    d = torch.empty(*a.shape[:-1], n, dtype=torch_dtype(cfg.result) if cfg.result else a.dtype, device=a.device)
+    for read, tensor in zip(cfg.reads, operands, strict=True):
+        if cutlass.const_expr(read.along == "both"):
+            expect(names[read.role], tensor, d.shape, EXACT, spread=True)
+        else:
+            expect(names[read.role], tensor, (n,) if read.along == "n" else (m,), EXACT)
+    if d.numel() == 0:
+        return d
+    if k == 0:  # nothing is added up: as if it were one product of zeros
+        a, b = torch.nn.functional.pad(a, (0, 1)), torch.nn.functional.pad(b, (0, 0, 0, 1))
+        k = 1
+    # everything as (batch, rows, columns); the strides say how it lies in memory
+    a, b = a if a.dim() == 3 else a.unsqueeze(0), b if b.dim() == 3 else b.unsqueeze(0)
+    d3 = d if d.dim() == 3 else d.unsqueeze(0)
+    dtypes = tuple(tensor.dtype for tensor in operands)
+    operands = tuple(
+        from_dlpack(spread(tensor, d.shape)).mark_layout_dynamic(leading_dim=2)
+        if read.along == "both"
+        else from_dlpack(tensor.detach()).mark_layout_dynamic()
+        for tensor, read in zip(operands, cfg.reads, strict=True)
+    )
+    if cutlass.const_expr(cfg.kind == "sm80"):
+        # what the kernel is compiled for: access widths in bits, and whether k is the contiguous extent of a and of b
+        width_a, width_b, a_along_k, b_along_k = access_bits(a), access_bits(b), a.stride(2) == 1, b.stride(1) == 1
+        view_a = from_dlpack(a.detach(), assumed_align=width_a // 8)
+        view_b = from_dlpack(b.detach(), assumed_align=width_b // 8)
+        call(
+            bind(launch_sm80, cfg),
+            (a.dtype, *dtypes, width_a, width_b, a_along_k, b_along_k),
+            (
+                view_a.mark_layout_dynamic(leading_dim=2 if a_along_k else 1),
+                view_b.mark_layout_dynamic(leading_dim=1 if b_along_k else 2),
+                operands,
+                from_dlpack(d3).mark_layout_dynamic(leading_dim=2),
+                cutlass.Int32(m),
+                cutlass.Int32(n),
+                cutlass.Int32(k),
+                cutlass.Int32(d3.shape[0]),
+            ),
+            (width_a, width_b, a_along_k, b_along_k),
+        )
+    else:
+        call(
+            bind(launch_gemm, cfg),
+            (a.dtype, *dtypes, a.stride(2) == 1, b.stride(2) == 1),
+            (
+                from_dlpack(a.detach()).mark_layout_dynamic(leading_dim=2 if a.stride(2) == 1 else 1),
+                from_dlpack(b.detach()).mark_layout_dynamic(leading_dim=2 if b.stride(2) == 1 else 1),
+                operands,
+                from_dlpack(d3).mark_layout_dynamic(leading_dim=2),
+                cutlass.Int32(m),
+                cutlass.Int32(n),
+                cutlass.Int32(k),
+                cutlass.Int32(d3.shape[0]),
+            ),
+        )
+    return d

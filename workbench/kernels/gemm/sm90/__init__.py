@@ -1,0 +1,1 @@
+"""Matrix products on Hopper: TMA and mbarriers feed wgmma in warp-specialised, persistent kernels."""

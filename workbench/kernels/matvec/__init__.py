@@ -1,0 +1,1 @@
+"""Matrix times vector, several rows in a CTA."""

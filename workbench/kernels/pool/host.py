@@ -1,0 +1,50 @@
+"""Pooling of a torch tensor over its last one to three axes: checks, the result, the launch."""
+
+import math
+
+import cutlass
+import torch
+from cutlass.cute.runtime import from_dlpack
+
+from workbench.kernels.host import FLOATS, call, expect, expect_axes
+from workbench.kernels.pool.direct import launch_pool
+from workbench.kernels.pool.strip import launch_strip, plan_tiles
+from workbench.kernels.pool.window import extent
+from workbench.kernels.static import Static, bind
+
+
+def pool(cfg: Static, names: Static, x):
+    """Maxima or means of windows, with torch's padding, dilation and rounding of extents."""
+    x = x.detach().contiguous()
+    expect_axes(names["x"], x, cfg.rank)
+    expect(names["x"], x, x.shape, FLOATS)
+    lead, inner = x.shape[: -cfg.rank], x.shape[-cfg.rank :]
+    outer = [extent(cfg, size, axis) for axis, size in enumerate(inner, cfg.first_axis)]
+    if min(outer) < 1:
+        raise ValueError(f"{names['x']} has the shape {tuple(x.shape)}; the window does not fit into it")
+    y = torch.empty(*lead, *outer, dtype=x.dtype, device=x.device)
+    if y.numel() == 0:
+        return y
+    x4, y4 = x.view(math.prod(lead), *cfg.ones, *inner), y.view(math.prod(lead), *cfg.ones, *outer)
+    if cutlass.const_expr(cfg.strip):
+        vector = math.gcd(inner[-1], 16 // x.element_size(), x.data_ptr() // x.element_size())
+        tile, across = plan_tiles(cfg, outer[-1], vector)
+        call(
+            bind(launch_strip, cfg),
+            (x.dtype, tile, across, vector),
+            (
+                from_dlpack(x4, assumed_align=vector * x.element_size()).mark_layout_dynamic(leading_dim=3),
+                from_dlpack(y4).mark_layout_dynamic(leading_dim=3),
+            ),
+            (tile, across, vector),
+        )
+    else:
+        call(
+            bind(launch_pool, cfg),
+            x.dtype,
+            (
+                from_dlpack(x4).mark_layout_dynamic(leading_dim=3),
+                from_dlpack(y4).mark_layout_dynamic(leading_dim=3),
+            ),
+        )
+    return y

@@ -1,0 +1,123 @@
+"""Norms whose weight and bias go by channel: x (batch, channels, ...) -> y of its shape; `affine` is () or (weight, bias)."""
+
+import cuda.bindings.driver as cuda
+import cutlass
+import torch
+from cutlass import cute
+
+from workbench.kernels.host import EXACT, FLOATS, call, expect, expect_axes
+from workbench.kernels.rows.reductions import reduce_rows
+from workbench.kernels.rows.two_pass_host import two_pass_reduction, value_tensor
+from workbench.kernels.static import Many, Static, bind
+
+
+@cute.kernel
+def running_kernel(
+    cfg: Static,
+    mean: cute.Tensor,
+    variance: cute.Tensor,
+    running_mean: cute.Tensor,
+    running_var: cute.Tensor,
+    batches: cute.Tensor,
+    channels: cutlass.Int32,
+    count: cutlass.Int32,
+):
+    """Take the batch's statistics into the running ones, the variance as of a sample; one thread per channel."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    channel = bidx * 128 + tidx
+    if channel < channels:
+        before = running_mean[channel].to(cutlass.Float32)
+        running_mean[channel] = (cfg.keep * before + cfg.momentum * mean[channel]).to(running_mean.element_type)
+        sample = variance[channel] * (count.to(cutlass.Float32) / (count - 1).to(cutlass.Float32))
+        before = running_var[channel].to(cutlass.Float32)
+        running_var[channel] = (cfg.keep * before + cfg.momentum * sample).to(running_var.element_type)
+    if channel == 0:
+        batches[0] = batches[0] + 1
+
+
+@cute.jit
+def launch_running(
+    cfg: Static,
+    mean: cute.Tensor,
+    variance: cute.Tensor,
+    running_mean: cute.Tensor,
+    running_var: cute.Tensor,
+    batches: cute.Tensor,
+    channels: cutlass.Int32,
+    count: cutlass.Int32,
+    stream: cuda.CUstream,
+):
+    running_kernel(cfg, mean, variance, running_mean, running_var, batches, channels, count).launch(
+        grid=[(channels + 127) // 128, 1, 1], block=[128, 1, 1], stream=stream
+    )
+
+
+def check_channels(names: Static, least: Static, x, affine: Many):
+    """Refuse a weight or bias that has not one element for each channel."""
+    expect_axes(names[0], x, least)
+    for name, values in zip(names[1:], affine, strict=True):
+        expect(name, values, (x.shape[1],), EXACT)
+
+
+def instance_norm(cfg: Static, names: Static, x, affine: Many):
+    """Normalise each channel of each sample by itself."""
+    check_channels(names, 3, x, affine)
+    weights = tuple(values.view(-1, 1) for values in affine)
+    y = reduce_rows(cfg, names, (x.reshape(*x.shape[:2], x.shape[2:].numel()),), weights)
+    return y.view(x.shape)
+
+
+def group_norm(cfg: Static, names: Static, groups: Static, x, affine: Many):
+    """Normalise groups of channels of each sample."""
+    check_channels(names, 2, x, affine)
+    if x.shape[1] % groups:
+        raise ValueError(
+            f"{names[0]} has {x.shape[1]} channels; this kernel wants groups of them, {groups}, to be equal"
+        )
+    weights = tuple(values.view(groups, -1, 1) for values in affine)
+    grouped = x.reshape(x.shape[0], groups, x.shape[1] // groups, x.shape[2:].numel())
+    y = reduce_rows(cfg, names, (grouped,), weights)
+    return y.view(x.shape)
+
+
+def batch_norm(cfg: Static, names: Static, x, affine: Many):
+    """Normalise each channel over the batch."""
+    check_channels(names, 2, x, affine)
+    weights = tuple(values.view(-1, *[1] * (x.dim() - 2)) for values in affine)
+    return two_pass_reduction(cfg, names, (x,), weights)
+
+
+def batch_norm_training(
+    cfg: Static,
+    running: Static,
+    names: Static,
+    running_names: Static,
+    x,
+    affine: Many,
+    running_mean,
+    running_var,
+    batches,
+):
+    """Normalise each channel over the batch, and take its statistics into the running ones."""
+    check_channels(names, 2, x, affine)
+    weights = tuple(values.view(-1, *[1] * (x.dim() - 2)) for values in affine)
+    expect(running_names[0], running_mean, (x.shape[1],), FLOATS)
+    expect(running_names[1], running_var, (x.shape[1],), FLOATS)
+    if x.numel() == 0:
+        return torch.empty_like(x)
+    y, mean, variance = two_pass_reduction(cfg, names, (x,), weights)
+    call(
+        bind(launch_running, running),
+        (),
+        (
+            value_tensor(mean),
+            value_tensor(variance),
+            value_tensor(running_mean.view(-1)),
+            value_tensor(running_var.view(-1)),
+            value_tensor(batches.view(-1)),
+            cutlass.Int32(x.shape[1]),
+            cutlass.Int32(x.numel() // x.shape[1]),
+        ),
+    )
+    return y

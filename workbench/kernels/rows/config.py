@@ -1,0 +1,249 @@
+"""What a row kernel is written for: its passes over a row, their hooks, and how threads share rows. Pure data.
+
+Values of a row are numbered in the order in which they are computed: a pass names by number what it needs of them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from workbench.records import record
+
+
+@record
+class Slot:
+    """One value of a thread: its name and its type, f32 or i32."""
+
+    name: str
+    kind: str = "f32"
+
+
+@record
+class Pass:
+    """What a pass over a row reads: tensors, values of the row, and values that are computed from those first."""
+
+    name: str
+    inputs: tuple[int, ...] = ()  # which of the tensors of the full shape
+    repeated: tuple[int, ...] = ()  # which of the broadcast tensors
+    reads: tuple[int, ...] = ()  # which values of the row, `scalars` following those of the passes before
+    scalars: object = None  # hook: values of the row -> further ones, computed once per row
+    scalar_reads: tuple[int, ...] = ()
+    scalar_slots: tuple[Slot, ...] = ()
+
+
+@record
+class Level(Pass):
+    """Reductions of one pass. Every hook takes and returns the parts of `state` one by one."""
+
+    state: tuple[Slot, ...]
+    values: tuple[Slot, ...]  # the reductions' results
+    start: object  # hook: () -> state before any element
+    absorb: object  # hook: state, elements, values of the row, [position] -> state
+    merge: object  # hook: state, state of other threads -> state
+    finish: object = None  # hook: state, [number of elements] -> values; None: the state is the value
+    is_counted: bool = False  # whether `finish` needs the number of elements
+    is_numbered: bool = False  # whether `absorb` needs the element's position
+    is_online: bool = False  # softmax's maximum, and the sum of exponentials scaled to it
+    merge_total: object = None  # hook of an online level: sum, sum of other threads -> sum
+    slots: tuple[int, ...] = ()  # which of the kernel's shared memory a part of `state` goes through
+
+
+@record
+class Result(Pass):
+    """What is stored: for each element of a row, or one value for a row."""
+
+    expression: object  # hook: elements, values of the row -> the result's value
+    is_whole: bool = False  # whether there is one for each element of a row
+
+
+@record
+class RowConfig:
+    """One reduction along an axis.
+
+    layout: rows (the axis is contiguous), columns (it is strided), or segments (all axes but one).
+    """
+
+    CONSTANTS: ClassVar[dict[str, str]] = {
+        "threads": "threads that share a row, or some columns",
+        "vector": "neighbouring elements in one access, where addresses allow it",
+        "unroll": "vectors that a thread loads before it uses the first",
+        "cluster": "CTAs that share a row through each other's shared memory",
+        "split": "groups of threads that share the rows of a column",
+        "lanes": "vectors of columns that a CTA has",
+        "parts": "CTAs that share a row, at most",
+        "cta_threads": "threads of a CTA",
+        "rows_per_cta": "rows of a CTA",
+        "step": "how far a thread's vectors of a row, or its rows of a column, are apart",
+        "memory_places": "values in shared memory: one of each warp, and one of the CTA where CTAs share a row",
+    }
+    levels: tuple[Level, ...]
+    result: Result
+    axis: str = "last"  # last, all, but or strided
+    first_axis: int = 0  # the one that is left (but), the first one reduced (strided)
+    last_axis: int = 1  # how many are reduced (last), the last one reduced (strided)
+    least_axes: int = 0  # axes that a tensor has at least
+    keepdim: bool = False
+    is_place: bool = False  # whether the result is a place, an int64
+    undefined: str = ""  # the reduction that has no value without elements
+    threads: int = 32
+    vector: int = 1
+    unroll: int = 1
+    is_kept: bool = False
+    cluster: int = 1
+    split: int = 1
+    parts: int = 1
+    memory: tuple[Slot, ...] = ()  # shared memory that threads of a row combine through
+    returns_values: bool = False  # whether the values of the rows are returned beside the result
+
+    @property
+    def layout(self) -> str:
+        """How the reduced axis lies."""
+        return {"strided": "columns", "but": "segments"}.get(self.axis, "rows")
+
+    @property
+    def warps(self) -> int:
+        """Warps that share a row."""
+        return self.threads // 32
+
+    @property
+    def lanes(self) -> int:
+        """Vectors of columns that a CTA has."""
+        return self.threads // self.split
+
+    @property
+    def step(self) -> int:
+        """How far a thread's vectors of a row, or rows of a column, are apart."""
+        return self.split if self.layout == "columns" else self.threads * self.cluster
+
+    @property
+    def cta_threads(self) -> int:
+        """Threads of a CTA: several rows share one where a row has a warp or less."""
+        return self.threads if self.threads > 32 else 128
+
+    @property
+    def rows_per_cta(self) -> int:
+        """Rows of a CTA."""
+        return self.cta_threads // self.threads
+
+    @property
+    def is_combined(self) -> bool:
+        """Whether threads of several warps, or CTAs, share a row."""
+        return self.warps > 1 or self.cluster > 1
+
+    @property
+    def memory_places(self) -> int:
+        """Values in shared memory: one of each warp, and one of the CTA where CTAs share a row."""
+        return self.warps + (self.cluster > 1)
+
+    @property
+    def is_one_value(self) -> bool:
+        """Whether tensors of any size are reduced, in pieces: all elements, in one pass, to one value."""
+        return self.axis == "all" and len(self.levels) == 1 and not self.result.is_whole and not self.is_place
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The passes of a reduction in parts."""
+        last = len(self.levels) - 1
+        return tuple(
+            Step(cfg=self, level=level, is_last=number == last and not self.result.is_whole)
+            for number, level in enumerate(self.levels)
+        )
+
+
+@record
+class Step:
+    """One pass of a reduction in parts: a kernel for the parts, and one that puts them together."""
+
+    CONSTANTS: ClassVar[dict[str, str]] = {
+        "end_threads": "threads that put the parts of a result together",
+        "end_cta": "threads of a CTA that puts parts together",
+        "end_results": "results that such a CTA puts together",
+    }
+    cfg: RowConfig
+    level: Level
+    is_last: bool  # whether the result is computed from its values
+
+    @property
+    def name(self) -> str:
+        """The name of its level."""
+        return self.level.name
+
+    @property
+    def memory(self) -> tuple[Slot, ...]:
+        """The shared memory that its threads combine through."""
+        return tuple(self.cfg.memory[number] for number in self.level.slots)
+
+    @property
+    def end_threads(self) -> int:
+        """Threads that put the parts of a result together."""
+        if self.cfg.layout == "columns":
+            return 32
+        return 1024 if self.cfg.parts >= 2048 else self.cfg.threads
+
+    @property
+    def end_warps(self) -> int:
+        """Their warps."""
+        return self.end_threads // 32
+
+    @property
+    def end_cta(self) -> int:
+        """Threads of their CTA: several results share one where each has a warp."""
+        return self.end_threads if self.end_threads > 32 else 128
+
+    @property
+    def end_results(self) -> int:
+        """Results that such a CTA puts together."""
+        return self.end_cta // 32
+
+
+@record
+class LossConfig:
+    """Cross entropy: the losses of the rows, and what becomes of them: mean, sum or none."""
+
+    rows: RowConfig  # of the maximum and the sum of exponentials; no levels where x is logarithms of shares
+    reduction: str = "mean"
+
+    @property
+    def is_of_logits(self) -> bool:
+        """Whether x is logits, not logarithms of shares."""
+        return len(self.rows.levels) > 0
+
+
+@record
+class RunningConfig:
+    """Running statistics, as of a sample: the share of the batch in them."""
+
+    momentum: float
+
+    @property
+    def keep(self) -> float:
+        """The share that stays."""
+        return 1 - self.momentum
+
+
+@record
+class BulkConfig:
+    """A strided reduction through shared memory."""
+
+    CONSTANTS: ClassVar[dict[str, str]] = {
+        "threads": "threads that reduce; one more warp copies",
+        "pieces": "rows of a strip in one stage",
+        "cta_threads": "threads of a CTA",
+        "strip": "columns of a CTA, at most",
+        "room": "bytes of shared memory for the stages, of 227 KB",
+    }
+    rows: RowConfig
+    threads: int
+    strip: int
+    pieces: int
+    room: int
+
+    @property
+    def cta_threads(self) -> int:
+        """Threads of a CTA."""
+        return self.threads + 32
+
+    @property
+    def level(self) -> Level:
+        """The one pass."""
+        return self.rows.levels[0]

@@ -1,0 +1,185 @@
+"""Reductions along an axis: torch tensors -> checks, sizes of rows and columns, launches, the result.
+
+`inputs` have one shape, of which the axis is reduced; `repeated` are broadcast to it. The first tensor is float32,
+float16 or bfloat16, and so is the result; the others may also have a type of which float32 holds all values.
+"""
+
+import cutlass
+import torch
+from cutlass.cute.runtime import from_dlpack
+
+from workbench.kernels.broadcast import Placement
+from workbench.kernels.host import EXACT, FLOATS, MOST, call, expect, expect_axes, expect_some
+from workbench.kernels.rows.column_reduce import launch_columns
+from workbench.kernels.rows.row_reduce import launch_rows
+from workbench.kernels.static import Many, Static, bind
+
+
+def check_operands(cfg: Static, names: Static, inputs: Many, repeated: Many):
+    """Refuse what the kernel is not written for."""
+    shape = inputs[0].shape
+    if cutlass.const_expr(cfg.least_axes > 0):
+        expect_axes(names[0], inputs[0], cfg.least_axes)
+    for n, (name, x) in enumerate(zip(names, (*inputs, *repeated), strict=True)):
+        expect(name, x, shape, EXACT if n else FLOATS, spread=n >= len(inputs))
+
+
+def expect_countable(cfg: Static, names: Static, x):
+    """Refuse a tensor of which a place is no 32-bit number; an extent counts vectors, and is less than 2**31."""
+    most = (1 << 31) - 1 if cutlass.const_expr(cfg.axis == "all" or cfg.vector == 1) else 1 << 31
+    if x.numel() > most:
+        raise ValueError(f"{names[0]} has too many elements for 32-bit places, 2**31 and more")
+
+
+def result_shape(cfg: Static, shape):
+    """The shape of a reduction's result."""
+    if cutlass.const_expr(cfg.result.is_whole):
+        return shape
+    if cutlass.const_expr(cfg.axis == "all"):
+        return (1,) * len(shape) if cutlass.const_expr(cfg.keepdim) else ()
+    if cutlass.const_expr(cfg.axis == "last"):
+        if cutlass.const_expr(cfg.keepdim):
+            return (*shape[: -cfg.last_axis], *(1,) * cfg.last_axis)
+        return shape[: -cfg.last_axis]
+    if cutlass.const_expr(cfg.axis == "but"):
+        left = shape[cfg.first_axis]
+        if cutlass.const_expr(cfg.keepdim):
+            return tuple(left if axis == cfg.first_axis else 1 for axis in range(len(shape)))
+        return (left,)
+    before, after = shape[: cfg.first_axis], shape[cfg.last_axis + 1 :]
+    if cutlass.const_expr(cfg.keepdim):
+        return (*before, *(1,) * (cfg.last_axis - cfg.first_axis + 1), *after)
+    return (*before, *after)
+
+
+def empty_result(cfg: Static, names: Static, x):
+    """The result's memory; refuses a tensor without elements for a reduction that has no value then."""
+    kind = torch.int64 if cutlass.const_expr(cfg.is_place) else x.dtype
+    y = torch.empty(result_shape(cfg, x.shape), dtype=kind, device=x.device)
+    if cutlass.const_expr(cfg.undefined != "" and not cfg.result.is_whole):
+        expect_some(names[0], x, x.numel() or not y.numel(), cfg.undefined)
+    return y
+
+
+def vector_tensor(tensor, width):
+    """A contiguous tensor as a kernel's argument of shape (vectors, width): up to 2**31 elements, a flat one has less."""
+    align = 16 if width > 1 else None
+    return from_dlpack(tensor.view(-1, width), assumed_align=align).mark_compact_shape_dynamic(
+        mode=0, stride_order=(0, 1)
+    )
+
+
+def access_width(cfg: Static, run, tensors: Many):
+    """Elements of one access: vectors must not straddle `run` neighbours, and begin at multiples of 16 bytes."""
+    if cutlass.const_expr(cfg.vector == 1):
+        return 1
+    is_whole = run % cfg.vector == 0 and all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
+    return cfg.vector if is_whole else 1
+
+
+def row_sizes(cfg: Static, shape):
+    """(rows, columns): columns is what is reduced."""
+    if cutlass.const_expr(cfg.axis == "all"):
+        return 1, shape.numel()
+    return shape[: -cfg.last_axis].numel(), shape[-cfg.last_axis :].numel()
+
+
+def segment_sizes(cfg: Static, shape):
+    """(rows, columns, segment): columns is what is reduced, in pieces of a segment."""
+    before, segment = shape[: cfg.first_axis].numel(), shape[cfg.first_axis + 1 :].numel()
+    return shape[cfg.first_axis], before * segment, segment
+
+
+def column_sizes(cfg: Static, shape):
+    """(batches, rows, columns): rows is what is reduced."""
+    before, own, after = shape[: cfg.first_axis], shape[cfg.first_axis : cfg.last_axis + 1], shape[cfg.last_axis + 1 :]
+    return before.numel(), own.numel(), after.numel()
+
+
+def split_rows(cfg: Static, names: Static, repeated: Many, tensors: Many):
+    """The tensors as they are, or, with 2**31 elements and more, cut along the rows; nearly always one piece."""
+    x = tensors[0]
+    most = (1 << 31) - 1 if cutlass.const_expr(cfg.axis == "all" or cfg.vector == 1) else 1 << 31
+    if x.numel() <= most:
+        return [tensors]
+    if cutlass.const_expr(cfg.axis == "last"):
+        own = x.dim() - cfg.last_axis  # axes that are left
+        count = MOST // x.shape[own:].numel()  # rows of a piece
+        if own > 0 and count > 0 and all(b.dim() <= cfg.last_axis for b in repeated):
+            return zip(*(tensor.flatten(0, own - 1).split(count) for tensor in tensors), strict=True)
+    raise ValueError(f"{names[0]} has too many elements for 32-bit places, 2**31 and more")
+
+
+def row_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many):
+    """Reduce along the last axes, or all."""
+    check_operands(cfg, names, inputs, repeated)
+    inputs = tuple(x.detach().contiguous() for x in inputs)
+    y = empty_result(cfg, names, inputs[0])
+    if y.numel() == 0:
+        return y
+    for pieces in split_rows(cfg, names, repeated, (*inputs, y)):
+        *inputs, part = pieces
+        shape = inputs[0].shape
+        rows, columns = row_sizes(cfg, shape)
+        if cutlass.const_expr(cfg.result.is_whole):
+            width = access_width(cfg, columns, (*inputs, part))
+            result = vector_tensor(part, width)
+        else:
+            width = access_width(cfg, columns, inputs)
+            result = from_dlpack(part.view(-1)).mark_layout_dynamic()
+        if cutlass.const_expr(cfg.is_kept):
+            turns = max(-(-(columns // width) // cfg.step), 1)  # vectors of a row that each thread keeps
+        else:
+            turns = cfg.unroll * cfg.vector // width
+        places = tuple(Placement(b.detach(), shape, width, columns) for b in repeated)
+        extents = tuple(place.extent for place in places)
+        ways = tuple(place.way for place in places)
+        call(
+            bind(launch_rows, cfg),
+            (*(x.dtype for x in inputs), *(b.dtype for b in repeated), width, turns, *ways),
+            (
+                tuple(vector_tensor(x, width) for x in inputs),
+                tuple(place.tensor for place in places),
+                result,
+                cutlass.Int32(rows),
+                cutlass.Int32(columns),
+                extents,
+            ),
+            (width, turns, ways),
+        )
+    return y
+
+
+def column_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many):
+    """Reduce along neighbouring axes that are not the last."""
+    check_operands(cfg, names, inputs, repeated)
+    inputs = tuple(x.detach().contiguous() for x in inputs)
+    shape = inputs[0].shape
+    expect_countable(cfg, names, inputs[0])
+    batches, rows, columns = column_sizes(cfg, shape)
+    y = empty_result(cfg, names, inputs[0])
+    if y.numel() == 0:
+        return y
+    width = access_width(cfg, columns, (*inputs, y))
+    if cutlass.const_expr(cfg.is_kept):
+        turns = max(-(-rows // cfg.split), 1)  # vectors that each thread keeps
+    else:
+        turns = cfg.unroll * cfg.vector // width
+    places = tuple(Placement(b.detach(), shape, width) for b in repeated)
+    extents = tuple(place.extent for place in places)
+    ways = tuple(place.way for place in places)
+    call(
+        bind(launch_columns, cfg),
+        (*(x.dtype for x in inputs), *(b.dtype for b in repeated), width, turns, *ways),
+        (
+            tuple(vector_tensor(x, width) for x in inputs),
+            tuple(place.tensor for place in places),
+            vector_tensor(y, width),
+            cutlass.Int32(rows),
+            cutlass.Int32(columns),
+            cutlass.Int32(batches),
+            extents,
+        ),
+        (width, turns, ways),
+    )
+    return y

@@ -1,0 +1,29 @@
+"""Reductions of rows for operations with views of their own: torch tensors -> the operands of a reduction, its result."""
+
+import cutlass
+
+from workbench.kernels.host import expect_axes
+from workbench.kernels.rows.host import row_reduction
+from workbench.kernels.rows.two_pass_host import two_pass_reduction
+from workbench.kernels.static import Many, Static
+
+
+def reduce_rows(cfg: Static, names: Static, inputs: Many, repeated: Many):
+    """Reduce along the last axes, in parts where the configuration says so."""
+    if cutlass.const_expr(cfg.parts > 1):
+        return two_pass_reduction(cfg, names, inputs, repeated)
+    return row_reduction(cfg, names, inputs, repeated)
+
+
+def matrix_vector(cfg: Static, names: Static, x, vector):
+    """x (..., columns) times vector (columns)."""
+    vector = vector.reshape(-1)
+    return reduce_rows(cfg, names, (x,), (vector,))
+
+
+def plane_pool(cfg: Static, names: Static, x):
+    """Reduce each plane of x (batch, channels, ...) to one value."""
+    expect_axes(names[0], x, 3)
+    planes = x.flatten(2)
+    y = row_reduction(cfg, names, (planes,), ())
+    return y.view(*x.shape[:2], *[1] * (x.dim() - 2))

@@ -1,0 +1,230 @@
+"""Rows that lie contiguous: some threads of a warp, a CTA or a cluster share each."""
+
+import cuda.bindings.driver as cuda
+import cutlass
+from cutlass import cute
+
+from workbench.kernels.rows.block_reduce import all_reduce, all_reduce_online
+from workbench.kernels.rows.vectors import absorb_vectors, load_vectors, write_vectors
+from workbench.kernels.static import Many, Static, dtype
+
+
+@cute.jit
+def reduce_vectors(
+    cfg: Static,
+    level: Static,
+    inputs: Many[cute.Tensor],
+    repeated: Many[cute.Tensor],
+    extents: Many,
+    kept: Many,
+    values: Many,
+    begin,
+    end,
+    origin,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+    ways: cutlass.Constexpr,
+):
+    """What a thread's vectors of a row come to; those in `kept` are in registers already."""
+    state = level.start()
+    if cutlass.const_expr(cfg.is_kept):
+        fragments = kept
+        if cutlass.const_expr(len(repeated) > 0):
+            others = load_vectors(cfg, level.repeated, (), repeated, extents, begin, end, origin, width, turns, ways)
+            fragments = (*kept, *others)
+        state = absorb_vectors(cfg, level, state, fragments, values, begin, end, width, turns)
+    else:
+        for first in range(begin, end, cfg.step * turns):
+            fragments = load_vectors(
+                cfg, level.repeated, inputs, repeated, extents, first, end, origin, width, turns, ways
+            )
+            state = absorb_vectors(cfg, level, state, fragments, values, first, end, width, turns)
+    return state
+
+
+@cute.jit
+def combine_row(cfg: Static, level: Static, state: Many, memory: Many[cute.Tensor], columns, tidx):
+    """The values of a row's reductions, from what its threads have."""
+    if cutlass.const_expr(cfg.threads > 1):
+        if cutlass.const_expr(level.is_online):
+            state = all_reduce_online(cfg.warps, cfg.cluster, level, state, memory, tidx)
+        else:
+            state = all_reduce(cfg.warps, cfg.cluster, level.merge, state, memory, tidx)
+    if cutlass.const_expr(level.is_counted):
+        values = level.finish(*state, columns)
+    elif cutlass.const_expr(level.finish is not None):
+        values = level.finish(*state)
+    else:
+        values = state
+    return values
+
+
+@cute.jit
+def write_row(
+    cfg: Static,
+    inputs: Many[cute.Tensor],
+    repeated: Many[cute.Tensor],
+    y: cute.Tensor,
+    extents: Many,
+    kept: Many,
+    values: Many,
+    begin,
+    end,
+    origin,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+    ways: cutlass.Constexpr,
+):
+    """Write a result with an element for each of the row's."""
+    if cutlass.const_expr(cfg.is_kept):
+        fragments = kept
+        if cutlass.const_expr(len(repeated) > 0):
+            others = load_vectors(
+                cfg, cfg.result.repeated, (), repeated, extents, begin, end, origin, width, turns, ways
+            )
+            fragments = (*kept, *others)
+        write_vectors(cfg, y, fragments, values, begin, end, origin, width, turns)
+    else:
+        for first in range(begin, end, cfg.step * turns):
+            fragments = load_vectors(
+                cfg, cfg.result.repeated, inputs, repeated, extents, first, end, origin, width, turns, ways
+            )
+            write_vectors(cfg, y, fragments, values, first, end, origin, width, turns)
+
+
+def locate_row(cfg: Static, tidx, bidx):
+    """(the thread's row, its number among the threads that share it)."""
+    if cutlass.const_expr(cfg.threads == 1):
+        return bidx * cfg.rows_per_cta + tidx, 0
+    if cutlass.const_expr(cfg.threads == 32):
+        return bidx * cfg.rows_per_cta + tidx // 32, tidx % 32
+    if cutlass.const_expr(cfg.cluster > 1):
+        return bidx // cfg.cluster, bidx % cfg.cluster * cfg.threads + tidx
+    return bidx, tidx
+
+
+@cute.kernel
+def row_kernel(
+    cfg: Static,
+    inputs: Many[cute.Tensor],
+    repeated: Many[cute.Tensor],
+    y: cute.Tensor,
+    rows: cutlass.Int32,
+    columns: cutlass.Int32,
+    extents: Many,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+    ways: cutlass.Constexpr,
+):
+    """Reduce each row, pass by pass, and write its result; tensors are (vectors, width)."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    row, lane = locate_row(cfg, tidx, bidx)
+    memory = ()
+    if cutlass.const_expr(cfg.is_combined):
+        smem = cutlass.memory.SmemAllocator()
+        memory = tuple(
+            smem.allocate_tensor(dtype(slot.kind), cute.make_layout(cfg.memory_places), 16) for slot in cfg.memory
+        )
+    if row < rows:
+        vectors = columns // width
+        start = row * vectors
+        kept = ()
+        if cutlass.const_expr(cfg.is_kept):  # the thread's vectors of the row stay in registers
+            kept = load_vectors(cfg, (), inputs, (), (), lane, vectors, start, width, turns, ())
+        values = reduce_row(
+            cfg, inputs, repeated, extents, kept, memory, start, lane, columns, vectors, tidx, width, turns, ways
+        )
+        if cutlass.const_expr(cfg.result.scalars is not None):
+            scalars = cfg.result.scalars(*(values[n] for n in cfg.result.scalar_reads))
+            values = (*values, *scalars)
+        if cutlass.const_expr(cfg.result.is_whole):
+            write_row(
+                cfg,
+                tuple(inputs[n] for n in cfg.result.inputs if not cfg.is_kept),
+                tuple(repeated[n] for n in cfg.result.repeated),
+                y,
+                tuple(extents[n] for n in cfg.result.repeated),
+                tuple(kept[n] for n in cfg.result.inputs if cfg.is_kept),
+                tuple(values[n] for n in cfg.result.reads),
+                lane,
+                vectors,
+                start,
+                width,
+                turns,
+                ways,
+            )
+        elif lane == 0:
+            y[row] = cfg.result.expression(*(values[n] for n in cfg.result.reads)).to(y.element_type)
+
+
+@cute.jit
+def reduce_row(
+    cfg: Static,
+    inputs: Many[cute.Tensor],
+    repeated: Many[cute.Tensor],
+    extents: Many,
+    kept: Many,
+    memory: Many[cute.Tensor],
+    start,
+    lane,
+    columns,
+    vectors,
+    tidx,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+    ways: cutlass.Constexpr,
+):
+    """The values of a row's reductions, pass by pass."""
+    known = ()
+    for level in cfg.levels:
+        given = known
+        if cutlass.const_expr(level.scalars is not None):
+            scalars = level.scalars(*(known[n] for n in level.scalar_reads))
+            given = (*known, *scalars)
+        state = reduce_vectors(
+            cfg,
+            level,
+            tuple(inputs[n] for n in level.inputs if not cfg.is_kept),
+            tuple(repeated[n] for n in level.repeated),
+            tuple(extents[n] for n in level.repeated),
+            tuple(kept[n] for n in level.inputs if cfg.is_kept),
+            tuple(given[n] for n in level.reads),
+            lane,
+            vectors,
+            start,
+            width,
+            turns,
+            ways,
+        )
+        values = combine_row(cfg, level, state, tuple(memory[n] for n in level.slots), columns, tidx)
+        known = (*known, *values)
+    return known
+
+
+@cute.jit
+def launch_rows(
+    cfg: Static,
+    inputs: Many[cute.Tensor],
+    repeated: Many[cute.Tensor],
+    y: cute.Tensor,
+    rows: cutlass.Int32,
+    columns: cutlass.Int32,
+    extents: Many,
+    stream: cuda.CUstream,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+    ways: cutlass.Constexpr,
+):
+    if cutlass.const_expr(cfg.threads <= 32):
+        ctas = (rows + (cfg.rows_per_cta - 1)) // cfg.rows_per_cta
+    elif cutlass.const_expr(cfg.cluster > 1):
+        ctas = rows * cfg.cluster
+    else:
+        ctas = rows
+    row_kernel(cfg, inputs, repeated, y, rows, columns, extents, width, turns, ways).launch(
+        grid=[ctas, 1, 1],
+        block=[cfg.cta_threads, 1, 1],
+        cluster=[cfg.cluster, 1, 1] if cfg.cluster > 1 else None,
+        stream=stream,
+    )

@@ -1,0 +1,65 @@
+"""Reductions that keep several values: how one element is taken in, and how two threads' parts become one.
+
+A variance is kept as mean, squares about it, and count (Welford; merged after Chan, Golub and LeVeque), so that it is
+as accurate as two passes. A place is kept with its value; of equal values the one with the smaller place is taken.
+"""
+
+import cutlass
+from cutlass import cute
+
+from workbench.kernels.scalars import choose
+
+
+def variance_absorb(center, squares, seen, value):
+    away = value - center
+    seen = seen + 1.0
+    center = center + away * cute.arch.rcp_approx(seen)
+    squares = squares + away * (value - center)
+    return center, squares, seen
+
+
+def variance_merge(center, squares, seen, other_center, other_squares, other_seen):
+    away = other_center - center
+    share = other_seen * cute.arch.rcp_approx(cute.arch.fmax(seen + other_seen, cutlass.Float32(1.0)))
+    squares = squares + other_squares + away * away * seen * share
+    center = center + away * share
+    return center, squares, seen + other_seen
+
+
+def larger(a, b):
+    """Whether a is the largest of both, b not; as in torch, whatever is no number counts as larger than any."""
+    return (a > b) | ((a != a) & (b == b))
+
+
+def smaller(a, b):
+    """Whether a is the smallest of both, b not; as in torch, whatever is no number counts as smaller than any."""
+    return (a < b) | ((a != a) & (b == b))
+
+
+def argmax_absorb(best, place, value, position):
+    better = larger(value, best)
+    return choose(better, value, best), cutlass.Int32(cutlass.select_(better, position, place))
+
+
+def argmin_absorb(best, place, value, position):
+    better = smaller(value, best)
+    return choose(better, value, best), cutlass.Int32(cutlass.select_(better, position, place))
+
+
+@cute.jit
+def argmax_merge(best, place, other, other_place):
+    better = larger(other, best) | ((other_place < place) & (not larger(best, other)))
+    return choose(better, other, best), cutlass.Int32(cutlass.select_(better, other_place, place))
+
+
+@cute.jit
+def argmin_merge(best, place, other, other_place):
+    better = smaller(other, best) | ((other_place < place) & (not smaller(best, other)))
+    return choose(better, other, best), cutlass.Int32(cutlass.select_(better, other_place, place))
+
+
+def exponential_absorb(largest, total, value):
+    """Softmax online: when the maximum grows, what was summed so far is scaled down to it."""
+    bigger = cute.arch.fmax(largest, value)
+    total = total * cute.math.exp(largest - bigger, fastmath=True) + cute.math.exp(value - bigger, fastmath=True)
+    return bigger, total

@@ -1,0 +1,228 @@
+"""Long rows in parts: for every pass a kernel that reduces parts of rows, and one that puts the parts together.
+
+The parts of a row are always put together in the same order. Where the result has an element for each of the row's, a
+last kernel writes it, from the end of the tensor to its start: what was read last is still in the L2 cache.
+"""
+
+import cuda.bindings.driver as cuda
+import cutlass
+from cutlass import cute
+
+from workbench.kernels.rows.block_reduce import all_reduce
+from workbench.kernels.rows.row_reduce import reduce_vectors
+from workbench.kernels.rows.vectors import load_vectors, write_vectors
+from workbench.kernels.static import Many, Static, dtype
+
+
+def find_origin(cfg: Static, lengths: Many, rows, row, vectors, width):
+    """Where a row lies, as `find_vector` takes it."""
+    if cutlass.const_expr(cfg.layout == "segments"):
+        return rows, row, lengths[0] // width
+    return row, vectors
+
+
+@cute.kernel
+def partial_kernel(
+    step: Static,
+    inputs: Many[cute.Tensor],
+    repeated: Many[cute.Tensor],
+    done: Many[cute.Tensor],
+    results: Many[cute.Tensor],
+    rows: cutlass.Int32,
+    columns: cutlass.Int32,
+    parts: cutlass.Int32,
+    lengths: Many[cutlass.Int32],
+    extents: Many,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+    ways: cutlass.Constexpr,
+):
+    """Reduce a part of a row per CTA; `done` are the values of the passes before, `lengths` that of a segment."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    row = bidx // parts
+    vectors = columns // width
+    origin = find_origin(step.cfg, lengths, rows, row, vectors, width)
+    share = (vectors + parts - 1) // parts
+    begin = bidx % parts * share
+    end = cutlass.min(begin + share, vectors)
+    known = tuple(values[row] for values in done)
+    memory = ()
+    if cutlass.const_expr(step.cfg.warps > 1):
+        smem = cutlass.memory.SmemAllocator()
+        memory = tuple(
+            smem.allocate_tensor(dtype(slot.kind), cute.make_layout(step.cfg.warps), 16) for slot in step.memory
+        )
+    if cutlass.const_expr(step.level.scalars is not None):
+        scalars = step.level.scalars(*(known[n] for n in step.level.scalar_reads))
+        known = (*known, *scalars)
+    state = reduce_vectors(
+        step.cfg,
+        step.level,
+        inputs,
+        repeated,
+        extents,
+        (),
+        tuple(known[n] for n in step.level.reads),
+        begin + tidx,
+        end,
+        origin,
+        width,
+        turns,
+        ways,
+    )
+    state = all_reduce(step.cfg.warps, 1, step.level.merge, state, memory, tidx)
+    if tidx == 0:
+        for values, value in zip(results, state, strict=True):
+            values[bidx] = value
+
+
+@cute.jit
+def launch_partial(
+    step: Static,
+    inputs: Many[cute.Tensor],
+    repeated: Many[cute.Tensor],
+    done: Many[cute.Tensor],
+    results: Many[cute.Tensor],
+    rows: cutlass.Int32,
+    columns: cutlass.Int32,
+    parts: cutlass.Int32,
+    lengths: Many[cutlass.Int32],
+    extents: Many,
+    stream: cuda.CUstream,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+    ways: cutlass.Constexpr,
+):
+    partial_kernel(
+        step, inputs, repeated, done, results, rows, columns, parts, lengths, extents, width, turns, ways
+    ).launch(grid=[rows * parts, 1, 1], block=[step.cfg.threads, 1, 1], stream=stream)
+
+
+@cute.kernel
+def finish_kernel(
+    step: Static,
+    states: Many[cute.Tensor],
+    done: Many[cute.Tensor],
+    outputs: Many[cute.Tensor],
+    results: cutlass.Int32,
+    parts: cutlass.Int32,
+    inner: cutlass.Int32,
+    count: cutlass.Float32,
+):
+    """Put the parts of each result together; `inner` results lie between two parts of one."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    memory = ()
+    if cutlass.const_expr(step.end_threads > 32):
+        row = bidx
+        lane = tidx
+        smem = cutlass.memory.SmemAllocator()
+        memory = tuple(
+            smem.allocate_tensor(dtype(slot.kind), cute.make_layout(step.end_warps), 16) for slot in step.memory
+        )
+    else:
+        row = bidx * step.end_results + tidx // 32
+        lane = tidx % 32
+    if row < results:
+        state = step.level.start()
+        for part in range(lane, parts, step.end_threads):
+            place = (row // inner * parts + part) * inner + row % inner
+            others = tuple(values[place] for values in states)
+            state = step.level.merge(*state, *others)
+        state = all_reduce(step.end_warps, 1, step.level.merge, state, memory, tidx)
+        if cutlass.const_expr(step.level.is_counted):
+            values = step.level.finish(*state, count)
+        elif cutlass.const_expr(step.level.finish is not None):
+            values = step.level.finish(*state)
+        else:
+            values = state
+        if cutlass.const_expr(step.is_last):
+            earlier = tuple(output[row] for output in done)
+            known = (*earlier, *values)
+            (y,) = outputs
+            if lane == 0:
+                y[row] = step.cfg.result.expression(*(known[n] for n in step.cfg.result.reads)).to(y.element_type)
+        elif lane == 0:
+            for output, value in zip(outputs, values, strict=True):
+                output[row] = value
+
+
+@cute.jit
+def launch_finish(
+    step: Static,
+    states: Many[cute.Tensor],
+    done: Many[cute.Tensor],
+    outputs: Many[cute.Tensor],
+    results: cutlass.Int32,
+    parts: cutlass.Int32,
+    inner: cutlass.Int32,
+    count: cutlass.Float32,
+    stream: cuda.CUstream,
+):
+    if cutlass.const_expr(step.end_threads > 32):
+        ctas = results
+    else:
+        ctas = (results + (step.end_results - 1)) // step.end_results
+    finish_kernel(step, states, done, outputs, results, parts, inner, count).launch(
+        grid=[ctas, 1, 1], block=[step.end_cta, 1, 1], stream=stream
+    )
+
+
+@cute.kernel
+def apply_kernel(
+    cfg: Static,
+    inputs: Many[cute.Tensor],
+    repeated: Many[cute.Tensor],
+    done: Many[cute.Tensor],
+    y: cute.Tensor,
+    rows: cutlass.Int32,
+    columns: cutlass.Int32,
+    parts: cutlass.Int32,
+    lengths: Many[cutlass.Int32],
+    extents: Many,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+    ways: cutlass.Constexpr,
+):
+    """Write a chunk of a row's result per CTA: neighbours write what is next to each other."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    chunk = rows * parts - 1 - bidx  # from the end: what was read last is still in the L2 cache
+    row = chunk // parts
+    vectors = columns // width
+    origin = find_origin(cfg, lengths, rows, row, vectors, width)
+    first = chunk % parts * (cfg.threads * turns) + tidx
+    fragments = load_vectors(cfg, (), inputs, (), (), first, vectors, origin, width, turns, ())
+    known = tuple(values[row] for values in done)
+    if cutlass.const_expr(cfg.result.scalars is not None):
+        scalars = cfg.result.scalars(*(known[n] for n in cfg.result.scalar_reads))
+        known = (*known, *scalars)
+    if cutlass.const_expr(len(repeated) > 0):
+        others = load_vectors(
+            cfg, cfg.result.repeated, (), repeated, extents, first, vectors, origin, width, turns, ways
+        )
+        fragments = (*fragments, *others)
+    write_vectors(cfg, y, fragments, tuple(known[n] for n in cfg.result.reads), first, vectors, origin, width, turns)
+
+
+@cute.jit
+def launch_apply(
+    cfg: Static,
+    inputs: Many[cute.Tensor],
+    repeated: Many[cute.Tensor],
+    done: Many[cute.Tensor],
+    y: cute.Tensor,
+    rows: cutlass.Int32,
+    columns: cutlass.Int32,
+    parts: cutlass.Int32,
+    lengths: Many[cutlass.Int32],
+    extents: Many,
+    stream: cuda.CUstream,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+    ways: cutlass.Constexpr,
+):
+    apply_kernel(cfg, inputs, repeated, done, y, rows, columns, parts, lengths, extents, width, turns, ways).launch(
+        grid=[rows * parts, 1, 1], block=[cfg.threads, 1, 1], stream=stream
+    )

@@ -1,0 +1,164 @@
+"""What threads do with their vectors of a row, or of some columns: load several, take them in, write the result.
+
+A vector's number `part` counts along the reduced axis. `origin` says where it lies: for rows the number of the row's
+first vector, or, in parts, (row, vectors of a row); for segments (rows, row, vectors of a segment); for columns (batch, rows, vectors of a row, column).
+`bounds` says which vectors there are: their end; for columns (whether the thread has a column, end).
+"""
+
+import cutlass
+from cutlass import cute
+
+from workbench.kernels.broadcast import load_broadcast
+from workbench.kernels.static import Many, Static, dtype
+
+
+def find_vector(cfg: Static, part, origin):
+    """The number in the tensor of a row's vector."""
+    if cutlass.const_expr(cfg.layout == "columns"):
+        batch, rows, vectors, column = origin
+        return (batch * rows + part) * vectors + column
+    if cutlass.const_expr(cfg.layout == "segments"):
+        rows, row, segment = origin
+        return (part // segment * rows + row) * segment + part % segment
+    if cutlass.const_expr(cfg.parts > 1):
+        row, vectors = origin
+        return row * vectors + part
+    return origin + part
+
+
+def is_within(cfg: Static, part, bounds):
+    """Whether there is such a vector."""
+    if cutlass.const_expr(cfg.layout == "columns"):
+        inside, end = bounds
+        return inside & (part < end)
+    return part < bounds
+
+
+@cute.jit
+def load_vectors(
+    cfg: Static,
+    reads: Static,
+    inputs: Many[cute.Tensor],
+    repeated: Many[cute.Tensor],
+    extents: Many,
+    first,
+    bounds,
+    origin,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+    ways: cutlass.Constexpr,
+):
+    """Load a thread's next `turns` vectors of each tensor into registers."""
+    tensors = (*inputs, *repeated)
+    fragments = tuple(cute.make_rmem_tensor(cute.make_layout((width, turns)), x.element_type) for x in tensors)
+    for turn in cutlass.range_constexpr(turns):
+        part = first + turn * cfg.step
+        if is_within(cfg, part, bounds):
+            i = find_vector(cfg, part, origin)
+            for x, fragment in zip(inputs, fragments[: len(inputs)], strict=True):
+                cute.autovec_copy(x[i, None], fragment[None, turn])
+            for n, b, fragment, extent in zip(reads, repeated, fragments[len(inputs) :], extents, strict=True):
+                load_broadcast(b, fragment[None, turn], i, part, extent, width, ways[n])
+    return fragments
+
+
+@cute.jit
+def absorb_vectors(
+    cfg: Static,
+    level: Static,
+    state: Many,
+    fragments: Many,
+    values: Many,
+    first,
+    bounds,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+):
+    """Take the loaded vectors of a row into the thread's state."""
+    for turn in cutlass.range_constexpr(turns):
+        part = first + turn * cfg.step
+        if is_within(cfg, part, bounds):
+            for e in cutlass.range_constexpr(width):
+                elements = tuple(fragment[e, turn].to(cutlass.Float32) for fragment in fragments)
+                if cutlass.const_expr(level.is_numbered):
+                    state = level.absorb(*state, *elements, *values, part * width + e)
+                else:
+                    state = level.absorb(*state, *elements, *values)
+    return state
+
+
+@cute.jit
+def absorb_columns(
+    cfg: Static,
+    level: Static,
+    accumulators: Many,
+    fragments: Many,
+    values: Many,
+    first,
+    bounds,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+):
+    """Take the loaded vectors into the thread's accumulators, of which each column has its own."""
+    for turn in cutlass.range_constexpr(turns):
+        part = first + turn * cfg.step
+        if is_within(cfg, part, bounds):
+            for e in cutlass.range_constexpr(width):
+                elements = tuple(fragment[e, turn].to(cutlass.Float32) for fragment in fragments)
+                column = tuple(value[e] for value in values)
+                before = tuple(accumulator[e] for accumulator in accumulators)
+                if cutlass.const_expr(level.is_numbered):
+                    state = level.absorb(*before, *elements, *column, part)
+                else:
+                    state = level.absorb(*before, *elements, *column)
+                for accumulator, value in zip(accumulators, state, strict=True):
+                    accumulator[e] = value
+
+
+@cute.jit
+def write_vectors(
+    cfg: Static,
+    y: cute.Tensor,
+    fragments: Many,
+    values: Many,
+    first,
+    bounds,
+    origin,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+):
+    """Compute the result's elements from the loaded vectors and the row's values, and store them."""
+    for turn in cutlass.range_constexpr(turns):
+        part = first + turn * cfg.step
+        if is_within(cfg, part, bounds):
+            result = cute.make_rmem_tensor(cute.make_layout(width), y.element_type)
+            for e in cutlass.range_constexpr(width):
+                elements = tuple(fragment[e, turn].to(cutlass.Float32) for fragment in fragments)
+                if cutlass.const_expr(cfg.layout == "columns"):
+                    column = tuple(value[e] for value in values)
+                    result[e] = cfg.result.expression(*elements, *column).to(y.element_type)
+                else:
+                    result[e] = cfg.result.expression(*elements, *values).to(y.element_type)
+            cute.autovec_copy(result, y[find_vector(cfg, part, origin), None])
+
+
+@cute.jit
+def spread_columns(slots: Static, values: Many, width: cutlass.Constexpr):
+    """Registers with each value for each of `width` neighbouring columns."""
+    fragments = tuple(cute.make_rmem_tensor(cute.make_layout(width), dtype(slot.kind)) for slot in slots)
+    for e in cutlass.range_constexpr(width):
+        for fragment, value in zip(fragments, values, strict=True):
+            fragment[e] = value
+    return fragments
+
+
+@cute.jit
+def column_scalars(reads: Static, known: Many, width: cutlass.Constexpr):
+    """Values that are computed once per column before a pass."""
+    fragments = tuple(cute.make_rmem_tensor(cute.make_layout(width), dtype(slot.kind)) for slot in reads.scalar_slots)
+    for e in cutlass.range_constexpr(width):
+        column = tuple(value[e] for value in known)
+        scalars = reads.scalars(*column)
+        for fragment, value in zip(fragments, scalars, strict=True):
+            fragment[e] = value
+    return fragments

@@ -1,0 +1,84 @@
+"""softmax, norms and reductions as expressions with reductions: what `rowwise` writes for them where rows.py's own kernels do not reach."""
+
+from __future__ import annotations
+
+from workbench.language.ir import Call, Stage, setting
+
+LARGEST = 3.4028234663852886e38  # of float32's finite numbers
+NEW = ("unroll", "cluster", "parts", "through")  # settings that only rowwise has
+
+
+def call(name: str, *positional: object) -> Call:
+    """A call."""
+    return Call(name=name, positional=positional)
+
+
+def is_new(stage: Stage) -> bool:
+    """Whether a stage asks for more than rows.py's kernels over the last axis do."""
+    named = dict(stage.operation.named)
+    axis, op = named.get("axis", "last"), named.get("op", "sum")
+    old_axis = axis == "last" or (
+        stage.operation.name == "reduce"
+        and axis == "middle"
+        and setting(stage, "vector") is None
+        and setting(stage, "kept") is None
+        and not named.get("keepdim")
+    )
+    old_op = stage.operation.name != "reduce" or op in ("sum", "mean", "max", "min")
+    plain = all(isinstance(item, str) for item in stage.operation.positional)
+    return (
+        stage.operation.name == "log_softmax"
+        or not (old_axis and old_op and plain)
+        or "affine" in named
+        or any(item.name in NEW for item in stage.settings)
+    )
+
+
+def expansion(stage: Stage) -> object:
+    """The expression of a stage's operation; its operands are called by their roles."""
+    operation, named = stage.operation, dict(stage.operation.named)
+    x: object = operation.positional[0] if operation.positional and isinstance(operation.positional[0], Call) else "x"
+    eps, affine = named.get("eps", 1e-5), bool(named.get("affine", 1))
+    if operation.name == "softmax":
+        return softmax(x)
+    if operation.name == "log_softmax":
+        return log_softmax(x)
+    if operation.name == "layernorm":
+        return normalised(x, eps, affine) if is_new(stage) else normalised_twice(x, eps)
+    if operation.name == "matvec":
+        return call("sum", call("mul", x, call("spread", "vector")))
+    if operation.name == "rmsnorm":
+        scaled = call("mul", x, call("rsqrt", call("add", call("mean", call("mul", x, x)), eps)))
+        return call("mul", scaled, call("spread", "weight")) if affine else scaled
+    return call(str(named.get("op", "sum")), x)
+
+
+def softmax(x: object) -> Call:
+    """exp(x - max(x)) over its sum."""
+    power = call("exp", call("sub", x, call("max", x)))
+    return call("div", power, call("sum", power))
+
+
+def log_softmax(x: object) -> Call:
+    """x - max(x) - log(sum(exp(x - max(x))))."""
+    below = call("sub", x, call("max", x))
+    return call("sub", below, call("log", call("sum", call("exp", below))))
+
+
+def log_sum(x: object) -> Call:
+    """log(sum(exp(x - m))) + m, with the largest as m, or the float32 nearest to it where that is infinite: -inf - -inf would be no number."""
+    largest = call("clamp", call("max", x), -LARGEST, LARGEST)
+    return call("add", call("log", call("sum", call("exp", call("sub", x, largest)))), largest)
+
+
+def normalised(x: object, eps: object, affine: bool) -> Call:
+    """(x - mean) / sqrt(var + eps), times weight plus bias where there are such."""
+    normal = call("mul", call("sub", x, call("mean", x)), call("rsqrt", call("add", call("var", x), eps)))
+    return call("add", call("mul", normal, call("spread", "weight")), call("spread", "bias")) if affine else normal
+
+
+def normalised_twice(x: object, eps: object) -> Call:
+    """The same with weight and bias, in two passes: the mean, then the mean square of what is left."""
+    below = call("sub", x, call("mean", x))
+    scale = call("rsqrt", call("add", call("mean", call("mul", below, below)), eps))
+    return call("add", call("mul", call("mul", below, scale), call("spread", "weight")), call("spread", "bias"))

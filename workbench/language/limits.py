@@ -1,0 +1,225 @@
+"""Settings that a tensor's size or type at the problem's full size does not allow: refused before anything is emitted, where it is known.
+
+The limits are of what compiled within 90 s on 64 busy cores, and of what was measured, on an H200 (workbench/landscapes/h200.csv.gz).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from workbench.kernels.gemm.sm90.config import STORED
+from workbench.language import ranks
+from workbench.language.expressions import axes
+from workbench.language.expressions.expressions import leaves
+from workbench.language.expressions.lowering import is_new
+from workbench.language.expressions.reduction_passes import plan
+from workbench.language.ir import Binding, Operand, Program, Rejection, Stage, number, setting
+from workbench.language.operation import SHARED_BYTES, WARPS
+from workbench.language.operations import bulk_copy, rowwise
+from workbench.language.parser import format_value
+from workbench.language.registry import OPERATIONS
+
+KEPT_MOST = 256  # elements of a row in a thread's registers, of which it has 255: 256 took up to 26 s to compile, 768 spilt 2.8 KB a thread or more, 8192 did not compile
+WRITTEN_MOST = 2560  # multiply-adds that a direct convolution writes out for one channel: all from 2880 on spilt 6.9 KB a thread or more and took 9 times as long as the fastest; 7744 did not compile
+HEAD_MOST = 256  # head dimension of attention but by schedule(stages)
+OLD = (
+    "softmax",
+    "layernorm",
+    "rmsnorm",
+    "reduce",
+    "crossentropy",
+)  # over the last axis a row has one thread where nothing is said
+SAME = (
+    "softmax",
+    "log_softmax",
+    "layernorm",
+    "rmsnorm",
+    "batchnorm",
+    "groupnorm",
+    "instancenorm",
+    "scan",
+)  # the result has its operand's shape
+SHARES = (1, 2, 4, 8, 16, 32)  # what split may be
+SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes
+
+
+def unfit(program: Program, binding: Binding) -> tuple[Rejection, ...]:
+    """Rejections of settings that the problem's tensors do not allow; of tensors that are not known nothing is said."""
+    known = dict(binding.tensors)
+    found: list[Rejection] = []
+    for stage in program.stages:
+        found += [
+            *_narrow(stage, known),
+            *_head(stage, known),
+            *_kept(stage, known),
+            *_strip(stage, known),
+            *_written(stage, known),
+        ]
+        if stage.result is not None:
+            shape = _result(stage, known)
+            known = {name: operand for name, operand in known.items() if name != stage.result} | (
+                {stage.result: Operand(shape=shape)} if shape is not None else {}
+            )
+    return tuple(found)
+
+
+def _first(stage: Stage, known: Mapping[str, Operand], place: int = 0) -> Operand | None:
+    """The operand in this place, where it is a tensor that is known."""
+    given = stage.operation.positional
+    name = given[place] if len(given) > place else None
+    return known.get(name) if isinstance(name, str) else None
+
+
+def _narrow(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
+    """Tensor cores that would read another type than memory holds; only gemm's simplest kernel converts."""
+    first, mma = _first(stage, known), str(setting(stage, "mma"))
+    converted = (
+        (stage.operation.name == "gemm" or setting(stage, "product") is not None)
+        and setting(stage, "schedule") is None
+        and setting(stage, "stages") is None
+    )
+    if (
+        first is None
+        or first.dtype not in SIZES
+        or mma not in STORED
+        or STORED[mma] not in SIZES
+        or STORED[mma] == first.dtype
+        or converted
+    ):
+        return []
+    known_kinds = OPERATIONS[stage.operation.name].setting("mma")
+    legal = [str(kind) for kind in (known_kinds.values if known_kinds else ()) if STORED[str(kind)] == first.dtype]
+    return [
+        Rejection(
+            field="mma",
+            value=mma,
+            reason=f"it multiplies {STORED[mma]}, and {format_value(stage.operation.positional[0])} is {first.dtype} in this problem",
+            legal=", ".join(legal),
+        )
+    ]
+
+
+def _head(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
+    q = _first(stage, known)
+    if (
+        stage.operation.name != "attention"
+        or q is None
+        or q.shape[-1] <= HEAD_MOST
+        or setting(stage, "schedule") == "stages"
+    ):
+        return []
+    return [
+        Rejection(
+            field="schedule",
+            value=str(setting(stage, "schedule") or "none"),
+            reason=f"the head dimension is {q.shape[-1]} in this problem, more than {HEAD_MOST}",
+            legal="stages",
+        )
+    ]
+
+
+def _kept(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
+    """Rows that a thread's registers do not hold."""
+    if setting(stage, "kept") is None:
+        return []
+    names, _ = leaves(stage.operation.positional[0])
+    shape = max((known[name].shape for name in names if name in known), key=len, default=None)
+    axis = dict(stage.operation.named).get("axis", "last")
+    if shape is None or len(shape) < max(axes.view(axis).least, 1):
+        return []
+    strided = axes.view(axis).strided
+    (setter, sharing), (rows, columns) = _sharing(stage, strided), axes.sizes(axis, shape)
+    width = number(stage, "vector", 1) if columns % number(stage, "vector", 1) == 0 else 1
+    vectors = rows if strided else columns // width
+    each = -(-vectors // sharing) * width * len(names)
+    if each <= KEPT_MOST:
+        return []
+    least = -(-each * sharing // (KEPT_MOST * number(stage, "cluster", 1)))
+    enough = next((count for count in (SHARES if strided else WARPS) if count >= least), 0)
+    return [
+        Rejection(
+            field="kept",
+            value="",
+            reason=f"each thread would keep {each} elements of a row in this problem, more than {KEPT_MOST}",
+            legal=(f"{setter}(at least {enough}), or " if enough else "") + "without kept",
+        )
+    ]
+
+
+def _strip(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
+    """Rows through shared memory that do not fit into it two stages at a time."""
+    if setting(stage, "through") != "shared" or stage.operation.name not in ranks.OVER_ROWS:
+        return []
+    names, _ = leaves(stage.operation.positional[0])
+    operand = next((known[name] for name in names if name in known), None)
+    axis = dict(stage.operation.named).get("axis", "last")
+    if operand is None or operand.dtype not in SIZES or len(operand.shape) < axes.view(axis).least:
+        return []
+    unit = 16 // SIZES[operand.dtype]
+    asked = number(stage, "threads", bulk_copy.THREADS) * number(stage, "unroll", bulk_copy.UNROLL)
+    strip, most = (
+        min(asked, axes.sizes(axis, operand.shape)[1]),
+        (SHARED_BYTES["sm_90a"] - 1024) // (len(names) * bulk_copy.PIECES * 2 * 16),
+    )  # in 16 bytes
+    if -(-strip // unit) + 1 <= most:
+        return []
+    field = "unroll" if setting(stage, "unroll") is not None else "threads"
+    value = str(setting(stage, field) or bulk_copy.THREADS)
+    return [
+        Rejection(
+            field=field,
+            value=value,
+            reason=f"two stages of {strip} columns need {len(names) * bulk_copy.PIECES * 2 * 16 * (-(-strip // unit) + 1)} bytes of shared memory",
+            legal=f"threads * unroll at most {(most - 1) * unit}",
+        )
+    ]
+
+
+def _sharing(stage: Stage, strided: bool) -> tuple[str, int]:
+    """The setting that says how many threads share a row, and how many do."""
+    if stage.operation.name in OLD and (stage.operation.name == "crossentropy" or not is_new(stage)):
+        return "threads_per_row", number(stage, "threads_per_row", 1)
+    chosen = rowwise.how(stage, strided)
+    return ("split", chosen.split) if strided else ("threads_per_row", chosen.threads * chosen.cluster)
+
+
+def _written(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
+    """Direct convolutions write out every multiply-add of a thread for one channel."""
+    filters = _first(stage, known, 1)
+    if stage.operation.name != "conv" or setting(stage, "rows") is None or filters is None:
+        return []
+    taps, down, across = math.prod(filters.shape[2:][-2:]), number(stage, "rows", 1), number(stage, "filters", 1)
+    if taps * down * across <= WRITTEN_MOST:
+        return []
+    size = "x".join(map(str, filters.shape[2:]))
+    return [
+        Rejection(
+            field="rows",
+            value=str(down),
+            reason=f"{down} rows of {across} filters of {size} are {taps * down * across} multiply-adds of a thread, all written out, more than {WRITTEN_MOST}",
+            legal=f"rows * filters at most {WRITTEN_MOST // taps}" if taps <= WRITTEN_MOST else "without rows",
+        )
+    ]
+
+
+def _result(stage: Stage, known: Mapping[str, Operand]) -> tuple[int, ...] | None:
+    """The shape of a stage's result, where that is easily known."""
+    a, b = _first(stage, known), _first(stage, known, 1)
+    if stage.operation.name in SAME:
+        return a.shape if a is not None else None
+    if (
+        stage.operation.name == "gemm"
+        and a is not None
+        and b is not None
+        and not any(call.name.startswith(("row", "col")) for call in stage.epilogues)
+    ):  # what reduces rows or columns
+        return (*a.shape[:-1], b.shape[-1])
+    if stage.operation.name == "rowwise" and not plan(stage.operation.positional[0]).whole:
+        return None
+    shapes = (
+        [known[name].shape for name in leaves(stage.operation.positional[0])[0] if name in known]
+        if stage.operation.name in ("elementwise", "rowwise")
+        else []
+    )
+    return max(shapes, key=len, default=None)

@@ -1,0 +1,83 @@
+"""batchnorm, groupnorm, instancenorm: norms whose weight and bias go by channel, x being (batch, channels, ...)."""
+
+from __future__ import annotations
+
+from workbench.language.expressions.lowering import normalised
+from workbench.language.ir import Call, Rejection, Stage, number, setting
+from workbench.language.operation import AFFINE, EPS, Argument, Operation, flag, is_number
+from workbench.language.operations import rowwise
+
+
+def check(stage: Stage) -> list[Rejection]:
+    """Rejections of groups, and of settings that do not go together."""
+    named, name = dict(stage.operation.named), stage.operation.name
+    if stage.operation.positional and not isinstance(stage.operation.positional[0], str):
+        return [Rejection(field=name, value="", reason="takes a tensor, not an expression", legal=f"{name}(x)")]
+    groups = named.get("groups", 0)
+    if name == "groupnorm" and not (isinstance(groups, int) and groups > 0):
+        return [
+            Rejection(
+                field="groups", value=str(groups), reason="the number of groups is needed", legal="a positive integer"
+            )
+        ]
+    if name == "batchnorm" and number(stage, "parts", 1) < 2:
+        return [
+            Rejection(
+                field="parts",
+                value=str(setting(stage, "parts", 1)),
+                reason="a channel is reduced in parts, by several CTAs",
+                legal="from 2, for example 32",
+            )
+        ]
+    axis: object = Call(name="but", positional=(1,)) if name == "batchnorm" else Call(name="last", positional=(2,))
+    return rowwise.check_settings(stage, normalised("x", 1e-5, False), axis)
+
+
+def _operands(stage: Stage) -> tuple[str, ...]:
+    named = dict(stage.operation.named)
+    return (
+        *(("weight", "bias") if named.get("affine", 1) else ()),
+        *(("running_mean", "running_var", "batches") if named.get("running", 0) else ()),
+    )
+
+
+SETTINGS = tuple(item for item in rowwise.SETTINGS if item.name not in ("split", "threads"))
+RUNNING_STATISTICS = flag("running", "whether running statistics are updated")
+MOMENTUM = Argument(
+    name="momentum", legal="a number", reason="the share of the batch in the running statistics", holds=is_number
+)
+GROUPS = Argument(
+    name="groups",
+    legal="a positive integer",
+    reason="how many groups the channels are in",
+    holds=lambda value: isinstance(value, int) and value > 0,
+)
+OPERATIONS = (
+    Operation(
+        name="batchnorm",
+        about="batchnorm(x, eps=1e-05, affine=0|1, running=0|1, momentum=0.1): statistics of the batch by channel (axis 1); operands weight, bias, and with running=1 running_mean, running_var, batches, which it updates as torch does",
+        settings=SETTINGS,
+        check=check,
+        arguments=(EPS, AFFINE, RUNNING_STATISTICS, MOMENTUM),
+        roles=("x",),
+        implied=_operands,
+    ),
+    Operation(
+        name="groupnorm",
+        about="groupnorm(x, groups=8, eps=1e-05, affine=0|1): operands weight, bias by channel",
+        settings=SETTINGS,
+        check=check,
+        arguments=(GROUPS, EPS, AFFINE),
+        roles=("x",),
+        implied=_operands,
+    ),
+    Operation(
+        name="instancenorm",
+        about="instancenorm(x, eps=1e-05, affine=0|1): each channel of each sample by itself; operands weight, bias by channel",
+        settings=SETTINGS,
+        check=check,
+        arguments=(EPS, AFFINE),
+        roles=("x",),
+        implied=_operands,
+    ),
+)

@@ -1,0 +1,22 @@
+"""All operations of the language by name; a new one adds its module here."""
+
+from __future__ import annotations
+
+from workbench.language.operation import Operation
+from workbench.language.operations import (
+    attention,
+    channel_norms,
+    conv,
+    elementwise,
+    gather,
+    gemm,
+    ggemm,
+    pool,
+    rows,
+    rowwise,
+    scan,
+    view,
+)
+
+MODULES = (elementwise, rows, rowwise, channel_norms, scan, pool, gather, gemm, ggemm, conv, attention, view)
+OPERATIONS: dict[str, Operation] = {operation.name: operation for module in MODULES for operation in module.OPERATIONS}

@@ -1,0 +1,105 @@
+"""One request in flight: a thread reads the reply into a queue, so that a silent server cannot hold the caller.
+
+The HTTP package calls the hooks of `http_hooks` on the reading thread; they find the request in a thread-local.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import queue
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import httpx
+    import openai
+    from openai.types.chat import ChatCompletionChunk
+
+END = re.compile(rb"[\r\n]data: ?\[DONE\]")
+_HERE = threading.local()  # .request: the request that this thread reads
+
+
+class Dropped(Exception):
+    """The connection ended before or in the middle of a reply."""
+
+
+class NotStreamed(Exception):
+    """The endpoint answered with a page or a plain document; the text is its beginning."""
+
+
+class Request:
+    """What the reading thread has heard so far, and how to end it from another thread."""
+
+    def __init__(self) -> None:
+        self.items: queue.Queue[ChatCompletionChunk | BaseException | None] = queue.Queue()  # None ends the reply
+        self.sent = self.heard = self.ended = self.closed = False
+        self.last_heard = time.monotonic()
+        self._sockets: list[socket.socket] = []
+
+    def start(self, connect: Callable[[], openai.OpenAI], options: dict[str, object]) -> None:
+        """Send the request with these options of a chat completion, from a thread of its own."""
+        threading.Thread(target=self._read, args=(connect, options), name="cutegen-llm", daemon=True).start()
+
+    def _read(self, connect: Callable[[], openai.OpenAI], options: dict[str, object]) -> None:
+        _HERE.request = self
+        try:
+            client = connect()
+            if self.closed:
+                return
+            completions = client.chat.completions
+            stream: openai.Stream[ChatCompletionChunk] = completions.create(**options)  # type: ignore[call-overload]
+            with stream:
+                kind = stream.response.headers.get("content-type", "")
+                if "html" in kind or "application/json" in kind:
+                    raise NotStreamed(stream.response.read().decode())
+                for chunk in stream:
+                    if self.closed:
+                        return
+                    self.items.put(chunk)
+            self.items.put(None)
+        except BaseException as error:
+            self.items.put(error)
+
+    def trace(self, name: str, info: dict[str, Any]) -> None:
+        """Remember the socket, and when the request went out; called at each step of a request."""
+        if name.endswith(("connect_tcp.complete", "start_tls.complete")):
+            self._sockets.append(info["return_value"].get_extra_info("socket"))
+            if self.closed:
+                self.close()
+        elif "send_request_body" in name:
+            self.sent = True
+
+    def listen(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """The bytes of a response, those that are no UTF-8 replaced; notes the time and the end mark of the stream."""
+        decoder, tail = codecs.getincrementaldecoder("utf-8")("replace"), b""
+        for piece in pieces:
+            self.heard, self.last_heard = True, time.monotonic()
+            self.ended = self.ended or END.search(tail := tail[-16:] + piece) is not None
+            yield decoder.decode(piece).encode()
+        yield decoder.decode(b"", final=True).encode()
+
+    def close(self) -> None:
+        """End the connection: the server stops, and the reading thread ends even while it waits for bytes."""
+        self.closed = True
+        for connection in self._sockets:
+            with contextlib.suppress(Exception):
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+def http_hooks() -> dict[str, list[Callable[..., object]]]:
+    """Hooks for the HTTP client that let each request be closed and heard."""
+    return {"request": [_trace], "response": [_listen]}
+
+
+def _trace(request: httpx.Request) -> None:
+    request.extensions = {**request.extensions, "trace": _HERE.request.trace}
+
+
+def _listen(response: httpx.Response) -> None:
+    whole, here = response.iter_bytes, _HERE.request
+    response.iter_bytes = lambda *sizes, **named: here.listen(whole(*sizes, **named))  # type: ignore[method-assign]

@@ -1,0 +1,175 @@
+"""Element-wise operations on the result of a product or a convolution -> epilogues.
+
+The epilogues are calls in order, with the tensors that they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from workbench.language import Call
+from workbench.language.operations.epilogue import NAMES
+from workbench.proposers.recognition.graph import BINARY, Unrecognised, number, short
+from workbench.proposers.recognition.scalars import THROUGH, constant, plain_name, scalar
+from workbench.records import Facts, Operation, TensorSpec, record
+
+COMMUTING = ("add", "mul", "maximum", "minimum")
+Read = Callable[
+    [Facts, Operation, str], tuple[str, str] | None
+]  # (expression, along n, along m or both) of a tensor that is combined with an operation's result
+
+
+@record
+class EpilogueChain:
+    """Element-wise calls from an operation to a value, and the tensors they read: name -> Python expression."""
+
+    source: Operation
+    calls: tuple[Call, ...]
+    tensors: tuple[tuple[str, str], ...]
+
+
+def tensor_specs(facts: Facts) -> dict[str, TensorSpec]:
+    """Shapes of forward's tensors, parameters and buffers by what the graph calls them."""
+    return {
+        **{spec.name: spec for spec in facts.cases[0].inputs},
+        **{f"{kind}:{spec.name}": spec for kind in ("param", "buffer") for spec in facts.parameters},
+    }
+
+
+def find_chain(facts: Facts, by_name: dict[str, Operation], value: str, read: Read) -> EpilogueChain | None:
+    """What is done to each element, from the last operation that is something else up to `value`."""
+    calls: list[Call] = []
+    tensors: list[tuple[str, str]] = []
+    op = by_name.get(value)
+    while op is not None:
+        step = _step(facts, by_name, op, tuple(name for name, _ in tensors), read)
+        if step is None:
+            return EpilogueChain(source=op, calls=tuple(reversed(calls)), tensors=tuple(tensors))
+        new, below, more = step
+        calls += reversed(new)
+        tensors += more
+        op = by_name.get(below)
+    return None
+
+
+def _step(
+    facts: Facts, by_name: dict[str, Operation], op: Operation, taken: tuple[str, ...], read: Read
+) -> tuple[tuple[Call, ...], str, list[tuple[str, str]]] | None:
+    """(the calls in order, the value that they are done to, what they read) of an element-wise operation.
+
+    None of any other.
+    """
+    name = short(op)
+    if name in ("detach", "alias", "clone") and op.target.startswith("aten."):
+        return None if op.keywords else ((), op.operands[0], [])
+    if name in ("clamp", "hardtanh") and len(op.operands) <= 3 and not op.keywords:
+        given = [
+            *op.operands[1:],
+            *(["-1.0", "1.0"] if name == "hardtanh" else ["None", "None"])[len(op.operands) - 1 :],
+        ]
+        low, high = (number(text) for text in given)
+        if low is not None and high is not None and low <= high:
+            return (Call(name="clamp", positional=(low, high)),), op.operands[0], []
+        if (low is None) != (high is None) and "None" in given:
+            return (
+                (Call(name="max" if high is None else "min", positional=(low if high is None else high,)),),
+                op.operands[0],
+                [],
+            )
+        return None
+    if name in BINARY and len(op.operands) == 2 and not op.keywords:
+        found = _binary(facts, by_name, op, taken, read)
+        return None if found is None else ((found[0],), *found[1:])
+    return _function(by_name, op)
+
+
+def _function(
+    by_name: dict[str, Operation], op: Operation
+) -> tuple[tuple[Call, ...], str, list[tuple[str, str]]] | None:
+    """A function of one value and numbers, as one call or several after one another."""
+    if not op.operands or op.operands[0] not in by_name or plain_name(op) in THROUGH:
+        return None
+    try:
+        made = scalar(op, lambda text: "value" if text == op.operands[0] else constant(text))
+    except Unrecognised:
+        return None
+    calls: list[Call] = []
+    while isinstance(made, Call):
+        first, *rest = made.positional
+        if made.name not in NAMES or any(not isinstance(item, int | float) for item in rest):
+            return None
+        calls.insert(0, Call(name=made.name, positional=tuple(rest)))
+        made = first
+    return (tuple(calls), op.operands[0], []) if made == "value" and calls else None
+
+
+def _binary(
+    facts: Facts, by_name: dict[str, Operation], op: Operation, taken: tuple[str, ...], read: Read
+) -> tuple[Call, str, list[tuple[str, str]]] | None:
+    """(the call, the value that it is done to, what it reads) of an operation on two values."""
+    name, (left, right) = short(op), op.operands
+    for a, b in ((left, right), (right, left)):
+        if name == "mul" and a in by_name and (gated := _gate(by_name, a, b)) is not None:
+            return Call(name=gated), a, []
+    if left not in by_name:
+        if name not in COMMUTING or right not in by_name:
+            return None
+        left, right = right, left
+    below = by_name[left].result
+    if below and op.result and below[0].shape != op.result[0].shape:  # the result is broadcast to another shape
+        return None
+    value = number(right)
+    if value is not None:
+        call = _with_number(name, value)
+        return None if call is None else (call, left, [])
+    found = None if right in by_name else read(facts, op, right)
+    if found is None:
+        return None
+    call = _with_tensor(name, found[1], taken)
+    role = call.name if not call.positional else str(call.positional[0])
+    return call, left, [(role, found[0])]
+
+
+def _with_number(name: str, value: float) -> Call | None:
+    """An operation with a number; None for a division by zero."""
+    if name == "div":
+        return Call(name="scale", positional=(1 / value,)) if value else None
+    return Call(name="scale" if name == "mul" else BINARY[name], positional=(value,))
+
+
+def _with_tensor(name: str, along: str, taken: tuple[str, ...]) -> Call:
+    """An operation with a tensor: `bias` or `residual` where that name is free, else a call that names its tensor."""
+    if name == "add" and along in ("n", "both"):
+        usual = "bias" if along == "n" else "residual"
+        if usual not in taken:
+            return Call(name=usual)
+    role = next(f"t{count}" for count in range(1, 99) if f"t{count}" not in taken)
+    return Call(name=BINARY[name], positional=(role,), named=() if along == "both" else (("along", along),))
+
+
+def _gate(by_name: dict[str, Operation], a: str, b: str) -> str | None:
+    """The function that a b is where b is made of a: a sigmoid(a), a tanh(softplus(a)), a clamp((a + 3) / 6, 0, 1)."""
+    calls: list[Operation] = []
+    while b != a and b in by_name and len(calls) < 4:
+        calls.append(by_name[b])
+        b = calls[-1].operands[0] if calls[-1].operands else ""
+    if b != a or not calls:
+        return None
+    return (
+        None
+        if any(op.keywords for op in calls)
+        else GATES.get(tuple((short(op), *(number(text) for text in op.operands[1:])) for op in calls))
+    )
+
+
+Step = tuple[object, ...]
+THREE: Step = ("add", 3.0)
+GATES: dict[tuple[Step, ...], str] = {  # the last step first
+    (("sigmoid",),): "silu",
+    (("tanh",), ("softplus",)): "mish",
+    (("tanh",), ("softplus", 1.0, 20.0)): "mish",
+    (("hardsigmoid",),): "hardswish",
+    (("clamp", 0.0, 1.0), ("div", 6.0), THREE): "hardswish",
+    (("div", 6.0), ("hardtanh", 0.0, 6.0), THREE): "hardswish",
+    (("div", 6.0), ("clamp", 0.0, 6.0), THREE): "hardswish",
+}

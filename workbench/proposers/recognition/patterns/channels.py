@@ -1,0 +1,142 @@
+"""Norms by channel: batch norm (of the batch, with its running statistics, or by them), group norm, instance norm."""
+
+from __future__ import annotations
+
+from workbench.language import Call
+from workbench.proposers.recognition.graph import Computation, number, python, short, through_getitem
+from workbench.records import Facts, Operation
+
+VIEWS = ("view", "reshape", "_unsafe_view")
+
+
+def batchnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    op = through_getitem(by_name, output)
+    if (
+        op is None
+        or short(op) not in ("native_batch_norm", "_native_batch_norm_legit")
+        or op.operands[0] in by_name
+        or len(op.operands) != 8
+    ):
+        return None
+    x, weight, bias, mean, variance, training, momentum, eps = op.operands
+    if (
+        any(item in by_name for item in (weight, bias, mean, variance))
+        or (weight == "None") != (bias == "None")
+        or number(momentum) is None
+    ):
+        return None
+    if training != "True":
+        return _by_running(op, mean, variance)
+    counted = next(
+        (
+            item.operands[0]
+            for item in facts.graph
+            if item.target == "aten.add_.Tensor"
+            and item.operands[0] == mean.removesuffix("running_mean") + "num_batches_tracked"
+            and item.operands[1] == "1"
+        ),
+        None,
+    )
+    if mean != "None" and counted is None:
+        return None
+    named = [
+        ("eps", float(eps)),
+        *([("affine", 0)] if weight == "None" else []),
+        *([("running", 1), ("momentum", float(momentum))] if mean != "None" else []),
+    ]
+    operands = [("x", python(x)), *((("weight", python(weight)), ("bias", python(bias))) if weight != "None" else ())]
+    if mean != "None" and counted is not None:
+        operands += [("running_mean", python(mean)), ("running_var", python(variance)), ("batches", python(counted))]
+    return Computation(
+        kind="batchnorm",
+        operation=Call(name="batchnorm", positional=("x",), named=tuple(named)),
+        operands=tuple(operands),
+    )
+
+
+def _by_running(op: Operation, mean: str, variance: str) -> Computation | None:
+    """Evaluation: element by element, with the running statistics."""
+    if mean == "None" or not op.result:
+        return None
+    x, weight, bias = op.operands[:3]
+    shape = f".view(-1{', 1' * (len(op.result[0].shape) - 2)})"
+
+    def spread(name: str) -> Call:
+        return Call(name="spread", positional=(name,))
+
+    scale: object = Call(
+        name="rsqrt", positional=(Call(name="add", positional=(spread("variance"), float(op.operands[7]))),)
+    )
+    scale = Call(name="mul", positional=(scale, spread("weight"))) if weight != "None" else scale
+    made = Call(name="mul", positional=(Call(name="sub", positional=("x", spread("mean_by"))), scale))
+    made = Call(name="add", positional=(made, spread("bias"))) if bias != "None" else made
+    given = {"mean_by": mean, "variance": variance, "weight": weight, "bias": bias}
+    operands = [("x", python(x)), *((name, python(value) + shape) for name, value in given.items() if value != "None")]
+    return Computation(
+        kind="elementwise", operation=Call(name="elementwise", positional=(made,)), operands=tuple(operands)
+    )
+
+
+def groupnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    op = through_getitem(by_name, output)
+    if (
+        op is None
+        or short(op) != "native_group_norm"
+        or any(item in by_name for item in op.operands[:3])
+        or (op.operands[1] == "None") != (op.operands[2] == "None")
+    ):
+        return None
+    affine = op.operands[1] != "None"
+    operands = [
+        ("x", python(op.operands[0])),
+        *((("weight", python(op.operands[1])), ("bias", python(op.operands[2]))) if affine else ()),
+    ]
+    named = (("groups", int(op.operands[6])), ("eps", float(op.operands[7])), *(() if affine else (("affine", 0),)))
+    return Computation(
+        kind="groupnorm", operation=Call(name="groupnorm", positional=("x",), named=named), operands=tuple(operands)
+    )
+
+
+def instancenorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    """torch's instance norm is a batch norm of (1, batch * channels, ...) with weights repeated for each sample."""
+    back = by_name.get(output)
+    op = through_getitem(by_name, back.operands[0]) if back is not None and short(back) in VIEWS else None
+    view = by_name.get(op.operands[0]) if op is not None and short(op) == "native_batch_norm" else None
+    if back is None or op is None or view is None or short(view) not in VIEWS or view.operands[0] in by_name:
+        return None
+    x = next((spec for spec in facts.cases[0].inputs if spec.name == view.operands[0]), None)
+    _, weight, bias, mean, variance, training, _, eps = op.operands
+    if x is None or not _joins_batch(x.shape, view, back) or (mean, variance, training) != ("None", "None", "True"):
+        return None
+    named: tuple[tuple[str, object], ...] = (("eps", float(eps)),)
+    operands = [("x", python(x.name))]
+    if (weight, bias) == ("None", "None"):
+        named = (*named, ("affine", 0))
+    else:
+        for name, value in (("weight", weight), ("bias", bias)):
+            source = _repeated(by_name, value, x.shape[0])
+            if source is None:
+                return None
+            operands.append((name, python(source)))
+    return Computation(
+        kind="instancenorm",
+        operation=Call(name="instancenorm", positional=("x",), named=named),
+        operands=tuple(operands),
+    )
+
+
+def _joins_batch(shape: tuple[int, ...], view: Operation, back: Operation) -> bool:
+    """Whether one view makes (1, batch * channels, ...) of (batch, channels, ...), and another undoes it."""
+    return (
+        len(shape) >= 3
+        and view.result[0].shape == (1, shape[0] * shape[1], *shape[2:])
+        and back.result[0].shape == shape
+    )
+
+
+def _repeated(by_name: dict[str, Operation], value: str, times: int) -> str | None:
+    """The tensor of forward or of the module that a value repeats so many times."""
+    op = by_name.get(value)
+    if op is None or short(op) != "repeat" or op.operands[0] in by_name or op.operands[1] != f"[{times}]":
+        return None
+    return op.operands[0]

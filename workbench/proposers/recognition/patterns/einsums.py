@@ -1,0 +1,209 @@
+"""Batched products between views, as `einsum` makes them -> the plain product that they are.
+
+`einsum("ik,kj->ij", a, b)` is traced as unsqueeze, permute and view of both operands, a bmm of one batch, and views
+of its result. Shape and strides say which part of contiguous memory a view reads. The views are left out where both
+operands are matrices, or matrices one after another, plain or transposed, and the result keeps its order. Tensors of
+more axes are left to other matchers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from workbench.proposers.recognition import views
+from workbench.proposers.recognition.graph import names, short
+from workbench.records import Facts, Operation, TensorSpec
+
+Specs = dict[str, TensorSpec]
+VIEWS = (*views.NAMES, "expand")
+
+
+def fold_views(facts: Facts) -> Facts:
+    """The same graph with mm, or a bmm of what forward reads, for each bmm between views; else the facts themselves."""
+    products = [op for op in facts.graph if short(op) == "bmm"]
+    for op in products:
+        facts = _fold(facts, op)
+    return facts
+
+
+def _fold(facts: Facts, product: Operation) -> Facts:
+    """The graph with one product folded, where its operands and its result allow it."""
+    by_name = {op.name: op for op in facts.graph}
+    sizes = [_specs(facts)] + ([_full(facts)] if facts.full else [])
+    last = _end(facts.graph, product)
+    bases = [_base(by_name, value) for value in product.operands]
+    if last is product or any(base == value for base, value in zip(bases, product.operands, strict=True)):
+        return facts
+    forms = _forms(sizes, bases, product)
+    rank = _rank(sizes, bases)
+    if forms is None or rank is None or not _keeps_order(sizes, bases, product, last):
+        return facts
+    made = _Made(sizes)
+    operands = tuple(
+        made.operand(f"{product.name}_{side}", base, form) for side, base, form in zip("ab", bases, forms, strict=True)
+    )
+    target = "aten.mm.default" if rank == 2 else "aten.bmm.default"
+    made.add(last.name, target, operands, [specs[last.name].shape for specs in sizes])
+    return _replace(facts, product, last, made)
+
+
+def _forms(sizes: list[Specs], bases: list[str], product: Operation) -> list[str] | None:
+    """plain or transposed for each operand; None where one is neither, or the sizes disagree."""
+    forms: list[str] = []
+    for base, value in zip(bases, product.operands, strict=True):
+        found = {_form(specs.get(base), specs.get(value)) for specs in sizes}
+        form = found.pop()
+        if found or form is None:
+            return None
+        forms.append(form)
+    return forms
+
+
+def _rank(sizes: list[Specs], bases: list[str]) -> int | None:
+    """The operands' common rank, 2 or 3; None where it is another, or their leading extents differ."""
+    ranks = {len(sizes[0][base].shape) for base in bases if base in sizes[0]}
+    leads = (_leads(specs, bases) for specs in sizes)
+    return ranks.pop() if ranks in ({2}, {3}) and all(len(lead) == 1 for lead in leads) else None
+
+
+def _leads(specs: Specs, bases: list[str]) -> set[tuple[int, ...]]:
+    """The extents before the last two of each operand."""
+    return {specs[base].shape[:-2] for base in bases if base in specs}
+
+
+def _keeps_order(sizes: list[Specs], bases: list[str], product: Operation, last: Operation) -> bool:
+    """Whether the views of the result leave it contiguous, as (leading extents, rows, columns)."""
+    for specs in sizes:
+        lead = next(iter(_leads(specs, bases)))
+        if not _plain(specs.get(last.name)) or specs[last.name].shape != (*lead, *specs[product.name].shape[-2:]):
+            return False
+    return True
+
+
+def _replace(facts: Facts, product: Operation, last: Operation, made: _Made) -> Facts:
+    """The facts with new operations for a product and the views around it."""
+    graph, place = facts.graph, facts.graph.index(last)
+    kept = _used(
+        (*graph[:place], *made.operations, *graph[place + 1 :]),
+        {product.name, *(op.name for op in graph if short(op) in VIEWS)},
+    )
+    more = tuple(made.full) if facts.full else ()
+    names_of_more = {item.name for item in more}
+    full = (*(spec for spec in facts.full if spec.name not in names_of_more), *more)
+    return dataclasses.replace(facts, graph=kept, full=full)
+
+
+class _Made:
+    """Operations that are put in, and what they give at full size."""
+
+    def __init__(self, sizes: list[Specs]) -> None:
+        self.sizes, self.operations, self.full = sizes, list[Operation](), list[TensorSpec]()
+
+    def operand(self, name: str, base: str, form: str) -> str:
+        """A tensor, transposed if need be."""
+        if form == "plain":
+            return base
+        return self.add(
+            name,
+            "aten.transpose.int",
+            (base, "-2", "-1"),
+            [(*shape[:-2], shape[-1], shape[-2]) for shape in (specs[base].shape for specs in self.sizes)],
+            turned=True,
+        )
+
+    def add(
+        self, name: str, target: str, operands: tuple[str, ...], shapes: list[tuple[int, ...]], *, turned: bool = False
+    ) -> str:
+        """One operation; `turned`: the last two axes of its result are stored in the other order."""
+        dtype = self.sizes[0][operands[0]].dtype
+        specs = [
+            TensorSpec(name=name, shape=shape, dtype=dtype, strides=_turned(shape) if turned else _strides(shape))
+            for shape in shapes
+        ]
+        for known, spec in zip(self.sizes, specs, strict=True):
+            known[name] = spec
+        self.operations.append(
+            Operation(
+                name=name, target=target, operands=operands, result=(dataclasses.replace(specs[0], name="output0"),)
+            )
+        )
+        self.full.append(specs[-1])
+        return name
+
+
+def _specs(facts: Facts) -> Specs:
+    state = {f"{kind}:{spec.name}": spec for kind in ("param", "buffer") for spec in facts.parameters}
+    return {
+        **{spec.name: spec for spec in facts.cases[0].inputs},
+        **state,
+        **{op.name: op.result[0] for op in facts.graph if op.result},
+    }
+
+
+def _full(facts: Facts) -> Specs:
+    return {spec.name: spec for spec in facts.full}
+
+
+def _base(by_name: dict[str, Operation], value: str) -> str:
+    """What a value is a view of."""
+    while value in by_name and short(by_name[value]) in VIEWS:
+        value = by_name[value].operands[0]
+    return value
+
+
+def _end(graph: tuple[Operation, ...], product: Operation) -> Operation:
+    """The last of the views that a result goes through before anything else reads it."""
+    last = product
+    while True:
+        users = [op for op in graph if any(last.name in names(text) for text in op.operands)]
+        if len(users) != 1 or short(users[0]) not in VIEWS:
+            return last
+        last = users[0]
+
+
+def _form(base: TensorSpec | None, view: TensorSpec | None) -> str | None:
+    """How (batches, rows, columns) are read from a tensor: plain or transposed.
+
+    None for anything else, and where an extent of 1 leaves it open.
+    """
+    if (
+        base is None
+        or view is None
+        or len(base.shape) < 2
+        or len(view.shape) != 3
+        or not _plain(base)
+        or 1 in view.shape[1:]
+    ):
+        return None
+    rows, columns = base.shape[-2:]
+    if view.shape[0] != math.prod(base.shape[:-2]) or (view.shape[0] > 1 and view.strides[0] != rows * columns):
+        return None
+    if view.shape[1:] == (rows, columns) and view.strides[1:] == (columns, 1):
+        return "plain"
+    return "transposed" if view.shape[1:] == (columns, rows) and view.strides[1:] == (1, columns) else None
+
+
+def _plain(spec: TensorSpec | None) -> bool:
+    """Whether a tensor is contiguous and has no extent of 1, of which strides say nothing."""
+    return spec is not None and 1 not in spec.shape and spec.strides == _strides(spec.shape)
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _turned(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*(math.prod(shape[axis + 1 :]) for axis in range(len(shape) - 2)), 1, shape[-2])
+
+
+def _used(graph: tuple[Operation, ...], droppable: set[str]) -> tuple[Operation, ...]:
+    """The graph without the named operations that nobody reads any more."""
+    while True:
+        read = {
+            name for op in graph for text in (*op.operands, *(text for _, text in op.keywords)) for name in names(text)
+        }
+        kept = tuple(op for op in graph if op.name not in droppable or op.name in read)
+        if len(kept) == len(graph):
+            return kept
+        graph = kept

@@ -1,0 +1,223 @@
+"""Products: matrix times matrix or vector, with element-wise epilogues, and then a reduction or softmax."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from workbench.language import Call, Program, Stage, check
+from workbench.language.expressions.lowering import log_sum
+from workbench.proposers.recognition.epilogue_chain import EpilogueChain, find_chain, tensor_specs
+from workbench.proposers.recognition.graph import Computation, operand, python, short, through_getitem
+from workbench.records import Facts, Operation
+
+REDUCTIONS = {
+    "sum": "sum",
+    "mean": "mean",
+    "amax": "max",
+    "amin": "min",
+    "max": "max",
+    "min": "min",
+    "logsumexp": "logsumexp",
+}
+FUSED = ("sum", "mean", "max", "min")  # reductions that a product's epilogue has
+PRODUCTS = ("mm", "bmm", "addmm", "mv")
+
+
+def gemm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    """A product with its epilogues.
+
+    A reduction of rows or columns after it is fused, and beside that a stage; a softmax after it is a stage.
+    """
+    chain = find_chain(facts, by_name, output, read)
+    if chain is None:
+        return None
+    if short(chain.source) in PRODUCTS:
+        return _product(by_name, chain)
+    source = through_getitem(by_name, chain.source.name) or chain.source
+    if chain.tensors:
+        return None
+    inner = find_chain(facts, by_name, source.operands[0], read) if source.operands else None
+    if inner is None or short(inner.source) not in PRODUCTS:
+        return None
+    found = _product(by_name, inner)
+    return _followed(facts, source, chain.calls, found) if found is not None and found.kind == "gemm" else None
+
+
+def grouped(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    """torch._grouped_mm of rows that are sorted by group: a (rows, k), b (groups, k, n), offsets (groups)."""
+    chain = find_chain(facts, by_name, output, read)
+    if chain is None or short(chain.source) != "_grouped_mm" or chain.tensors:
+        return None
+    op = chain.source
+    if (
+        len(op.operands) != 3
+        or op.keywords
+        or op.operands[2] in by_name
+        or not op.result
+        or len(op.result[0].shape) != 2
+    ):
+        return None
+    a, b = operand(by_name, op.operands[0]), operand(by_name, op.operands[1])
+    specs = {
+        **{spec.name: spec for spec in facts.cases[0].inputs},
+        **{f"param:{spec.name}": spec for spec in facts.parameters},
+    }
+    ranks = [len(specs[name].shape) if (name := _leaf(by_name, value)) in specs else 0 for value in op.operands[:2]]
+    if a is None or b is None or ranks != [2, 3]:
+        return None
+    operands = (("a", a[0]), ("b", b[0]), ("offsets", python(op.operands[2])))
+    return Computation(
+        kind="ggemm",
+        operation=Call(name="ggemm", positional=("a", "b", "offsets")),
+        operands=operands,
+        epilogues=chain.calls,
+    )
+
+
+def _leaf(by_name: dict[str, Operation], value: str) -> str:
+    return by_name[value].operands[0] if value in by_name else value
+
+
+def read(facts: Facts, op: Operation, value: str) -> tuple[str, str] | None:
+    """(expression, along n, along m or both) of a tensor that is combined with a (m, n) value.
+
+    The tensor is one of forward or of the module.
+    """
+    specs = tensor_specs(facts)
+    wanted = op.result[0].shape if op.result else ()
+    spec = specs.get(value)
+    if spec is None or len(wanted) < 2:
+        return None
+    shape = tuple(spec.shape)
+    if shape == wanted[-1:]:
+        return python(value), "n"
+    if shape == (1, wanted[-1]) and wanted[-2] != 1:
+        return f"{python(value)}.reshape(-1)", "n"
+    if shape == (wanted[-2], 1) and len(wanted) == 2 and wanted[-1] != 1:
+        return f"{python(value)}.reshape(-1)", "m"
+    broadcast = len(shape) <= len(wanted) and all(
+        have in (1, want) for have, want in zip(reversed(shape), reversed(wanted), strict=False)
+    )
+    return (python(value), "both") if broadcast else None
+
+
+def _product(by_name: dict[str, Operation], chain: EpilogueChain) -> Computation | None:
+    """The product with the chain as its epilogues; a product with one column is a matvec."""
+    op, epilogues, tensors = chain.source, chain.calls, chain.tensors
+    names = op.operands
+    if op.keywords:
+        return None
+    if short(op) == "addmm":
+        if len(op.operands) != 3 or names[0] in by_name:
+            return None
+        role = "bias" if "bias" not in dict(tensors) else "bias0"
+        tensors, names = ((role, python(names[0])), *tensors), names[1:]
+        epilogues = (Call(name="bias", positional=() if role == "bias" else (role,)), *epilogues)
+    a, b = operand(by_name, names[0]), operand(by_name, names[1])
+    if a is None or b is None:
+        return None
+    if (short(op) == "mv" or (short(op) == "mm" and op.result[0].shape[-1] == 1)) and not a[1]:
+        if epilogues:
+            return None
+        keep = (("keepdim", 1),) if short(op) == "mm" else ()
+        return Computation(
+            kind="matvec",
+            operation=Call(name="matvec", positional=("x", "vector"), named=keep),
+            operands=(("x", a[0]), ("vector", b[0])),
+        )
+    if short(op) == "mv":
+        return None
+    layout = tuple((name, "column") for name, (_, column) in (("a", a), ("b", b)) if column)
+    return Computation(
+        kind="gemm",
+        operation=Call(name="gemm", positional=("a", "b")),
+        operands=(("a", a[0]), ("b", b[0]), *tensors),
+        epilogues=epilogues,
+        layout=layout,
+    )
+
+
+def _followed(facts: Facts, source: Operation, after: tuple[Call, ...], found: Computation) -> Computation | None:
+    """A product whose rows or columns are reduced, or go through a softmax."""
+    shape = _shape_before(facts, source)
+    if shape is None:
+        return None
+    wide = 4 if facts.cases[0].outputs and facts.cases[0].outputs[0].dtype == "float32" else 8
+    rows = (Call(name="threads_per_row", positional=(256,)), Call(name="vector", positional=(wide,)))
+    if short(source) in ("_softmax", "softmax"):
+        if (
+            source.operands[1] not in ("-1", str(len(shape) - 1))
+            or (len(source.operands) > 2 and source.operands[2] not in ("False", "None"))
+            or source.keywords
+        ):
+            return None
+        return _with_stages(
+            found, Stage(operation=Call(name="softmax", positional=("h",)), settings=(*rows, Call(name="kept"))), after
+        )
+    place = _reduced_axis(source, len(shape))
+    if place is None:
+        return None
+    how, axis, keep = place
+    unfused = None
+    if axis == -1:
+        kept = (("keepdim", 1),) if keep else ()
+        call = (
+            Call(name="rowwise", positional=(log_sum("h"),), named=kept)
+            if how == "logsumexp"
+            else Call(name="reduce", positional=("h",), named=(("op", how), ("axis", "last"), *kept))
+        )
+        unfused = _with_stages(found, Stage(operation=call, settings=rows), after)
+    if how not in FUSED:
+        return unfused
+    closing = Call(name=("row" if axis == -1 else "col") + how, named=(("keepdim", 1),) if keep else ())
+    return dataclasses.replace(found, epilogues=(*found.epilogues, closing, *after), unfused=unfused)
+
+
+def _shape_before(facts: Facts, source: Operation) -> tuple[int, ...] | None:
+    """The shape of what an operation reads."""
+    op = next((op for op in facts.graph if op.name == source.operands[0]), None)
+    return tuple(op.result[0].shape) if op is not None and op.result else None
+
+
+def _reduced_axis(source: Operation, rank: int) -> tuple[str, int, bool] | None:
+    """(how, -1 for the last axis or -2 for the one before, whether it stays as 1) of a reduction over one axis."""
+    how = REDUCTIONS.get(short(source))
+    if how is None or len(source.operands) < 2 or source.keywords:
+        return None
+    text = source.operands[1].strip("[]")
+    if text.lstrip("-").isdigit() is False:
+        return None
+    axis = int(text) % rank - rank
+    keep = source.operands[2] if len(source.operands) > 2 else "False"
+    if axis not in (-1, -2) or keep not in ("True", "False") or len(source.operands) > 3:
+        return None
+    return how, axis, keep == "True"
+
+
+def _with_stages(found: Computation, stage: Stage, after: tuple[Call, ...]) -> Computation | None:
+    """The product, a stage on its result h, and one for the element-wise calls on that stage's result.
+
+    None where the language has no such stage.
+    """
+    stages: tuple[Stage, ...] = (stage,)
+    if after:
+        expression: object = "g"
+        for call in after:
+            expression = _expression(call, expression)
+        stages = (
+            dataclasses.replace(stage, result="g"),
+            Stage(operation=Call(name="elementwise", positional=(expression,))),
+        )
+    made = dataclasses.replace(found, result="h", after=stages)
+    main = Stage(operation=found.operation, epilogues=found.epilogues, result="h")
+    return None if check(Program(stages=(main, *stages))) else made
+
+
+def _expression(call: Call, inner: object) -> Call:
+    if call.name == "scale":
+        return Call(name="mul", positional=(inner, *call.positional))
+    if call.name == "clamp":
+        return Call(
+            name="min", positional=(Call(name="max", positional=(inner, call.positional[0])), call.positional[1])
+        )
+    return Call(name=call.name, positional=(inner, *call.positional))

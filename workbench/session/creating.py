@@ -1,0 +1,96 @@
+"""Making and finding sessions on disk: folders, the checks before a session is kept, the executor of a stored one."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from workbench import executors, problems
+from workbench.analysis import devices
+from workbench.errors import Unavailable, UserError
+from workbench.executors.inspector import WorkerInspector
+from workbench.protocols import Executor
+from workbench.records import Facts, Problem
+from workbench.session.log import DATABASE
+from workbench.store import Store
+
+DEVICE = "H200"
+
+
+def default_root() -> Path:
+    """Where sessions live: $CUTEGEN_ROOT, else .cutegen in the current folder."""
+    return Path(os.environ.get("CUTEGEN_ROOT", ".cutegen"))
+
+
+def session_names(root: str | Path | None) -> tuple[str, ...]:
+    """Names of the sessions under `root`."""
+    base = Path(root) if root is not None else default_root()
+    return tuple(sorted(path.parent.name for path in base.glob(f"*/{DATABASE}"))) if base.is_dir() else ()
+
+
+def make_store(
+    problem: Problem | str,
+    executor: Executor,
+    *,
+    root: str | Path | None,
+    name: str | None,
+    arch: str,
+    device: str | None,
+    facts: Facts | None,
+) -> tuple[Store, Path]:
+    """The store of a new session and its folder. The problem is inspected first; a refused one leaves nothing."""
+    found = problems.load(problem) if isinstance(problem, str) else problem
+    _check_arch(device or DEVICE, arch)
+    facts = facts or WorkerInspector().inspect(found)
+    executor.admit(found, facts, device or DEVICE)
+    base = Path(root) if root is not None else default_root()
+    folder = _new_folder(base, name or re.sub(r"\W+", "-", found.name))
+    store = Store(folder / DATABASE)
+    store.set_meta({"arch": arch or executor.default_arch, "device": device or DEVICE, "executor": executor.name})
+    store.add_problem(found, facts)
+    return store, folder
+
+
+def find_folder(path: str | Path, root: str | Path | None) -> Path:
+    """The folder of a stored session, by name or folder."""
+    folder = Path(path)
+    if not (folder / DATABASE).exists():
+        folder = (Path(root) if root is not None else default_root()) / str(path)
+    if not (folder / DATABASE).exists():
+        known = ", ".join(session_names(root)) or "none"
+        raise UserError(f"no session is called {str(path)!r}; there are: {known}")
+    return folder
+
+
+def stored_executor(name: str) -> Executor:
+    """The executor that a session was made with, or, where that cannot run here, the one at hand."""
+    try:
+        return executors.choose(name)
+    except (Unavailable, UserError):  # a session from a GPU, or from an installation with more plug-ins, opens too
+        return executors.choose("auto")
+
+
+def _check_arch(device: str, arch: str) -> None:
+    """Refuse an unknown device, and code that it cannot run: sm_90a is for Hopper alone."""
+    found = devices.find(device)
+    number = int(re.sub(r"\D", "", found.arch))
+    wanted = int(re.sub(r"\D", "", arch) or 0)
+    if (arch.endswith("a") and arch != found.arch) or wanted > number:
+        raise UserError(
+            f"--arch {arch} is not for the {found.name}, which is {found.arch}: leave --arch out, "
+            "or name a device that has it"
+        )
+
+
+def _new_folder(root: Path, name: str) -> Path:
+    """ROOT/NAME, or NAME-2, NAME-3, ... when taken."""
+    root.mkdir(parents=True, exist_ok=True)
+    for number in range(1, 10_000):
+        folder = root / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+    raise UserError(f"too many sessions are called {name}; remove some from {root}")

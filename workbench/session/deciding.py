@@ -1,0 +1,121 @@
+"""Versions are accepted, whole or in part, or rejected; a decision can be taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from workbench import evaluate
+from workbench.analysis import hunks as hunk_maths
+from workbench.errors import UserError
+from workbench.records import Candidate, Decision, Proposal, Version
+from workbench.session.log import Reference, SessionLog, check_fresh
+from workbench.session.testing import Testing
+
+
+class Deciding:
+    """Decides about the versions of a log; what has no trial yet is tested first."""
+
+    def __init__(self, testing: Testing) -> None:
+        self.testing = testing
+        self.log: SessionLog = testing.log
+
+    def accept(
+        self,
+        reference: Reference = "latest",
+        *,
+        hunks: Iterable[int] | None = None,
+        source_hash: str | None = None,
+        reason: str = "",
+        by: str = "policy",
+        force: bool = False,
+    ) -> Version:
+        """Make a version the baseline; with `hunks`, a new version with only those changes to its parent.
+
+        Raises `StaleDecision`, or `UserError` for a version that is wrong, or suspect, and not forced by a person.
+        """
+        version = self.log.version(reference)
+        check_fresh(version, source_hash)
+        picked = None if hunks is None else tuple(sorted(set(hunks)))
+        if picked is not None:
+            version = self._merge(version, picked)
+        if not version.trials:
+            self.testing.test(version.number)
+            version = self.log.version(version.number)
+        _check_acceptable(version, by=by, force=force)
+        return self.log.add_decision(
+            Decision(
+                kind="accept",
+                version=version.number,
+                source_hash=version.source_hash,
+                at=evaluate.now(),
+                reason=reason,
+                by=by,
+                hunks=picked,
+            )
+        )
+
+    def _merge(self, version: Version, picked: tuple[int, ...]) -> Version:
+        """A version with some of the hunks between a version and its parent."""
+        if not picked:
+            raise UserError(f"no hunk of v{version.number} was picked: name some, or reject it")
+        if version.parent is None:
+            raise UserError(f"v{version.number} has no parent, so it has no hunks; accept it whole")
+        parent = self.log.version(version.parent)
+        old, new = parent.proposal.candidate, version.proposal.candidate
+        source = hunk_maths.apply(old.source, new.source, picked)
+        if source == new.source:
+            return version
+        names = ", ".join(map(str, picked))
+        label = f"v{parent.number} with hunk{'s' * (len(picked) > 1)} {names} of v{version.number}"
+        proposal = Proposal(
+            candidate=Candidate(source=hunk_maths.renamed(source, (old.program, new.program), label)),
+            title=f"{version.proposal.title} (hunks {names} of v{version.number})",
+            reason=f"accepted in part: hunks {names}",
+            by="person",
+            parent=parent.number,
+        )
+        return self.testing.add(proposal)
+
+    def undo(self) -> Decision:
+        """Take the last standing decision back."""
+        standing = self.log.standing_decisions()
+        decisions = reversed(self.log.store.decisions())
+        last = next((decision for decision in decisions if standing.get(decision.version) == decision), None)
+        if last is None:
+            raise UserError("there is no decision to undo")
+        version = self.log.version(last.version)
+        self.log.add_decision(
+            Decision(kind="undo", version=version.number, source_hash=version.source_hash, at=evaluate.now())
+        )
+        return last
+
+    def judge(self, version: Version) -> Version:
+        """Accept a tested version that is correct and faster than the baseline, reject any other; says why."""
+        verdict, base = version.trials[-1].verdict, self.log.baseline
+        if not verdict.correct:
+            return self.log.reject(version.number, verdict.failure.message if verdict.failure else "not correct")
+        if verdict.suspect:
+            return self.log.reject(version.number, f"suspect: {verdict.suspect[0]}")
+        if base is None:
+            return self.accept(version.number, reason="first correct version")
+        if verdict.speedup is None:
+            return self.log.reject(version.number, "no time to compare")
+        if verdict.speedup > 1 and verdict.distinguishable:
+            reason = f"{verdict.speedup:.2f}x faster than v{base.number} ({verdict.time_provenance})"
+            return self.accept(version.number, reason=reason)
+        reason = f"{verdict.speedup:.2f}x of v{base.number} ({verdict.time_provenance}), no gain"
+        return self.log.reject(version.number, reason)
+
+
+def _check_acceptable(version: Version, *, by: str, force: bool) -> None:
+    verdict = version.trials[-1].verdict
+    if not verdict.correct and not force:
+        why = verdict.failure.message if verdict.failure else "failed"
+        raise UserError(f"v{version.number} is not correct ({why}); reject it, edit it, or accept with force")
+    if verdict.refused and not (force and by == "person"):
+        what = (
+            "look at what it leaves out, and reject it; accept it with force only if you know why"
+            if by == "person"
+            else f"{by} may not accept it"
+        )
+        raise UserError(f"v{version.number} is refused as suspect: {verdict.refused}; {what}")

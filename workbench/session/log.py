@@ -1,0 +1,212 @@
+"""The log of a session: its store, its versions in memory, and the subscribers who are told of events."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from workbench import evaluate
+from workbench.analysis import hunks as hunk_maths
+from workbench.errors import StaleDecision, UserError
+from workbench.records import Decision, Event, Exchange, Proposal, Trial, Version
+from workbench.store import Meta, Store
+
+Reference = int | str  # a version: its number, "v3", "latest", "pending", "best" or "baseline"
+DATABASE = "session.sqlite"
+MESSAGES = {"accept": "accepted", "reject": "rejected", "undo": "decision taken back"}
+
+
+class SessionLog:
+    """What a session holds. Everything that is added is on disk when the call returns."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        self.store, self.folder, self.name = store, folder, folder.name
+        self.problem, self.facts = store.problem()
+        self.arch, self.device = store.meta()["arch"], store.meta()["device"]
+        self._callbacks: list[Callable[[Event], None]] = []
+        self._lock = threading.RLock()
+        self._versions = store.versions()
+
+    # ---- what is there ----------------------------------------------------------------------------------------------
+
+    @property
+    def meta(self) -> Meta:
+        """The named values of the session."""
+        return self.store.meta()
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """Words that hold for every proposal."""
+        return tuple(self.meta.get("constraints", ()))
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        """All versions, oldest first."""
+        return self._versions
+
+    @property
+    def baseline(self) -> Version | None:
+        """The version accepted last; the next proposal starts from it."""
+        accepted = {version.number: version for version in self._versions if _is_accepted(version)}
+        order = [
+            decision.version
+            for decision in self.store.decisions()
+            if decision.kind == "accept" and decision.version in accepted
+        ]
+        return accepted[order[-1]] if order else None
+
+    @property
+    def best(self) -> Version | None:
+        """The fastest correct version that was accepted and whose time can be true.
+
+        A modelled time is never compared with a measured one.
+        """
+        verdicts = [(version, version.trials[-1].verdict) for version in self._versions if version.trials]
+        timed = [
+            (verdict.time_s, verdict.time_provenance, version)
+            for version, verdict in verdicts
+            if _is_accepted(version) and verdict.correct and verdict.time_s and not verdict.refused
+        ]
+        timed = [item for item in timed if item[1] == "measured"] or timed
+        return min(timed, key=lambda item: item[0])[2] if timed else self.baseline
+
+    @property
+    def pending(self) -> Version | None:
+        """The latest version that waits for a decision."""
+        return next((version for version in reversed(self._versions) if version.decision is None), None)
+
+    def version(self, reference: Reference = "latest") -> Version:
+        """A version by number, "v3", "latest", "pending", "best" or "baseline". Raises `UserError` for none."""
+        text = str(reference).strip()
+        if text in ("latest", "pending", "best", "baseline"):
+            found = self._named(text)
+            if found is None:
+                hint = "" if self._versions else "; make one with generate or edit"
+                raise UserError(f"there is no {text} version yet{hint}")
+            return found
+        digits = text.removeprefix("v")
+        match = next(
+            (version for version in self._versions if digits.isdigit() and version.number == int(digits)), None
+        )
+        if match is None:
+            known = ", ".join(f"v{version.number}" for version in self._versions) or "none"
+            raise UserError(f"no version {text!r}; there are: {known}")
+        return match
+
+    def _named(self, name: str) -> Version | None:
+        if name == "latest":
+            return self._versions[-1] if self._versions else None
+        if name == "pending":
+            return self.pending
+        return self.best if name == "best" else self.baseline
+
+    def diff(self, old: Reference, new: Reference) -> tuple[hunk_maths.Hunk, ...]:
+        """Hunks between the sources of two versions, numbered from 1."""
+        sources = (self.version(reference).proposal.candidate.source for reference in (old, new))
+        return hunk_maths.hunks(*sources)
+
+    def export(self, reference: Reference, path: str | Path | None) -> str:
+        """The source of a version; written to `path` when given, but over no file that differs."""
+        source = self.version(reference).proposal.candidate.source
+        if path is not None:
+            target = Path(path)
+            if target.exists() and target.read_text() != source:
+                raise UserError(f"{target} exists and differs; remove it or choose another name")
+            target.write_text(source)
+        return source
+
+    def standing_decisions(self) -> dict[int, Decision]:
+        """Version number -> the decision that holds for it."""
+        return {version.number: version.decision for version in self._versions if version.decision}
+
+    # ---- what is added ----------------------------------------------------------------------------------------------
+
+    def add_version(self, proposal: Proposal) -> Version:
+        """Append a version and say so."""
+        version = self.store.add_version(proposal, evaluate.now())
+        self._reload()
+        self.say(Event(kind="proposed", version=version.number, message=f"v{version.number}: {proposal.title}"))
+        return version
+
+    def add_trial(self, number: int, job_hash: str, trial: Trial) -> None:
+        """Append one evaluation of a version."""
+        self.store.add_trial(number, job_hash, trial)
+        self._reload()
+
+    def add_exchange(self, exchange: Exchange) -> int:
+        """Append a call of a language model; returns its number."""
+        return self.store.add_exchange(exchange, evaluate.now())
+
+    def add_decision(self, decision: Decision) -> Version:
+        """Append a decision and say so."""
+        with self._lock:
+            self.store.add_decision(decision)
+            self._reload()
+        number, reason = decision.version, f": {decision.reason}" if decision.reason else ""
+        self.say(Event(kind="decided", version=number, message=f"v{number} {MESSAGES[decision.kind]}{reason}"))
+        return self.version(number)
+
+    def reject(
+        self, reference: Reference, reason: str, *, by: str = "policy", source_hash: str | None = None
+    ) -> Version:
+        """Append a rejection. Raises `StaleDecision` where the version is not the source that was shown."""
+        version = self.version(reference)
+        check_fresh(version, source_hash)
+        return self.add_decision(
+            Decision(
+                kind="reject",
+                version=version.number,
+                source_hash=version.source_hash,
+                at=evaluate.now(),
+                reason=reason,
+                by=by,
+            )
+        )
+
+    def pin(self, constraint: str) -> tuple[str, ...]:
+        """Add words that hold for every proposal until `unpin`."""
+        self.store.set_meta({"constraints": [*self.constraints, constraint]})
+        return self.constraints
+
+    def unpin(self, constraint: str) -> tuple[str, ...]:
+        """Remove a pinned constraint."""
+        if constraint not in self.constraints:
+            raise UserError(f"{constraint!r} is not pinned; pinned: {', '.join(self.constraints) or 'nothing'}")
+        self.store.set_meta({"constraints": [item for item in self.constraints if item != constraint]})
+        return self.constraints
+
+    def _reload(self) -> None:
+        with self._lock:  # or an older list, read by another thread, could replace a newer one
+            self._versions = self.store.versions()
+
+    # ---- events -----------------------------------------------------------------------------------------------------
+
+    def subscribe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
+        """Call `callback` with every event, from whatever thread works; returns a function that ends it."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
+
+    def say(self, event: Event) -> None:
+        """Store an event and tell the subscribers."""
+        self.store.add_event(event, evaluate.now())
+        self.show(event)
+
+    def show(self, event: Event) -> None:
+        """Tell the subscribers of an event that is not stored."""
+        for callback in tuple(self._callbacks):
+            try:
+                callback(event)
+            except Exception:  # a view that fails must not take the work with it
+                logging.getLogger(__name__).exception("a subscriber of session %s failed", self.name)
+
+
+def check_fresh(version: Version, source_hash: str | None) -> None:
+    """Raise `StaleDecision` where a decision names another source than the version's; None names none."""
+    if source_hash is not None and source_hash != version.source_hash:
+        raise StaleDecision(f"v{version.number} is not the source that was shown; look at it again and decide then")
+
+
+def _is_accepted(version: Version) -> bool:
+    return version.decision is not None and version.decision.kind == "accept"

@@ -1,0 +1,94 @@
+"""Loops over steps: so many of them, or until the policy `budget` says stop."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from workbench.errors import Unrecorded, UserError
+from workbench.policies.budget import BudgetSettings, Standing, why_stop
+from workbench.protocols import Options
+from workbench.records import Event, Version
+from workbench.session.log import SessionLog
+from workbench.session.parts import Parts
+from workbench.session.proposing import NO_OPTIONS
+
+UNRECORDED = 40  # programs that a loop passes over because nothing was recorded of them; more than any ladder has
+
+
+def run_steps(
+    parts: Parts, steps: int, by: str, options: Options = NO_OPTIONS, *, largest_gain_first: bool = False
+) -> tuple[Version, ...]:
+    """A first version if there is none, plus `steps` refinements, each judged."""
+    made: list[Version] = []
+    skipped, wanted = 0, steps + (1 if parts.log.baseline is None else 0)
+    while len(made) < wanted and skipped <= UNRECORDED:
+        try:
+            version = parts.proposing.generate(by, options=options, largest_gain_first=largest_gain_first)
+        except Unrecorded as missing:  # replay knows no time of it: it is rejected, and the next one is asked for
+            parts.log.say(Event(kind="note", message=str(missing)))
+            skipped += 1
+            continue
+        if version is None:
+            break
+        made.append(version)
+        parts.deciding.judge(version)
+    return tuple(parts.log.version(version.number) for version in made)
+
+
+def run_until(parts: Parts, settings: BudgetSettings, by: str, options: Options = NO_OPTIONS) -> tuple[Version, ...]:
+    """A first version if there is none, then refinements until the policy says stop; an event says why."""
+    log, made, idle = parts.log, list[Version](), 0
+    while (reason := why_stop(settings, standing(log, idle, len(made)))) is None:
+        before = _best_s(log)
+        new = run_steps(parts, 0 if log.baseline is None else 1, by, options, largest_gain_first=True)
+        if not new:
+            reason = f"{by} has no further idea"
+            break
+        made += new
+        after = _best_s(log)
+        idle = 0 if after is not None and (before is None or after < before) else idle + len(new)
+    log.say(
+        Event(
+            kind="stopped",
+            version=log.best.number if log.best else None,
+            message=f"stopped: {reason}",
+            data=(("attempts", len(made)), ("idle", idle)),
+        )
+    )
+    return tuple(log.version(version.number) for version in made)
+
+
+def standing(log: SessionLog, idle: int, attempts: int) -> Standing:
+    """Where the session stands, from its best version's last trial."""
+    best = log.best
+    trial = best.trials[-1] if best is not None and best.trials else None
+    timing = trial.outcome.reference_timing if trial is not None else None
+    bound = trial.verdict.bound if trial is not None else None
+    return Standing(
+        best_s=_best_s(log),
+        bound_s=bound.bound_s if bound is not None else None,
+        reference_s=timing.median_s if timing is not None else None,
+        idle=idle,
+        attempts=attempts,
+    )
+
+
+def _best_s(log: SessionLog) -> float | None:
+    best = log.best
+    return best.trials[-1].verdict.time_s if best is not None and best.trials else None
+
+
+def until_settings(until: str | int, epsilon: float | None, patience: int | None) -> BudgetSettings | None:
+    """When to stop: settings of the policy `budget` for "sol", None for a number of steps; else raises `UserError`."""
+    if str(until) == "sol":
+        settings = BudgetSettings()
+        if epsilon is not None:
+            settings = dataclasses.replace(settings, epsilon=epsilon)
+        return dataclasses.replace(settings, patience=patience) if patience is not None else settings
+    if not str(until).isdigit():
+        raise UserError(
+            f"until is {until!r}; it must be sol (near the speed of light, or no gain any more) or a number of steps"
+        )
+    if epsilon is not None or patience is not None:
+        raise UserError("epsilon and patience belong to --until sol")
+    return None

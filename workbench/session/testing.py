@@ -1,0 +1,115 @@
+"""Versions are built, run, checked and timed on the session's executor; the trials go to the log."""
+
+from __future__ import annotations
+
+from workbench import evaluate
+from workbench.errors import Unrecorded
+from workbench.protocols import Executor, RunContext
+from workbench.records import Event, Job, Proposal, Trial, Verdict, Version
+from workbench.session.log import Reference, SessionLog
+from workbench.wire import content_hash
+
+
+class Testing:
+    """Tests the versions of a log on one executor."""
+
+    def __init__(self, log: SessionLog, executor: Executor, context: RunContext) -> None:
+        self.log, self.executor, self.context = log, executor, context
+
+    @property
+    def cold_l2(self) -> bool:
+        """Whether timed calls on a GPU find nothing of theirs in L2."""
+        return self.log.meta.get("cold_l2", True)
+
+    @cold_l2.setter
+    def cold_l2(self, cold: bool) -> None:
+        self.log.store.set_meta({"cold_l2": cold})
+
+    def job(self, version: Version, *, want_sass: bool = False, rival: Version | None = None) -> Job:
+        """The job that tests a version on this executor; `rival`, correct before, is timed in turns with it."""
+        full = self.executor.full_size
+        return Job(
+            problem=self.log.problem,
+            facts=self.log.facts,
+            candidate=version.proposal.candidate,
+            arch=self.log.arch,
+            device=self.log.device,
+            want_sass=want_sass,
+            cases=("full",) if full else ("shrunk", "odd"),
+            trials=2,
+            timed_calls=40 if full else 0,
+            wall_limit_s=300.0 if full else 60.0,
+            memory_limit_bytes=(64 << 30) if full else (4 << 30),
+            cold_l2=self.cold_l2 if full else True,
+            rival=rival.proposal.candidate if rival is not None and self._can_time(rival) else None,
+        )
+
+    def _can_time(self, rival: Version) -> bool:
+        """Whether a version is timed in turns: it was correct when this kind of executor ran it last."""
+        if not self.executor.times_rivals or not rival.trials:
+            return False
+        trial = rival.trials[-1]
+        return trial.verdict.correct and trial.outcome.executor == self.executor.name
+
+    def test(self, reference: Reference = "latest", *, want_sass: bool = False) -> Trial:
+        """Compile, run and check a version; the trial is kept."""
+        version = self.log.version(reference)
+        rival = self._rival(version)
+        job = self.job(version, want_sass=want_sass, rival=rival)
+        parent = rival.trials[-1] if rival is not None and rival.trials else None
+        trial = evaluate.evaluate(job, self.executor, parent=parent, context=self.context)
+        self.log.add_trial(version.number, content_hash(job), trial)
+        message = f"v{version.number}: {describe(trial.verdict)}"
+        self.log.say(Event(kind="judged", version=version.number, message=message))
+        return trial
+
+    def _rival(self, version: Version) -> Version | None:
+        """The version whose time is compared: the parent, or, for a repair, the last correct version before it."""
+        parent = self.log.version(version.parent) if version.parent is not None else None
+        if parent is None or version.proposal.repairs is None or is_correct(parent):
+            return parent
+        return self._rival(parent) if parent.parent is not None else self.log.baseline
+
+    def add(self, proposal: Proposal, *, test: bool = True) -> Version:
+        """Append a proposal as a version and test it.
+
+        Raises `Unrecorded` where the executor replays and knows nothing of it. The version is rejected then, unless a
+        person wrote it.
+        """
+        version = self.log.add_version(proposal)
+        if test:
+            try:
+                self.test(version.number)
+            except Unrecorded as missing:
+                if proposal.by != "human":
+                    self.log.reject(version.number, str(missing))
+                raise
+        return self.log.version(version.number)
+
+    def replay(self) -> tuple[str, ...]:
+        """Run every tested version again; one sentence per version whose outcome differs from the recorded one."""
+        messages = []
+        for version in self.log.versions:
+            if not version.trials:
+                continue
+            number, before = version.number, version.trials[-1].verdict
+            now = evaluate.evaluate(self.job(version), self.executor, context=self.context).verdict
+            if before.correct and not now.correct:
+                messages.append(f"v{number} was correct, today it is not")
+            elif now.correct and not before.correct:
+                messages.append(f"v{number} failed before and is correct today")
+            elif before.failure and now.failure and before.failure.kind != now.failure.kind:
+                messages.append(f"v{number} failed as {before.failure.kind} before and as {now.failure.kind} today")
+        return tuple(messages)
+
+
+def is_correct(version: Version) -> bool:
+    """Whether the last trial of a version was correct."""
+    return bool(version.trials) and version.trials[-1].verdict.correct
+
+
+def describe(verdict: Verdict) -> str:
+    """A verdict in a phrase."""
+    if verdict.correct:
+        return "correct"
+    return f"{verdict.failure.stage}: {verdict.failure.message}" if verdict.failure else "not correct"

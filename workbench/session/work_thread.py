@@ -1,0 +1,55 @@
+"""The one thread on which a session works, and how its work is stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from workbench.errors import Stopped
+
+T = TypeVar("T")
+
+
+class WorkThread:
+    """Runs one piece of work after the other. `stop` ends the running one; `on_stopped` is called when it has ended."""
+
+    def __init__(self, on_stopped: Callable[[], None]) -> None:
+        self.stop = threading.Event()
+        self._on_stopped = on_stopped
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="cutegen-session")
+        self._thread: threading.Thread | None = None
+
+    def run(self, work: Callable[[], T]) -> T:
+        """The result of `work`, done on the thread. Ctrl-C stops the work and raises `Stopped`."""
+        if threading.current_thread() is self._thread:
+            return work()
+        future = self.submit(work)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            self.stop.set()
+            with contextlib.suppress(Stopped, CancelledError):
+                future.cancel()
+                future.result()
+            raise Stopped from None
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Queue `work` behind what is queued already."""
+        return self._pool.submit(self._do, work)
+
+    def _do(self, work: Callable[[], T]) -> T:
+        self._thread = threading.current_thread()
+        self.stop.clear()
+        try:
+            return work()
+        except Stopped:
+            self._on_stopped()
+            raise
+
+    def close(self) -> None:
+        """Stop the running work and end the thread."""
+        self.stop.set()
+        self._pool.shutdown(wait=True)

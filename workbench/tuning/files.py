@@ -1,0 +1,62 @@
+"""The file of a tuning run: what the numbers are measured on, and its header; rows are appended as they come."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from workbench.landscapes import table
+from workbench.landscapes.table import Row
+from workbench.tuning.plan import RULE, TuningPlan
+
+PROTOCOL = (
+    "CUDA events around one call, 12 calls (5 where one takes over 10 ms) after 4 more, the same inputs, L2 flushed before each by writing twice its size, a device-side sleep so that the host is ahead,"
+    " one process on a GPU at a time while others compile, all of a problem on one GPU (of several the problem's number modulo how many there are); the last timed call's output is compared with torch's result in float64 (in strict float32 where inputs and that result take over 700 MiB)"
+)
+
+
+def query_gpus(fields: str) -> list[str]:
+    """A line of nvidia-smi for each GPU; nothing where there is none."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    return (
+        subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True)
+        .stdout.strip()
+        .splitlines()
+    )
+
+
+def machine() -> dict[str, object]:
+    """What the numbers are measured on."""
+    said = query_gpus("name,driver_version,power.limit,clocks.max.sm")
+    name, driver, *rest = [part.strip() for part in said[0].split(",")] if said else ["", ""]
+    versions = {
+        "torch": version("torch"),
+        "nvidia-cutlass-dsl": version("nvidia-cutlass-dsl"),
+        "python": platform.python_version(),
+        "driver": driver,
+    }
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": name,
+        "limits": ", ".join(rest),
+        "gpus": len(said),
+        "versions": versions,
+        "protocol": PROTOCOL,
+        "sampling": RULE,
+    }
+
+
+def begin(path: Path, plans: list[TuningPlan]) -> int:
+    """Start the file, or go on with it; the number of this run in it."""
+    header = {"runs": [machine()], "problems": {plan.key: plan.header for plan in plans}}
+    rows: list[Row] = []
+    if path.exists():
+        before, rows = table.read(path)
+        header = {"runs": [*before["runs"], *header["runs"]], "problems": before["problems"] | header["problems"]}
+    table.write(path, header, rows)
+    return len(header["runs"]) - 1

@@ -1,0 +1,237 @@
+"""What is measured: a problem -> its legal configurations in a sensible order, and their candidate files. Needs no GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench import problems
+from workbench.codegen import compile_program
+from workbench.codegen.canonical import canonical, code
+from workbench.errors import ProgramError
+from workbench.landscapes.keys import problem_key
+from workbench.language import OPERATIONS, Binding, Call, Program, Stage, configurations, format_program, parse
+from workbench.language.checks import check_stage
+from workbench.language.limits import unfit
+from workbench.problems import inspection
+from workbench.proposers.binding import binding_of
+from workbench.proposers.ladders import Context, ladder
+from workbench.proposers.ladders.products import WGMMA
+from workbench.proposers.planner import write_program
+from workbench.proposers.recognition import Computation, Unrecognised, recognise
+from workbench.records import Facts, Problem
+from workbench.wire import Json
+
+ROOT = Path(__file__).parents[1]  # the package
+ARCH, DEVICE = "sm_90a", "H200"
+MOST, MOST_ROWS, MOST_OTHERS = (
+    480,
+    200,
+    60,
+)  # configurations of a product, of a problem of rows, of one of the nineteen; of more, the planner's own and a sample by hash
+ALL = 30_000  # combinations of settings up to which each is looked at
+DRAWN = 6_000  # of more combinations, how many are drawn
+VARIED = ("stages", "raster", "splitk", "swap", "launch", "store")
+RULE = (
+    "every rung of the planner's ladder; then in the order of a hash: of gemm on tensor cores all tiles x clusters x schedules with other settings left out, and "
+    + ", ".join(VARIED)
+    + " one at a time on the planner's first six; of gemm in fp32 all tiles x thread tiles; of other operations every combination of settings, of more than "
+    + f"{ALL} combinations {DRAWN} drawn at random; programs with the same code once; left out: what the language's checks say does not go with the problem's sizes and types"
+)
+
+
+@dataclass(frozen=True)
+class TuningProblem:
+    """One problem to be tuned: a shipped one or a file, with its sizes and precision."""
+
+    name: str
+    origin: str
+    precision: str = "fp32"
+    settings: tuple[tuple[str, int], ...] = ()
+    most: int = MOST
+
+    @property
+    def problem(self) -> Problem:
+        """The record, its sizes written into its source: those that a person sets are never shrunk for the emulator."""
+        problem = problems.load(self.origin, name=self.name, precision=self.precision)  # type: ignore[arg-type]
+        return dataclasses.replace(problem, source=problems.with_settings(problem.source, self.settings))
+
+
+@dataclass(frozen=True)
+class TuningPlan:
+    """A recognised problem with the programs to measure, in order, and how many legal combinations of settings were seen."""
+
+    place: TuningProblem
+    problem: Problem
+    facts: Facts
+    key: str
+    programs: tuple[str, ...]
+    sources: tuple[str, ...]  # their candidate files
+    legal: int
+    arch: str = ARCH
+    device: str = DEVICE
+
+    @property
+    def header(self) -> Json:
+        """What the file's header says of it."""
+        work = next(work for work in self.facts.work if work.case == "full")
+        return {
+            "name": self.place.name,
+            "origin": self.place.origin,
+            "settings": dict(self.place.settings),
+            "precision": self.place.precision,
+            "mode": self.problem.mode,
+            "kind": self.facts.kind,
+            "flops": work.flops,
+            "least_bytes": work.least_bytes,
+            "dtype": work.dtype,
+            "tensor_cores": work.tensor_cores,
+            "legal": self.legal,
+            "planned": len(self.programs),
+        }
+
+    def first(self, most: int) -> TuningPlan:
+        """The same with so many programs at most."""
+        return dataclasses.replace(self, programs=self.programs[:most], sources=self.sources[:most])
+
+
+def plan_problem(place: TuningProblem) -> TuningPlan | str:
+    """The plan of one problem, or why there is none."""
+    problem = place.problem
+    return plan_recognised(place, problem, inspection.inspect(problem))
+
+
+def plan_recognised(
+    place: TuningProblem, problem: Problem, facts: Facts, *, arch: str = ARCH, device: str = DEVICE
+) -> TuningPlan | str:
+    """The planner's ladder, then a sample of the other legal configurations; or why the planner knows none."""
+    try:
+        found = recognise(facts)
+    except Unrecognised as reason:
+        return str(reason)
+    steps = [
+        canonical(write_program(found, rung, arch))
+        for rung in ladder(Context(found=found, precision=place.precision, arch=arch, device=device, facts=facts))
+    ]
+    rungs = list({code(step): step for step in reversed(steps)}.values())[::-1]
+    binding = binding_of(problem, facts, found)
+    rest, legal = _rest(found, place.precision, rungs, place.most, binding)
+    sources: dict[str, str] = {}
+    bodies: set[str] = set()
+    for program in dict.fromkeys([*rungs, *rest]):
+        with contextlib.suppress(ProgramError):
+            source = compile_program(program, binding)
+            body = source.split('"""', 2)[2]  # without the program's text at its head
+            if body not in bodies:
+                bodies.add(body)
+                sources[program] = source
+    most = max(place.most, len(rungs))
+    return TuningPlan(
+        place,
+        problem,
+        facts,
+        problem_key(problem),
+        tuple(sources)[:most],
+        tuple(sources.values())[:most],
+        legal,
+        arch,
+        device,
+    )
+
+
+def _rest(found: Computation, precision: str, rungs: list[str], most: int, binding: Binding) -> tuple[list[str], int]:
+    """(programs beyond the ladder in the order of a hash, as many as are wanted; how many legal combinations of settings were seen)."""
+    texts = sorted(
+        {_text(found, stage) for stage in _stages(found, precision, rungs)},
+        key=lambda text: hashlib.sha256(text.encode()).hexdigest(),
+    )
+    programs = {code(rung): rung for rung in rungs}
+    for text in texts:
+        short = canonical(text)
+        if not unfit(parse(short), binding):
+            programs.setdefault(code(short), short)
+        if len(programs) >= most:
+            break
+    return list(programs.values()), len(texts)
+
+
+def _text(found: Computation, stage: Stage) -> str:
+    return format_program(Program(stages=(*found.before, stage, *found.after)))
+
+
+def _stages(found: Computation, precision: str, rungs: list[str]) -> Iterator[Stage]:
+    layout = (Call(name="layout", named=found.layout),) if found.layout else ()
+    base = Stage(
+        operation=found.operation,
+        settings=(Call(name="arch", positional=(ARCH,)), *layout),
+        epilogues=found.epilogues,
+        result=found.result,
+    )
+    if found.operation.name != "gemm":
+        yield from _some(base)
+    elif precision == "fp32":
+        yield from configurations(base, only=("tile", "thread_tile"))
+    else:
+        on_tensor_cores = dataclasses.replace(
+            base, settings=(*base.settings, Call(name="mma", positional=(WGMMA[precision],)))
+        )
+        yield from configurations(on_tensor_cores, only=("tile", "cluster", "schedule"))
+        for rung in [rung for rung in rungs if "schedule" in rung][:6]:
+            stage = parse(rung).stages[len(found.before)]
+            for name in VARIED:
+                yield from configurations(
+                    dataclasses.replace(stage, settings=tuple(call for call in stage.settings if call.name != name)),
+                    only=(name,),
+                )
+
+
+def _some(base: Stage) -> Iterator[Stage]:
+    """Every legal combination of settings, or of too many some: a few settings each, drawn from a fixed seed."""
+    operation = OPERATIONS[base.operation.name]
+    free = [
+        item for item in operation.settings if item.values and item.name not in {call.name for call in base.settings}
+    ]
+    if math.prod(len(item.values) + 1 for item in free) <= ALL:
+        yield from configurations(base)
+        return
+    numbers = random.Random(0)
+    for _ in range(DRAWN):
+        picked = numbers.sample(free, numbers.randint(1, len(free)))
+        chosen = [(item.name, numbers.choice(item.values)) for item in picked]
+        calls = tuple(
+            Call(name=name, positional=value if isinstance(value, tuple) else (value,)) for name, value in chosen
+        )
+        stage = dataclasses.replace(base, settings=(*base.settings, *calls))
+        if not check_stage(stage):
+            yield stage
+
+
+def stamp() -> str:
+    """A hash of all code that a plan depends on: one that was made with other code is not used."""
+    files = sorted(ROOT.rglob("*.py"))
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One candidate file and the problems (by number) that it is measured on, each with the program's text."""
+
+    source: str
+    targets: tuple[tuple[int, str], ...]
+
+
+def tasks(plans: list[TuningPlan], done: set[tuple[str, str]]) -> list[Task]:
+    """All that is to be measured: torch eager first, then the programs of all problems in turn; what several problems share is compiled once."""
+    grouped: dict[str, list[tuple[int, str]]] = {}
+    for rank in range(max((len(plan.programs) for plan in plans), default=0)):
+        for number, plan in enumerate(plans):
+            if rank < len(plan.programs) and (plan.key, plan.programs[rank]) not in done:
+                grouped.setdefault(plan.sources[rank], []).append((number, plan.programs[rank]))
+    eager = [Task("", ((number, ""),)) for number, plan in enumerate(plans) if (plan.key, "") not in done]
+    return eager + [Task(source, tuple(targets)) for source, targets in grouped.items()]

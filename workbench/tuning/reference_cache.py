@@ -1,0 +1,129 @@
+"""Inputs and reference results of a tuning run's problems on the GPU, kept between batches while there is room."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TypeAlias
+
+import torch
+
+from workbench.executors.workers.timer import as_list
+from workbench.problems import loading
+from workbench.records import Case, TensorSpec
+from workbench.tuning.plan import TuningPlan
+
+SEED = 20
+LARGE_BYTES = 3 << 30  # inputs and outputs: beyond, they are not kept between batches
+SMALL_BYTES = 700 << 20  # inputs and reference: up to here the reference is in float64
+CACHED_BYTES = 12 << 30  # inputs and references of all problems that a process keeps
+
+Value: TypeAlias = object  # a tensor, or a number that forward takes
+
+
+@dataclass
+class Data:
+    """A problem's tensors on the GPU."""
+
+    module: ModuleType
+    reference: torch.nn.Module
+    inputs: list[Value]
+    expected: list[torch.Tensor]
+    bytes: int
+
+
+def size_of(spec: TensorSpec) -> int:
+    """Bytes of a dense tensor."""
+    return int(torch.Size(spec.shape).numel() * getattr(torch, spec.dtype).itemsize)
+
+
+class ReferenceCache:
+    """Data of the problems of `plans`, by number. `case` names the case that is measured."""
+
+    def __init__(
+        self,
+        plans: list[TuningPlan],
+        case: str,
+        *,
+        counts: Counter[str],
+        clock: Callable[[str], AbstractContextManager[None]],
+    ) -> None:
+        self.plans, self.case, self.counts, self.clock = plans, case, counts, clock
+        self.kept: OrderedDict[int, Data] = OrderedDict()
+
+    def find_case(self, plan: TuningPlan) -> Case:
+        """The case that is measured: full, or shrunk in a dry run."""
+        return next(case for case in plan.facts.cases if case.name == self.case)
+
+    def is_large(self, plan: TuningPlan) -> bool:
+        """Whether the problem is too large to be kept."""
+        case = self.find_case(plan)
+        return sum(map(size_of, (*case.inputs, *case.outputs))) > LARGE_BYTES
+
+    def is_small(self, plan: TuningPlan) -> bool:
+        """Whether the reference is in float64."""
+        case = self.find_case(plan)
+        return (
+            sum(map(size_of, case.inputs)) + 8 * sum(int(torch.Size(spec.shape).numel()) for spec in case.outputs)
+            < SMALL_BYTES
+        )
+
+    def get(self, number: int) -> Data:
+        """Inputs and reference results of a problem; under the lock."""
+        if number not in self.kept:
+            with self.clock("inputs"):
+                self.kept[number] = self._make(number)
+                torch.cuda.synchronize()
+                self.counts["inputs made"] += 1
+        self.kept.move_to_end(number)
+        others = [one for one in self.kept if one != number]
+        while (
+            sum(one.bytes for n, one in self.kept.items() if not self.is_large(self.plans[n])) > CACHED_BYTES and others
+        ):
+            del self.kept[others.pop(0)]
+        return self.kept[number]
+
+    def _make(self, number: int) -> Data:
+        plan = self.plans[number]
+        case, problem = self.find_case(plan), plan.problem
+        module = loading.load_module(problem, case.settings)
+        torch.manual_seed(SEED)
+        reference = loading.build_model(module, "Model", problem, device="cuda")
+        inputs = loading.make_inputs(module, problem, SEED + 1, "cuda")
+        expected = self._compute(plan, reference, inputs)
+        tensors = [value for value in (*inputs, *expected) if isinstance(value, torch.Tensor)]
+        return Data(module, reference, inputs, expected, sum(value.numel() * value.element_size() for value in tensors))
+
+    def _compute(self, plan: TuningPlan, reference: torch.nn.Module, inputs: list[Value]) -> list[torch.Tensor]:
+        set_tf32(plan, strict=True)
+        model, wide = copy.deepcopy(reference), torch.float64 if self.is_small(plan) else torch.float32
+        result = model.to(wide)(
+            *[
+                value.to(wide) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+                for value in inputs
+            ]
+        )
+        results = as_list(result)
+        set_tf32(plan)
+        return [
+            value.float() if spec.dtype in ("float16", "bfloat16") else value
+            for value, spec in zip(results, self.find_case(plan).outputs, strict=True)
+        ]
+
+
+def set_tf32(plan: TuningPlan, *, strict: bool = False) -> None:
+    """TF32 only where the problem's precision says so, and never for references."""
+    allowed = plan.problem.precision == "tf32" and not strict
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
+def spoil(values: list[torch.Tensor]) -> None:
+    """Overwrite results, so that none is taken for that of a kernel which writes nothing."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            value.detach().fill_(float("nan") if value.is_floating_point() else -1)

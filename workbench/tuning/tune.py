@@ -1,0 +1,161 @@
+"""`cutegen tune`: a problem and a space -> rows of a landscape file, measured on this machine's GPUs; a run that is cut goes on."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from workbench.analysis import devices
+from workbench.codegen import compile_program
+from workbench.errors import ProgramError, UserError
+from workbench.landscapes import own_folder, table
+from workbench.landscapes.keys import problem_key
+from workbench.landscapes.table import Row
+from workbench.problems import inspection
+from workbench.proposers.binding import binding_of
+from workbench.proposers.recognition import Unrecognised, recognise
+from workbench.records import Facts, Problem, record
+from workbench.tuning.files import begin, query_gpus
+from workbench.tuning.plan import TuningPlan, TuningProblem, plan_recognised
+from workbench.tuning.space import vary_file, vary_program
+
+Progress = Callable[[int, int, Row | None], None]  # rows done, rows in all, the row that came
+
+
+@record
+class TuneRequest:
+    """What is tuned: a problem, with a program, a file or neither, and how far."""
+
+    problem: Problem
+    program: str = ""  # muCUTLASS; "" with no file: the planner's configurations of the problem
+    over: tuple[tuple[str, tuple[object, ...]], ...] = ()  # settings that vary -> values; () as values: all
+    file: Path | None = None  # a ModelNew file with SPACE
+    budget: int = 200  # configurations at most
+    seconds: float = 600.0
+    out: Path | None = None
+    dry_run: bool = False  # reduced sizes on the emulator: what compiles and is correct, with no times
+
+
+@record
+class Tuned:
+    """What came of it."""
+
+    path: Path
+    rows: tuple[Row, ...]  # of this problem, those of earlier runs included
+    planned: int
+    best: Row | None
+    best_source: str | None
+    eager_s: float | None
+
+
+def tune(request: TuneRequest, progress: Progress) -> Tuned:
+    """Measure every configuration that the file does not hold yet; raises `UserError` with no GPU and for bad spaces."""
+    gpus = query_gpus("name")
+    if not gpus and not request.dry_run:
+        raise UserError("tune measures on a GPU, and none is here (nvidia-smi finds none); --dry-run checks the space")
+    with ProcessPoolExecutor(
+        1, get_context("fork")
+    ) as pool:  # tracing may start CUDA, after which nothing can be forked
+        plan = pool.submit(make_plan, request, devices.find(gpus[0]).name if gpus else "H200").result()
+    folder = Path(tempfile.mkdtemp(prefix="cutegen-tune-")) if request.dry_run else own_folder()
+    path = request.out or folder / f"{request.problem.name}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    known = table.read(path)[1] if path.exists() else []
+    done = {(row.key, row.program) for row in known if "OutOfMemory" not in row.failure}
+    _measure(request, plan, path, done, max(len(gpus), 1), progress)
+    return _result(plan, path)
+
+
+def _measure(
+    request: TuneRequest, plan: TuningPlan, path: Path, done: set[tuple[str, str]], gpus: int, progress: Progress
+) -> None:
+    from workbench.tuning.run import Run, RunOptions  # imports CuTe DSL and torch, which the processes then have
+
+    workers = max((os.cpu_count() or 2) - 1, 2)
+    number = begin(path, [plan])
+    options = RunOptions(
+        seconds=request.seconds,
+        workers=workers,
+        measurers=min(3, workers),
+        gpus=1 if request.dry_run else gpus,
+        out=path,
+        run_number=number,
+        dry_run=request.dry_run,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run([plan], options, Path(folder), done)
+        run.on_row = lambda row: progress(len(run.rows), run.total, row)
+        progress(0, run.total, None)
+        run.go()
+
+
+def _result(plan: TuningPlan, path: Path) -> Tuned:
+    rows = [row for row in table.read(path)[1] if row.key == plan.key]
+    timed = [row for row in rows if row.correct and row.median_s and row.program]
+    best = min(timed, key=lambda row: row.median_s or 0.0, default=None)
+    sources = dict(zip(plan.programs, plan.sources, strict=True))
+    return Tuned(
+        path=path,
+        rows=tuple(rows),
+        planned=len(plan.programs),
+        best=best,
+        best_source=sources.get(best.program) if best else None,
+        eager_s=next((row.median_s for row in rows if not row.program), None),
+    )
+
+
+def make_plan(request: TuneRequest, device: str) -> TuningPlan:
+    """The configurations of a request, with their candidate files."""
+    problem = request.problem
+    own = devices.find(device).arch
+    arch = own if own in devices.ARCHES else "sm_80"
+    facts = inspection.inspect(problem)
+    settings = tuple((name, value) for name, value in problem.settings if isinstance(value, int))
+    place = TuningProblem(
+        name=problem.name, origin=problem.origin, precision=problem.precision, settings=settings, most=request.budget
+    )
+    if request.file is not None:
+        found = vary_file(request.file.read_text(encoding="utf-8"), str(request.file))
+        legal = len(found)
+    elif request.program:
+        found, legal = _programs(request, problem, facts)
+    else:
+        planned = plan_recognised(place, problem, facts, arch=arch, device=device)
+        if isinstance(planned, str):
+            raise UserError(f"the planner has no configurations of this problem ({planned}); give --program or a file")
+        return planned
+    programs = tuple(found)[: request.budget]
+    return TuningPlan(
+        place=place,
+        problem=problem,
+        facts=facts,
+        key=problem_key(problem),
+        programs=programs,
+        sources=tuple(found[name] for name in programs),
+        legal=legal,
+        arch=arch,
+        device=device,
+    )
+
+
+def _programs(request: TuneRequest, problem: Problem, facts: Facts) -> tuple[dict[str, str], int]:
+    """(program -> candidate file of the variants that fit the problem, how many variants there are)."""
+    try:
+        binding = binding_of(problem, facts, recognise(facts))
+    except Unrecognised as reason:
+        raise UserError(f"a program needs a problem that the planner can take apart: {reason}; give --file") from None
+    texts = vary_program(request.program, dict(request.over))
+    found: dict[str, str] = {}
+    refused = ""
+    for text in texts:
+        try:
+            found[text] = compile_program(text, binding)
+        except ProgramError as error:
+            refused = refused or str(error)
+    if not found:
+        raise UserError(f"no variant of the program fits the problem: {refused}")
+    return found, len(texts)

@@ -1,0 +1,139 @@
+"""The sub-commands about a language model, and its conversation: every call with what was sent and what came back."""
+
+from __future__ import annotations
+
+import getpass
+import html
+from argparse import Namespace
+
+from workbench.errors import UserError
+from workbench.records import Exchange
+from workbench.session import Session
+from workbench.session.model_settings import NAMES
+from workbench.store import ModelValue
+from workbench.views.notebook.protocol import Notebook
+from workbench.views.text import tables
+from workbench.views.text.mime_bundle import Shown
+
+
+def read_model_settings(arguments: Namespace) -> dict[str, ModelValue]:
+    """The model settings among parsed arguments."""
+    return {name: getattr(arguments, name) for name in NAMES if getattr(arguments, name, None) is not None}
+
+
+def model(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+    """Set or show the model of the session."""
+    session = state.session
+    values = session.model(**read_model_settings(arguments))
+    if arguments.ask_key:
+        session.set_key(getpass.getpass("API key (kept in this process only): ").strip())
+    client = session.client()
+    lines = [
+        f"model     {client.model_name} at {client.endpoint.address}",
+        f"key       {'set' if client.key is not None else 'none (a server of your own needs none)'}",
+        f"spent     {client.budget.describe()}",
+    ]
+    return Shown(
+        "\n".join(
+            [*lines, *[f"{name:9} {value}" for name, value in values.items() if name not in ("model", "base_url")]]
+        )
+    )
+
+
+def ask(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+    """A question about a version; the code stays as it is."""
+    if not arguments.words:
+        raise UserError("ask what? for example: %cutegen ask why is this slower than v2")
+    return Shown(state.session.ask(" ".join(arguments.words), arguments.about))
+
+
+def choices(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+    """Several proposals from the same baseline."""
+    state.session.choices(arguments.count, arguments.by, " ".join(arguments.words))
+    return tables.history(state.session)
+
+
+def chain(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+    """CuTeGen's loop to the end."""
+    options = dict(item.partition("=")[::2] for item in arguments.setting)
+    state.session.run_chain(arguments.by, **options)
+    return tables.history(state.session)
+
+
+def repair(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+    """One repair round of a failed version."""
+    version = state.session.repair(arguments.version, arguments.by)
+    return tables.verdict(version) if version else Shown(state.last_note or "no repair")
+
+
+def replay(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+    """Open a new session and play a recording into it."""
+    from workbench.session import recording
+
+    found = recording.load(arguments.name)
+    state.use(Session.create(found.problem, executor=arguments.executor, arch=found.arch, device=found.device))
+    differences = state.session.play(arguments.name)
+    said = "\n".join(differences) or f"all {len(state.session.versions)} versions came out as recorded"
+    history = tables.history(state.session)
+    return Shown(f"{found.label}\n\n{history}\n\n{said}")
+
+
+def find(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+    """Places in CuTe DSL, CUTLASS and our examples; or the lines of one file."""
+    from workbench import search
+    from workbench.search import corpus
+
+    if arguments.lines:
+        first, _, last = arguments.lines.partition("-")
+        if not first.isdigit() or (last and not last.isdigit()):
+            raise UserError(f"--lines {arguments.lines}: a range such as 100-160 is needed")
+        return Shown(search.read(" ".join(arguments.words), int(first), int(last) if last else None))
+    hits = search.search(" ".join(arguments.words))
+    note = (
+        ""
+        if corpus.OPTIONAL in corpus.versions()
+        else f"\n\n(CUTLASS's headers and examples are not installed: pip install --no-deps {corpus.OPTIONAL})"
+    )
+    return Shown(("\n\n".join(map(str, hits)) or "nothing found; try other words") + note)
+
+
+def conversation(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+    """Every call of the session's model."""
+    return render(state.session)
+
+
+def render(session: Session) -> Shown:
+    """All exchanges: a table of what each was for and took, with prompt and reply to unfold."""
+    kept = session.exchanges()
+    if not kept:
+        return Shown("no model was asked in this session")
+    made = {number: version.number for version in session.versions for number in version.proposal.exchanges}
+    text = "\n".join(_line(number, exchange, made.get(number)) for number, exchange in kept.items())
+    return Shown(text, html="".join(_block(number, exchange, made.get(number)) for number, exchange in kept.items()))
+
+
+def _line(number: int, exchange: Exchange, version: int | None) -> str:
+    tokens = f"{exchange.tokens_in} + {exchange.tokens_out} tokens{' (upper bounds)' if exchange.estimated else ''}"
+    cost = "cost unknown" if exchange.cost_usd is None else f"{exchange.cost_usd:.4f} USD"
+    end = (
+        f"-> v{version}"
+        if version is not None
+        else f"not used: {exchange.unusable}"
+        if exchange.unusable
+        else "-> no version"
+    )
+    return f"{number:3}  {exchange.purpose:9}  {exchange.model}  {tokens}, {cost}  {end}"
+
+
+def _block(number: int, exchange: Exchange, version: int | None) -> str:
+    style = "white-space:pre-wrap;overflow-wrap:anywhere;max-height:30em;overflow:auto;margin:4px 0 8px 16px"
+    parts = [
+        f"<b>{html.escape(role)}</b><pre style='{style}'>{html.escape(text)}</pre>" for role, text in exchange.messages
+    ]
+    parts += [
+        f"<b>tool {html.escape(name)}({html.escape(arguments)})</b><pre style='{style}'>{html.escape(result)}</pre>"
+        for name, arguments, result in exchange.tools
+    ]
+    parts.append(f"<b>reply</b><pre style='{style}'>{html.escape(exchange.reply)}</pre>")
+    summary = f"<summary style='font-family:monospace'>{html.escape(_line(number, exchange, version))}</summary>"
+    return f"<details>{summary}{''.join(parts)}</details>"

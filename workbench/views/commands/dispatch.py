@@ -1,0 +1,66 @@
+"""One line of %cutegen -> what it shows: finds the command, parses its arguments, calls its handler."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+
+from workbench.errors import Refused
+from workbench.views.commands.all_commands import COMMANDS
+from workbench.views.commands.handlers import HANDLERS
+from workbench.views.commands.table import Command, NotebookParser, notebook_parser
+from workbench.views.notebook.protocol import Notebook
+from workbench.views.text.mime_bundle import Shown
+
+MAGICS = {name: command for name, command in COMMANDS.items() if "notebook" in command.places}
+
+
+def parser_of(name: str) -> NotebookParser:
+    """The argument parser of a command."""
+    return notebook_parser(MAGICS[name])
+
+
+def split_line(line: str) -> tuple[str, list[str]]:
+    """(command, words) of a magic line. For a person's words, quotes and apostrophes may be unbalanced."""
+    name, _, rest = line.strip().partition(" ")
+    try:
+        return name, shlex.split(rest)
+    except ValueError as error:
+        if name in MAGICS and MAGICS[name].takes_words:
+            return name, rest.split()
+        raise Refused(
+            f"%cutegen {name}: {str(error).lower()} in {rest!r}; put text with an apostrophe in double quotes"
+        ) from None
+
+
+def overview() -> str:
+    """All commands, a line each."""
+    width = max(map(len, MAGICS))
+    cells = " / ".join(f"%%cutegen {command.name}" for command in MAGICS.values() if command.takes_cell)
+    lines = [f"%cutegen COMMAND ... (or {cells} with a cell); %cutegen help COMMAND explains one"]
+    for group in dict.fromkeys(command.group for command in MAGICS.values()):
+        own = [command for command in MAGICS.values() if command.group == group]
+        lines += [f"{group}:", *(f"  {command.name.ljust(width)}  {command.about}" for command in own)]
+    return "\n".join(lines)
+
+
+def run(line: str, cell: str | None, state: Notebook) -> object:
+    """Carry out one magic line; raises `UserError` for anything the person can mend."""
+    name, words = split_line(line)
+    if name in ("", "help", "--help", "-h"):
+        return Shown(parser_of(words[0]).format_help().strip() if words and words[0] in MAGICS else overview())
+    if name not in MAGICS:
+        raise Refused(f"no command {name!r}; %cutegen help lists them" + _suggest(name))
+    if "-h" in words or "--help" in words:
+        return Shown(parser_of(name).format_help().strip())
+    if cell is not None and not MAGICS[name].takes_cell:
+        raise Refused(f"%cutegen {name} takes no cell: use one % and put nothing below it")
+    return HANDLERS[name](parser_of(name).parse_args(words), cell, state)
+
+
+def _suggest(name: str) -> str:
+    close = difflib.get_close_matches(name, MAGICS, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+__all__ = ["MAGICS", "Command", "overview", "parser_of", "run", "split_line"]

@@ -1,0 +1,236 @@
+"""What each command of %cutegen does.
+
+Input: parsed arguments, the cell's text and the notebook's state. Output: something to show, or None.
+"""
+
+from __future__ import annotations
+
+import html
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+
+from workbench import docs
+from workbench.errors import UserError
+from workbench.session import Session
+from workbench.views.commands import conversation
+from workbench.views.commands.problems import choose_l2, load_problem
+from workbench.views.notebook.protocol import Notebook
+from workbench.views.plots import profile as profile_plots
+from workbench.views.plots import roofline
+from workbench.views.text import diff as diff_view
+from workbench.views.text import tables
+from workbench.views.text.mime_bundle import Shown
+
+Handler = Callable[[Namespace, str | None, Notebook], object]
+
+
+def open_problem(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    problem = load_problem(arguments, cell)
+    session = Session.create(
+        problem, executor=arguments.executor, arch=arguments.arch, device=arguments.device, name=arguments.session
+    )
+    choose_l2(session, arguments)
+    state.use(session)
+    return tables.status(session)
+
+
+def generate(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    version = state.session.generate(arguments.by, " ".join(arguments.words), start=arguments.start)
+    return tables.verdict(version) if version else Shown(state.last_note or "no further idea")
+
+
+def refine(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    if arguments.until is None:
+        return generate(arguments, cell, state)
+    if arguments.words or arguments.start:
+        raise UserError("--until goes on by itself; leave words and --from out")
+    state.session.run_until(arguments.until, arguments.by, epsilon=arguments.epsilon, patience=arguments.patience)
+    return Shown(f"{tables.history(state.session)}\n{state.last_note or ''}".rstrip())
+
+
+def edit(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    if not cell or not cell.strip():
+        raise UserError("write the whole kernel file in the cell below %%cutegen edit (start from %cutegen show)")
+    version = state.session.edit(cell if cell.endswith("\n") else cell + "\n", title=" ".join(arguments.title))
+    return tables.verdict(version)
+
+
+def write_program(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    from workbench.proposers.binding import plain, recognised
+
+    session, text = state.session, "\n".join((" ".join(arguments.words), cell or "")).strip()
+    if text:
+        return tables.verdict(session.program(text))
+    last = next(
+        (found for version in reversed(session.versions) if (found := version.proposal.candidate.program)), None
+    )
+    return Shown(last or plain(recognised(session.facts)))
+
+
+def test(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    choose_l2(state.session, arguments)
+    state.session.test(arguments.version)
+    return tables.verdict(state.session.version(arguments.version))
+
+
+def profile(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    version = state.session.version(arguments.version)
+    found = state.session.profile(version.number, arguments.by, sections=arguments.sections)
+    return profile_plots.plot(found, arguments.plot) if arguments.plot else roofline.profile(version, found)
+
+
+def show_diff(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    session = state.session
+    new = session.version(arguments.new or (arguments.old if arguments.old and not arguments.new else "latest"))
+    if arguments.old and arguments.new:
+        old = session.version(arguments.old)
+    elif new.parent is not None:
+        old = session.version(new.parent)
+    else:
+        raise UserError(f"v{new.number} has no parent to compare with; name two versions: %cutegen diff v1 v2")
+    sources = (old.proposal.candidate.source, new.proposal.candidate.source)
+    return diff_view.render(*sources, old_name=f"v{old.number}", new_name=f"v{new.number}", note=new.proposal.title)
+
+
+def accept(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    version = state.session.accept(
+        arguments.version, hunks=arguments.hunks, reason=" ".join(arguments.reason), force=arguments.force
+    )
+    return tables.verdict(version)
+
+
+def reject(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    words = list(arguments.words)
+    version = "latest"
+    if words and (
+        words[0] in ("latest", "pending") or (words[0].removeprefix("v").isdigit() and words[0].startswith("v"))
+    ):
+        version = words.pop(0)
+    return tables.verdict(state.session.reject(version, " ".join(words)))
+
+
+def undo(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    taken = state.session.undo()
+    return Shown(f"taken back: v{taken.version} {taken.kind}")
+
+
+def run_steps(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    state.session.run(arguments.steps, arguments.by)
+    return tables.history(state.session)
+
+
+def show_landscape(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    from workbench import landscapes
+    from workbench.views.plots.heat_map import heat_map, pairs
+
+    place = landscapes.find(state.session.problem)
+    if place is None:
+        problem = state.session.problem
+        raise UserError(
+            f"nothing was recorded of {problem.name} at these sizes in {problem.precision}; "
+            f"{landscapes.instead(problem)}"
+        )
+    return heat_map(place, arguments.x, arguments.y, pairs(arguments.where))
+
+
+def show_source(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    version = state.session.version(arguments.version)
+    return Source(version.proposal.candidate.source)
+
+
+def export(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    version = state.session.version(arguments.version)
+    state.session.export(version.number, arguments.path)
+    return Shown(f"v{version.number} written to {arguments.path}")
+
+
+def open_panel(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    from workbench.views.notebook.panel import Panel
+
+    return Panel(state.session, by=arguments.by)
+
+
+def open_session(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    state.use(Session.open(arguments.name))
+    return tables.status(state.session)
+
+
+def explain(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    from workbench.views.commands import explained
+
+    text, session = " ".join(arguments.words), None if arguments.list else state.current
+    if not text and session is not None and session.versions:
+        text = session.version("latest").proposal.candidate.program or ""
+        if not text:
+            raise UserError(
+                "this version was not written in muCUTLASS; give a program: "
+                "%cutegen explain softmax(x) .threads_per_row(32)"
+            )
+    return explained.answer(text, arguments, device=session.device if session is not None else "")
+
+
+def pin(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    pins = state.session.pin(" ".join(arguments.words)) if arguments.words else state.session.constraints
+    return Shown("pinned: " + ("; ".join(pins) or "nothing"))
+
+
+def unpin(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    return Shown("pinned: " + ("; ".join(state.session.unpin(" ".join(arguments.words))) or "nothing"))
+
+
+class Source(Shown):
+    """A version's source: highlighted in a notebook, plain in a terminal."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, html=f'<pre style="line-height:1.35">{html.escape(text)}</pre>')
+
+
+def show_page(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    """A page of the documentation, or the list of pages."""
+    if not arguments.page:
+        return Shown(docs.overview("%cutegen docs"))
+    text = docs.read(arguments.page)
+    return Shown(text, markdown=text)
+
+
+def show_sessions(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    """Names of the stored sessions."""
+    return Shown("\n".join(Session.names()) or "no sessions yet")
+
+
+HANDLERS: Mapping[str, Handler] = {
+    "problem": open_problem,
+    "generate": generate,
+    "refine": refine,
+    "edit": edit,
+    "program": write_program,
+    "test": test,
+    "accept": accept,
+    "reject": reject,
+    "undo": undo,
+    "run": run_steps,
+    "show": show_source,
+    "profile": profile,
+    "diff": show_diff,
+    "landscape": show_landscape,
+    "roofline": lambda arguments, cell, state: roofline.roofline(state.session),
+    "history": lambda arguments, cell, state: tables.history(state.session),
+    "compare": lambda arguments, cell, state: tables.frame(state.session),
+    "status": lambda arguments, cell, state: tables.status(state.session),
+    "panel": open_panel,
+    "export": export,
+    "model": conversation.model,
+    "ask": conversation.ask,
+    "choices": conversation.choices,
+    "chain": conversation.chain,
+    "repair": conversation.repair,
+    "conversation": conversation.conversation,
+    "pin": pin,
+    "unpin": unpin,
+    "replay": conversation.replay,
+    "docs": show_page,
+    "explain": explain,
+    "search": conversation.find,
+    "open": open_session,
+    "sessions": show_sessions,
+}

@@ -1,0 +1,53 @@
+"""Text of one argument -> its value; raises `argparse.ArgumentTypeError`, which names what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+
+from workbench.records import Scalar
+
+
+def parse_setting(text: str) -> tuple[str, Scalar]:
+    """`name=value` with a number or a bool."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
+    for kind in (int, float):
+        try:
+            return name, kind(value)
+        except ValueError:
+            continue
+    if value.lower() in ("true", "false"):
+        return name, value.lower() == "true"
+    raise argparse.ArgumentTypeError(f"{value!r} is not a number, true or false")
+
+
+def parse_size(text: str) -> tuple[int, ...]:
+    """`4096,4096,4096`."""
+    parts = text.split(",")
+    if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: whole numbers over 0, as in 4096,4096,4096")
+    return tuple(int(part) for part in parts)
+
+
+def parse_indices(text: str) -> list[int]:
+    """`1,3` or `2-4`."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.strip().isdigit() or (dash and not last.strip().isdigit()):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list of hunk numbers such as 1,3 or 2-4")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def parse_steps(text: str) -> int:
+    """A number of refinements: 0, 1, 2, ..."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps (0, 1, 2, ...)")
+    return int(text)
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """`speed,memory`."""
+    return tuple(filter(None, text.split(",")))

@@ -1,0 +1,396 @@
+"""The desk of one session: what the panel and the lab extension share. Commands come in, states go out.
+
+Input: a `Session` and commands (plain dicts from the browser). Output: `state()` and `live()` as plain JSON, and a
+call of every listener when they change. Commands only enqueue: one owned thread does the steps, another the
+whole-version decisions, so that accept, reject and stop are served while a step runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import sqlite3
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypedDict
+
+from workbench import plugins
+from workbench.errors import StaleDecision, Stopped, UserError, WorkbenchError
+from workbench.records import Event, Profile, Version
+from workbench.session import Session
+from workbench.views.notebook import view_model
+
+STEPS = ("generate", "test", "profile", "refine", "run", "repair", "ask", "choices")
+DECISIONS = ("accept", "reject", "undo")
+LOG_LIMIT = 200  # entries kept in the browser
+MAX_RUN = 50  # steps that one press of "Run" may ask for
+
+Listener = Callable[[str], None]
+Message = Mapping[str, object]  # a command from the browser: plain JSON
+_desks: weakref.WeakKeyDictionary[Session, Desk] = weakref.WeakKeyDictionary()
+
+
+class LogEntry(TypedDict):
+    """One line of the log."""
+
+    kind: str
+    message: str
+    version: int | None
+
+
+@functools.lru_cache(maxsize=32)
+def needs_model(proposer: str) -> bool:
+    """Whether the proposer of this name asks a language model; False for a name that nobody has."""
+    return proposer in plugins.names("proposer") and plugins.load("proposer", proposer, check=False).needs_model
+
+
+def _read_number(value: object) -> int:
+    """A whole number that the browser sent; raises `TypeError` or `ValueError` for what is none."""
+    if isinstance(value, (int, float, str)):
+        return int(value)
+    raise TypeError(f"a number is needed, not {value!r}")
+
+
+def _read_indices(value: object) -> tuple[int, ...]:
+    """The hunks that the browser sent; raises `UserError` for what is no list."""
+    if not isinstance(value, (list, tuple)):
+        raise UserError(f"hunks are a list of numbers, not {value!r}")
+    return tuple(_read_number(index) for index in value)
+
+
+def _read_reference(value: object) -> int | str | None:
+    """The version that the browser named, None where it named none."""
+    return value if isinstance(value, (int, str)) and value else None
+
+
+def desk_of(session: Session) -> Desk:
+    """The one desk of this session."""
+    found = _desks.get(session)
+    if found is None:
+        found = _desks[session] = Desk(session)
+    return found
+
+
+def kernel_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop of the Jupyter kernel that we run in, through which messages go out; None in plain Python."""
+    import IPython
+
+    if getattr(IPython.get_ipython(), "kernel", None) is None:
+        return None
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+class Desk:
+    """Shared controller of every live view of a session; all methods may be called from any thread."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = weakref.ref(session)
+        self.name: str = session.name
+        self._lock = threading.RLock()
+        self._listeners: list[Listener] = []
+        self._log: deque[LogEntry] = deque(maxlen=LOG_LIMIT)
+        self._busy = ""
+        self._progress: dict[str, object] = {"message": "", "fraction": None}
+        self._message = {"kind": "info", "text": ""}
+        self._shown: int | None = None
+        self._against: int | None = None
+        self.proposer: tuple[str, dict[str, object]] = ("planner", {})  # who writes, and its options
+        self._profiles: dict[int, Profile] = {}
+        self._steps = ThreadPoolExecutor(1, thread_name_prefix="cutegen-step")
+        self._decisions = ThreadPoolExecutor(1, thread_name_prefix="cutegen-decide")
+        self._decided: tuple[Version, Version | None] | None = None
+        for event in session.events()[-LOG_LIMIT:]:
+            self._note(event)
+        self._unsubscribe = session.subscribe(self._on_event)
+
+    @property
+    def session(self) -> Session:
+        """The session; raises `UserError` when it is gone."""
+        session = self._session()
+        if session is None:
+            raise UserError(f"session {self.name!r} is closed; open it again")
+        return session
+
+    # ---- what is shown ----
+
+    def state(self) -> dict[str, object]:
+        """Everything that changes with a version or a decision, diff and roofline included."""
+        from workbench.views.plots import roofline as plots
+
+        session = self.session
+        versions: tuple[Version, ...] = session.versions
+        shown, against = self._pair(versions)
+        bundle = plots.roofline(session)._repr_mimebundle_()
+        old = against.proposal.candidate.source if against else ""
+        nothing = {"rows": [], "kernels": [], "note": "no version yet"}
+        return {
+            **self.outline(versions),
+            "shown": shown.number if shown else None,
+            "against": against.number if against else None,
+            "reason": shown.proposal.reason if shown else "",
+            "diff": view_model.diff_blocks(old, shown.proposal.candidate.source) if shown else [],
+            "choices": view_model.choices(versions, shown) if shown else [],
+            "profile": view_model.profile(shown, self._profiles.get(shown.number)) if shown else nothing,
+            "roofline": bundle.get("image/svg+xml", ""),
+            "rooflineText": bundle.get("text/plain", ""),
+        }
+
+    def outline(self, versions: tuple[Version, ...] | None = None) -> dict[str, object]:
+        """The light part of the state: header, version tree, what is pending, cost."""
+        session = self.session
+        versions = session.versions if versions is None else versions
+        pending = [version.number for version in versions if view_model.status(version) == "pending"]
+        baseline = session.baseline
+        best = session.best
+        return {
+            "session": self.name,
+            "problem": session.problem.name,
+            "executor": session.executor_name,
+            "arch": session.arch,
+            "device": str(session.device),
+            "versions": view_model.tree(versions),
+            "pending": pending,
+            "baseline": baseline.number if baseline else None,
+            "best": best.number if best else None,
+            "cost": session.spent() or view_model.cost(versions),
+            "llm": needs_model(self.proposer[0]),
+        }
+
+    def live(self) -> dict[str, object]:
+        """What changes while a step runs."""
+        with self._lock:
+            return {
+                "busy": self._busy,
+                "progress": dict(self._progress),
+                "message": dict(self._message),
+                "log": [entry.copy() for entry in self._log],
+            }  # copies: tokens are added to the last entry
+
+    def _pair(self, versions: tuple[Version, ...]) -> tuple[Version | None, Version | None]:
+        by_number = {version.number: version for version in versions}
+        shown = by_number.get(self._shown or 0) or (versions[-1] if versions else None)
+        if shown is None:
+            return None, None
+        against = by_number.get(self._against or 0) if self._against else by_number.get(shown.parent or 0)
+        return shown, against
+
+    def selected(self) -> Version | None:
+        """The version that the views show."""
+        return self._pair(self.session.versions)[0]
+
+    # ---- listeners ----
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener("state" | "live" | "decided" | "closed")` after each change, from any thread.
+
+        Returns a function that ends it.
+        """
+        with self._lock:
+            self._listeners.append(listener)
+
+        def forget() -> None:
+            with self._lock, contextlib.suppress(ValueError):
+                self._listeners.remove(listener)
+
+        return forget
+
+    def _tell(self, what: str) -> None:
+        with self._lock:
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener(what)
+
+    def _note(self, event: Event) -> None:
+        if event.kind == "token" and self._log and self._log[-1]["kind"] == "token":
+            self._log[-1]["message"] += event.message
+        elif event.message:
+            self._log.append({"kind": event.kind, "message": event.message, "version": event.version})
+
+    def _on_event(self, event: Event) -> None:
+        with self._lock:
+            if event.kind == "running":
+                self._progress = {"message": event.message, "fraction": event.fraction}
+            else:
+                self._note(event)
+        self._tell("live" if event.kind in ("token", "running", "proposing", "note") else "state")
+
+    def say(self, text: str, kind: str = "info") -> None:
+        """Show one line in the status region."""
+        with self._lock:
+            self._message = {"kind": kind, "text": text}
+        self._tell("live")
+
+    def fault(self, text: str) -> None:
+        """Keep an error line for the next `live()`, without telling the listeners (they are the ones at fault)."""
+        with self._lock:
+            self._message = {"kind": "error", "text": text}
+
+    def decided_pair(self) -> tuple[Version, Version | None]:
+        """The version decided last and what it was compared with."""
+        if self._decided is None:
+            raise UserError("nothing was decided yet")
+        return self._decided
+
+    # ---- commands ----
+
+    def command(self, message: Message) -> None:
+        """Check one command from a view and enqueue it; what is wrong with it is said in the status region."""
+        name = str(message.get("command", ""))
+        try:
+            if name == "stop":
+                self.session.stop()
+                self.say("stopping; everything finished so far is kept")
+            elif name == "select":
+                self._select(message)
+            elif name == "next":
+                self._next()
+            elif name in STEPS:
+                self._enqueue_step(name, message)
+            elif name in DECISIONS:
+                whole = message.get("hunks") is None
+                pool = self._decisions if whole else self._steps
+                pool.submit(self._guard, name, lambda: self._decide(name, message))
+            elif name != "hello":
+                raise UserError(f"unknown command {name!r}")
+        except WorkbenchError as error:
+            self.say(str(error), "error")
+
+    def _enqueue_step(self, name: str, message: Message) -> None:
+        with self._lock:
+            if self._busy:
+                raise UserError(f"{self._busy} is still running; wait for it, or press Stop")
+            self._busy = name
+            self._progress = {"message": f"{name} …", "fraction": None}
+            self._message = {"kind": "info", "text": f"{name} started"}
+        self._tell("live")
+        self._steps.submit(self._guard, name, lambda: self._step(name, message), True)
+
+    def _guard(self, name: str, work: Callable[[], str], step: bool = False) -> None:
+        kind, text = "info", ""
+        try:
+            text = work()
+        except Stopped:
+            text = f"{name} stopped; everything finished so far is kept"
+        except WorkbenchError as error:
+            kind, text = "error", str(error)
+        except (RuntimeError, sqlite3.ProgrammingError) as error:  # a closed session has no threads and no database
+            kind = "error"
+            text = f"{name}: session {self.name!r} is closed ({error}); open it again and run this cell again"
+        except Exception as error:  # our own fault: the view must not stay busy for ever
+            kind, text = "error", f"{name} failed inside the workbench: {type(error).__name__}: {error}"
+        with self._lock:
+            if step:
+                self._busy = ""
+                self._progress = {"message": "", "fraction": None}
+            self._message = {"kind": kind, "text": text}
+        self._tell("state")
+
+    def _step(self, name: str, message: Message) -> str:
+        session = self.session
+        by, options = self.proposer
+        version: Version | None
+        if name == "run":
+            steps = max(1, min(MAX_RUN, _read_number(message.get("steps") or 3)))
+            if needs_model(by):  # CuTeGen's chain, so that failures are repaired; each round shows as it happens
+                depth = session.baseline.proposal.depth + steps if session.baseline is not None else steps
+                made = session.run_chain(by, depth=str(depth))
+            else:
+                made = session.run(steps=steps, by=by, **options)
+            self._shown = self._against = None
+            return f"{len(made)} step(s) done"
+        if name == "ask":
+            if not str(message.get("text", "")).strip():
+                raise UserError("type the question first, then press Ask")
+            return session.ask(str(message["text"]), _read_reference(message.get("version")), by)
+        if name == "choices":
+            made = session.choices(_read_number(message.get("steps") or 3), by, str(message.get("text", "")), **options)
+            if not made:
+                return "the proposer has no further idea; the log says why"
+            self._shown, self._against = made[0].number, None
+            return f"{len(made)} versions to choose from: v{made[0].number} to v{made[-1].number}"
+        if name == "repair":
+            version = session.repair(_read_reference(message.get("version")) or "latest", by, **options)
+        elif name in ("test", "profile"):
+            version = session.version(_read_reference(message.get("version")) or "latest")
+            if name == "profile":
+                found = self._profiles[version.number] = session.profile(version.number)
+                return f"v{version.number}: {found.summary}"
+            session.test(version.number)
+        else:
+            version = session.refine(str(message.get("text", "")) if name == "refine" else "", by, **options)
+        if version is None:
+            return "the proposer has no further idea; the log says why"
+        self._shown, self._against = version.number, None
+        return f"v{version.number} {view_model.verdict_text(session.version(version.number))}"
+
+    def _decide(self, name: str, message: Message) -> str:
+        session = self.session
+        if name == "undo":
+            session.undo()
+            return "last decision undone"
+        number, reason = self._checked(message), str(message.get("reason", ""))
+        if name == "accept":
+            hunks = message.get("hunks")
+            chosen = None if hunks is None else _read_indices(hunks)
+            version = session.accept(number, hunks=chosen, source_hash=str(message["sourceHash"]), reason=reason)
+            if version.number != number:
+                session.reject(number, reason=f"accepted in part, as v{version.number}")
+        else:
+            version = session.reject(number, reason=reason, source_hash=str(message["sourceHash"]))
+        version = session.version(version.number)
+        self._decided = (version, session.version(version.parent) if version.parent else None)
+        self._shown, self._against = self._pending_after(number), None
+        self._tell("decided")
+        return f"v{version.number} {view_model.status(session.version(version.number))}"
+
+    def _checked(self, message: Message) -> int:
+        """The version that a decision is about; refused unless session, version and source hash are those shown now."""
+        if message.get("session") != self.name:
+            raise StaleDecision(
+                f"this decision is for session {message.get('session')!r}, but {self.name!r} is open; "
+                "nothing was changed"
+            )
+        try:
+            number = _read_number(message["version"])
+        except (KeyError, TypeError, ValueError):
+            raise UserError("a decision must name a version") from None
+        version = self.session.version(number)
+        if message.get("sourceHash") != version.source_hash:
+            raise StaleDecision(f"v{number} is not the source that was shown; look at it again, then decide")
+        return number
+
+    def _pending_after(self, number: int) -> int | None:
+        pending = [version.number for version in self.session.versions if view_model.status(version) == "pending"]
+        return next((other for other in pending if other > number), pending[0] if pending else None)
+
+    def _select(self, message: Message) -> None:
+        self._shown = self.session.version(_read_number(message["version"])).number
+        against = message.get("against")
+        self._against = self.session.version(_read_number(against)).number if against else None
+        self._tell("state")
+
+    def _next(self) -> None:
+        shown = self.selected()
+        following = self._pending_after(shown.number if shown else 0)
+        if following is None:
+            self.say("no version is waiting for a decision")
+            return
+        self._shown, self._against = following, None
+        self.say(f"v{following} is waiting for a decision")
+        self._tell("state")
+
+    def close(self) -> None:
+        """Stop the work, forget the listeners; the session itself stays open."""
+        self._unsubscribe()
+        self._tell("closed")
+        with self._lock:
+            self._listeners.clear()
+        for pool in (self._steps, self._decisions):
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,126 @@
+"""The static record of a session's decisions. Input: decided versions. Output: two display outputs that last.
+
+Both are plain MIME bundles under their own display ids (HTML + text, and the roofline's plotly + SVG + text). They are
+updated when a decision is made, so that a saved notebook shows them with no kernel and no widget.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+
+from workbench.records import Version
+from workbench.session import Session
+from workbench.views.notebook import view_model
+from workbench.views.notebook.view_model import Cell, DiffBlock
+
+CELL = (
+    "padding:0 6px;white-space:pre-wrap;overflow-wrap:anywhere;max-width:none;"
+    "vertical-align:top;font-family:monospace;font-size:12px"
+)
+ADDED, REMOVED = "background:rgba(46,160,67,.18)", "background:rgba(218,54,51,.16)"
+
+
+class Record:
+    """Two outputs under the current cell: the decisions with their diffs, and the roofline."""
+
+    def __init__(self, session: Session) -> None:
+        from IPython.display import display
+
+        self._entries: list[tuple[str, str]] = []
+        self._decisions = display(self._bundle(session.name), raw=True, display_id=True)
+        self._roofline = display(roofline(session), raw=True, display_id=True)
+
+    def _bundle(self, name: str) -> dict[str, str]:
+        if not self._entries:
+            text = f"session {name}: decisions made in the panel are recorded here"
+            return {"text/html": f'<p class="cutegen-record">{html.escape(text)}</p>', "text/plain": text}
+        body = "".join(page for page, _ in self._entries)
+        return {
+            "text/html": f'<div class="cutegen-record">{body}</div>',
+            "text/plain": "\n\n".join(text for _, text in self._entries),
+        }
+
+    def add_decision(self, session: Session, version: Version, against: Version | None) -> None:
+        """Append a decision and show the roofline as it is now."""
+        self._entries.append((decision_html(version, against), decision_text(version, against)))
+        self._decisions.update(self._bundle(session.name), raw=True)
+        self._roofline.update(roofline(session), raw=True)
+
+
+def roofline(session: Session) -> dict[str, object]:
+    """The roofline's MIME bundle."""
+    from workbench.views.plots import roofline as plots
+
+    return plots.roofline(session)._repr_mimebundle_()
+
+
+def _headline(version: Version, against: Version | None) -> str:
+    decision = version.decision
+    said = f"v{version.number} {view_model.status(version)}"
+    if decision and decision.hunks is not None:
+        said += f" (hunks {', '.join(map(str, decision.hunks)) or 'none'})"
+    if decision and decision.reason:
+        said += f": {decision.reason}"
+    return said + (f" — compared with v{against.number}" if against else " — the first version")
+
+
+def decision_text(version: Version, against: Version | None) -> str:
+    """The decision and a unified diff as plain text."""
+    import difflib
+
+    old = against.proposal.candidate.source.splitlines() if against else []
+    new = version.proposal.candidate.source.splitlines()
+    lines = difflib.unified_diff(
+        old, new, f"v{against.number}" if against else "(nothing)", f"v{version.number}", lineterm=""
+    )
+    return "\n".join(
+        [_headline(version, against), f"{version.proposal.title}; {view_model.verdict_text(version)}", *lines]
+    )
+
+
+def decision_html(version: Version, against: Version | None) -> str:
+    """The decision and a side-by-side diff as HTML that survives the sanitiser: inline styles only, no script."""
+    source = version.proposal.candidate.source
+    head = html.escape(_headline(version, against))
+    about = f"<p>{html.escape(f'{version.proposal.title}; {view_model.verdict_text(version)}')}</p>"
+    if against is None:  # a first version has nothing beside it: its source, folded
+        text = f'<pre style="font-size:12px">{html.escape(source)}</pre>'
+        listing = f"<details><summary>source of v{version.number}</summary>{text}</details>"
+        return f"<details open><summary><strong>{head}</strong></summary>{about}{listing}</details>"
+    blocks = view_model.diff_blocks(against.proposal.candidate.source, source)
+    table = side_by_side(blocks, f"diff of v{version.number} against v{against.number}")
+    return f"<details open><summary><strong>{head}</strong></summary>{about}{table}</details>"
+
+
+def side_by_side(blocks: list[DiffBlock], caption: str, *, numbered: bool = False) -> str:
+    """A two-sided HTML table of diff blocks; column widths are given because JupyterLab lays tables out fixed."""
+    rows = []
+    for block in blocks:
+        if numbered and block["kind"] == "hunk":
+            rows.append(f'<tr><th colspan="6" style="text-align:left">hunk {block["index"]}</th></tr>')
+        rows.append(_rows(block))
+    body = "".join(rows) or f'<tr><td style="{CELL}" colspan="6">no difference</td></tr>'
+    columns = "".join(f'<col style="width:{width}">' for width in ("5%", "2%", "43%", "5%", "2%", "43%"))
+    style = "border-collapse:collapse;width:100%;table-layout:fixed;text-align:left"
+    top = f'<caption style="text-align:left">{html.escape(caption)}</caption><colgroup>{columns}</colgroup>'
+    return f'<table style="{style}">{top}<tbody>{body}</tbody></table>'
+
+
+def _row(old: list[Cell] | None, new: list[Cell] | None, changed: bool) -> str:
+    cells = []
+    for side, sign, tint in ((old, "−", REMOVED), (new, "+", ADDED)):
+        mark = sign if changed and side else ""
+        style = f"{CELL};text-align:left" + (f";{tint}" if changed and side else "")
+        number, text = side or ("", "")
+        cells.append(f'<td style="{CELL};text-align:right">{number}</td><td style="{style}">{mark}</td>')
+        cells.append(f'<td style="{style}">{html.escape(str(text))}</td>')
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _rows(block: DiffBlock) -> str:
+    if block["kind"] == "skip":
+        return f'<tr><td style="{CELL};text-align:center" colspan="6">… {block["count"]} equal lines …</td></tr>'
+    if block["kind"] == "same":
+        return "".join(_row([old, text], [new, text], False) for old, new, text in block["lines"])
+    return "".join(_row(old, new, True) for old, new in itertools.zip_longest(block["old"], block["new"]))

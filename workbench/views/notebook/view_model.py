@@ -1,0 +1,267 @@
+"""What the live views show of a session, as plain JSON: versions, a diff in blocks, the profile table, cost.
+
+Input: a session (its versions are `records.Version`). Output: dicts and lists that go to the browser unchanged; every
+text in them is shown as text, never as HTML, except `roofline`, which is our own SVG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Required, TypedDict
+
+from workbench.analysis.hunks import hunks
+from workbench.records import KernelBuild, LineCounts, Profile, Version
+
+Cell = int | str
+
+
+class VersionRow(TypedDict):
+    """One entry of the version tree."""
+
+    number: int
+    parent: int | None
+    depth: int
+    title: str
+    reason: str
+    by: str
+    hash: str
+    status: str
+    correct: bool | None
+    verdict: str
+    decision: str
+    gain: float | None
+
+
+class DiffBlock(TypedDict, total=False):
+    """`same` has `lines` of [old line, new line, text], `skip` a `count`, `hunk` its `index` and both sides."""
+
+    kind: Required[str]
+    lines: list[list[Cell]]
+    count: int
+    index: int
+    old: list[list[Cell]]
+    new: list[list[Cell]]
+
+
+class ChoiceRow(VersionRow):
+    """A version to choose, with its hunks against the parent."""
+
+    hunks: list[DiffBlock]
+
+
+class KernelRow(TypedDict):
+    """What the compiler says of one kernel."""
+
+    kernel: str
+    arch: str
+    registers: int | None
+    spill_bytes: int | None
+    shared_bytes: int | None
+    occupancy: str
+
+
+class ProfileTable(TypedDict):
+    """Counters, a row per source line: its number, eight counts, its text; and the kernels."""
+
+    rows: list[list[Cell]]
+    kernels: list[KernelRow]
+    note: str
+
+
+class Cost(TypedDict):
+    """Tokens and dollars (None = unknown)."""
+
+    usd: float | None
+    tokens_in: int
+    tokens_out: int
+
+
+CONTEXT = 3  # equal lines shown on each side of a hunk
+
+
+def status(version: Version) -> str:
+    """`accepted` or `rejected` as decided, else `pending`."""
+    if version.decision is None:
+        return "pending"
+    return "accepted" if version.decision.kind == "accept" else "rejected"
+
+
+def verdict_text(version: Version) -> str:
+    """The latest verdict in one line, with the provenance of its time; "not tested" when there is none."""
+    if not version.trials:
+        return "not tested"
+    verdict = version.trials[-1].verdict
+    if not verdict.correct:
+        failure = verdict.failure
+        where = f" (line {failure.line})" if failure and failure.line else ""
+        return f"{failure.stage}: {failure.message}{where}" if failure else "wrong"
+    parts = ["correct"]
+    if verdict.time_s is not None:
+        parts.append(f"{_seconds(verdict.time_s)} {verdict.time_provenance}")
+    if verdict.fraction_of_bound is not None:
+        parts.append(f"{verdict.fraction_of_bound:.1%} of the bound")
+    if verdict.speedup is not None:
+        noise = "" if verdict.distinguishable is not False else ", within the noise"
+        parts.append(f"{verdict.speedup:.2f}x its parent{noise}")
+    doubts = [
+        f"{'refused as suspect' if doubt == verdict.refused else 'suspect'}: {doubt}" for doubt in verdict.suspect
+    ]
+    return "; ".join(parts + doubts + [f"disturbed: {doubt}" for doubt in verdict.disturbed])
+
+
+def _seconds(value: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def version_row(version: Version, depth: int) -> VersionRow:
+    """One entry of the version tree."""
+    trial = version.trials[-1] if version.trials else None
+    decision = version.decision
+    return {
+        "number": version.number,
+        "parent": version.parent,
+        "depth": depth,
+        "title": version.proposal.title,
+        "reason": version.proposal.reason,
+        "by": version.proposal.by,
+        "hash": version.source_hash,
+        "status": status(version),
+        "correct": trial.verdict.correct if trial else None,
+        "verdict": verdict_text(version),
+        "decision": decision.reason if decision else "",
+        "gain": version.proposal.predicted_gain,
+    }
+
+
+def tree(versions: Sequence[Version]) -> list[VersionRow]:
+    """The version tree, each version after its parent, children in order of number."""
+    known = {version.number for version in versions}
+    children: dict[int | None, list[Version]] = {}
+    for version in versions:
+        children.setdefault(version.parent if version.parent in known else None, []).append(version)
+    rows: list[VersionRow] = []
+    waiting = [(version, 0) for version in reversed(children.get(None, []))]
+    while waiting:
+        version, depth = waiting.pop()
+        rows.append(version_row(version, depth))
+        waiting += [(child, depth + 1) for child in reversed(children.get(version.number, []))]
+    return rows
+
+
+def diff_blocks(old: str, new: str) -> list[DiffBlock]:
+    """The two texts side by side, in the order of their lines."""
+    a, b = old.splitlines(), new.splitlines()
+    found = hunks(old, new)
+    blocks: list[DiffBlock] = []
+    i = k = 0
+    for hunk in found:
+        _same(blocks, a, i, k, hunk.old_start - i, before=i > 0)
+        i, k = hunk.old_start, hunk.new_start
+        old_lines: list[list[Cell]] = [[i + n + 1, line.rstrip("\r\n")] for n, line in enumerate(hunk.old)]
+        new_lines: list[list[Cell]] = [[k + n + 1, line.rstrip("\r\n")] for n, line in enumerate(hunk.new)]
+        blocks.append({"kind": "hunk", "index": hunk.index, "old": old_lines, "new": new_lines})
+        i, k = i + len(hunk.old), k + len(hunk.new)
+    if found:
+        _same(blocks, a, i, k, min(len(a) - i, len(b) - k), before=True, after=False)
+    return blocks
+
+
+def choices(versions: Sequence[Version], shown: Version) -> list[ChoiceRow]:
+    """The undecided versions from the same parent as `shown`, to be set side by side; empty where there is only one."""
+    parent = next((version for version in versions if version.number == shown.parent), None)
+    old = parent.proposal.candidate.source if parent else ""
+    found = [version for version in versions if version.parent == shown.parent and status(version) == "pending"]
+    if status(shown) != "pending" or len(found) < 2:
+        return []
+    return [
+        {
+            **version_row(version, 0),
+            "hunks": [
+                block for block in diff_blocks(old, version.proposal.candidate.source) if block["kind"] == "hunk"
+            ],
+        }
+        for version in found
+    ]
+
+
+def _same(
+    blocks: list[DiffBlock], lines: list[str], i: int, k: int, count: int, *, before: bool, after: bool = True
+) -> None:
+    """Append `count` equal lines from old line i and new line k, the middle skipped where it is long."""
+    head = CONTEXT if before else 0
+    tail = CONTEXT if after else 0
+    if count <= head + tail + 1:
+        head, tail = count, 0
+    rows: list[list[Cell]] = [[i + n + 1, k + n + 1, lines[i + n]] for n in range(count)]
+    if head:
+        blocks.append({"kind": "same", "lines": rows[:head]})
+    if count > head + tail:
+        blocks.append({"kind": "skip", "count": count - head - tail})
+    if tail:
+        blocks.append({"kind": "same", "lines": rows[-tail:]})
+
+
+def profile(version: Version, made: Profile | None = None) -> ProfileTable:
+    """Counted per source line, all launches summed, busiest first, and the compiler's resources.
+
+    All of it is of the profile `made`, else of the latest trial.
+    """
+    trial = version.trials[-1] if version.trials else None
+    launches = made.launches if made else trial.outcome.launches if trial else ()
+    builds = made.builds if made else trial.outcome.builds if trial else ()
+    source = version.proposal.candidate.source.splitlines()
+    merged: dict[int, list[int]] = {}
+    for counts in (line for launch in launches for line in launch.lines):
+        values = _values(counts)
+        merged[counts.line] = [a + b for a, b in zip(merged.get(counts.line, [0] * len(values)), values, strict=True)]
+    ordered = sorted(merged.items(), key=lambda item: (-item[1][0], item[0]))
+    rows: list[list[Cell]] = [
+        [line, *values, source[line - 1].strip() if 0 < line <= len(source) else ""] for line, values in ordered
+    ]
+    empty = "not tested yet" if trial is None else "no counters: this trial did not run on the emulator"
+    note = made.summary if made else "" if rows else empty
+    return {"rows": rows, "kernels": [_kernel(build, made) for build in builds], "note": note}
+
+
+def _values(counts: LineCounts) -> list[int]:
+    return [
+        counts.instructions,
+        counts.flops,
+        counts.global_read_bytes,
+        counts.global_write_bytes,
+        counts.global_sectors,
+        counts.global_ideal_sectors,
+        counts.shared_wavefronts,
+        counts.shared_ideal_wavefronts,
+    ]
+
+
+def _kernel(build: KernelBuild, made: Profile | None) -> KernelRow:
+    resident = made.occupancy if made else ()
+    occupancy = [
+        f"{fraction:.0%}, limited by {limiter}" for kernel, fraction, limiter in resident if kernel == build.kernel
+    ]
+    return {
+        "kernel": build.kernel,
+        "arch": build.arch,
+        "registers": build.registers,
+        "spill_bytes": build.spill_bytes,
+        "shared_bytes": build.static_shared_bytes,
+        "occupancy": occupancy[0] if occupancy else "",
+    }
+
+
+def cost(versions: Iterable[Version]) -> Cost:
+    """Tokens and money so far. `usd` is None (unknown) as soon as one proposal used tokens without a known price."""
+    tokens_in = tokens_out = 0
+    usd: float | None = 0.0
+    for proposal in (version.proposal for version in versions):
+        tokens_in += proposal.tokens_in or 0
+        tokens_out += proposal.tokens_out or 0
+        asked = proposal.tokens_in is not None
+        if usd is not None and (proposal.cost_usd is not None or asked):
+            usd = usd + proposal.cost_usd if proposal.cost_usd is not None else None
+    return {"usd": usd, "tokens_in": tokens_in, "tokens_out": tokens_out}

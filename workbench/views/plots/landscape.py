@@ -1,0 +1,214 @@
+"""Recorded landscapes as pictures.
+
+A heat map over two settings (heat_map.py), regret curves of search strategies, and where problems stand. Each with its
+table as text.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+
+from workbench.analysis import devices, speed_of_light
+from workbench.landscapes import Landscape
+from workbench.records import Work
+from workbench.views.plots.heat_map import heat_map, layout
+from workbench.views.plots.roofline import INK, MEASURED, MODELLED, ROOF
+from workbench.views.text.mime_bundle import Shown, seconds, table
+
+__all__ = ["curves", "heat_map", "standing"]
+
+COLOURS = (MEASURED, MODELLED, ROOF, INK)
+MOST_OF_BOUND = 1.1  # how far bars go: what is faster than its bound says so in its number
+
+
+def curves(title: str, named: Mapping[str, Sequence[float]], most: int = 64) -> Shown:
+    """Regret after each try: how much slower than the best configuration the best so far is, in percent.
+
+    Tries on a logarithmic axis.
+    """
+    marks = [tries for tries in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512) if tries <= most]
+    lines = [
+        [name, *(_percent(curve[min(tries, len(curve)) - 1]) for tries in marks)]
+        for name, curve in named.items()
+        if curve
+    ]
+    text, page = table(["after tries", *map(str, marks)], lines, title)
+    data = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": name,
+            "line": {"shape": "hv", "color": colour},
+            "x": list(range(1, len(points) + 1)),
+            "y": [None if math.isinf(value) else round(100 * value, 3) for value in points],
+        }
+        for (name, curve), colour in zip(named.items(), COLOURS, strict=False)
+        if (points := curve[:most])
+    ]
+    shape = layout(
+        title,
+        {"type": "log", "title": {"text": "tries"}},
+        {"title": {"text": "slower than the best, %"}, "range": [0, 100]},
+        360,
+    )
+    return Shown(text, html=page, svg=_lines(title, named, most), plotly={"data": data, "layout": shape})
+
+
+def _percent(value: float) -> str:
+    return "none correct" if math.isinf(value) else f"{value:.1%}"
+
+
+def _lines(title: str, named: Mapping[str, Sequence[float]], most: int) -> str:
+    width, height, left, bottom, top = 640, 300, 60, 40, 30
+
+    def at(tries: int, value: float) -> tuple[float, float]:
+        return left + math.log(tries) / math.log(max(most, 2)) * (width - left - 130), top + (1 - min(value, 1.0)) * (
+            height - top - bottom
+        )
+
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'role="img" font-family="sans-serif" font-size="11">'
+        f'<title>{html.escape(title)}</title><text x="6" y="16" fill="{INK}" '
+        f'font-size="12">{html.escape(title)}</text>'
+    ]
+    for level in (0, 0.25, 0.5, 0.75, 1.0):
+        x, y = at(1, level)
+        out.append(
+            f'<line x1="{x}" x2="{width - 130}" y1="{y:.1f}" y2="{y:.1f}" stroke="{INK}" '
+            f'stroke-opacity=".2"/><text x="{x - 6}" y="{y + 4:.1f}" text-anchor="end" '
+            f'fill="{INK}">{level:.0%}</text>'
+        )
+    for tries in (tries for tries in (1, 2, 4, 8, 16, 32, 64, 128, 256) if tries <= most):
+        out.append(
+            f'<text x="{at(tries, 0)[0]:.1f}" y="{height - bottom + 16}" '
+            f'text-anchor="middle" fill="{INK}">{tries}</text>'
+        )
+    for n, ((name, curve), colour) in enumerate(zip(named.items(), COLOURS, strict=False)):
+        points = [at(tries, value) for tries, value in enumerate(curve[:most], 1) if not math.isinf(value)]
+        out.append(
+            f'<polyline fill="none" stroke="{colour}" stroke-width="2" '
+            f'stroke-dasharray="{"" if n == 0 else f"{8 - 2 * n} 3"}" '
+            f'points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
+        )
+        out.append(f'<text x="{width - 124}" y="{top + 16 * n + 10}" fill="{colour}">{html.escape(name)}</text>')
+    return (
+        "".join(out) + f'<text x="{width / 2 - 60}" y="{height - 8}" text-anchor="middle" '
+        f'fill="{INK}">tries; slower than the best there is</text></svg>'
+    )
+
+
+def standing(places: Sequence[Landscape], device: str = "H200") -> Shown:
+    """For each problem: the bound, the fastest configuration, torch eager, and both as fractions of the bound."""
+    lines, bars, notes = [], [], []
+    for place in places:
+        best, facts = place.best, place.facts
+        if best is None or best.median_s is None:
+            continue
+        work = Work(
+            case="full",
+            flops=facts["flops"],
+            least_bytes=facts["least_bytes"],
+            dtype=facts["dtype"],
+            tensor_cores=facts["tensor_cores"],
+        )
+        bound = speed_of_light.bound(work, devices.find(device))
+        eager = place.eager.median_s if place.eager else None
+        slowest = place.correct[-1].median_s or 0.0
+        lines.append(
+            [
+                place.name,
+                bound.limited_by,
+                f"{bound.intensity:.3g}",
+                seconds(bound.bound_s),
+                seconds(best.median_s),
+                f"{bound.bound_s / best.median_s:.0%}",
+                seconds(eager),
+                f"{bound.bound_s / eager:.0%}" if eager else "",
+                seconds(slowest),
+                len(place.rows),
+            ]
+        )
+        if best.median_s < bound.bound_s:
+            notes.append(
+                f"{place.name} is faster than its bound"
+                + (
+                    ", which counts on float32's own units: by three products of TF32 on tensor cores"
+                    if "tf32x3" in best.program
+                    else ""
+                )
+            )
+        bars.append((place.name, bound.bound_s / best.median_s, bound.bound_s / eager if eager else 0.0))
+    title = (
+        f"Where problems stand: bound modelled from the data sheet, times measured, {places[0].said}"
+        if places
+        else "no landscape"
+    )
+    text, page = table(
+        [
+            "problem",
+            "limited by",
+            "FLOP/B",
+            "bound",
+            "fastest",
+            "of bound",
+            "torch eager",
+            "of bound",
+            "slowest correct",
+            "configurations",
+        ],
+        lines,
+        "; ".join((title, *notes)),
+    )
+    return Shown(text, html=page, svg=_bars(title, notes, bars))
+
+
+def _bars(title: str, notes: Sequence[str], bars: Sequence[tuple[str, float, float]]) -> str:
+    """Bars to a little over the bound.
+
+    What they say in numbers stands in columns of its own, clear of them and of the bound's line.
+    """
+    left, wide, high, top = 190, 420, 24, 48
+    numbers = left + wide * MOST_OF_BOUND
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {numbers + 100:.0f} '
+        f'{high * len(bars) + top + 12 + 16 * len(notes)}" role="img" '
+        f'font-family="sans-serif" font-size="11"><title>{html.escape(title)}</title><text '
+        f'x="6" y="16" fill="{INK}" font-size="12">{html.escape(title)}</text>'
+    ]
+    heads = (
+        (left, "start", INK, "thick: fastest configuration; thin: torch eager"),
+        (left + wide, "end", ROOF, "the bound"),
+        (numbers + 48, "end", MEASURED, "fastest"),
+        (numbers + 94, "end", INK, "eager"),
+    )
+    out += [
+        f'<text x="{x:.1f}" y="36" text-anchor="{anchor}" fill="{ink}">{said}</text>' for x, anchor, ink, said in heads
+    ]
+    for n, (name, ours, eager) in enumerate(bars):
+        y = top + high * n
+        out.append(f'<text x="{left - 6}" y="{y + 14}" text-anchor="end" fill="{INK}">{html.escape(name)}</text>')
+        out.append(
+            f'<rect x="{left}" y="{y + 2}" width="{wide * min(ours, MOST_OF_BOUND):.1f}" '
+            f'height="9" fill="{MEASURED}"/><rect x="{left}" y="{y + 12}" '
+            f'width="{wide * min(eager, MOST_OF_BOUND):.1f}" height="6" fill="{INK}" '
+            f'fill-opacity=".6"/>'
+        )
+        out.append(
+            f'<text x="{numbers + 48:.1f}" y="{y + 14}" text-anchor="end" fill="{MEASURED}">{ours:.0%}</text>'
+            + (
+                f'<text x="{numbers + 94:.1f}" y="{y + 14}" text-anchor="end" fill="{INK}">{eager:.0%}</text>'
+                if eager
+                else ""
+            )
+        )
+    out += [
+        f'<text x="6" y="{top + high * len(bars) + 14 + 16 * n}" fill="{INK}">{html.escape(note)}</text>'
+        for n, note in enumerate(notes)
+    ]
+    return (
+        "".join(out) + f'<line x1="{left + wide}" x2="{left + wide}" y1="{top - 8}" '
+        f'y2="{top + high * len(bars)}" stroke="{ROOF}" stroke-dasharray="4 3"/></svg>'
+    )

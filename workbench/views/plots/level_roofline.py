@@ -1,0 +1,229 @@
+"""A roofline with a slope for each memory level, as our own SVG, plotly JSON, a table in HTML and plain text.
+
+Input: points, roofs (bytes/s of a level) and peaks (FLOP/s), each ceiling with where it comes from. A point has the
+colour and the mark of its level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from workbench.views.plots.svg import (
+    COLOURS,
+    INTENSITIES,
+    QUIET,
+    RATES,
+    WIDTH,
+    draw_titled,
+    layout,
+    page,
+    rule_across,
+    rule_down,
+    svg,
+    text,
+)
+from workbench.views.text.mime_bundle import Shown, amount, table
+
+MARKS = ("circle", "square", "diamond", "triangle-up")
+OUTLINES = {
+    "circle": "M-5.5 0a5.5 5.5 0 1 0 11 0a5.5 5.5 0 1 0 -11 0Z",
+    "square": "M-5 -5h10v10h-10Z",
+    "diamond": "M0 -7l7 7l-7 7l-7 -7Z",
+    "triangle-up": "M0 -7l7 12h-14Z",
+}
+LEFT, RIGHT, HIGH, LOW = 66, 16, 28, 300  # margins at the sides, and the y of the plot's upper and lower edge
+X_TITLE = "FLOP per byte of each level"
+Ceiling = tuple[str, float, str]  # its name (a roof's is its level), bytes/s or FLOP/s, where the number is from
+
+
+class Point(NamedTuple):
+    """One point of a roofline: its name, its level, FLOPs per byte of that level, FLOP/s."""
+
+    label: str
+    level: str
+    intensity: float
+    rate: float
+
+
+class Axes(NamedTuple):
+    """The logarithms (base 10) of the smallest and largest intensity and rate that are drawn."""
+
+    x0: float
+    x1: float
+    y0: float
+    y1: float
+
+    def place(self, intensity: float, rate: float) -> tuple[float, float]:
+        """Where a point of the plot stands, in pixels; rates outside stand at the edge."""
+        x = LEFT + (math.log10(intensity) - self.x0) / (self.x1 - self.x0) * (WIDTH - LEFT - RIGHT)
+        power = min(max(math.log10(rate), self.y0), self.y1)
+        return x, LOW - (power - self.y0) / (self.y1 - self.y0) * (LOW - HIGH)
+
+
+def draw_levels(title: str, points: Sequence[Point], roofs: Sequence[Ceiling], peaks: Sequence[Ceiling]) -> Shown:
+    """The roofline: a slope for each of `roofs`, a horizontal line for each of `peaks`, a mark for each point."""
+    order = list(dict.fromkeys([*(name for name, _, _ in roofs), *(point.level for point in points)]))
+    top = max(peak for _, peak, _ in peaks)
+    axes = _fit_axes(points, roofs, top)
+    body = [
+        text(8, 16, title, size=13),
+        *_draw_grid(axes),
+        *_draw_ceilings(axes, order, roofs, peaks),
+        *_draw_points(axes, order, points),
+        *_draw_keys(order, roofs),
+        text(WIDTH / 2, LOW + 30, X_TITLE, anchor="middle"),
+        text(0, 0, "FLOP/s", anchor="middle", more=f' transform="translate(14 {(LOW + HIGH) / 2:.0f}) rotate(-90)"'),
+    ]
+    plain, listed = table(
+        ["kernel", "level", "FLOP per byte", "rate", "of the level's roof"],
+        [[p.label, p.level, f"{p.intensity:.3g}", amount(p.rate) + "FLOP/s", _share(p, roofs, top)] for p in points],
+        title,
+    )
+    drawing = svg(
+        LOW + 58 + 16 * ((len(order) - 1) // 2),
+        title,
+        "; ".join(f"{p.label} at {p.level}: {p.intensity:.3g} FLOP/B, {amount(p.rate)}FLOP/s" for p in points),
+        body,
+    )
+    figure = {
+        "data": _traces(axes, order, points, roofs, peaks),
+        "layout": layout(
+            title,
+            400,
+            xaxis={**INTENSITIES, "title": {"text": X_TITLE}},
+            yaxis={**RATES, "title": {"text": "FLOP/s"}},
+            legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
+            margin={"l": 60, "r": 20, "t": 46, "b": 120},
+        ),
+    }
+    return Shown(plain, html=page(drawing, listed), svg=drawing, plotly=figure)
+
+
+def _fit_axes(points: Sequence[Point], roofs: Sequence[Ceiling], top: float) -> Axes:
+    """Axes that hold all points and the ridge of each roof under the highest peak."""
+    xs = [point.intensity for point in points] + [top / rate for _, rate, _ in roofs]
+    ys = [point.rate for point in points]
+    return Axes(
+        math.floor(math.log10(min(xs))) - 0.2,
+        math.ceil(math.log10(max(xs))) + 0.6,
+        math.floor(math.log10(min(ys))) - 0.3,
+        math.ceil(math.log10(top)) + 0.1,
+    )
+
+
+def _draw_grid(axes: Axes) -> list[str]:
+    """A line and a number at each power of ten."""
+    body = []
+    for power in range(math.ceil(axes.x0), math.floor(axes.x1) + 1):
+        x = axes.place(10.0**power, 1.0)[0]
+        body.append(rule_down(x, HIGH, LOW) + text(x, LOW + 15, f"{10.0**power:g}", anchor="middle"))
+    for power in range(math.ceil(axes.y0), math.floor(axes.y1) + 1):
+        y = axes.place(10.0**axes.x0, 10.0**power)[1]
+        body.append(rule_across(y, LEFT, WIDTH - RIGHT) + text(LEFT - 6, y + 4, amount(10.0**power), anchor="end"))
+    return body
+
+
+def _draw_ceilings(axes: Axes, order: list[str], roofs: Sequence[Ceiling], peaks: Sequence[Ceiling]) -> list[str]:
+    """A slope for each memory level, a horizontal line for each peak."""
+    body = []
+    top = max(peak for _, peak, _ in peaks)
+    for name, rate, source in roofs:
+        begin = max(10.0**axes.x0, 10.0**axes.y0 / rate)
+        (xa, ya), (xb, yb) = axes.place(begin, begin * rate), axes.place(top / rate, top)
+        ends = f'x1="{xa:.1f}" y1="{ya:.1f}" x2="{xb:.1f}" y2="{yb:.1f}"'
+        slope = f'line {ends} stroke="{COLOURS[order.index(name) % len(COLOURS)]}" stroke-width="2"'
+        body.append(draw_titled(slope, f"{name} {amount(rate)}B/s ({source})"))
+    fastest = max((rate for _, rate, _ in roofs), default=0.0)
+    for name, peak, source in peaks:
+        (xa, ya), (xb, _) = (
+            axes.place(peak / fastest if roofs else 10.0**axes.x0, peak),
+            axes.place(10.0**axes.x1, peak),
+        )
+        ends = f'x1="{xa:.1f}" x2="{xb:.1f}" y1="{ya:.1f}" y2="{ya:.1f}"'
+        body.append(
+            draw_titled(
+                f'line {ends} stroke="currentColor" stroke-width="1.5"', f"{name} {amount(peak)}FLOP/s ({source})"
+            )
+            + text(xb - 2, ya - 4, f"{name} {amount(peak)}FLOP/s", anchor="end", size=10)
+        )
+    return body
+
+
+def _draw_mark(number: int, x: float, y: float, tip: str) -> str:
+    """The mark of the level `number`, in its colour."""
+    outline = OUTLINES[MARKS[number % len(MARKS)]]
+    colour = COLOURS[number % len(COLOURS)]
+    return draw_titled(f'path d="{outline}" transform="translate({x:.1f} {y:.1f})" fill="{colour}"', tip)
+
+
+def _draw_points(axes: Axes, order: list[str], points: Sequence[Point]) -> list[str]:
+    """The points, each with its numbers under the pointer."""
+    return [
+        _draw_mark(
+            order.index(point.level),
+            *axes.place(point.intensity, point.rate),
+            f"{point.label}, {point.level}: {point.intensity:.3g} FLOP/B, {amount(point.rate)}FLOP/s",
+        )
+        for point in points
+    ]
+
+
+def _draw_keys(order: Sequence[str], roofs: Sequence[Ceiling]) -> list[str]:
+    """What each mark stands for, and where its roof is from."""
+    ceilings = {name: f"{name}: {amount(rate)}B/s ({source})" for name, rate, source in reversed(roofs)}
+    body = []
+    for n, name in enumerate(order):
+        said = ceilings.get(name, f"{name}: no ceiling is known; cutegen calibrate measures it")
+        x, y = 80 + (n % 2) * 310, LOW + 48 + 16 * (n // 2)
+        body.append(_draw_mark(n, x, y - 4, name) + text(x + 12, y, said))
+    return body
+
+
+def _traces(
+    axes: Axes, order: list[str], points: Sequence[Point], roofs: Sequence[Ceiling], peaks: Sequence[Ceiling]
+) -> list[dict[str, object]]:
+    """The same lines and marks for plotly."""
+    top = max(peak for _, peak, _ in peaks)
+    data: list[dict[str, object]] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": f"{name} {amount(rate)}B/s ({source})",
+            "x": [10.0**axes.x0, top / rate],
+            "y": [10.0**axes.x0 * rate, top],
+            "line": {"color": COLOURS[order.index(name) % len(COLOURS)]},
+        }
+        for name, rate, source in roofs
+    ]
+    data += [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": f"{name} ({source})",
+            "x": [10.0**axes.x0, 10.0**axes.x1],
+            "y": [peak, peak],
+            "line": {"color": QUIET},
+        }
+        for name, peak, source in peaks
+    ]
+    data += [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": f"{level}",
+            "x": [p.intensity for p in points if p.level == level],
+            "y": [p.rate for p in points if p.level == level],
+            "hovertext": [p.label for p in points if p.level == level],
+            "marker": {"symbol": MARKS[n % len(MARKS)], "size": 11, "color": COLOURS[n % len(COLOURS)]},
+        }
+        for n, level in enumerate(order)
+    ]
+    return data
+
+
+def _share(point: Point, roofs: Sequence[Ceiling], top: float) -> str:
+    """The share of the level's roof that a point reaches."""
+    rate = next((rate for level, rate, _ in roofs if level == point.level), None)
+    return f"{point.rate / min(rate * point.intensity, top):.0%}" if rate else "—"

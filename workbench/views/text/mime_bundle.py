@@ -1,0 +1,88 @@
+"""What a view returns: one object with HTML, SVG, plotly JSON and plain text, so that it lasts in a saved notebook."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+
+PLOTLY = "application/vnd.plotly.v1+json"
+
+
+class Shown:
+    """A MIME bundle. `text` is always there; `str()` gives it.
+
+    `parts`: what a notebook shows instead, an output each. A picture inside HTML is lost in a notebook that is not
+    trusted; one with a bundle of its own is not.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        html: str = "",
+        markdown: str = "",
+        svg: str = "",
+        plotly: Mapping[str, object] | None = None,
+        parts: Sequence[Shown] = (),
+    ) -> None:
+        self.text, self.html, self.svg, self.plotly, self.parts = text, html, svg, plotly, tuple(parts)
+        self.markdown = markdown
+
+    def __repr__(self) -> str:
+        return self.text
+
+    __str__ = __repr__
+
+    def _ipython_display_(self) -> None:
+        if not self.parts:
+            raise NotImplementedError  # IPython then asks for the bundle
+        from IPython.display import display
+
+        for part in self.parts:
+            display(part)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        bundle: dict[str, object] = {"text/plain": self.text}
+        if self.html:
+            bundle["text/html"] = self.html
+        if self.markdown:
+            bundle["text/markdown"] = self.markdown
+        if self.svg:
+            bundle["image/svg+xml"] = self.svg
+        if self.plotly:
+            bundle[PLOTLY] = self.plotly
+        return bundle
+
+
+def seconds(value: float | None) -> str:
+    """A time with a unit that suits it."""
+    if value is None:
+        return "—"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= scale:
+            return f"{value / scale:.4g} {unit}"
+    return f"{value / 1e-9:.4g} ns"
+
+
+def amount(value: float) -> str:
+    """A count with k, M, G or T."""
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= scale:
+            return f"{value / scale:.4g} {unit}"
+    return f"{value:.4g}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]], caption: str = "") -> tuple[str, str]:
+    """The same table as plain text and as HTML."""
+    cells = [[str(value) for value in row] for row in rows]
+    widths = [max([len(title), *(len(row[n]) for row in cells)]) for n, title in enumerate(head)]
+    lines = ["  ".join(title.ljust(width) for title, width in zip(head, widths, strict=True)).rstrip()]
+    lines += ["  ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    top = "".join(f'<th style="text-align:left">{html.escape(title)}</th>' for title in head)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="text-align:left">{html.escape(value)}</td>' for value in row) + "</tr>"
+        for row in cells
+    )
+    name = f'<caption style="text-align:left">{html.escape(caption)}</caption>'
+    page = f"<table>{name}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+    return "\n".join(([caption] if caption else []) + lines), page

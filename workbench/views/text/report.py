@@ -1,0 +1,129 @@
+"""A session as one self-contained HTML file, and as a notebook with its outputs. Nothing is fetched from anywhere."""
+
+from __future__ import annotations
+
+import html
+
+from nbformat import NotebookNode
+
+from workbench.profilers.counters import CounterProfiler
+from workbench.records import Job, Version
+from workbench.session import Session
+from workbench.views.notebook import view_model
+from workbench.views.plots import profile, roofline
+from workbench.views.text import diff, tables
+from workbench.views.text.mime_bundle import Shown, table
+
+STYLE = """
+:root { color-scheme: light dark; font-family: system-ui, sans-serif; line-height: 1.4 }
+body {
+  max-width: 1100px; margin: 2rem auto; padding: 0 1rem;
+  background: light-dark(#fff, #161616); color: light-dark(#1c1c1c, #e4e4e4)
+}
+table { border-collapse: collapse; font-size: .9rem }
+td, th { padding: 1px 8px; border-bottom: 1px solid light-dark(#ddd, #333) }
+pre { overflow-x: auto; font-size: .85rem }
+section { border-top: 2px solid light-dark(#ccc, #444); margin-top: 2rem }
+details { margin: .5rem 0 }
+"""
+
+
+def _pairs(session: Session) -> list[tuple[Version, Version | None]]:
+    """Every version with its parent, or None."""
+    known = {version.number: version for version in session.versions}
+    return [(version, known.get(version.parent or 0)) for version in session.versions]
+
+
+def render_change(version: Version, parent: Version | None) -> Shown | None:
+    """What a version changed against its parent; None for a first version."""
+    if parent is None:
+        return None
+    return diff.render(
+        parent.proposal.candidate.source,
+        version.proposal.candidate.source,
+        old_name=f"v{parent.number}",
+        new_name=f"v{version.number}",
+        note=version.proposal.title,
+    )
+
+
+def html_page(session: Session) -> str:
+    """The whole session: status, history, roofline, then each version with verdict, diff to its parent and source."""
+    parts = [
+        f"<h1>{html.escape(session.name)}</h1>",
+        tables.status(session).html,
+        "<h2>History</h2>",
+        tables.history(session).html,
+    ]
+    parts += ["<h2>Roofline</h2>", roofline.roofline(session).html]
+    for version, parent in _pairs(session):
+        changed = render_change(version, parent)
+        heading = f"<h2>v{version.number} {html.escape(version.proposal.title)}</h2>"
+        parts.append(f'<section id="v{version.number}">{heading}{tables.verdict(version).html}')
+        if changed and parent:
+            parts.append(
+                f"<details open><summary>what changed against v{parent.number}</summary>{changed.html}</details>"
+            )
+        if version.trials:
+            parts.append(_counters(version, session.job(version)))
+        source = html.escape(version.proposal.candidate.source)
+        parts.append(f"<details><summary>source</summary><pre>{source}</pre></details></section>")
+    title = html.escape(f"{session.name}: {len(session.versions)} version{'s' if len(session.versions) != 1 else ''}")
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
+    return f"{head}<body>{''.join(parts)}</body></html>"
+
+
+def _counters(version: Version, job: Job) -> str:
+    shown = view_model.profile(version)
+    if not shown["rows"]:
+        return ""
+    head = [
+        "line",
+        "source",
+        "instructions",
+        "FLOPs",
+        "bytes read",
+        "bytes written",
+        "sectors",
+        "ideal sectors",
+        "wavefronts",
+        "ideal wavefronts",
+    ]
+    drawn = profile.all_of(CounterProfiler().profile(job, version.trials[-1].outcome)).html
+    counted = table(head, shown["rows"][:25])[1]
+    summary = "<summary>counters by source line (counted), and their plots</summary>"
+    return f"<details>{summary}{counted}{drawn}</details>"
+
+
+def notebook(session: Session) -> NotebookNode:
+    """An nbformat notebook whose cells are the commands of the session and whose outputs are already there."""
+    import nbformat.v4 as nb
+
+    cells = [nb.new_markdown_cell(f"# {session.name}\n\nWritten by `cutegen`: the loop as it ran, with its outputs.")]
+    count = 0
+
+    def code(source: str, shown: Shown | None = None) -> None:
+        nonlocal count
+        count += 1
+        outputs = (
+            [nb.new_output("execute_result", data=shown._repr_mimebundle_(), execution_count=count)] if shown else []
+        )
+        cells.append(nb.new_code_cell(source, outputs=outputs, execution_count=count))
+
+    code("%load_ext workbench")
+    code(f"%cutegen open {session.name}", tables.status(session))
+    for version, parent in _pairs(session):
+        cells.append(
+            nb.new_markdown_cell(f"## v{version.number}: {version.proposal.title}\n\n{version.proposal.reason}")
+        )
+        code(f"%cutegen test v{version.number}", tables.verdict(version))
+        changed = render_change(version, parent)
+        if changed and parent:
+            code(f"%cutegen diff v{parent.number} v{version.number}", changed)
+    code("%cutegen history", tables.history(session))
+    code("%cutegen roofline", roofline.roofline(session))
+    kernel = {
+        "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
+        "language_info": {"name": "python"},
+    }
+    return nb.new_notebook(cells=cells, metadata=kernel)

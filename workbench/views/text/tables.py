@@ -1,0 +1,226 @@
+"""A session as tables and cards: history tree, comparison, status, verdict."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from workbench.analysis import devices
+from workbench.records import Outcome, Version
+from workbench.session import Session
+from workbench.views.notebook import view_model
+from workbench.views.text.mime_bundle import Shown, seconds, table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+PRECISIONS = {
+    "tfloat32": ", tf32 maths",
+    "float16": " in fp16",
+    "bfloat16": " in bf16",
+}  # what the person allowed, where it is not fp32
+
+
+def verdict(version: Version) -> Shown:
+    """One version's verdict: the proposal and its reason, the failing source line, the numbers and their origin."""
+    proposal = version.proposal
+    lines = [f"v{version.number} {proposal.title}" + (f"  (from v{version.parent})" if version.parent else "")]
+    if proposal.reason:
+        lines.append(f"  why: {proposal.reason}")
+    if proposal.predicted_gain:
+        lines.append(f"  predicted: {proposal.predicted_gain:.2f}x (modelled)")
+    if not version.trials:
+        return Shown("\n".join([*lines, "  not tested yet"]))
+    trial = version.trials[-1]
+    found = trial.verdict
+    if found.correct:
+        worst = f", errors under {_tenths(found.worst_error)} of the tolerance" if found.worst_error is not None else ""
+        cases = ", ".join(dict.fromkeys(check.case for check in trial.outcome.checks))
+        lines.append(f"  CORRECT at {cases}{worst}")
+    else:
+        lines += _failure(version)
+    lines += _numbers(version)
+    lines += [f"  {'REFUSED as suspect' if doubt == found.refused else 'suspect'}: {doubt}" for doubt in found.suspect]
+    if version.decision:
+        lines.append(
+            f"  {version.decision.kind}ed" + (f": {version.decision.reason}" if version.decision.reason else "")
+        )
+    mark, colour = ("✓ correct", "rgba(46,160,67,.18)") if found.correct else ("✗ not correct", "rgba(218,54,51,.16)")
+    if found.refused:
+        mark, colour = "✗ refused as suspect", "rgba(218,54,51,.16)"
+    text = "\n".join(lines)
+    wrapped = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;margin:0"
+    page = (
+        f'<div style="border-left:4px solid;padding:2px 8px;background:{colour}"><strong>{mark}</strong>'
+        f'<pre style="{wrapped}">{html.escape(text)}</pre></div>'
+    )
+    return Shown(text, html=page)
+
+
+def _tenths(error: float) -> str:
+    """The error rounded up coarsely: inputs are fresh each time, so its digits are not the kernel's."""
+    return next((f"{limit:.0%}" for limit in (0.5,) if error < limit), "100%")
+
+
+def _failure(version: Version) -> list[str]:
+    failure = version.trials[-1].verdict.failure
+    if failure is None:
+        return ["  NOT CORRECT"]
+    out = [f"  NOT CORRECT  {failure.stage} / {failure.kind}: {failure.message}"]
+    source = version.proposal.candidate.source.splitlines()
+    if failure.line and 0 < failure.line <= len(source):
+        for number in range(max(failure.line - 1, 1), min(failure.line + 1, len(source)) + 1):
+            out.append(f"  {'>' if number == failure.line else ' '} {number:4} | {source[number - 1]}")
+    if failure.hint:
+        out.append(f"  hint: {failure.hint}")
+    return out
+
+
+def _numbers(version: Version) -> list[str]:
+    found = version.trials[-1].verdict
+    out = []
+    if found.time_s is not None and found.bound is not None:
+        policy = PRECISIONS.get(found.bound.dtype, "")
+        out.append(
+            f"  time at case {found.bound.case}{policy}: {seconds(found.time_s)} ({_provenance(version)}); "
+            f"bound {seconds(found.bound.bound_s)} ({found.bound.limited_by}); "
+            f"{found.fraction_of_bound:.0%} of the bound"
+        )
+        if found.bound.case == "full" and no_room(found.bound.least_bytes, found.bound.device):
+            out.append(
+                f"  warning: the full case, {found.bound.least_bytes / 1e9:,.1f} GB, "
+                f"does not fit {found.bound.device}'s memory"
+            )
+    if found.speedup is not None:
+        noise = "" if found.distinguishable else ", within the noise"
+        interval = (
+            f"; {found.speedup_interval[0]:.3f} to {found.speedup_interval[1]:.3f}" if found.speedup_interval else ""
+        )
+        out.append(f"  {found.speedup:.2f}x its parent ({found.time_provenance}{noise}{interval})")
+    return out + _timing(version.trials[-1].outcome) + [f"  disturbed: {doubt}" for doubt in found.disturbed]
+
+
+def _timing(outcome: Outcome) -> list[str]:
+    """How a measured time was taken, what it does not contain, and torch eager beside it."""
+    timing, out = outcome.timing, []
+    if timing is None:
+        return []
+    eager = next((ratio for ratio in outcome.ratios if ratio.against == "eager"), None)
+    if eager is not None:
+        out.append(f"  {eager.ratio:.2f}x torch eager (measured; {eager.low:.3f} to {eager.high:.3f})")
+    rounds = f" in {len(timing.samples_s) // timing.per_round} rounds" if timing.per_round else ""
+    how = f"a CUDA graph of {timing.calls_per_sample} calls" if timing.method == "graph" else "events"
+    out.append(
+        f"  timed with {how}, {'cold' if timing.cold_l2 else 'warm'} L2, {len(timing.samples_s)} samples{rounds}: "
+        f"95 % between {seconds(timing.low_s)} and {seconds(timing.high_s)}"
+    )
+    if timing.launch_overhead_s is not None:
+        out.append(f"  launching a call takes the host {seconds(timing.launch_overhead_s)}; no part of the time")
+    states = [one for one in timing.surroundings if one.sm_clock_mhz is not None and one.power_w is not None]
+    if states:
+        clocks, power = sorted(one.sm_clock_mhz or 0 for one in states), max(one.power_w or 0.0 for one in states)
+        out.append(
+            f"  SM clock {clocks[0]} to {clocks[-1]} MHz, up to {power:.0f} W "
+            f"and {max(one.temperature_c or 0 for one in states)} °C"
+        )
+    return out + [f"  note: {note}" for note in timing.notes]
+
+
+def _provenance(version: Version) -> str:
+    """Counted, modelled or measured, and for a measurement that was not made now where and when it was."""
+    trial = version.trials[-1]
+    recorded = dict(trial.outcome.versions).get("recorded") if trial.outcome.executor == "replay" else None
+    return (
+        f"{trial.verdict.time_provenance}, recorded on {trial.outcome.device} {recorded}"
+        if recorded
+        else str(trial.verdict.time_provenance)
+    )
+
+
+def history(session: Session) -> Shown:
+    """The version tree with verdicts and decisions."""
+    if not session.versions:
+        return Shown("no versions yet: %cutegen generate, or %%cutegen edit")
+    lines, items = [], []
+    for row in view_model.tree(session.versions):
+        mark = {"accepted": "✓", "rejected": "✗", "pending": "?"}[row["status"]]
+        reason = f" — {row['decision']}" if row["decision"] else ""
+        lines.append(
+            f"{'  ' * row['depth']}{mark} v{row['number']} {row['title']} [{row['verdict']}] {row['status']}{reason}"
+        )
+        items.append(f'<div style="padding-left:{24 * row["depth"]}px">{html.escape(lines[-1].strip())}</div>')
+    return Shown("\n".join(lines), html="".join(items))
+
+
+def frame(session: Session) -> DataFrame:
+    """A pandas DataFrame, one row per version; modelled and measured times are separate columns in seconds."""
+    import pandas
+
+    rows = []
+    for version in session.versions:
+        found = version.trials[-1].verdict if version.trials else None
+        time_s = found.time_s if found else None
+        rows.append(
+            {
+                "version": version.number,
+                "parent": version.parent,
+                "title": version.proposal.title,
+                "by": version.proposal.by,
+                "correct": found.correct if found else None,
+                "modelled_s": time_s if found and found.time_provenance == "modelled" else None,
+                "measured_s": time_s if found and found.time_provenance == "measured" else None,
+                "of_bound": found.fraction_of_bound if found else None,
+                "speedup": found.speedup if found else None,
+                "decision": version.decision.kind if version.decision else None,
+            }
+        )
+    return pandas.DataFrame(rows).set_index("version") if rows else pandas.DataFrame()
+
+
+def status(session: Session) -> Shown:
+    """What this session is, where it stands and what to do next."""
+    base, best, pending = session.baseline, session.best, session.pending
+    small = next((case for case in session.facts.cases if case.name == "shrunk"), None)
+    rows = [
+        ["problem", f"{session.problem.name} ({session.facts.kind}), precision {session.problem.precision}"],
+        [
+            "shapes",
+            f"full {_shapes(session, 'full')}; emulated {_shapes(session, 'shrunk')}; odd {_shapes(session, 'odd')}"
+            if small
+            else "",
+        ],
+        ["runs on", f"{session.executor_name}, code for {session.arch}, judged as {session.device}"],
+        ["versions", str(len(session.versions))],
+        ["baseline", f"v{base.number} {base.proposal.title}" if base else "none yet"],
+        ["best", f"v{best.number} {view_model.verdict_text(best)}" if best else "none yet"],
+        ["pending", f"v{pending.number}: accept it or reject it" if pending else "nothing"],
+    ]
+    rows += [
+        ["warning", said]
+        for work in session.facts.work
+        if work.case == "full" and (said := no_room(work.least_bytes, session.device))
+    ]
+    rows += [["warning", item.message] for item in session.facts.degeneracies] + [
+        ["note", note] for note in session.facts.notes
+    ]
+    if session.constraints:
+        rows.append(["pinned", "; ".join(session.constraints)])
+    text, page = table(["what", "now"], rows, f"session {session.name}")
+    return Shown(text, html=page)
+
+
+def no_room(least_bytes: int, device: str) -> str:
+    """One line where inputs, parameters and results, once each, exceed the device's memory; "" where they fit."""
+    memory = devices.find(device).memory_bytes
+    return (
+        ""
+        if least_bytes <= memory
+        else f"the full case does not fit the device: inputs, parameters and results take "
+        f"{least_bytes / 1e9:,.1f} GB, {device} has {memory / 1e9:,.1f} GB; its bound and modelled times are of no run "
+        "that there could be; make sizes smaller with --set NAME=VALUE"
+    )
+
+
+def _shapes(session: Session, name: str) -> str:
+    case = next((case for case in session.facts.cases if case.name == name), None)
+    return " × ".join(str(list(spec.shape)) for spec in case.inputs) if case else "none"
