@@ -47,7 +47,7 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         suspect=integrity.doubts(outcome, bound),
         speedup_interval=interval,
         disturbed=disturbed,
-        refused=integrity.refused(outcome, bound),
+        refused=integrity.refusal_reason(outcome, bound),
     )
 
 
@@ -85,7 +85,7 @@ def _time(job: Job, outcome: Outcome) -> tuple[float | None, Provenance | None]:
             devices.find(outcome.device),
             emulated,
             target,
-            model.padding(job.facts, outcome.launches, emulated),
+            model.padding_ratio(job.facts, outcome.launches, emulated),
         )
         return seconds, "modelled"
     return None, None
@@ -122,7 +122,7 @@ def _compare(
     if outcome.timing is not None and before is not None:
         if before.cold_l2 != outcome.timing.cold_l2:
             return None, None, None
-        _, low, high = statistics.unpaired(
+        _, low, high = statistics.unpaired_ratio(
             before.samples_s,
             outcome.timing.samples_s,
             (before.per_round, outcome.timing.per_round),

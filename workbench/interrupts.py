@@ -1,4 +1,4 @@
-"""Ctrl-C where Python cannot be left at once: it is heeded a little later.
+"""Ctrl-C in code that must not be interrupted: it takes effect a little later.
 
 C++ code that calls back into Python may end the process when such a call raises. Seen for KeyboardInterrupt:
 `std::terminate` while CuTe DSL 4.8.1 traces a kernel, a segmentation fault while extension modules are imported.
@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import ParamSpec, TypeVar
 
-AGAIN_S = 0.05  # after which an import that was going on is looked at again
-MOST_S = 3.0  # that one import is waited for: it may be a person's own module that works for hours
+AGAIN_S = 0.05  # seconds between two looks at a running import
+MOST_S = 3.0  # longest wait for one import: a user's own module may run for hours
 Handler = Callable[[int, "FrameType | None"], object]
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,18 +24,18 @@ T = TypeVar("T")
 
 @contextmanager
 def hold_interrupts() -> Iterator[None]:
-    """Keep a Ctrl-C until the end of the block, also of a block that fails.
+    """Delay a Ctrl-C until the end of the block, also of a block that fails.
 
-    A second one is not kept. In other threads than the main one this does nothing.
+    A second Ctrl-C is not delayed. Outside the main thread this does nothing.
     """
     kept: list[FrameType | None] = []
 
-    def keep(before: Handler, number: int, frame: FrameType | None) -> None:
+    def hold_first(before: Handler, number: int, frame: FrameType | None) -> None:
         if kept:
             before(number, frame)
         kept.append(frame)
 
-    with _handled_by(keep) as before:
+    with _replace_handler(hold_first) as before:
         try:
             yield
         finally:
@@ -44,7 +44,7 @@ def hold_interrupts() -> Iterator[None]:
 
 
 def hold_during(plain: Callable[P, T]) -> Callable[P, T]:
-    """`plain`, within `hold_interrupts`."""
+    """Wrap `plain` so that it runs within `hold_interrupts`."""
 
     @functools.wraps(plain)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -56,13 +56,13 @@ def hold_during(plain: Callable[P, T]) -> Callable[P, T]:
 
 @contextmanager
 def defer_during_imports() -> Iterator[None]:
-    """Heed a Ctrl-C that comes while a module is imported when that import has ended, or after MOST_S seconds."""
+    """Delay a Ctrl-C that comes while a module is imported, until the import ends or MOST_S seconds have passed."""
     came: list[float] = []
 
-    def later(before: Handler, number: int, frame: FrameType | None) -> None:
+    def retry_later(before: Handler, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         came.append(now)
-        if _imports(frame) and now - came[0] < MOST_S:
+        if _is_importing(frame) and now - came[0] < MOST_S:
             again = threading.Timer(AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
             again.daemon = True
             again.start()
@@ -70,13 +70,13 @@ def defer_during_imports() -> Iterator[None]:
             came.clear()
             before(number, frame)
 
-    with _handled_by(later):
+    with _replace_handler(retry_later):
         yield
 
 
 @contextmanager
-def _handled_by(handler: Callable[[Handler, int, FrameType | None], None]) -> Iterator[Handler | None]:
-    """`handler` gets each Ctrl-C with what handled it before; yields that, or None where nothing is changed."""
+def _replace_handler(handler: Callable[[Handler, int, FrameType | None], None]) -> Iterator[Handler | None]:
+    """Call `handler` for each Ctrl-C, with the handler before it; yields that one, or None where nothing is changed."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield None
@@ -88,7 +88,7 @@ def _handled_by(handler: Callable[[Handler, int, FrameType | None], None]) -> It
         signal.signal(signal.SIGINT, before)
 
 
-def _imports(frame: FrameType | None) -> bool:
+def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True

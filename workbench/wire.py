@@ -1,4 +1,4 @@
-"""Records to JSON and back, with a schema version, and content hashes of records."""
+"""Converts records to JSON and back, with a schema version; hashes their content."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ def _converter() -> JsonConverter:
 
 
 def to_plain(record: object) -> Any:
-    """The record as dicts, lists and scalars."""
+    """Returns the record as dicts, lists and scalars."""
     return _converter().unstructure(record)
 
 
 def from_plain(plain: object, kind: type[T]) -> T:
-    """A record of `kind` from what `to_plain` gave; unknown keys are ignored, missing ones take their defaults."""
+    """Builds a record of `kind` from the result of `to_plain`. Unknown keys are ignored, missing keys take their
+    defaults. Raises `WorkbenchError` if the data does not fit.
+    """
     try:
         return _converter().structure(plain, kind)
     except Exception as error:  # cattrs raises exception groups of many kinds
@@ -39,12 +41,12 @@ def from_plain(plain: object, kind: type[T]) -> T:
 
 
 def dumps(record: object) -> str:
-    """Canonical JSON text: sorted keys, no spaces, schema version first in `"schema"`."""
+    """Writes canonical JSON: sorted keys, no spaces, `"schema"` and `"record"` at the top."""
     return json.dumps({"schema": SCHEMA, "record": to_plain(record)}, sort_keys=True, separators=(",", ":"))
 
 
 def loads(text: str, kind: type[T]) -> T:
-    """A record of `kind` from the text of `dumps`; raises `WorkbenchError` when the schema is newer than ours."""
+    """Reads a record of `kind` from the text of `dumps`. Raises `WorkbenchError` if the text has a newer schema."""
     envelope = json.loads(text)
     if envelope.get("schema", 0) > SCHEMA:
         raise WorkbenchError(
@@ -56,7 +58,8 @@ def loads(text: str, kind: type[T]) -> T:
 def content_hash(record: object) -> str:
     """Hex SHA-256 of the canonical JSON of a record, or of the text itself when given a string.
 
-    Fields of the record that were added later (`LATER`) are left out while they have their defaults.
+    Fields of the record that were added later (metadata `hashed="when set"`) are left out while they have their
+    defaults.
     """
     text = record if isinstance(record, str) else json.dumps(_hash_input(record), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

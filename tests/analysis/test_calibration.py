@@ -45,7 +45,7 @@ def test_the_bound_says_which_ceilings_it_used() -> None:
     path = calibration.save(FOUND)
     after = devices.find("NVIDIA A100-SXM4-80GB")
     assert (
-        path.parent == calibration.folder()
+        path.parent == calibration.user_folder()
         and after.l2_bandwidth == 4e12
         and after.shared_bandwidth == 18e12
         and after.measured_on == "2026-11-21, driver 580.1, torch 2.11"
@@ -72,24 +72,24 @@ def test_this_machines_own_goes_over_what_is_shipped() -> None:
 
 def test_a_file_that_changes_is_read_again_and_none_is_left_half_written() -> None:
     path = calibration.save(FOUND)
-    first = calibration.kept("A100")
+    first = calibration.find("A100")
     calibration.save(Calibration(device="A100", date="2027-02-02", rates=()), path)
     os.utime(path, ns=(1, 1))
-    again = calibration.kept("A100")
+    again = calibration.find("A100")
     assert (
         first == FOUND
         and again is not None
         and again.date == "2027-02-02"
         and [item.name for item in path.parent.iterdir()] == ["a100.json"]
     )
-    assert next(iter(calibration.listed()))[1].device == "A100"
+    assert next(iter(calibration.load_all()))[1].device == "A100"
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"schema": 99, "calibration": {}}', '{"schema": 1, "calibration": {"device": 3}}']
 )
 def test_a_broken_file_is_refused_in_a_line(text: str) -> None:
-    path = calibration.folder() / "a100.json"
+    path = calibration.user_folder() / "a100.json"
     path.parent.mkdir(parents=True)
     path.write_text(text)
     with pytest.raises(UserError, match=r"a100.json is no calibration .*cutegen calibrate") as error:
@@ -100,6 +100,6 @@ def test_a_broken_file_is_refused_in_a_line(text: str) -> None:
 def test_what_is_shipped_has_units_and_names() -> None:
     for path in calibration.SHIPPED.glob("*.json"):
         found = calibration.load(path)
-        assert devices.find(found.device).name == found.device and calibration.file_of(found.device) == path.name
+        assert devices.find(found.device).name == found.device and calibration.file_name(found.device) == path.name
         assert all(rate.value > 0 and rate.unit in ("B/s", "FLOP/s", "op/s", "s") and rate.by for rate in found.rates)
         assert json.loads(path.read_text())["schema"] == calibration.SCHEMA

@@ -149,7 +149,9 @@ def test_products_in_a_row_are_those_on_one_path() -> None:
         op("e", "addmm", "bias", "d", "u"),
         Operation(name="output", target="output", operands=("e",)),
     ]
-    assert correctness.in_a_row(graph) == 2 and correctness.in_a_row(graph[:1]) == 1 == correctness.in_a_row([])
+    assert correctness.longest_product_chain(graph) == 2 and correctness.longest_product_chain(
+        graph[:1]
+    ) == 1 == correctness.longest_product_chain([])
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def test_a_convolution_sums_as_many_terms_as_a_filter_has_elements(name: str, te
         problems.load(str(Path(__file__).parents[1] / "bench" / "problems" / f"{name}.py"), name=name)
     )
     full = next(case for case in facts.cases if case.name == "full")
-    assert correctness.terms(full, facts) == terms
+    assert correctness.summed_terms(full, facts) == terms
 
 
 def test_strict_convolutions_of_many_terms_pass_in_float32_and_not_in_tf32() -> None:

@@ -41,7 +41,7 @@ def measured(seconds: float, ratio: float = 1.0) -> Outcome:
 def test_the_catalogue_has_28_entries_that_say_how_far_they_go() -> None:
     assert len({item.name for item in integrity.EXPLOITS}) == 28
     assert all(item.what and item.defence for item in integrity.EXPLOITS)
-    assert {item.held for item in integrity.EXPLOITS} == {"prevented", "detected", "partly", "open"}
+    assert {item.status for item in integrity.EXPLOITS} == {"prevented", "detected", "partly", "open"}
 
 
 def test_an_honest_result_raises_no_doubt() -> None:
@@ -72,15 +72,16 @@ def test_each_doubt_is_raised_alone(outcome: Outcome, said: str) -> None:
 
 def test_a_time_that_cannot_be_true_is_refused_with_the_reason() -> None:
     assert (
-        integrity.refused(measured(0.91e-3), BOUND) == "" and integrity.refused(measured(2e-3, ratio=3.0), BOUND) == ""
+        integrity.refusal_reason(measured(0.91e-3), BOUND) == ""
+        and integrity.refusal_reason(measured(2e-3, ratio=3.0), BOUND) == ""
     )
-    said = integrity.refused(measured(0.89e-3), BOUND)
+    said = integrity.refusal_reason(measured(0.89e-3), BOUND)
     assert (
         "890.0 us is under 0.9 of the floor of 1000.0 us" in said
         and "by the data sheet of H200" in said
         and said in integrity.doubts(measured(0.89e-3), BOUND)
     )
-    assert integrity.refused(measured(0.1e-3), None) == ""
+    assert integrity.refusal_reason(measured(0.1e-3), None) == ""
 
 
 def test_three_tf32_products_in_place_of_one_in_float32_are_no_doubt() -> None:

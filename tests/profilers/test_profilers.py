@@ -145,7 +145,7 @@ def test_tiles_that_stick_out_of_the_emulated_matrices_do_not_count_at_full_size
             )
         )
         assert outcome.failure is None, outcome.failure
-        padded = model.padding(facts, outcome.launches, work["shrunk"])
+        padded = model.padding_ratio(facts, outcome.launches, work["shrunk"])
         times.append(
             (
                 padded,
@@ -159,4 +159,4 @@ def test_tiles_that_stick_out_of_the_emulated_matrices_do_not_count_at_full_size
         and times[0][1] < times[1][1] < times[2][1]
         and times[0][1] < 2 * 179e-6
     )
-    assert model.padding(subject("softmax")[1], outcome.launches, work["shrunk"]) == 1
+    assert model.padding_ratio(subject("softmax")[1], outcome.launches, work["shrunk"]) == 1

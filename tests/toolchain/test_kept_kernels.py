@@ -1,4 +1,4 @@
-"""A second run of the same source compiles nothing; no source gets what another one left."""
+"""A second run of the same source compiles nothing, and no source gets the entries of another one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.proposers.planner import Planner
 from workbench.protocols import PLAIN
 from workbench.records import Ask, Candidate, Job, Outcome, Proposal
 from workbench.toolchain import compiled
-from workbench.toolchain.compiled import Shelf
+from workbench.toolchain.compiled import CompiledCache
 
 
 def test_a_second_run_compiles_nothing_and_comes_out_the_same() -> None:
@@ -47,23 +47,23 @@ def files(folder: Path, **named: bytes) -> Path:
     return folder
 
 
-def test_a_shelf_is_of_one_source_and_one_architecture(tmp_path: Path) -> None:
-    Shelf("a", "sm_80").take(files(tmp_path / "left", mlir1=b"x", ptx1=b"y"))
+def test_a_cache_is_for_one_source_and_one_architecture(tmp_path: Path) -> None:
+    CompiledCache("a", "sm_80").add_from(files(tmp_path / "left", mlir1=b"x", ptx1=b"y"))
     for n, (source, arch) in enumerate((("b", "sm_80"), ("a", "sm_90a"))):
-        Shelf(source, arch).give(tmp_path / str(n))
+        CompiledCache(source, arch).copy_to(tmp_path / str(n))
         assert not (tmp_path / str(n)).exists()
-    Shelf("a", "sm_80").give(tmp_path / "given")
+    CompiledCache("a", "sm_80").copy_to(tmp_path / "given")
     assert sorted(path.suffix for path in (tmp_path / "given").iterdir()) == [".mlir", ".ptx"]
 
 
-def test_what_was_kept_is_not_written_over(tmp_path: Path) -> None:
-    Shelf("a", "sm_80").take(files(tmp_path / "left", mlir1=b"first"))
-    Shelf("a", "sm_80").take(files(tmp_path / "later", mlir1=b"second"))
-    assert [path.read_bytes() for path in Shelf("a", "sm_80").folder.iterdir()] == [b"first"]
+def test_an_entry_is_not_overwritten(tmp_path: Path) -> None:
+    CompiledCache("a", "sm_80").add_from(files(tmp_path / "left", mlir1=b"first"))
+    CompiledCache("a", "sm_80").add_from(files(tmp_path / "later", mlir1=b"second"))
+    assert [path.read_bytes() for path in CompiledCache("a", "sm_80").folder.iterdir()] == [b"first"]
 
 
 @pytest.mark.parametrize("what", ["link", "name", "pipe", "size", "folder"])
-def test_only_plain_files_of_the_right_names_are_kept(
+def test_only_regular_files_with_entry_names_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     (tmp_path / "secret").write_text("secret")
@@ -80,13 +80,13 @@ def test_only_plain_files_of_the_right_names_are_kept(
         bad.write_bytes(b"x" * 11)
     else:
         bad.mkdir()
-    Shelf("a", "sm_80").take(left)
-    assert [path.read_bytes() for path in Shelf("a", "sm_80").folder.iterdir()] == [b"fine"]
+    CompiledCache("a", "sm_80").add_from(left)
+    assert [path.read_bytes() for path in CompiledCache("a", "sm_80").folder.iterdir()] == [b"fine"]
 
 
-def test_sources_not_used_for_longest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "SHELF_BYTES", 250)
+def test_the_sources_unused_for_longest_are_removed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "CACHE_BYTES", 250)
     for n, source in enumerate("abc"):
-        Shelf(source, "sm_80").take(files(tmp_path / source, mlir1=b"x" * 100))
-        os.utime(Shelf(source, "sm_80").folder, (n, n)) if source != "c" else None
-    assert [Shelf(source, "sm_80").folder.exists() for source in "abc"] == [False, True, True]
+        CompiledCache(source, "sm_80").add_from(files(tmp_path / source, mlir1=b"x" * 100))
+        os.utime(CompiledCache(source, "sm_80").folder, (n, n)) if source != "c" else None
+    assert [CompiledCache(source, "sm_80").folder.exists() for source in "abc"] == [False, True, True]

@@ -1,1 +1,1 @@
-"""Pure numbers: devices, speed of light, correctness, statistics, hunks, roofline points, integrity. No torch, no I/O."""
+"""Pure calculations: devices, speed of light, correctness, statistics, hunks, roofline points."""

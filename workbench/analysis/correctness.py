@@ -1,16 +1,18 @@
-"""Comparison of an output with its reference, against the size of what is compared.
+"""Compares an output with its reference; the tolerance follows the magnitude of the reference.
 
-An element passes when |got - expected| <= relative * (|expected| + scale), where scale is the root mean square of the finite reference
-values: so a task whose outputs are tiny (softmax of a long row) is not passed by zeros, as an absolute tolerance would allow. NaN matches
-only NaN, an infinity only the same infinity; integers and bools must be equal.
+An element passes when |got - expected| <= relative * (|expected| + scale). The scale is the root mean square of the
+finite reference values. So zeros do not pass a task whose outputs are tiny (softmax of a long row), as they would with
+an absolute tolerance. NaN matches only NaN, an infinity only the same infinity; integers and bools must be equal.
 
     relative = 4 eps(dtype) + 8 eps(float32) sqrt(length) [+ 4 eps(tf32) products]
 
-The first term is the rounding of the output, and of a few intermediates in its dtype; the second is accumulation in float32, whose rounding
-errors grow like a random walk with the number of terms; the third, only with the TF32 policy, is the truncation of operands to 10 bits,
-which is relative to what is multiplied and so does not grow with the number of terms, but adds up over products in a row. The factors are inferred: a few times what is typical, so that an
-honest kernel passes with another order of summation, and a lower precision than the policy allows does not. (Truncated TF32 operands reach
-half a tolerance over a million outputs of normal data, bfloat16 operands 2.4: run on the CPU.)
+The first term covers the rounding of the output and of a few intermediates in its dtype. The second covers accumulation
+in float32, whose rounding errors grow like a random walk with the number of terms. The third applies only with the TF32
+policy: operands are truncated to 10 bits. That error is relative to the operands, so it does not grow with the number
+of terms, but it adds up over consecutive products. The factors are inferred: they are a few times the typical error, so
+that an honest kernel passes with another order of summation, and a lower precision than the policy allows fails. (Run
+on the CPU: truncated TF32 operands reach half a tolerance over a million outputs of normal data, bfloat16 operands
+2.4.)
 """
 
 from __future__ import annotations
@@ -42,11 +44,11 @@ PRODUCTS = (
     "dot",
     "_grouped_mm",
     "convolution",
-)  # ATen calls that tensor cores may do
+)  # ATen calls that may run on tensor cores
 
 
-def in_a_row(graph: Iterable[Operation]) -> int:
-    """Products whose operands were made of products before them, at most, at least 1: of a traced reference."""
+def longest_product_chain(graph: Iterable[Operation]) -> int:
+    """The longest chain of matrix products in a traced reference, at least 1: each takes a result of the one before."""
     reached: dict[str, int] = {}
     for op in graph:
         names = [name for operand in op.operands for name in operand.strip("[]").split(", ")]
@@ -55,33 +57,37 @@ def in_a_row(graph: Iterable[Operation]) -> int:
     return max([1, *reached.values()])
 
 
-def terms(case: Case, facts: Facts) -> int:
-    """About how many terms an output sums: the largest extent of an input or, of a convolution, as many as a filter has elements at full size."""
+def summed_terms(case: Case, facts: Facts) -> int:
+    """About how many terms one output sums: the largest extent of an input, or the elements of a convolution's filter
+    at full size if they are more.
+    """
     sizes = {spec.name: spec.shape for spec in facts.full}
     found = [max(spec.shape, default=1) for spec in case.inputs]
     for op in facts.graph:
         if op.target.removeprefix("aten.").split(".")[0] == "convolution" and (shape := sizes.get(op.operands[1])):
-            found.append(
-                math.prod(shape) // max(shape[op.operands[6] == "True"], 1)
-            )  # a transposed one's filters are along the second axis
+            filters = shape[op.operands[6] == "True"]  # a transposed convolution has its filters along the second axis
+            found.append(math.prod(shape) // max(filters, 1))
     return max(found, default=1)
 
 
 def tolerance(dtype: str, precision: str, length: int = 1, products: int = 1) -> float:
-    """Relative tolerance of an output of `dtype` that sums about `length` terms after so many products in a row; 0 for integers and bools."""
+    """Relative tolerance of an output of `dtype` that sums about `length` terms after a chain of `products`; 0 for
+    integers and bools.
+    """
     own = EPS.get(dtype, 0.0)
     if not own:
         return 0.0
     accumulated = 8 * (own if dtype == "float64" else EPS["float32"]) * math.sqrt(max(length, 1))
-    return (
-        4 * own + accumulated + (4 * EPS["tfloat32"] * products if precision == "tf32" and dtype == "float32" else 0.0)
-    )
+    truncated = 4 * EPS["tfloat32"] * products if precision == "tf32" and dtype == "float32" else 0.0
+    return 4 * own + accumulated + truncated
 
 
 def compare(
     got: np.ndarray, expected: np.ndarray, *, dtype: str, precision: str, length: int = 1, products: int = 1
 ) -> Json:
-    """Fields of `records.Check` for one output; `expected` is float64 (or integer, then equality is required)."""
+    """Returns the fields of `records.Check` for one output. `expected` is float64; for integers and bools, equality is
+    required.
+    """
     if got.shape != expected.shape:
         message = f"the output has shape {list(got.shape)}, expected {list(expected.shape)}"
         return {
@@ -93,7 +99,7 @@ def compare(
         }
     if expected.dtype.kind in "iub":
         bad = got != expected
-        return _fields(bad, bad.astype(np.float64) * 2, got, expected)
+        return _check_fields(bad, bad.astype(np.float64) * 2, got, expected)
     relative = tolerance(dtype, precision, length, products)
     value = got.astype(np.float64)
     finite = np.isfinite(expected)
@@ -103,17 +109,19 @@ def compare(
         error = np.abs(value - expected) / allowed
     same = (value == expected) | (np.isnan(value) & np.isnan(expected))
     error = np.where(same, 0.0, np.where(np.isfinite(value) & finite, error, np.inf))
-    return {**_fields(error > 1, error, value, expected), "trivial": _trivial(value, expected)}
+    return {**_check_fields(error > 1, error, value, expected), "trivial": _trivial_kind(value, expected)}
 
 
-def _trivial(got: np.ndarray, expected: np.ndarray) -> str:
-    """What a no-op kernel would leave: all zeros, or one value everywhere, where the reference is not exactly that."""
+def _trivial_kind(got: np.ndarray, expected: np.ndarray) -> str:
+    """ "zero" or "constant" if all elements of the output are equal, as a no-op kernel leaves them, and the reference's
+    are not; else "".
+    """
     if got.size < 2 or bool((expected == expected.flat[0]).all()) or not bool((got == got.flat[0]).all()):
         return ""
     return "zero" if float(got.flat[0]) == 0 else "constant"
 
 
-def _fields(bad: np.ndarray, error: np.ndarray, got: np.ndarray, expected: np.ndarray) -> Json:
+def _check_fields(bad: np.ndarray, error: np.ndarray, got: np.ndarray, expected: np.ndarray) -> Json:
     if not error.size:
         return {"passed": True, "elements": 0}
     worst = np.unravel_index(int(np.argmax(error)), error.shape)
@@ -127,7 +135,10 @@ def _fields(bad: np.ndarray, error: np.ndarray, got: np.ndarray, expected: np.nd
     message = ""
     if count:
         where = ", ".join(str(int(i)) for i in worst)
-        message = f"{count} of {error.size} elements are wrong; the worst is [{where}]: got {float(got[worst]):.6g}, expected {float(expected[worst]):.6g}"
+        message = (
+            f"{count} of {error.size} elements are wrong; the worst is [{where}]: got {float(got[worst]):.6g}, "
+            f"expected {float(expected[worst]):.6g}"
+        )
     return {
         "passed": not count,
         "elements": int(error.size),

@@ -1,4 +1,6 @@
-"""GPUs by name: peak rates and limits from the maker's data sheets, and beside them what was measured (calibration.py); a bound uses the data sheet."""
+"""GPUs by name: peak rates and limits from the data sheets, with the rates that were measured (calibration.py) beside
+them. A bound uses the data sheet.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ TERA = 1e12
 GIGA = 10**9
 
 
-ARCHES = ("sm_80", "sm_90a")  # what kernels are written and compiled for
+ARCHES = ("sm_80", "sm_90a")  # architectures that kernels are written and compiled for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +43,12 @@ class Device:
     int8: float
     half_vector: float  # fp16 and bf16 off the tensor cores
     measured: tuple[tuple[str, float], ...] = ()  # dtype -> FLOP/s of the best matrix product on random normal data
-    measured_on: str = ""  # date and software of what is measured
+    measured_on: str = ""  # date and software of the measurement
 
     def peak(self, dtype: str, *, tensor_cores: bool) -> float:
-        """FLOP/s by the data sheet for a torch dtype name ("tfloat32" for the TF32 policy); off the tensor cores, that of the vector pipes."""
+        """FLOP/s by the data sheet for a torch dtype name ("tfloat32" for the TF32 policy); without `tensor_cores`, the
+        rate of the vector pipes.
+        """
         if not tensor_cores:
             return {"float64": self.fp64, "float16": self.half_vector, "bfloat16": self.half_vector}.get(
                 dtype, self.fp32
@@ -59,26 +63,31 @@ class Device:
         }
         return known.get(dtype, self.fp8)
 
-    def permissive(self, dtype: str, *, tensor_cores: bool) -> float:
-        """The highest FLOP/s that a correct kernel could reach: float32 products may be three TF32 products on tensor cores."""
+    def highest_peak(self, dtype: str, *, tensor_cores: bool) -> float:
+        """The highest FLOP/s that a correct kernel could reach: float32 products may be three TF32 products on tensor
+        cores.
+        """
         peak = self.peak(dtype, tensor_cores=tensor_cores)
         return max(peak, self.tf32 / 3) if tensor_cores and dtype == "float32" else peak
 
-    def attainable(self, dtype: str, *, tensor_cores: bool) -> float | None:
-        """Measured FLOP/s of a matrix product in this dtype, at most the data sheet's; None where none was measured, or off the tensor cores."""
+    def attainable_rate(self, dtype: str, *, tensor_cores: bool) -> float | None:
+        """Measured FLOP/s of a matrix product in this dtype, at most the data sheet's rate; None where it was not
+        measured, or without `tensor_cores`.
+        """
         found = dict(self.measured).get(dtype) if tensor_cores else None
         return None if found is None else min(found, self.peak(dtype, tensor_cores=True))
 
     @property
     def rates(self) -> str:
-        """Which ceilings a bound on this device uses."""
+        """The source of the rates that a bound on this device uses."""
         return f"data sheet; attainable: measured {self.measured_on[:10]}" if self.measured_on else "data sheet"
 
 
-# Sources: the NVIDIA A100 80GB SXM, H100 SXM, H200 SXM, B200 (HGX) data sheets and the Ada GPU architecture paper's table for the GeForce
-# RTX 4090; fp16 off the tensor cores from the architecture papers (A100 4x fp32, Hopper 2x, Ada 1x; Blackwell taken as Hopper: inferred).
-# Shared memory, registers and block limits: CUDA programming guide, table of compute capabilities. Tensor rates are dense, with fp32
-# accumulation on the RTX 4090. fp64 is the tensor rate where there is one; it is the more permissive.
+# Sources: the NVIDIA A100 80GB SXM, H100 SXM, H200 SXM, B200 (HGX) data sheets and the Ada GPU architecture paper's
+# table for the GeForce RTX 4090; fp16 off the tensor cores from the architecture papers (A100 4x fp32, Hopper 2x,
+# Ada 1x; Blackwell is taken as Hopper: inferred). Shared memory, registers and block limits: CUDA programming guide,
+# table of compute capabilities. Tensor rates are dense, with fp32 accumulation on the RTX 4090. fp64 is the tensor
+# rate where there is one, because it is the higher one.
 _DEVICES = (
     Device(
         name="A100",
@@ -176,21 +185,23 @@ _DEVICES = (
 
 
 def names() -> tuple[str, ...]:
-    """All device names."""
+    """The names of all devices."""
     return tuple(device.name for device in _DEVICES)
 
 
 def find(name: str) -> Device:
-    """The device called `name` (spaces and case do not matter) with what was measured on it; raises `UserError` with the names there are."""
+    """Returns the device called `name` (spaces and case do not matter) with its measured rates. Raises `UserError` with
+    the known names.
+    """
     wanted = name.replace(" ", "").lower()
     for device in _DEVICES:
         if device.name.lower() == wanted or device.name.lower() in wanted:
-            return calibrated(device, calibration.kept(device.name))
+            return add_calibration(device, calibration.find(device.name))
     raise UserError(f"no device is called {name!r}; there are: {', '.join(names())}")
 
 
-def calibrated(device: Device, found: calibration.Calibration | None) -> Device:
-    """The device with measured ceilings beside its data sheet; memory is never faster than its data sheet says."""
+def add_calibration(device: Device, found: calibration.Calibration | None) -> Device:
+    """Returns the device with its measured rates. The copy rate is at most the data sheet's bandwidth."""
     if found is None:
         return device
     copy = found.rate("copy")
@@ -199,6 +210,6 @@ def calibrated(device: Device, found: calibration.Calibration | None) -> Device:
         copy_bandwidth=None if copy is None else min(copy, device.bandwidth),
         l2_bandwidth=found.rate("l2"),
         shared_bandwidth=found.rate("shared"),
-        measured=found.products,
-        measured_on=found.said,
+        measured=found.matmul_rates,
+        measured_on=found.summary,
     )

@@ -1,4 +1,6 @@
-"""Hunks between two texts: numbered from 1, each acceptable on its own; line endings are kept exactly."""
+"""Hunks between two texts. They are numbered from 1, and each can be accepted on its own; line endings are kept
+exactly.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ class Hunk:
 
 
 def hunks(old: str, new: str) -> tuple[Hunk, ...]:
-    """The differences in order; neighbours are separated by at least one equal line."""
+    """The differences in order. At least one equal line separates neighbours."""
     a, b = old.splitlines(keepends=True), new.splitlines(keepends=True)
     codes = difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
     changed = [code for code in codes if code[0] != "equal"]
@@ -34,15 +36,21 @@ def hunks(old: str, new: str) -> tuple[Hunk, ...]:
 IN_PARTS = "In parts, so no program of muCUTLASS says it all: "
 
 
-def renamed(source: str, programs: Collection[str | None], said: str) -> str:
-    """A source that is no longer what its docstring says, a program or what was said of parts before: `said` takes its place; any other docstring stays."""
+def replace_docstring(source: str, programs: Collection[str | None], parts: str) -> str:
+    """Replaces the docstring of a source that is no longer the program which its docstring names.
+
+    A first line is replaced by the note `parts` if it names one of `programs`, or is such a note itself; any other
+    docstring stays.
+    """
     first, end, rest = source.partition("\n")
     claims = {f'"""{program}"""' for program in programs if program}
-    return f'"""{IN_PARTS}{said}"""{end}{rest}' if first in claims or first.startswith(f'"""{IN_PARTS}') else source
+    return f'"""{IN_PARTS}{parts}"""{end}{rest}' if first in claims or first.startswith(f'"""{IN_PARTS}') else source
 
 
 def apply(old: str, new: str, accepted: Collection[int]) -> str:
-    """The old text with only the accepted hunks; all of them give `new`, none give `old`."""
+    """The old text with only the accepted hunks; all of them give `new`, none give `old`. Raises `UserError` for an
+    unknown hunk.
+    """
     found = hunks(old, new)
     unknown = sorted(set(accepted) - {hunk.index for hunk in found})
     if unknown:

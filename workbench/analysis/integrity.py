@@ -1,4 +1,4 @@
-"""Doubts about a result that is too good, and the known ways to cheat with our defence against each."""
+"""Doubts about a result that is too good, and the known ways to cheat with the defence against each."""
 
 from __future__ import annotations
 
@@ -6,28 +6,26 @@ from typing import Literal
 
 from workbench.records import Bound, Outcome, record
 
-CEILING = (
-    0.9  # a time under 0.9 of the floor is suspect (muCUTLASS paper's speed-of-light ceiling, section 2.6 in our notes)
-)
+CEILING = 0.9  # a time under 0.9 of the floor is suspect (the muCUTLASS paper's speed-of-light ceiling, section 2.6)
 WALL_RATIO = 1.5  # host clock over events: above it, work was hidden from the events (CUDA-L2's threshold)
 
 
 @record
 class Exploit:
-    """One known way to cheat: what it does, what stands against it here, and how far that goes.
+    """One known way to cheat: what it does, the defence against it here, and how far that goes.
 
-    `held` is "prevented" (cannot succeed by construction), "detected" (a check fails or a doubt is raised), "partly" (some forms get
-    through, the text says which) or "open" (nothing but the floor on the time stands against it).
+    `status` is "prevented" (cannot succeed by construction), "detected" (a check fails or a doubt is raised), "partly"
+    (some forms get through, the text says which) or "open" (only the floor on the time stands against it).
     """
 
     name: str
     what: str
     defence: str
-    held: Literal["prevented", "detected", "partly", "open"]
+    status: Literal["prevented", "detected", "partly", "open"]
 
 
-# The catalogue of 28 from KernelBench, Sakana, METR, CUDA-L2, SOL-ExecBench, kernelbot, pygpubench, kernelguard and kernelbench.com (our notes,
-# facts on evaluation integrity, table B.2, in its order).
+# 28 exploits reported for KernelBench, Sakana, METR, CUDA-L2, SOL-ExecBench, kernelbot, pygpubench, kernelguard and
+# kernelbench.com.
 _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "open"]], ...] = (
     (
         "another stream",
@@ -50,7 +48,8 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "patched clock or check",
         "Event, synchronize, perf_counter or allclose are replaced",
-        "the verdict is made in a process that never imports the candidate; the GPU clock runs beside the candidate, and only the floor guards it",
+        "the verdict is made in a process that never imports the candidate; the GPU clock runs beside the candidate, "
+        "and only the floor guards it",
         "partly",
     ),
     (
@@ -62,19 +61,22 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "faked result",
         "results are written to the pipe or file that the harness reads, or the process exits early",
-        "outputs are raw tensors that the checker compares itself; an early exit is a failure; a faked time is guarded by the floor only",
+        "outputs are raw tensors that the checker compares itself; an early exit is a failure; only the floor guards "
+        "against a faked time",
         "partly",
     ),
     (
         "native patching",
         "machine code of the clock is overwritten, or memory of another process",
-        "Landlock, namespaces and another process for the verdict; native code beside the clock is guarded by the floor only",
+        "Landlock, namespaces and another process for the verdict; only the floor guards against native code beside "
+        "the clock",
         "partly",
     ),
     (
         "replayed output",
         "outputs cached by object, address, shape or content",
-        "fresh inputs for every trial and every timed call, from a seed that is handed over only when the call is due; the outputs of two timed calls, chosen after the call, are checked too",
+        "every trial and every timed call has fresh inputs, from a seed that is handed over only when the call is due; "
+        "the outputs of two timed calls, chosen after the call, are checked too",
         "detected",
     ),
     (
@@ -92,7 +94,8 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "reading the reference's output",
         "device memory is scanned for the answer",
-        "the reference runs in another process, its output lies where Landlock lets no candidate read, and on a GPU it is made only afterwards",
+        "the reference runs in another process, its output lies where Landlock lets no candidate read, and on a GPU it "
+        "is made only afterwards",
         "prevented",
     ),
     (
@@ -158,7 +161,7 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "time towards zero",
         "a vanishing time dominates a mean",
-        "a physical floor: under 0.9 of it a time is refused, with the reason",
+        "a physical floor: under 0.9 of it a time is refusal_reason, with the reason",
         "detected",
     ),
     (
@@ -188,26 +191,32 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "kept results",
         "answers kept across runs on disk or in shared memory",
-        "each run has its own folder and is confined to it where Landlock is available; compiled kernels are kept for runs of the same source, whose inputs are fresh; on a GPU shared memory stays writable",
+        "each run has its own folder and is confined to it where Landlock is available; compiled kernels are kept for "
+        "runs of the same source, whose inputs are fresh; on a GPU shared memory stays writable",
         "partly",
     ),
     (
         "slowed reference",
         "the reference is timed in a process that the candidate has changed",
-        "the reference is timed in a process of its own; what a candidate leaves running on the device meanwhile slows a fixed kernel of ours too, and that is a doubt",
+        "the reference is timed in a process of its own; work that a candidate leaves running on the device slows a "
+        "fixed kernel too, and that is a doubt",
         "detected",
     ),
 )
-EXPLOITS = tuple(Exploit(name=name, what=what, defence=defence, held=held) for name, what, defence, held in _TABLE)
+EXPLOITS = tuple(
+    Exploit(name=name, what=what, defence=defence, status=status) for name, what, defence, status in _TABLE
+)
 
 
 def doubts(outcome: Outcome, bound: Bound | None) -> tuple[str, ...]:
-    """Sentences about why a correct result may still be wrong; empty when there is nothing to say."""
+    """Sentences about why a correct result may still be wrong; empty when there is no doubt."""
     return (*_time_doubts(outcome, bound), *_output_doubts(outcome))
 
 
-def refused(outcome: Outcome, bound: Bound | None) -> str:
-    """Why a measured time cannot be true: it is under 0.9 of the floor, which the most permissive data-sheet rates give; empty when it can."""
+def refusal_reason(outcome: Outcome, bound: Bound | None) -> str:
+    """Why a measured time is impossible: it is under 0.9 of the floor at the most permissive data-sheet rates. Empty if
+    it is possible.
+    """
     if outcome.timing is None or bound is None:
         return ""
     taken, floor = outcome.timing.median_s, bound.floor_s if bound.floor_s is not None else bound.bound_s
@@ -216,14 +225,17 @@ def refused(outcome: Outcome, bound: Bound | None) -> str:
     if taken >= CEILING * floor:
         return ""
     work = f"{bound.flops:.3g} FLOPs and {bound.least_bytes:.3g} bytes by the data sheet of {bound.device}"
-    return f"{taken * 1e6:.1f} us is under {CEILING} of the floor of {floor * 1e6:.1f} us ({work}): faster than the device can be, so not all of the work was done or timed"
+    return (
+        f"{taken * 1e6:.1f} us is under {CEILING} of the floor of {floor * 1e6:.1f} us ({work}): faster than the device"
+        " can be, so not all of the work was done or timed"
+    )
 
 
 def _time_doubts(outcome: Outcome, bound: Bound | None) -> list[str]:
     timing, found = outcome.timing, []
     if timing is None:
         return []
-    if impossible := refused(outcome, bound):
+    if impossible := refusal_reason(outcome, bound):
         found.append(impossible)
     if timing.wall_ratio is not None and timing.wall_ratio > WALL_RATIO:
         found.append(
@@ -244,7 +256,6 @@ def _output_doubts(outcome: Outcome) -> list[str]:
         found.append("no CuTe DSL kernel was compiled")
     trivial = sorted({check.trivial for check in outcome.checks if check.passed and check.trivial})
     if trivial:
-        found.append(
-            f"an output is {' or '.join('all zeros' if kind == 'zero' else 'one value everywhere' for kind in trivial)}, and still within tolerance: this task cannot tell"
-        )
+        said = " or ".join("all zeros" if kind == "zero" else "one value everywhere" for kind in trivial)
+        found.append(f"an output is {said}, and still within tolerance: this task cannot tell")
     return found

@@ -1,6 +1,6 @@
-"""A modelled time from counted work: a first, simple model, for ranking versions, not for claims.
+"""A modelled time from counted work. The model is simple: it ranks versions, and is not exact.
 
-For each launch at the case that was emulated, with its counters summed over all CTAs, scaled by s (below):
+For each launch at the emulated case, with its counters summed over all CTAs and scaled by s (below):
 
     issue         thread-instructions / 32 * s / (SMs * 4 warp schedulers * clock)
     fp32          FLOPs * s / fp32 peak                          or, on tensor cores, / peak of the dtype
@@ -8,30 +8,37 @@ For each launch at the case that was emulated, with its counters summed over all
     L1            max(requests, sectors / 4) * s / (SMs * clock) one request or 128 bytes per SM and cycle
     L2            32 B * sectors * s / (1.25 * bandwidth)
     DRAM          least bytes of the target / attainable bandwidth
-    latency       min(bytes read * s, 4 least bytes) / (bytes in flight / 790 ns)    Little's law; more re-reads than that hit in a cache
+    latency       min(bytes read * s, 4 least bytes) / (bytes in flight / 790 ns)
+                  Little's law; bytes that are read again more often than that hit in a cache
 
     bytes in flight = SMs * resident warps * 32 * bytes per thread and request * loads in flight per thread
-    loads in flight = loads per thread, at most 4; 4 for a kernel that reads over 2.5 times what it writes: it loops over its loads
+    loads in flight = loads per thread, at most 4; 4 for a kernel that reads over 2.5 times what it writes, because it
+                      loops over its loads
 
-T = max of these + 3 us per launch. Compute terms (issue, fp32, tensor cores) are divided by min(1, resident warps per SM / 16): with
-fewer warps the latency of the pipes shows (inferred).
+T = max of these + 3 us per launch. Compute terms (issue, fp32, tensor cores) are divided by min(1, resident warps per
+SM / 16): fewer warps do not hide the latency of the pipes (inferred).
 
-s is the ratio of the reference's FLOPs between target and emulated case: it assumes that the kernel does the same per FLOP at both. It
-overstates kernels with much work per CTA outside their loop (a reduction tree at the end of each row), because rows are short in the
-emulated case. In a product, what was counted is first divided by the share of it that tiles did which stick out of the emulated matrices (`padding`); which of two tile sizes
-shares its operands better at full size still does not show. Every requested sector is taken to L2: what L1 would serve again is overstated too. Attainable bandwidth is the measured copy rate where there is one, else 0.88 of the data sheet (the H200's ratio).
+s is the ratio of the reference's FLOPs between the target and the emulated case. This assumes that the kernel does the
+same work per FLOP at both. It overstates kernels with much work per CTA outside their loop (a reduction tree at the end
+of each row), because rows are short in the emulated case. In a matrix product, the counters are first divided by the
+share of work that tiles did outside the emulated matrices (`padding_ratio`). The model still does not show which of two
+tile sizes shares its operands better at full size. It sends every requested sector to L2, so it also overstates sectors
+that hit in L1. Attainable bandwidth is the measured copy rate where there is one, else 0.88 of the data sheet (the
+H200's ratio).
 
-Where the constants come from: 790 ns, 1.25 and 4 loads were fitted to the planner's element-wise and row kernels measured on one H200
-(tests/bench/results/h200_loop_part1.json, 32 kernels); 3 us, 16 warps and 4 least bytes are inferred. How far off it is (modelled over
-measured, geometric mean of the factor either way):
+Sources of the constants: 790 ns, 1.25 and 4 loads were fitted to the planner's element-wise and row kernels measured on
+one H200 (tests/bench/results/h200_loop_part1.json, 32 kernels); 3 us, 16 warps and 4 least bytes are inferred. The
+error (modelled over measured, geometric mean of the factor either way):
 
     fitted      part1, 32 row, middle-axis and ReLU kernels     1.28, at worst 3.6
     not fitted  part2, 24 kernels                               1.80, at worst 8
-                of which tanh-GELU 1.03; naive and 32x32-tiled square products 1.2 to 1.4; 4x4 and 8x8 outputs per thread 1.4 to 2.3 too fast;
-                matrix-vector in tiles 3 to 8 too fast (the grid at full size does not fill the device, which is not modelled); batched
-                products in tiles wider than the emulated matrices 3 to 8 too slow (before `padding`)
+                of which tanh-GELU 1.03; naive and 32x32-tiled square products 1.2 to 1.4; 4x4 and 8x8 outputs per
+                thread 1.4 to 2.3 too fast; matrix-vector in tiles 3 to 8 too fast (the grid at full size does not fill
+                the device, which is not modelled); batched products in tiles wider than the emulated matrices 3 to 8
+                too slow (before `padding_ratio`)
 
-So the order of tile sizes on small emulated matrices is not to be trusted (profile --by sampled looks at the full size). Other devices are not validated.
+So do not trust the order of tile sizes on small emulated matrices (profile --by sampled looks at the full size). The
+model was not validated on other devices.
 """
 
 from __future__ import annotations
@@ -60,15 +67,21 @@ COMPUTE = ("issue", "fp32", "tensor cores")
 
 @record
 class Scale:
-    """From the emulated case to the target: ratio of work, least bytes per launch at the target, dtype of products on tensor cores."""
+    """Factors from the emulated case to the target: ratio of work, least bytes per launch at the target, and the dtype
+    of products on tensor cores.
+    """
 
     work: float
     target_bytes: float
     tensor_dtype: str
 
 
-def padding(facts: Facts, launches: Sequence[Launch], emulated: Work) -> float:
-    """How many times the reference's FLOPs were counted, where that is due to tiles that stick out of small matrices and do not at full size: in products whose result has WIDE rows and columns or more there. Else 1."""
+def padding_ratio(facts: Facts, launches: Sequence[Launch], emulated: Work) -> float:
+    """How many times the reference's FLOPs a matrix product counted because tiles stick out of the small matrices.
+
+    1 for other kinds, and where the result has fewer than WIDE rows or columns at full size: its tiles stick out there
+    too.
+    """
     full = next((case for case in facts.cases if case.name == "full"), None)
     if (
         facts.kind != "matmul"
@@ -82,7 +95,9 @@ def padding(facts: Facts, launches: Sequence[Launch], emulated: Work) -> float:
 
 
 def scale_of(emulated: Work, target: Work, launches: int, padded: float = 1.0) -> Scale:
-    """How counters of one case are carried to another; the least bytes are shared evenly among the launches. `padded`: see `padding`."""
+    """The factors that carry counters of one case to another. The launches share the least bytes evenly. `padded` is
+    `padding_ratio`'s result.
+    """
     ratio = target.flops / emulated.flops if emulated.flops else target.least_bytes / max(emulated.least_bytes, 1)
     return Scale(
         work=ratio / padded,
@@ -91,7 +106,7 @@ def scale_of(emulated: Work, target: Work, launches: int, padded: float = 1.0) -
     )
 
 
-def resident(launch: Launch, build: KernelBuild | None, device: Device) -> Occupancy:
+def launch_occupancy(launch: Launch, build: KernelBuild | None, device: Device) -> Occupancy:
     """Occupancy of a launch, static shared memory included."""
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     shared = launch.dynamic_shared_bytes + (build.static_shared_bytes if build else 0)
@@ -112,13 +127,13 @@ def _loads_in_flight(launch: Launch) -> float:
     return min(max(loads, 1.0), LOADS_IN_FLIGHT)
 
 
-def terms(launch: Launch, build: KernelBuild | None, device: Device, scale: Scale) -> dict[str, float]:
-    """Seconds by resource for one launch, carried to the target case."""
+def resource_seconds(launch: Launch, build: KernelBuild | None, device: Device, scale: Scale) -> dict[str, float]:
+    """Seconds per resource of one launch, scaled to the target case."""
     total, s = launch.total, scale.work
     rate = device.sms * device.clock_hz
     on_tensor = dict(launch.classes).get(TENSOR, 0) > 0
     peak = device.peak(scale.tensor_dtype, tensor_cores=True) if on_tensor else device.fp32
-    warps = max(resident(launch, build, device).warps, 1)
+    warps = max(launch_occupancy(launch, build, device).warps, 1)
     flight = device.sms * warps * WARP * max(access_bytes(total), 1.0) * _loads_in_flight(launch)
     parts = {
         "issue": total.instructions / WARP * s / (SCHEDULERS * rate),
@@ -141,12 +156,12 @@ def modelled_time(
     target: Work,
     padded: float = 1.0,
 ) -> tuple[float, str]:
-    """Modelled seconds at `target` from launches counted at `emulated`, and the resource that limits the longest launch."""
+    """Modelled seconds at `target` of launches counted at `emulated`, and the resource that limits the longest one."""
     by_name = {build.kernel: build for build in builds}
     scale = scale_of(emulated, target, len(launches), padded)
     seconds, worst = 0.0, ("", 0.0)
     for launch in launches:
-        parts = terms(launch, by_name.get(launch.kernel), device, scale)
+        parts = resource_seconds(launch, by_name.get(launch.kernel), device, scale)
         name = max(parts, key=lambda key: parts[key])
         seconds += parts[name] + LAUNCH_S
         if parts[name] > worst[1]:

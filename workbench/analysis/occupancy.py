@@ -1,4 +1,6 @@
-"""Occupancy from registers, shared memory and block size (allocation units from the CUDA programming guide, cc 8.0 to 9.0)."""
+"""Occupancy from registers, shared memory and block size, with the allocation units of the CUDA programming guide for
+compute capability 8.0 to 9.0.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,13 @@ from workbench.records import record
 
 WARP = 32
 REGISTER_UNIT = 256  # registers are allocated per warp in units of 256
-SHARED_RESERVED = 1024  # the system's share per CTA
+SHARED_RESERVED = 1024  # bytes per CTA that the system uses
 SHARED_UNIT = 128
 
 
 @record
 class Occupancy:
-    """Resident CTAs and warps per SM, and what limits them."""
+    """Resident CTAs and warps per SM, their share of the SM's threads, and the resource that limits them."""
 
     blocks: int
     warps: int
@@ -21,8 +23,8 @@ class Occupancy:
     limiter: str
 
 
-def limits(device: Device, *, threads: int, registers: int | None, shared_bytes: int) -> dict[str, int]:
-    """What a CTA of `threads` threads needs of an SM -> how many CTAs that allows at once."""
+def ctas_by_resource(device: Device, *, threads: int, registers: int | None, shared_bytes: int) -> dict[str, int]:
+    """For each resource of an SM that a CTA of `threads` threads uses: how many such CTAs it allows at once."""
     warps = -(-threads // WARP)
     found = {"threads": device.threads_per_sm // (warps * WARP), "CTAs": device.blocks_per_sm}
     if registers:
@@ -35,9 +37,9 @@ def limits(device: Device, *, threads: int, registers: int | None, shared_bytes:
 
 
 def occupancy(device: Device, *, threads: int, registers: int | None, shared_bytes: int) -> Occupancy:
-    """How many CTAs of `threads` threads fit on one SM at once."""
+    """How many CTAs of `threads` threads fit on one SM at once. `registers` are per thread, None if unknown."""
     warps = -(-threads // WARP)
-    found = limits(device, threads=threads, registers=registers, shared_bytes=shared_bytes)
+    found = ctas_by_resource(device, threads=threads, registers=registers, shared_bytes=shared_bytes)
     limiter = min(found, key=lambda key: found[key])
     blocks = found[limiter]
     return Occupancy(

@@ -1,4 +1,4 @@
-"""Points and roofs of a roofline plot, as numbers."""
+"""The points of a roofline plot, as numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from workbench.records import Provenance, Version, record
 
 @record
 class RooflinePoint:
-    """One version: FLOPs per byte of least traffic, achieved FLOP/s, and whether its time was measured or modelled."""
+    """One version: FLOPs per byte of least traffic, achieved FLOP/s, seconds, and whether the time is measured or
+    modelled.
+    """
 
     version: int
     title: str
@@ -20,8 +22,8 @@ class RooflinePoint:
     accepted: bool | None
 
 
-def trajectory(versions: Sequence[Version]) -> tuple[RooflinePoint, ...]:
-    """One point per version that has a correct, timed trial."""
+def roofline_points(versions: Sequence[Version]) -> tuple[RooflinePoint, ...]:
+    """One point for each version that has a correct, timed trial."""
     points = []
     for version in versions:
         verdict = version.trials[-1].verdict if version.trials else None

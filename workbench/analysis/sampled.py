@@ -1,24 +1,33 @@
-"""A modelled time for a launch of which some CTAs were followed at their true size (`emulated(sample=..., follow=True)`): nothing is scaled but the number of CTAs.
+"""A modelled time for a launch that was executed in a sample of its CTAs, at their true size (`emulated(sample=...,
+follow=True)`). The model scales only the number of CTAs.
 
-With n CTAs, S SMs, R CTAs resident on an SM (registers, shared memory, threads), f = clock, m = ceil(n / S) CTAs on the busiest SM, and counts per CTA:
+With n CTAs, S SMs, R CTAs resident on an SM (registers, shared memory, threads), f = clock, m = ceil(n / S) CTAs on the
+busiest SM, and counts per CTA:
 
-    issue          i m / (4 f)                         i warp-instructions; four schedulers issue one each
-    pipes          F m / (r f)                         F FLOPs; r = 256 a cycle for fp32, on tensor cores the data sheet's dense rate per SM and cycle,
-                                                       on Hopper 62 % of it for mma.sync
-    shared memory  w m / f                             w wavefronts, one a cycle
-    L1             (max(2 q, l) + b / 4) m / f         q requests, l lines of 128 bytes that they look up, b sectors that pass L1 by (cp.async.cg, TMA)
-    L2             32 n (e + s + b) / B2               e sectors that missed L1, s sectors stored
-    DRAM           D / B                               D = least bytes + (p - 1) 32 n u if the CTAs share little, see below; of it, what L2 keeps of the output is not written
-    latency        ceil(n / (S R)) (c + c0) / f        c cycles of one CTA alone (emulator/timing/cta_timeline.py), c0 for starting it
+    issue          i m / (4 f)                       i warp-instructions; each of four schedulers issues one a cycle
+    pipes          F m / (r f)                       F FLOPs; r = 256 a cycle for fp32; on tensor cores the data sheet's
+                                                     dense rate per SM and cycle, on Hopper 62 % of it for mma.sync
+    shared memory  w m / f                           w wavefronts, one a cycle
+    L1             (max(2 q, l) + b / 4) m / f       q requests, l lines of 128 bytes that they look up, b sectors that
+                                                     bypass L1 (cp.async.cg, TMA)
+    L2             32 n (e + s + b) / B2             e sectors that missed L1, s sectors stored
+    DRAM           D / B                             D = least bytes + (p - 1) 32 n u if the CTAs share little, see
+                                                     below; the part of the output that L2 keeps is not written
+    latency        ceil(n / (S R)) (c + c0) / f      c cycles of one CTA alone (emulator/timing/cta_timeline.py), c0 to
+                                                     start it
 
-    T = (sum over terms t^k)^(1/k) + launch            k-norm: resources overlap, but not wholly
+    T = (sum over terms t^k)^(1/k) + launch          k-norm: resources overlap, but not wholly
 
-u different sectors that a CTA asks L2 for; p = sectors that its share of L2 does not hold / u, the passes over memory that L2 does not catch. CTAs share little when 32 n u is under
-1.5 times the least bytes; when they share much (a matrix product), neighbours in time find in L2 what the first one brought.
+u = different sectors that a CTA requests from L2; p = (sectors that do not fit its share of L2) / u, the passes over
+memory that L2 does not catch. CTAs share little when 32 n u is under 1.5 times the least bytes. When they share much (a
+matrix product), a CTA finds in L2 the data that an earlier one loaded.
 
-Where constants come from: 4 schedulers, 128 FMA lanes, bytes and rates are the device's data sheet; one wavefront, one line and half a request a cycle, and B (1.05 times the copy rate: reads are faster
-than copies) were seen in Nsight Compute's counters and times on one H200 (tests/bench/results/h200_counters.json); B2, c0, k and the launch were set by eye to some of the kernels of tests/bench/time_model.py, which
-states how far off the model is. Not modelled: data that CTAs share in L1 (an SM keeps weights that CTA after CTA reads: L2 traffic is overstated), DRAM pages, power, clocks under load, a CTA whose work depends on data.
+Sources of the constants: 4 schedulers, 128 FMA lanes, bytes and rates are the device's data sheet. One wavefront, one
+line and half a request a cycle, and B (1.05 times the copy rate: reads are faster than copies) come from Nsight
+Compute's counters and times on one H200 (tests/bench/results/h200_counters.json). B2, c0, k and the launch were set by
+eye to some of the kernels of tests/bench/time_model.py, which states the error of the model. Not modelled: data that
+CTAs share in L1 (an SM keeps weights that one CTA after another reads, so L2 traffic is overstated), DRAM pages, power,
+clocks under load, a CTA whose work depends on data.
 """
 
 from __future__ import annotations
@@ -27,7 +36,7 @@ import math
 from collections.abc import Sequence
 
 from workbench.analysis.devices import Device
-from workbench.analysis.model import TENSOR, resident
+from workbench.analysis.model import TENSOR, launch_occupancy
 from workbench.records import KernelBuild, Launch, Work
 
 SECTOR = 32
@@ -40,12 +49,16 @@ START_CYCLES = 800  # set by eye
 NORM = 5.0  # set by eye
 LAUNCH_S = 2.5e-6  # set by eye
 SHARED_MUCH = 1.5
-MMA_SHARE = 0.62  # of the tensor cores' peak that mma.sync reaches on Hopper where wgmma reaches nearly all (inferred; about what Luo et al., 2024, report)
-L2_KEEPS = 0.37  # of L2: written bytes that are not yet in DRAM when the kernel ends (measured, 9 kernels)
+# The share of the tensor cores' peak that mma.sync reaches on Hopper; wgmma reaches nearly all of it (inferred; Luo et
+# al., 2024, report about the same)
+MMA_SHARE = 0.62
+L2_KEEPS = 0.37  # share of L2 with written bytes that are not yet in DRAM when the kernel ends (measured, 9 kernels)
 
 
 def dram_bytes(launch: Launch, work: Work, share: float, device: Device) -> tuple[float, float]:
-    """Bytes that a launch reads from DRAM and, while it runs, writes there; `share` of the problem's least bytes are this launch's."""
+    """Bytes that a launch reads from DRAM, and bytes that it writes there while it runs. `share` is this launch's part
+    of the problem's least bytes.
+    """
     assert launch.paced is not None
     paced, ctas = launch.paced, math.prod(launch.grid)
     each = ctas / paced.ctas * SECTOR
@@ -57,12 +70,14 @@ def dram_bytes(launch: Launch, work: Work, share: float, device: Device) -> tupl
 
 
 def dram_rate(device: Device) -> float:
-    """Bytes/s of DRAM in this model."""
+    """The bandwidth of DRAM in this model, in bytes/s."""
     return READ_RATE * (device.copy_bandwidth or COPY_SHARE * device.bandwidth)
 
 
 def ceilings(device: Device) -> dict[str, float]:
-    """Bytes/s by memory level, FLOP/s of fp32 and of bf16 tensor cores: what no launch goes beyond in this model, nor in `model.py`'s, which has lower ones."""
+    """The highest rates in this model, and in `model.py`'s, whose rates are lower: bytes/s by memory level, FLOP/s of
+    fp32 and of bf16 tensor cores.
+    """
     cycles = device.sms * device.clock_hz
     return {
         "DRAM": dram_rate(device),
@@ -73,21 +88,20 @@ def ceilings(device: Device) -> dict[str, float]:
     }
 
 
-def terms(
+def resource_seconds(
     launch: Launch, build: KernelBuild | None, device: Device, work: Work, share: float = 1.0
 ) -> dict[str, float]:
-    """Seconds by resource; see the module's text. The launch must have been followed."""
+    """Seconds per resource; the module's docstring has the formulas. `launch.paced` must be set."""
     assert launch.paced is not None
     paced, total, ctas = launch.paced, launch.total, math.prod(launch.grid)
-    busiest = (
-        math.ceil(ctas / device.sms) / ctas / device.clock_hz
-    )  # seconds for one cycle's work of every CTA on the busiest SM
+    # seconds that the busiest SM takes when every CTA of the grid works for one cycle, over the number of CTAs
+    busiest = math.ceil(ctas / device.sms) / ctas / device.clock_hz
     each = ctas / paced.ctas
     on_tensor = dict(launch.classes).get(TENSOR, 0) > 0
     peak = device.peak(work.dtype, tensor_cores=True) * (1.0 if paced.wgmma or device.arch == "sm_80" else MMA_SHARE)
     rate = peak / device.sms / device.clock_hz if on_tensor else 2 * LANES
     bypass = max(total.global_sectors - (paced.l1_sectors + paced.written) * each, 0)
-    waves = math.ceil(ctas / (device.sms * max(resident(launch, build, device).blocks, 1)))
+    waves = math.ceil(ctas / (device.sms * max(launch_occupancy(launch, build, device).blocks, 1)))
     read, written = dram_bytes(launch, work, share, device)
     return {
         "issue": paced.issue * ctas * busiest / SCHEDULERS,
@@ -100,8 +114,8 @@ def terms(
     }
 
 
-def shares(launches: Sequence[Launch]) -> list[float]:
-    """How the problem's least bytes are split among the launches: by the sectors that they ask for."""
+def traffic_shares(launches: Sequence[Launch]) -> list[float]:
+    """Each launch's part of the problem's least bytes, in proportion to the sectors that it requests."""
     whole = sum(launch.total.global_sectors for launch in launches)
     return [launch.total.global_sectors / whole if whole else 1 / len(launches) for launch in launches]
 
@@ -112,8 +126,8 @@ def modelled_time(
     """Modelled seconds of followed launches at `work`, and the resource that limits the longest."""
     by_name = {build.kernel: build for build in builds}
     seconds, limit = 0.0, (0.0, "")
-    for launch, share in zip(launches, shares(launches), strict=True):
-        parts = terms(launch, by_name.get(launch.kernel), device, work, share)
+    for launch, share in zip(launches, traffic_shares(launches), strict=True):
+        parts = resource_seconds(launch, by_name.get(launch.kernel), device, work, share)
         taken = sum(part**NORM for part in parts.values()) ** (1 / NORM)
         limit = max(limit, (taken, max(parts, key=lambda name: parts[name])))
         seconds += taken + LAUNCH_S

@@ -1,10 +1,10 @@
-"""The bound: max(FLOPs / peak, least bytes / bandwidth) (muCUTLASS paper, section 2.3 in our notes: perfect caching, fully fused).
+"""The bound: max(FLOPs / peak, least bytes / bandwidth) (muCUTLASS paper, section 2.3: perfect caching, fully fused).
 
-Three times from the same work, so that no one number has to serve two purposes:
+Three times from the same work, so that each number has one purpose:
 
-    bound_s       data-sheet rates for the problem's own precision: the speed of light that fractions are taken of
-    floor_s       the most permissive data-sheet rates: nothing correct is faster, so a time well under it is suspect
-    attainable_s  ceilings measured on this device: what a very good kernel reaches; None where nothing was measured
+    bound_s       data-sheet rates for the problem's own precision: the speed of light that fractions refer to
+    floor_s       the most permissive data-sheet rates: no correct kernel is faster, so a time well under it is suspect
+    attainable_s  rates measured on this device, which a very good kernel reaches; None where none were measured
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from workbench.records import Bound, Work
 
 
 def bound(work: Work, device: Device) -> Bound:
-    """The least time in seconds in which `device` could do `work`, and which side limits it."""
+    """The least time in seconds in which `device` could do `work`, and the side that limits it."""
     peak = device.peak(work.dtype, tensor_cores=work.tensor_cores)
     compute, memory = work.flops / peak, work.least_bytes / device.bandwidth
-    floor = max(work.flops / device.permissive(work.dtype, tensor_cores=work.tensor_cores), memory)
+    floor = max(work.flops / device.highest_peak(work.dtype, tensor_cores=work.tensor_cores), memory)
     return Bound(
         case=work.case,
         device=device.name,
@@ -39,8 +39,10 @@ def bound(work: Work, device: Device) -> Bound:
 
 
 def _attainable(work: Work, device: Device, compute: float) -> float | None:
-    """With the measured copy rate, and the measured rate of matrix products where there is one (else the data sheet's); see calibration.py."""
+    """The bound in seconds at the measured rates, the data sheet's where a matrix product was not measured; None
+    without a measured copy rate (calibration.py).
+    """
     if device.copy_bandwidth is None:
         return None
-    rate = device.attainable(work.dtype, tensor_cores=work.tensor_cores)
+    rate = device.attainable_rate(work.dtype, tensor_cores=work.tensor_cores)
     return max(work.flops / rate if rate else compute, work.least_bytes / device.copy_bandwidth)

@@ -1,9 +1,11 @@
-"""Medians and ratios with intervals that hold between runs, and whether two sets of samples differ by more than their noise.
+"""Medians and ratios with intervals that hold between runs, and whether two sets of samples differ by more than noise.
 
-Samples are taken in rounds, and calls of one round resemble each other (one placement of memory, one state of clocks), so what is resampled is rounds, then calls in them: the
-bootstrap of a clustered sample (Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8). With few rounds percentiles are too narrow; they are moved out to where Student's
-interval would be (Hesterberg, What Teachers Should Know About the Bootstrap, The American Statistician 69, 2015, section 5.2: the expanded percentile interval). What differs between runs and not
-within one cannot be seen in one run: a floor stands for it.
+Samples are taken in rounds. Calls of one round resemble each other (one placement of memory, one state of clocks). So
+the bootstrap resamples rounds, then calls in them: the bootstrap of a clustered sample (Davison and Hinkley, Bootstrap
+Methods and their Application, 1997, section 3.8). With few rounds the percentile interval is too narrow, so it is
+expanded to where Student's interval would be (Hesterberg, What Teachers Should Know About the Bootstrap, The American
+Statistician 69, 2015, section 5.2: the expanded percentile interval). One run cannot show effects that differ only
+between runs: a floor stands for them.
 """
 
 from __future__ import annotations
@@ -18,39 +20,44 @@ RESAMPLES = 2000
 SEED = 0  # the interval of the same samples is always the same
 LEVEL = 0.95
 BETWEEN_RUNS = (
-    0.004  # relative half-width for what differs between runs: placement of memory and code, temperature; inferred
+    0.004  # relative half-width of effects between runs (placement of memory and code, temperature; inferred)
 )
 EVENT_S = 0.5e-6  # resolution of a CUDA event (CUDA runtime's manual, cudaEventElapsedTime)
 
 Rounds = Sequence[Sequence[float]]
 
 
-def rounds_of(samples: Sequence[float], per_round: int) -> list[list[float]]:
-    """Samples as rounds of `per_round`; each sample by itself when that is 0."""
+def split_rounds(samples: Sequence[float], per_round: int) -> list[list[float]]:
+    """Samples as rounds of `per_round`; each sample is its own round when that is 0."""
     size = max(per_round, 1)
     return [list(samples[at : at + size]) for at in range(0, len(samples), size)]
 
 
-def _student(df: int) -> float:
-    """The upper 2.5 % point of Student's t: the expansion in 1/df of Abramowitz and Stegun, 26.7.5; from 3 degrees of freedom on it is within 1 %."""
+def _student_t(df: int) -> float:
+    """The upper 2.5 % point of Student's t: the expansion in 1/df of Abramowitz and Stegun, 26.7.5. The error is within
+    1 % from 3 degrees of freedom on.
+    """
     z = NormalDist().inv_cdf((1 + LEVEL) / 2)
     terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
     return z + math.fsum(term / float(df) ** (n + 1) for n, term in enumerate(terms))
 
 
-def _quantiles(values: np.ndarray, clusters: int) -> tuple[float, float]:
+def _expanded_interval(values: np.ndarray, clusters: int) -> tuple[float, float]:
     """The expanded percentile interval of a statistic that was resampled over so many clusters."""
-    tail = NormalDist().cdf(-math.sqrt(clusters / (clusters - 1)) * _student(clusters - 1)) if clusters > 1 else 0.0
+    tail = NormalDist().cdf(-math.sqrt(clusters / (clusters - 1)) * _student_t(clusters - 1)) if clusters > 1 else 0.0
     low, high = np.quantile(values, [tail, 1 - tail])
     return float(low), float(high)
 
 
-def _picks(rng: np.random.Generator, clusters: int) -> np.ndarray:
+def _draw_rounds(rng: np.random.Generator, clusters: int) -> np.ndarray:
+    """Numbers of the rounds that each resample draws, shape (RESAMPLES, clusters)."""
     return rng.integers(0, clusters, size=(RESAMPLES, clusters))
 
 
-def _medians(rounds: Rounds, picks: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The pooled median for each row of `picks` (numbers of rounds), calls resampled within their rounds. Rounds of unequal length are cut to the shortest."""
+def _resampled_medians(rounds: Rounds, picks: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The pooled median of each row of `picks` (numbers of rounds), with calls resampled within their rounds. Rounds of
+    unequal length are cut to the shortest.
+    """
     size = min(len(one) for one in rounds)
     values = np.asarray([list(one)[:size] for one in rounds], dtype=np.float64)
     inner = (
@@ -63,12 +70,14 @@ def _medians(rounds: Rounds, picks: np.ndarray, rng: np.random.Generator) -> np.
 def median_interval(
     samples: Sequence[float], per_round: int = 0, *, between_runs: float = 0.0, resolution_s: float = 0.0
 ) -> tuple[float, float, float]:
-    """Median, and its 95 % interval: the bootstrap's, widened in quadrature by `between_runs` (relative) and `resolution_s`."""
+    """The median and its 95 % interval: the bootstrap's, widened in quadrature by `between_runs` (relative) and
+    `resolution_s`.
+    """
     if not len(samples):
         raise ValueError("no samples")
-    rounds = rounds_of(samples, per_round)
+    rounds = split_rounds(samples, per_round)
     rng = np.random.default_rng(SEED)
-    low, high = _quantiles(_medians(rounds, _picks(rng, len(rounds)), rng), len(rounds))
+    low, high = _expanded_interval(_resampled_medians(rounds, _draw_rounds(rng, len(rounds)), rng), len(rounds))
     median = float(np.median(np.asarray(samples)))
     floor = math.hypot(between_runs * median, resolution_s)
     return (
@@ -79,15 +88,18 @@ def median_interval(
 
 
 def ratio_interval(a: Rounds, b: Rounds, *, between_runs: float = 0.0) -> tuple[float, float, float]:
-    """Median of a over median of b, and its 95 % interval. Round n of a and round n of b were taken side by side, so pairs of rounds are resampled: what drifts slowly cancels out."""
+    """Median of a over median of b, and its 95 % interval.
+
+    Round n of a and round n of b were taken side by side, so pairs of rounds are resampled and slow drift cancels out.
+    """
     count = min(len(a), len(b))
     if not count:
         raise ValueError("no rounds")
     a, b = a[:count], b[:count]
     rng = np.random.default_rng(SEED)
-    picks = _picks(rng, count)
-    ratios = _medians(a, picks, rng) / _medians(b, picks, rng)
-    low, high = _quantiles(ratios, count)
+    picks = _draw_rounds(rng, count)
+    ratios = _resampled_medians(a, picks, rng) / _resampled_medians(b, picks, rng)
+    low, high = _expanded_interval(ratios, count)
     ratio = float(
         np.median(np.concatenate([np.asarray(one) for one in a]))
         / np.median(np.concatenate([np.asarray(one) for one in b]))
@@ -96,22 +108,16 @@ def ratio_interval(a: Rounds, b: Rounds, *, between_runs: float = 0.0) -> tuple[
     return ratio, ratio - math.hypot(max(ratio - low, 0.0), floor), ratio + math.hypot(max(high - ratio, 0.0), floor)
 
 
-def unpaired(
+def unpaired_ratio(
     a: Sequence[float], b: Sequence[float], per_round: tuple[int, int] = (0, 0), *, between_runs: float = 0.0
 ) -> tuple[float, float, float]:
-    """Median of a over median of b, and its 95 % interval, for samples of two runs: nothing is paired."""
+    """Median of a over median of b, and its 95 % interval, for samples of two runs whose rounds do not pair up."""
     rng = np.random.default_rng(SEED)
-    first, second = rounds_of(a, per_round[0]), rounds_of(b, per_round[1])
-    ratios = _medians(first, _picks(rng, len(first)), rng) / _medians(second, _picks(rng, len(second)), rng)
-    low, high = _quantiles(ratios, min(len(first), len(second)))
+    first, second = split_rounds(a, per_round[0]), split_rounds(b, per_round[1])
+    ratios = _resampled_medians(first, _draw_rounds(rng, len(first)), rng) / _resampled_medians(
+        second, _draw_rounds(rng, len(second)), rng
+    )
+    low, high = _expanded_interval(ratios, min(len(first), len(second)))
     ratio = float(np.median(np.asarray(a)) / np.median(np.asarray(b)))
     floor = math.sqrt(2) * between_runs * ratio
     return ratio, ratio - math.hypot(max(ratio - low, 0.0), floor), ratio + math.hypot(max(high - ratio, 0.0), floor)
-
-
-def distinguishable(
-    a: Sequence[float], b: Sequence[float], per_round: tuple[int, int] = (0, 0), *, between_runs: float = 0.0
-) -> bool:
-    """Whether the 95 % interval of the ratio of medians of two runs excludes 1."""
-    _, low, high = unpaired(a, b, per_round, between_runs=between_runs)
-    return low > 1 or high < 1

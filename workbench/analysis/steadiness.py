@@ -1,4 +1,6 @@
-"""Whether a run of timings was disturbed: other work on the device, drift, throttling. Every doubt is one sentence."""
+"""Looks for signs that a run of timings was disturbed: other work on the device, drift, throttling. Every doubt is one
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +8,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workbench.analysis.statistics import rounds_of
+from workbench.analysis.statistics import split_rounds
 from workbench.records import DeviceState
 
-# all inferred: on a device of our own a fixed kernel repeats within a few percent, a neighbour that takes turns with us costs tens of percent
+# All thresholds are inferred: alone on a device, a fixed kernel repeats within a few percent; a neighbour that takes
+# turns with us costs tens of percent.
 PROBE_SPREAD = 0.10  # (slowest - fastest) / median of the probes
 ROUND_SPREAD = 0.10  # (90th - 10th percentile) / median of the rounds' medians
 DRIFT = 0.04  # from the first third of the rounds to the last
 TAIL = 1.3  # 90th percentile over median of all samples
 TAIL_S = 5e-6  # and at least so much: short calls jitter by an event's resolution
-BUSY = 0.2  # utilisation before we started
-SLOWED = ("thermal", "hardware_slowdown", "power_brake")  # a power cap alone is how a large matmul runs
+BUSY = 0.2  # utilisation before the run started
+SLOWED = ("thermal", "hardware_slowdown", "power_brake")  # not the power cap alone: a large matmul normally runs at it
 
 
 def doubts(
@@ -30,17 +33,18 @@ def doubts(
 ) -> tuple[str, ...]:
     """Sentences about what disturbed the run; empty when nothing did.
 
-    `busy_before`: whether use of the device before the start cannot have been our own. `quiet_s`: the fastest that the probe was ever seen.
+    `busy_before`: whether another process must have caused a utilisation seen before the start. `quiet_s`: the fastest
+    time of the probe kernel ever seen, in seconds.
     """
     return (
-        *_neighbours(surroundings, busy_before),
-        *_probed(probes, quiet_s),
-        *_spread(samples, per_round),
-        *_throttled(surroundings),
+        *_neighbour_doubts(surroundings, busy_before),
+        *_probe_doubts(probes, quiet_s),
+        *_spread_doubts(samples, per_round),
+        *_throttle_doubts(surroundings),
     )
 
 
-def _neighbours(surroundings: Sequence[DeviceState], busy_before: bool) -> list[str]:
+def _neighbour_doubts(surroundings: Sequence[DeviceState], busy_before: bool) -> list[str]:
     found = []
     others = max((one.others for one in surroundings if one.others is not None), default=0)
     if others:
@@ -51,27 +55,29 @@ def _neighbours(surroundings: Sequence[DeviceState], busy_before: bool) -> list[
     return found
 
 
-def _probed(probes: Sequence[float], quiet_s: float | None) -> list[str]:
+def _probe_doubts(probes: Sequence[float], quiet_s: float | None) -> list[str]:
     if len(probes) < 3 or min(probes) <= 0:
         return []
     middle = float(np.median(np.asarray(probes)))
     spread = (max(probes) - min(probes)) / middle
     if quiet_s and middle > (1 + 2 * PROBE_SPREAD) * quiet_s:
         return [
-            f"a fixed kernel took {middle * 1e6:.0f} us between the rounds, {quiet_s * 1e6:.0f} us at best: something else uses the GPU, the candidate's own leftovers perhaps, or its clocks are low"
+            f"a fixed kernel took {middle * 1e6:.0f} us between the rounds, {quiet_s * 1e6:.0f} us at best: something "
+            "else uses the GPU, the candidate's own leftovers perhaps, or its clocks are low"
         ]
     if spread <= PROBE_SPREAD:
         return []
     return [
-        f"a fixed kernel took between {min(probes) * 1e6:.0f} and {max(probes) * 1e6:.0f} us from round to round ({spread:.0%}): something else uses the GPU, or its clocks moved"
+        f"a fixed kernel took between {min(probes) * 1e6:.0f} and {max(probes) * 1e6:.0f} us from round to round "
+        f"({spread:.0%}): something else uses the GPU, or its clocks moved"
     ]
 
 
-def _spread(samples: Sequence[float], per_round: int) -> list[str]:
+def _spread_doubts(samples: Sequence[float], per_round: int) -> list[str]:
     if per_round < 1 or len(samples) < 3 * per_round or min(samples) <= 0:
         return []
     found = []
-    medians = np.asarray([np.median(one) for one in rounds_of(samples, per_round)])
+    medians = np.asarray([np.median(one) for one in split_rounds(samples, per_round)])
     middle = float(np.median(medians))
     low, high = np.quantile(medians, [0.1, 0.9])
     third = max(len(medians) // 3, 1)
@@ -92,6 +98,6 @@ def _spread(samples: Sequence[float], per_round: int) -> list[str]:
     return found
 
 
-def _throttled(surroundings: Sequence[DeviceState]) -> list[str]:
+def _throttle_doubts(surroundings: Sequence[DeviceState]) -> list[str]:
     reasons = sorted({reason for one in surroundings for reason in one.throttled if reason in SLOWED})
     return [f"the device slowed itself down during the run ({', '.join(reasons)})"] if reasons else []

@@ -101,7 +101,7 @@ def calibrate(arguments: argparse.Namespace) -> int:
     if not found.rates:
         raise UserError(f"nothing could be measured: {'; '.join(found.notes)}")
     if arguments.only and not arguments.out:
-        found = _over(calibration.kept(found.device), found)
+        found = _over(calibration.find(found.device), found)
     path = calibration.save(found, Path(arguments.out) if arguments.out else None)
     say(str(rates(found)))
     say(f"kept in {path}; bounds on {found.device} use it from now on" if not arguments.out else f"written to {path}")
@@ -146,7 +146,7 @@ def _bar() -> Iterator[Callable[[str, int, int], None]]:
 
 def show() -> int:
     """Everything that is kept, this machine's first."""
-    known = calibration.listed()
+    known = calibration.load_all()
     if as_json():
         from workbench.wire import to_plain
 
@@ -174,7 +174,7 @@ def rates(found: Calibration) -> Shown:
         ]
         for rate in found.rates
     ]
-    plain, listed = table(head, rows, f"{found.device} ({found.said}), measured")
+    plain, listed = table(head, rows, f"{found.device} ({found.summary}), measured")
     return Shown("\n".join([plain, *(f"note: {note}" for note in found.notes)]), html=listed)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from workbench.analysis import devices, model, sampled
 from workbench.analysis.devices import Device
-from workbench.analysis.occupancy import limits as limits_of
+from workbench.analysis.occupancy import ctas_by_resource
 from workbench.profilers import sass
 from workbench.protocols import PLAIN, Profiler, RunContext
 from workbench.records import (
@@ -43,7 +43,7 @@ class CounterProfiler(Profiler):
         """Occupancy per kernel, modelled seconds by resource at the full case, advice, and a summary."""
         device = devices.find(outcome.device)
         builds = {build.kernel: build for build in outcome.builds}
-        found = [(launch, model.resident(launch, builds.get(launch.kernel), device)) for launch in outcome.launches]
+        found = [(launch, model.launch_occupancy(launch, builds.get(launch.kernel), device)) for launch in outcome.launches]
         occupancy = tuple((launch.kernel, resident.fraction, resident.limiter) for launch, resident in found)
         limits = _limits(job, outcome, builds)
         findings = tuple(finding for launch in outcome.launches for finding in launch.findings)
@@ -78,17 +78,17 @@ def _limits(job: Job, outcome: Outcome, builds: dict[str, KernelBuild]) -> tuple
             counted,
             full,
             len(outcome.launches),
-            model.padding(job.facts, outcome.launches, counted) if counted is not full else 1.0,
+            model.padding_ratio(job.facts, outcome.launches, counted) if counted is not full else 1.0,
         ),
     )
     total: Counter[str] = Counter()
-    for launch, share in zip(outcome.launches, sampled.shares(outcome.launches), strict=True):
+    for launch, share in zip(outcome.launches, sampled.traffic_shares(outcome.launches), strict=True):
         build = builds.get(launch.kernel)
         at_full_size = counted is full and launch.paced is not None
         total.update(
-            sampled.terms(launch, build, device, full, share)
+            sampled.resource_seconds(launch, build, device, full, share)
             if at_full_size
-            else model.terms(launch, build, device, scale)
+            else model.resource_seconds(launch, build, device, scale)
         )
     return tuple(sorted(total.items(), key=lambda item: -item[1]))
 
@@ -133,7 +133,7 @@ def _work(job: Job) -> Work | None:
 def _kernels(job: Job, outcome: Outcome, builds: dict[str, KernelBuild], device: Device) -> tuple[KernelMetrics, ...]:
     """Counts of each launch at the emulated case, a modelled time, and the share of each resource in it."""
     work = _work(job)
-    shares = sampled.shares(outcome.launches)
+    shares = sampled.traffic_shares(outcome.launches)
     return tuple(
         _metrics(launch, builds.get(launch.kernel), device, work, share)
         for launch, share in zip(outcome.launches, shares, strict=True)
@@ -146,8 +146,8 @@ def _metrics(
     total = launch.total
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     shared = build.static_shared_bytes if build else 0
-    resident = model.resident(launch, build, device)
-    allowed = limits_of(
+    resident = model.launch_occupancy(launch, build, device)
+    allowed = ctas_by_resource(
         device,
         threads=threads,
         registers=build.registers if build else None,
@@ -175,7 +175,7 @@ def _metrics(
     if work is None:
         return made
     if launch.paced is not None:
-        parts = sampled.terms(launch, build, device, work, share)
+        parts = sampled.resource_seconds(launch, build, device, work, share)
         seconds = sum(part**sampled.NORM for part in parts.values()) ** (1 / sampled.NORM)
         ctas = math.prod(launch.grid) / launch.paced.ctas
         bypass = max(total.global_sectors - (launch.paced.l1_sectors + launch.paced.written) * ctas, 0)
@@ -189,7 +189,7 @@ def _metrics(
             l1_hit_rate=1 - launch.paced.l1_missed / asked if asked else None,
         )
     else:
-        parts = model.terms(launch, build, device, model.scale_of(work, work, 1))
+        parts = model.resource_seconds(launch, build, device, model.scale_of(work, work, 1))
         seconds = max(parts.values())
         made = replace(made, l2_bytes=32.0 * total.global_sectors, dram_read_bytes=float(work.least_bytes) * share)
     return replace(

@@ -68,7 +68,7 @@ class Deciding:
         names = ", ".join(map(str, picked))
         label = f"v{parent.number} with hunk{'s' * (len(picked) > 1)} {names} of v{version.number}"
         proposal = Proposal(
-            candidate=Candidate(source=hunk_maths.renamed(source, (old.program, new.program), label)),
+            candidate=Candidate(source=hunk_maths.replace_docstring(source, (old.program, new.program), label)),
             title=f"{version.proposal.title} (hunks {names} of v{version.number})",
             reason=f"accepted in part: hunks {names}",
             by="person",

@@ -1,4 +1,4 @@
-"""Compiled modules described (registers, spills, shared memory, SASS) and errors explained on the candidate's own lines."""
+"""Describes compiled modules (registers, spills, shared memory, SASS) and explains errors on the candidate's own lines."""
 
 from __future__ import annotations
 

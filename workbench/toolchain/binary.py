@@ -1,4 +1,4 @@
-"""PTX text and cubin bytes -> `records.KernelBuild`; SASS through nvdisasm. Needs no GPU."""
+"""PTX text and cubin bytes -> `records.KernelBuild`; SASS comes from nvdisasm. No GPU is needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from workbench.errors import Unavailable
 from workbench.records import KernelBuild
 
-# .nv.info attribute numbers (read off cubins and checked against cuobjdump): value is (symbol index, number)
+# .nv.info attribute numbers (read from cubins and checked against cuobjdump); the payload is (symbol index, number)
 REGISTER_COUNT, FRAME_SIZE = 0x2F, 0x11
 _CLASSES = (
     ("tensor core", ("HMMA", "IMMA", "HGMMA", "QGMMA", "DMMA")),
@@ -36,7 +36,7 @@ _CLASSES = (
 
 
 def _sections(cubin: bytes) -> dict[str, tuple[bytes, int]]:
-    """Sections of a 64-bit ELF: name -> (bytes, link)."""
+    """Sections of a 64-bit ELF: name -> (bytes, link). A section without bytes in the file has its size instead."""
     start = struct.unpack_from("<Q", cubin, 40)[0]
     size, count, names = struct.unpack_from("<HHH", cubin, 58)
     heads = [struct.unpack_from("<IIQQQQIIQQ", cubin, start + n * size) for n in range(count)]
@@ -56,7 +56,7 @@ def _symbols(sections: dict[str, tuple[bytes, int]]) -> list[str]:
 
 
 def _attributes(info: bytes) -> list[tuple[int, int, int]]:
-    """(attribute, symbol index, value) of every entry with an 8-byte payload."""
+    """(attribute, symbol index, value) of each entry with an 8-byte payload."""
     found, at = [], 0
     while at + 4 <= len(info):
         form, attribute, size = struct.unpack_from("<BBH", info, at)
@@ -69,7 +69,9 @@ def _attributes(info: bytes) -> list[tuple[int, int, int]]:
 
 
 def describe_module(ptx: str, cubin: bytes, arch: str, *, want_sass: bool = False) -> tuple[KernelBuild, ...]:
-    """One record per kernel of the module, registers and spills from the cubin, static instruction mix from SASS when asked."""
+    """One record per kernel of the module: registers and spills from the cubin, and the static instruction mix from
+    SASS if `want_sass`.
+    """
     sections = _sections(cubin)
     symbols = _symbols(sections)
     registers: dict[str, int] = {}
@@ -97,7 +99,9 @@ def describe_module(ptx: str, cubin: bytes, arch: str, *, want_sass: bool = Fals
 
 
 def nvdisasm() -> Path:
-    """The disassembler of the nvidia-cuda-nvdisasm package, else the CUDA toolkit's on the path; raises `Unavailable` when there is none."""
+    """The path of nvdisasm: from the nvidia-cuda-nvdisasm package, else from the CUDA toolkit on the path. Raises
+    `Unavailable` if there is none.
+    """
     try:
         found = [path for path in files("nvidia-cuda-nvdisasm") or [] if path.name == "nvdisasm"]
     except PackageNotFoundError:
@@ -111,7 +115,7 @@ def nvdisasm() -> Path:
 
 
 def sass_text(cubin: bytes) -> str:
-    """The cubin disassembled, with the source line before the instructions that it stands for."""
+    """Disassembles the cubin; the source line stands before its instructions."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -124,7 +128,7 @@ def sass_text(cubin: bytes) -> str:
 
 
 def instruction_mix(sass: str) -> tuple[tuple[str, int], ...]:
-    """Static instruction count by class, largest first; `other` holds what no class names."""
+    """Static instruction count by class, largest first; `other` counts opcodes without a class."""
     counts: dict[str, int] = {}
     for opcode in re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\d\s+)?([A-Z0-9]+)", sass, flags=re.M):
         kind = next((name for name, opcodes in _CLASSES if opcode in opcodes), "other")

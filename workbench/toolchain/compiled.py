@@ -1,8 +1,9 @@
-"""What the compiler made of a candidate, kept for its next run: the same source is traced again and not compiled again.
+"""A cache of compiled kernels: a candidate's next run traces the same source again, but does not compile it again.
 
-CuTe DSL has a file cache of its own, which `cute.compile` passes by and which keeps no PTX. Here one entry is a compiled MLIR module with its PTX and cubin, under the hash of the traced module, the pipeline
-and the versions. An entry is written by the candidate's own confined process and given to runs of the same source only, so that no version can put anything into another's: `Shelf` is the parent's side,
-`keeping` the process's.
+CuTe DSL has a file cache of its own, but `cute.compile` bypasses it, and it stores no PTX. Here one entry is a compiled
+MLIR module with its PTX and cubin, under the hash of the traced module, the pipeline and the versions. The candidate's
+own confined process writes an entry, and only runs of the same source get it, so no version can put anything into
+another's. `CompiledCache` is the parent's side, `reuse_compiled` the process's.
 """
 
 from __future__ import annotations
@@ -22,50 +23,50 @@ from typing import BinaryIO, Protocol
 
 from workbench.wire import content_hash
 
-NAME = re.compile(r"[0-9a-f]{64}\.(mlir|ptx|cubin)")
-ENTRY_BYTES, SHELF_BYTES = 64 << 20, 1 << 30  # of one source, of all; the oldest go first
-ENTRIES = 64  # files of one source
+ENTRY_NAME = re.compile(r"[0-9a-f]{64}\.(mlir|ptx|cubin)")
+ENTRY_BYTES, CACHE_BYTES = 64 << 20, 1 << 30  # limits for one source and for all; the oldest are removed first
+ENTRIES = 64  # largest number of files of one source
 
 
-def root() -> Path:
-    """Where compiled kernels are kept: $CUTEGEN_CACHE, else cutegen in the user's cache folder."""
+def cache_root() -> Path:
+    """The folder for compiled kernels: $CUTEGEN_CACHE, else cutegen in the user's cache folder."""
     named = os.environ.get("CUTEGEN_CACHE")
     return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cutegen"
 
 
 class MlirOperation(Protocol):
-    """The operation of a module, as MLIR's Python bindings give it."""
+    """The operation of an MLIR module, as its Python bindings define it."""
 
     def write_bytecode(self, file: BinaryIO) -> None:
         """Write MLIR bytecode."""
 
 
 class MlirModule(Protocol):
-    """A module of MLIR."""
+    """An MLIR module."""
 
     @property
     def operation(self) -> MlirOperation:
-        """The operation that holds everything."""
+        """The operation that holds the whole module."""
 
 
-class Shelf:
-    """The entries of one source, for one architecture and these versions of the compiler and of torch."""
+class CompiledCache:
+    """The entries of one source, for one architecture and the installed versions of the compiler and of torch."""
 
     def __init__(self, source: str, arch: str) -> None:
         made_by = "/".join(version(name) for name in ("nvidia-cutlass-dsl", "torch"))
-        self.folder = root() / "compiled" / content_hash(f"{made_by}\n{arch}\n{source}")
+        self.folder = cache_root() / "compiled" / content_hash(f"{made_by}\n{arch}\n{source}")
 
-    def give(self, given: Path) -> None:
-        """Copy what there is into a job's folder; nothing when it cannot be read."""
+    def copy_to(self, given: Path) -> None:
+        """Copy the entries into a job's folder; copy nothing when they cannot be read."""
         with contextlib.suppress(OSError):
             if self.folder.is_dir():
                 shutil.copytree(self.folder, given)
                 os.utime(self.folder)
 
-    def take(self, left: Path) -> None:
-        """Keep what a process left: plain files of the right names and of bounded size, nothing else."""
+    def add_from(self, produced: Path) -> None:
+        """Store the files that a process produced, but only regular files with entry names and of bounded size."""
         with contextlib.suppress(OSError):
-            found = _plain(left)
+            found = _entry_files(produced)
             if not found:
                 return
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -74,23 +75,24 @@ class Shelf:
                     temporary = self.folder / f".{path.name}.{os.getpid()}"
                     shutil.copyfile(path, temporary, follow_symlinks=False)
                     os.replace(temporary, self.folder / path.name)
-            _shrink(self.folder.parent, SHELF_BYTES)
+            _evict_oldest(self.folder.parent, CACHE_BYTES)
 
 
-def _plain(folder: Path) -> list[Path]:
+def _entry_files(folder: Path) -> list[Path]:
+    """The regular files of a folder that have entry names, up to ENTRIES files and ENTRY_BYTES."""
     if folder.is_symlink() or not folder.is_dir():
         return []
     found, size = [], 0
     for path in sorted(folder.iterdir())[:ENTRIES]:
         seen = path.lstat()
         size += seen.st_size
-        if NAME.fullmatch(path.name) and stat.S_ISREG(seen.st_mode) and size <= ENTRY_BYTES:
+        if ENTRY_NAME.fullmatch(path.name) and stat.S_ISREG(seen.st_mode) and size <= ENTRY_BYTES:
             found.append(path)
     return found
 
 
-def _shrink(folder: Path, limit: int) -> None:
-    """Remove the sources that were not used for longest until the rest is within the limit."""
+def _evict_oldest(folder: Path, limit: int) -> None:
+    """Remove the sources that were unused for longest until the rest fits the limit."""
     sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in folder.iterdir() if path.is_dir()}
     for path in sorted(sizes, key=lambda one: one.stat().st_mtime):
         if sum(sizes.values()) <= limit:
@@ -100,10 +102,11 @@ def _shrink(folder: Path, limit: int) -> None:
 
 
 @contextlib.contextmanager
-def keeping(given: Path, left: Path, own: str) -> Iterator[dict[str, float]]:
-    """Within it, CuTe DSL compiles only what is not among `given`, and leaves the rest in `left`; yields how many modules were "found" and how many were "compiled", and the "seconds" that took.
+def reuse_compiled(given: Path, produced: Path, own: str) -> Iterator[dict[str, float]]:
+    """Within the block, CuTe DSL loads modules that are in `given`, and compiles and saves the others in `produced`.
 
-    `own` is the process's own folder: it is part of every location in a traced module, and is left out of the hash.
+    Yields the number of modules "found", of those "compiled", and the "seconds" of their compilation. `own` is the
+    process's own folder: every location in a traced module contains it, so the hash leaves it out.
     """
     import cutlass.base_dsl.compiler as dsl_compiler
 
@@ -112,7 +115,7 @@ def keeping(given: Path, left: Path, own: str) -> Iterator[dict[str, float]]:
     def compile(self: object, module: MlirModule, pipeline: str, *args: object, **kwargs: object) -> MlirModule:
         paths = _artifacts()
         key = _key(module, pipeline, own, paths)
-        for folder in (left, given):
+        for folder in (produced, given):
             found = _load(folder / key, own, paths)
             if found is not None:
                 counts["found"] += 1
@@ -122,7 +125,7 @@ def keeping(given: Path, left: Path, own: str) -> Iterator[dict[str, float]]:
         made: MlirModule = plain(self, module, pipeline, *args, **kwargs)
         counts["seconds"] += time.perf_counter() - start
         with contextlib.suppress(OSError):
-            _save(left, key, made, own, paths)
+            _save(produced, key, made, own, paths)
         return made
 
     dsl_compiler.Compiler.compile = compile
@@ -133,7 +136,7 @@ def keeping(given: Path, left: Path, own: str) -> Iterator[dict[str, float]]:
 
 
 def _artifacts() -> dict[str, str]:
-    """Where the compiler puts the PTX and the cubin of what it compiles now."""
+    """The paths where the compiler puts the PTX and the cubin of the current module."""
     from cutlass.cutlass_dsl import CuTeDSL
 
     options = CuTeDSL._get_dsl().compile_options
@@ -151,7 +154,9 @@ def _key(module: MlirModule, pipeline: str, own: str, paths: dict[str, str]) -> 
 
 
 def _load(path: Path, own: str, paths: dict[str, str]) -> MlirModule | None:
-    """The compiled module, its PTX and cubin put where the compiler would; None when an entry is missing or cannot be read."""
+    """Reads the compiled module and puts its PTX and cubin where the compiler would; None when a file is missing or
+    unreadable.
+    """
     from cutlass._mlir import ir
 
     try:
@@ -159,18 +164,18 @@ def _load(path: Path, own: str, paths: dict[str, str]) -> MlirModule | None:
         for kind, target in paths.items():
             data = path.with_suffix(f".{kind}").read_bytes()
             Path(target).write_bytes(data.replace(b"$OWN", own.encode()) if kind == "ptx" else data)
-    except Exception:  # a file that is half there, or of another build of MLIR: compile
+    except Exception:  # an incomplete file, or one of another build of MLIR: compile again
         return None
     return module
 
 
-def _save(left: Path, key: str, module: MlirModule, own: str, paths: dict[str, str]) -> None:
+def _save(produced: Path, key: str, module: MlirModule, own: str, paths: dict[str, str]) -> None:
     if not all(os.path.exists(path) for path in paths.values()):
         return
-    left.mkdir(exist_ok=True)
+    produced.mkdir(exist_ok=True)
     text = io.BytesIO()
     module.operation.write_bytecode(text)
     for kind, path in paths.items():
         data = Path(path).read_bytes()
-        (left / f"{key}.{kind}").write_bytes(data.replace(own.encode(), b"$OWN") if kind == "ptx" else data)
-    (left / f"{key}.mlir").write_bytes(text.getvalue())
+        (produced / f"{key}.{kind}").write_bytes(data.replace(own.encode(), b"$OWN") if kind == "ptx" else data)
+    (produced / f"{key}.mlir").write_bytes(text.getvalue())

@@ -9,40 +9,48 @@ from types import TracebackType
 from workbench.records import Failure, Stage
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_LIMIT = 10_000
+_DETAIL_LENGTH = 10_000
+_PACKAGE_FOLDER = re.compile(
+    r"(?:/[\w.@+ -]+)+/"
+    r"(?:site-packages/(?:nvidia_cutlass_dsl/dsl_packages/)?|lib/python3\.\d+/|(?=workbench/[\w/]+\.py))"
+)
+_KINDS = {
+    "NameError": "name",
+    "AttributeError": "attribute",
+    "TypeError": "type",
+    "MemoryError": "memory",
+    "ModuleNotFoundError": "missing_module",
+    "ImportError": "missing_module",
+}
 _HINTS = (
-    (r"NameError|is not defined", "compile", "name", "define or import the name before it is used"),
+    (r"NameError|is not defined", "name", "define or import the name before it is used"),
     (
         r"No module named",
-        "import",
         "missing_module",
         "only torch, cutlass and the standard library are there for a candidate",
     ),
     (
         r"expects global based memref|address space",
-        "compile",
         "address_space",
         "pass tensors through from_dlpack, or make the pointer with the right memory space",
     ),
     (
         r"dynamic expression|Cannot convert dynamic|staged|if_generate|not a compile-time|DSLTreeFlatten",
-        "compile",
         "dynamic_value",
-        "a Python if or range needs a compile-time value: use cutlass.const_expr, range_constexpr, or cutlass.dynamic_expr",
+        "a Python if or range needs a compile-time value: use cutlass.const_expr, range_constexpr, or "
+        "cutlass.dynamic_expr",
     ),
     (
         r"type mismatch|operand type|Type mismatch|must be of type|conversion",
-        "compile",
         "type_mismatch",
         "convert explicitly, for example value.to(cutlass.Float32)",
     ),
     (
         r"out of range|crd2idx|coordinate",
-        "compile",
         "bad_coordinate",
         "the coordinate has more modes than the layout, or is outside it",
     ),
-    (r"shared memory|smem", "launch", "shared_memory", "use smaller tiles or fewer stages"),
+    (r"shared memory|smem", "shared_memory", "use smaller tiles or fewer stages"),
 )
 
 
@@ -56,21 +64,20 @@ _CODES = {
     "ARG_ANNOTATION_MISMATCH": "arguments",
     "INTERNAL": "invalid_ir",
 }
-_SAID = re.compile(
+_MESSAGE = re.compile(
     r"(error(?:\[(\w+)\])?|note|suggestion):\s+(.*?)(?=\n\s*(?:-->|error\b|note:|suggestion:|\||\d+ \|)|\n\s*\n|\Z)",
     re.S,
 )
-_USELESS = ("report this", "SHOW_STACKTRACE", "TOOLKIT_PATH")
-_LOCATED = re.compile(r'^".*?"\("[^"]*":\d+:\d+\):\s*')  # "source text"("file":line:column): message
+_USELESS_ADVICE = ("report this", "SHOW_STACKTRACE", "TOOLKIT_PATH")
+_LOCATION = re.compile(r'^".*?"\("[^"]*":\d+:\d+\):\s*')  # "source text"("file":line:column): message
 
 
-def _compiler_says(text: str) -> tuple[str, str, str]:
-    """(kind, message, advice) out of a report of CuTe DSL, MLIR or NVVM; empty where it says nothing."""
-    parts = [(word.split("[")[0], code, " ".join(said.split())) for word, code, said in _SAID.findall(text)]
-    errors = [(code, _LOCATED.sub("", said)) for word, code, said in parts if word == "error"]
-    advice = next(
-        (said for word, _, said in parts if word == "suggestion" and not any(phrase in said for phrase in _USELESS)), ""
-    )
+def _parse_compiler_report(text: str) -> tuple[str, str, str]:
+    """(kind, message, advice) from a report of CuTe DSL, MLIR or NVVM; empty strings where the report has none."""
+    parts = [(word.split("[")[0], code, " ".join(said.split())) for word, code, said in _MESSAGE.findall(text)]
+    errors = [(code, _LOCATION.sub("", said)) for word, code, said in parts if word == "error"]
+    suggestions = [said for word, _, said in parts if word == "suggestion"]
+    advice = next((said for said in suggestions if not any(phrase in said for phrase in _USELESS_ADVICE)), "")
     if found := re.search(r"extra log: \S+\(\d+\) Error: (.*)", text):
         arch = re.search(r"sm_\w+", text)
         return (
@@ -86,7 +93,7 @@ def _compiler_says(text: str) -> tuple[str, str, str]:
 
 
 def explain_error(error: BaseException, source_file: str, stage: Stage = "run") -> Failure:
-    """What went wrong, in one line, with the candidate's own line when the traceback or message names one."""
+    """Builds the failure for an exception, with the candidate's line when the traceback or the message names one."""
     if isinstance(error, SyntaxError) and (error.filename == source_file or error.filename is None):
         return Failure(
             stage="source",
@@ -97,44 +104,42 @@ def explain_error(error: BaseException, source_file: str, stage: Stage = "run") 
         )
     text = _ANSI.sub("", str(error))
     name = type(error).__name__
-    line = _line(error, source_file, text)
-    compiling = name.startswith("DSL") or "MLIR" in name or "mlir" in text.lower() or _inside_dsl(error)
-    kind = {
-        "NameError": "name",
-        "AttributeError": "attribute",
-        "TypeError": "type",
-        "MemoryError": "memory",
-        "ModuleNotFoundError": "missing_module",
-        "ImportError": "missing_module",
-    }.get(name, "exception")
-    found: Stage = "compile" if compiling and stage in ("run", "compile") else stage
-    hint = ""
-    if compiling and kind == "exception":
-        kind = "compile_error"
-    for pattern, _, slug, advice in _HINTS:
-        if re.search(pattern, text):
-            hint, kind = advice, slug if kind in ("exception", "compile_error", "missing_module") else kind
-            break
-    message = _first_line(text)
-    if compiling:
-        slug, said, advice = _compiler_says(text)
-        kind, message = slug or kind, _first_line(said) if said else message
-        hint = advice or ("" if slug else hint)
-    detail = _ANSI.sub("", "".join(traceback.format_exception(type(error), error, _from_candidate(error, source_file))))
+    compiling = name.startswith("DSL") or "MLIR" in name or "mlir" in text.lower() or _is_inside_dsl(error)
+    kind, message, hint = _classify(name, text, compiling)
+    trace = traceback.format_exception(type(error), error, _candidate_traceback(error, source_file))
     return Failure(
-        stage=found, kind=kind, message=f"{name}: {message}", line=line, hint=hint, detail=_clean(detail)[-_LIMIT:]
+        stage="compile" if compiling and stage in ("run", "compile") else stage,
+        kind=kind,
+        message=f"{name}: {message}",
+        line=_candidate_line(error, source_file, text),
+        hint=hint,
+        detail=_strip_paths(_ANSI.sub("", "".join(trace)))[-_DETAIL_LENGTH:],
     )
 
 
-def _from_candidate(error: BaseException, source_file: str) -> TracebackType | None:
-    """The traceback from the candidate's first frame on; the whole one where it has none."""
+def _classify(name: str, text: str, compiling: bool) -> tuple[str, str, str]:
+    """(kind, message, hint) of an exception by its class name and text; a compiler's report comes before our table."""
+    kind = _KINDS.get(name, "compile_error" if compiling else "exception")
+    hint = ""
+    for pattern, slug, advice in _HINTS:
+        if re.search(pattern, text):
+            hint, kind = advice, slug if kind in ("exception", "compile_error", "missing_module") else kind
+            break
+    if not compiling:
+        return kind, _first_line(text), hint
+    slug, said, advice = _parse_compiler_report(text)
+    return slug or kind, _first_line(said or text), advice or ("" if slug else hint)
+
+
+def _candidate_traceback(error: BaseException, source_file: str) -> TracebackType | None:
+    """The traceback from the candidate's first frame on; the whole one if it has no such frame."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != source_file:
         trace = trace.tb_next
     return trace or error.__traceback__
 
 
-def _inside_dsl(error: BaseException) -> bool:
+def _is_inside_dsl(error: BaseException) -> bool:
     trace = error.__traceback__
     while trace is not None:
         if "/cutlass/base_dsl/" in trace.tb_frame.f_code.co_filename and trace.tb_frame.f_code.co_name in (
@@ -149,7 +154,7 @@ def _inside_dsl(error: BaseException) -> bool:
     return False
 
 
-def _line(error: BaseException, source_file: str, text: str) -> int | None:
+def _candidate_line(error: BaseException, source_file: str, text: str) -> int | None:
     line, current = None, error.__traceback__
     while current is not None:
         if current.tb_frame.f_code.co_filename == source_file:
@@ -159,20 +164,18 @@ def _line(error: BaseException, source_file: str, text: str) -> int | None:
         return int(found[-1])
     cause = error.__cause__ or error.__context__
     if cause is not None and cause is not error:
-        return _line(cause, source_file, str(cause)) or line
+        return _candidate_line(cause, source_file, str(cause)) or line
     return line
 
 
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not set(line.strip()) <= set("-=~^|")]
-    return _clean(lines[0])[:300] if lines else "no message"
+    return _strip_paths(lines[0])[:300] if lines else "no message"
 
 
-def _clean(text: str) -> str:
-    """Without the names of temporary folders, and of the folders in which packages lie: they are the person's own, and a model is sent this."""
+def _strip_paths(text: str) -> str:
+    """Removes temporary folders and the folders of packages: they name the user's own folders, and a model reads the
+    text.
+    """
     text = re.sub(r"(/[\w.-]+)*/(cutegen-[\w-]+)/(?:[\w-]+/)*", "", text)
-    return re.sub(
-        r"(?:/[\w.@+ -]+)+/(?:site-packages/(?:nvidia_cutlass_dsl/dsl_packages/)?|lib/python3\.\d+/|(?=workbench/[\w/]+\.py))",
-        "",
-        text,
-    )
+    return _PACKAGE_FOLDER.sub("", text)

@@ -1,6 +1,6 @@
 """What one process compiled, loaded by another without tracing or compiling: a tuning run's compilers keep, its measurers load.
 
-`toolchain.compiled.keeping` saves only the compiler's part: half the time of a Hopper product is the tracing before it. Here one entry is what `cute.compile` gave for one call, the compiled MLIR module with
+`toolchain.compiled.reuse_compiled` saves only the compiler's part: half the time of a Hopper product is the tracing before it. Here one entry is what `cute.compile` gave for one call, the compiled MLIR module with
 the host function and the cubin in it, under the function's name and the types of its arguments with the values of its constants; a call that asks for anything else finds nothing and is compiled as always.
 Private names of CuTe DSL 4.8 are used, hence the pinned version.
 """

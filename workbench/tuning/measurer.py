@@ -251,7 +251,7 @@ class Worker:
         self, plan: TuningPlan, got: list[torch.Tensor], expected: list[torch.Tensor], fields: RowFields
     ) -> None:
         case = self.references.find_case(plan)
-        length = correctness.terms(case, plan.facts)
+        length = correctness.summed_terms(case, plan.facts)
         if len(got) != len(expected):
             fields["failure"] = f"check/wrong_outputs: {len(got)} outputs, expected {len(expected)}"
             return

@@ -330,12 +330,12 @@ class Run:
                     quiet_s=self.quiet_s,
                 ),
             )
-        mine = statistics.rounds_of(players[0].samples, size)
+        mine = statistics.split_rounds(players[0].samples, size)
         self.result.ratios = tuple(
             _ratio(
                 "parent" if player.name == "parent" else "eager",
                 statistics.ratio_interval(
-                    statistics.rounds_of(player.samples, size), mine, between_runs=statistics.BETWEEN_RUNS
+                    statistics.split_rounds(player.samples, size), mine, between_runs=statistics.BETWEEN_RUNS
                 ),
             )
             for player in players[1:]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from workbench.errors import ProblemError
 from workbench.records import Failure, Job, KernelBuild, Launch, Outcome
-from workbench.toolchain.compiled import Shelf
+from workbench.toolchain.compiled import CompiledCache
 from workbench.wire import Json, from_plain, to_plain
 
 REPLY_BYTES = 256 << 20
@@ -28,7 +28,7 @@ def prepare(folder: Path, job: Job) -> Path:
         (folder / name).mkdir(mode=0o700)
     (folder / "given" / "job.json").write_text(json.dumps(to_plain(job)))
     (folder / "scratch" / "candidate.py").write_text(job.candidate.source)
-    Shelf(job.candidate.source, job.arch).give(folder / "given" / "compiled")
+    CompiledCache(job.candidate.source, job.arch).copy_to(folder / "given" / "compiled")
     names = [f"{case}-{trial}" for case in job.cases for trial in range(max(job.trials, 1))]
     (folder / "private" / "seeds.json").write_text(json.dumps({name: secrets.randbits(48) for name in names}))
     return folder
@@ -58,7 +58,7 @@ def candidate_outcome(job: Job, folder: Path, end: Json, executor: str) -> Outco
     )
     path = folder / "scratch" / "reply.json"
     failure = end_failure(job, end)
-    Shelf(job.candidate.source, job.arch).take(folder / "scratch" / "compiled")
+    CompiledCache(job.candidate.source, job.arch).add_from(folder / "scratch" / "compiled")
     if failure is None and (not path.is_file() or path.is_symlink() or path.stat().st_size > REPLY_BYTES):
         failure = _early_exit(end.get("code"))
     if failure is not None:

@@ -27,7 +27,7 @@ from workbench.executors.workers.trusted import list_trials
 from workbench.problems import loading
 from workbench.records import Job, Stage
 from workbench.toolchain import describe_module
-from workbench.toolchain.compiled import keeping
+from workbench.toolchain.compiled import reuse_compiled
 from workbench.wire import Json, to_plain
 
 READY_LIMIT_S = 120.0
@@ -36,7 +36,7 @@ STEP_LIMIT = 8_000_000  # a shipped kernel takes under a tenth of it at its emul
 
 def attempt(job: Job, folder: Path, *, gpu: bool = False) -> Json:
     """Import and run the candidate in this process; what failed is in the reply."""
-    with keeping(folder / "given" / "compiled", folder / "scratch" / "compiled", str(folder)) as counts:
+    with reuse_compiled(folder / "given" / "compiled", folder / "scratch" / "compiled", str(folder)) as counts:
         reply = _attempt(job, folder, gpu)
     reply["phases"]["compiling"] = counts["seconds"]  # 0 when all was compiled in an earlier run of the same source
     return reply

@@ -76,7 +76,7 @@ class Referee:
         result = model(*to_float64(inputs))
         del inputs
         expected = list(result) if isinstance(result, (tuple, list)) else [result]
-        length = correctness.terms(found, self.job.facts)
+        length = correctness.summed_terms(found, self.job.facts)
         checks = []
         for n, (value, wanted, spec) in enumerate(zip(got, expected, found.outputs, strict=True)):
             fields = compare_on_device(
@@ -85,7 +85,7 @@ class Referee:
                 spec.dtype,
                 self.job.problem.precision,
                 length,
-                correctness.in_a_row(self.job.facts.graph),
+                correctness.longest_product_chain(self.job.facts.graph),
             )
             checks.append(to_plain(Check(case=case, trial=trial, timed=timed, output=n, **fields)))
         return {"checks": checks}

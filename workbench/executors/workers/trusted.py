@@ -63,7 +63,7 @@ def check_outputs(folder: Path) -> Json:
             got = read_outputs(folder, f"scratch/{OUTPUTS}/{name}-{trial}", case.outputs)
         except (OSError, ValueError) as error:
             return {"error": f"the candidate's output for case {name} cannot be read: {error}"}
-        length = correctness.terms(case, job.facts)
+        length = correctness.summed_terms(case, job.facts)
         for n, (value, wanted, spec) in enumerate(zip(got, expected, case.outputs, strict=True)):
             here = value.to(torch.float64).numpy() if value.is_floating_point() else value.numpy()
             fields = correctness.compare(
@@ -72,7 +72,7 @@ def check_outputs(folder: Path) -> Json:
                 dtype=spec.dtype,
                 precision=job.problem.precision,
                 length=length,
-                products=correctness.in_a_row(job.facts.graph),
+                products=correctness.longest_product_chain(job.facts.graph),
             )
             checks.append(to_plain(Check(case=name, trial=trial, timed=False, output=n, **fields)))
     return {"checks": checks}

@@ -105,7 +105,7 @@ def _modelled_ceilings(device: Device) -> tuple[list[tuple[str, float, str]], li
 
 
 def _peaks(device: Device) -> list[tuple[str, float, str]]:
-    best = device.attainable("bfloat16", tensor_cores=True)
+    best = device.attainable_rate("bfloat16", tensor_cores=True)
     return [
         ("fp32", device.fp32, "data sheet"),
         ("bf16 tensor cores", best or device.fp16, "measured" if best else "data sheet"),

@@ -21,7 +21,7 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 700, 400, 70, 50, 34, 20
 
 def roofline(session: Session) -> Shown:
     """The roofline of a session's device, with every correct version as a point, joined in order."""
-    points = points_of.trajectory(session.versions)
+    points = points_of.roofline_points(session.versions)
     bound = next(
         (v.trials[-1].verdict.bound for v in reversed(session.versions) if v.trials and v.trials[-1].verdict.bound),
         None,
