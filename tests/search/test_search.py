@@ -44,10 +44,10 @@ def smaller(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(corpus, "DISTRIBUTIONS", REQUIRED)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     corpus.files.cache_clear()
-    index._key.cache_clear()
+    index._index_key.cache_clear()
     yield
     corpus.files.cache_clear()
-    index._key.cache_clear()
+    index._index_key.cache_clear()
 
 
 def test_it_is_built_in_time(cache: Path) -> None:
@@ -147,13 +147,13 @@ def test_a_quoted_phrase_must_be_there() -> None:
     hits = search('"tiled copy" shared memory')
     assert hits
     for hit in hits:
-        words = index.split(read(f"{hit.distribution}:{hit.path}", hit.first, hit.last)).lower()
+        words = index.split_words(read(f"{hit.distribution}:{hit.path}", hit.first, hit.last)).lower()
         assert "tiled" in words and "cop" in words  # the index stems: copy, copies
 
 
 def test_a_damaged_index_is_built_again(smaller: None) -> None:
-    index.path().parent.mkdir()
-    index.path().write_bytes(b"no database")
+    index.index_path().parent.mkdir()
+    index.index_path().write_bytes(b"no database")
     assert search("layout")
 
 
@@ -177,7 +177,7 @@ def test_only_what_nobody_uses_any_more_is_removed(tmp_path: Path) -> None:
         place = tmp_path / (name if name.endswith("ing") else f"{name}.sqlite")
         place.touch()
         os.utime(place, (now - days * 86_400,) * 2)
-    index._tidy(tmp_path / "search-mine.sqlite")
+    index._remove_unused(tmp_path / "search-mine.sqlite")
     assert {path.name for path in tmp_path.iterdir()} == {"search-mine.sqlite", "search-other.sqlite", "a.building"}
 
 
@@ -213,4 +213,7 @@ def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
 def test_without_the_optional_package_the_rest_is_searched(smaller: None) -> None:
     hits = search("persistent tile scheduler")
     assert hits and all(hit.distribution != corpus.OPTIONAL for hit in hits)
-    assert call_tool("search", '{"query": "layout"}').endswith(corpus.missing()) and "pip install" in corpus.missing()
+    assert (
+        call_tool("search", '{"query": "layout"}').endswith(corpus.missing_packages_note())
+        and "pip install" in corpus.missing_packages_note()
+    )

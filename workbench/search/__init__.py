@@ -1,4 +1,4 @@
-"""Search and read the installed CuTe DSL package, CUTLASS's headers and examples, and our own examples: offline, by words or exact names."""
+"""Offline search in the installed CuTe DSL package, CUTLASS's headers and examples, and our examples."""
 
 from workbench.search.query import Hit, call_tool, read, search, tool_specs
 

@@ -1,4 +1,4 @@
-"""Which files are searched: (distribution, relative path) -> text, in pieces of some forty lines."""
+"""The files that search covers: finds them, reads their text and cuts it into overlapping pieces of 45 lines."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from pathlib import Path
 DISTRIBUTIONS = ("nvidia-cutlass-dsl", "nvidia-cutlass-dsl-libs-base", "nvidia-cutlass-dsl-libs-core", "nvidia-cutlass")
 OPTIONAL = "nvidia-cutlass"  # headers and examples; an extra
 SUFFIXES = (".py", ".pyi", ".h", ".hpp", ".cuh", ".cu", ".inl", ".md", ".rst", ".ipynb")
-LARGEST_BYTES = 1_500_000  # a generated table larger than this answers no question
+LARGEST_BYTES = 1_500_000  # larger files are generated tables, which answer no question
 PIECE, OVERLAP = 45, 8  # lines
 OURS = "workbench"
 _SYMBOL = re.compile(
-    r"^\s*(?:(?:async\s+)?def|class|struct|enum(?:\s+class)?|using|template|#define|namespace)\s+([A-Za-z_]\w*)|^\s*(?:CUTE_\w+|CUTLASS_\w+|inline|static|constexpr|auto|void)\b.*?\b([A-Za-z_]\w*)\s*\(",
+    r"^\s*(?:(?:async\s+)?def|class|struct|enum(?:\s+class)?|using|template|#define|namespace)\s+([A-Za-z_]\w*)"
+    r"|^\s*(?:CUTE_\w+|CUTLASS_\w+|inline|static|constexpr|auto|void)\b.*?\b([A-Za-z_]\w*)\s*\(",
     re.M,
 )
 _HEADING = re.compile(r"^#{1,4}\s+(.+)$", re.M)
@@ -34,7 +35,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some neighbouring lines of a file, with the names that they define."""
+    """Neighbouring lines of a file (1-based, inclusive), with the names and headings that they define."""
 
     first: int
     last: int
@@ -43,8 +44,8 @@ class Piece:
     headings: str
 
 
-def versions() -> dict[str, str]:
-    """Installed distributions and their versions; what is missing is left out."""
+def installed_versions() -> dict[str, str]:
+    """Version of each installed distribution of DISTRIBUTIONS."""
     found = {}
     for name in DISTRIBUTIONS:
         try:
@@ -56,13 +57,13 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def files() -> tuple[File, ...]:
-    """Every file that is searched; looked up once for the process."""
-    return tuple(_files())
+    """Every searchable file. The list is made once per process."""
+    return tuple(_find_files())
 
 
-def _files() -> Iterator[File]:
+def _find_files() -> Iterator[File]:
     seen: set[Path] = set()
-    for name in versions():
+    for name in installed_versions():
         for item in metadata.files(name) or ():
             if item.suffix in SUFFIXES and ".." not in item.parts:
                 place = Path(str(item.locate()))
@@ -82,12 +83,12 @@ def _files() -> Iterator[File]:
 
 
 def _leads_away(place: Path, depth: int) -> bool:
-    """Whether a symbolic link takes the file out of the folder that its distribution lies in, `depth` parts above."""
+    """Whether a symbolic link leads out of its distribution's folder, which is `depth` path parts above the file."""
     return not place.resolve().is_relative_to(place.parents[depth - 1].resolve())
 
 
-def text_of(file: File) -> str:
-    """The file as text; of a notebook its cells, Markdown and code."""
+def read_text(file: File) -> str:
+    """The file's text. A notebook gives the text of its cells."""
     raw = file.place.read_text(encoding="utf-8", errors="replace")
     if file.place.suffix != ".ipynb":
         return raw
@@ -98,17 +99,17 @@ def text_of(file: File) -> str:
     return "\n\n".join("".join(cell.get("source", ())) for cell in cells)
 
 
-def missing() -> str:
-    """One line on what is not searched because it is not installed; empty where all is there."""
+def missing_packages_note() -> str:
+    """A line that names the optional package when it is not installed; empty otherwise."""
     return (
         ""
-        if OPTIONAL in versions()
+        if OPTIONAL in installed_versions()
         else f"(CUTLASS's headers and examples are not installed: pip install --no-deps {OPTIONAL})"
     )
 
 
-def pieces(text: str, suffix: str) -> Iterator[Piece]:
-    """The text cut into overlapping pieces."""
+def split_pieces(text: str, suffix: str) -> Iterator[Piece]:
+    """Cut a text into pieces of PIECE lines that overlap by OVERLAP lines."""
     lines = text.splitlines()
     for start in range(0, max(len(lines), 1), PIECE - OVERLAP):
         part = "\n".join(lines[start : start + PIECE])

@@ -1,4 +1,7 @@
-"""The index: SQLite FTS5, built once for each set of installed versions, in the user's cache folder; two processes may build at once."""
+"""The search index: an SQLite FTS5 file in the user's cache folder, built once for each set of installed versions.
+
+Two processes may build it at the same time.
+"""
 
 from __future__ import annotations
 
@@ -22,34 +25,37 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-z])
 _NAME = re.compile(r"[A-Za-z_]\w+")
 
 
-def folder() -> Path:
-    """Where indexes are kept: $XDG_CACHE_HOME/cutegen, else ~/.cache/cutegen (a relative XDG_CACHE_HOME counts for nothing, as its specification has it)."""
+def cache_folder() -> Path:
+    """The folder of indexes: $XDG_CACHE_HOME/cutegen, else ~/.cache/cutegen.
+
+    A relative XDG_CACHE_HOME is ignored, as the XDG specification requires.
+    """
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (given if given.is_absolute() else Path.home() / ".cache") / "cutegen"
 
 
-def split(text: str) -> str:
-    """CamelCase and snake_case as separate words."""
+def split_words(text: str) -> str:
+    """Split CamelCase and snake_case names into words."""
     return _CAMEL.sub(" ", text).replace("_", " ")
 
 
-def exact(name: str) -> str:
-    """An identifier as one token, whatever the tokenizer splits at."""
+def exact_token(name: str) -> str:
+    """An identifier spelt so that the tokenizer keeps it as one token."""
     return name.lower().replace("_", "zq")
 
 
-def path() -> Path:
-    """The index for what is installed now."""
-    return folder() / f"search-{_key()}.sqlite"
+def index_path() -> Path:
+    """The index file for the versions that are installed now."""
+    return cache_folder() / f"search-{_index_key()}.sqlite"
 
 
 @functools.cache
-def _key() -> str:
-    key = repr((FORMAT, sorted(corpus.versions().items()), _ours()))
+def _index_key() -> str:
+    key = repr((FORMAT, sorted(corpus.installed_versions().items()), _own_file_hashes()))
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
-def _ours() -> tuple[tuple[str, str], ...]:
+def _own_file_hashes() -> tuple[tuple[str, str], ...]:
     return tuple(
         (file.path, hashlib.sha256(file.place.read_bytes()).hexdigest())
         for file in corpus.files()
@@ -58,8 +64,8 @@ def _ours() -> tuple[tuple[str, str], ...]:
 
 
 def connect(progress: Callable[[float], None] | None = None) -> sqlite3.Connection:
-    """The index, opened for reading; built first where it is missing or damaged. UserError where it cannot be kept."""
-    place = path()
+    """Open the index for reading; build it first if needed. Raises `UserError` if it cannot be written."""
+    place = index_path()
     try:
         if not place.exists():
             build(place, progress)
@@ -69,7 +75,8 @@ def connect(progress: Callable[[float], None] | None = None) -> sqlite3.Connecti
             db = _open(place)
     except OSError as error:
         raise UserError(
-            f"the search index cannot be kept in {folder()} ({error.strerror}); set XDG_CACHE_HOME to a folder that can be written"
+            f"the search index cannot be written to {cache_folder()} ({error.strerror}); "
+            "set XDG_CACHE_HOME to a folder that can be written"
         ) from None
     if db is None:
         raise UserError(f"the search index {place} cannot be read; remove it and search again")
@@ -79,7 +86,7 @@ def connect(progress: Callable[[float], None] | None = None) -> sqlite3.Connecti
 
 
 def _open(place: Path) -> sqlite3.Connection | None:
-    """The index, or None where the file is no index."""
+    """The opened index; None if the file is not a usable index."""
     try:
         db = sqlite3.connect(f"{place.as_uri()}?mode=ro", uri=True)
     except sqlite3.Error:
@@ -93,7 +100,10 @@ def _open(place: Path) -> sqlite3.Connection | None:
 
 
 def build(place: Path, progress: Callable[[float], None] | None = None) -> None:
-    """Build the index beside its place and rename it there, so that no one ever sees half of it; what nobody uses any more is removed."""
+    """Build the index in a temporary file, rename it to `place`, and remove old indexes.
+
+    The rename is atomic, so no reader sees a partial index. `progress` gets the fraction that is done.
+    """
     place.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=place.parent, suffix=".building")
     os.close(handle)
@@ -103,10 +113,11 @@ def build(place: Path, progress: Callable[[float], None] | None = None) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _tidy(place)
+    _remove_unused(place)
 
 
-def _tidy(keep: Path) -> None:
+def _remove_unused(keep: Path) -> None:
+    """Remove indexes that nobody opened for UNUSED_DAYS days, and unfinished ones older than an hour."""
     for pattern, days in (("search-*.sqlite", float(UNUSED_DAYS)), ("*.building", 1 / 24)):
         for old in keep.parent.glob(pattern):
             with contextlib.suppress(OSError):  # another process may have removed it
@@ -120,26 +131,27 @@ def _fill(place: Path, progress: Callable[[float], None]) -> None:
         """
         PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;
         CREATE TABLE piece (id INTEGER PRIMARY KEY, distribution TEXT, path TEXT, first INTEGER, last INTEGER);
-        CREATE VIRTUAL TABLE words USING fts5(path, symbols, headings, body, names, content='', tokenize='porter unicode61');
+        CREATE VIRTUAL TABLE words USING
+            fts5(path, symbols, headings, body, names, content='', tokenize='porter unicode61');
         """
     )
     everything = list(corpus.files())
     number = 0
     for done, file in enumerate(everything, 1):
-        for piece in corpus.pieces(corpus.text_of(file), file.place.suffix):
+        for piece in corpus.split_pieces(corpus.read_text(file), file.place.suffix):
             number += 1
             db.execute(
                 "INSERT INTO piece VALUES (?, ?, ?, ?, ?)",
                 (number, file.distribution, file.path, piece.first, piece.last),
             )
             names = " ".join(
-                exact(name)
+                exact_token(name)
                 for name in dict.fromkeys(_NAME.findall(piece.text))
                 if "_" in name or any(c.isupper() for c in name[1:])
             )
             db.execute(
                 "INSERT INTO words(rowid, path, symbols, headings, body, names) VALUES (?, ?, ?, ?, ?, ?)",
-                (number, split(file.path), split(piece.symbols), split(piece.headings), split(piece.text), names),
+                (number, *map(split_words, (file.path, piece.symbols, piece.headings, piece.text)), names),
             )
         progress(done / len(everything))
     db.execute("INSERT INTO words(words) VALUES ('optimize')")

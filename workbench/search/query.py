@@ -1,4 +1,4 @@
-"""Questions, names and quoted phrases -> the best places, one for each file; reading by line range; both as tools for a language model."""
+"""Search by question, name or quoted phrase, and read files by line range; both also as tools for a language model."""
 
 from __future__ import annotations
 
@@ -15,70 +15,13 @@ from workbench.wire import Json
 READ_LINES, READ_CHARACTERS, SNIPPET_LINES = 200, 16_000, 12
 CANDIDATES, MOST_HITS = 150, 50
 WEIGHTS = (6.0, 5.0, 4.0, 1.0, 8.0)  # bm25 weight of path, symbols, headings, body, exact names
-STOP = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "between",
-        "by",
-        "can",
-        "do",
-        "does",
-        "for",
-        "from",
-        "get",
-        "give",
-        "has",
-        "have",
-        "how",
-        "i",
-        "in",
-        "into",
-        "is",
-        "it",
-        "its",
-        "make",
-        "me",
-        "my",
-        "of",
-        "on",
-        "one",
-        "or",
-        "set",
-        "should",
-        "so",
-        "some",
-        "that",
-        "the",
-        "their",
-        "there",
-        "this",
-        "to",
-        "use",
-        "used",
-        "using",
-        "was",
-        "what",
-        "when",
-        "where",
-        "which",
-        "who",
-        "why",
-        "will",
-        "with",
-        "you",
-        "your",
-        "write",
-        "work",
-        "works",
-    ]
-)
-# What a writer of CuTe Python reads first: the DSL itself and examples in it; then C++ headers; generated bindings and retired code last.
+_COMMON = """
+a an and are as at be between by can do does for from get give has have how i in into is it its make me my of
+on one or set should so some that the their there this to use used using was what when where which who why
+will with you your write work works
+"""
+STOP_WORDS = frozenset(_COMMON.split())
+# Weights by path: the DSL and its examples come first, then C++ headers, then generated bindings and deprecated code.
 PRIOR = (
     ("_mlir/", 0.35),
     ("deprecated", 0.4),
@@ -90,7 +33,7 @@ PRIOR = (
     ("/examples/", 0.9),
     ("/test/", 0.6),
 )
-# words of the field that the sources spell otherwise
+# the spelling in the sources for common words of a question
 ALSO = {
     "shared": ("smem",),
     "register": ("rmem",),
@@ -120,7 +63,7 @@ ALSO = {
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One place: where it is and its lines, numbered. A larger score is better."""
+    """One search result: a file, a range of lines, and those lines with numbers. A larger score is better."""
 
     distribution: str
     path: str
@@ -134,50 +77,56 @@ class Hit:
 
 
 def search(query: str, *, limit: int = 5, progress: Callable[[float], None] | None = None) -> list[Hit]:
-    """The best places for a question, an exact name, or "a phrase"; the first search of an installation builds the index."""
+    """The best hits for a question, an exact name, or "a phrase", at most one per file.
+
+    The first search of an installation builds the index. Raises `UserError` for an empty query.
+    """
     text = query.strip()
     if not text:
         raise UserError('search for what? words, a name, or "a phrase": %cutegen search TMA multicast')
-    expression = _expression(text)
+    expression = _fts_expression(text)
     if not expression:
         return []
     db = index.connect(progress)
     try:
         rows = db.execute(
-            f"SELECT piece.distribution, piece.path, first, last, -cost FROM (SELECT rowid AS id, bm25(words, {', '.join(map(str, WEIGHTS))}) AS cost FROM words"
+            "SELECT piece.distribution, piece.path, first, last, -cost FROM "
+            f"(SELECT rowid AS id, bm25(words, {', '.join(map(str, WEIGHTS))}) AS cost FROM words"
             f" WHERE words MATCH ? ORDER BY cost LIMIT {CANDIDATES}) JOIN piece USING (id)",
             (expression,),
         ).fetchall()
-        return _best(rows, text, min(max(limit, 1), MOST_HITS))
+        return _best_hits(rows, text, min(max(limit, 1), MOST_HITS))
     except sqlite3.Error as error:
         raise UserError(f"cannot search for {query!r}: {error}") from None
     finally:
         db.close()
 
 
-def _expression(text: str) -> str:
-    """The FTS5 expression: any of the words, names exactly too, and every quoted phrase."""
-    quoted = [" ".join(re.sub(r"[^\w\s]", " ", index.split(part)).split()) for part in re.findall(r'"([^"]+)"', text)]
+def _fts_expression(text: str) -> str:
+    """The FTS5 query: any of the words or exact names, and every quoted phrase."""
+    quoted = [
+        " ".join(re.sub(r"[^\w\s]", " ", index.split_words(part)).split()) for part in re.findall(r'"([^"]+)"', text)
+    ]
     phrases = [phrase for phrase in quoted if phrase]
     must = [f'"{phrase}" AND ' for phrase in phrases]
     rest = re.sub(r'"[^"]*"?', " ", text)
     names = [name for name in re.findall(r"[A-Za-z_]\w+", rest) if "_" in name or any(c.isupper() for c in name[1:])]
-    words = [word for word in re.findall(r"[a-z0-9]+", index.split(rest).lower()) if word not in STOP]
+    words = [word for word in re.findall(r"[a-z0-9]+", index.split_words(rest).lower()) if word not in STOP_WORDS]
     words += [other for word in tuple(words) for other in ALSO.get(word, ())]
-    if names and len(names) == len(rest.split()):  # nothing but names: exactly these, or their parts in this order
-        phrases, words = [*phrases, *[index.split(name) for name in names]], []
+    if names and len(names) == len(rest.split()):  # only names: match them exactly, or their parts in this order
+        phrases, words = [*phrases, *[index.split_words(name) for name in names]], []
     terms = [f'"{" ".join(phrase.split())}"' for phrase in phrases if phrase.strip()]
     terms += [f'"{word}"' for word in dict.fromkeys(words)] + [
-        f"names:{index.exact(name)}" for name in dict.fromkeys(names)
+        f"names:{index.exact_token(name)}" for name in dict.fromkeys(names)
     ]
     return f"{''.join(must)}({' OR '.join(terms)})" if terms else ""
 
 
-def _best(rows: list[tuple[str, str, int, int, float]], text: str, limit: int) -> list[Hit]:
-    """One hit a file: its best piece, a little better for each further piece that was found."""
+def _best_hits(rows: list[tuple[str, str, int, int, float]], text: str, limit: int) -> list[Hit]:
+    """One hit per file: its best piece. Each further piece that matched adds 4 % of its own score."""
     best: dict[tuple[str, str], tuple[float, int, int]] = {}
     for distribution, path, first, last, points in rows:
-        score = points * _prior(distribution, path)
+        score = points * _prior_weight(distribution, path)
         old = best.get((distribution, path))
         if old is None or score > old[0]:
             best[distribution, path] = (score + (0.04 * old[0] if old else 0.0), first, last)
@@ -185,18 +134,19 @@ def _best(rows: list[tuple[str, str, int, int, float]], text: str, limit: int) -
             best[distribution, path] = (old[0] + 0.04 * score, old[1], old[2])
     ordered = sorted(best.items(), key=lambda item: -item[1][0])[:limit]
     return [
-        _hit(distribution, path, first, last, score, text) for (distribution, path), (score, first, last) in ordered
+        _make_hit(distribution, path, first, last, score, text)
+        for (distribution, path), (score, first, last) in ordered
     ]
 
 
-def _prior(distribution: str, path: str) -> float:
+def _prior_weight(distribution: str, path: str) -> float:
     return 1.5 if distribution == corpus.OURS else next((factor for part, factor in PRIOR if part in path), 1.0)
 
 
-def _hit(distribution: str, path: str, first: int, last: int, score: float, text: str) -> Hit:
-    lines = _lines(_file(distribution, path))
-    wanted = {word for word in re.findall(r"[a-z0-9]+", index.split(text).lower()) if word not in STOP}
-    names = [name for name in re.findall(r"[A-Za-z_]\w+", text) if name.lower() not in STOP]
+def _make_hit(distribution: str, path: str, first: int, last: int, score: float, text: str) -> Hit:
+    lines = _read_lines(_find_file(distribution, path))
+    wanted = {word for word in re.findall(r"[a-z0-9]+", index.split_words(text).lower()) if word not in STOP_WORDS}
+    names = [name for name in re.findall(r"[A-Za-z_]\w+", text) if name.lower() not in STOP_WORDS]
     weight = [
         sum(word in line.lower() for word in wanted) + 5 * sum(name in line for name in names)
         for line in lines[first - 1 : last]
@@ -209,7 +159,7 @@ def _hit(distribution: str, path: str, first: int, last: int, score: float, text
     return Hit(distribution, path, first, last, snippet, score)
 
 
-def _file(distribution: str, path: str) -> corpus.File:
+def _find_file(distribution: str, path: str) -> corpus.File:
     found = next(
         (
             file
@@ -224,11 +174,14 @@ def _file(distribution: str, path: str) -> corpus.File:
 
 
 def read(path: str, first: int = 1, last: int | None = None) -> str:
-    """Numbered lines of a searched file (as `search` names it, with or without its distribution), at most 200 lines and 16 kB."""
+    """Numbered lines of a searched file, at most READ_LINES lines and READ_CHARACTERS characters.
+
+    `path` is spelt as in a hit, with or without the distribution. Raises `UserError` for an unknown path or range.
+    """
     distribution, _, rest = (
         path.rpartition(":") if path.split(":")[0] in (*corpus.DISTRIBUTIONS, corpus.OURS) else ("", "", path)
     )
-    lines = _lines(_file(distribution, rest))
+    lines = _read_lines(_find_file(distribution, rest))
     start, end = max(int(first), 1), len(lines) if last is None else int(last)
     if start > max(len(lines), 1):
         raise UserError(f"{rest} has {len(lines)} lines; line {start} is past its end")
@@ -247,9 +200,9 @@ def read(path: str, first: int = 1, last: int | None = None) -> str:
     return "\n".join(shown) + more
 
 
-def _lines(file: corpus.File) -> list[str]:
+def _read_lines(file: corpus.File) -> list[str]:
     try:
-        return corpus.text_of(file).splitlines()
+        return corpus.read_text(file).splitlines()
     except OSError as error:
         raise UserError(
             f"{file.path} cannot be read any more ({error.strerror}); start the kernel again if packages were changed"
@@ -264,7 +217,8 @@ def tool_specs() -> list[Json]:
             "type": "function",
             "function": {
                 "name": "search",
-                "description": "Search the installed CuTe DSL package, CUTLASS headers and examples. Words, an exact name, or a quoted phrase.",
+                "description": "Search the installed CuTe DSL package, CUTLASS headers and examples. "
+                "Words, an exact name, or a quoted phrase.",
                 "parameters": {"type": "object", "properties": {"query": string}, "required": ["query"]},
             },
         },
@@ -284,12 +238,12 @@ def tool_specs() -> list[Json]:
 
 
 def call_tool(name: str, arguments: str) -> str:
-    """Carry out a tool call; whatever is wrong comes back as one line of text."""
+    """The result of a tool call as text. An error is returned as one line, never raised."""
     try:
         values = json.loads(arguments or "{}")
         if name == "search":
             found = "\n\n".join(map(str, search(str(values["query"])))) or "nothing found; try other words"
-            return "\n\n".join(filter(None, (found, corpus.missing())))
+            return "\n\n".join(filter(None, (found, corpus.missing_packages_note())))
         if name == "read":
             return read(
                 str(values["path"]), int(values.get("first") or 1), int(values["last"]) if values.get("last") else None
@@ -298,6 +252,5 @@ def call_tool(name: str, arguments: str) -> str:
     except UserError as error:
         return " ".join(str(error).split())
     except Exception as error:  # whatever a model sends, the conversation goes on
-        return " ".join(
-            f"{name}: arguments {str(arguments)[:200]!r} cannot be used ({type(error).__name__}: {str(error)[:200]})".split()
-        )
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        return " ".join(f"{name}: arguments {str(arguments)[:200]!r} cannot be used ({reason})".split())

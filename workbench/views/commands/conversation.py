@@ -89,12 +89,8 @@ def find(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
             raise UserError(f"--lines {arguments.lines}: a range such as 100-160 is needed")
         return Shown(search.read(" ".join(arguments.words), int(first), int(last) if last else None))
     hits = search.search(" ".join(arguments.words))
-    note = (
-        ""
-        if corpus.OPTIONAL in corpus.versions()
-        else f"\n\n(CUTLASS's headers and examples are not installed: pip install --no-deps {corpus.OPTIONAL})"
-    )
-    return Shown(("\n\n".join(map(str, hits)) or "nothing found; try other words") + note)
+    found = "\n\n".join(map(str, hits)) or "nothing found; try other words"
+    return Shown("\n\n".join(filter(None, (found, corpus.missing_packages_note()))))
 
 
 def conversation(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
