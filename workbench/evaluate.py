@@ -1,4 +1,4 @@
-"""One candidate -> one Trial: run it, then turn the outcome into a verdict."""
+"""Evaluates a candidate: runs its job on an executor and turns the outcome into a verdict."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from workbench.executors.wrong_result import wrong_result
 from workbench.protocols import PLAIN, Executor, RunContext
 from workbench.records import Bound, Failure, Job, Outcome, Provenance, Trial, Verdict, Work
 
-SAME_MODELLED = 0.01  # modelled times closer than this are the same (inferred)
-# in a disturbed run only a difference that is surely larger than this is told apart
-DISTURBED = 1.5  # (inferred: a neighbour that takes turns with us costs up to half the device)
+SAME_MODELLED = 0.01  # modelled times that differ by less count as equal (inferred)
+# In a disturbed run, a speed-up counts as real only if its interval lies beyond this ratio (inferred: another
+# process on the device can take up to half of it).
+DISTURBED = 1.5
 
 
 def evaluate(job: Job, executor: Executor, *, parent: Trial | None = None, context: RunContext = PLAIN) -> Trial:
-    """Run the job and judge it. Raises only what the executor raises (`Stopped`, `Unavailable`, `WorkerLost`)."""
+    """Run the job and judge the outcome. Raises only the errors of `Executor.run`."""
     outcome = executor.run(job, context)
     return Trial(outcome=outcome, verdict=judge(job, outcome, parent), at=now())
 
 
 def now() -> str:
-    """The time in UTC, ISO format, to the millisecond."""
+    """The current time in UTC, in ISO format with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
-    """The verdict on an outcome; a parent's time is compared only when it came from the same device in the same way."""
+    """The verdict on an outcome. A parent's time is compared only if device and provenance are the same."""
     failure = _failure(outcome)
     worst = max((check.max_error for check in outcome.checks), default=None)
     bound = _bound(job, outcome)
     if failure is not None:
         return Verdict(correct=False, failure=failure, worst_error=worst, bound=bound)
-    time_s, provenance = _time(job, outcome)
+    time_s, provenance = _time_and_provenance(job, outcome)
     disturbed = _disturbances(outcome)
     speedup, real, interval = _compare(outcome, time_s, provenance, parent, disturbed)
     return Verdict(
@@ -65,19 +66,19 @@ def _failure(outcome: Outcome) -> Failure | None:
     return None
 
 
-def _work(job: Job, name: str) -> Work | None:
-    return next((work for work in job.facts.work if work.case == name), None)
+def _find_work(job: Job, case: str) -> Work | None:
+    return next((work for work in job.facts.work if work.case == case), None)
 
 
 def _bound(job: Job, outcome: Outcome) -> Bound | None:
-    work = _work(job, outcome.timing.case if outcome.timing else "full")
+    work = _find_work(job, outcome.timing.case if outcome.timing else "full")
     return speed_of_light.bound(work, devices.find(outcome.device)) if work else None
 
 
-def _time(job: Job, outcome: Outcome) -> tuple[float | None, Provenance | None]:
+def _time_and_provenance(job: Job, outcome: Outcome) -> tuple[float | None, Provenance | None]:
     if outcome.timing is not None:
         return outcome.timing.median_s, "measured"
-    emulated, target = _work(job, job.cases[0]), _work(job, "full")
+    emulated, target = _find_work(job, job.cases[0]), _find_work(job, "full")
     if outcome.launches and emulated and target:
         seconds, _ = model.modelled_time(
             outcome.launches,
@@ -92,14 +93,13 @@ def _time(job: Job, outcome: Outcome) -> tuple[float | None, Provenance | None]:
 
 
 def _disturbances(outcome: Outcome) -> tuple[str, ...]:
-    """Why the times of this run may not hold, those of what the candidate was set against included."""
+    """Doubts about the times of this run, of the candidate and of the programs timed with it."""
     timings = (outcome.timing, outcome.rival_timing, outcome.reference_timing)
     return tuple(dict.fromkeys(doubt for timing in timings if timing is not None for doubt in timing.doubts))
 
 
-Comparison = tuple[
-    float | None, bool | None, tuple[float, float] | None
-]  # speed-up, whether it is larger than the noise, its interval
+# (speed-up, whether it is larger than the noise, its interval)
+Comparison = tuple[float | None, bool | None, tuple[float, float] | None]
 
 
 def _compare(
@@ -109,7 +109,7 @@ def _compare(
     parent: Trial | None,
     disturbed: tuple[str, ...],
 ) -> Comparison:
-    """The ratio of one run where both took turns in it, else that of the stored samples of two runs."""
+    """The speed-up over the parent: from one run that timed both, else from the samples of two runs."""
     if parent is None or time_s is None or parent.verdict.time_s is None:
         return None, None, None
     if parent.verdict.time_provenance != provenance or parent.outcome.device != outcome.device:

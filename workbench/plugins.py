@@ -1,4 +1,4 @@
-"""Name -> plug-in object by entry point; a plug-in that cannot run says why (`why_not`)."""
+"""Loads plug-ins by name from entry points, and holds the names of the default ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal, overload
 
 from workbench.errors import Unavailable, UserError, WorkbenchError
 from workbench.protocols import Executor, Profiler, Proposer
+from workbench.records import record
 
 Kind = Literal["executor", "proposer", "profiler"]
 Plugin = Executor | Proposer | Profiler
@@ -16,6 +17,19 @@ GROUPS: dict[Kind, tuple[str, type[Plugin]]] = {
     "proposer": ("workbench.proposers", Proposer),
     "profiler": ("workbench.profilers", Profiler),
 }
+
+
+@record
+class DefaultPlugins:
+    """The plug-ins of a call that names none. They are the only plug-ins that the core mentions by name."""
+
+    executor: str = "auto"  # the available one with the highest `auto_rank`
+    proposer: str = "planner"
+    model_proposer: str = "llm"  # for questions, repairs and choices, which need a language model
+    profiler: str = "counters"
+
+
+DEFAULTS = DefaultPlugins()
 
 
 def names(kind: Kind) -> tuple[str, ...]:
@@ -32,10 +46,10 @@ def load(kind: Literal["profiler"], name: str, *, check: bool = True) -> Profile
 @overload
 def load(kind: Kind, name: str, *, check: bool = True) -> Plugin: ...
 def load(kind: Kind, name: str, *, check: bool = True) -> Plugin:
-    """The plug-in called `name`, made without arguments.
+    """Load a plug-in by name and create it without arguments.
 
     Raises `UserError` for an unknown name, `WorkbenchError` for an object that does not follow the protocol, and, with
-    `check`, `Unavailable` when the plug-in cannot run here.
+    `check`, `Unavailable` if the plug-in cannot run here.
     """
     group, protocol = GROUPS[kind]
     for point in entry_points(group=group, name=name):
@@ -57,7 +71,7 @@ def _members(protocol: type[Plugin]) -> set[str]:
 
 
 def check_options(plugin: Proposer | Profiler, given: Iterable[str]) -> None:
-    """Raise `UserError` for an option that the plug-in does not have."""
+    """Raise `UserError` if the plug-in has no option of a given name."""
     unknown = next((name for name in given if name not in plugin.option_names), None)
     if unknown is not None:
         known = ", ".join(plugin.option_names) or "none"

@@ -1,8 +1,8 @@
-"""Every seam of the workbench: records in, records out. Plug-ins are found by entry point (plugins.py).
+"""The protocols of plug-ins. Their methods take and return records. plugins.py finds plug-ins by entry point.
 
-A plug-in gets what it needs for one call as a `RunContext`. Nothing is set on a plug-in from outside, and the core
-knows no plug-in by its name: what it must know of one is an attribute of the plug-in. A class that derives from a
-protocol inherits the defaults of these attributes.
+Each call gets its settings, its model and its stop event as a `RunContext`; the core sets nothing on a plug-in. The
+core does not decide by the name of a plug-in but by its attributes. A class that derives from a protocol inherits
+their defaults.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from workbench.records import (
 )
 
 Progress = Callable[[Event], None]
-Options = Mapping[str, object]  # what a person gave a plug-in by name; the plug-in checks the values
+Options = Mapping[str, object]  # name -> value from the user; the plug-in checks the values
 
 
 class ModelClient(Protocol):
@@ -38,7 +38,7 @@ class ModelClient(Protocol):
 
     @property
     def model_name(self) -> str:
-        """What the endpoint calls the model."""
+        """The name of the model at the endpoint."""
 
     def stream(
         self,
@@ -49,9 +49,9 @@ class ModelClient(Protocol):
     ) -> Generator[str | None, None, Reply]:
         """Yield text as it arrives (None while there is none) and return the `Reply`.
 
-        Closing the generator ends the call. `tools` are specifications of tools that the model may call, `schema` is
-        the JSON schema of the answer; both are left out where the server refuses them. Raises `BudgetExceeded` before a
-        call and `LlmError` after a failure.
+        Closing the generator ends the call. `tools` lists the tools that the model may call, `schema` is the JSON
+        schema of the answer; both are omitted for a server that refuses them. Raises `BudgetExceeded` before a call
+        and `LlmError` after a failure.
         """
 
 
@@ -65,35 +65,35 @@ class Tools:
 
 @record
 class ModelAccess:
-    """A session's language model, and how the session wants it asked."""
+    """A session's language model with its tools and prompt settings."""
 
     client: ModelClient
     tools: Tools
-    templates: Path | None = None  # a folder whose prompt templates replace the shipped ones, file by file
-    language: str = "cute"  # what the model writes: cute or mucutlass
+    templates: Path | None = None  # folder of prompt templates that replace shipped ones of the same name
+    language: str = "cute"  # that the model writes: cute or mucutlass
 
 
 def _ignore(event: Event) -> None:
-    """Where nobody listens."""
+    """Discard an event."""
 
 
 @record
 class RunContext:
-    """What a plug-in is given for one call beside its job."""
+    """Everything that a plug-in gets for one call besides its job."""
 
-    stop: threading.Event = field(default_factory=threading.Event)  # set when the person wants the work to end
-    progress: Progress = _ignore  # shows an event while the work goes on
-    options: Options = field(default_factory=dict)  # by `option_names` of the plug-in
-    model: ModelAccess | None = None  # of every proposer with `needs_model`
-    largest_gain_first: bool = False  # the caller may stop after any step, so the best step comes first
+    stop: threading.Event = field(default_factory=threading.Event)  # set to end the work
+    progress: Progress = _ignore  # shows an event during the work
+    options: Options = field(default_factory=dict)  # its keys are among the plug-in's `option_names`
+    model: ModelAccess | None = None  # set for a proposer with `needs_model`
+    largest_gain_first: bool = False  # propose the best step first: the caller may stop after any step
 
     def raise_if_stopped(self) -> None:
-        """Raise `Stopped` when the work is to end."""
+        """Raise `Stopped` if `stop` is set."""
         if self.stop.is_set():
             raise Stopped
 
 
-PLAIN = RunContext()  # nobody listens and nobody stops
+PLAIN = RunContext()  # without options; its events are discarded
 
 
 @runtime_checkable
@@ -101,31 +101,31 @@ class Executor(Protocol):
     """Runs jobs."""
 
     name: str
-    full_size: bool = False  # runs the problem's own sizes under a GPU's limits; else the emulated sizes
+    full_size: bool = False  # runs the sizes of the problem file with a GPU's limits; else the emulated sizes
     times_rivals: bool = False  # times the parent version in turns with the candidate
-    default_arch: str = "sm_80"  # of a session that names none
-    auto_rank: int = 0  # `executors.choose("auto")` takes the highest that can run here; 0 is never taken
+    default_arch: str = "sm_80"  # for a session without an arch
+    auto_rank: int = 0  # `executors.choose("auto")` takes the available one with the highest rank; 0 = never
 
     def why_not(self) -> str | None:
         """None if this executor can run here, else one sentence: why not, and how to get it."""
 
     def admit(self, problem: Problem, facts: Facts, device: str) -> None:
-        """Raise `UserError` for a problem that cannot run for `device`; called before a session is made."""
+        """Raise `UserError` if the problem cannot run for `device`. Called before a session is created."""
 
     def run(self, job: Job, context: RunContext, /) -> Outcome:
-        """Run the candidate at the job's cases and compare with the reference.
+        """Run the candidate on the job's cases and compare its outputs with the reference.
 
-        A candidate's failure is in the outcome. Raises `Unavailable`, `Stopped` or `WorkerLost`, and `ProblemError` for
-        a problem that turns out not to run here.
+        A failure of the candidate is part of the outcome. Raises `Unavailable`, `Stopped` or `WorkerLost`, and
+        `ProblemError` if the problem itself does not run here.
         """
 
 
 @runtime_checkable
 class Inspector(Protocol):
-    """Finds out about a problem in a trusted worker, without any candidate."""
+    """Determines the facts of a problem in a trusted worker, without any candidate."""
 
     def inspect(self, problem: Problem, /) -> Facts:
-        """Facts of the problem; raises `ProblemError` with file and line when it cannot be used."""
+        """The facts of the problem. Raises `ProblemError` with file and line if it cannot be used."""
 
 
 @runtime_checkable
@@ -133,23 +133,23 @@ class Proposer(Protocol):
     """Writes candidates."""
 
     name: str
-    needs_model: bool = False  # `context.model` is set; a reply that cannot be used may be asked for again
-    needs_source: bool = False  # writes nothing of its own: a person gives the source as an option
+    needs_model: bool = False  # gets `context.model`; after an unusable reply it may be called again
+    needs_source: bool = False  # generates nothing itself: the user gives the source as an option
     option_names: tuple[str, ...] = ()  # what `context.options` may hold
 
     def why_not(self) -> str | None:
-        """None if it can run here, else one sentence: why not, and how to get it. A missing model is not its matter."""
+        """None if it can run here, else one sentence: why not, and how to get it. Ignores a missing model."""
 
     def propose(self, ask: Ask, context: RunContext, /) -> Iterator[Event | Exchange | Proposal]:
-        """The next candidate for `ask`: events and calls of a model while it works, then exactly one proposal.
+        """Yield events and calls of a model during the work, and at the end one proposal.
 
-        Without a further idea, or for a question, the last item is an event of kind `note` and there is no proposal.
+        Without a further idea, or for a question, it yields no proposal; the last item is an event of kind `note`.
         """
 
 
 @runtime_checkable
 class Profiler(Protocol):
-    """Looks closer at one version."""
+    """Profiles one version."""
 
     name: str
     reads_emulation: bool = False  # needs the outcome of one more run on the emulator, with SASS
@@ -159,8 +159,8 @@ class Profiler(Protocol):
         """None if it can run here, else one sentence: why not, and how to get it."""
 
     def profile(self, job: Job, outcome: Outcome, context: RunContext, /) -> Profile:
-        """The profile of the job's candidate; `outcome` is what a run left (see `reads_emulation`).
+        """The profile of the job's candidate; `outcome` is the result of a run (see `reads_emulation`).
 
-        What cannot be seen is left out and named in the notes. Raises `Unavailable`, `Stopped` or `WorkerLost`, and
-        `UserError` for a candidate that cannot be profiled.
+        Values that it cannot determine are omitted and listed in the notes. Raises `Unavailable`, `Stopped` or
+        `WorkerLost`, and `UserError` for a candidate that cannot be profiled.
         """

@@ -1,4 +1,4 @@
-"""A session's log: SQLite in WAL mode, append-only, sources content-addressed, every write one transaction."""
+"""The database of a session: SQLite in WAL mode. It is append-only, and every write is one transaction."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ModelValue = str | int | float | None
 
 
 class Meta(TypedDict, total=False):
-    """The named values of a session; the first three are always there."""
+    """The named values of a session; the first three are always set."""
 
     arch: str
     device: str
-    executor: str  # the one that the session was made with
+    executor: str  # the executor that created the session
     constraints: list[str]
     cold_l2: bool
     llm: dict[str, ModelValue]  # settings of the language model
@@ -58,10 +58,10 @@ LEFTOVER = re.compile(r"v\d{3,}_[0-9a-f]{8}\.py|\.v\d{3,}_[0-9a-f]{8}\.py\.\d+")
 
 
 class Store:
-    """One session's database. Readers may be many; a second writer is refused while the first lives."""
+    """One session's database. It can have many readers, but only one writer at a time."""
 
     def __init__(self, path: Path, *, write: bool = True) -> None:
-        path = path.absolute()  # a notebook may change its working folder
+        path = path.absolute()  # a notebook may change its working directory
         self.path = path
         self.lock = threading.RLock()
         self.write = write
@@ -93,11 +93,11 @@ class Store:
             self.db.execute("PRAGMA synchronous=FULL")
             self.db.execute("PRAGMA foreign_keys=ON")
             self._migrate(done)
-            self._sweep()
+            self._remove_leftovers()
 
-    def _sweep(self) -> None:
-        """Remove what a killed writer left: temporary files, and version files whose row was never written."""
-        known = {row[0] for row in self._rows("SELECT path FROM version")}
+    def _remove_leftovers(self) -> None:
+        """Remove the files of a killed writer: temporary files, and version files without a row."""
+        known = {row[0] for row in self._select("SELECT path FROM version")}
         for path in self.path.parent.iterdir():
             if LEFTOVER.fullmatch(path.name) and path.name not in known:
                 path.unlink(missing_ok=True)
@@ -150,7 +150,7 @@ class Store:
                     ) from error
                 raise
 
-    def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:  # columns as SQLite types them
+    def _select(self, query: str, *values: str) -> list[tuple[Any, ...]]:  # columns as SQLite types them
         with self.lock:
             return self.db.execute(query, values).fetchall()
 
@@ -164,16 +164,16 @@ class Store:
 
     def meta(self) -> Meta:
         """All named values."""
-        return cast(Meta, {key: json.loads(value) for key, value in self._rows("SELECT key, value FROM meta")})
+        return cast(Meta, {key: json.loads(value) for key, value in self._select("SELECT key, value FROM meta")})
 
     def add_problem(self, problem: Problem, facts: Facts) -> None:
-        """The session's problem and what was found out about it."""
+        """Append the session's problem and its facts."""
         with self._transaction() as db:
             db.execute("INSERT INTO problem (record, facts) VALUES (?, ?)", (dumps(problem), dumps(facts)))
 
     def problem(self) -> tuple[Problem, Facts]:
-        """The latest problem and facts; raises `WorkbenchError` when the session was never completed."""
-        rows = self._rows("SELECT record, facts FROM problem ORDER BY id DESC LIMIT 1")
+        """The latest problem and its facts. Raises `WorkbenchError` for a session whose creation was interrupted."""
+        rows = self._select("SELECT record, facts FROM problem ORDER BY id DESC LIMIT 1")
         if not rows:
             raise WorkbenchError(
                 f"{self.path} holds no problem: the session was interrupted while it was made; remove its folder"
@@ -181,7 +181,7 @@ class Store:
         return loads(rows[0][0], Problem), loads(rows[0][1], Facts)
 
     def add_version(self, proposal: Proposal, at: str) -> Version:
-        """Append a version: its file first (complete, synced, read-only), then its row."""
+        """Append a version: first its file (complete, synced, read-only), then its row."""
         source = proposal.candidate.source
         digest = content_hash(source)
         with self._transaction() as db:
@@ -213,7 +213,7 @@ class Store:
             )
 
     def add_event(self, record: object, at: str) -> None:
-        """Append a record of something that was said or done."""
+        """Append an event."""
         with self._transaction() as db:
             db.execute("INSERT INTO event (record, at) VALUES (?, ?)", (dumps(record), at))
 
@@ -227,31 +227,32 @@ class Store:
     def exchanges(self) -> dict[int, Exchange]:
         """All calls of language models by number.
 
-        An old log that is open for reading only may have no table of them: then there are none.
+        An old database that is opened for reading has no table of them; the result is empty then.
         """
-        if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'exchange'"):
+        if not self._select("SELECT 1 FROM sqlite_master WHERE name = 'exchange'"):
             return {}
         return {
-            number: loads(text, Exchange) for number, text in self._rows("SELECT id, record FROM exchange ORDER BY id")
+            number: loads(text, Exchange)
+            for number, text in self._select("SELECT id, record FROM exchange ORDER BY id")
         }
 
     def events(self, kind: type[T]) -> list[T]:
         """All events of the log as records of `kind`."""
-        return [loads(row[0], kind) for row in self._rows("SELECT record FROM event ORDER BY id")]
+        return [loads(row[0], kind) for row in self._select("SELECT record FROM event ORDER BY id")]
 
     def decisions(self) -> list[Decision]:
         """All decisions in order."""
-        return [loads(row[0], Decision) for row in self._rows("SELECT record FROM decision ORDER BY id")]
+        return [loads(row[0], Decision) for row in self._select("SELECT record FROM decision ORDER BY id")]
 
     def outcome(self, job_hash: str) -> Outcome | None:
         """The latest outcome recorded for a job."""
-        rows = self._rows("SELECT record FROM trial WHERE job_hash = ? ORDER BY id DESC LIMIT 1", job_hash)
+        rows = self._select("SELECT record FROM trial WHERE job_hash = ? ORDER BY id DESC LIMIT 1", job_hash)
         return loads(rows[0][0], Trial).outcome if rows else None
 
     def versions(self) -> tuple[Version, ...]:
-        """All versions with their trials and standing decisions (the last one that no undo took back)."""
+        """All versions with their trials and the decisions that hold (see `standing_decisions`)."""
         trials: dict[int, list[Trial]] = {}
-        for number, text in self._rows("SELECT version, record FROM trial ORDER BY id"):
+        for number, text in self._select("SELECT version, record FROM trial ORDER BY id"):
             trials.setdefault(number, []).append(loads(text, Trial))
         standing = standing_decisions(self.decisions())
         return tuple(
@@ -265,13 +266,13 @@ class Store:
                 decision=standing.get(number),
                 at=at,
             )
-            for number, parent, proposal, digest, name, at in self._rows(
+            for number, parent, proposal, digest, name, at in self._select(
                 "SELECT number, parent, proposal, source_hash, path, at FROM version ORDER BY number"
             )
         )
 
     def close(self) -> None:
-        """Close the database and give the session free."""
+        """Close the database and release the lock of the session."""
         with self.lock:
             self.db.close()
             if self._lock_file is not None:
@@ -280,7 +281,7 @@ class Store:
 
 
 def standing_decisions(decisions: list[Decision]) -> dict[int, Decision]:
-    """The decision that holds for each version: an undo takes back the last one of its version."""
+    """Version number -> the decision that holds. An undo takes back the last decision of its version."""
     stacks: dict[int, list[Decision]] = {}
     for decision in decisions:
         stack = stacks.setdefault(decision.version, [])
@@ -293,7 +294,7 @@ def standing_decisions(decisions: list[Decision]) -> dict[int, Decision]:
 
 
 def write_once(path: Path, text: str) -> None:
-    """Write a file that is never changed: a synced temporary file, renamed, read-only."""
+    """Write a read-only file atomically: write and sync a temporary file, then rename it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with open(temporary, "w", encoding="utf-8", newline="") as file:
         file.write(text)

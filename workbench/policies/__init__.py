@@ -1,1 +1,1 @@
-"""Policies decide what a loop does next; they see outcomes and run nothing."""
+"""Policies decide the next action of a loop from the outcomes so far. They run nothing themselves."""

@@ -1,8 +1,8 @@
 """The policy `budget` (muCUTLASS, section "budgeting"): when to stop working on a problem.
 
-A problem is done when its best version beats the reference and either is within `epsilon` of the bound, t_best <= (1 +
-epsilon) t_bound, or `patience` attempts in a row gave no gain. Where the reference was not timed (no GPU), beating it
-is not asked for, and the reason says so.
+A problem is done if its best version beats the reference and either t_best <= (1 + epsilon) t_bound or `patience`
+attempts in a row gave no gain. Without a time of the reference (no GPU) it does not have to be beaten, and the reason
+says so.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from workbench.records import record
 
 @record
 class BudgetSettings:
-    """epsilon: fraction above the bound that is near enough; patience: attempts without a gain; most: all attempts.
+    """epsilon: accepted fraction above the bound; patience: attempts without a gain; most: attempts in total.
 
-    The paper's best budgets use 0.25 to 2.5 and 12 to 16 attempts of a language model; a planner's attempts are fewer
-    and less random (inferred: 4).
+    The paper's best budgets use an epsilon of 0.25 to 2.5 and a patience of 12 to 16 attempts of a language model. A
+    planner makes fewer and less random attempts (patience 4, inferred).
     """
 
     epsilon: float = 0.25
     patience: int = 4
-    most: int = 40  # the paper's budget of one problem
+    most: int = 40  # the paper's budget for one problem
 
     def __post_init__(self) -> None:
         if self.epsilon < 0:
@@ -33,7 +33,7 @@ class BudgetSettings:
 
 @record
 class Standing:
-    """Where a problem stands. Seconds at the full case; None where they are not known."""
+    """The state of a problem in a loop. Times are seconds at the full case; None = unknown."""
 
     best_s: float | None = None
     bound_s: float | None = None

@@ -1,11 +1,11 @@
-"""The policy `chain`: one evolving kernel, step after step.
+"""The policy `chain`: improves one kernel step by step.
 
 After CuTeGen (arXiv 2604.01489, sections 3 to 5) and the authors' repository.
 
-A node is one depth of the chain: depth 0 writes the first version, each further depth makes one change. Within a node a
-failed version is repaired up to `repair_rounds` times; when the rounds run out, the best state by rank is restored
-(passes, wrong result, does not compile, nothing) and the node is generated again from scratch, up to `regenerate`
-times. A time-out is run again without using a round.
+A node is one depth of the chain: depth 0 writes the first version, each further depth makes one change. A failed
+version of a node is repaired up to `repair_rounds` times. Then the best state by rank is restored (passes, wrong
+result, does not compile, nothing), and the node is generated again from scratch, up to `regenerate` times. A version
+that timed out is run again; that uses no round.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Literal
 from workbench.errors import UserError
 from workbench.records import Failure, Verdict, record
 
-# beyond this depth the profile is shown, by class of computation (the paper's, of 10 steps); softmax and norms count as
-# reductions
+# Kind of computation -> the depth after which the model is shown the profile (the paper's values for 10 steps).
+# Softmax and norms count as reductions.
 PROFILE_FROM = (
     ("matmul", 6),
     ("attention", 6),
@@ -32,7 +32,7 @@ Action = Literal["generate", "repair", "retest", "done", "failed"]
 
 @record
 class ChainSettings:
-    """Every constant of the paper, with its value as default; `accept` and `after_failure` default to ours."""
+    """The constants of the paper with its values as defaults, except `accept`."""
 
     depth: int = 10
     repair_rounds: int = 5
@@ -40,7 +40,7 @@ class ChainSettings:
     timeouts: int = 3
     profile_from: tuple[tuple[str, int], ...] = PROFILE_FROM
     profile: Literal["late", "always", "never"] = "late"
-    accept: Literal["faster", "correct"] = "faster"  # the paper accepts whatever is correct
+    accept: Literal["faster", "correct"] = "faster"  # the paper accepts every correct version
     continue_from: Literal["latest", "best"] = "latest"
 
     def __post_init__(self) -> None:
@@ -59,9 +59,9 @@ class ChainSettings:
 
 @record
 class NodeTrial:
-    """One evaluated version of a node: number, rank, the repair round that made it, whether it ran out of time.
+    """One evaluated version of a node: its number, its rank, and the repair round that made it.
 
-    A round whose answer could not be used is the broken version again, with that round's number.
+    A round without a usable answer is an entry of the broken version with that round's number.
     """
 
     version: int
@@ -71,7 +71,7 @@ class NodeTrial:
 
 
 def rank(verdict: Verdict | None) -> int:
-    """pass 3, wrong result or failure at run time 2, does not compile 1, nothing 0."""
+    """3 if it passes, 2 for a wrong result or a run-time failure, 1 if it does not compile, 0 without a verdict."""
     if verdict is None:
         return 0
     if verdict.correct:
@@ -81,9 +81,9 @@ def rank(verdict: Verdict | None) -> int:
 
 
 def next_action(settings: ChainSettings, attempts: tuple[tuple[NodeTrial, ...], ...]) -> Action:
-    """What to do in a node, given its attempts so far.
+    """The next action in a node, given its attempts so far.
 
-    An attempt is the versions evaluated, in order; a re-test is another entry.
+    An attempt lists its evaluated versions in order. A re-test is an entry of its own.
     """
     if not attempts:
         return "generate"
@@ -98,6 +98,6 @@ def next_action(settings: ChainSettings, attempts: tuple[tuple[NodeTrial, ...], 
 
 
 def furthest_version(attempts: tuple[tuple[NodeTrial, ...], ...]) -> int | None:
-    """The version that a failed node is left at: the best by rank, the latest among equals."""
+    """The version that a failed node restores: the best by rank, the latest among equals."""
     everything = [tried for attempt in attempts for tried in attempt]
     return max(enumerate(everything), key=lambda item: (item[1].rank, item[0]))[1].version if everything else None

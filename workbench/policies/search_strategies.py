@@ -1,9 +1,9 @@
-"""Search strategies replayed on a landscape: the order of tries, and the distance to the best after each try.
+"""Search strategies on a recorded landscape, and their regret after each try.
 
-    walk = hill_climb(landscape, seed=0)     the programs in the order in which they are tried
-    regret(landscape, walk)                  after each try: time of the best so far over that of the best, minus 1
+    walk = hill_climb(landscape, seed=0)     the programs in the order of the tries
+    regret(landscape, walk)                  after each try: best time so far / best time of all - 1
 
-A try of a program that fails costs as much as any other. Nothing is compiled or run.
+A failing program counts as a try like any other. Nothing is compiled or run.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from workbench.language import check, parse
 
 
 def planner_order(landscape: Landscape, programs: Iterable[str]) -> tuple[str, ...]:
-    """The planner's order: its programs as far as they were measured."""
+    """The planner's programs in its order, without those that were not measured."""
     rows = (landscape.row(program) for program in programs)
     return tuple(dict.fromkeys(row.program for row in rows if row is not None))
 
 
 def random_order(landscape: Landscape, seed: int) -> tuple[str, ...]:
-    """All programs, shuffled."""
-    programs = sorted(_legal(landscape))
+    """All legal programs in a random order."""
+    programs = sorted(_legal_programs(landscape))
     random.Random(seed).shuffle(programs)
     return tuple(programs)
 
 
 def neighbours(landscape: Landscape) -> dict[str, tuple[str, ...]]:
-    """Program -> those that differ from it in one setting (another value, or left out)."""
-    settings = {program: settings_of(program) for program in sorted(_legal(landscape))}
+    """Program -> the programs that differ from it in one setting: another value, or the setting is absent."""
+    settings = {program: settings_of(program) for program in sorted(_legal_programs(landscape))}
     names = sorted({name for one in settings.values() for name in one})
     groups: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for program, one in settings.items():
@@ -48,9 +48,9 @@ def neighbours(landscape: Landscape) -> dict[str, tuple[str, ...]]:
 
 
 def hill_climb(landscape: Landscape, seed: int, start: str | None = None) -> tuple[str, ...]:
-    """Greedy hill climbing: try the neighbours of the best so far in random order.
+    """Greedy hill climbing: try the neighbours of the best program so far in random order.
 
-    Move on at the first that is faster; begin anew at random when none is.
+    Move to the first one that is faster. If none is, restart from a random program.
     """
     numbers = random.Random(seed)
     near = neighbours(landscape)
@@ -61,21 +61,21 @@ def hill_climb(landscape: Landscape, seed: int, start: str | None = None) -> tup
             if start in near and not tried
             else numbers.choice([program for program in near if program not in tried])
         )
-        tried[here] = _seconds(landscape, here)
+        tried[here] = _time_s(landscape, here)
         moved = True
         while moved:
             moved = False
             for other in numbers.sample(near[here], len(near[here])):
                 if other not in tried:
-                    tried[other] = _seconds(landscape, other)
+                    tried[other] = _time_s(landscape, other)
                     if tried[other] < tried[here]:
                         here, moved = other, True
                         break
     return tuple(tried)
 
 
-def _legal(landscape: Landscape) -> list[str]:
-    """The measured programs that are still legal: checks may have been added since."""
+def _legal_programs(landscape: Landscape) -> list[str]:
+    """The measured programs that are still legal. Checks may have been added since they were recorded."""
     return [program for program in landscape.rows if _is_legal(program)]
 
 
@@ -84,28 +84,28 @@ def _is_legal(program: str) -> bool:
     return not check(parse(program))
 
 
-def _seconds(landscape: Landscape, program: str) -> float:
+def _time_s(landscape: Landscape, program: str) -> float:
     row = landscape.rows[program]
     return row.median_s if row.correct and row.median_s else math.inf
 
 
 def regret(landscape: Landscape, walk: Sequence[str]) -> tuple[float, ...]:
-    """After each try how much slower the best so far is than the best of all: 0.1 is 10 %.
+    """After each try: how much slower the best program so far is than the best of all. 0.1 means 10 %.
 
-    It is infinite until the first correct program.
+    The value is infinite until the first correct program.
     """
     best = landscape.best
     if best is None or best.median_s is None:
         return tuple(math.inf for _ in walk)
     found, least = [], math.inf
     for program in walk:
-        least = min(least, _seconds(landscape, program))
+        least = min(least, _time_s(landscape, program))
         found.append(least / best.median_s - 1)
     return tuple(found)
 
 
 def median_curve(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """The median over several walks, after each try; a walk that has ended stays where it is."""
+    """The median over several walks after each try. A walk that has ended keeps its last value."""
     longest = max(map(len, curves), default=0)
     columns = [sorted(curve[min(at, len(curve) - 1)] for curve in curves if curve) for at in range(longest)]
     return tuple(column[len(column) // 2] for column in columns)

@@ -1,8 +1,8 @@
-"""Every noun that flows through the workbench: frozen, keyword-only, JSON-able records (see wire.py).
+"""The records that pass between the parts of the workbench: frozen, keyword-only, JSON-able (see wire.py).
 
 Units are in the names: `_s` seconds, `_bytes` bytes, `_flops` floating-point operations. Shapes and strides are in
-elements. A number is `counted` (exact, by the emulator or from tensor sizes), `modelled` (computed from counted ones
-and a device's rates) or `measured` (by a clock on a GPU); the three never share a field.
+elements. A number is `counted` (exact, by the emulator or from tensor sizes), `modelled` (computed from counts and a
+device's rates) or `measured` (by a clock on a GPU). The three never share a field.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every record is made with."""
+"""The `record` decorator and the literal types that records share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Scalar = bool | int | float | str | None
 Settings = tuple[tuple[str, Scalar], ...]
 
 T = TypeVar("T")
-# metadata of a field that came later: while it has its default, a content hash leaves it out, so that old hashes hold
+# metadata of a field added later: a content hash leaves it out while it has its default, so old hashes stay valid
 LATER = {"hashed": "when set"}
 
 

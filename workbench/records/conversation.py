@@ -1,4 +1,4 @@
-"""What a language model is sent and answers."""
+"""Messages to a language model, its replies, and what they cost."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import TypedDict
 
 from workbench.records.base import record
 
-Message = dict[str, object]  # one message of a chat completion request: `role`, `content` and what belongs to tools
+Message = dict[str, object]  # a message of a chat completion request: `role`, `content`, tool fields
 
 
 class Spent(TypedDict):
-    """Tokens and dollars (None = unknown) of all calls of a session's model, as the store keeps them."""
+    """Tokens and dollars (None = unknown) that a session's model has used. The store keeps it."""
 
     tokens_in: int
     tokens_out: int
     usd: float | None
-    estimated: bool  # some of it is an upper bound, because the server stated no usage
+    estimated: bool  # some figures are upper bounds, because the server stated no usage
 
 
 @record
 class ToolCall:
-    """A call that the model asks for; `arguments` is the JSON text that it wrote."""
+    """A tool call requested by the model. `arguments` is its JSON text."""
 
     id: str
     name: str
@@ -31,8 +31,7 @@ class ToolCall:
 class Reply:
     """One answer of a model.
 
-    Tokens and cost are of all attempts together: the server's figures, or upper bounds where it states none
-    (`estimated`).
+    Tokens and cost are totals over all attempts. They are upper bounds (`estimated`) if the server states none.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""What became of it: judgements, decisions, versions, and what is asked and told."""
+"""Verdicts, decisions and versions of a session; requests to proposers; events."""
 
 from __future__ import annotations
 
@@ -30,16 +30,14 @@ class Bound:
     ridge: float  # FLOPs per byte
     rates: str  # where the peak rates come from
     provenance: Provenance = "modelled"
-    floor_s: float | None = None  # with the most permissive rates: what no correct kernel can beat (the suspect test)
-    attainable_s: float | None = (
-        None  # with measured ceilings of this device (a copy, a library matmul); None where none was measured
-    )
-    dtype: str = ""  # whose rate it is: the policy on precision, as `Work.dtype`
+    floor_s: float | None = None  # at the most permissive rates; a faster time makes a version suspect
+    attainable_s: float | None = None  # at measured ceilings of the device (copy, library matmul), if there are any
+    dtype: str = ""  # the dtype of `peak_flops`, as in `Work.dtype`
 
 
 @record
 class Verdict:
-    """The judgement of one outcome, in the words that a person is shown."""
+    """The judgement of one outcome, with messages for the user."""
 
     correct: bool
     failure: Failure | None = None
@@ -49,16 +47,16 @@ class Verdict:
     bound: Bound | None = None
     fraction_of_bound: float | None = None  # bound / time; 1 is the speed of light
     speedup: float | None = None  # over the parent version
-    distinguishable: bool | None = None  # whether that speed-up is larger than the noise
+    distinguishable: bool | None = None  # whether the speed-up is larger than the noise
     suspect: tuple[str, ...] = ()  # integrity doubts, each a sentence
-    speedup_interval: tuple[float, float] | None = None  # of the speed-up, where both were timed in one run
-    disturbed: tuple[str, ...] = ()  # why the time may not hold, each a sentence
-    refused: str = ""  # the doubt that no policy accepts, and a person only with force: faster than the device can be
+    speedup_interval: tuple[float, float] | None = None  # of the speed-up; set if both were timed in one run
+    disturbed: tuple[str, ...] = ()  # why the time may be unreliable, each a sentence
+    refused: str = ""  # set for a time below the device's limit; only a person can accept it, with force
 
 
 @record
 class Trial:
-    """One candidate evaluated once."""
+    """One evaluation of a candidate."""
 
     outcome: Outcome
     verdict: Verdict
@@ -67,7 +65,7 @@ class Trial:
 
 @record
 class Decision:
-    """What the person (or a policy) said about a version."""
+    """A decision by a person or a policy about a version."""
 
     kind: Literal["accept", "reject", "undo"]
     version: int
@@ -80,13 +78,13 @@ class Decision:
 
 @record
 class Version:
-    """One step of a session, as the store tells it: proposal, trials so far, the standing decision."""
+    """One version of a session: its proposal, its trials so far, and the decision that holds."""
 
     number: int
     parent: int | None
     proposal: Proposal
     source_hash: str
-    path: str  # the immutable file
+    path: str  # of the file, which is never changed
     trials: tuple[Trial, ...] = ()
     decision: Decision | None = None
     at: str = ""
@@ -94,25 +92,25 @@ class Version:
 
 @record
 class Ask:
-    """What a proposer is given: the problem, everything tried so far, the version to improve and the person's words."""
+    """A request to a proposer: the problem, all versions so far, the version to improve, the user's instruction."""
 
     problem: Problem
     facts: Facts
     history: tuple[Version, ...] = ()
-    baseline: Version | None = None  # the accepted version to start from; None = write the first
+    baseline: Version | None = None  # the accepted version to improve; None = write the first one
     instruction: str = ""
     constraints: tuple[str, ...] = ()
     arch: str = "sm_80"
     device: str = "H200"
     repair: Version | None = None  # the failed version to repair; None = improve the baseline
-    question: str = ""  # answer this about the baseline instead of writing a version
-    depth: int = 0  # of the version that is asked for
-    profile: str = ""  # what counters say about the baseline, where the time has come to show it
+    question: str = ""  # if set, the proposer answers it about the baseline and writes no version
+    depth: int = 0  # of the requested version
+    profile: str = ""  # findings of the counters about the baseline; empty if they are not shown yet
 
 
 @record
 class Event:
-    """Something to show while work goes on. `fraction` is 0..1 where progress is known."""
+    """A message during work. `fraction` is the progress from 0 to 1, if known."""
 
     kind: Literal["proposing", "token", "proposed", "running", "judged", "decided", "note", "stopped", "failed"]
     message: str = ""

@@ -1,4 +1,4 @@
-"""What the compiler and the emulator made of a candidate: builds, launches, what went wrong."""
+"""Results of compiling and emulating a candidate: builds, launches, counters, findings and failures."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Failure:
     message: str  # one line
     line: int | None = None
     hint: str = ""
-    detail: str = ""  # the long form: compiler log, traceback, who waits for what
+    detail: str = ""  # long form: compiler log, traceback, or which warp waits for what
 
 
 @record
 class Finding:
-    """Something the emulator (or a profiler) noticed: severity "error" fails the candidate, "advice" does not."""
+    """A finding of the emulator or a profiler. Severity "error" fails the candidate, "advice" does not."""
 
     kind: str  # out_of_bounds, misaligned, uninitialised, bank_conflict, uncoalesced, ...
     severity: Literal["error", "advice"]
@@ -36,7 +36,7 @@ class Finding:
 
 @record
 class KernelBuild:
-    """What the compiler made of one kernel; sizes in bytes, registers per thread."""
+    """The compiled form of one kernel. Sizes are in bytes, registers per thread."""
 
     kernel: str
     arch: str
@@ -51,7 +51,7 @@ class KernelBuild:
 
 @record
 class LineCounts:
-    """Counted on one source line of the candidate, summed over all lanes of all CTAs that were executed."""
+    """Counters of one source line of the candidate, summed over all lanes of all executed CTAs."""
 
     line: int
     instructions: int = 0  # thread-instructions
@@ -68,29 +68,28 @@ class LineCounts:
 
 @record
 class CtaTimeline:
-    """Some CTAs of a launch followed in time, each as if alone on its SM and through the L1 cache (emulator/timing)."""
+    """Modelled time of a few CTAs of a launch, each alone on its SM with its L1 cache (emulator/timing).
+
+    Counts from `l1_requests` on are sums over these CTAs.
+    """
 
     ctas: int
-    cycles: float  # of the SM clock, until a CTA's last warp is done; mean over the CTAs
-    issue: float  # warp-instructions of a CTA, as the device issues them (moves are folded, 64-bit integers take two)
-    l1_requests: int = (
-        0  # of warps, for global memory through L1, stores and atomics included; this and the rest summed over the CTAs
-    )
-    l1_lines: int = 0  # 128 bytes, counted once for each request: the tags that are compared
-    l1_sectors: int = 0  # 32 bytes, likewise, of loads
-    l1_missed: int = 0  # sectors of loads that L2 was asked for
+    cycles: float  # SM clock cycles until the last warp of a CTA ends; mean over the CTAs
+    issue: float  # issued warp-instructions of a CTA (moves are folded, 64-bit integer operations count twice)
+    l1_requests: int = 0  # warp-level requests to global memory through L1, stores and atomics included
+    l1_lines: int = 0  # 128-byte lines, once per request: the tag lookups
+    l1_sectors: int = 0  # 32-byte sectors of loads, once per request
+    l1_missed: int = 0  # sectors of loads that missed L1
     written: int = 0  # sectors of stores and atomics
-    wgmma: bool = False  # whether tensor cores are used by warpgroups
-    l2_missed: int = 0  # sectors that the CTA's share of L2 did not hold, of all that L2 was asked for
-    touched: int = 0  # different sectors that L2 was asked for
-    stalls: tuple[
-        tuple[int, float], ...
-    ] = ()  # (source line, cycles that a warp waits there on average), longest first
+    wgmma: bool = False  # whether warpgroups use the tensor cores
+    l2_missed: int = 0  # requested sectors that missed the CTA's share of L2
+    touched: int = 0  # distinct sectors requested from L2
+    stalls: tuple[tuple[int, float], ...] = ()  # (source line, mean cycles that a warp waits there), longest first
 
 
 @record
 class Launch:
-    """One kernel launch on the emulator: geometry, counters in all, by source line and by instruction class."""
+    """One kernel launch on the emulator: geometry, and counters in total, by source line and by instruction class."""
 
     kernel: str
     grid: tuple[int, int, int]
@@ -102,5 +101,5 @@ class Launch:
     classes: tuple[tuple[str, int], ...] = ()  # thread-instructions by class: fp32, int, load, store, mma, barrier, ...
     findings: tuple[Finding, ...] = ()
     printed: str = ""
-    sampled: int | None = None  # CTAs that were executed; the counters are scaled to the whole grid
+    sampled: int | None = None  # executed CTAs; None = all. Counters are scaled to the whole grid
     paced: CtaTimeline | None = None

@@ -1,4 +1,4 @@
-"""What an executor is given, and what comes back: comparisons and times."""
+"""Jobs for executors and their outcomes: comparisons and times."""
 
 from __future__ import annotations
 
@@ -31,14 +31,12 @@ class Check:
     worst_got: float | None = None
     worst_expected: float | None = None
     message: str = ""
-    trivial: str = (
-        ""  # "zero" or "constant" when that is all the candidate's output is, and the reference's is not exactly that
-    )
+    trivial: str = ""  # "zero" or "constant" if the candidate's output is that and the reference's is not
 
 
 @record
 class DeviceState:
-    """What NVML said about the device at one moment of a run; None = not known."""
+    """The device's state at one moment of a run, from NVML; None = unknown."""
 
     at_s: float  # since the run began
     sm_clock_mhz: int | None = None
@@ -46,8 +44,8 @@ class DeviceState:
     power_w: float | None = None
     temperature_c: int | None = None
     utilisation: float | None = None  # fraction of the driver's last sampling period in which a kernel ran
-    throttled: tuple[str, ...] = ()  # why clocks are below what was asked for: power_cap, thermal, ...
-    others: int | None = None  # processes on the device that are not ours
+    throttled: tuple[str, ...] = ()  # reasons for reduced clocks: power_cap, thermal, ...
+    others: int | None = None  # processes of others on the device
 
 
 @record
@@ -64,34 +62,29 @@ class Timing:
     cold_l2: bool = True
     provenance: Provenance = "measured"
     per_round: int = 0  # samples of each round; 0 = not taken in rounds
-    method: str = (
-        "events"  # or "graph": each sample is one replay of a CUDA graph with `calls_per_sample` calls, divided by them
-    )
+    method: str = "events"  # or "graph": one replay of a CUDA graph per sample, divided by `calls_per_sample`
     calls_per_sample: int = 1
-    launch_overhead_s: float | None = (
-        None  # host seconds to enqueue one call while the device is busy; no part of the samples
-    )
-    probes_s: tuple[
-        float, ...
-    ] = ()  # a fixed kernel of ours, timed in the trusted process before each round and after the last
+    launch_overhead_s: float | None = None  # host seconds to enqueue one call on a busy device; not in the samples
+    # times of a fixed kernel in the trusted process, before each round and after the last: they show drift
+    probes_s: tuple[float, ...] = ()
     surroundings: tuple[DeviceState, ...] = ()
-    notes: tuple[str, ...] = ()  # what was done otherwise than asked for, and why
-    doubts: tuple[str, ...] = ()  # why these times may not hold: other work on the device, drift, throttling
+    notes: tuple[str, ...] = ()  # deviations from the requested protocol, with reasons
+    doubts: tuple[str, ...] = ()  # why the times may be unreliable: other work on the device, drift, throttling
 
 
 @record
 class Ratio:
-    """How many times faster a candidate was than another program that took turns with it; above 1 is faster."""
+    """Speed-up of a candidate over another program, timed in alternating rounds; above 1 is faster."""
 
     against: Literal["eager", "parent"]
     ratio: float  # of the medians
-    low: float  # 95 % interval: bootstrap over pairs of rounds, widened by what differs between processes
+    low: float  # 95 % interval: bootstrap over pairs of rounds, widened by the difference between processes
     high: float
 
 
 @record
 class Job:
-    """What an executor runs: a candidate against a problem at some cases."""
+    """A job for an executor: run a candidate on some cases of a problem."""
 
     problem: Problem
     facts: Facts
@@ -104,15 +97,14 @@ class Job:
     want_sass: bool = False
     wall_limit_s: float = 60.0
     memory_limit_bytes: int = 4 << 30
-    cold_l2: bool = field(default=True, metadata=LATER)  # whether timed calls find nothing of theirs in L2
-    rival: Candidate | None = field(
-        default=None, metadata=LATER
-    )  # the parent version, timed anew in alternation with the candidate
+    cold_l2: bool = field(default=True, metadata=LATER)  # whether L2 holds no data of a timed call before it
+    # the parent version, timed again in alternation with the candidate
+    rival: Candidate | None = field(default=None, metadata=LATER)
 
 
 @record
 class Outcome:
-    """What came back from an executor. `failure` None means that it ran to the end, not that it is right."""
+    """The result of a job. `failure` None means that it ran to the end, not that its output is correct."""
 
     executor: str
     arch: str

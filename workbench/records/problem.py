@@ -1,4 +1,4 @@
-"""What to compute."""
+"""Problems, the facts found out about them, and their tensors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Problem:
     name: str
     source: str
     origin: str = "cell"  # a path, "cell", "expression" or "shipped"
-    settings: Settings = ()  # module-level names that the person overrides (`--set name=value`)
-    precision: Precision = "fp32"  # what floating inputs and parameters are cast to; tf32 = fp32 storage, TF32 maths
+    settings: Settings = ()  # module-level names that the user overrides (`--set name=value`)
+    precision: Precision = "fp32"  # dtype of floating inputs and parameters; tf32 = fp32 storage, TF32 arithmetic
     mode: Mode = "train"  # KernelBench never calls .eval()
 
 
 @record
 class TensorSpec:
-    """Shape and strides in elements; dtype as torch spells it without the prefix ("float32", "bfloat16", "int64")."""
+    """A tensor's shape and strides in elements, and its torch dtype without prefix ("float32", "int64")."""
 
     name: str
     shape: tuple[int, ...]
@@ -40,12 +40,12 @@ class TensorSpec:
 class Operation:
     """One ATen call of the traced reference: `aten.addmm.default`.
 
-    An operand is spelt: an input by forward's argument name, a parameter `param:<name>`, a buffer `buffer:<name>`, an
-    intermediate by the name of the operation that makes it, a list as `[a, b]` of such, anything else by its repr. The
-    last operation of a graph is called `output`, with target `output`; its operands are what forward returns.
+    Operands are names: an input has forward's argument name, a parameter is `param:<name>`, a buffer `buffer:<name>`,
+    an intermediate has the name of its operation, a list is `[a, b]`, and any other value is its repr. The last
+    operation of a graph has the name and target `output`; its operands are the values that forward returns.
     """
 
-    name: str  # of the value it produces
+    name: str  # of the result
     target: str
     operands: tuple[str, ...]
     keywords: tuple[tuple[str, str], ...] = ()
@@ -54,7 +54,7 @@ class Operation:
 
 @record
 class Case:
-    """One set of shapes to check at: `full` (the file's own), `shrunk` (fits the emulator's budget) or `odd`."""
+    """A set of shapes to test: `full` (as in the file), `shrunk` (fits the emulator's budget) or `odd`."""
 
     name: str
     settings: Settings
@@ -77,7 +77,7 @@ class Work:
 
 @record
 class Degeneracy:
-    """A task that a trivial output passes.
+    """A weakness of a task: a trivial output would pass, or the comparison is not meaningful.
 
     `kind` is "zero", "constant", "replay", "random" (the reference fails against itself), "not_finite" or
     "input_modified" (forward writes to an input).
@@ -89,11 +89,11 @@ class Degeneracy:
 
 @record
 class Facts:
-    """What a trusted worker found out about a problem without any candidate."""
+    """Facts about a problem, determined by a trusted worker without any candidate."""
 
     problem_hash: str
     kind: str  # elementwise, reduction, softmax, norm, matmul, loss, other
-    init_source: str  # body of Model.__init__, dedented, so that ModelNew can own the same parameters
+    init_source: str  # body of Model.__init__, dedented; ModelNew uses it to create the same parameters
     forward_arguments: tuple[str, ...]
     graph: tuple[Operation, ...]  # traced at the shrunk case
     parameters: tuple[TensorSpec, ...]
@@ -101,9 +101,7 @@ class Facts:
     work: tuple[Work, ...]
     degeneracies: tuple[Degeneracy, ...] = ()
     notes: tuple[str, ...] = ()
-    full: tuple[
-        TensorSpec, ...
-    ] = ()  # every value of the graph at the full case, named as in it; () where the graph is another one there
-    full_graph: tuple[
-        Operation, ...
-    ] = ()  # traced at the full case, where it may differ: 1 / sqrt(64) for 1 / sqrt(8), a slice for a whole tensor
+    # each value of `graph` at the full case, under the same name; () if the graph differs there
+    full: tuple[TensorSpec, ...] = ()
+    # the graph traced at the full case; it may differ: 1 / sqrt(64) for 1 / sqrt(8), a slice for a whole tensor
+    full_graph: tuple[Operation, ...] = ()

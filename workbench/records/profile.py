@@ -1,4 +1,4 @@
-"""What profilers say."""
+"""Results of profilers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from workbench.records.launch import Finding, KernelBuild, Launch
 class KernelMetrics:
     """Counters of one kernel launch.
 
-    They are by Nsight Compute ("measured"), or by the emulator with a modelled time ("counted": bytes, sectors and
-    wavefronts are counted; a field that is modelled has it in its name). None is unknown, not zero. Rates and hit rates
-    are fractions from 0 to 1.
+    The source is Nsight Compute ("measured") or the emulator ("counted"; its modelled fields have `modelled` in their
+    names). None is unknown, not zero. Rates and hit rates are fractions from 0 to 1.
     """
 
     kernel: str
@@ -26,13 +25,13 @@ class KernelMetrics:
     flops: float | None = None  # executed, tensor cores included where ncu counts them
     dram_read_bytes: float | None = None
     dram_write_bytes: float | None = None
-    l2_bytes: float | None = None  # asked of L2: 32 bytes a sector
+    l2_bytes: float | None = None  # requested from L2: 32 bytes per sector
     l2_hit_rate: float | None = None
-    l1_bytes: float | None = None  # asked of L1 for global memory: 32 bytes a sector
+    l1_bytes: float | None = None  # requested from L1 for global memory: 32 bytes per sector
     l1_hit_rate: float | None = None
-    shared_bytes: float | None = None  # 128 bytes a wavefront of loads and stores; what TMA and wgmma move is not in it
+    shared_bytes: float | None = None  # loads and stores, 128 bytes per wavefront; without TMA and wgmma
     shared_wavefronts: float | None = None
-    shared_bank_conflicts: float | None = None  # wavefronts beyond what the widths need
+    shared_bank_conflicts: float | None = None  # wavefronts beyond the minimum for the access widths
     warp_instructions: float | None = None
     sm_throughput: float | None = None  # of the busiest unit of the SMs
     memory_throughput: float | None = None
@@ -40,26 +39,26 @@ class KernelMetrics:
     achieved_occupancy: float | None = None
     theoretical_occupancy: float | None = None
     limiter: str = ""
-    limits: tuple[tuple[str, float], ...] = ()  # what a resident CTA needs -> how many CTAs of an SM that allows
+    limits: tuple[tuple[str, float], ...] = ()  # resource -> CTAs per SM that it allows
     registers: int | None = None  # per thread
-    static_shared_bytes: float | None = None  # per CTA, as the next
-    dynamic_shared_bytes: float | None = None
+    static_shared_bytes: float | None = None  # per CTA
+    dynamic_shared_bytes: float | None = None  # per CTA
     waves: float | None = None
-    pipes: tuple[tuple[str, float], ...] = ()  # fraction of its peak, busiest first (modelled on the emulator)
+    pipes: tuple[tuple[str, float], ...] = ()  # fraction of peak, busiest first (modelled on the emulator)
     stalls: tuple[tuple[str, float], ...] = ()  # reason -> warp cycles per issued instruction, longest first
 
 
 @record
 class LineProfile:
-    """One source line of the candidate: its machine instructions by pipe, and where warps wait.
+    """One source line of the candidate: its machine instructions by pipe, and the stalls of warps there.
 
-    `stalls` are samples by reason (measured, by ncu), or cycles that a warp waits there (modelled, by the emulator):
-    `stall_unit` says which.
+    `stall_unit` says whether `stalls` are samples by reason (measured by ncu) or cycles per warp (modelled by the
+    emulator).
     """
 
     line: int
     text: str = ""
-    instructions: tuple[tuple[str, int], ...] = ()  # machine instructions in the binary by pipe, most first (counted)
+    instructions: tuple[tuple[str, int], ...] = ()  # (pipe, machine instructions in the binary), most first (counted)
     executed: float | None = None  # warp-instructions (measured or counted)
     stalls: tuple[tuple[str, float], ...] = ()
     stall_unit: Literal["samples", "modelled cycles"] = "samples"
@@ -67,7 +66,7 @@ class LineProfile:
 
 @record
 class Span:
-    """One stretch of time on the device: a kernel, a copy or a memset, from the first one's start on."""
+    """A kernel, copy or memset on the device. Times are relative to the start of the first one."""
 
     name: str
     start_s: float
@@ -82,44 +81,44 @@ class Span:
 
 @record
 class Timeline:
-    """What ran on the device during some calls (CUPTI, by torch's profiler).
+    """Activity of the device during some calls (CUPTI, through torch's profiler).
 
-    Times are measured, with the profiler's own overhead on the host.
+    Times are measured and include the profiler's overhead on the host.
     """
 
     calls: int
     spans: tuple[Span, ...]
     total_s: float  # from the first start to the last end
-    busy_s: float  # in which at least one of them ran
-    launch_gaps: tuple[float, ...] = ()  # seconds of idleness between one and the next, longest first
+    busy_s: float  # time in which at least one of them ran
+    launch_gaps: tuple[float, ...] = ()  # idle seconds between consecutive spans, longest first
 
 
 @record
 class Energy:
     """Energy of one call in a steady loop, from NVML's total-energy counter (corrections: profilers/energy.py)."""
 
-    joules_per_call: float  # with idle power taken off for the part of the loop in which nothing ran
+    joules_per_call: float  # idle power is subtracted for the time in which nothing ran
     low_joules: float  # smallest and largest of the windows
     high_joules: float
-    uncorrected_joules: float  # energy of the whole loop, start and gaps included, over its calls
+    uncorrected_joules: float  # energy of the whole loop, start and gaps included, per call
     average_w: float  # while the loop ran
-    idle_w: float  # with the context alive and nothing running
-    duty: float  # part of the windows in which calls were running, by events
+    idle_w: float  # with an open context and nothing running
+    duty: float  # fraction of the windows in which calls ran, by events
     calls: int
     window_s: float  # of all windows
     seconds_per_call: float
-    samples: tuple[tuple[float, float], ...] = ()  # (seconds from the start, joules of the counter from the start)
-    marks: tuple[tuple[str, float], ...] = ()  # what began when
+    samples: tuple[tuple[float, float], ...] = ()  # (seconds, joules) since the start
+    marks: tuple[tuple[str, float], ...] = ()  # (name of a phase, its start in seconds)
 
 
 @record
 class Profile:
-    """What counters and the binary say about one version's launches; one entry per kernel in the tuples."""
+    """The profile of one version. Tuples have one entry per kernel unless stated otherwise."""
 
     launches: tuple[Launch, ...]
     builds: tuple[KernelBuild, ...]
-    occupancy: tuple[tuple[str, float, str], ...]  # kernel, fraction of the device's threads, limiter
-    limits: tuple[tuple[str, float], ...]  # seconds by resource at the full case, modelled, largest first
+    occupancy: tuple[tuple[str, float, str], ...]  # (kernel, fraction of the device's threads, limiter)
+    limits: tuple[tuple[str, float], ...]  # (resource, modelled seconds at the full case), largest first
     findings: tuple[Finding, ...]
     summary: str
     provenance: Provenance = "counted"
@@ -130,6 +129,6 @@ class Profile:
     lines: tuple[LineProfile, ...] = ()
     timeline: Timeline | None = None
     energy: Energy | None = None
-    notes: tuple[str, ...] = ()  # what is missing, and why
-    protections: tuple[str, ...] = ()  # sandbox layers that were active while the candidate was profiled
+    notes: tuple[str, ...] = ()  # missing values, with reasons
+    protections: tuple[str, ...] = ()  # sandbox layers that were active during profiling
     versions: tuple[tuple[str, str], ...] = ()

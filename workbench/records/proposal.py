@@ -1,4 +1,4 @@
-"""What was proposed."""
+"""Candidates, proposals and calls of a language model."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import Literal
 
 from workbench.records.base import record
 
+HUMAN = "human"
+
 
 @record
 class Candidate:
-    """A Python file that defines `ModelNew`; `program` is the muCUTLASS text that it came from, if any."""
+    """A Python file that defines `ModelNew`. `program` is the muCUTLASS text that it was generated from, if any."""
 
     source: str
     program: str | None = None
@@ -17,18 +19,18 @@ class Candidate:
 
 @record
 class Proposal:
-    """A candidate with its reason; gain is the predicted speed-up over the parent (1.0 = none), always modelled."""
+    """A candidate with the reason for it. `predicted_gain` is a modelled speed-up over the parent (1.0 = none)."""
 
     candidate: Candidate
     title: str
     reason: str
-    by: str
+    by: str  # the proposer's name; HUMAN for a version that the user wrote
     parent: int | None = None  # version number
     instruction: str = ""
     predicted_gain: float | None = None
-    depth: int = 0  # optimisation steps after the first version; a repair keeps the depth of what it repairs
+    depth: int = 0  # optimisation steps after the first version; a repair does not change it
     repairs: int | None = None  # the version whose failure this one repairs
-    exchanges: tuple[int, ...] = ()  # the calls of a language model behind it, by their numbers in the session's log
+    exchanges: tuple[int, ...] = ()  # numbers in the session's log of the model calls that led to it
     tokens_in: int | None = None
     tokens_out: int | None = None
     cost_usd: float | None = None  # None with tokens = unknown
@@ -36,7 +38,7 @@ class Proposal:
 
 @record
 class Exchange:
-    """One call of a language model, verbatim: what was sent, what came back, what it took."""
+    """One call of a language model: messages and reply verbatim, tokens, cost and time."""
 
     purpose: Literal["synthesis", "optimise", "diagnosis", "patch", "ask"]
     model: str
@@ -46,7 +48,7 @@ class Exchange:
     tools: tuple[tuple[str, str, str], ...] = ()  # (name, arguments, result) of the tool calls in between
     tokens_in: int = 0
     tokens_out: int = 0
-    estimated: bool = False  # tokens are upper bounds, because the server stated none
+    estimated: bool = False  # tokens are upper bounds because the server stated none
     cost_usd: float | None = None  # None = unknown
     seconds: float = 0.0
     unusable: str = ""  # why the reply could not be used
