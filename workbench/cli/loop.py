@@ -140,11 +140,11 @@ def _check_by(arguments: argparse.Namespace) -> None:
         why = "a recording has its own end" if proposer is None else "the chain ends after --steps refinements"
         raise UserError(f"--until goes with --by planner; {why}")
     if arguments.until is not None:
-        loops.until_settings(arguments.until, arguments.epsilon, arguments.patience)
+        loops.parse_until(arguments.until, arguments.epsilon, arguments.patience)
     elif arguments.epsilon is not None or arguments.patience is not None:
         raise UserError("--epsilon and --patience belong to --until sol")
     if needs_model:
-        chain.settings_from(_chain(arguments))
+        chain.parse_settings(_chain(arguments))
     elif arguments.setting:
         raise UserError("--setting is of the chain: --by llm")
     if needs_model and not read_model_settings(arguments) and not arguments.resume and (missing := why_no_model()):

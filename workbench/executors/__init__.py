@@ -1,4 +1,4 @@
-"""Executors run jobs. `choose("auto")` takes the GPU where there is one, else the emulator."""
+"""Executors run jobs. `choose()` takes the GPU if there is one, else the emulator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workbench.protocols import Executor
 __all__ = ["choose", "protections", "shutdown"]
 
 
-def choose(name: str = "auto") -> Executor:
+def choose(name: str = plugins.DEFAULTS.executor) -> Executor:
     """The executor called `name`; "auto" is the one with the highest `auto_rank` that can run here.
 
     Raises `Unavailable` with the reason when it cannot run here, `UserError` when there is none of that name.

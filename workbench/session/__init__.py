@@ -1,16 +1,16 @@
-"""A session: select, propose, evaluate, judge, decide, record; says events.
+"""Sessions: the loop that proposes, tests, judges and decides, and stores everything.
 
-`Session` is what users hold. It is put together from parts, each of which is given the parts that it uses:
+`Session` is the public class. It consists of parts; each part gets the parts that it uses:
 
-    SessionLog      what is stored, and who is told of events
-    WorkThread      the one thread on which a session works
-    ModelSettings   which language model is asked, and what it has cost
-    Testing         versions are built, run, checked and timed
-    Profiling       a closer look at one version
-    Proposing       versions come about
-    Deciding        versions are accepted, rejected or merged
-    loops, chain    many steps by rule
-    recording       a session as a file, and played back
+    SessionLog      holds the stored records and notifies the subscribers of events
+    WorkThread      runs all work of a session on one thread
+    ModelSettings   holds the settings of the language model, its client and its cost
+    Testing         builds, runs, checks and times versions
+    Profiling       profiles versions
+    Proposing       makes versions by proposers and from the user's text
+    Deciding        accepts, rejects and merges versions
+    loops, chain    run many steps by a policy
+    recording       saves a session as a file and plays it back
 """
 
 from workbench.session.log import DATABASE

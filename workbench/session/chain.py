@@ -1,4 +1,4 @@
-"""Drives a session by the policy `chain`: nodes of generate, repair, re-test and restore; then accept or reject."""
+"""Runs the policy `chain` on a session: generates, repairs, re-tests or restores each node, then decides on it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class ChainLoop:
         self.log, self.testing = parts.log, parts.testing
         self.proposing, self.deciding = parts.proposing, parts.deciding
         self.settings, self.by = settings, by
-        self.tries_again = plugins.load("proposer", by, check=False).needs_model  # another answer may be usable
+        self.tries_again = plugins.load("proposer", by, check=False).needs_model  # another reply may be usable
 
     def run(self) -> tuple[Version, ...]:
-        """The whole chain: depth 0 if there is no baseline, then one node per depth; stops at a node that fails."""
+        """Run the whole chain: depth 0 if there is no baseline, then one node per depth. Stop at a node that fails."""
         log, settings = self.log, self.settings
         first = 0 if log.baseline is None else log.baseline.proposal.depth + 1
         made: list[Version] = []
         for depth in range(first, settings.depth + 1):
-            version = self._node(depth)
+            version = self._run_node(depth)
             if version is None:
                 break
             made.append(log.version(version.number))
@@ -45,14 +45,14 @@ class ChainLoop:
                 self.deciding.accept(best.number, reason="the chain goes on from the best")
         return tuple(log.version(version.number) for version in made)
 
-    def _node(self, depth: int) -> Version | None:
-        """One depth: a correct version, or the best failed one; None when the proposer has nothing."""
+    def _run_node(self, depth: int) -> Version | None:
+        """Run one depth. Returns a correct version, or the best failed one; None if the proposer has no idea."""
         attempts: list[list[NodeTrial]] = []
         while True:
             action = next_action(self.settings, tuple(tuple(attempt) for attempt in attempts))
             if action == "generate":
                 attempts.append([])
-                self._try(
+                self._add_attempt(
                     attempts[-1], lambda: self.proposing.generate(self.by, depth=depth, chain=self.settings), repair=0
                 )
                 if not attempts[-1] and not self.tries_again:
@@ -64,29 +64,32 @@ class ChainLoop:
                 self.testing.test(last.version)
                 attempts[-1].append(_node_trial(self.log.version(last.version), last.round))
             else:
-                return self._end(action, attempts)
+                return self._finish_node(action, attempts)
 
     def _repair(self, attempt: list[NodeTrial]) -> None:
         last = attempt[-1]
         number = last.round + 1
         message = f"repair round {number} of {self.settings.repair_rounds}"
-        self.log.say(Event(kind="note", version=last.version, message=message))
-        if not self._try(attempt, lambda: self.proposing.repair(last.version, self.by), repair=number):
-            attempt.append(NodeTrial(version=last.version, rank=last.rank, round=number))  # the round is lost
+        self.log.add_event(Event(kind="note", version=last.version, message=message))
+        if not self._add_attempt(attempt, lambda: self.proposing.repair(last.version, self.by), repair=number):
+            attempt.append(
+                NodeTrial(version=last.version, rank=last.rank, round=number)
+            )  # the round counts nevertheless
 
-    def _try(self, attempt: list[NodeTrial], make: Callable[[], Version | None], *, repair: int) -> bool:
-        """Add what was made to the attempt; an unusable answer is said, and leaves nothing."""
+    def _add_attempt(self, attempt: list[NodeTrial], make: Callable[[], Version | None], *, repair: int) -> bool:
+        """Add the result of `make` to the attempt. An unusable reply adds an event and no version."""
         try:
             version = make()
         except NoUsableReply as reason:
-            self.log.say(Event(kind="note", message=str(reason)))
+            self.log.add_event(Event(kind="note", message=str(reason)))
             return False
         if version is None:
             return False
         attempt.append(_node_trial(version, repair))
         return True
 
-    def _end(self, action: str, attempts: list[list[NodeTrial]]) -> Version | None:
+    def _finish_node(self, action: str, attempts: list[list[NodeTrial]]) -> Version | None:
+        """The version that the node ends with. All other versions of the node are rejected."""
         everything = tuple(tuple(attempt) for attempt in attempts)
         left = attempts[-1][-1].version if action == "done" else furthest_version(everything)
         if left is None:
@@ -95,7 +98,7 @@ class ChainLoop:
         if action == "failed":
             reached = RANKS[rank(version.trials[-1].verdict)]
             message = f"restored v{left}, the furthest of this step ({reached})"
-            self.log.say(Event(kind="note", version=left, message=message))
+            self.log.add_event(Event(kind="note", version=left, message=message))
         why = f"failed; {'repaired by' if action == 'done' else 'not as far as'} v{left}"
         for number in sorted({tried.version for attempt in attempts for tried in attempt} - {left}):
             if self.log.version(number).decision is None:
@@ -119,8 +122,8 @@ def _node_trial(version: Version, number: int) -> NodeTrial:
     )
 
 
-def settings_from(options: Mapping[str, str | int]) -> ChainSettings:
-    """Chain settings from a person's name=value pairs; raises `UserError` naming the setting."""
+def parse_settings(options: Mapping[str, str | int]) -> ChainSettings:
+    """Chain settings from the user's name=value pairs. Raises `UserError` with the name of a wrong one."""
     known = [name for name in ChainSettings.__dataclass_fields__ if name != "profile_from"]
     made: dict[str, str | int] = {}
     for name, value in options.items():

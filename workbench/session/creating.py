@@ -1,4 +1,4 @@
-"""Making and finding sessions on disk: folders, the checks before a session is kept, the executor of a stored one."""
+"""Creates and finds sessions on disk: their folders, the checks before creation, the executor of a stored one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEVICE = "H200"
 
 
 def default_root() -> Path:
-    """Where sessions live: $CUTEGEN_ROOT, else .cutegen in the current folder."""
+    """The folder of sessions: $CUTEGEN_ROOT, else .cutegen in the current folder."""
     return Path(os.environ.get("CUTEGEN_ROOT", ".cutegen"))
 
 
@@ -39,7 +39,7 @@ def make_store(
     device: str | None,
     facts: Facts | None,
 ) -> tuple[Store, Path]:
-    """The store of a new session and its folder. The problem is inspected first; a refused one leaves nothing."""
+    """Create the store of a new session in a new folder. The problem is inspected and admitted before that."""
     found = problems.load(problem) if isinstance(problem, str) else problem
     _check_arch(device or DEVICE, arch)
     facts = facts or WorkerInspector().inspect(found)
@@ -53,7 +53,7 @@ def make_store(
 
 
 def find_folder(path: str | Path, root: str | Path | None) -> Path:
-    """The folder of a stored session, by name or folder."""
+    """The folder of a stored session, given its name or its folder."""
     folder = Path(path)
     if not (folder / DATABASE).exists():
         folder = (Path(root) if root is not None else default_root()) / str(path)
@@ -63,16 +63,16 @@ def find_folder(path: str | Path, root: str | Path | None) -> Path:
     return folder
 
 
-def stored_executor(name: str) -> Executor:
-    """The executor that a session was made with, or, where that cannot run here, the one at hand."""
+def load_stored_executor(name: str) -> Executor:
+    """The executor that created a session, or the default one if that cannot run here."""
     try:
         return executors.choose(name)
-    except (Unavailable, UserError):  # a session from a GPU, or from an installation with more plug-ins, opens too
-        return executors.choose("auto")
+    except (Unavailable, UserError):  # a session from a machine with a GPU or with other plug-ins opens too
+        return executors.choose()
 
 
 def _check_arch(device: str, arch: str) -> None:
-    """Refuse an unknown device, and code that it cannot run: sm_90a is for Hopper alone."""
+    """Refuse an unknown device, and an arch that it cannot run: sm_90a runs only on Hopper."""
     found = devices.find(device)
     number = int(re.sub(r"\D", "", found.arch))
     wanted = int(re.sub(r"\D", "", arch) or 0)
@@ -84,7 +84,7 @@ def _check_arch(device: str, arch: str) -> None:
 
 
 def _new_folder(root: Path, name: str) -> Path:
-    """ROOT/NAME, or NAME-2, NAME-3, ... when taken."""
+    """Create ROOT/NAME, or NAME-2, NAME-3, ... if that exists."""
     root.mkdir(parents=True, exist_ok=True)
     for number in range(1, 10_000):
         folder = root / (name if number == 1 else f"{name}-{number}")

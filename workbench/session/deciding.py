@@ -1,4 +1,4 @@
-"""Versions are accepted, whole or in part, or rejected; a decision can be taken back."""
+"""Accepts versions, whole or in part, rejects them, and undoes decisions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.session.testing import Testing
 
 
 class Deciding:
-    """Decides about the versions of a log; what has no trial yet is tested first."""
+    """Decides about the versions of a log. A version without a trial is tested first."""
 
     def __init__(self, testing: Testing) -> None:
         self.testing = testing
@@ -29,9 +29,10 @@ class Deciding:
         by: str = "policy",
         force: bool = False,
     ) -> Version:
-        """Make a version the baseline; with `hunks`, a new version with only those changes to its parent.
+        """Make a version the baseline. With `hunks`, first make a new version with only those changes to its parent.
 
-        Raises `StaleDecision`, or `UserError` for a version that is wrong, or suspect, and not forced by a person.
+        Raises `StaleDecision` if the version is not the given source, and `UserError` for a wrong or suspect version
+        that no person forces.
         """
         version = self.log.version(reference)
         check_fresh(version, source_hash)
@@ -55,7 +56,7 @@ class Deciding:
         )
 
     def _merge(self, version: Version, picked: tuple[int, ...]) -> Version:
-        """A version with some of the hunks between a version and its parent."""
+        """Add a version that applies only the picked hunks to the parent of `version`."""
         if not picked:
             raise UserError(f"no hunk of v{version.number} was picked: name some, or reject it")
         if version.parent is None:
@@ -77,7 +78,7 @@ class Deciding:
         return self.testing.add(proposal)
 
     def undo(self) -> Decision:
-        """Take the last standing decision back."""
+        """Take back the last decision that still holds."""
         standing = self.log.standing_decisions()
         decisions = reversed(self.log.store.decisions())
         last = next((decision for decision in decisions if standing.get(decision.version) == decision), None)
@@ -90,7 +91,7 @@ class Deciding:
         return last
 
     def judge(self, version: Version) -> Version:
-        """Accept a tested version that is correct and faster than the baseline, reject any other; says why."""
+        """Accept a tested version that is correct and faster than the baseline, reject any other, with a reason."""
         verdict, base = version.trials[-1].verdict, self.log.baseline
         if not verdict.correct:
             return self.log.reject(version.number, verdict.failure.message if verdict.failure else "not correct")

@@ -1,4 +1,4 @@
-"""The log of a session: its store, its versions in memory, and the subscribers who are told of events."""
+"""The log of a session: its store, its versions in memory, and the subscribers to its events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MESSAGES = {"accept": "accepted", "reject": "rejected", "undo": "decision taken 
 
 
 class SessionLog:
-    """What a session holds. Everything that is added is on disk when the call returns."""
+    """The contents of a session. Each method that adds something returns after it is on disk."""
 
     def __init__(self, store: Store, folder: Path) -> None:
         self.store, self.folder, self.name = store, folder, folder.name
@@ -29,7 +29,7 @@ class SessionLog:
         self._lock = threading.RLock()
         self._versions = store.versions()
 
-    # ---- what is there ----------------------------------------------------------------------------------------------
+    # ---- reading ----------------------------------------------------------------------------------------------
 
     @property
     def meta(self) -> Meta:
@@ -38,7 +38,7 @@ class SessionLog:
 
     @property
     def constraints(self) -> tuple[str, ...]:
-        """Words that hold for every proposal."""
+        """Instructions that are given to the proposer every time (`pin`)."""
         return tuple(self.meta.get("constraints", ()))
 
     @property
@@ -48,7 +48,7 @@ class SessionLog:
 
     @property
     def baseline(self) -> Version | None:
-        """The version accepted last; the next proposal starts from it."""
+        """The version accepted last. The next proposal starts from it."""
         accepted = {version.number: version for version in self._versions if _is_accepted(version)}
         order = [
             decision.version
@@ -59,7 +59,7 @@ class SessionLog:
 
     @property
     def best(self) -> Version | None:
-        """The fastest correct version that was accepted and whose time can be true.
+        """The fastest correct version that was accepted and whose time is not refused.
 
         A modelled time is never compared with a measured one.
         """
@@ -74,11 +74,11 @@ class SessionLog:
 
     @property
     def pending(self) -> Version | None:
-        """The latest version that waits for a decision."""
+        """The latest version without a decision."""
         return next((version for version in reversed(self._versions) if version.decision is None), None)
 
     def version(self, reference: Reference = "latest") -> Version:
-        """A version by number, "v3", "latest", "pending", "best" or "baseline". Raises `UserError` for none."""
+        """A version by number, "v3", "latest", "pending", "best" or "baseline". Raises `UserError` if none matches."""
         text = str(reference).strip()
         if text in ("latest", "pending", "best", "baseline"):
             found = self._named(text)
@@ -103,12 +103,12 @@ class SessionLog:
         return self.best if name == "best" else self.baseline
 
     def diff(self, old: Reference, new: Reference) -> tuple[hunk_maths.Hunk, ...]:
-        """Hunks between the sources of two versions, numbered from 1."""
+        """The hunks between the sources of two versions. Their numbers start at 1."""
         sources = (self.version(reference).proposal.candidate.source for reference in (old, new))
         return hunk_maths.hunks(*sources)
 
     def export(self, reference: Reference, path: str | Path | None) -> str:
-        """The source of a version; written to `path` when given, but over no file that differs."""
+        """The source of a version. It is written to `path` if given; a different file there is not overwritten."""
         source = self.version(reference).proposal.candidate.source
         if path is not None:
             target = Path(path)
@@ -118,16 +118,16 @@ class SessionLog:
         return source
 
     def standing_decisions(self) -> dict[int, Decision]:
-        """Version number -> the decision that holds for it."""
+        """Version number -> the decision that holds."""
         return {version.number: version.decision for version in self._versions if version.decision}
 
-    # ---- what is added ----------------------------------------------------------------------------------------------
+    # ---- adding ----------------------------------------------------------------------------------------------
 
     def add_version(self, proposal: Proposal) -> Version:
-        """Append a version and say so."""
+        """Append a version and an event."""
         version = self.store.add_version(proposal, evaluate.now())
         self._reload()
-        self.say(Event(kind="proposed", version=version.number, message=f"v{version.number}: {proposal.title}"))
+        self.add_event(Event(kind="proposed", version=version.number, message=f"v{version.number}: {proposal.title}"))
         return version
 
     def add_trial(self, number: int, job_hash: str, trial: Trial) -> None:
@@ -140,18 +140,18 @@ class SessionLog:
         return self.store.add_exchange(exchange, evaluate.now())
 
     def add_decision(self, decision: Decision) -> Version:
-        """Append a decision and say so."""
+        """Append a decision and an event."""
         with self._lock:
             self.store.add_decision(decision)
             self._reload()
         number, reason = decision.version, f": {decision.reason}" if decision.reason else ""
-        self.say(Event(kind="decided", version=number, message=f"v{number} {MESSAGES[decision.kind]}{reason}"))
+        self.add_event(Event(kind="decided", version=number, message=f"v{number} {MESSAGES[decision.kind]}{reason}"))
         return self.version(number)
 
     def reject(
         self, reference: Reference, reason: str, *, by: str = "policy", source_hash: str | None = None
     ) -> Version:
-        """Append a rejection. Raises `StaleDecision` where the version is not the source that was shown."""
+        """Append a rejection. Raises `StaleDecision` if the version is not the given source."""
         version = self.version(reference)
         check_fresh(version, source_hash)
         return self.add_decision(
@@ -166,44 +166,44 @@ class SessionLog:
         )
 
     def pin(self, constraint: str) -> tuple[str, ...]:
-        """Add words that hold for every proposal until `unpin`."""
+        """Add an instruction for all later proposals, until `unpin`."""
         self.store.set_meta({"constraints": [*self.constraints, constraint]})
         return self.constraints
 
     def unpin(self, constraint: str) -> tuple[str, ...]:
-        """Remove a pinned constraint."""
+        """Remove a pinned instruction."""
         if constraint not in self.constraints:
             raise UserError(f"{constraint!r} is not pinned; pinned: {', '.join(self.constraints) or 'nothing'}")
         self.store.set_meta({"constraints": [item for item in self.constraints if item != constraint]})
         return self.constraints
 
     def _reload(self) -> None:
-        with self._lock:  # or an older list, read by another thread, could replace a newer one
+        with self._lock:  # else an older list from another thread could replace a newer one
             self._versions = self.store.versions()
 
     # ---- events -----------------------------------------------------------------------------------------------------
 
     def subscribe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
-        """Call `callback` with every event, from whatever thread works; returns a function that ends it."""
+        """Call `callback` with every event, on the thread of the work. Returns a function that unsubscribes it."""
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
 
-    def say(self, event: Event) -> None:
-        """Store an event and tell the subscribers."""
+    def add_event(self, event: Event) -> None:
+        """Store an event and notify the subscribers."""
         self.store.add_event(event, evaluate.now())
-        self.show(event)
+        self.notify(event)
 
-    def show(self, event: Event) -> None:
-        """Tell the subscribers of an event that is not stored."""
+    def notify(self, event: Event) -> None:
+        """Notify the subscribers of an event without storing it."""
         for callback in tuple(self._callbacks):
             try:
                 callback(event)
-            except Exception:  # a view that fails must not take the work with it
+            except Exception:  # a failing view must not end the work
                 logging.getLogger(__name__).exception("a subscriber of session %s failed", self.name)
 
 
 def check_fresh(version: Version, source_hash: str | None) -> None:
-    """Raise `StaleDecision` where a decision names another source than the version's; None names none."""
+    """Raise `StaleDecision` if `source_hash` is given and is not that of the version."""
     if source_hash is not None and source_hash != version.source_hash:
         raise StaleDecision(f"v{version.number} is not the source that was shown; look at it again and decide then")
 

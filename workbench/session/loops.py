@@ -1,4 +1,4 @@
-"""Loops over steps: so many of them, or until the policy `budget` says stop."""
+"""Loops over steps: a number of steps, or until the policy `budget` stops them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from workbench.session.log import SessionLog
 from workbench.session.parts import Parts
 from workbench.session.proposing import NO_OPTIONS
 
-UNRECORDED = 40  # programs that a loop passes over because nothing was recorded of them; more than any ladder has
+UNRECORDED = 40  # unrecorded programs that a loop skips at most on replay; more than any ladder has
 
 
 def run_steps(
     parts: Parts, steps: int, by: str, options: Options = NO_OPTIONS, *, largest_gain_first: bool = False
 ) -> tuple[Version, ...]:
-    """A first version if there is none, plus `steps` refinements, each judged."""
+    """Make a first version if there is none, then `steps` refinements; judge each."""
     made: list[Version] = []
     skipped, wanted = 0, steps + (1 if parts.log.baseline is None else 0)
     while len(made) < wanted and skipped <= UNRECORDED:
         try:
             version = parts.proposing.generate(by, options=options, largest_gain_first=largest_gain_first)
-        except Unrecorded as missing:  # replay knows no time of it: it is rejected, and the next one is asked for
-            parts.log.say(Event(kind="note", message=str(missing)))
+        except Unrecorded as missing:  # replay has no time of it: it was rejected; try the next one
+            parts.log.add_event(Event(kind="note", message=str(missing)))
             skipped += 1
             continue
         if version is None:
@@ -36,18 +36,18 @@ def run_steps(
 
 
 def run_until(parts: Parts, settings: BudgetSettings, by: str, options: Options = NO_OPTIONS) -> tuple[Version, ...]:
-    """A first version if there is none, then refinements until the policy says stop; an event says why."""
+    """Make a first version if there is none, then refinements until the policy stops. An event gives the reason."""
     log, made, idle = parts.log, list[Version](), 0
-    while (reason := why_stop(settings, standing(log, idle, len(made)))) is None:
-        before = _best_s(log)
+    while (reason := why_stop(settings, current_standing(log, idle, len(made)))) is None:
+        before = _best_time_s(log)
         new = run_steps(parts, 0 if log.baseline is None else 1, by, options, largest_gain_first=True)
         if not new:
             reason = f"{by} has no further idea"
             break
         made += new
-        after = _best_s(log)
+        after = _best_time_s(log)
         idle = 0 if after is not None and (before is None or after < before) else idle + len(new)
-    log.say(
+    log.add_event(
         Event(
             kind="stopped",
             version=log.best.number if log.best else None,
@@ -58,14 +58,14 @@ def run_until(parts: Parts, settings: BudgetSettings, by: str, options: Options 
     return tuple(log.version(version.number) for version in made)
 
 
-def standing(log: SessionLog, idle: int, attempts: int) -> Standing:
-    """Where the session stands, from its best version's last trial."""
+def current_standing(log: SessionLog, idle: int, attempts: int) -> Standing:
+    """The state of the session for the policy, from the last trial of its best version."""
     best = log.best
     trial = best.trials[-1] if best is not None and best.trials else None
     timing = trial.outcome.reference_timing if trial is not None else None
     bound = trial.verdict.bound if trial is not None else None
     return Standing(
-        best_s=_best_s(log),
+        best_s=_best_time_s(log),
         bound_s=bound.bound_s if bound is not None else None,
         reference_s=timing.median_s if timing is not None else None,
         idle=idle,
@@ -73,13 +73,13 @@ def standing(log: SessionLog, idle: int, attempts: int) -> Standing:
     )
 
 
-def _best_s(log: SessionLog) -> float | None:
+def _best_time_s(log: SessionLog) -> float | None:
     best = log.best
     return best.trials[-1].verdict.time_s if best is not None and best.trials else None
 
 
-def until_settings(until: str | int, epsilon: float | None, patience: int | None) -> BudgetSettings | None:
-    """When to stop: settings of the policy `budget` for "sol", None for a number of steps; else raises `UserError`."""
+def parse_until(until: str | int, epsilon: float | None, patience: int | None) -> BudgetSettings | None:
+    """Settings of the policy `budget` for "sol", None for a number of steps. Raises `UserError` for other values."""
     if str(until) == "sol":
         settings = BudgetSettings()
         if epsilon is not None:
@@ -87,7 +87,7 @@ def until_settings(until: str | int, epsilon: float | None, patience: int | None
         return dataclasses.replace(settings, patience=patience) if patience is not None else settings
     if not str(until).isdigit():
         raise UserError(
-            f"until is {until!r}; it must be sol (near the speed of light, or no gain any more) or a number of steps"
+            f"until is {until!r}; it must be sol (near the speed of light, or no further gain) or a number of steps"
         )
     if epsilon is not None or patience is not None:
         raise UserError("epsilon and patience belong to --until sol")

@@ -1,4 +1,4 @@
-"""Which language model a session asks and what it has cost: kept with the session, but the key never is."""
+"""The settings and the cost of a session's language model. They are stored with the session; the key never is."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NUMBERS: dict[str, Callable[[str | float], int | float]] = {
 }
 LANGUAGES = ("cute", "mucutlass")
 NAMES = ("base_url", "model", "language", *NUMBERS)
-_KEYS: dict[str, Key] = {}  # endpoint -> key given at a prompt; for this process only
+_KEYS: dict[str, Key] = {}  # endpoint -> key that the user typed; only for this process
 
 
 class ModelSettings:
@@ -42,11 +42,11 @@ class ModelSettings:
 
     @property
     def values(self) -> dict[str, ModelValue]:
-        """The settings that the session holds. No key is among them."""
+        """The stored settings, without a key."""
         return self._log.meta.get("llm", {})
 
     def change(self, **values: ModelValue) -> dict[str, ModelValue]:
-        """Change settings by name (NAMES); returns all. Raises `UserError` for what cannot be set."""
+        """Change settings by name (NAMES). Returns all. Raises `UserError` for an unknown name or a wrong value."""
         if values:
             self._log.store.set_meta({"llm": {**self.values, **check_values(values)}})
             self._client = None
@@ -62,19 +62,19 @@ class ModelSettings:
         """Tokens and dollars of all calls of this session's model; None before the first."""
         return self._log.meta.get("spent")
 
-    def keep_spent(self) -> None:
-        """Store what calls have cost so far, failed and stopped ones included: a budget holds across reopening."""
+    def store_spent(self) -> None:
+        """Store the cost of all calls so far, also of failed and stopped ones, so that a budget survives reopening."""
         if self._client is not None:
             self._log.store.set_meta({"spent": self._client.budget.spent()})
 
     def client(self) -> ChatClient:
-        """The client of the model; its budget counts everything that this session has spent."""
+        """The client of the model. Its budget includes everything that this session has spent."""
         if self._client is None:
             self._client = make_client(self.values, self.spent)
         return self._client
 
     def access(self) -> ModelAccess:
-        """What a proposer is given. Raises `UserError` where no model is set."""
+        """The model, tools and prompt settings for a proposer. Raises `UserError` if no model is set."""
         why = None if self.values.get("base_url") or _KEYS else why_no_model()
         if why:
             raise UserError(why)
@@ -87,18 +87,18 @@ class ModelSettings:
 
 
 def check_values(values: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
-    """The settings with their types; raises `UserError` for an unknown name or a value that is no number."""
+    """The settings, converted to their types. Raises `UserError` for an unknown name or a wrong value."""
     made: dict[str, ModelValue] = {}
     for name, value in values.items():
         if name not in NAMES:
             raise UserError(f"no model setting is called {name!r}; there are: {', '.join(NAMES)}")
         if name == "language" and value not in LANGUAGES:
             raise UserError(f"model setting language={value!r}; legal: {', '.join(LANGUAGES)}")
-        made[name] = value if name not in NUMBERS or value is None else _number(name, value)
+        made[name] = value if name not in NUMBERS or value is None else _parse_number(name, value)
     return made
 
 
-def _number(name: str, value: str | float) -> float:
+def _parse_number(name: str, value: str | float) -> float:
     try:
         number = NUMBERS[name](value)
     except ValueError:
@@ -109,22 +109,22 @@ def _number(name: str, value: str | float) -> float:
 
 
 def make_client(values: Mapping[str, ModelValue], spent: Spent | None) -> ChatClient:
-    """A client for the settings whose budget already counts `spent`. Without a setting the environment decides."""
+    """A client whose budget includes `spent`. Endpoint and model default to the environment variables."""
     default = Settings()
     base = str(values.get("base_url") or os.environ.get("OPENAI_BASE_URL") or default.base_url)
     name = str(values.get("model") or os.environ.get("CUTEGEN_MODEL") or default.model)
     fields = {field.name for field in dataclasses.fields(Settings)}
     chosen = {key: value for key, value in values.items() if key in fields and value is not None}
     chosen |= {"base_url": base, "model": name}
-    settings = Settings(**chosen)  # type: ignore[arg-type]  # `checked` has checked them
-    prices = Prices(input_usd=_amount(values, "price_in"), output_usd=_amount(values, "price_out"))
-    tokens = _amount(values, "budget_tokens")
-    budget = Budget(None if tokens is None else int(tokens), _amount(values, "budget_usd"), prices)
+    settings = Settings(**chosen)  # type: ignore[arg-type]  # `check_values` has checked them
+    prices = Prices(input_usd=_float_or_none(values, "price_in"), output_usd=_float_or_none(values, "price_out"))
+    tokens = _float_or_none(values, "budget_tokens")
+    budget = Budget(None if tokens is None else int(tokens), _float_or_none(values, "budget_usd"), prices)
     if spent:
         budget.restore(spent)
     return ChatClient(settings, _KEYS.get(base) or key_from_environment(), budget)
 
 
-def _amount(values: Mapping[str, ModelValue], name: str) -> float | None:
+def _float_or_none(values: Mapping[str, ModelValue], name: str) -> float | None:
     value = values.get(name)
     return None if value is None else float(value)

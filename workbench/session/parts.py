@@ -11,7 +11,7 @@ from workbench.session.testing import Testing
 
 @record
 class Parts:
-    """What a loop works with."""
+    """The parts of a session that a loop gets."""
 
     log: SessionLog
     testing: Testing

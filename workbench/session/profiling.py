@@ -1,4 +1,4 @@
-"""A closer look at one version, by one profiler or several."""
+"""Profiles versions, by one profiler or several."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from workbench.session.testing import Testing
 
 
 class Profiling:
-    """Profiles the versions that `testing` tests."""
+    """Profiles versions of a log."""
 
     def __init__(self, testing: Testing) -> None:
         self.testing, self.log = testing, testing.log
 
     def profile(self, reference: Reference, by: str, options: Options) -> Profile:
-        """The profile of a version by the profilers named in `by`, joined with "+"; runs it once more for each.
+        """The profile of a version by the profilers in `by`, joined with "+". Each one runs the version again.
 
-        Each profiler is given those of the options that it has. What cannot be seen is named in the notes.
+        Each profiler gets the options that it knows. Missing values are listed in the notes of the profile.
         """
         version = self.log.version(reference)
         found = [self._profile(version, name, options) for name in by.split("+")]
         return merge_profiles(found) if len(found) > 1 else found[0]
 
     def _profile(self, version: Version, by: str, options: Options) -> Profile:
-        self.log.show(Event(kind="running", message=f"profiling v{version.number} by {by}"))
+        self.log.notify(Event(kind="running", message=f"profiling v{version.number} by {by}"))
         job = self.testing.job(version, want_sass=True)
         profiler = plugins.load("profiler", by)
         own = {name: value for name, value in options.items() if name in profiler.option_names}
@@ -45,9 +45,9 @@ class Profiling:
         return profiler.profile(dataclasses.replace(job, cases=("shrunk",)), outcome, context)
 
     def findings(self, version: Version) -> str:
-        """What counters say about a version, as a list of sentences; empty where nothing was counted."""
+        """Findings of the default profiler about a version, one sentence per line; empty if it cannot profile it."""
         try:
-            profile = self.profile(version.number, "counters", {})
+            profile = self.profile(version.number, plugins.DEFAULTS.profiler, {})
         except (UserError, Unavailable):
             return ""
         lines = [profile.summary, *[f"line {f.line}: {f.message}" for f in profile.findings[:8]]]

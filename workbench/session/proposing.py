@@ -1,4 +1,4 @@
-"""Versions come about: a proposer is asked, and what it wrote is appended and tested."""
+"""Makes versions: runs a proposer, or takes the user's text, and adds the result to the log."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from workbench.proposers.binding import candidate_of
 from workbench.proposers.llm.prompts import workload
 from workbench.protocols import Options, Proposer, RunContext
 from workbench.records import Ask, Candidate, Event, Exchange, Proposal, Version
+from workbench.records.proposal import HUMAN
 from workbench.session.log import Reference
 from workbench.session.model_settings import ModelSettings
 from workbench.session.profiling import Profiling
@@ -22,7 +23,7 @@ NO_OPTIONS: Options = {}
 
 
 class Proposing:
-    """Asks proposers for versions of a session."""
+    """Makes versions of a session by proposers or from the user's text."""
 
     def __init__(self, testing: Testing, profiling: Profiling, model: ModelSettings) -> None:
         self.log, self.testing, self.profiling, self.model = testing.log, testing, profiling, model
@@ -39,9 +40,9 @@ class Proposing:
         start: Reference | None = None,
         largest_gain_first: bool = False,
     ) -> Version | None:
-        """The next version from `start`, else from the baseline; None when the proposer has no further idea.
+        """Make the next version from `start`, else from the baseline. None if the proposer has no further idea.
 
-        `depth` counts optimisation steps. A language model is shown the profile from the depth on that `chain` says.
+        `depth` counts optimisation steps. `chain` decides from which depth on a language model sees the profile.
         """
         proposer = plugins.load("proposer", by)
         base = self.log.version(start) if start is not None else self.log.baseline
@@ -49,14 +50,14 @@ class Proposing:
             depth = base.proposal.depth + 1 if base else 0
         shows = base is not None and proposer.needs_model and self._shows_profile(chain or ChainSettings(), depth)
         profile = self.profiling.findings(base) if base is not None and shows else ""
-        ask = dataclasses.replace(self._ask(base), instruction=instruction, depth=depth, profile=profile)
-        return self._make(proposer, ask, options, test=test, largest_gain_first=largest_gain_first)
+        ask = dataclasses.replace(self._make_ask(base), instruction=instruction, depth=depth, profile=profile)
+        return self._run_proposer(proposer, ask, options, test=test, largest_gain_first=largest_gain_first)
 
     def _shows_profile(self, settings: ChainSettings, depth: int) -> bool:
         kind = self.log.facts.kind
         return settings.shows_profile("elementwise" if kind == "elementwise" else workload(kind), depth)
 
-    def _ask(self, base: Version | None) -> Ask:
+    def _make_ask(self, base: Version | None) -> Ask:
         return Ask(
             problem=self.log.problem,
             facts=self.log.facts,
@@ -68,29 +69,29 @@ class Proposing:
         )
 
     def repair(self, reference: Reference, by: str, options: Options = NO_OPTIONS) -> Version | None:
-        """A tested version that repairs a failed one."""
+        """Make and test a version that repairs a failed one."""
         broken = self.log.version(reference)
         if not broken.trials or is_correct(broken):
             raise UserError(f"v{broken.number} has not failed, so there is nothing to repair")
-        ask = dataclasses.replace(self._ask(self.log.baseline), depth=broken.proposal.depth, repair=broken)
-        return self._make(plugins.load("proposer", by), ask, options)
+        ask = dataclasses.replace(self._make_ask(self.log.baseline), depth=broken.proposal.depth, repair=broken)
+        return self._run_proposer(plugins.load("proposer", by), ask, options)
 
     def answer(self, question: str, reference: Reference | None, by: str, options: Options = NO_OPTIONS) -> str:
-        """An answer about a version (the baseline, or else the latest); nothing is changed."""
+        """Answer a question about a version (default: the baseline, else the latest). Adds no version."""
         log = self.log
         base = log.version(reference) if reference is not None else log.baseline or log.version("latest")
         notes: list[str] = []
         forget = log.subscribe(lambda event: notes.append(event.message) if event.kind == "note" else None)
         try:
             findings = self.profiling.findings(base)
-            ask = dataclasses.replace(self._ask(base), question=question, profile=findings)
-            self._make(plugins.load("proposer", by), ask, options, test=False)
+            ask = dataclasses.replace(self._make_ask(base), question=question, profile=findings)
+            self._run_proposer(plugins.load("proposer", by), ask, options, test=False)
         finally:
             forget()
         return notes[-1] if notes else ""
 
     def choices(self, count: int, by: str, instruction: str, options: Options = NO_OPTIONS) -> tuple[Version, ...]:
-        """Several tested proposals from the same baseline."""
+        """Make and test several versions from the same baseline."""
         if not 1 <= count <= 8:
             raise UserError(f"{count} proposals: ask for 1 to 8")
         base = self.log.baseline
@@ -98,10 +99,10 @@ class Proposing:
         found = [self.generate(by, instruction, options, start=start) for _ in range(count)]
         return tuple(self.log.version(version.number) for version in found if version is not None)
 
-    def _make(
+    def _run_proposer(
         self, proposer: Proposer, ask: Ask, options: Options, *, test: bool = True, largest_gain_first: bool = False
     ) -> Version | None:
-        """Let a proposer answer: show its events, keep its calls of a model, append what it wrote as a version."""
+        """Run a proposer, store its events and its model calls, and add its proposal as a version."""
         plugins.check_options(proposer, options)
         context = dataclasses.replace(
             self.testing.context,
@@ -110,17 +111,19 @@ class Proposing:
             largest_gain_first=largest_gain_first,
         )
         doing = "answering" if ask.question else "writing a version"
-        self.log.say(Event(kind="proposing", message=f"{proposer.name} is {doing}"))
+        self.log.add_event(Event(kind="proposing", message=f"{proposer.name} is {doing}"))
         try:
-            proposal, exchanges = self._listen(proposer, ask, context)
+            proposal, exchanges = self._collect_items(proposer, ask, context)
         finally:
-            self.model.keep_spent()
+            self.model.store_spent()
         if proposal is None:
             return None
         return self.testing.add(dataclasses.replace(proposal, exchanges=exchanges), test=test)
 
-    def _listen(self, proposer: Proposer, ask: Ask, context: RunContext) -> tuple[Proposal | None, tuple[int, ...]]:
-        """The proposal, and the numbers of the calls behind it."""
+    def _collect_items(
+        self, proposer: Proposer, ask: Ask, context: RunContext
+    ) -> tuple[Proposal | None, tuple[int, ...]]:
+        """Consume the items of a proposer. Returns its proposal and the numbers of its model calls."""
         proposal: Proposal | None = None
         exchanges: list[int] = []
         items = proposer.propose(ask, context)
@@ -128,38 +131,40 @@ class Proposing:
             for item in items:
                 if isinstance(item, Exchange):
                     exchanges.append(self.log.add_exchange(item))
-                    self.model.keep_spent()
+                    self.model.store_spent()
                 elif isinstance(item, Proposal):
                     proposal = item
                 elif item.kind == "token":
-                    self.log.show(item)
+                    self.log.notify(item)
                 else:
-                    self.log.say(item)
+                    self.log.add_event(item)
                 context.raise_if_stopped()
         finally:
             if isinstance(items, Generator):
                 items.close()
         return proposal, tuple(exchanges)
 
-    # ---- the person's own versions ----------------------------------------------------------------------------------
+    # ---- versions by the user ---------------------------------------------------------------------------------------
 
     def edit(self, source: str, title: str, reason: str, *, parent: Reference | None, test: bool) -> Version:
-        """The person's own version of the whole file."""
-        return self._add_own(Candidate(source=source), title or "edited by hand", reason, parent=parent, test=test)
+        """Add a version from the user's whole file."""
+        return self._add_human_version(
+            Candidate(source=source), title or "edited by hand", reason, parent=parent, test=test
+        )
 
     def program(self, text: str, title: str, reason: str, *, parent: Reference | None, test: bool) -> Version:
-        """The person's own version as a program of muCUTLASS.
+        """Add a version from the user's muCUTLASS program.
 
-        What the program does not say (arch, layouts of operands) is taken from the session and the problem.
+        Arch and operand layouts default to those of the session and the problem.
         """
         candidate = candidate_of(self.log.problem, self.log.facts, self.log.arch, text)
-        return self._add_own(candidate, title or textwrap.shorten(text, 80), reason, parent=parent, test=test)
+        return self._add_human_version(candidate, title or textwrap.shorten(text, 80), reason, parent=parent, test=test)
 
-    def _add_own(
+    def _add_human_version(
         self, candidate: Candidate, title: str, reason: str, *, parent: Reference | None, test: bool
     ) -> Version:
         base = self.log.version(parent) if parent is not None else self.log.baseline
         proposal = Proposal(
-            candidate=candidate, title=title, reason=reason, by="human", parent=base.number if base else None
+            candidate=candidate, title=title, reason=reason, by=HUMAN, parent=base.number if base else None
         )
         return self.testing.add(proposal, test=test)

@@ -1,4 +1,4 @@
-"""Recorded sessions: what a session's model and person did, as one JSON file. A playback tests every version."""
+"""Recorded sessions as JSON files: proposals, model calls and decisions. Playing one tests every version again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMAT = 1
 
 @record
 class Step:
-    """One version as it was made: calls of the model, proposal, verdict, and the standing decision."""
+    """One recorded version: its model calls, proposal, verdict, and the decision that holds."""
 
     proposal: Proposal
     exchanges: tuple[Exchange, ...] = ()
@@ -30,7 +30,7 @@ class Step:
 
 @record
 class Recording:
-    """A session to play back. `by` says who answered: the model that the exchanges name, recorded verbatim."""
+    """A session to play back. Model calls are verbatim."""
 
     label: str
     problem: Problem
@@ -44,12 +44,12 @@ class Recording:
 
 
 def names() -> tuple[str, ...]:
-    """The recordings that come with the workbench."""
+    """Names of the recordings in the package."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
 
 
 def load(name: str | Path) -> Recording:
-    """A shipped recording by name, or one from a file."""
+    """Load a recording of the package by name, or one from a file."""
     path = FOLDER / f"{name}.json" if str(name) in names() else Path(name)
     if not path.is_file():
         raise UserError(
@@ -65,7 +65,7 @@ def load(name: str | Path) -> Recording:
 
 
 def make_recording(log: SessionLog, label: str) -> Recording:
-    """What a session holds, as a recording."""
+    """The recording of a session."""
     kept = log.store.exchanges()
     steps = [
         Step(
@@ -90,7 +90,7 @@ def make_recording(log: SessionLog, label: str) -> Recording:
 
 
 def save(log: SessionLog, path: str | Path, label: str) -> Path:
-    """Write a session as a recording; refuses to overwrite one (a recording is never edited afterwards)."""
+    """Write a session as a recording. An existing file is never overwritten."""
     target = Path(path)
     if target.exists():
         raise UserError(f"{target} exists; a recording is not changed afterwards, choose another name")
@@ -100,7 +100,7 @@ def save(log: SessionLog, path: str | Path, label: str) -> Path:
 
 
 def play(parts: Parts, recording: Recording) -> tuple[str, ...]:
-    """Append, build and check every recorded version; sentences about what differs from what was recorded."""
+    """Add and test every recorded version. Returns a sentence for each verdict that differs from the recorded one."""
     log = parts.log
     if log.versions:
         raise UserError("a recording is played into a new session; this one has versions already")
@@ -108,19 +108,19 @@ def play(parts: Parts, recording: Recording) -> tuple[str, ...]:
     for number, step in enumerate(recording.steps, 1):
         for exchange in step.exchanges:
             message = f"{exchange.purpose}: {exchange.model} answered {len(exchange.reply)} characters (recorded)"
-            log.say(Event(kind="note", message=message))
+            log.add_event(Event(kind="note", message=message))
         numbers = tuple(log.add_exchange(exchange) for exchange in step.exchanges)
         version = parts.testing.add(dataclasses.replace(step.proposal, exchanges=numbers))
-        difference = _difference(number, step.verdict, version.trials[-1].verdict)
+        difference = _describe_difference(number, step.verdict, version.trials[-1].verdict)
         if difference:
             differences.append(difference)
-            log.say(Event(kind="note", version=number, message=difference))
+            log.add_event(Event(kind="note", version=number, message=difference))
         if step.decision is not None:
-            _decide(parts, version, step.decision)
+            _repeat_decision(parts, version, step.decision)
     return tuple(differences)
 
 
-def _decide(parts: Parts, version: Version, recorded: Decision) -> None:
+def _repeat_decision(parts: Parts, version: Version, recorded: Decision) -> None:
     reason = f"{recorded.reason} (recorded)" if recorded.reason else "(recorded)"
     if recorded.kind == "accept" and version.trials[-1].verdict.correct:
         parts.deciding.accept(version.number, reason=reason, by=recorded.by)
@@ -130,7 +130,7 @@ def _decide(parts: Parts, version: Version, recorded: Decision) -> None:
     parts.log.reject(version.number, reason, by=recorded.by)
 
 
-def _difference(number: int, before: Verdict | None, now: Verdict) -> str:
+def _describe_difference(number: int, before: Verdict | None, now: Verdict) -> str:
     if before is None or (before.correct and now.correct):
         return ""
     if before.correct:

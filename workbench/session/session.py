@@ -1,4 +1,4 @@
-"""A session as users hold it: every method hands its work to one of the parts, on the session's one working thread."""
+"""The class `Session`. Each method delegates to one of the parts, on the single thread of the session."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Self
 
 from workbench import executors
 from workbench.analysis import hunks as hunk_maths
+from workbench.plugins import DEFAULTS
 from workbench.policies.chain import ChainSettings
 from workbench.proposers.llm.client import ChatClient
 from workbench.protocols import Executor, RunContext
 from workbench.records import Decision, Event, Exchange, Facts, Job, Problem, Profile, Spent, Trial, Version
 from workbench.session import loops, recording
-from workbench.session.chain import ChainLoop, settings_from
-from workbench.session.creating import default_root, find_folder, make_store, session_names, stored_executor
+from workbench.session.chain import ChainLoop, parse_settings
+from workbench.session.creating import default_root, find_folder, load_stored_executor, make_store, session_names
 from workbench.session.deciding import Deciding
 from workbench.session.log import DATABASE, Reference, SessionLog
 from workbench.session.model_settings import ModelSettings
@@ -30,16 +31,17 @@ __all__ = ["Session", "default_root"]
 
 
 class Session:
-    """One problem, its versions, and what was decided.
+    """One problem, its versions, and the decisions about them.
 
-    Make one with `create` or `open`; use it as a context manager or `close` it. Work is done one piece after the other;
-    Ctrl-C and `stop` end the running piece and leave the session whole. Proposers and profilers take `options` by name.
+    Get one by `create` or `open`; use it as a context manager or `close` it. Pieces of work run one after the other.
+    Ctrl-C and `stop` end the running one and leave the session intact. `options` go to the proposer or profiler.
     """
 
     def __init__(self, log: SessionLog, executor: Executor) -> None:
         self.log = log
-        self._thread = WorkThread(self._say_stopped)
-        context = RunContext(stop=self._thread.stop, progress=log.show)
+        stopped = Event(kind="stopped", message="stopped; everything finished is kept")
+        self._thread = WorkThread(on_stopped=lambda: log.add_event(stopped))
+        context = RunContext(stop=self._thread.stop, progress=log.notify)
         self._testing = Testing(log, executor, context)
         self._profiling = Profiling(self._testing)
         self._model = ModelSettings(log)
@@ -47,10 +49,7 @@ class Session:
         self._deciding = Deciding(self._testing)
         self._parts = Parts(log=log, testing=self._testing, proposing=self._proposing, deciding=self._deciding)
 
-    def _say_stopped(self) -> None:
-        self.log.say(Event(kind="stopped", message="stopped; everything finished is kept"))
-
-    # ---- making and finding -----------------------------------------------------------------------------------------
+    # ---- creating and opening ---------------------------------------------------------------------------------------
 
     @classmethod
     def create(
@@ -59,15 +58,14 @@ class Session:
         *,
         root: str | Path | None = None,
         name: str | None = None,
-        executor: str | Executor = "auto",
+        executor: str | Executor = DEFAULTS.executor,
         arch: str = "",
         device: str | None = None,
         facts: Facts | None = None,
     ) -> Self:
-        """A new session for a problem: a record, a shipped name, a path or source text.
+        """Create a session for a problem, given as a record, a name in the package, a path or source text.
 
-        The problem is inspected first, unless `facts` of it are given. `executor` is a plug-in, by name or as an
-        object.
+        The problem is inspected first, unless its `facts` are given. `executor` is a plug-in or its name.
         """
         chosen = executors.choose(executor) if isinstance(executor, str) else executor
         store, folder = make_store(problem, chosen, root=root, name=name, arch=arch, device=device, facts=facts)
@@ -75,17 +73,12 @@ class Session:
 
     @classmethod
     def open(
-        cls,
-        path: str | Path,
-        *,
-        root: str | Path | None = None,
-        write: bool = True,
-        executor: Executor | None = None,
+        cls, path: str | Path, *, root: str | Path | None = None, write: bool = True, executor: Executor | None = None
     ) -> Self:
-        """Reopen a session by name or folder; whatever was accepted is there.
+        """Open a stored session by name or folder.
 
-        With `write=False` another process may go on writing. Without `executor` the stored one is used, or, where that
-        cannot run (a session from a GPU on a laptop), the one at hand.
+        With `write=False` another process may have it open for writing. Without `executor` the stored one is used, or
+        the default one if that cannot run here (a session from a GPU on a laptop).
         """
         folder = find_folder(path, root)
         return cls._from_store(Store(folder / DATABASE, write=write), folder, executor)
@@ -93,7 +86,7 @@ class Session:
     @classmethod
     def _from_store(cls, store: Store, folder: Path, executor: Executor | None) -> Self:
         try:
-            return cls(SessionLog(store, folder), executor or stored_executor(store.meta()["executor"]))
+            return cls(SessionLog(store, folder), executor or load_stored_executor(store.meta()["executor"]))
         except BaseException:
             store.close()
             raise
@@ -113,15 +106,15 @@ class Session:
         return f"<Session {self.name}: {len(self.versions)} versions, {self.executor_name}, {self.arch}>"
 
     def stop(self) -> None:
-        """End the running work within a second; from any thread."""
+        """End the running work within a second. Can be called from any thread."""
         self._thread.stop.set()
 
     def close(self) -> None:
-        """Stop running work and give the session free."""
+        """Stop running work and release the session's lock."""
         self._thread.close()
         self.log.store.close()
 
-    # ---- looking ----------------------------------------------------------------------------------------------------
+    # ---- reading ----------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -130,22 +123,22 @@ class Session:
 
     @property
     def folder(self) -> Path:
-        """Where the session is kept."""
+        """The folder of the session."""
         return self.log.folder
 
     @property
     def problem(self) -> Problem:
-        """What is to be computed."""
+        """The problem of the session."""
         return self.log.problem
 
     @property
     def facts(self) -> Facts:
-        """What was found out about the problem."""
+        """The facts of the problem."""
         return self.log.facts
 
     @property
     def arch(self) -> str:
-        """The architecture that is compiled for."""
+        """The compile target, e.g. "sm_90a"."""
         return self.log.arch
 
     @property
@@ -155,12 +148,12 @@ class Session:
 
     @property
     def executor_name(self) -> str:
-        """The executor that tests versions."""
+        """The name of the executor that tests versions."""
         return self._testing.executor.name
 
     @property
     def constraints(self) -> tuple[str, ...]:
-        """Words that hold for every proposal."""
+        """Instructions that are given to the proposer every time (`pin`)."""
         return self.log.constraints
 
     @property
@@ -170,17 +163,17 @@ class Session:
 
     @property
     def baseline(self) -> Version | None:
-        """The version accepted last; the next proposal starts from it."""
+        """The version accepted last. The next proposal starts from it."""
         return self.log.baseline
 
     @property
     def best(self) -> Version | None:
-        """The fastest correct version that was accepted and whose time can be true."""
+        """The fastest correct version that was accepted and whose time is not refused."""
         return self.log.best
 
     @property
     def pending(self) -> Version | None:
-        """The latest version that waits for a decision."""
+        """The latest version without a decision."""
         return self.log.pending
 
     def version(self, reference: Reference = "latest") -> Version:
@@ -188,52 +181,54 @@ class Session:
         return self.log.version(reference)
 
     def diff(self, old: Reference, new: Reference) -> tuple[hunk_maths.Hunk, ...]:
-        """Hunks between the sources of two versions, numbered from 1."""
+        """The hunks between the sources of two versions. Their numbers start at 1."""
         return self.log.diff(old, new)
 
     def events(self) -> tuple[Event, ...]:
-        """Everything that was said in this session."""
+        """All stored events, oldest first."""
         return tuple(self.log.store.events(Event))
 
     def decisions(self) -> tuple[Decision, ...]:
-        """Every decision, undone ones included."""
+        """All decisions, including those taken back."""
         return tuple(self.log.store.decisions())
 
     def exchanges(self) -> dict[int, Exchange]:
-        """Every call of a language model, by number."""
+        """All calls of a language model, by number."""
         return self.log.store.exchanges()
 
     def subscribe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
-        """Call `callback` with every event, from whatever thread works; returns a function that ends it."""
+        """Call `callback` with every event, on the thread of the work. Returns a function that unsubscribes it."""
         return self.log.subscribe(callback)
 
     # ---- the language model -----------------------------------------------------------------------------------------
 
     def model(self, **values: ModelValue) -> dict[str, ModelValue]:
-        """Set where the model is and what it may cost (model_settings.NAMES); returns all settings but the key."""
+        """Change settings of the model by name (model_settings.NAMES). Returns all settings, without the key."""
         return self._model.change(**values)
 
     def set_key(self, value: str) -> None:
-        """Use a key for the model's endpoint until the process ends; it is not stored."""
+        """Use a key for the model's endpoint until the process ends. It is not stored."""
         self._model.set_key(value)
 
     def client(self) -> ChatClient:
-        """The client of the model; its budget counts everything that this session has spent."""
+        """The client of the model. Its budget includes everything that this session has spent."""
         return self._model.client()
 
     def spent(self) -> Spent | None:
-        """Tokens and dollars (None = unknown) of all calls of this session's model; None before the first."""
+        """Tokens and dollars (None = unknown) of all model calls of this session; None before the first."""
         return self._model.spent
 
-    def ask(self, question: str, version: Reference | None = None, by: str = "llm", **options: object) -> str:
-        """An answer about a version (the baseline, or else the latest); nothing is changed."""
+    def ask(
+        self, question: str, version: Reference | None = None, by: str = DEFAULTS.model_proposer, **options: object
+    ) -> str:
+        """Answer a question about a version (default: the baseline, else the latest). Adds no version."""
         return self._thread.run(lambda: self._proposing.answer(question, version, by, options))
 
     # ---- versions ---------------------------------------------------------------------------------------------------
 
     def generate(
         self,
-        by: str = "planner",
+        by: str = DEFAULTS.proposer,
         instruction: str = "",
         *,
         test: bool = True,
@@ -242,20 +237,20 @@ class Session:
         start: Reference | None = None,
         **options: object,
     ) -> Version | None:
-        """The next proposal from the baseline (or from `start`), tested; None, and an event, without a further idea.
+        """Make the next version from the baseline (or `start`) and test it. None if the proposer has no further idea.
 
-        `depth` counts optimisation steps. A language model is shown the profile from the depth on that `chain` says.
+        `depth` counts optimisation steps. `chain` decides from which depth on a language model sees the profile.
         """
         return self._thread.run(
             lambda: self._proposing.generate(by, instruction, options, test=test, depth=depth, chain=chain, start=start)
         )
 
-    def refine(self, instruction: str = "", by: str = "planner", **options: object) -> Version | None:
-        """One more proposal from the baseline, tested; `instruction` is the person's words."""
+    def refine(self, instruction: str = "", by: str = DEFAULTS.proposer, **options: object) -> Version | None:
+        """Make one more version from the baseline and test it. `instruction` is text for the proposer."""
         return self._thread.run(lambda: self._proposing.generate(by, instruction, options))
 
-    async def step(self, *, by: str = "planner", instruction: str = "") -> Version | None:
-        """`refine` as an awaitable, so that a notebook goes on serving Stop, accept and reject."""
+    async def step(self, *, by: str = DEFAULTS.proposer, instruction: str = "") -> Version | None:
+        """Like `refine`, but awaitable: a notebook can serve Stop, accept and reject meanwhile."""
         future = self._thread.submit(lambda: self._proposing.generate(by, instruction))
         try:
             return await asyncio.wrap_future(future, loop=asyncio.get_running_loop())
@@ -263,31 +258,35 @@ class Session:
             self.stop()
             raise
 
-    def repair(self, version: Reference = "latest", by: str = "llm", **options: object) -> Version | None:
-        """A version that repairs a failed one (diagnosis, then patches), tested."""
+    def repair(
+        self, version: Reference = "latest", by: str = DEFAULTS.model_proposer, **options: object
+    ) -> Version | None:
+        """Make a version that repairs a failed one (diagnosis, then patches), and test it."""
         return self._thread.run(lambda: self._proposing.repair(version, by, options))
 
-    def choices(self, count: int = 3, by: str = "llm", instruction: str = "", **options: object) -> tuple[Version, ...]:
-        """Several proposals from the same baseline, tested, for the person to choose from."""
+    def choices(
+        self, count: int = 3, by: str = DEFAULTS.model_proposer, instruction: str = "", **options: object
+    ) -> tuple[Version, ...]:
+        """Make and test several versions from the same baseline, for the user to choose from."""
         return self._thread.run(lambda: self._proposing.choices(count, by, instruction, options))
 
     def edit(
         self, source: str, title: str = "", reason: str = "", *, parent: Reference | None = None, test: bool = True
     ) -> Version:
-        """The person's own version of the whole file."""
+        """Add a version from the user's whole file."""
         return self._thread.run(lambda: self._proposing.edit(source, title, reason, parent=parent, test=test))
 
     def program(
         self, text: str, title: str = "", reason: str = "", *, parent: Reference | None = None, test: bool = True
     ) -> Version:
-        """The person's own version as a program of muCUTLASS."""
+        """Add a version from the user's muCUTLASS program."""
         return self._thread.run(lambda: self._proposing.program(text, title, reason, parent=parent, test=test))
 
     # ---- testing ----------------------------------------------------------------------------------------------------
 
     @property
     def cold_l2(self) -> bool:
-        """Whether timed calls on a GPU find nothing of theirs in L2."""
+        """Whether L2 holds no data of a timed call on a GPU before it."""
         return self._testing.cold_l2
 
     @cold_l2.setter
@@ -295,19 +294,19 @@ class Session:
         self._testing.cold_l2 = cold
 
     def job(self, version: Version, *, want_sass: bool = False, rival: Version | None = None) -> Job:
-        """The job that tests a version on this session's executor; `rival` is timed in turns with it."""
+        """The job that tests a version on this session's executor. `rival` is timed in alternation with it."""
         return self._testing.job(version, want_sass=want_sass, rival=rival)
 
     def test(self, version: Reference = "latest", *, want_sass: bool = False) -> Trial:
-        """Compile, run and check a version; the trial is kept."""
+        """Compile, run and check a version. The trial is stored."""
         return self._thread.run(lambda: self._testing.test(version, want_sass=want_sass))
 
-    def profile(self, version: Reference = "latest", by: str = "counters", **options: object) -> Profile:
-        """A closer look at a version, by one profiler or several ("ncu+timeline+energy"); runs it once more."""
+    def profile(self, version: Reference = "latest", by: str = DEFAULTS.profiler, **options: object) -> Profile:
+        """Profile a version by one profiler or several ("ncu+timeline+energy"). Each one runs it again."""
         return self._thread.run(lambda: self._profiling.profile(version, by, options))
 
     def replay(self) -> tuple[str, ...]:
-        """Run every version again; one sentence per version whose outcome differs from the recorded one."""
+        """Run every version again. Returns a sentence for each outcome that differs from the stored one."""
         return self._thread.run(self._testing.replay)
 
     # ---- decisions --------------------------------------------------------------------------------------------------
@@ -322,9 +321,9 @@ class Session:
         by: str = "person",
         force: bool = False,
     ) -> Version:
-        """Make a version the baseline. With `hunks`, only those changes to its parent: they become a new version.
+        """Make a version the baseline. With `hunks`, make a new version with only those changes to its parent.
 
-        A whole version that was tested is accepted at once, even while a step is running; what needs a test waits.
+        A whole version that was tested is accepted at once, even during a step. A version that needs a test waits.
         """
         chosen = self.version(version)
 
@@ -338,63 +337,60 @@ class Session:
     def reject(
         self, version: Reference = "latest", reason: str = "", *, source_hash: str | None = None, by: str = "person"
     ) -> Version:
-        """Say no to a version; the reason is kept and steers what is proposed next."""
+        """Reject a version. The reason is stored, and later proposals take it into account."""
         return self.log.reject(version, reason, by=by, source_hash=source_hash)
 
     def judge(self, version: Reference = "latest") -> Version:
-        """Accept a tested version that is correct and faster than the baseline, reject any other; as `run` does."""
+        """Accept a tested version that is correct and faster than the baseline, reject any other. `run` does so."""
         return self._deciding.judge(self.version(version))
 
     def undo(self) -> Decision:
-        """Take the last standing decision back."""
+        """Take back the last decision that still holds."""
         return self._deciding.undo()
 
     def pin(self, constraint: str) -> tuple[str, ...]:
-        """Add words that hold for every proposal until `unpin`."""
+        """Add an instruction for all later proposals, until `unpin`."""
         return self.log.pin(constraint)
 
     def unpin(self, constraint: str) -> tuple[str, ...]:
-        """Remove a pinned constraint."""
+        """Remove a pinned instruction."""
         return self.log.unpin(constraint)
 
     # ---- many steps -------------------------------------------------------------------------------------------------
 
-    def run(self, steps: int = 3, by: str = "planner", **options: object) -> tuple[Version, ...]:
-        """A first version plus `steps` refinements, each judged: accepted if correct and faster, else rejected."""
+    def run(self, steps: int = 3, by: str = DEFAULTS.proposer, **options: object) -> tuple[Version, ...]:
+        """Make a first version and `steps` refinements. Accept each if it is correct and faster, else reject it."""
         return self._thread.run(lambda: loops.run_steps(self._parts, steps, by, options))
 
     def run_until(
         self,
         until: str | int = "sol",
-        by: str = "planner",
+        by: str = DEFAULTS.proposer,
         *,
         epsilon: float | None = None,
         patience: int | None = None,
         **options: object,
     ) -> tuple[Version, ...]:
-        """Refinements until the policy `budget` says stop ("sol"), or so many; an event says why it stopped."""
-        settings = loops.until_settings(until, epsilon, patience)
+        """Make refinements until the policy `budget` stops ("sol"), or a number of them. An event gives the reason."""
+        settings = loops.parse_until(until, epsilon, patience)
         if settings is None:
             return self.run(int(until), by, **options)
         return self._thread.run(lambda: loops.run_until(self._parts, settings, by, options))
 
-    def run_chain(self, by: str = "llm", **settings: str | int) -> tuple[Version, ...]:
-        """CuTeGen's loop (policies.chain): synthesise, repair, optimise one step at a time.
-
-        Settings by name; the paper's are the defaults.
-        """
-        return self._thread.run(lambda: ChainLoop(self._parts, settings_from(settings), by).run())
+    def run_chain(self, by: str = DEFAULTS.model_proposer, **settings: str | int) -> tuple[Version, ...]:
+        """Run CuTeGen's loop (policies.chain); `settings` are fields of `ChainSettings`, with the paper's defaults."""
+        return self._thread.run(lambda: ChainLoop(self._parts, parse_settings(settings), by).run())
 
     # ---- files ------------------------------------------------------------------------------------------------------
 
     def play(self, name: str | Path) -> tuple[str, ...]:
-        """Play a recorded session into this new one: each version is tested here; says where today differs."""
+        """Play a recording into this new session and test each version. Returns a sentence per different verdict."""
         return self._thread.run(lambda: recording.play(self._parts, recording.load(name)))
 
     def save_recording(self, path: str | Path, label: str) -> Path:
-        """Everything that was exchanged, proposed and decided, as one file that `play` takes."""
+        """Write model calls, proposals and decisions to one file for `play`."""
         return recording.save(self.log, path, label)
 
     def export(self, version: Reference = "best", path: str | Path | None = None) -> str:
-        """The source of a version, written to `path` when given. It needs no workbench: KernelBench loads it."""
+        """The source of a version; also written to `path` if given. KernelBench loads it without the workbench."""
         return self.log.export(version, path)

@@ -1,4 +1,4 @@
-"""Versions are built, run, checked and timed on the session's executor; the trials go to the log."""
+"""Builds, runs, checks and times versions on the session's executor, and adds the trials to the log."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from workbench import evaluate
 from workbench.errors import Unrecorded
 from workbench.protocols import Executor, RunContext
 from workbench.records import Event, Job, Proposal, Trial, Verdict, Version
+from workbench.records.proposal import HUMAN
 from workbench.session.log import Reference, SessionLog
 from workbench.wire import content_hash
 
@@ -18,7 +19,7 @@ class Testing:
 
     @property
     def cold_l2(self) -> bool:
-        """Whether timed calls on a GPU find nothing of theirs in L2."""
+        """Whether L2 holds no data of a timed call on a GPU before it."""
         return self.log.meta.get("cold_l2", True)
 
     @cold_l2.setter
@@ -26,7 +27,7 @@ class Testing:
         self.log.store.set_meta({"cold_l2": cold})
 
     def job(self, version: Version, *, want_sass: bool = False, rival: Version | None = None) -> Job:
-        """The job that tests a version on this executor; `rival`, correct before, is timed in turns with it."""
+        """The job that tests a version on this executor. A `rival` that was correct is timed in alternation with it."""
         full = self.executor.full_size
         return Job(
             problem=self.log.problem,
@@ -45,49 +46,49 @@ class Testing:
         )
 
     def _can_time(self, rival: Version) -> bool:
-        """Whether a version is timed in turns: it was correct when this kind of executor ran it last."""
+        """Whether a version can be timed as a rival: it was correct when this kind of executor ran it last."""
         if not self.executor.times_rivals or not rival.trials:
             return False
         trial = rival.trials[-1]
         return trial.verdict.correct and trial.outcome.executor == self.executor.name
 
     def test(self, reference: Reference = "latest", *, want_sass: bool = False) -> Trial:
-        """Compile, run and check a version; the trial is kept."""
+        """Compile, run and check a version, and add the trial to the log."""
         version = self.log.version(reference)
-        rival = self._rival(version)
+        rival = self._find_rival(version)
         job = self.job(version, want_sass=want_sass, rival=rival)
         parent = rival.trials[-1] if rival is not None and rival.trials else None
         trial = evaluate.evaluate(job, self.executor, parent=parent, context=self.context)
         self.log.add_trial(version.number, content_hash(job), trial)
         message = f"v{version.number}: {describe(trial.verdict)}"
-        self.log.say(Event(kind="judged", version=version.number, message=message))
+        self.log.add_event(Event(kind="judged", version=version.number, message=message))
         return trial
 
-    def _rival(self, version: Version) -> Version | None:
-        """The version whose time is compared: the parent, or, for a repair, the last correct version before it."""
+    def _find_rival(self, version: Version) -> Version | None:
+        """The version to compare times with: the parent, or for a repair the last correct version before it."""
         parent = self.log.version(version.parent) if version.parent is not None else None
         if parent is None or version.proposal.repairs is None or is_correct(parent):
             return parent
-        return self._rival(parent) if parent.parent is not None else self.log.baseline
+        return self._find_rival(parent) if parent.parent is not None else self.log.baseline
 
     def add(self, proposal: Proposal, *, test: bool = True) -> Version:
-        """Append a proposal as a version and test it.
+        """Add a proposal as a version and test it.
 
-        Raises `Unrecorded` where the executor replays and knows nothing of it. The version is rejected then, unless a
-        person wrote it.
+        Raises `Unrecorded` if the executor replays recordings and has none of it. The version is rejected then, unless
+        a person wrote it.
         """
         version = self.log.add_version(proposal)
         if test:
             try:
                 self.test(version.number)
             except Unrecorded as missing:
-                if proposal.by != "human":
+                if proposal.by != HUMAN:
                     self.log.reject(version.number, str(missing))
                 raise
         return self.log.version(version.number)
 
     def replay(self) -> tuple[str, ...]:
-        """Run every tested version again; one sentence per version whose outcome differs from the recorded one."""
+        """Run every tested version again. Returns a sentence for each outcome that differs from the stored one."""
         messages = []
         for version in self.log.versions:
             if not version.trials:

@@ -1,4 +1,4 @@
-"""The one thread on which a session works, and how its work is stopped."""
+"""The single thread that does the work of a session, and how the work is stopped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class WorkThread:
-    """Runs one piece of work after the other. `stop` ends the running one; `on_stopped` is called when it has ended."""
+    """Runs one piece of work after the other. Setting `stop` ends the running one; `on_stopped` is called then."""
 
     def __init__(self, on_stopped: Callable[[], None]) -> None:
         self.stop = threading.Event()
@@ -23,7 +23,7 @@ class WorkThread:
         self._thread: threading.Thread | None = None
 
     def run(self, work: Callable[[], T]) -> T:
-        """The result of `work`, done on the thread. Ctrl-C stops the work and raises `Stopped`."""
+        """Do `work` on the thread and return its result. Ctrl-C stops the work and raises `Stopped`."""
         if threading.current_thread() is self._thread:
             return work()
         future = self.submit(work)
@@ -37,10 +37,10 @@ class WorkThread:
             raise Stopped from None
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Queue `work` behind what is queued already."""
-        return self._pool.submit(self._do, work)
+        """Queue `work` after the work that is queued already."""
+        return self._pool.submit(self._run_on_thread, work)
 
-    def _do(self, work: Callable[[], T]) -> T:
+    def _run_on_thread(self, work: Callable[[], T]) -> T:
         self._thread = threading.current_thread()
         self.stop.clear()
         try:
