@@ -26,8 +26,8 @@ def load(
     """The candidate of a program, imported, and its file; on a device that runs `resident` clusters at once, which are compiled into it."""
     source = compile_program(text, Binding(init_source=INIT, forward_arguments=names, operands=operands))
     module, path = imported(source)
-    if resident is not None and hasattr(module, "resident"):
-        module.resident = lambda: resident
+    if resident is not None and hasattr(module, "max_active_clusters"):
+        module.max_active_clusters = lambda: resident
     return module, path
 
 

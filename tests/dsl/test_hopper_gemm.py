@@ -298,18 +298,18 @@ def test_views_of_operands_live_as_long_as_the_operands() -> None:
     model, a, b = module.ModelNew(), matrix(64, 64, torch.float16, seed=1), matrix(64, 64, torch.float16, seed=2)
     with emulated(arch="sm_90a", source_file=str(path)):
         first = model(a, b)
-        views = dict(module.known)
+        views = dict(module.operand_tensors)
         b.mul_(2)
         assert (
             torch.equal(model(a, b), 2 * first)
             and torch.equal(first, a @ b.t() / 2)
-            and module.known == views
+            and module.operand_tensors == views
             and len(views) == 2
         )
         a = matrix(64, 64, torch.float16, seed=3)
-        assert torch.equal(model(a, b), a @ b.t()) and len(module.known) == 2
+        assert torch.equal(model(a, b), a @ b.t()) and len(module.operand_tensors) == 2
         del a, b
-        assert not module.known
+        assert not module.operand_tensors
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ CONFIG = GemmSm90Config(kind="f16", tile=(64, 64, 16), stream_k=True)
 def planned() -> Any:
     """The library's functions that say who computes what, as Python: they are integer arithmetic."""
     source = Path(stream_k.__file__).read_text()
-    wanted = ("share_start", "stream_k_share", "stream_k_piece")
+    wanted = ("share_start", "stream_k_share", "stream_k_work")
     functions = [node for node in ast.parse(source).body if getattr(node, "name", "") in wanted]
     known: dict[str, Any] = {
         "cute": SimpleNamespace(jit=lambda function: function),
@@ -55,7 +55,7 @@ def pieces(plan: Any, clusters: int, works: int, steps: int) -> list[list[tuple[
     for cluster in range(clusters):
         share = plan.stream_k_share(CONFIG, cluster, clusters, works, steps)
         schedule = (0, 0, cluster, clusters, *share)
-        found.append([plan.stream_k_piece(schedule, item, steps) for item in range(share[-1])])
+        found.append([plan.stream_k_work(schedule, item, steps) for item in range(share[-1])])
     return found
 
 
@@ -179,7 +179,7 @@ def run(
     module: ModuleType, path: Path, arguments: tuple[torch.Tensor, ...], resident: int, times: int = 1
 ) -> tuple[torch.Tensor, tuple[int, int, int]]:
     """(the result, the product's grid) on a device that runs `resident` clusters at once; launched again the result has the same bits."""
-    module.resident = lambda: resident  # type: ignore[attr-defined]
+    module.max_active_clusters = lambda: resident  # type: ignore[attr-defined]
     with emulated(arch="sm_90a", device="H200", source_file=str(path)) as emulation:
         got = module.ModelNew()(*arguments)
         for _ in range(times - 1):
@@ -277,7 +277,7 @@ def test_sums_are_added_in_one_order() -> None:
 
 def test_a_graph_is_replayed_and_streams_have_flags_of_their_own() -> None:
     module, _ = imported(compile_program(SMALL, Binding(init_source=INIT, forward_arguments=("a", "b"))))
-    module.resident = lambda: 3
+    module.max_active_clusters = lambda: 3
     a, b = matrix(72, 400, torch.float16, seed=1), matrix(400, 64, torch.float16, seed=2)
     kept, make = [], module.make_workspace
 
@@ -297,10 +297,10 @@ def test_a_graph_is_replayed_and_streams_have_flags_of_their_own() -> None:
         model(*on_gpu)
         with torch.cuda.stream(stream):
             model(*on_gpu)
-        assert len([key for key in module.flags if len(key) == 4]) == 2
+        assert len([key for key in module.flag_arrays if len(key) == 4]) == 2
         with torch.cuda.graph(graph):
             got, again = model(*on_gpu), model(*on_gpu)
-        assert len([key for key in module.flags if len(key) == 4]) == 3, "both calls of a capture take the same"
+        assert len([key for key in module.flag_arrays if len(key) == 4]) == 3, "both calls of a capture take the same"
         for _ in range(3):
             on_gpu[0].add_(1)
             graph.replay()
@@ -317,7 +317,7 @@ def test_kernels_of_one_file_share_no_flags_of_another_number() -> None:
     module, path = imported(
         compile_program(f"{first} |> {second}", Binding(init_source=INIT, forward_arguments=("a", "b", "c")))
     )
-    for name in [name for name in vars(module) if name.startswith("resident")]:
+    for name in [name for name in vars(module) if name.startswith("max_active_clusters")]:
         setattr(module, name, lambda: 3)
     a, b, c = (
         matrix(40, 400, torch.float16, seed=1) * 0.25,
@@ -330,7 +330,7 @@ def test_kernels_of_one_file_share_no_flags_of_another_number() -> None:
     assert float((got.double() - want).norm() / want.norm()) < 1e-3 and not [
         finding for finding in emulation.findings if finding.severity == "error"
     ]
-    assert sorted(key[1] for key in module.flags if len(key) == 4) == [3, 6]
+    assert sorted(key[1] for key in module.flag_arrays if len(key) == 4) == [3, 6]
 
 
 def test_reading_sums_that_nobody_waited_for_is_found() -> None:

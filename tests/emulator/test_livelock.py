@@ -126,7 +126,7 @@ def test_stream_k_says_whom_it_waits_for(tmp_path: Path) -> None:
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.resident = lambda: 24
+    module.max_active_clusters = lambda: 24
     with (
         emulated(arch="sm_90a", source_file=str(path), sample=4, follow=True) as emulation,
         pytest.raises(EmulationFault, match="a sampled launch waits for a CTA that is not in the sample") as caught,

@@ -67,7 +67,7 @@ def add_plain(total, operands, batch, row, column):
 def test_products_with_an_epilogue(
     entry: str, config: GemmSm90Config, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.kernels.gemm.sm90.host.resident", lambda cfg: 2)
+    monkeypatch.setattr("workbench.kernels.gemm.sm90.host.max_active_clusters", lambda cfg: 2)
     m, n, k = shape
     dtype = {"f16": torch.float16, "bf16": torch.bfloat16}[config.kind]
     a, b, bias, residual = (
@@ -84,7 +84,7 @@ def test_products_with_an_epilogue(
 
 
 def test_rows_are_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.kernels.gemm.sm90.host.resident", lambda cfg: 2)
+    monkeypatch.setattr("workbench.kernels.gemm.sm90.host.max_active_clusters", lambda cfg: 2)
     a, b = matrix(72, 40, torch.float16, 1), matrix(40, 136, torch.float16, 2)
     config = GemmSm90Config(kind="f16", tile=(64, 64, 32), reduction="max", reduces_rows=True, cast="f32")
     with emulated(arch="sm_90a", device="H200"):

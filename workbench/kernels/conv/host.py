@@ -21,7 +21,7 @@ from workbench.kernels.static import Many, Static, bind, dtype, torch_dtype
 
 
 @functools.cache
-def resident(cfg: Static):
+def max_active_clusters(cfg: Static):
     """How many clusters the device runs at once."""
     return utils.HardwareInfo().get_max_active_clusters(cfg.cluster)
 
@@ -190,7 +190,7 @@ def implicit_gemm_convolution(cfg: Static, names: Static, x, w, operands: Many):
             bind(conv_sm90, cfg),
             key,
             (mA, mB, taps, phases, views, mY, geometry.grid, geometry.scale, geometry.gemm_sizes),
-            (resident(cfg),),
+            (max_active_clusters(cfg),),
         )
     else:
         call(

@@ -1,4 +1,4 @@
-"""Configurations of matrix products without warpgroups: tiles, tensor cores, layouts, epilogue. Pure data."""
+"""Configurations of matrix products for sm_80 and below: tile shapes, layouts, tensor cores, epilogue. Pure data."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import ClassVar
 from workbench.kernels.operands import Read
 from workbench.records import record
 
-MMA_K = {"f16": 16, "bf16": 16, "tf32": 8}  # k of one mma.sync
+MMA_K = {"f16": 16, "bf16": 16, "tf32": 8}  # k extent of one mma.sync
 
 
 @record
 class Epilogue:
-    """What happens to each sum in float32 before it is stored.
+    """The epilogue of a product: how each float32 accumulator is changed before it is stored.
 
-    `epilogue` takes (total, operands, batch, row, column) and returns the new total.
+    `epilogue` takes (total, operands, batch, row, column) and returns the new float32 value.
     """
 
     epilogue: object = None
-    reads: tuple[Read, ...] = ()  # tensors that it reads, in order
-    result: str = ""  # element type of the result, that of a where empty
+    reads: tuple[Read, ...] = ()  # tensors that the epilogue reads, in order
+    result: str = ""  # element type of the result; empty: that of a
 
 
 @record
 class NaiveConfig(Epilogue):
-    """One output per thread."""
+    """One output element per thread."""
 
-    CONSTANTS: ClassVar[dict[str, str]] = {"tile_m": "rows of d that a CTA computes", "tile_n": "columns of d"}
+    CONSTANTS: ClassVar[dict[str, str]] = {"tile_m": "rows of an output tile", "tile_n": "columns of an output tile"}
     kind: str = "naive"
     tile_m: int = 8
     tile_n: int = 32
@@ -39,15 +39,15 @@ class NaiveConfig(Epilogue):
 
 @record
 class TiledConfig(Epilogue):
-    """Tiles in shared memory; `per_m` x `per_n` outputs per thread."""
+    """Tiles of a and b in shared memory; each thread computes `per_m` x `per_n` outputs."""
 
     CONSTANTS: ClassVar[dict[str, str]] = {
-        "tile_m": "rows of d that a CTA computes",
-        "tile_n": "columns of d that a CTA computes",
-        "tile_k": "how much of k is in shared memory at once",
-        "per_m": "rows of d that a thread computes",
-        "per_n": "columns of d that a thread computes",
-        "threads_n": "threads along n",
+        "tile_m": "rows of an output tile",
+        "tile_n": "columns of an output tile",
+        "tile_k": "k extent of the tiles in shared memory",
+        "per_m": "rows of the output tile per thread",
+        "per_n": "columns of the output tile per thread",
+        "threads_n": "threads of a CTA along n",
         "threads": "threads of a CTA",
     }
     kind: str = "tiled"
@@ -61,7 +61,7 @@ class TiledConfig(Epilogue):
 
     @property
     def threads_n(self) -> int:
-        """Threads along n."""
+        """Threads of a CTA along n."""
         return self.tile_n // self.per_n
 
     @property
@@ -72,13 +72,13 @@ class TiledConfig(Epilogue):
 
 @record
 class MmaConfig(Epilogue):
-    """Tensor cores by mma.sync, one tile of k at a time."""
+    """Tensor cores by mma.sync; shared memory holds one k tile at a time."""
 
     CONSTANTS: ClassVar[dict[str, str]] = {
-        "tile_m": "rows of d that a CTA computes",
-        "tile_n": "columns of d that a CTA computes",
-        "tile_k": "how much of k is in shared memory at once",
-        "threads": "four warps, two along m and two along n",
+        "tile_m": "rows of an output tile",
+        "tile_n": "columns of an output tile",
+        "tile_k": "k extent of the tiles in shared memory",
+        "threads": "threads of a CTA: four warps, two along m and two along n",
     }
     kind: str = "mma"
     element: str
@@ -91,25 +91,25 @@ class MmaConfig(Epilogue):
 
     @property
     def mma_k(self) -> int:
-        """k of one mma.sync."""
+        """k extent of one mma.sync."""
         return MMA_K[self.element]
 
     @property
     def pad(self) -> int:
-        """Elements of 16 bytes."""
+        """Padding of a row in shared memory, in elements: 16 bytes."""
         return 4 if self.element == "tf32" else 8
 
 
 @record
 class Sm80Config(Epilogue):
-    """Tensor cores by mma.sync, `stages` tiles of k in flight through cp.async."""
+    """Tensor cores by mma.sync in a multistage pipeline: cp.async keeps `stages` k tiles in flight."""
 
     CONSTANTS: ClassVar[dict[str, str]] = {
-        "tile_m": "rows of d that a CTA computes",
-        "tile_n": "columns of d that a CTA computes",
-        "tile_k": "how much of k one stage holds",
-        "stages": "tiles of k in shared memory: one is multiplied while the others arrive",
-        "threads": "four warps, two along m and two along n",
+        "tile_m": "rows of an output tile",
+        "tile_n": "columns of an output tile",
+        "tile_k": "k extent of one stage",
+        "stages": "k tiles in shared memory: one is multiplied while cp.async fills the others",
+        "threads": "threads of a CTA: four warps, two along m and two along n",
     }
     kind: str = "sm80"
     element: str
@@ -121,10 +121,10 @@ class Sm80Config(Epilogue):
 
     @property
     def mma_k(self) -> int:
-        """k of one mma.sync."""
+        """k extent of one mma.sync."""
         return MMA_K[self.element]
 
     @property
     def stored(self) -> str:
-        """The element type in memory: tf32 is rounded on the way to the tensor cores."""
+        """Element type in memory. For tf32 that is f32, which the kernel rounds before mma.sync."""
         return "f32" if self.element == "tf32" else self.element

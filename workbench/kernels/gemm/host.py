@@ -1,6 +1,6 @@
-"""Matrix products of torch tensors without warpgroups: checks, the result, the launch.
+"""Host side of matrix products for sm_80 and below: check torch tensors, allocate the result, launch.
 
-a is (m, k) or (batch, m, k), b (k, n) or (batch, k, n) of the same float type; the result is (m, n) or (batch, m, n).
+a is (m, k) or (batch, m, k), b (k, n) or (batch, k, n), of the same float type; the result is (m, n) or (batch, m, n).
 """
 
 import cuda.bindings.driver as cuda
@@ -47,7 +47,11 @@ def launch_gemm(
 
 
 def gemm(cfg: Static, names: Static, a, b, operands: Many):
-    """Multiply a by b and apply the epilogue; tensor cores in stages take their own element type only."""
+    """Return epilogue(a @ b).
+
+    Tensor cores with stages take tensors of the configured element type only. Raises ValueError for shapes and
+    TypeError for dtypes.
+    """
     expect_axes(names["a"], a, 2, 3)
     m, k = a.shape[-2:]
     n = b.shape[-1]
@@ -61,10 +65,10 @@ def gemm(cfg: Static, names: Static, a, b, operands: Many):
             expect(names[read.role], tensor, (n,) if read.along == "n" else (m,), EXACT)
     if d.numel() == 0:
         return d
-    if k == 0:  # nothing is added up: as if it were one product of zeros
+    if k == 0:  # an empty sum is zero: pad k with zeros
         a, b = torch.nn.functional.pad(a, (0, 1)), torch.nn.functional.pad(b, (0, 0, 0, 1))
         k = 1
-    # everything as (batch, rows, columns); the strides say how it lies in memory
+    # all operands as (batch, rows, columns) views
     a, b = a if a.dim() == 3 else a.unsqueeze(0), b if b.dim() == 3 else b.unsqueeze(0)
     d3 = d if d.dim() == 3 else d.unsqueeze(0)
     dtypes = tuple(tensor.dtype for tensor in operands)
@@ -75,7 +79,7 @@ def gemm(cfg: Static, names: Static, a, b, operands: Many):
         for tensor, read in zip(operands, cfg.reads, strict=True)
     )
     if cutlass.const_expr(cfg.kind == "sm80"):
-        # what the kernel is compiled for: access widths in bits, and whether k is the contiguous extent of a and of b
+        # compile-time parameters: access widths in bits, and whether a and b are contiguous along k
         width_a, width_b, a_along_k, b_along_k = access_bits(a), access_bits(b), a.stride(2) == 1, b.stride(1) == 1
         view_a = from_dlpack(a.detach(), assumed_align=width_a // 8)
         view_b = from_dlpack(b.detach(), assumed_align=width_b // 8)

@@ -1,6 +1,6 @@
-"""Matrix products on tensor cores by mma.sync, one tile of k in shared memory at a time.
+"""Matrix products on tensor cores by mma.sync, with one k tile in shared memory at a time.
 
-Operands are (batch, m, k), (batch, k, n) and (batch, m, n), with whatever strides they have.
+Operands are a (batch, m, k), b (batch, k, n) and d (batch, m, n), with any strides.
 """
 
 import cutlass
@@ -11,7 +11,7 @@ from workbench.kernels.static import Many, Static, dtype
 
 
 def mma_op(cfg: Static):
-    """The tensor cores' operation, which accumulates in float32."""
+    """Return the mma.sync operation; it accumulates in float32."""
     if cutlass.const_expr(cfg.element == "tf32"):
         return cute.nvgpu.warp.MmaTF32Op((16, 8, 8))
     return cute.nvgpu.warp.MmaF16BF16Op(dtype(cfg.element), cutlass.Float32, (16, 8, 16))
@@ -29,11 +29,11 @@ def mma_kernel(
     k: cutlass.Int32,
     tiled_mma: cute.TiledMma,
 ):
-    """Bring tiles of a and b through shared memory into fragments of the tensor cores."""
+    """Stage tiles of a and b through shared memory, then load fragments and multiply them by mma.sync."""
     tidx, _, _ = cute.arch.thread_idx()
     tile_n, tile_m, batch = tile_coord(cfg, m, n)
     smem = cutlass.memory.SmemAllocator()
-    # rows are padded by 16 bytes, so that the rows of a fragment fall into different banks
+    # rows are padded by 16 bytes against bank conflicts
     layout_a = cute.make_layout((cfg.tile_m, cfg.tile_k), stride=(cfg.tile_k + cfg.pad, 1))
     layout_b = cute.make_layout((cfg.tile_n, cfg.tile_k), stride=(cfg.tile_k + cfg.pad, 1))
     sA = smem.allocate_tensor(dtype(cfg.element), layout_a, 16)
@@ -57,7 +57,10 @@ def mma_kernel(
 
 @cute.jit
 def store_fragment(cfg: Static, tCrC, tCcC, operands: Many, mD, batch, tile_m, tile_n, m, n):
-    """Bring each sum of a thread through the epilogue and store it; `tCcC` are their places in the tile."""
+    """Apply the epilogue to this thread's accumulators and store them, predicated on m and n.
+
+    `tCcC` holds the (row, column) of each accumulator within the output tile.
+    """
     for e in cutlass.range_constexpr(cute.size(tCrC)):
         row = tile_m * cfg.tile_m + tCcC[e][0]
         column = tile_n * cfg.tile_n + tCcC[e][1]

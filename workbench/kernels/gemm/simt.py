@@ -1,6 +1,6 @@
-"""Matrix products on the ordinary pipes: one output per thread, or tiles in shared memory and several per thread.
+"""Matrix products on CUDA cores: one output per thread, or shared-memory tiles with several outputs per thread.
 
-Operands are (batch, m, k), (batch, k, n) and (batch, m, n), with whatever strides they have.
+Operands are a (batch, m, k), b (batch, k, n) and d (batch, m, n), with any strides.
 """
 
 import cutlass
@@ -10,7 +10,10 @@ from workbench.kernels.static import Many, Static
 
 
 def tile_coord(cfg: Static, m, n):
-    """(tile along n, tile along m, batch) of this CTA; the grid has one axis, as the others end at 65535."""
+    """Return (tile along n, tile along m, batch) of this CTA.
+
+    The grid is one-dimensional, because its y and z extents are limited to 65535.
+    """
     bidx, _, _ = cute.arch.block_idx()
     tiles_n, tiles_m = (n + cfg.tile_n - 1) // cfg.tile_n, (m + cfg.tile_m - 1) // cfg.tile_m
     return bidx % tiles_n, bidx // tiles_n % tiles_m, bidx // tiles_n // tiles_m
@@ -27,7 +30,7 @@ def naive_kernel(
     n: cutlass.Int32,
     k: cutlass.Int32,
 ):
-    """Compute one output per thread; neighbouring threads own neighbouring columns."""
+    """Compute one output per thread; neighbouring threads compute neighbouring columns."""
     tidx, _, _ = cute.arch.thread_idx()
     tile_n, tile_m, batch = tile_coord(cfg, m, n)
     column = tile_n * cfg.tile_n + tidx % cfg.tile_n
@@ -44,7 +47,7 @@ def naive_kernel(
 
 @cute.jit
 def load_tile_a(cfg: Static, mA, sA, batch, tile_m, k0, m, k):
-    """Load (tile_m, tile_k) of a into shared memory, with zeros beyond its end."""
+    """Load a (tile_m, tile_k) tile of a into shared memory; elements past the matrix become zeros."""
     tidx, _, _ = cute.arch.thread_idx()
     for step in cutlass.range_constexpr(cfg.tile_m * cfg.tile_k // cfg.threads):
         at = step * cfg.threads + tidx
@@ -58,7 +61,7 @@ def load_tile_a(cfg: Static, mA, sA, batch, tile_m, k0, m, k):
 
 @cute.jit
 def load_tile_b(cfg: Static, mB, sB, batch, k0, tile_n, k, n):
-    """Load (tile_n, tile_k) of b, transposed, into shared memory, with zeros beyond its end."""
+    """Load a (tile_n, tile_k) tile of b, transposed, into shared memory; elements past the matrix become zeros."""
     tidx, _, _ = cute.arch.thread_idx()
     for step in cutlass.range_constexpr(cfg.tile_k * cfg.tile_n // cfg.threads):
         at = step * cfg.threads + tidx
@@ -81,11 +84,11 @@ def tiled_kernel(
     n: cutlass.Int32,
     k: cutlass.Int32,
 ):
-    """Bring tiles of a and b through shared memory; each thread keeps its outputs in registers."""
+    """Stage tiles of a and b through shared memory; each thread accumulates its outputs in registers."""
     tidx, _, _ = cute.arch.thread_idx()
     tile_n, tile_m, batch = tile_coord(cfg, m, n)
     smem = cutlass.memory.SmemAllocator()
-    # one extra column, so that the threads of a warp fall into different banks
+    # rows are padded by one element against bank conflicts
     layout_a = cute.make_layout((cfg.tile_m, cfg.tile_k), stride=(cfg.tile_k + 1, 1))
     layout_b = cute.make_layout((cfg.tile_n, cfg.tile_k), stride=(1, cfg.tile_n + 1))
     sA = smem.allocate_tensor(cutlass.Float32, layout_a, 16)

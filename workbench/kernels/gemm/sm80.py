@@ -1,9 +1,9 @@
-"""Multistage matrix products on sm_80 tensor cores: cp.async into swizzled shared memory, ldmatrix, mma.sync.
+"""Multistage matrix products for sm_80 tensor cores: cp.async into swizzled shared memory, ldmatrix, mma.sync.
 
-Operands are (batch, m, k), (batch, k, n) and (batch, m, n), any strides with one contiguous extent. The widest access
-that every row's start and length allow (16, 8, 4, down to 2 bytes) is chosen when the kernel is called; below 4 bytes
-the copy cannot be asynchronous. The short tile of k comes first, so that the zeros that stand for the columns before
-the matrix are written once, at the start.
+Operands are a (batch, m, k), b (batch, k, n) and d (batch, m, n), with any strides as long as one extent is contiguous.
+At each call the host picks the widest access (16, 8, 4 or 2 bytes) that all row addresses and lengths allow; copies
+below 4 bytes are synchronous. The residue k tile is processed first: its first `skip` columns lie before the matrix and
+stay zero, so the stages are cleared only once, at the start.
 """
 
 import math
@@ -18,7 +18,10 @@ from workbench.kernels.static import Many, Static, dtype
 
 
 def smem_layout(cfg: Static, rows, along_k):
-    """(rows, tile_k, stages); the 16-byte pieces of neighbouring rows are swizzled into different banks."""
+    """Return the layout (rows, tile_k, stages) of an operand in shared memory.
+
+    It is swizzled so that the 16-byte chunks of neighbouring rows fall into different banks.
+    """
     width = dtype(cfg.stored).width
     length = min(cfg.tile_k if along_k else rows, 1024 // width)
     bits = min(3, int(math.log2(length * width // 128)))
@@ -32,7 +35,10 @@ def smem_layout(cfg: Static, rows, along_k):
 
 
 def tiled_copy(cfg: Static, rows, along_k, width):
-    """Each thread copies `width` bits along the contiguous extent; asynchronously from 32 bits on."""
+    """Return the tiled copy from global to shared memory: `width` bits per thread along the contiguous extent.
+
+    It uses cp.async from 32 bits on, and a plain copy below.
+    """
     vector = width // dtype(cfg.stored).width
     if width >= 32:
         mode = cute.nvgpu.cpasync.LoadCacheMode.GLOBAL if width == 128 else cute.nvgpu.cpasync.LoadCacheMode.ALWAYS
@@ -62,18 +68,24 @@ def load_tile(
     stage: cutlass.Int32,
     width: cutlass.Constexpr,
 ):
-    """Start copying one tile of k; rows past the matrix, and the k before it in tile 0, keep their zeros."""
+    """Start copying one k tile into a stage, predicated on the rows of the matrix.
+
+    Rows past the matrix, and the first `skip` columns of k tile 0, keep the zeros of the start.
+    """
     for i in cutlass.range_constexpr(cute.size(tXsX, mode=[1])):
         for j in cutlass.range_constexpr(cute.size(tXsX, mode=[2])):
             row, inner = tXcX[(0, 0), i, j]
             if row < rows and (k_tile > 0 or inner >= skip):
-                piece = tXgX[None, i, j, k_tile]
-                source = cute.make_tensor(piece.iterator.align(width // 8), piece.layout)
+                chunk = tXgX[None, i, j, k_tile]
+                source = cute.make_tensor(chunk.iterator.align(width // 8), chunk.layout)
                 cute.copy(copy, source, tXsX[None, i, j, stage])
 
 
 def operand_tiles(cfg: Static, mA, mB, batch, tile_m, tile_n, skip):
-    """Tiles of k of a, (tile_m, tile_k), and of b, (tile_n, tile_k); the first one begins `skip` columns early."""
+    """Return the k tiles of a, (tile_m, tile_k, k tiles), and of b, (tile_n, tile_k, k tiles).
+
+    The first k tile starts `skip` columns before the matrix.
+    """
     a = mA[batch, None, None]
     b = cute.make_tensor(mB[batch, None, None].iterator, cute.select(mB[batch, None, None].layout, mode=[1, 0]))
     a = cute.domain_offset((tile_m * cfg.tile_m, -skip), a)
@@ -84,19 +96,19 @@ def operand_tiles(cfg: Static, mA, mB, batch, tile_m, tile_n, skip):
 
 
 def partition_copy(cfg: Static, thr_copy, gX, sX, rows):
-    """(tiles in global memory, stages in shared memory, places in a tile) that a thread copies."""
+    """Return (global memory tiles, shared memory stages, coordinates in a tile) of this thread's copies."""
     cX = cute.make_identity_tensor((rows, cfg.tile_k))
     return thr_copy.partition_S(gX), thr_copy.partition_D(sX), thr_copy.partition_S(cX)
 
 
 def ldmatrix_atom(cfg: Static, along_k):
-    """The copy of fragments from shared memory, transposed where k is not the contiguous extent."""
+    """Return the ldmatrix copy atom; it transposes where k is not the contiguous extent."""
     return cute.make_copy_atom(cute.nvgpu.warp.LdMatrix8x8x16bOp(not along_k, 4), dtype(cfg.element))
 
 
 @cute.jit
 def round_to_tf32(tCsX, tCrX, step, stage):
-    """Shared memory holds float32; the tensor cores take it rounded to tf32."""
+    """Load one k step of a float32 fragment from shared memory, rounded to tf32."""
     for e in cutlass.range_constexpr(cute.size(tCrX, mode=[0])):
         for i in cutlass.range_constexpr(cute.size(tCrX, mode=[1])):
             tCrX[e, i, step] = tCsX[e, i, step, stage].to(cutlass.TFloat32)
@@ -122,16 +134,15 @@ def sm80_kernel(
     a_along_k: cutlass.Constexpr,
     b_along_k: cutlass.Constexpr,
 ):
-    """Keep STAGES tiles of a and b in flight through cp.async; fragments go from shared memory to the tensor cores."""
+    """Compute one output tile: cp.async keeps STAGES k tiles in flight while the warps multiply the oldest one."""
     tidx, _, _ = cute.arch.thread_idx()
     tile_n, tile_m, batch = tile_coord(cfg, m, n)
     smem = cutlass.memory.SmemAllocator()
     sA = smem.allocate_tensor(dtype(cfg.stored), layout_a, 128)
     sB = smem.allocate_tensor(dtype(cfg.stored), layout_b, 128)
     num_k_tiles = (k + cfg.tile_k - 1) // cfg.tile_k
-    skip = (
-        num_k_tiles * cfg.tile_k - k
-    )  # the first tile is the short one: its first `skip` columns lie before the matrix
+    # the residue k tile comes first: its first `skip` columns lie before the matrix
+    skip = num_k_tiles * cfg.tile_k - k
     gA, gB = operand_tiles(cfg, mA, mB, batch, tile_m, tile_n, skip)
     rows_a = m - tile_m * cfg.tile_m
     rows_b = n - tile_n * cfg.tile_n
@@ -163,7 +174,7 @@ def sm80_kernel(
         cute.arch.cp_async_commit_group()
     for k_tile in range(num_k_tiles):
         cute.arch.cp_async_wait_group(cfg.stages - 2)
-        # the tile has arrived for everyone, and nobody still reads the stage that is filled next
+        # after the barrier the k tile is visible to all threads, and the stage to be filled next is free
         cute.arch.sync_threads()
         ahead = k_tile + cfg.stages - 1
         if ahead < num_k_tiles:
@@ -225,7 +236,7 @@ def launch_sm80(
 
 
 def access_bits(tensor):
-    """The widest access, in bits, that every row's start and length allow."""
+    """Return the widest access, in bits, that the address and length of every row allow."""
     size = tensor.element_size()
     extents = list(zip(tensor.stride(), tensor.shape, strict=True))
     steps = [stride * size for stride, extent in extents if stride != 1 and extent > 1]

@@ -1,4 +1,4 @@
-"""From the sums of an output tile to the result: the epilogue in registers, shared memory, then TMA or the threads."""
+"""Epilogue of the Hopper GEMM: accumulators -> registers -> shared memory -> d, by TMA or by the threads."""
 
 import cutlass
 import cutlass.cute as cute
@@ -10,7 +10,7 @@ from workbench.kernels.static import Many, Static, dtype
 
 
 def make_store(cfg: Static, mD, by_tma):
-    """(layout of the buffers in shared memory, TMA atom or None, its tensor) of d (m, n, batch)."""
+    """Return (shared memory layout of the epilogue buffers, TMA atom or None, its tensor) for d (m, n, batch)."""
     layout = LayoutEnum.COL_MAJOR if cfg.swap else LayoutEnum.ROW_MAJOR
     d_smem_layout = sm90.make_smem_layout_epi(
         dtype(cfg.kernel_result), layout, (64, cfg.store_n), cfg.mma_warpgroups * cfg.buffers
@@ -27,7 +27,7 @@ def make_store(cfg: Static, mD, by_tma):
 
 
 def make_smem_copy(cfg: Static, tiled_mma, accumulators, sD, lane):
-    """(copy to shared memory, sums, registers of one subtile, buffers), as stmatrix takes them."""
+    """Return (stmatrix tiled copy, accumulators, registers of one subtile, buffers), retiled for the copy."""
     layout = LayoutEnum.COL_MAJOR if cfg.swap else LayoutEnum.ROW_MAJOR
     stmatrix = cute.make_copy_atom(warp.StMatrix8x8x16bOp(cfg.swap, 4), cutlass.Float16)
     store_op = sm90.sm90_get_smem_store_op(layout, dtype(cfg.kernel_result), cutlass.Float32)
@@ -39,13 +39,13 @@ def make_smem_copy(cfg: Static, tiled_mma, accumulators, sD, lane):
 
 
 def partition_store(cfg: Static, tma_d, tma_mD, sD):
-    """(buffers, tiles in global memory) as TMA stores them."""
+    """Return (epilogue buffers, global tiles), partitioned for TMA stores."""
     gD = cute.local_tile(tma_mD, (64, cfg.store_n), (None, None, None))
     return cpasync.tma_partition(tma_d, 0, cute.make_layout(1), cute.group_modes(sD, 0, 2), cute.group_modes(gD, 0, 2))
 
 
 def make_operand_fragment(cfg: Static, operand):
-    """Registers for a subtile of a (batch, m, n) operand, and for the subtile after it."""
+    """Allocate registers for two subtiles of a (batch, m, n) operand: the current one and the prefetched one."""
     fragment = cute.make_rmem_tensor(cute.make_layout((cfg.store_n // 2, 2)), operand.element_type)
     fragment.fill(0.0)
     return fragment
@@ -53,10 +53,10 @@ def make_operand_fragment(cfg: Static, operand):
 
 @cute.jit
 def load_operand(cfg: Static, fragment, operand, tCcC, i: cutlass.Constexpr, j: cutlass.Constexpr, at):
-    """What this thread needs of 64 rows and STORE_N columns of a (batch, m, n) operand, into registers.
+    """Load this thread's elements of one 64 x STORE_N subtile of a (batch, m, n) operand, predicated on m and n.
 
-    `at`: row, column and batch of the tile. Where the operand is aligned to two elements, as its strides are then,
-    two neighbouring columns come in one access.
+    `at` is (row, column, batch) of the tile. If the operand is aligned to two elements, which implies even strides, one
+    access loads two neighbouring columns.
     """
     batches, m, n = operand.shape
     m0, n0, batch = at
@@ -79,7 +79,7 @@ def load_operand(cfg: Static, fragment, operand, tCcC, i: cutlass.Constexpr, j: 
 
 
 def apply_epilogue(cfg: Static, total, vectors: Many, slices: Many, e, tile, place, shape):
-    """One sum after the epilogue: `place` is its row and column in the tile that starts at `tile`."""
+    """Apply the epilogue to one accumulator; `place` is its (row, column) in the tile that starts at `tile`."""
     if cutlass.const_expr(len(vectors) + len(slices) > 0):
         return cfg.epilogue(total, vectors, slices, e, tile, place, shape)
     return cfg.epilogue(total)
@@ -98,7 +98,7 @@ def convert_subtile(
     tile,
     shape,
 ):
-    """Bring the sums of 64 rows and STORE_N columns through the epilogue, in the result's type."""
+    """Apply the epilogue to the accumulators of one 64 x STORE_N subtile and convert them to the result's type."""
     for e in cutlass.range_constexpr(cute.size(tRS_rD)):
         total = tRS_rAcc[j * cute.size(tRS_rD) + e, i, 0]
         if cutlass.const_expr(cfg.has_tile_epilogue):
@@ -108,8 +108,13 @@ def convert_subtile(
 
 
 @cute.jit
-def load_next(cfg: Static, fragments: Many, matrices: Many, tCcC, subtile: cutlass.Constexpr, rows_inner: Static, at):
-    """Start loading the operands of the subtile after this one; `rows_inner`: subtiles are walked row by row."""
+def prefetch_operands(
+    cfg: Static, fragments: Many, matrices: Many, tCcC, subtile: cutlass.Constexpr, rows_inner: Static, at
+):
+    """Prefetch the epilogue operands of the next subtile.
+
+    `rows_inner`: subtiles are visited row by row, otherwise column by column.
+    """
     across, high = cfg.tile_n // cfg.store_n, cfg.warpgroup_m // 64
     after = subtile + 1
     if cutlass.const_expr(after < high * across):
@@ -120,7 +125,10 @@ def load_next(cfg: Static, fragments: Many, matrices: Many, tCcC, subtile: cutla
 
 @cute.jit
 def store_tile(cfg: Static, output, tCcC, operands: Many, fragments: Many, at, warp_idx, warp_group, lane):
-    """A warpgroup's part of an output tile through the epilogue into d; `tma_copy` is None where the threads store."""
+    """Apply the epilogue to a warpgroup's part of an output tile and store it to d.
+
+    `output` is (shared memory copy, TMA copy or None, sD, d); without a TMA copy the threads store.
+    """
     smem_copy, tma_copy, sD, mD = output
     tiled_copy_r2s, tRS_rAcc, tRS_rD, tRS_sD = smem_copy
     m0, n0, batch = at
@@ -129,12 +137,12 @@ def store_tile(cfg: Static, output, tCcC, operands: Many, fragments: Many, at, w
     across = cfg.tile_n // cfg.store_n
     for i in cutlass.range_constexpr(cfg.warpgroup_m // 64):
         for j in cutlass.range_constexpr(cfg.tile_n // cfg.store_n):
-            # 64 rows and STORE_N columns at a time: registers, shared memory, global memory
+            # one 64 x STORE_N subtile at a time: registers, shared memory, global memory
             subtile = i * across + j
             buffer = warp_group * cfg.buffers + subtile % cfg.buffers
             row, column = m0 + 64 * i, n0 + cfg.store_n * j
             if cutlass.const_expr(cfg.reads_matrices):
-                load_next(cfg, fragments, matrices, tCcC, subtile, True, at)
+                prefetch_operands(cfg, fragments, matrices, tCcC, subtile, True, at)
             slices = tuple(fragment[None, subtile % 2] for fragment in fragments)
             convert_subtile(cfg, tRS_rAcc, tRS_rD, vectors, slices, tCcC, i, j, at, mD.shape)
             if cutlass.const_expr(tma_copy is not None):
@@ -157,7 +165,7 @@ def store_tile(cfg: Static, output, tCcC, operands: Many, fragments: Many, at, w
 
 @cute.jit
 def wait_for_buffer(warp_idx, in_flight: cutlass.Constexpr):
-    """Wait until all stores by TMA but so many have left shared memory."""
+    """Wait until at most `in_flight` TMA store groups still read shared memory; the issuing thread waits."""
     if warp_idx % 4 == 0:
         with cute.arch.elect_one():
             cute.arch.cp_async_bulk_wait_group(in_flight, read=True)
@@ -165,7 +173,7 @@ def wait_for_buffer(warp_idx, in_flight: cutlass.Constexpr):
 
 @cute.jit
 def store_by_threads(cfg: Static, sD, mD, row, column, batch, buffer, lane):
-    """A buffer to d, element by element, inside d only; neighbouring threads store neighbouring elements."""
+    """Store one buffer to d element by element, predicated on m and n, with coalesced accesses."""
     m, n, _ = mD.shape
     for e in cutlass.range(lane, 64 * cfg.store_n, 128, unroll=4):
         if cutlass.const_expr(cfg.swap):

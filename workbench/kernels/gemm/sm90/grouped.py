@@ -1,13 +1,14 @@
-"""Products of groups of rows in one persistent Hopper kernel, as a mixture of experts needs them.
+"""Grouped GEMM for Hopper: one persistent kernel multiplies groups of rows, as in a mixture of experts.
 
-a (rows, k) holds the groups one after the other, b (groups, k, n) a matrix for each, offsets (groups) one past each
-group's last row; d (rows, n). Every group may have any number of rows, none too; offsets must not decrease, nor go
-beyond the rows. Where they are in the host's memory they are looked at; reading a GPU's would wait for it, so the kernel takes
-what is out of range as 0 or the last row, and a group that ends before it starts as none: nothing is read or written
-outside of the matrices, but the rows of such groups are wrong or not written. How many tiles there are is only known on
-the device: each CTA counts them and walks over its share, so the host never waits. One descriptor serves all groups,
-since TMA may start at any row; a tile that reaches past its group's end reads rows of the next group, and its threads
-store only the rows that are its own. Rows after the last group's end are not written.
+a (rows, k) holds the groups one after the other, b (groups, k, n) one matrix per group; offsets (groups) is one past
+each group's last row; d is (rows, n). A group may have any number of rows, also none. Offsets must not decrease and
+must not exceed the number of rows. The host checks them if they are in its memory; reading them from a GPU would
+synchronise, so the kernel clamps them to [0, rows] and treats a group that ends before it starts as empty. Nothing is
+then accessed outside the matrices, but the rows of such groups are wrong or not written.
+
+Only the device knows the number of tiles: each CTA counts them and takes its part, so the host never waits. One TMA
+descriptor serves all groups, since a TMA box may start at any row. A tile that reaches past its group loads rows of the
+next group, and the threads store only the rows of its own group. Rows past the last group are not written.
 """
 
 import cuda.bindings.driver as cuda
@@ -25,23 +26,23 @@ from workbench.kernels.gemm.sm90.epilogue import (
     partition_store,
     wait_for_buffer,
 )
-from workbench.kernels.gemm.sm90.host import check_axes, check_product, pad_k, result_view, takes_tma_store
+from workbench.kernels.gemm.sm90.host import can_store_by_tma, check_axes, check_product, pad_k, result_view
 from workbench.kernels.gemm.sm90.mainloop import load_k_tiles, multicast_masks, multiply, partition_load
 from workbench.kernels.gemm.sm90.mma import batch_last, make_fragments, make_loads, make_pipeline
-from workbench.kernels.gemm.sm90.pack import operands_of, resident
+from workbench.kernels.gemm.sm90.pack import make_operands, max_active_clusters
 from workbench.kernels.host import INDICES, call, expect, expect_ends
 from workbench.kernels.static import Static, bind, dtype, torch_dtype
 
 
 @cute.jit
 def group_end(offsets: cute.Tensor, group: cutlass.Int32, rows: cutlass.Int32):
-    """One past the last row of a group, within the matrix whatever the offset is."""
+    """Return one past the last row of a group, clamped to the matrix."""
     return cutlass.min(cutlass.max(offsets[group], 0), rows)
 
 
 @cute.jit
 def group_start(offsets: cute.Tensor, group: cutlass.Int32, rows: cutlass.Int32):
-    """The first row of a group."""
+    """Return the first row of a group."""
     start = cutlass.Int32(0)
     if group > 0:
         start = group_end(offsets, group - 1, rows)
@@ -50,7 +51,7 @@ def group_start(offsets: cute.Tensor, group: cutlass.Int32, rows: cutlass.Int32)
 
 @cute.jit
 def group_tiles(cfg: Static, offsets: cute.Tensor, group: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
-    """How many output tiles a group is, in clusters."""
+    """Return the number of output tiles of a group, in units of clusters."""
     own = cutlass.max(group_end(offsets, group, rows) - group_start(offsets, group, rows), 0)
     return (own + cfg.tile_m * cfg.cluster_m - 1) // (cfg.tile_m * cfg.cluster_m) * columns
 
@@ -65,7 +66,7 @@ def find_group(
     rows: cutlass.Int32,
     columns: cutlass.Int32,
 ):
-    """(group, tiles before it) of an output tile, searched from `group` on."""
+    """Return (group, number of tiles before it) of an output tile; the search starts at `group`."""
     tiles = group_tiles(cfg, offsets, group, rows, columns)
     while tile >= before + tiles:
         before += tiles
@@ -76,7 +77,7 @@ def find_group(
 
 @cute.jit
 def tile_in_group(cfg: Static, offsets, tile, group, before, rows, columns, cta_m, cta_n):
-    """(m, n) of a CTA's tile in its group."""
+    """Return (m, n) of this CTA's tile within its group."""
     high = group_tiles(cfg, offsets, group, rows, columns) // columns
     return (tile - before) % high * cfg.cluster_m + cta_m, (tile - before) // high * cfg.cluster_n + cta_n
 
@@ -97,7 +98,10 @@ def gemm_kernel(
     b_smem_layout: cute.ComposedLayout,
     d_smem_layout: cute.ComposedLayout,
 ):
-    """Persistent CTAs: one warp loads tiles through TMA, also ahead of the tile at hand; warpgroups multiply them."""
+    """Persistent warp-specialised grouped GEMM: one producer warp issues TMA loads, MMA warpgroups consume them.
+
+    The producer runs ahead of the consumers, also into the k tiles of the next output tile.
+    """
     tidx, _, _ = cute.arch.thread_idx()
     cta_m, cta_n, cluster = cute.arch.block_idx()
     _, _, num_clusters = cute.arch.grid_dim()
@@ -112,7 +116,7 @@ def gemm_kernel(
     sD = smem.allocate_tensor(dtype(cfg.kernel_result), d_smem_layout.outer, 1024, swizzle=d_smem_layout.inner)
     mainloop_pipeline = make_pipeline(cfg, barriers)
     if cutlass.const_expr(cfg.pdl):
-        # what the kernel before this one wrote can be read from here on; the next one may start
+        # programmatic dependent launch: wait for the previous kernel's writes, then let the next kernel start
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
     m, n, _ = mD.shape
@@ -149,10 +153,10 @@ def gemm_kernel(
 
 @cute.jit
 def load_groups(cfg: Static, mainloop_pipeline, load_a, load_b, mA, offsets, schedule, cta_m, cta_n):
-    """Load the k tiles of every output tile of this cluster, group after group."""
+    """Run the producer loop: load the k tiles of every output tile of this cluster, group after group."""
     m, columns, num_tiles, cluster, num_clusters, num_k_tiles = schedule
     tma_a, _, sA = load_a
-    # CTAs along n need the same tile of a, those along m the same of b: each loads a part and sends it to all
+    # CTAs along n share tiles of a, CTAs along m tiles of b: each loads a slice and multicasts it
     _, _, tAsA = partition_load(load_a, cta_n, cfg.cluster_n)
     copy_b = partition_load(load_b, cta_m, cfg.cluster_m)
     mask_a, mask_b = multicast_masks(cfg, cta_m, cta_n)
@@ -182,7 +186,10 @@ def load_groups(cfg: Static, mainloop_pipeline, load_a, load_b, mA, offsets, sch
 
 @cute.jit
 def multiply_groups(cfg: Static, tiled_mma, smem, mainloop_pipeline, store, offsets, schedule, ctas, tidx, warp_idx):
-    """What a warpgroup that multiplies does: sums of a tile, epilogue, store, group after group."""
+    """Run the consumer loop of one MMA warpgroup over the output tiles of all groups.
+
+    `smem` is (sA, sB, sD), `store` is (TMA atom or None, its tensor, d), `ctas` is the CTA's (m, n) in the cluster.
+    """
     m, columns, num_tiles, cluster, num_clusters, num_k_tiles = schedule
     sA, sB, sD = smem
     warp_group, lane = warp_idx // 4 - 1, tidx % 128
@@ -215,23 +222,23 @@ def multiply_groups(cfg: Static, tiled_mma, smem, mainloop_pipeline, store, offs
 
 @cute.jit
 def store_group_tile(cfg: Static, smem_copy, store, sD, tCcC, at, end, warp_idx, warp_group, lane):
-    """A warpgroup's part of an output tile into d, its rows before `end` only."""
+    """Store a warpgroup's part of an output tile to d, predicated on the rows before `end`."""
     tiled_copy_r2s, tRS_rAcc, tRS_rD, tRS_sD = smem_copy
     tma_d, tma_mD, mD = store
     m0, n0, _ = at
     n = mD.shape[1]
-    # the rows of the next group start where this one's end: only whole tiles can leave through TMA
+    # the next group's rows follow directly, so TMA may store only tiles that lie entirely in this group
     whole = cutlass.Boolean(False)
     if cutlass.const_expr(tma_d is not None):
         whole = m0 + cfg.warpgroup_m <= end
     for i in cutlass.range_constexpr(cfg.warpgroup_m // 64):
         for j in cutlass.range_constexpr(cfg.tile_n // cfg.store_n):
-            # 64 rows and STORE_N columns at a time: registers, shared memory, global memory
+            # one 64 x STORE_N subtile at a time: registers, shared memory, global memory
             buffer = warp_group * cfg.buffers + (i * (cfg.tile_n // cfg.store_n) + j) % cfg.buffers
             row, column = m0 + 64 * i, n0 + cfg.store_n * j
             convert_subtile(cfg, tRS_rAcc, tRS_rD, (), (), tCcC, i, j, at, mD.shape)
             if cutlass.const_expr(tma_d is not None):
-                wait_for_buffer(warp_idx, 0)  # what was in this buffer has left
+                wait_for_buffer(warp_idx, 0)  # the previous store has read this buffer
             cute.arch.barrier(barrier_id=1 + warp_group, number_of_threads=128)
             cute.copy(tiled_copy_r2s, tRS_rD, tRS_sD[None, None, None, buffer])
             if cutlass.const_expr(tma_d is not None):
@@ -262,12 +269,12 @@ def launch_ggemm(
     by_tma: cutlass.Constexpr,
     max_clusters: cutlass.Constexpr,
 ):
-    """a (1, rows, k), b (groups, n, k), offsets (groups), d (1, rows, n); `max_clusters` run at once."""
+    """a (1, rows, k), b (groups, n, k), offsets (groups), d (1, rows, n); `max_clusters` are resident at once."""
     tiled_mma, a_smem_layout, b_smem_layout, tma_a, tma_mA, tma_b, tma_mB = make_loads(cfg, mA, mB)
     mD = batch_last(mD)
     d_smem_layout, tma_d, tma_mD = make_store(cfg, mD, by_tma)
     m, n, _ = mD.shape
-    rows = (m + cfg.tile_m * cfg.cluster_m - 1) // (cfg.tile_m * cfg.cluster_m) + offsets.shape[0]  # at most
+    rows = (m + cfg.tile_m * cfg.cluster_m - 1) // (cfg.tile_m * cfg.cluster_m) + offsets.shape[0]  # upper bound
     num_tiles = rows * ((n + cfg.tile_n * cfg.cluster_n - 1) // (cfg.tile_n * cfg.cluster_n))
     gemm_kernel(
         cfg,
@@ -293,7 +300,7 @@ def launch_ggemm(
 
 
 def ggemm(cfg: Static, names: Static, a, b, offsets):
-    """Multiply each group of rows of a by its matrix of b; `offsets` (groups): one past each group's last row."""
+    """Return the product of each group of rows of a with its matrix of b; `offsets` (groups): end row of each group."""
     check_axes(cfg, names, a, b)
     m, n, k = check_product(cfg, names, a, b, (b.shape[0],))
     expect(names["offsets"], offsets, (b.shape[0],), INDICES)
@@ -301,16 +308,16 @@ def ggemm(cfg: Static, names: Static, a, b, offsets):
     d = torch.empty(m, n, dtype=torch_dtype(cfg.result), device=a.device)
     if d.numel() == 0:
         return d
-    if k == 0:  # nothing is added up: as if it were one product of zeros
+    if k == 0:  # an empty sum is zero: pad k with zeros
         a, b = pad_k(cfg, a, b)
     ends = offsets.detach().to(torch.int32)
-    (left, left_along_k), (right, right_along_k) = operands_of(cfg, a, b)
+    (left, left_along_k), (right, right_along_k) = make_operands(cfg, a, b)
     d3 = d.unsqueeze(0)
-    by_tma = takes_tma_store(cfg, d3)
+    by_tma = can_store_by_tma(cfg, d3)
     call(
         bind(launch_ggemm, cfg),
         (by_tma, left_along_k, right_along_k),
         (left, right, from_dlpack(ends).mark_layout_dynamic(), result_view(cfg, d3, by_tma)),
-        (by_tma, resident(cfg)),
+        (by_tma, max_active_clusters(cfg)),
     )
     return d

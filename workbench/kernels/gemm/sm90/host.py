@@ -1,6 +1,7 @@
-"""Hopper products of torch tensors: checks, the result, the launches. a (..., m, k), b (..., k, n) -> d (..., m, n).
+"""Host side of the Hopper GEMM: check torch tensors, allocate the result, launch. a (..., m, k) @ b (..., k, n).
 
-One or no batch extent. a may be given as (k, m), b as (n, k). Errors are ValueError for shapes, TypeError for dtypes.
+There is at most one batch extent. a may be stored as (k, m), b as (n, k). Raises ValueError for shapes and TypeError
+for dtypes.
 """
 
 import cuda.bindings.driver as cuda
@@ -10,7 +11,7 @@ from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.epilogue import spread
 from workbench.kernels.gemm.sm90.kernel import launch_gemm
-from workbench.kernels.gemm.sm90.pack import operands_of, resident
+from workbench.kernels.gemm.sm90.pack import make_operands, max_active_clusters
 from workbench.kernels.gemm.sm90.reduction import launch_finish, launch_gemm_reduce
 from workbench.kernels.gemm.sm90.split_k import launch_cluster_split, launch_combine
 from workbench.kernels.host import EXACT, call, expect, expect_axes, expect_some
@@ -18,7 +19,7 @@ from workbench.kernels.static import Many, Static, bind, torch_dtype
 
 
 def check_product(cfg: Static, names: Static, a, b, batch):
-    """Refuse operands whose axes, batch or k do not go together; returns (m, n, k)."""
+    """Check b against a: batch, k and dtype must match. Return (m, n, k)."""
     m, k = (a.shape[-1], a.shape[-2]) if cfg.a_transposed else (a.shape[-2], a.shape[-1])
     n = b.shape[-2] if cfg.b_transposed else b.shape[-1]
     shape = (*batch, n, k) if cfg.b_transposed else (*batch, k, n)
@@ -27,14 +28,14 @@ def check_product(cfg: Static, names: Static, a, b, batch):
 
 
 def check_axes(cfg: Static, names: Static, a, b):
-    """Refuse operands that are no matrices and no batches of them."""
+    """Check that the operands are matrices or batches of matrices."""
     expect_axes(names["a"], a, 2, 3)
     if cutlass.const_expr(cfg.b_transposed):
         expect_axes(names["b"], b, 2, 3)
 
 
 def check_operands(cfg: Static, names: Static, operands: Many, m, n, shape):
-    """Refuse tensors of other shapes than the epilogue reads; `shape` is the product's."""
+    """Check the shapes of the tensors that the epilogue reads; `shape` is that of the product."""
     for operand, read in zip(operands, cfg.reads, strict=True):
         if cutlass.const_expr(read.along == "both"):
             expect(names[read.role], operand, shape, EXACT, spread=True)
@@ -45,64 +46,66 @@ def check_operands(cfg: Static, names: Static, operands: Many, m, n, shape):
 
 
 def pad_k(cfg: Static, a, b):
-    """a and b with one k of zeros, where there is none: as if one product of zeros were added up."""
+    """Return a and b padded from k = 0 to k = 1 with zeros, so that the product is zero."""
     a = torch.nn.functional.pad(a, (0, 0, 0, 1) if cfg.a_transposed else (0, 1))
     b = torch.nn.functional.pad(b, (0, 1) if cfg.b_transposed else (0, 0, 0, 1))
     return a, b
 
 
-def in_pairs(view):
-    """Whether two neighbouring columns of a (batch, m, n) view can be read in one access."""
+def can_load_pairs(view):
+    """Return whether one access can read two neighbouring columns of a (batch, m, n) view."""
     even = view.shape[2] % 2 == 0 and view.stride(0) % 2 == 0 and view.stride(1) % 2 == 0
     return view.element_size() in (2, 4) and even and view.data_ptr() % (2 * view.element_size()) == 0
 
 
 def matrix_view(cfg: Static, view):
-    """A (batch, m, n) tensor that the epilogue reads, for CuTe; the alignment says whether it is read in pairs."""
+    """Return the CuTe tensor of a (batch, m, n) epilogue operand; its alignment tells the kernel to load pairs."""
     if cutlass.const_expr(cfg.swap):
         return from_dlpack(view.transpose(1, 2)).mark_layout_dynamic(leading_dim=1)
-    alignment = 2 * view.element_size() if in_pairs(view) else None
+    alignment = 2 * view.element_size() if can_load_pairs(view) else None
     return from_dlpack(view, assumed_align=alignment).mark_layout_dynamic(leading_dim=2)
 
 
 def result_view(cfg: Static, d, by_tma):
-    """The (batch, m, n) result for CuTe, as the kernel computes it."""
+    """Return the CuTe tensor of the (batch, m, n) result, transposed if the kernel computes the transpose."""
     alignment = 16 if by_tma else None
     if cutlass.const_expr(cfg.swap):
         return from_dlpack(d.transpose(1, 2), assumed_align=alignment).mark_layout_dynamic(leading_dim=1)
     return from_dlpack(d, assumed_align=alignment).mark_layout_dynamic(leading_dim=2)
 
 
-def takes_tma_store(cfg: Static, d):
-    """Whether TMA can store the result: otherwise the threads do."""
+def can_store_by_tma(cfg: Static, d):
+    """Return whether TMA can store the result; otherwise the threads store it."""
     if cutlass.const_expr(cfg.store == "tma"):
         return d.shape[-1] * d.element_size() % 16 == 0
     return False
 
 
 def gemm(cfg: Static, names: Static, a, b, operands: Many):
-    """d = epilogue(a @ b)."""
+    """Return epilogue(a @ b)."""
     check_axes(cfg, names, a, b)
     m, n, k = check_product(cfg, names, a, b, a.shape[:-2])
     d = torch.empty(*a.shape[:-2], m, n, dtype=torch_dtype(cfg.result), device=a.device)
     check_operands(cfg, names, operands, m, n, d.shape)
     if d.numel() == 0:
         return d
-    if k == 0:  # nothing is added up: as if it were one product of zeros
+    if k == 0:  # an empty sum is zero: pad k with zeros
         a, b = pad_k(cfg, a, b)
-    (left, left_along_k), (right, right_along_k) = operands_of(cfg, a, b)
+    (left, left_along_k), (right, right_along_k) = make_operands(cfg, a, b)
     d3 = d if d.dim() == 3 else d.unsqueeze(0)
-    by_tma = takes_tma_store(cfg, d3)
+    by_tma = can_store_by_tma(cfg, d3)
     dtypes = tuple(operand.dtype for operand in operands)
     views = tuple(
         spread(operand, d.shape) if read.along == "both" else operand.detach()
         for operand, read in zip(operands, cfg.reads, strict=True)
     )
     pairs = tuple(
-        in_pairs(view) for view, read in zip(views, cfg.reads, strict=True) if read.along == "both" and not cfg.swap
+        can_load_pairs(view)
+        for view, read in zip(views, cfg.reads, strict=True)
+        if read.along == "both" and not cfg.swap
     )
     if cutlass.const_expr(cfg.stream_k):
-        sums, ready = make_workspace(cfg, a.device)
+        partials, flags = make_workspace(cfg, a.device)
     call(
         bind(launch_gemm, cfg),
         (*dtypes, *pairs, by_tma, left_along_k, right_along_k),
@@ -114,20 +117,20 @@ def gemm(cfg: Static, names: Static, a, b, operands: Many):
                 for view, read in zip(views, cfg.reads, strict=True)
             ),
             (
-                from_dlpack(sums, assumed_align=16).mark_layout_dynamic(),
-                from_dlpack(ready).mark_layout_dynamic(),
+                from_dlpack(partials, assumed_align=16).mark_layout_dynamic(),
+                from_dlpack(flags).mark_layout_dynamic(),
             )
             if cfg.stream_k
             else (),
             result_view(cfg, d3, by_tma),
         ),
-        (by_tma, None if cfg.stream_k else resident(cfg)),
+        (by_tma, None if cfg.stream_k else max_active_clusters(cfg)),
     )
     return d
 
 
 def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
-    """d = a reduction of the rows or columns of epilogue(a @ b)."""
+    """Return the reduction of epilogue(a @ b) over rows or columns."""
     check_axes(cfg, names, a, b)
     m, n, k = check_product(cfg, names, a, b, a.shape[:-2])
     lead = a.shape[:-2]
@@ -139,15 +142,15 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
         expect_some(names["b"], b, n, cfg.reduction)
     else:
         expect_some(names["a"], a, m, cfg.reduction)
-    if k == 0:  # nothing is added up: as if it were one product of zeros
+    if k == 0:  # an empty sum is zero: pad k with zeros
         a, b = pad_k(cfg, a, b)
-    (left, left_along_k), (right, right_along_k) = operands_of(cfg, a, b)
-    high, wide = (n, m) if cfg.swap else (m, n)  # what the kernel calls m and n
+    (left, left_along_k), (right, right_along_k) = make_operands(cfg, a, b)
+    high, wide = (n, m) if cfg.swap else (m, n)  # m and n of the kernel
     if cutlass.const_expr(cfg.reduces_kernel_rows):
         parts = -(-wide // cfg.tile_n)
     else:
         parts = -(-high // cfg.tile_m) * (cfg.tile_m // cfg.warpgroup_m) * 4
-    # what each tile gives
+    # partial results of the tiles
     partial = torch.empty(parts, a.shape[0] if lead else 1, d.shape[-1], dtype=torch.float32, device=a.device)
     dtypes = tuple(operand.dtype for operand in operands)
     views = tuple(
@@ -155,10 +158,12 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
         for operand, read in zip(operands, cfg.reads, strict=True)
     )
     pairs = tuple(
-        in_pairs(view) for view, read in zip(views, cfg.reads, strict=True) if read.along == "both" and not cfg.swap
+        can_load_pairs(view)
+        for view, read in zip(views, cfg.reads, strict=True)
+        if read.along == "both" and not cfg.swap
     )
     if cutlass.const_expr(cfg.stream_k):
-        sums, ready = make_workspace(cfg, a.device)
+        partials, flags = make_workspace(cfg, a.device)
     call(
         bind(launch_gemm_reduce, cfg),
         (*dtypes, *pairs, left_along_k, right_along_k),
@@ -170,14 +175,14 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
                 for view, read in zip(views, cfg.reads, strict=True)
             ),
             (
-                from_dlpack(sums, assumed_align=16).mark_layout_dynamic(),
-                from_dlpack(ready).mark_layout_dynamic(),
+                from_dlpack(partials, assumed_align=16).mark_layout_dynamic(),
+                from_dlpack(flags).mark_layout_dynamic(),
             )
             if cfg.stream_k
             else (),
             from_dlpack(partial).mark_layout_dynamic(leading_dim=2),
         ),
-        (None if cfg.stream_k else resident(cfg),),
+        (None if cfg.stream_k else max_active_clusters(cfg),),
     )
     call(
         bind(launch_finish, cfg),
@@ -194,16 +199,16 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
 
 
 def gemm_split_k(cfg: Static, names: Static, a, b, operands: Many):
-    """d = epilogue(a @ b); parts of k are summed up side by side."""
+    """Return epilogue(a @ b), computed in `split_k` parts of k in parallel."""
     check_axes(cfg, names, a, b)
     m, n, k = check_product(cfg, names, a, b, a.shape[:-2])
     d = torch.empty(*a.shape[:-2], m, n, dtype=torch_dtype(cfg.result), device=a.device)
     check_operands(cfg, names, operands, m, n, d.shape)
     if d.numel() == 0:
         return d
-    if k == 0:  # nothing is added up: as if it were one product of zeros
+    if k == 0:  # an empty sum is zero: pad k with zeros
         a, b = pad_k(cfg, a, b)
-    (left, left_along_k), (right, right_along_k) = operands_of(cfg, a, b)
+    (left, left_along_k), (right, right_along_k) = make_operands(cfg, a, b)
     d3 = d if d.dim() == 3 else d.unsqueeze(0)
     dtypes = tuple(operand.dtype for operand in operands)
     views = tuple(
@@ -220,12 +225,12 @@ def gemm_split_k(cfg: Static, names: Static, a, b, operands: Many):
         )
         return d
     partial = torch.empty(d3.shape[0] * cfg.split_k, m, n, dtype=torch.float32, device=a.device)
-    by_tma = takes_tma_store(cfg, partial)
+    by_tma = can_store_by_tma(cfg, partial)
     call(
         bind(launch_gemm, cfg),
         (by_tma, left_along_k, right_along_k),
         (left, right, (), (), result_view(cfg, partial, by_tma)),
-        (by_tma, resident(cfg)),
+        (by_tma, max_active_clusters(cfg)),
     )
     call(
         bind(launch_combine, cfg),
@@ -235,24 +240,25 @@ def gemm_split_k(cfg: Static, names: Static, a, b, operands: Many):
     return d
 
 
-flags: dict = {}  # zeros by their number, stream and capture; without these, those that are not taken yet
+flag_arrays: dict = {}  # (device, count, stream, capture) -> flags in use; (device, count) -> spare ones
 
 
 def make_workspace(cfg: Static, device):
-    """Float32 for the sums that CTAs hand on, and an int32 zero for each warpgroup, which every launch leaves zero.
+    """Return the stream-K workspace: float32 partial sums of all resident CTAs, and a zero flag per warpgroup.
 
-    A stream has zeros of its own, and so has each capture of a graph, which may run beside its stream.
+    Every launch leaves its flags zero. Each stream has its own flags, and so has each graph capture, because a graph
+    may run concurrently with the stream that it was captured on.
     """
-    ctas, stream, capture = resident(cfg) * cfg.cluster_m * cfg.cluster_n, torch.cuda.current_stream(), 0
-    sums = torch.empty(ctas * cfg.tile_m * cfg.tile_n, dtype=torch.float32, device=device)
+    ctas, stream, capture = max_active_clusters(cfg) * cfg.cluster_m * cfg.cluster_n, torch.cuda.current_stream(), 0
+    partials = torch.empty(ctas * cfg.tile_m * cfg.tile_n, dtype=torch.float32, device=device)
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         capture = cuda.cuStreamGetCaptureInfo(stream.cuda_stream)[2]
     count = ctas * cfg.mma_warpgroups
-    key, spare = (device, count, stream.cuda_stream, capture), flags.setdefault((device, count), [])
-    if key not in flags:
-        if not spare:  # while a graph is captured, its first node is to zero them; otherwise it needs none
+    key, spare = (device, count, stream.cuda_stream, capture), flag_arrays.setdefault((device, count), [])
+    if key not in flag_arrays:
+        if not spare:  # under capture the zeroing becomes a node of the graph
             spare += torch.zeros(1 if capture else cfg.spare_flags, count, dtype=torch.int32, device=device)
             if not capture:
-                stream.synchronize()  # other streams take some of them
-        flags[key] = spare.pop()
-    return sums, flags[key]
+                stream.synchronize()  # other streams may take the spare ones
+        flag_arrays[key] = spare.pop()
+    return partials, flag_arrays[key]

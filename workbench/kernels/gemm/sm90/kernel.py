@@ -1,4 +1,4 @@
-"""The Hopper product's kernel: a (batch, m, k), b (batch, n, k) -> d (batch, m, n), stored after the epilogue."""
+"""Warp-specialised persistent GEMM for Hopper: a (batch, m, k), b (batch, n, k) -> d (batch, m, n) with an epilogue."""
 
 import cuda.bindings.driver as cuda
 import cutlass
@@ -16,8 +16,8 @@ from workbench.kernels.gemm.sm90.epilogue import (
 )
 from workbench.kernels.gemm.sm90.mainloop import load_tiles, multiply, start_states
 from workbench.kernels.gemm.sm90.mma import batch_last, make_fragments, make_loads, make_pipeline
-from workbench.kernels.gemm.sm90.scheduler import count_tiles, find_tile, item_range, split_range
-from workbench.kernels.gemm.sm90.stream_k import add_peers, hand_on, stream_k_share
+from workbench.kernels.gemm.sm90.scheduler import count_tiles, find_tile, split_range, work_range
+from workbench.kernels.gemm.sm90.stream_k import fixup_tile, store_partial_sums, stream_k_share
 from workbench.kernels.static import Many, Static, dtype
 
 
@@ -38,7 +38,10 @@ def gemm_kernel(
     b_smem_layout: cute.ComposedLayout,
     d_smem_layout: cute.ComposedLayout,
 ):
-    """Persistent CTAs: one warp loads tiles through TMA, also ahead of the tile at hand; warpgroups multiply them."""
+    """Persistent warp-specialised GEMM: one producer warp issues TMA loads, the MMA warpgroups consume them.
+
+    The producer runs ahead of the consumers, also into the k tiles of the next output tile.
+    """
     tidx, _, _ = cute.arch.thread_idx()
     cta_m, cta_n, cluster = cute.arch.block_idx()
     _, _, num_clusters = cute.arch.grid_dim()
@@ -49,7 +52,7 @@ def gemm_kernel(
     smem = cutlass.memory.SmemAllocator()
     barriers = smem.allocate_array(cutlass.Int64, cfg.stages * 2)
     if cutlass.const_expr(cfg.is_pingpong):
-        order_barriers = smem.allocate_array(cutlass.Int64, cfg.mma_warpgroups)  # whose turn it is to multiply
+        order_barriers = smem.allocate_array(cutlass.Int64, cfg.mma_warpgroups)  # ping-pong: whose turn the mainloop is
         if tidx < cfg.mma_warpgroups:
             cute.arch.mbarrier_init(order_barriers + tidx, 128)
     else:
@@ -59,7 +62,7 @@ def gemm_kernel(
     sD = smem.allocate_tensor(dtype(cfg.kernel_result), d_smem_layout.outer, 1024, swizzle=d_smem_layout.inner)
     mainloop_pipeline = make_pipeline(cfg, barriers)
     if cutlass.const_expr(cfg.pdl):
-        # what the kernel before this one wrote can be read from here on; the next one may start
+        # programmatic dependent launch: wait for the previous kernel's writes, then let the next kernel start
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
     m, n, batches = mD.shape
@@ -96,7 +99,7 @@ def gemm_kernel(
 
 
 def make_schedule(cfg: Static, rows, columns, num_tiles, cluster, num_clusters, num_k_tiles):
-    """Which output tiles a cluster computes: (rows, columns, ...) as `find_tile` takes it."""
+    """Return the tile schedule of this cluster, as `work_range` and `find_tile` take it."""
     if cutlass.const_expr(cfg.stream_k):
         share = stream_k_share(cfg, cluster, num_clusters, num_tiles, num_k_tiles)
         return rows, columns, cluster, num_clusters, *share
@@ -119,7 +122,10 @@ def multiply_and_store(
     tidx,
     warp_idx,
 ):
-    """What a warpgroup that multiplies does: sums of a tile, epilogue, store, tile after tile."""
+    """Run the consumer loop of one MMA warpgroup: for each output tile the mainloop, then the epilogue.
+
+    `smem` is (sA, sB, sD), `store` is (TMA atom or None, its tensor, d), `ctas` is the CTA's (m, n) in the cluster.
+    """
     sA, sB, sD = smem
     tma_d, tma_mD, mD = store
     cta_m, cta_n = ctas
@@ -135,7 +141,7 @@ def multiply_and_store(
     if cutlass.const_expr(tma_d is not None):
         tma_copy = (tma_d, *partition_store(cfg, tma_d, tma_mD, sD))
     output = (smem_copy, tma_copy, sD, mD)
-    first, last, step = item_range(cfg, schedule)
+    first, last, step = work_range(cfg, schedule)
     if cutlass.const_expr(cfg.is_pingpong):
         first, step = first + warp_group * step, cfg.mma_warpgroups * step
     for item in cutlass.range(first, last, step, unroll=1):
@@ -166,11 +172,11 @@ def multiply_and_store(
         if cutlass.const_expr(cfg.stream_k):
             rank = cta_n * cfg.cluster_m + cta_m
             if k_first + k_count < num_k_tiles:
-                # another cluster has the tile's last k tiles, and finishes it
+                # another cluster has the last k tiles of this output tile and finishes it
                 cta = schedule[2] * (cfg.cluster_m * cfg.cluster_n) + rank
-                hand_on(cfg, accumulators, *workspace, cta, warp_group, lane)
+                store_partial_sums(cfg, accumulators, *workspace, cta, warp_group, lane)
             else:
-                add_peers(cfg, accumulators, schedule, tile, k_first, num_k_tiles, rank, warp_group, lane, *workspace)
+                fixup_tile(cfg, accumulators, schedule, tile, k_first, num_k_tiles, rank, warp_group, lane, *workspace)
                 store_tile(cfg, output, tCcC, operands, operand_fragments, at, warp_idx, warp_group, lane)
         else:
             store_tile(cfg, output, tCcC, operands, operand_fragments, at, warp_idx, warp_group, lane)
@@ -179,7 +185,7 @@ def multiply_and_store(
 
 
 def grid_clusters(cfg: Static, m, n, batches, k, max_clusters):
-    """How many clusters are launched: `max_clusters` run at once."""
+    """Return the number of clusters to launch; at most `max_clusters` are resident at once."""
     rows, columns = count_tiles(cfg, m, n)
     num_tiles = rows * columns * batches
     if cutlass.const_expr(cfg.stream_k):
@@ -200,11 +206,11 @@ def launch_gemm(
     by_tma: cutlass.Constexpr,
     max_clusters: cutlass.Constexpr,
 ):
-    """a (batch, m, k), b (batch, n, k), d (batch, m, n); `max_clusters` run at once."""
+    """a (batch, m, k), b (batch, n, k), d (batch, m, n); `max_clusters`: clusters that are resident at once."""
     k = mA.shape[2]
     if cutlass.const_expr(cfg.stream_k):
-        # the number of clusters is not compiled in
-        max_clusters = places(cfg, *workspace)
+        # a run-time value here, so one compilation serves any number of clusters
+        max_clusters = workspace_clusters(cfg, *workspace)
     tiled_mma, a_smem_layout, b_smem_layout, tma_a, mA, tma_b, mB = make_loads(cfg, mA, mB)
     mD = batch_last(mD)
     d_smem_layout, tma_d, tma_mD = make_store(cfg, mD, by_tma)
@@ -233,6 +239,6 @@ def launch_gemm(
     )
 
 
-def places(cfg: Static, sums, ready):
-    """How many clusters a workspace has places for."""
-    return cute.size(ready) // (cfg.mma_warpgroups * cfg.cluster_m * cfg.cluster_n)
+def workspace_clusters(cfg: Static, partials, flags):
+    """Return how many clusters have space in a stream-K workspace."""
+    return cute.size(flags) // (cfg.mma_warpgroups * cfg.cluster_m * cfg.cluster_n)

@@ -1,23 +1,26 @@
-"""The main loops of a Hopper product: one warp loads tiles of a and b through TMA, warpgroups multiply them."""
+"""Mainloops of the Hopper GEMM: a producer warp loads k tiles by TMA, MMA warpgroups multiply them by wgmma."""
 
 import cutlass
 import cutlass.cute as cute
 import cutlass.pipeline as pipeline
 from cutlass.cute.nvgpu import cpasync, warpgroup
 
-from workbench.kernels.gemm.sm90.scheduler import find_tile, item_range, split_range
+from workbench.kernels.gemm.sm90.scheduler import find_tile, split_range, work_range
 from workbench.kernels.static import Static
 
 
 @cute.jit
 def load_tiles(cfg: Static, mainloop_pipeline, load_a, load_b, schedule, num_k_tiles, cta_m, cta_n, cta_k):
-    """Load the k tiles of every work item, also ahead of the output tile at hand; `load_a`: (atom, gA, sA)."""
-    # CTAs along n need the same tile of a, those along m the same of b: each loads a part and sends it to all
+    """Run the producer loop: load the k tiles of every work tile of this cluster, as far ahead as stages are free.
+
+    `load_a` and `load_b` are (TMA atom, global tiles, shared memory stages).
+    """
+    # CTAs along n share tiles of a, CTAs along m tiles of b: each loads a slice and multicasts it
     copy_a = partition_load(load_a, cta_n, cfg.cluster_n)
     copy_b = partition_load(load_b, cta_m, cfg.cluster_m)
     mask_a, mask_b = multicast_masks(cfg, cta_m, cta_n)
     producer_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, cfg.stages)
-    first, last, step = item_range(cfg, schedule)
+    first, last, step = work_range(cfg, schedule)
     for item in cutlass.range(first, last, step, unroll=1):
         _, tile_m, tile_n, batch, k_first, k_count = find_tile(cfg, schedule, item, num_k_tiles)
         tile_m = tile_m * cfg.cluster_m + cta_m
@@ -43,7 +46,7 @@ def load_tiles(cfg: Static, mainloop_pipeline, load_a, load_b, schedule, num_k_t
 
 
 def partition_load(load, cta, sharers):
-    """(atom, tiles in global memory, stages in shared memory) as this CTA copies its part of a tile."""
+    """Return (TMA atom, global tiles, shared memory stages), partitioned for this CTA's slice of a multicast tile."""
     atom, gX, sX = load
     tXsX, tXgX = cpasync.tma_partition(
         atom, cta, cute.make_layout(sharers), cute.group_modes(sX, 0, 2), cute.group_modes(gX, 0, 2)
@@ -52,7 +55,7 @@ def partition_load(load, cta, sharers):
 
 
 def multicast_masks(cfg: Static, cta_m, cta_n):
-    """(a, b): the CTAs of the cluster that get what this one loads; None where that is this one alone."""
+    """Return the TMA multicast masks of a and b: a bit per receiving CTA, or None without multicast."""
     if cutlass.const_expr(cfg.cluster_n > 1):
         row = cutlass.Int16(sum(1 << (i * cfg.cluster_m) for i in range(cfg.cluster_n)))
         mask_a = row << cutlass.Int16(cta_m)
@@ -67,9 +70,9 @@ def multicast_masks(cfg: Static, cta_m, cta_n):
 
 @cute.jit
 def load_k_tiles(mainloop_pipeline, producer_state, copy_a, copy_b, at_a, at_b, k_first, k_last):
-    """Load the k tiles of one output tile into the next stages.
+    """Load the k tiles [k_first, k_last) of one output tile into the next stages; return the producer state.
 
-    `at_a`, `at_b`: tile and batch of the operand, and the CTAs of the cluster that get what this one loads.
+    `at_a` and `at_b` are (tile index, batch, multicast mask) of each operand.
     """
     tma_a, tAgA, tAsA = copy_a
     tma_b, tBgB, tBsB = copy_b
@@ -101,7 +104,10 @@ def load_k_tiles(mainloop_pipeline, producer_state, copy_a, copy_b, at_a, at_b, 
 def mainloop(
     cfg: Static, tiled_mma, accumulators, fragments, mainloop_pipeline, read_state, release_state, num_k_tiles
 ):
-    """Multiply the k tiles of one output tile; the last wgmma is still in flight afterwards."""
+    """Multiply the k tiles of one output tile with both wgmma operands in shared memory.
+
+    The last wgmma group is still in flight on return, and its stage is not yet released.
+    """
     tCrA, tCrB = fragments
     mainloop_pipeline.consumer_wait(read_state)
     warpgroup.fence()
@@ -118,7 +124,7 @@ def mainloop(
             at = (None, None, k_block, read_state.index)
             cute.gemm(tiled_mma, accumulators, tCrA[at], tCrB[at], accumulators)
         warpgroup.commit_group()
-        warpgroup.wait_group(1)  # the multiplication before this one is done: its stage can be filled again
+        warpgroup.wait_group(1)  # the previous wgmma group is complete: release its stage
         mainloop_pipeline.consumer_release(release_state)
         read_state.advance()
         release_state.advance()
@@ -127,7 +133,7 @@ def mainloop(
 
 @cute.jit
 def finish_mainloop(mainloop_pipeline, release_state):
-    """Wait for the last wgmma and release its stage."""
+    """Wait for the last wgmma group and release its stage; return the release state."""
     warpgroup.wait_group(0)
     mainloop_pipeline.consumer_release(release_state)
     release_state.advance()
@@ -136,7 +142,10 @@ def finish_mainloop(mainloop_pipeline, release_state):
 
 @cute.jit
 def mainloop_registers(cfg: Static, tiled_mma, accumulators, fragments, mainloop_pipeline, read_state, num_k_tiles):
-    """Multiply with wgmma's first operand in registers: it may lie in either way in shared memory."""
+    """Multiply the k tiles of one output tile with operand a in registers; return the read state.
+
+    a may then be K-major or M-major in shared memory.
+    """
     tCsA, tCrA, tCrB = fragments
     accumulators.fill(0.0)
     tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
@@ -149,7 +158,7 @@ def mainloop_registers(cfg: Static, tiled_mma, accumulators, fragments, mainloop
             b_block = tCrB[None, None, k_block, read_state.index]
             cute.gemm(tiled_mma, accumulators, tCrA[None, None, k_block], b_block, accumulators)
         warpgroup.commit_group()
-        warpgroup.wait_group(0)  # the other warpgroup multiplies while this one waits and reads
+        warpgroup.wait_group(0)  # the other warpgroup multiplies meanwhile
         mainloop_pipeline.consumer_release(read_state)
         read_state.advance()
     return read_state
@@ -157,12 +166,15 @@ def mainloop_registers(cfg: Static, tiled_mma, accumulators, fragments, mainloop
 
 @cute.jit
 def start_states(cfg: Static, order_barriers, warp_group, num_k_tiles):
-    """(read, release): where a warpgroup that multiplies begins in the pipeline."""
+    """Return the initial (read, release) pipeline states of an MMA warpgroup.
+
+    With ping-pong, warpgroup 1 skips the k tiles of the first output tile, which belongs to warpgroup 0.
+    """
     read_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, cfg.stages)
     release_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, cfg.stages)
-    if cutlass.const_expr(cfg.is_pingpong):  # noqa: SIM102 (one is for the compiler, one for the device)
+    if cutlass.const_expr(cfg.is_pingpong):  # noqa: SIM102 (the outer test is static, the inner one dynamic)
         if warp_group == 1:
-            # the first tile belongs to the other warpgroup, which may start at once
+            # warpgroup 0 computes the first tile and may start at once
             read_state.advance(num_k_tiles)
             release_state.advance(num_k_tiles)
             cute.arch.mbarrier_arrive(order_barriers)
@@ -173,7 +185,7 @@ def start_states(cfg: Static, order_barriers, warp_group, num_k_tiles):
 def multiply(
     cfg: Static, tiled_mma, accumulators, fragments, mainloop_pipeline, states, k_count, order_barriers, warp_group
 ):
-    """The sums of one output tile; returns the states (read, release) of the pipeline."""
+    """Run the mainloop of one output tile; return the (read, release) pipeline states."""
     read_state, release_state = states
     if cutlass.const_expr(cfg.a_in_registers):
         read_state = mainloop_registers(cfg, tiled_mma, accumulators, fragments, mainloop_pipeline, read_state, k_count)
@@ -182,11 +194,11 @@ def multiply(
             cfg, tiled_mma, accumulators, fragments, mainloop_pipeline, read_state, release_state, k_count
         )
         if cutlass.const_expr(cfg.is_pingpong):
-            # the other warpgroup may multiply now
+            # let the other warpgroup start its mainloop
             cute.arch.mbarrier_arrive(order_barriers + 1 - warp_group)
         release_state = finish_mainloop(mainloop_pipeline, release_state)
         if cutlass.const_expr(cfg.is_pingpong):
-            # the stages in between hold the other warpgroup's tile
+            # skip the stages of the other warpgroup's tile
             read_state.advance(k_count)
             release_state.advance(k_count)
     return read_state, release_state

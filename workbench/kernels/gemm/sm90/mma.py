@@ -1,4 +1,4 @@
-"""wgmma of a Hopper product: the tiled operation, operands by TMA, fragments of a warpgroup."""
+"""wgmma setup of the Hopper GEMM: tiled MMA, TMA loads, mainloop pipeline, fragments of a warpgroup."""
 
 import cutlass
 import cutlass.cute as cute
@@ -11,14 +11,14 @@ from workbench.kernels.static import Static, dtype
 
 
 class MmaTF32Op(warpgroup.MmaF16BF16Op):  # type: ignore[misc]
-    """wgmma m64nNk8 on TF32: CuTe DSL 4.8 has no name for it, its compiler has. Both operands lie along k."""
+    """wgmma m64nNk8 on TF32. CuTe DSL 4.8 has no class for it, but its compiler supports it. Operands are K-major."""
 
     def _verify(self):
         pass
 
 
 def make_tiled_mma(cfg: Static, a_layout, b_layout):
-    """The wgmma of one warpgroup."""
+    """Return the tiled wgmma of one warpgroup: 64 x tile_n with float32 accumulators."""
     if cutlass.const_expr(cfg.is_tf32):
         source = warpgroup.OperandSource.RMEM if cfg.a_in_registers else warpgroup.OperandSource.SMEM
         shape = (64, cfg.tile_n, 8)
@@ -38,12 +38,15 @@ def make_tiled_mma(cfg: Static, a_layout, b_layout):
 
 
 def batch_last(tensor):
-    """(batch, rows, columns) as (rows, columns, batch)."""
+    """Permute (batch, rows, columns) to (rows, columns, batch)."""
     return cute.make_tensor(tensor.iterator, cute.select(tensor.layout, mode=[1, 2, 0]))
 
 
 def make_loads(cfg: Static, a, b):
-    """wgmma, layouts of the stages in shared memory, TMA atoms and tensors of a (batch, m, k) and b (batch, n, k)."""
+    """Return the tiled MMA, the staged shared memory layouts, and the TMA atoms and tensors of a and b.
+
+    a is (batch, m, k), b (batch, n, k).
+    """
     a, b = batch_last(a), batch_last(b)
     if cutlass.const_expr(cfg.along_k):
         a, b = cute.recast_tensor(a, dtype(cfg.element)), cute.recast_tensor(b, dtype(cfg.element))
@@ -70,13 +73,16 @@ def make_loads(cfg: Static, a, b):
 
 
 def make_pipeline(cfg: Static, barriers):
-    """The mbarriers of the stages: full when all bytes have arrived, empty when everyone has read them."""
+    """Return the TMA mainloop pipeline over the mbarriers of all stages.
+
+    A full barrier completes when all bytes of the stage have arrived, an empty barrier when all consumers released it.
+    """
     arrivals = 4 if cfg.is_pingpong else 4 * cfg.mma_warpgroups
     return pipeline.PipelineTmaAsync.create(
         barrier_storage=barriers,
         num_stages=cfg.stages,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-        # each warp that multiplies tells every CTA that sent it something
+        # each MMA warp arrives at the empty barriers of all CTAs that multicast to it
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, arrivals * (cfg.cluster_m + cfg.cluster_n - 1)),
         tx_count=(cfg.tile_m + cfg.tile_n) * cfg.tile_k * dtype(cfg.element).width // 8,
         cta_layout_vmnk=cute.make_layout((1, cfg.cluster_m, cfg.cluster_n, cfg.split_k if cfg.in_cluster else 1)),
@@ -84,9 +90,9 @@ def make_pipeline(cfg: Static, barriers):
 
 
 def make_fragments(cfg: Static, tiled_mma, sA, sB, warp_group, lane):
-    """(operands of wgmma, sums, places of the sums in the warpgroup's part of a tile)."""
+    """Return (wgmma operand fragments, accumulators, coordinates of the accumulators in the warpgroup's tile)."""
     if cutlass.const_expr(not cfg.is_pingpong):
-        # the rows of this warpgroup
+        # rows of this warpgroup
         sA = cute.local_tile(sA, (cfg.warpgroup_m, cfg.tile_k, cfg.stages), (warp_group, 0, 0))
     thr_mma = tiled_mma.get_slice(0)
     if cutlass.const_expr(cfg.a_in_registers):

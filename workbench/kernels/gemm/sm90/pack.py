@@ -1,4 +1,4 @@
-"""Operands of a Hopper product that TMA or wgmma cannot read where they lie: copies, for tf32x3 in two parts each."""
+"""Copies of operands whose layout TMA or wgmma cannot read, and the two TF32 parts of float32 operands (tf32x3)."""
 
 import functools
 import weakref
@@ -16,20 +16,20 @@ from workbench.kernels.static import Static, bind, dtype, torch_dtype
 
 @cute.jit
 def pack_block(source):
-    """(block of rows, batch, block of k) of a CTA's 32 x 32 elements."""
+    """Return (block of rows, batch, block of k) of this CTA's 32 x 32 elements."""
     cta, _, _ = cute.arch.block_idx()
-    # along one axis of the grid: the others end at 65535
+    # one-dimensional grid: its y and z extents are limited to 65535
     blocks, batches = (source.shape[1] + 31) // 32, source.shape[0]
     return cta % blocks, cta // blocks % batches, cta // blocks // batches
 
 
 @cute.kernel
 def pack_kernel(cfg: Static, source: cute.Tensor, target: cute.Tensor, along_k: cutlass.Constexpr):
-    """32 x 32 elements (row, k) through shared memory: read along the source's contiguous extent, written along k."""
+    """Copy 32 x 32 elements (row, k) through shared memory: read along the contiguous extent, write along k."""
     x, y, _ = cute.arch.thread_idx()
     block_row, batch, block_k = pack_block(source)
     if cutlass.const_expr(cfg.pdl):
-        # what the kernel before this one wrote can be read from here on; the next one may start
+        # programmatic dependent launch: wait for the previous kernel's writes, then let the next kernel start
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
     smem = cutlass.memory.SmemAllocator()
@@ -49,7 +49,7 @@ def pack_kernel(cfg: Static, source: cute.Tensor, target: cute.Tensor, along_k: 
 def launch_pack(
     cfg: Static, source: cute.Tensor, target: cute.Tensor, stream: cuda.CUstream, along_k: cutlass.Constexpr
 ):
-    """source (batch, rows, k) -> target, the same along k."""
+    """source (batch, rows, k) -> target of the same shape, K-major."""
     batches, rows, k = source.shape
     pack_kernel(cfg, source, target, along_k).launch(
         grid=[batches * ((rows + 31) // 32) * ((k + 31) // 32), 1, 1],
@@ -68,11 +68,14 @@ def pack_parts_kernel(
     along_k: cutlass.Constexpr,
     left: cutlass.Constexpr,
 ):
-    """32 x 32 elements (row, k), each as its upper bits, which TF32 holds, and the rest: three times k in all."""
+    """Split 32 x 32 float32 elements (row, k) into their upper bits, which TF32 represents, and the remainder.
+
+    The target holds three blocks of k columns; see `split_operand` for their order.
+    """
     x, y, _ = cute.arch.thread_idx()
     block_row, batch, block_k = pack_block(source)
     if cutlass.const_expr(cfg.pdl):
-        # what the kernel before this one wrote can be read from here on; the next one may start
+        # programmatic dependent launch: wait for the previous kernel's writes, then let the next kernel start
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
     smem = cutlass.memory.SmemAllocator()
@@ -91,9 +94,9 @@ def pack_parts_kernel(
         if block_row * 32 + i < source.shape[1] and at < k:
             value = tile[i, x]
             upper[0] = value
-            bits[0] = bits[0] & -8192  # sign, exponent and ten bits
+            bits[0] = bits[0] & -8192  # keep sign, exponent and ten mantissa bits
             rest = value - upper[0]
-            if rest != rest:  # of an infinity nothing is left
+            if rest != rest:  # infinity minus infinity
                 rest = cutlass.Float32(0.0)
             row = target[batch, block_row * 32 + i, None]
             row[at] = upper[0] if cutlass.const_expr(left) else rest
@@ -121,8 +124,11 @@ def launch_pack_parts(
     )
 
 
-def takes_tma(tensor):
-    """Whether TMA reaches a (batch, rows, columns) tensor: one contiguous extent, else multiples of 16 bytes."""
+def is_tma_readable(tensor):
+    """Return whether TMA can read a (batch, rows, columns) tensor where it lies.
+
+    One of the last two extents must be contiguous, and all other strides and the address multiples of 16 bytes.
+    """
     inner = 2 if tensor.stride(2) == 1 else 1
     steps = [tensor.stride(i) * tensor.element_size() for i in (0, 1, 2) if i != inner and tensor.shape[i] > 1]
     aligned = tensor.stride(inner) == 1 and tensor.data_ptr() % 16 == 0
@@ -130,18 +136,18 @@ def takes_tma(tensor):
 
 
 def source_view(tensor):
-    """A (batch, rows, k) tensor with any strides for CuTe."""
+    """Return a CuTe tensor of a (batch, rows, k) tensor with any strides."""
     if 1 not in tensor.stride()[1:]:
         return from_dlpack(tensor).mark_layout_dynamic()
     return from_dlpack(tensor).mark_layout_dynamic(leading_dim=2 if tensor.stride(2) == 1 else 1)
 
 
-def readable(cfg: Static, tensor, either):
-    """A (batch, rows, k) operand, or a copy along k in rows of whole 16 bytes, as TMA and wgmma read it.
+def make_tma_readable(cfg: Static, tensor, any_major):
+    """Return the (batch, rows, k) operand if TMA and wgmma can read it, else a K-major copy with 16-byte rows.
 
-    `either`: it may also lie along its rows.
+    `any_major`: the operand may also be contiguous along its rows.
     """
-    if takes_tma(tensor) and (either or tensor.stride(2) == 1):
+    if is_tma_readable(tensor) and (any_major or tensor.stride(2) == 1):
         return tensor
     batches, rows, k = tensor.shape
     unit = 128 // dtype(cfg.element).width
@@ -157,38 +163,40 @@ def readable(cfg: Static, tensor, either):
     return copy
 
 
-known: dict = {}  # operands that TMA reads where they lie: their CuTe tensors, as long as they live
+operand_tensors: dict = {}  # CuTe tensors of operands that are read in place, for as long as the torch tensors live
 
 
-def operand(cfg: Static, tensor, transposed, either):
-    """(CuTe tensor (batch, rows, k), whether k is the contiguous extent) of a matrix.
+def make_operand(cfg: Static, tensor, transposed, any_major):
+    """Return (CuTe tensor (batch, rows, k), whether k is the contiguous extent) of a matrix.
 
-    `transposed`: it is stored as (k, rows). `either`: the kernel also takes it along its rows.
+    `transposed`: the matrix is stored as (k, rows). `any_major`: the kernel also reads it contiguous along its rows.
+    Raises TypeError for another dtype than the configured one.
     """
     key, place = (id(tensor), transposed), (tensor.data_ptr(), tensor.shape, tensor.stride())
-    if key in known and known[key][0]() is tensor and known[key][1] == place:
-        return known[key][2]
+    if key in operand_tensors and operand_tensors[key][0]() is tensor and operand_tensors[key][1] == place:
+        return operand_tensors[key][2]
     if tensor.dtype != torch_dtype(cfg.element):
         raise TypeError(f"this kernel multiplies {torch_dtype(cfg.element)}, not {tensor.dtype}")
     view = tensor.detach()
     if cutlass.const_expr(cfg.is_8bit):
-        view = view.view(torch.uint8)  # DLPack does not know 8-bit floats
+        view = view.view(torch.uint8)  # DLPack has no 8-bit floats
     view = view.transpose(-2, -1) if transposed else view
     view = view if view.dim() == 3 else view.unsqueeze(0)
-    ready = readable(cfg, view, either)
-    along_k = ready.stride(2) == 1
-    made = (from_dlpack(ready, assumed_align=16).mark_layout_dynamic(leading_dim=2 if along_k else 1), along_k)
-    if ready is view:
-        known[key] = (weakref.ref(tensor, lambda _: known.pop(key, None)), place, made)
+    packed = make_tma_readable(cfg, view, any_major)
+    along_k = packed.stride(2) == 1
+    made = (from_dlpack(packed, assumed_align=16).mark_layout_dynamic(leading_dim=2 if along_k else 1), along_k)
+    if packed is view:
+        operand_tensors[key] = (weakref.ref(tensor, lambda _: operand_tensors.pop(key, None)), place, made)
     return made
 
 
-def operand_parts(cfg: Static, tensor, transposed, left):
-    """(CuTe tensor (batch, rows, 3 k), True) of a float32 matrix in two parts of TF32, upper and rest.
+def split_operand(cfg: Static, tensor, transposed, left):
+    """Return (CuTe tensor (batch, rows, 3 k), True) of a float32 matrix, split into two TF32 parts.
 
-    `transposed`: it is stored as (k, rows). Along k lie upper, rest, upper for the left operand and rest, upper, upper
-    for the right one, so that one product adds upper * rest, rest * upper and upper * upper. rest * rest is left out:
-    it is under 2^-20 of the product. An infinity times a number that ten bits hold gives NaN.
+    `transposed`: the matrix is stored as (k, rows). The three blocks along k are upper, rest, upper for the left
+    operand and rest, upper, upper for the right one, so that one product adds upper * rest, rest * upper and upper *
+    upper. The term rest * rest is dropped: it is below 2^-20 of the product. Infinity times a number that ten bits
+    represent gives NaN. Raises TypeError for another dtype than float32.
     """
     if tensor.dtype != torch.float32:
         raise TypeError(f"this kernel multiplies torch.float32, not {tensor.dtype}")
@@ -211,25 +219,25 @@ def operand_parts(cfg: Static, tensor, transposed, left):
     return from_dlpack(parts, assumed_align=16).mark_layout_dynamic(leading_dim=2), True
 
 
-def operands_of(cfg: Static, a, b):
-    """What the kernel calls a and b, each as `operand` gives it; of the transposed product b comes first."""
+def make_operands(cfg: Static, a, b):
+    """Return the kernel's left and right operand, each as `make_operand` returns it; with `swap` b is the left one."""
     if cutlass.const_expr(cfg.kind == "tf32x3"):
         if cutlass.const_expr(cfg.swap):
-            return operand_parts(cfg, b, not cfg.b_transposed, True), operand_parts(cfg, a, cfg.a_transposed, False)
-        return operand_parts(cfg, a, cfg.a_transposed, True), operand_parts(cfg, b, not cfg.b_transposed, False)
-    # wgmma takes an operand along its rows as well if it is of 16 bits, or goes through registers
+            return split_operand(cfg, b, not cfg.b_transposed, True), split_operand(cfg, a, cfg.a_transposed, False)
+        return split_operand(cfg, a, cfg.a_transposed, True), split_operand(cfg, b, not cfg.b_transposed, False)
+    # wgmma also reads operands that are not K-major if they have 16 bits or come from registers
     if cutlass.const_expr(cfg.swap):
         return (
-            operand(cfg, b, not cfg.b_transposed, cfg.a_in_registers or not cfg.along_k),
-            operand(cfg, a, cfg.a_transposed, not cfg.along_k),
+            make_operand(cfg, b, not cfg.b_transposed, cfg.a_in_registers or not cfg.along_k),
+            make_operand(cfg, a, cfg.a_transposed, not cfg.along_k),
         )
     return (
-        operand(cfg, a, cfg.a_transposed, cfg.a_in_registers or not cfg.along_k),
-        operand(cfg, b, not cfg.b_transposed, not cfg.along_k),
+        make_operand(cfg, a, cfg.a_transposed, cfg.a_in_registers or not cfg.along_k),
+        make_operand(cfg, b, not cfg.b_transposed, not cfg.along_k),
     )
 
 
 @functools.cache
-def resident(cfg: Static):
-    """How many clusters the device runs at once."""
+def max_active_clusters(cfg: Static):
+    """Return how many clusters of this shape the device runs at once."""
     return utils.HardwareInfo().get_max_active_clusters(cfg.cluster_m * cfg.cluster_n)

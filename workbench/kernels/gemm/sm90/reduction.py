@@ -1,4 +1,4 @@
-"""A Hopper product whose rows or columns are reduced: each tile gives a partial result, a second kernel combines them.
+"""Hopper GEMM with a reduction over rows or columns: each tile stores partial results, a second kernel combines them.
 
 a (batch, m, k), b (batch, n, k) -> partial (parts, batch, m or n) -> d (batch, m or n).
 """
@@ -9,12 +9,12 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
 from workbench.kernels.epilogue import combine, identity
-from workbench.kernels.gemm.sm90.epilogue import apply_epilogue, load_next, load_operand, make_operand_fragment
-from workbench.kernels.gemm.sm90.kernel import grid_clusters, make_schedule, places
+from workbench.kernels.gemm.sm90.epilogue import apply_epilogue, load_operand, make_operand_fragment, prefetch_operands
+from workbench.kernels.gemm.sm90.kernel import grid_clusters, make_schedule, workspace_clusters
 from workbench.kernels.gemm.sm90.mainloop import load_tiles, multiply, start_states
 from workbench.kernels.gemm.sm90.mma import make_fragments, make_loads, make_pipeline
-from workbench.kernels.gemm.sm90.scheduler import count_tiles, find_tile, item_range
-from workbench.kernels.gemm.sm90.stream_k import add_peers, hand_on
+from workbench.kernels.gemm.sm90.scheduler import count_tiles, find_tile, work_range
+from workbench.kernels.gemm.sm90.stream_k import fixup_tile, store_partial_sums
 from workbench.kernels.static import Many, Static, dtype
 
 
@@ -32,7 +32,10 @@ def gemm_kernel(
     a_smem_layout: cute.ComposedLayout,
     b_smem_layout: cute.ComposedLayout,
 ):
-    """Persistent CTAs: one warp loads tiles through TMA, also ahead of the tile at hand; warpgroups multiply them."""
+    """Persistent warp-specialised GEMM: one producer warp issues TMA loads, the MMA warpgroups consume them.
+
+    The producer runs ahead of the consumers, also into the k tiles of the next output tile.
+    """
     tidx, _, _ = cute.arch.thread_idx()
     cta_m, cta_n, cluster = cute.arch.block_idx()
     _, _, num_clusters = cute.arch.grid_dim()
@@ -43,7 +46,7 @@ def gemm_kernel(
     smem = cutlass.memory.SmemAllocator()
     barriers = smem.allocate_array(cutlass.Int64, cfg.stages * 2)
     if cutlass.const_expr(cfg.is_pingpong):
-        order_barriers = smem.allocate_array(cutlass.Int64, cfg.mma_warpgroups)  # whose turn it is to multiply
+        order_barriers = smem.allocate_array(cutlass.Int64, cfg.mma_warpgroups)  # ping-pong: whose turn the mainloop is
         if tidx < cfg.mma_warpgroups:
             cute.arch.mbarrier_init(order_barriers + tidx, 128)
     else:
@@ -52,7 +55,7 @@ def gemm_kernel(
     sB = smem.allocate_tensor(dtype(cfg.element), b_smem_layout.outer, 1024, swizzle=b_smem_layout.inner)
     mainloop_pipeline = make_pipeline(cfg, barriers)
     if cutlass.const_expr(cfg.pdl):
-        # what the kernel before this one wrote can be read from here on; the next one may start
+        # programmatic dependent launch: wait for the previous kernel's writes, then let the next kernel start
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
     m, n, batches = mA.shape[0], mB.shape[0], mA.shape[2]
@@ -106,7 +109,10 @@ def multiply_and_reduce(
     tidx,
     warp_idx,
 ):
-    """What a warpgroup that multiplies does: sums of a tile, epilogue, reduction, tile after tile."""
+    """Run the consumer loop of one MMA warpgroup: for each output tile the mainloop, the epilogue and the reduction.
+
+    `smem` is (sA, sB), `shape` is (m, n), `ctas` is the CTA's (m, n) in the cluster.
+    """
     sA, sB = smem
     cta_m, cta_n = ctas
     warp_group, lane = warp_idx // 4 - 1, tidx % 128
@@ -116,7 +122,7 @@ def multiply_and_reduce(
         order_phase = cutlass.Int32(0)
     matrices = tuple(operand for operand, read in zip(operands, cfg.tile_reads, strict=True) if read.along == "both")
     operand_fragments = tuple(make_operand_fragment(cfg, matrix) for matrix in matrices)
-    first, last, step = item_range(cfg, schedule)
+    first, last, step = work_range(cfg, schedule)
     if cutlass.const_expr(cfg.is_pingpong):
         first, step = first + warp_group * step, cfg.mma_warpgroups * step
     for item in cutlass.range(first, last, step, unroll=1):
@@ -145,11 +151,11 @@ def multiply_and_reduce(
         if cutlass.const_expr(cfg.stream_k):
             rank = cta_n * cfg.cluster_m + cta_m
             if k_first + k_count < num_k_tiles:
-                # another cluster has the tile's last k tiles, and finishes it
+                # another cluster has the last k tiles of this output tile and finishes it
                 cta = schedule[2] * (cfg.cluster_m * cfg.cluster_n) + rank
-                hand_on(cfg, accumulators, *workspace, cta, warp_group, lane)
+                store_partial_sums(cfg, accumulators, *workspace, cta, warp_group, lane)
             else:
-                add_peers(cfg, accumulators, schedule, tile, k_first, num_k_tiles, rank, warp_group, lane, *workspace)
+                fixup_tile(cfg, accumulators, schedule, tile, k_first, num_k_tiles, rank, warp_group, lane, *workspace)
                 reduce_tile(cfg, accumulators, tCcC, operands, operand_fragments, partial, shape, at, warp_idx, lane)
         else:
             reduce_tile(cfg, accumulators, tCcC, operands, operand_fragments, partial, shape, at, warp_idx, lane)
@@ -157,7 +163,7 @@ def multiply_and_reduce(
 
 @cute.jit
 def reduce_tile(cfg: Static, accumulators, tCcC, operands: Many, fragments: Many, partial, shape, at, warp_idx, lane):
-    """A warpgroup's part of an output tile through the epilogue; its rows or columns into `partial`."""
+    """Apply the epilogue to a warpgroup's part of an output tile and reduce its rows or columns into `partial`."""
     vectors = tuple(operand for operand, read in zip(operands, cfg.tile_reads, strict=True) if read.along != "both")
     matrices = tuple(operand for operand, read in zip(operands, cfg.tile_reads, strict=True) if read.along == "both")
     if cutlass.const_expr(cfg.reduces_kernel_rows):
@@ -179,7 +185,7 @@ def tile_value(
     at,
     shape,
 ):
-    """(one sum after the epilogue, its place in the tile)."""
+    """Return (one accumulator after the epilogue, its (row, column) in the tile)."""
     place = tCcC[j * (cfg.store_n // 2) + e, i, 0]
     total = accumulators[j * (cfg.store_n // 2) + e, i, 0]
     if cutlass.const_expr(cfg.has_tile_epilogue):
@@ -191,16 +197,16 @@ def tile_value(
 def reduce_rows(
     cfg: Static, accumulators, tCcC, vectors: Many, matrices: Many, fragments: Many, partial, shape, at, lane
 ):
-    """Each row of the tile as one value."""
+    """Reduce each row of the warpgroup's part of the tile to one value in `partial`."""
     m, n = shape
     m0, n0, batch = at
     for i in cutlass.range_constexpr(cfg.warpgroup_m // 64):
-        found = cute.make_rmem_tensor(cute.make_layout(2), cutlass.Float32)  # of this thread's two rows
+        found = cute.make_rmem_tensor(cute.make_layout(2), cutlass.Float32)  # partial results of this thread's two rows
         found.fill(identity(cfg.reduction))
         for j in cutlass.range_constexpr(cfg.tile_n // cfg.store_n):
             subtile = i * (cfg.tile_n // cfg.store_n) + j
             if cutlass.const_expr(cfg.reads_matrices):
-                load_next(cfg, fragments, matrices, tCcC, subtile, True, at)
+                prefetch_operands(cfg, fragments, matrices, tCcC, subtile, True, at)
             slices = tuple(fragment[None, subtile % 2] for fragment in fragments)
             for e in cutlass.range_constexpr(cfg.store_n // 2):
                 total, place = tile_value(cfg, accumulators, vectors, slices, tCcC, i, j, e, at, shape)
@@ -220,17 +226,17 @@ def reduce_rows(
 def reduce_columns(
     cfg: Static, accumulators, tCcC, vectors: Many, matrices: Many, fragments: Many, partial, shape, at, warp_idx, lane
 ):
-    """Each column of a warp's part of the tile as one value."""
+    """Reduce each column of a warp's part of the tile to one value in `partial`."""
     m, n = shape
     m0, n0, batch = at
     for j in cutlass.range_constexpr(cfg.tile_n // cfg.store_n):
-        # of the columns that this thread has a part of
+        # partial results of this thread's columns
         found = cute.make_rmem_tensor(cute.make_layout(cfg.store_n // 4), cutlass.Float32)
         found.fill(identity(cfg.reduction))
         for i in cutlass.range_constexpr(cfg.warpgroup_m // 64):
             subtile = j * (cfg.warpgroup_m // 64) + i
             if cutlass.const_expr(cfg.reads_matrices):
-                load_next(cfg, fragments, matrices, tCcC, subtile, False, at)
+                prefetch_operands(cfg, fragments, matrices, tCcC, subtile, False, at)
             slices = tuple(fragment[None, subtile % 2] for fragment in fragments)
             for e in cutlass.range_constexpr(cfg.store_n // 2):
                 total, place = tile_value(cfg, accumulators, vectors, slices, tCcC, i, j, e, at, shape)
@@ -258,9 +264,9 @@ def launch_gemm_reduce(
     stream: cuda.CUstream,
     max_clusters: cutlass.Constexpr,
 ):
-    """a (batch, m, k), b (batch, n, k), partial (parts, batch, m or n): what each tile gives."""
+    """a (batch, m, k), b (batch, n, k) -> partial (parts, batch, m or n)."""
     if cutlass.const_expr(cfg.stream_k):
-        max_clusters = places(cfg, *workspace)
+        max_clusters = workspace_clusters(cfg, *workspace)
     tiled_mma, a_smem_layout, b_smem_layout, tma_a, tma_mA, tma_b, tma_mB = make_loads(cfg, mA, mB)
     batches, m, k = mA.shape
     clusters = grid_clusters(cfg, m, mB.shape[1], batches, k, max_clusters)
@@ -287,15 +293,18 @@ def launch_gemm_reduce(
 
 @cute.kernel
 def finish_kernel(cfg: Static, partial: cute.Tensor, mD: cute.Tensor, extent: cutlass.Int32):
-    """32 results per CTA: eight warps that take every eighth part, then one; always in the same order."""
+    """Combine the parts of 32 results per CTA: eight warps each take every eighth part, then one warp combines them.
+
+    The order is fixed, so results are bitwise reproducible.
+    """
     tidx, _, _ = cute.arch.thread_idx()
     cta, _, _ = cute.arch.block_idx()
     blocks = (mD.shape[1] + 31) // 32
-    block, batch = cta % blocks, cta // blocks  # along one axis of the grid: the others end at 65535
+    block, batch = cta % blocks, cta // blocks  # one-dimensional grid: its y and z extents are limited to 65535
     smem = cutlass.memory.SmemAllocator()
     found = smem.allocate_tensor(cutlass.Float32, cute.make_layout((8, 32), stride=(32, 1)), 16)
     if cutlass.const_expr(cfg.pdl):
-        # what the kernel before this one wrote can be read from here on; the next one may start
+        # programmatic dependent launch: wait for the previous kernel's writes, then let the next kernel start
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
     parts, _, length = partial.shape
@@ -318,7 +327,7 @@ def finish_kernel(cfg: Static, partial: cute.Tensor, mD: cute.Tensor, extent: cu
 
 @cute.jit
 def launch_finish(cfg: Static, partial: cute.Tensor, mD: cute.Tensor, extent: cutlass.Int32, stream: cuda.CUstream):
-    """partial (parts, batch, length) -> d (batch, length); a mean is of `extent` values."""
+    """partial (parts, batch, length) -> d (batch, length); `extent` is the divisor of a mean."""
     finish_kernel(cfg, partial, mD, extent).launch(
         grid=[((mD.shape[1] + 31) // 32) * mD.shape[0], 1, 1], block=[256, 1, 1], stream=stream, use_pdl=cfg.pdl
     )

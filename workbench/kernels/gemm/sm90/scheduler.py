@@ -1,15 +1,18 @@
-"""Which output tile a work item of a Hopper product is, and which k tiles belong to it."""
+"""Tile scheduler of the Hopper GEMM: work index -> output tile coordinate and range of k tiles."""
 
 import cutlass
 import cutlass.cute as cute
 
-from workbench.kernels.gemm.sm90.stream_k import stream_k_piece
+from workbench.kernels.gemm.sm90.stream_k import stream_k_work
 from workbench.kernels.static import Static
 
 
 @cute.jit
 def cluster_tile(cfg: Static, tile: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
-    """(m, n, batch) of an output tile, in clusters: bands of BAND tiles are walked one after the other."""
+    """Return (m, n, batch) of an output tile, in units of clusters.
+
+    Tiles are rasterised in bands of BAND tiles, one band after the other, so that operands are reused from L2.
+    """
     batch = tile // (rows * columns)
     inside = tile % (rows * columns)
     if cutlass.const_expr(cfg.raster == "along_m"):
@@ -27,7 +30,10 @@ def cluster_tile(cfg: Static, tile: cutlass.Int32, rows: cutlass.Int32, columns:
 
 @cute.jit
 def split_range(cfg: Static, split: cutlass.Int32, num_k_tiles: cutlass.Int32):
-    """(first, count) of the k tiles of one part of k; at least one, past the end if none is left: TMA reads zeros."""
+    """Return (first, count) of the k tiles of one split.
+
+    The count is at least 1. An empty split gets a k tile past the end, for which TMA fills in zeros.
+    """
     first, last = split * num_k_tiles // cfg.split_k, (split + 1) * num_k_tiles // cfg.split_k
     if first == last:
         first = num_k_tiles
@@ -35,14 +41,14 @@ def split_range(cfg: Static, split: cutlass.Int32, num_k_tiles: cutlass.Int32):
 
 
 def count_tiles(cfg: Static, m, n):
-    """(rows, columns) of output tiles, in clusters."""
+    """Return (rows, columns) of the grid of output tiles, in units of clusters."""
     rows = (m + cfg.tile_m * cfg.cluster_m - 1) // (cfg.tile_m * cfg.cluster_m)
     columns = (n + cfg.tile_n * cfg.cluster_n - 1) // (cfg.tile_n * cfg.cluster_n)
     return rows, columns
 
 
-def item_range(cfg: Static, schedule):
-    """(first, last, step) of the work items of a cluster."""
+def work_range(cfg: Static, schedule):
+    """Return (first, last, step) of the work indices of this cluster."""
     if cutlass.const_expr(cfg.stream_k):
         return 0, schedule[-1], 1
     _, _, num_tiles, cluster, num_clusters = schedule
@@ -51,9 +57,9 @@ def item_range(cfg: Static, schedule):
 
 @cute.jit
 def find_tile(cfg: Static, schedule, item, num_k_tiles):
-    """(number, m, n, batch, first k tile, number of k tiles) of a work item, m and n in clusters."""
+    """Return (tile, m, n, batch, first k tile, number of k tiles) of a work index; m and n in units of clusters."""
     if cutlass.const_expr(cfg.stream_k):
-        tile, k_first, k_count = stream_k_piece(schedule, item, num_k_tiles)
+        tile, k_first, k_count = stream_k_work(schedule, item, num_k_tiles)
     else:
         tile, k_first, k_count = item, 0, num_k_tiles
     tile_m, tile_n, batch = cluster_tile(cfg, tile, schedule[0], schedule[1])

@@ -1,4 +1,4 @@
-"""Parts of k of a Hopper product: a kernel that adds them, and one that adds them within a cluster."""
+"""Split-K for the Hopper GEMM: a kernel that adds the partial sums, and a GEMM that adds them within a cluster."""
 
 import cuda.bindings.driver as cuda
 import cutlass
@@ -8,17 +8,17 @@ from cutlass.cute.nvgpu import cpasync
 
 from workbench.kernels.gemm.sm90.mainloop import load_tiles, multiply
 from workbench.kernels.gemm.sm90.mma import batch_last, make_fragments, make_loads, make_pipeline
-from workbench.kernels.gemm.sm90.scheduler import cluster_tile, count_tiles, item_range, split_range
+from workbench.kernels.gemm.sm90.scheduler import cluster_tile, count_tiles, split_range, work_range
 from workbench.kernels.static import Many, Static, dtype
 
 
 @cute.kernel
 def combine_kernel(cfg: Static, partial: cute.Tensor, operands: Many[cute.Tensor], mD: cute.Tensor):
-    """One output per thread: the sum of its SPLIT_K partial sums."""
+    """Add the SPLIT_K partial sums of one output per thread and apply the epilogue."""
     tidx, _, _ = cute.arch.thread_idx()
     cta, _, _ = cute.arch.block_idx()
     if cutlass.const_expr(cfg.pdl):
-        # what the kernel before this one wrote can be read from here on; the next one may start
+        # programmatic dependent launch: wait for the previous kernel's writes, then let the next kernel start
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
     batches, m, n = mD.shape
@@ -56,7 +56,10 @@ def gemm_kernel(
     a_smem_layout: cute.ComposedLayout,
     b_smem_layout: cute.ComposedLayout,
 ):
-    """A cluster for each tile, whose CTAs have a part of k each: one warp loads, warpgroups multiply, all add up."""
+    """Compute one output tile per cluster; each CTA of the cluster computes one split of k.
+
+    The CTAs exchange their partial sums through distributed shared memory, and each reduces its share of the tile.
+    """
     tidx, _, _ = cute.arch.thread_idx()
     cta_k, _, cluster = cute.arch.block_idx()
     _, _, num_clusters = cute.arch.grid_dim()
@@ -68,12 +71,12 @@ def gemm_kernel(
     barriers = smem.allocate_array(cutlass.Int64, cfg.stages * 2)
     sA = smem.allocate_tensor(dtype(cfg.element), a_smem_layout.outer, 1024, swizzle=a_smem_layout.inner)
     sB = smem.allocate_tensor(dtype(cfg.element), b_smem_layout.outer, 1024, swizzle=b_smem_layout.inner)
-    # padded, so that the rows of a fragment fall into different banks
+    # padded against bank conflicts
     stride = (1, cfg.tile_m + 4) if cfg.swap else (cfg.tile_n + 8, 1)
     sums = smem.allocate_tensor(cutlass.Float32, cute.make_layout((cfg.tile_m, cfg.tile_n), stride=stride), 16)
     mainloop_pipeline = make_pipeline(cfg, barriers)
     if cutlass.const_expr(cfg.pdl):
-        # what the kernel before this one wrote can be read from here on; the next one may start
+        # programmatic dependent launch: wait for the previous kernel's writes, then let the next kernel start
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
     m, n, batches = mD.shape
@@ -88,27 +91,27 @@ def gemm_kernel(
             load_a, load_b = (tma_a, gA, sA), (tma_b, gB, sB)
             load_tiles(cfg, mainloop_pipeline, load_a, load_b, schedule, num_k_tiles, 0, 0, cta_k)
     else:
-        multiply_part(cfg, tiled_mma, sA, sB, sums, mainloop_pipeline, schedule, num_k_tiles, cta_k, tidx, warp_idx)
-    # the CTAs of a cluster have a part of k each: every one adds up its share of the tile, always in the same order
+        multiply_split(cfg, tiled_mma, sA, sB, sums, mainloop_pipeline, schedule, num_k_tiles, cta_k, tidx, warp_idx)
+    # each CTA holds the partial sums of its split: each reduces one share of the tile, in a fixed order
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
     tile_m, tile_n, batch = cluster_tile(cfg, cluster, rows, columns)
-    add_share(cfg, sums, operands, mD, (tile_m, tile_n, batch), cta_k, tidx)
-    # nobody leaves while another one reads its sums
+    reduce_share(cfg, sums, operands, mD, (tile_m, tile_n, batch), cta_k, tidx)
+    # a CTA must not exit while a peer reads its shared memory
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
 
 
 @cute.jit
-def multiply_part(
+def multiply_split(
     cfg: Static, tiled_mma, sA, sB, sums, mainloop_pipeline, schedule, num_k_tiles, cta_k, tidx, warp_idx
 ):
-    """A CTA's part of k of a tile, into its shared memory."""
+    """Run the mainloop of this CTA's split of k and write the accumulators to shared memory."""
     warp_group, lane = warp_idx // 4 - 1, tidx % 128
     fragments, accumulators, tCcC = make_fragments(cfg, tiled_mma, sA, sB, warp_group, lane)
     read_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, cfg.stages)
     release_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, cfg.stages)
-    first, last, step = item_range(cfg, schedule)
+    first, last, step = work_range(cfg, schedule)
     for _ in cutlass.range(first, last, step, unroll=1):
         _, k_count = split_range(cfg, cta_k, num_k_tiles)
         read_state, release_state = multiply(
@@ -126,37 +129,37 @@ def multiply_part(
             sums[warp_group * cfg.warpgroup_m + tCcC[e][0], tCcC[e][1]] = accumulators[e]
 
 
-def output_place(cfg: Static, index):
-    """(row, column) in the tile of an output by its number."""
+def output_coord(cfg: Static, index):
+    """Return (row, column) in the tile of the output with this index."""
     if cutlass.const_expr(cfg.swap):
         return index % cfg.tile_m, index // cfg.tile_m
     return index // cfg.tile_n, index % cfg.tile_n
 
 
 @cute.jit
-def add_share(cfg: Static, sums, operands: Many, mD, tile, cta_k, tidx):
-    """Add up this CTA's share of the tile out of the shared memories of all, and bring it through the epilogue."""
+def reduce_share(cfg: Static, sums, operands: Many, mD, tile, cta_k, tidx):
+    """Reduce this CTA's share of the tile over the shared memories of the cluster, apply the epilogue and store it."""
     m, n, _ = mD.shape
     tile_m, tile_n, batch = tile
     parts = cute.make_rmem_tensor(cute.make_layout((cfg.split_k, cfg.outputs_per_thread)), cutlass.Float32)
     for first in cutlass.range_constexpr(0, cfg.share, cfg.outputs_per_thread * cfg.threads):
         for e in cutlass.range_constexpr(cfg.outputs_per_thread):
             index = cta_k * cfg.share + cutlass.min(first + e * cfg.threads + tidx, cfg.share - 1)
-            i, j = output_place(cfg, index)
+            i, j = output_coord(cfg, index)
             for peer in cutlass.range_constexpr(cfg.split_k):
                 own = sums.iterator + cute.crd2idx((i, j), sums.layout)
                 address = cute.arch.map_dsmem_ptr(own, cutlass.Int32(peer)).toint()
                 source = cute.make_ptr(cutlass.Float32, address, cute.AddressSpace.smem)
                 parts[peer, e] = cute.arch.load(source, cutlass.Float32, ss="cluster")
         for e in cutlass.range_constexpr(cfg.outputs_per_thread):
-            i, j = output_place(cfg, cta_k * cfg.share + first + e * cfg.threads + tidx)
+            i, j = output_coord(cfg, cta_k * cfg.share + first + e * cfg.threads + tidx)
             row, column = tile_m * cfg.tile_m + i, tile_n * cfg.tile_n + j
             if first + e * cfg.threads + tidx < cfg.share and row < m and column < n:
                 total = cutlass.Float32(0.0)
                 for peer in cutlass.range_constexpr(cfg.split_k):
                     total += parts[peer, e]
                 if cutlass.const_expr(cfg.epilogue is not None and cfg.swap):
-                    # of the result, which the kernel computes transposed
+                    # coordinates of the result, whose transpose the kernel computes
                     total = cfg.epilogue(total, operands, batch, column, row)
                 elif cutlass.const_expr(cfg.epilogue is not None):
                     total = cfg.epilogue(total, operands, batch, row, column)
@@ -172,7 +175,7 @@ def launch_cluster_split(
     mD: cute.Tensor,
     stream: cuda.CUstream,
 ):
-    """a (batch, m, k), b (batch, n, k), d (batch, m, n); SPLIT_K CTAs share a tile."""
+    """a (batch, m, k), b (batch, n, k), d (batch, m, n); a cluster of SPLIT_K CTAs computes each tile."""
     tiled_mma, a_smem_layout, b_smem_layout, tma_a, mA, tma_b, mB = make_loads(cfg, mA, mB)
     mD = batch_last(mD)
     m, n, batches = mD.shape

@@ -1,12 +1,16 @@
-"""stream-K of a Hopper product: the tiles of the last wave are cut along k into equal shares, one for each cluster.
+"""stream-K decomposition: the k tiles of the last waves are divided evenly among all clusters.
 
-After Osama, Merrill, Cecka, Garland and Owens, Stream-K (2023), sections 4 and 5: of `num_tiles` tiles on
-`num_clusters` clusters, the rest of the last wave and one whole wave are cut (all tiles where there is less than one wave), the others
-stay whole. A share is a range of k tiles, counted through the output tiles that are cut, and so at most the end of one
-tile, whole tiles, and the start of one more. Whoever has a tile's last k tile finishes it, and waits for the sums of
-those before. A cluster takes its last tile first: that is the only one whose sums it hands on. So it hands on before it
-ever waits, only for clusters of smaller numbers, and nothing waits in a circle. Flags in global memory say that sums
-are there; the one that waited resets them. Sums are added in one order: results repeat bit for bit on a device.
+After Osama, Merrill, Cecka, Garland and Owens, Stream-K (2023), sections 4 and 5. Of `num_tiles` tiles on
+`num_clusters` clusters, the partial last wave and one full wave are stream-K tiles (all tiles, if there is less than
+one wave); the others are data-parallel tiles. A cluster's share is a contiguous range of k tiles over all stream-K
+tiles, so it covers at most the end of one tile, some whole tiles, and the start of another. The cluster with the last k
+tile of an output tile finishes it: it waits for the partial sums of the clusters with the earlier k tiles and adds
+them.
+
+Each cluster processes the last tile of its share first, which is the only one whose partial sums it stores for another
+cluster. So it stores before it ever waits, and it waits only for clusters with smaller indices: no deadlock. A flag in
+global memory announces stored partial sums, and the waiting CTA resets it. Partial sums are added in a fixed order, so
+results are bitwise reproducible on a given device.
 """
 
 import cutlass
@@ -19,7 +23,10 @@ from workbench.kernels.static import Static
 def share_start(
     cfg: Static, cluster: cutlass.Int32, num_clusters: cutlass.Int32, num_cut: cutlass.Int32, num_k_tiles: cutlass.Int32
 ):
-    """Where a cluster's share begins, in k tiles through all tiles that are cut; not close to a tile's start or end."""
+    """Return the first k tile of a cluster's share, counted over all stream-K tiles.
+
+    The boundary moves to that of an output tile if it would cut off fewer than MIN_K_TILES k tiles.
+    """
     total = num_cut * num_k_tiles
     at = cluster * (total // num_clusters) + cutlass.min(cluster, total % num_clusters)
     inside = at % num_k_tiles
@@ -38,10 +45,10 @@ def stream_k_share(
     num_tiles: cutlass.Int32,
     num_k_tiles: cutlass.Int32,
 ):
-    """A cluster's share: (begin, end) in k tiles, tiles that are cut, how many it has a piece of, its work items."""
+    """Return (begin, end, stream-K tiles, tiles in the share, work items) of a cluster; begin and end in k tiles."""
     num_cut = num_tiles % num_clusters
     if num_cut > 0 and num_tiles > num_clusters:
-        num_cut += num_clusters  # with one whole wave, so that each share is longer than a tile
+        num_cut += num_clusters  # with one full wave, so that each share is longer than a tile
     begin = share_start(cfg, cluster, num_clusters, num_cut, num_k_tiles)
     end = share_start(cfg, cluster + 1, num_clusters, num_cut, num_k_tiles)
     num_pieces = cutlass.Int32(0)
@@ -51,8 +58,11 @@ def stream_k_share(
 
 
 @cute.jit
-def stream_k_piece(schedule, item: cutlass.Int32, num_k_tiles: cutlass.Int32):
-    """(tile, first, count) of a work item in k tiles: the share's last tile first, since a cluster waits for it."""
+def stream_k_work(schedule, item: cutlass.Int32, num_k_tiles: cutlass.Int32):
+    """Return (tile, first k tile, number of k tiles) of a work item.
+
+    The share's last tile comes first, because another cluster waits for its partial sums.
+    """
     _, _, cluster, num_clusters, begin, end, num_cut, num_pieces, _ = schedule
     tile, first, last = num_cut + cluster + (item - num_pieces) * num_clusters, cutlass.Int32(0), num_k_tiles
     if item < num_pieces:
@@ -63,20 +73,25 @@ def stream_k_piece(schedule, item: cutlass.Int32, num_k_tiles: cutlass.Int32):
 
 
 @cute.jit
-def partial_sums(cfg: Static, sums: cute.Tensor, cta: cutlass.Int32, warp_group: cutlass.Int32, lane: cutlass.Int32):
-    """A thread's part of what a CTA hands on, (4, QUADS): neighbouring threads have neighbouring 16 bytes."""
-    ctas = cute.size(sums) // (512 * cfg.quads * cfg.mma_warpgroups)
+def partition_workspace(
+    cfg: Static, partials: cute.Tensor, cta: cutlass.Int32, warp_group: cutlass.Int32, lane: cutlass.Int32
+):
+    """Return this thread's slice, (4, QUADS), of a CTA's partial sums in the workspace.
+
+    Neighbouring threads access neighbouring 16-byte vectors.
+    """
+    ctas = cute.size(partials) // (512 * cfg.quads * cfg.mma_warpgroups)
     layout = cute.make_layout(
         (4, 128, cfg.quads, cfg.mma_warpgroups, ctas),
         stride=(1, 4, 512, 512 * cfg.quads, 512 * cfg.quads * cfg.mma_warpgroups),
     )
-    return cute.make_tensor(sums.iterator, layout)[None, lane, None, warp_group, cta]
+    return cute.make_tensor(partials.iterator, layout)[None, lane, None, warp_group, cta]
 
 
 @cute.jit
-def hand_on(cfg: Static, accumulators, sums, ready, cta, warp_group, lane):
-    """Store this warpgroup's sums, and say so."""
-    target = partial_sums(cfg, sums, cta, warp_group, lane)
+def store_partial_sums(cfg: Static, accumulators, partials, flags, cta, warp_group, lane):
+    """Store this warpgroup's partial sums to the workspace and set its flag, for the cluster that finishes the tile."""
+    target = partition_workspace(cfg, partials, cta, warp_group, lane)
     quad = cute.make_rmem_tensor(4, cutlass.Float32)
     for q in cutlass.range_constexpr(cfg.quads):
         for e in cutlass.range_constexpr(4):
@@ -84,20 +99,20 @@ def hand_on(cfg: Static, accumulators, sums, ready, cta, warp_group, lane):
         cute.autovec_copy(quad, target[None, q])
     cute.arch.barrier(barrier_id=1 + warp_group, number_of_threads=128)
     if lane == 0:
-        flag = ready.iterator + cta * cfg.mma_warpgroups + warp_group
+        flag = flags.iterator + cta * cfg.mma_warpgroups + warp_group
         cute.arch.store(flag, cutlass.Int32(1), sem="release", scope="gpu")
 
 
 @cute.jit
-def add_peer(cfg: Static, accumulators, sums, ready, cta, warp_group, lane):
-    """Wait for the sums of a CTA's warpgroup, and add them to this one's."""
+def add_peer_sums(cfg: Static, accumulators, partials, flags, cta, warp_group, lane):
+    """Wait for the flag of a peer CTA's warpgroup, then add its partial sums to the accumulators."""
     if lane == 0:
-        flag, there = ready.iterator + cta * cfg.mma_warpgroups + warp_group, cutlass.Int32(0)
+        flag, there = flags.iterator + cta * cfg.mma_warpgroups + warp_group, cutlass.Int32(0)
         while there == 0:
             there = cute.arch.load(flag, cutlass.Int32, sem="acquire", scope="gpu")
-        cute.arch.store(flag, cutlass.Int32(0), sem="relaxed", scope="gpu")  # for the next launch
+        cute.arch.store(flag, cutlass.Int32(0), sem="relaxed", scope="gpu")  # reset for the next launch
     cute.arch.barrier(barrier_id=1 + warp_group, number_of_threads=128)
-    source = partial_sums(cfg, sums, cta, warp_group, lane)
+    source = partition_workspace(cfg, partials, cta, warp_group, lane)
     quads = cute.make_rmem_tensor(cute.make_layout((4, cfg.quads_in_flight)), cutlass.Float32)
     for q in cutlass.range_constexpr(0, cfg.quads, cfg.quads_in_flight):
         for part in cutlass.range_constexpr(cfg.quads_in_flight):
@@ -107,13 +122,17 @@ def add_peer(cfg: Static, accumulators, sums, ready, cta, warp_group, lane):
 
 
 @cute.jit
-def add_peers(cfg: Static, accumulators, schedule, tile, k_first, num_k_tiles, rank, warp_group, lane, sums, ready):
-    """Add the sums of the clusters that have the tile's k tiles before `k_first`."""
+def fixup_tile(
+    cfg: Static, accumulators, schedule, tile, k_first, num_k_tiles, rank, warp_group, lane, partials, flags
+):
+    """Add the partial sums of all clusters that computed the tile's k tiles before `k_first` (stream-K fixup)."""
     _, _, cluster, num_clusters, _, _, num_cut, _, _ = schedule
     peer, missing = cluster, k_first
     while missing > 0:
         peer -= 1
         begun = share_start(cfg, peer, num_clusters, num_cut, num_k_tiles) - tile * num_k_tiles
         if begun < missing:
-            add_peer(cfg, accumulators, sums, ready, peer * (cfg.cluster_m * cfg.cluster_n) + rank, warp_group, lane)
+            add_peer_sums(
+                cfg, accumulators, partials, flags, peer * (cfg.cluster_m * cfg.cluster_n) + rank, warp_group, lane
+            )
         missing = begun
