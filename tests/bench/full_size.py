@@ -63,7 +63,7 @@ def planned(name: str) -> Iterator[Measured]:
 
 def full_work(problem: Problem) -> Work:
     """Least bytes and FLOPs of the problem at its own sizes."""
-    return inspection._work(problem, cases.measure(problem, "full"))
+    return inspection._count_work(problem, cases.measure(problem, "full"))
 
 
 def sampled(one: Measured, *, sample: int, limit_s: float) -> tuple[list[Launch], list[Any]]:
@@ -89,7 +89,7 @@ def sampled(one: Measured, *, sample: int, limit_s: float) -> tuple[list[Launch]
             ) as emulation,
             torch.no_grad(),
         ):
-            model(*(loading.cast(loading.untouched(item), one.problem) for item in full.inputs))
+            model(*(loading.cast(loading.lazy_zeros(item), one.problem) for item in full.inputs))
         return emulation.launches, emulation.modules
 
 

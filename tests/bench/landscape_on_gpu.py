@@ -29,14 +29,14 @@ from landscape_problems import places
 
 from workbench.landscapes import table
 from workbench.tuning import plan as tuning_plan
-from workbench.tuning.files import begin, query_gpus
-from workbench.tuning.plan import MOST, TuningPlan, plan_problem, tasks
+from workbench.tuning.files import query_gpus, start_file
+from workbench.tuning.plan import MOST, TuningPlan, list_tasks, plan_problem
 
 
 def planned(arguments: argparse.Namespace) -> list[TuningPlan]:
     """The plans of all chosen problems that the planner recognises; what --kept holds of this code is not planned again."""
     chosen = [place for place in places() if any(place.name.startswith(name) for name in arguments.only.split(","))]
-    path = arguments.kept / f"plans-{tuning_plan.stamp()}.pickle.gz" if arguments.kept else None
+    path = arguments.kept / f"plans-{tuning_plan.code_hash()}.pickle.gz" if arguments.kept else None
     known: dict[str, TuningPlan | str] = (
         pickle.loads(gzip.decompress(path.read_bytes())) if path and path.exists() else {}
     )
@@ -53,7 +53,7 @@ def planned(arguments: argparse.Namespace) -> list[TuningPlan]:
         if isinstance(plan, str):
             print(f"# {place.name}: {plan}", flush=True)
         else:
-            plans.setdefault(plan.key, plan.first(arguments.most or MOST))
+            plans.setdefault(plan.key, plan.limit(arguments.most or MOST))
     return list(plans.values())
 
 
@@ -98,12 +98,12 @@ def main() -> int:
             print(
                 f"{plan.place.name:28} {plan.key} {len(plan.programs):4} programs of {plan.legal:5} legal combinations; first {plan.programs[0]}"
             )
-        left = tasks(plans, done)
+        left = list_tasks(plans, done)
         print(f"{len(plans)} problems, {sum(len(task.targets) for task in left)} measurements of {len(left)} files")
         return 0
     if arguments.out is None and not arguments.dry_run:
         parser.error("--out FILE says where the rows go")
-    arguments.run_number = 0 if arguments.dry_run else begin(arguments.out, plans)
+    arguments.run_number = 0 if arguments.dry_run else start_file(arguments.out, plans)
     print(f"# {len(plans)} problems planned in {time.monotonic() - start:.0f} s", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         from workbench.tuning.run import (  # after the plan: CuTe DSL and torch, which the processes then have
@@ -125,10 +125,10 @@ def main() -> int:
         )
         run = Run(plans, options, folder, done)
         try:
-            run.go()
+            run.run()
         except KeyboardInterrupt:
             print("# stopped", flush=True)
-        run.report()
+        run.print_report()
     failures = Counter(row.failure.split(":")[0] for row in run.rows if row.failure)
     by_problem = Counter(row.key for row in run.rows if row.correct)
     for plan in plans:

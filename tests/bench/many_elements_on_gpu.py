@@ -22,7 +22,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from workbench.codegen import compile_program
 from workbench.language import Binding
-from workbench.tuning.files import machine
+from workbench.tuning.files import describe_machine
 
 INIT = "def __init__(self):\n    super().__init__()\n"
 ALLOWED = 2e-3  # of the results of float16, which are at most about 5
@@ -106,7 +106,7 @@ def main() -> int:
         arguments.out.write_text(
             json.dumps(
                 {
-                    **machine(),
+                    **describe_machine(),
                     "sampling": "",
                     "protocol": "float16, normal values, one call, compared with torch on the same device",
                     "rows": rows,

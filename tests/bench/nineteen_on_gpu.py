@@ -39,7 +39,7 @@ from workbench.proposers.ladders import Context, ladder
 from workbench.proposers.planner import write_program
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Bound, Candidate, Job
-from workbench.tuning.files import machine
+from workbench.tuning.files import describe_machine
 from workbench.tuning.plan import ARCH, DEVICE, TuningPlan, TuningProblem
 from workbench.tuning.run import Run
 
@@ -240,7 +240,7 @@ def main() -> int:
     with get_context("fork").Pool(min(arguments.workers, len(questions))) as pool:
         answers = pool.map(plan, questions, chunksize=1)
     plans = [one for one in answers if isinstance(one, TuningPlan)]
-    head = machine()
+    head = describe_machine()
     with tempfile.TemporaryDirectory() as folder:
         asked = argparse.Namespace(
             workers=arguments.workers,
@@ -252,7 +252,7 @@ def main() -> int:
             run_number=0,
         )
         run = Run(plans, asked, Path(folder), set())
-        run.go()
+        run.run()
     rows = [
         screened(one, run.rows)
         if isinstance(one, TuningPlan)

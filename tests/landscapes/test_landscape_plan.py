@@ -49,13 +49,13 @@ def test_a_plan_has_every_rung_first_and_programs_of_different_code_only(plans: 
 def test_sizes_share_the_files_that_are_compiled_and_what_is_done_is_left_out(
     plans: list[tuning_plan.TuningPlan],
 ) -> None:
-    todo = tuning_plan.tasks(plans, set())
+    todo = tuning_plan.list_tasks(plans, set())
     assert sum(len(task.targets) for task in todo) == sum(len(plan.programs) + 1 for plan in plans)
     assert len(todo) < 0.75 * sum(len(plan.programs) + 1 for plan in plans)
     first = {number for task in todo[:12] for number, _ in task.targets}
     assert first == set(range(len(plans)))  # a run that is cut short has something of each
     done = {(plans[0].key, program) for program in ("", *plans[0].programs)}
-    assert all(number != 0 for task in tuning_plan.tasks(plans, done) for number, _ in task.targets)
+    assert all(number != 0 for task in tuning_plan.list_tasks(plans, done) for number, _ in task.targets)
 
 
 def test_measurers_load_what_compilers_kept(tmp_path: Path) -> None:
@@ -104,11 +104,11 @@ def test_a_kept_function_is_launched_without_compiling_and_one_for_other_argumen
         with emulated(arch="sm_90a", device="H200"), monkeypatch.context() as patch:
             store = compiled_store.Compiler(cute.compile)
             store.begin(keep=tmp_path / "kept")
-            store.loaded = {path.stem: compiled_store.callable_of(compiled_store.read(path)) for path in paths}
+            store.loaded = {path.stem: compiled_store.load_function(compiled_store.read(path)) for path in paths}
             patch.setattr(cute, "compile", store)
-            module = compiler.load(source, tmp_path)
+            module = compiler.load_candidate(source, tmp_path)
             result = module.ModelNew()(x)
-            compiler.forget(module)
+            compiler.unload(module)
         return result, store
 
     x = torch.randn(8, 64)

@@ -23,7 +23,7 @@ from workbench.errors import Unavailable, UserError, WorkbenchError
 from workbench.evaluate import judge
 from workbench.executors.replay import ReplayExecutor
 from workbench.landscapes import table
-from workbench.landscapes.keys import explicit, problem_key
+from workbench.landscapes.keys import all_settings, problem_key
 from workbench.language import Program, configurations, format_program, parse
 from workbench.policies import search_strategies
 from workbench.problems import inspection
@@ -76,7 +76,7 @@ def row(key: str, program: str) -> table.Row:
         spill_bytes=0,
         shared_bytes=1024,
         compile_s=0.4,
-        **table.timed([at, at * 1.02, at * 0.99, at * 1.01, at]),
+        **table.timing_fields([at, at * 1.02, at * 0.99, at * 1.01, at]),
     )
 
 
@@ -124,7 +124,9 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         }
         rows += [row(key, program) for program in sorted(programs | (rungs() if problem is total else set()))]
         rows.append(
-            table.Row(key=key, run=0, program="", correct=True, error=0.0, **table.timed([3e-4, 3.1e-4, 2.9e-4]))
+            table.Row(
+                key=key, run=0, program="", correct=True, error=0.0, **table.timing_fields([3e-4, 3.1e-4, 2.9e-4])
+            )
         )
     header = {
         "runs": [RUN],
@@ -187,8 +189,8 @@ def test_joining_keeps_the_last_time_and_says_which_run_gave_it() -> None:
     first, second = (
         {"runs": [RUN | {"date": date}], "problems": {"k": {"name": "n"}}} for date in ("2026-01-01", "2026-02-02")
     )
-    kept = table.Row(key="k", run=0, program="p", correct=True, **table.timed([1e-3]))
-    newer = table.Row(key="k", run=0, program="p", correct=True, **table.timed([2e-3]))
+    kept = table.Row(key="k", run=0, program="p", correct=True, **table.timing_fields([1e-3]))
+    newer = table.Row(key="k", run=0, program="p", correct=True, **table.timing_fields([2e-3]))
     lost = table.Row(key="k", run=0, program="p", correct=False, failure="run/crashed: the process died")
     header, rows = table.join([(first, [kept]), (second, [newer])])
     assert rows[0].median_s == 2e-3 and header["runs"][rows[0].run]["date"] == "2026-02-02"
@@ -226,7 +228,7 @@ def test_a_problem_is_found_by_what_it_computes() -> None:
 def test_landscapes_are_listed_and_their_problem_is_the_one_that_finds_them(recorded: Path) -> None:
     for name in ("row_sum", "matmul_bf16"):
         place = landscapes.landscapes()[name]
-        assert landscapes.find(place.problem()) == place and place.said == "recorded on NVIDIA H200, 2026-11-21"
+        assert landscapes.find(place.problem()) == place and place.provenance == "recorded on NVIDIA H200, 2026-11-21"
     place = landscapes.landscapes()["row_sum"]
     frame = place.frame()
     assert (
@@ -246,7 +248,7 @@ def test_landscapes_are_listed_and_their_problem_is_the_one_that_finds_them(reco
 
 
 def test_settings_of_a_hopper_gemm_are_filled_in() -> None:
-    assert explicit(GEMM + " .schedule(cooperative)") | {"arch": ()} == {
+    assert all_settings(GEMM + " .schedule(cooperative)") | {"arch": ()} == {
         "arch": (),
         "mma": ("bf16",),
         "schedule": ("cooperative",),
@@ -447,7 +449,7 @@ def test_a_heat_map_shows_the_fastest_of_each_pair(recorded: Path) -> None:
         and json.dumps(shown.plotly)
     )
     least = min(
-        one.median_s or 1.0 for one in place.correct if explicit(one.program).get("schedule") == ("cooperative",)
+        one.median_s or 1.0 for one in place.correct if all_settings(one.program).get("schedule") == ("cooperative",)
     )
     assert (
         min(value for line in shown.plotly["data"][0]["z"] for value in line if value) == 1
@@ -473,7 +475,7 @@ def test_a_cell_says_what_else_its_configuration_sets(recorded: Path) -> None:
         recorded,
         header,
         [one for one in rows if one.key != key]
-        + [dataclasses.replace(row(key, program), **table.timed([at])) for program, at in times.items()],
+        + [dataclasses.replace(row(key, program), **table.timing_fields([at])) for program, at in times.items()],
     )
     place = landscapes.landscapes()["matmul_bf16"]
     split = heat_map(place, "splitk", "tile")
@@ -554,5 +556,5 @@ def test_curves_and_standing_are_texts_too(recorded: Path) -> None:
 
 def test_a_file_that_was_recorded_in_another_precision_says_in_which() -> None:
     path = Path(__file__).parents[1] / "bench" / "problems" / "55_conv2d_wide.py"
-    said = landscapes.instead(problems.load(str(path)))
+    said = landscapes.describe_recorded(problems.load(str(path)))
     assert said == "55_conv2d_wide was recorded with --precision tf32"

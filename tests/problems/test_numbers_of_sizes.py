@@ -124,7 +124,7 @@ def test_what_is_told_of_a_modules_own_state(tmp_path: Path, state: str, body: s
 def test_no_more_is_looked_at_than_can_help(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, times: int
 ) -> None:
-    seen = {"shrink": 0, "thin": 0}
+    seen = {"shrink": 0, "thin_settings": 0}
     for name in seen:
         real = getattr(cases, name)
         monkeypatch.setattr(
@@ -133,5 +133,5 @@ def test_no_more_is_looked_at_than_can_help(
     assert facts(tmp_path, body).full_graph
     assert seen == {
         "shrink": times,
-        "thin": 1,
+        "thin_settings": 1,
     }  # a size that is kept is tried once each; what else there is to know of a problem is found out once

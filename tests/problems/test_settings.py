@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from workbench import problems
 from workbench.errors import ProblemError
 from workbench.problems import loading
-from workbench.problems.settings import assigned, check_settings, module_scalars, with_settings
+from workbench.problems.settings import check_settings, find_assignments, module_scalars, with_settings
 from workbench.records import Problem
 
 SOURCE = '''"""é"""
@@ -48,7 +48,7 @@ def test_expressions_tuples_and_annotations_are_settings_and_derived_names_are_n
         "count": 7,
         "low": -1,
     }
-    assert {item.name: item.value for item in assigned(SOURCE) if item.derived} == {"half": 2048, "N2": 8192}
+    assert {item.name: item.value for item in find_assignments(SOURCE) if item.derived} == {"half": 2048, "N2": 8192}
 
 
 @given(
@@ -64,7 +64,7 @@ def test_new_values_arrive_and_everything_else_stays(values: dict[str, int]) -> 
     made = with_settings(SOURCE, tuple(values.items()))
     assert made.count("\n") == SOURCE.count("\n")
     old, new = run(SOURCE), run(made)
-    scalars = {item.name: item.value for item in assigned(made)}
+    scalars = {item.name: item.value for item in find_assignments(made)}
     for name, value in values.items():
         assert scalars[name] == value
     for name in old:

@@ -72,7 +72,7 @@ def landscape(arguments: argparse.Namespace) -> int:
             if place is None:
                 raise UserError(
                     f"nothing was recorded of {problem.name} at these sizes in {problem.precision}; "
-                    f"{landscapes.instead(problem)}"
+                    f"{landscapes.describe_recorded(problem)}"
                 )
         shown = heat_map(place, arguments.x, arguments.y, pairs(arguments.where))
     print(json.dumps({"text": shown.text}) if as_json() else shown.text)

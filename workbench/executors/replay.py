@@ -61,7 +61,7 @@ def _from_landscape(job: Job) -> Outcome:
     if place is None:
         raise Unavailable(
             f"{job.problem.name} ({job.problem.precision}, these sizes) was never recorded: "
-            f"run it with the emulator or on a GPU; {landscapes.instead(job.problem)}"
+            f"run it with the emulator or on a GPU; {landscapes.describe_recorded(job.problem)}"
         )
     if not job.cold_l2:
         raise Unavailable("the recorded times are with a cold L2: leave --l2 warm out")
@@ -98,7 +98,7 @@ def row_timing(place: Landscape, row: Row | None) -> Timing | None:
 def row_outcome(place: Landscape, row: Row, arch: str) -> Outcome:
     """A row as the outcome that a GPU gave; `versions` says when, and with what."""
     run = place.runs[-1]
-    why = row.why
+    why = row.failure_record
     checked = row.error is not None
     check = Check(
         case=CASE,

@@ -1,10 +1,11 @@
-"""Landscapes: for a problem, every configuration that was tried on a GPU, with its measured time. Recorded data, shipped with the workbench.
+"""A landscape holds every configuration of a problem that was tried on a GPU, with its measured time.
 
-    find(problem)           its `Landscape`, or None
-    landscapes()            all of them, by the problem's name
-    instead(problem)        in words, what was recorded where this problem was not
+    find(problem)                 its `Landscape`, or None
+    landscapes()                  all of them, by the problem's name
+    describe_recorded(problem)    a sentence on what was recorded, for a problem that has no landscape
 
-Files: `*.csv.gz` beside this module (see `table`), and those in the folder $CUTEGEN_LANDSCAPES.
+The data were recorded and come with the workbench: `*.csv.gz` beside this module (see `table`). The person's own files
+are in the folder $CUTEGEN_LANDSCAPES.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from workbench import problems
 from workbench.codegen.canonical import canonical, code
 from workbench.errors import ProgramError
 from workbench.landscapes import table
-from workbench.landscapes.keys import distance, head, problem_key, settings_of, spelt, with_arch
+from workbench.landscapes.keys import distance, format_value, problem_key, settings_of, strip_settings, with_arch
 from workbench.landscapes.table import Row
 from workbench.records import Problem, record
 from workbench.wire import Json
@@ -28,15 +29,15 @@ from workbench.wire import Json
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["Landscape", "Row", "find", "instead", "landscapes", "problem_key"]
+__all__ = ["Landscape", "Row", "describe_recorded", "find", "landscapes", "problem_key"]
 
 OWN = "CUTEGEN_LANDSCAPES"
-FEW = 8  # landscapes that are listed in one line
+FEW = 8  # at most so many landscapes are listed in one line
 
 
 @record
 class Landscape:
-    """All rows of one problem; `facts` is what the file's header says of it, `runs` what it says of who measured."""
+    """All rows of one problem. `facts` and `runs` come from the file's header: the problem, and the measuring runs."""
 
     key: str
     name: str
@@ -60,35 +61,46 @@ class Landscape:
         return next(iter(self.correct), None)
 
     @property
-    def said(self) -> str:
-        """Where and when it was measured, in a few words."""
+    def provenance(self) -> str:
+        """The device and the dates of the measurement, in a few words."""
         dates = sorted({str(run["date"])[:10] for run in self.runs})
         return f"recorded on {self.runs[-1]['device']}, {dates[0]}" + (f" to {dates[-1]}" if dates[1:] else "")
 
     def row(self, program: str, arch: str = "sm_90a") -> Row | None:
-        """The row of a program or of one with the same code, however its settings are ordered; None where it was not measured."""
+        """The row of this program, or of one with the same code; None if neither was measured.
+
+        The order of the settings does not matter.
+        """
         try:
             text = canonical(with_arch(program, arch))
         except ProgramError:
             return None
-        what = head(text)
+        what = strip_settings(text)
         return self.rows.get(text) or next(
-            (row for row in self.rows.values() if head(row.program) == what and code(row.program) == code(text)), None
+            (
+                row
+                for row in self.rows.values()
+                if strip_settings(row.program) == what and code(row.program) == code(text)
+            ),
+            None,
         )
 
     def nearest(self, program: str) -> Row | None:
-        """The measured row with the closest settings that computes it in the same way."""
-        what, wanted = head(program), settings_of(program)
-        near = [row for row in self.rows.values() if head(row.program) == what]
+        """The measured row with the closest settings among those with the same operation, epilogues and result."""
+        what, wanted = strip_settings(program), settings_of(program)
+        near = [row for row in self.rows.values() if strip_settings(row.program) == what]
         return min(near, key=lambda row: (distance(wanted, settings_of(row.program)), row.program), default=None)
 
     def frame(self) -> DataFrame:
-        """A pandas DataFrame, a row per configuration: its settings as columns (text, "" where left out), then what was measured."""
+        """A pandas DataFrame with a row per configuration.
+
+        Each setting is a column of text ("" if the program leaves it out). The measured columns follow.
+        """
         import pandas
 
         made = []
         for row in self.rows.values():
-            settings = {name: spelt(value) for name, value in settings_of(row.program).items()}
+            settings = {name: format_value(value) for name, value in settings_of(row.program).items()}
             made.append(
                 {
                     **settings,
@@ -109,7 +121,10 @@ class Landscape:
         return found.fillna(dict.fromkeys(names, ""))
 
     def problem(self) -> Problem:
-        """The problem with its sizes written into its source, where it is a shipped one or its file is here; else `ProblemError`."""
+        """The problem with its sizes written into its source.
+
+        Raises `ProblemError` if it is no shipped problem and its file is not here.
+        """
         found = problems.load(
             self.facts["origin"], name=self.name, precision=self.facts["precision"], mode=self.facts["mode"]
         )
@@ -119,12 +134,12 @@ class Landscape:
 
 
 def own_folder() -> Path:
-    """Where `cutegen tune` keeps what it measures: $CUTEGEN_LANDSCAPES, else landscapes/ beside the sessions."""
+    """The folder to which `cutegen tune` writes: $CUTEGEN_LANDSCAPES, else landscapes/ beside the sessions."""
     return Path(os.environ.get(OWN) or Path(os.environ.get("CUTEGEN_ROOT", ".cutegen")) / "landscapes")
 
 
 def files() -> tuple[Path, ...]:
-    """Shipped files, then the person's own."""
+    """Paths of the shipped files, then of the person's own."""
     folders = [Path(__file__).parent, own_folder()]
     return tuple(
         path for folder in folders for pattern in ("*.csv.gz", "*.csv") for path in sorted(folder.glob(pattern))
@@ -150,22 +165,25 @@ def _read(paths: tuple[tuple[str, int], ...]) -> dict[str, Landscape]:
     return found
 
 
-def _all() -> dict[str, Landscape]:
+def _read_all() -> dict[str, Landscape]:
     return _read(tuple((str(path), path.stat().st_mtime_ns) for path in files()))
 
 
 def landscapes() -> dict[str, Landscape]:
     """Every landscape, by its problem's name."""
-    return {one.name: one for one in sorted(_all().values(), key=lambda one: one.name)}
+    return {one.name: one for one in sorted(_read_all().values(), key=lambda one: one.name)}
 
 
 def find(problem: Problem) -> Landscape | None:
     """The landscape of a problem; None where there is none."""
-    return _all().get(problem_key(problem))
+    return _read_all().get(problem_key(problem))
 
 
-def instead(problem: Problem) -> str:
-    """What was recorded, for a person who asked for a problem that was not: the same one in other precisions or at other sizes, else which there are."""
+def describe_recorded(problem: Problem) -> str:
+    """A sentence on what was recorded, for a person whose problem has no landscape.
+
+    It names the problem's other precisions and sizes if there are some, else all recorded problems.
+    """
     same = [one.facts for one in landscapes().values() if Path(one.facts["origin"]).stem == problem.name]
     if same:
         ways = (

@@ -1,4 +1,4 @@
-"""What a landscape is found by: problems that compute the same thing have one key, programs with the same code one text."""
+"""Keys of landscapes: problems that compute the same have one key, programs with the same code have one text."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from workbench.problems import with_settings
 from workbench.records import Problem
 from workbench.wire import content_hash
 
-KEPT = 1 << 14  # texts that are taken apart once: more than a landscape of 46 problems has
+KEPT = 1 << 14  # cached texts: more than the landscapes of 46 problems have
 
 _parsed = functools.lru_cache(maxsize=KEPT)(parse)
 
 
 def problem_key(problem: Problem) -> str:
-    """16 hex digits of the problem's code with its settings written into it, its precision and its mode; name, origin, comments and the docstring do not matter."""
+    """16 hex digits: a hash of the problem's code with its settings written into it, its precision and its mode.
+
+    Its name, origin, comments and docstring do not matter.
+    """
     tree = ast.parse(with_settings(problem.source, problem.settings))
     if tree.body and isinstance(tree.body[0], ast.Expr) and isinstance(tree.body[0].value, ast.Constant):
         del tree.body[0]
@@ -30,7 +33,7 @@ def problem_key(problem: Problem) -> str:
 
 
 def settings_of(text: str) -> dict[str, tuple[object, ...]]:
-    """Settings of a program by name; those of a later stage by name and the stage's number (`tile 2`)."""
+    """Settings of a program by name. Those of a later stage carry the stage's number (`tile 2`)."""
     return {
         call.name if number == 1 else f"{call.name} {number}": call.positional
         for number, stage in enumerate(_parsed(text).stages, 1)
@@ -38,19 +41,19 @@ def settings_of(text: str) -> dict[str, tuple[object, ...]]:
     }
 
 
-def spelt(value: tuple[object, ...]) -> str:
-    """A setting's value as people write it: 128x256x64, along_n 8, pingpong; "yes" for one without a value."""
+def format_value(value: tuple[object, ...]) -> str:
+    """A setting's value as people write it: 128x256x64, along_n 8, pingpong; "yes" if it has no value."""
     return ("x" if all(isinstance(part, int) for part in value) else " ").join(map(str, value)) if value else "yes"
 
 
 @functools.lru_cache(maxsize=KEPT)
-def head(text: str) -> str:
-    """What a program computes, without its settings."""
+def strip_settings(text: str) -> str:
+    """The operations, epilogues and results of a program as text, without its settings."""
     return str(tuple((stage.operation, stage.epilogues, stage.result) for stage in _parsed(text).stages))
 
 
 def distance(one: dict[str, tuple[object, ...]], other: dict[str, tuple[object, ...]]) -> float:
-    """How far apart two sets of settings are: 1 for each that differs, and a little for by how much its numbers do."""
+    """Distance of two sets of settings: 1 for each that differs, plus 0.1 for each factor of 2 between its numbers."""
     total = 0.0
     for name in {*one, *other}:
         here, there = one.get(name), other.get(name)
@@ -64,7 +67,7 @@ def distance(one: dict[str, tuple[object, ...]], other: dict[str, tuple[object, 
 
 
 def with_arch(text: str, arch: str) -> str:
-    """The program's text, each stage saying what it is compiled for."""
+    """The program's text with the architecture written into each stage that leaves it out."""
     stages = [
         stage
         if any(call.name == "arch" for call in stage.settings)
@@ -74,8 +77,11 @@ def with_arch(text: str, arch: str) -> str:
     return format_program(Program(stages=tuple(stages)))
 
 
-def explicit(text: str) -> dict[str, tuple[object, ...]]:
-    """Settings of a program with those that a Hopper gemm leaves out filled in: tile, cluster, stages, raster, splitk, store."""
+def all_settings(text: str) -> dict[str, tuple[object, ...]]:
+    """Settings of a program, with the defaults that a Hopper gemm leaves out.
+
+    These are tile, cluster, stages, raster, splitk and store.
+    """
     found = settings_of(text)
     stage = _parsed(text).stages[0]
     if stage.operation.name != "gemm" or setting(stage, "schedule") is None:
@@ -93,6 +99,6 @@ def explicit(text: str) -> dict[str, tuple[object, ...]]:
 
 
 @functools.lru_cache(maxsize=KEPT)
-def written(text: str) -> Mapping[str, str]:
-    """`explicit` as people write it: setting -> value."""
-    return MappingProxyType({name: spelt(value) for name, value in explicit(text).items()})
+def format_settings(text: str) -> Mapping[str, str]:
+    """`all_settings` as people write them: setting -> value."""
+    return MappingProxyType({name: format_value(value) for name, value in all_settings(text).items()})

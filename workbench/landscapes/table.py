@@ -1,8 +1,9 @@
-"""A landscape's file: CSV, gzipped where its name says so. Its first line is `# ` and a JSON object, its second the names of the columns.
+"""Reads and writes a landscape's file: CSV, gzipped if its name ends in .gz.
 
-The object has `runs`: for each run of the measuring script the device, its driver, versions, date and protocol; and `problems`: key -> name, origin,
-settings, precision, FLOPs and least bytes at full size, and how many legal configurations there are. A row without a program is torch eager.
-Times are in microseconds, each sample one call; nothing in a row is modelled.
+The first line is `# ` and a JSON object, the second the names of the columns. The object has two entries. `runs` holds
+the device, its driver, versions, date and protocol of each measuring run. `problems` maps a key to the name, origin,
+settings, precision, FLOPs and least bytes at full size, and the number of legal configurations. A row without a
+program is torch eager. Times are in microseconds, and each sample is one call. No number of a row is modelled.
 """
 
 from __future__ import annotations
@@ -42,10 +43,13 @@ COLUMNS = (
 
 @record
 class Row:
-    """One configuration of one problem. Seconds; `error` in tolerances; registers a thread, bytes a CTA, the largest of its kernels."""
+    """One configuration of one problem. Times are in seconds, `error` in tolerances.
+
+    Registers per thread and bytes per CTA are those of the program's largest kernel.
+    """
 
     key: str
-    run: int  # which of the file's runs measured it
+    run: int  # index of the run that measured it, in the file's header
     program: str  # canonical; "" is torch eager
     correct: bool
     failure: str = ""  # stage/kind: message
@@ -60,8 +64,8 @@ class Row:
     compile_s: float | None = None
 
     @property
-    def why(self) -> Failure | None:
-        """The failure as a record; None where there is none."""
+    def failure_record(self) -> Failure | None:
+        """The failure as a record; None if there is none."""
         if not self.failure:
             return None
         place, _, message = self.failure.partition(": ")
@@ -70,7 +74,7 @@ class Row:
 
 
 class RowFields(TypedDict, total=False):
-    """What was measured of a program: the fields of its row."""
+    """Measured fields of a program's row."""
 
     correct: bool
     failure: str
@@ -85,14 +89,14 @@ class RowFields(TypedDict, total=False):
     compile_s: float | None
 
 
-def timed(samples: Iterable[float]) -> RowFields:
-    """Fields of a row from its samples in seconds."""
+def timing_fields(samples: Iterable[float]) -> RowFields:
+    """Median, interval and samples of a row, from its samples in seconds."""
     kept = tuple(samples)
     median, low, high = median_interval(kept)
     return {"median_s": median, "low_s": low, "high_s": high, "samples_s": kept}
 
 
-def line(row: Row) -> str:
+def format_row(row: Row) -> str:
     """The row as a line of the file."""
     out = io.StringIO()
     times = ["" if value is None else f"{value * 1e6:.3f}" for value in (row.median_s, row.low_s, row.high_s)]
@@ -116,14 +120,14 @@ def line(row: Row) -> str:
     return out.getvalue()
 
 
-def start(header: Json) -> str:
-    """The first two lines of a file."""
+def format_header(header: Json) -> str:
+    """The first two lines of a file: the JSON object and the names of the columns."""
     return f"# {json.dumps(header, sort_keys=True)}\n{','.join(COLUMNS)}\n"
 
 
 def write(path: Path, header: Json, rows: Iterable[Row]) -> None:
-    """A whole file; the same contents give the same bytes."""
-    text = start(header) + "".join(map(line, rows))
+    """Write a whole file. The same contents give the same bytes."""
+    text = format_header(header) + "".join(map(format_row, rows))
     if path.suffix == ".gz":
         path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
     else:
@@ -131,7 +135,7 @@ def write(path: Path, header: Json, rows: Iterable[Row]) -> None:
 
 
 def read(path: Path) -> tuple[Json, list[Row]]:
-    """(header, rows); a last line that was cut off is left out. Raises `WorkbenchError` for another kind of file."""
+    """(header, rows) of a file, without a last line that was cut off. Raises `WorkbenchError` if it is no landscape."""
     raw = path.read_bytes()
     first, _, rest = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode().partition("\n")
     names, _, body = rest.partition("\n")
@@ -173,7 +177,10 @@ def _row(cell: dict[str, str]) -> Row:
 
 
 def join(parts: Iterable[tuple[Json, list[Row]]]) -> tuple[Json, list[Row]]:
-    """Several files as one: of rows for the same program of the same problem the last stays, unless only an earlier one was timed."""
+    """Join several files into one.
+
+    Of several rows for the same program and problem the last one stays, unless only an earlier one was timed.
+    """
     runs: list[Json] = []
     problems: Json = {}
     rows: dict[tuple[str, str], Row] = {}

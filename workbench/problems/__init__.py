@@ -1,4 +1,4 @@
-"""Problems: shipped names, KernelBench files, source text and one-line expressions -> `records.Problem`. Imports no torch."""
+"""Makes `records.Problem` from shipped names, KernelBench files, source text or expressions. Imports no torch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def load(
     precision: Precision = "fp32",
     mode: Mode = "train",
 ) -> Problem:
-    """A problem from a shipped name, a path, or KernelBench source text, with module-level sizes overridden; raises `ProblemError` in one line."""
+    """A problem from a shipped name, a path, or KernelBench source text. `settings` override its module-level sizes.
+
+    Raises `ProblemError` with a message of one line.
+    """
     files = _files()
     if spec in files:
         source, origin, default = files[spec].read_text(), "shipped", spec
@@ -55,7 +58,7 @@ def load(
 
 
 def check_source(source: str, origin: str) -> None:
-    """Raise `ProblemError` when the text is not Python or lacks one of KernelBench's three names."""
+    """Raise `ProblemError` if the text is not Python or lacks one of KernelBench's three names."""
     try:
         tree = ast.parse(source)
     except SyntaxError as error:
@@ -64,5 +67,6 @@ def check_source(source: str, origin: str) -> None:
     missing = [required for required in REQUIRED if required not in names]
     if missing:
         raise ProblemError(
-            f"{origin}: defines no {' and no '.join(missing)}; a problem needs class Model, get_inputs() and get_init_inputs()"
+            f"{origin}: defines no {' and no '.join(missing)}; "
+            "a problem needs class Model, get_inputs() and get_init_inputs()"
         )

@@ -1,4 +1,7 @@
-"""The reference at full size, or which of a person's settings keep it from running there. Used in workers only: it imports torch."""
+"""Measures the reference at full size. Where it does not run, finds the settings of the person that are at fault.
+
+Used in workers only: it imports torch.
+"""
 
 from __future__ import annotations
 
@@ -8,38 +11,47 @@ from collections.abc import Sequence
 from workbench.errors import ProblemError
 from workbench.problems import cases
 from workbench.problems.cases import Measured
-from workbench.problems.settings import assigned
+from workbench.problems.settings import find_assignments
 from workbench.records import Problem
 
 Names = Sequence[str]
 
 
-def full(problem: Problem) -> Measured:
-    """The full case; raises `ProblemError` in one line, which names the settings that are at fault where some are."""
+def measure_full(problem: Problem) -> Measured:
+    """The full case. Raises `ProblemError` in one line, which names the settings at fault if there are some."""
     try:
         found = cases.measure(problem, "full")
     except ProblemError as error:
-        raise ProblemError(_blamed(problem, str(error)) or str(error)) from None
-    if not _has_result(found) and (names := _culprits(problem, _below(problem))):
+        raise ProblemError(_explain_settings(problem, str(error)) or str(error)) from None
+    if not _has_result(found) and (names := _find_culprits(problem, _nonpositive_sizes(problem))):
         raise ProblemError(
-            f"{_said(problem, names)}: the result has no elements, so there is nothing to compute; legal: {_legal(problem, names)}"
+            f"{_name_settings(problem, names)}: the result has no elements, so there is nothing to compute; "
+            f"legal: {_legal_sizes(problem, names)}"
         )
     return found
 
 
-def _blamed(problem: Problem, why: str) -> str | None:
-    """What is wrong with the settings, where the reference runs without them; of a size below 1 torch's own words would add nothing."""
-    below = _below(problem)
-    if names := _culprits(problem, below):
-        return f"{_said(problem, names)}: no size that this problem can have; legal: {_legal(problem, names)}"
-    if names := _culprits(problem, [name for name in dict(problem.settings) if name not in below]):
-        return f"{_said(problem, names)}: {why}; legal: what the reference runs with, as {_own(problem, names)}"
+def _explain_settings(problem: Problem, why: str) -> str | None:
+    """What is wrong with the settings; None if the reference does not run without them either.
+
+    For a size below 1, torch's own message is left out: it would add nothing.
+    """
+    below = _nonpositive_sizes(problem)
+    if names := _find_culprits(problem, below):
+        legal = _legal_sizes(problem, names)
+        return f"{_name_settings(problem, names)}: no size that this problem can have; legal: {legal}"
+    if names := _find_culprits(problem, [name for name in dict(problem.settings) if name not in below]):
+        own = _own_values(problem, names)
+        return f"{_name_settings(problem, names)}: {why}; legal: what the reference runs with, as {own}"
     return None
 
 
-def _below(problem: Problem) -> list[str]:
-    """Settings under 1 of what the file itself has as a whole number from 1 on: sizes, most likely, but -1 may be an axis and 0 a padding."""
-    own = {item.name: item.value for item in assigned(problem.source)}
+def _nonpositive_sizes(problem: Problem) -> list[str]:
+    """Settings below 1 whose value in the file is an integer of at least 1.
+
+    They are most likely sizes. (A -1 in the file may be an axis, and a 0 a padding.)
+    """
+    own = {item.name: item.value for item in find_assignments(problem.source)}
     return [
         name
         for name, value in dict(problem.settings).items()
@@ -47,8 +59,8 @@ def _below(problem: Problem) -> list[str]:
     ]
 
 
-def _culprits(problem: Problem, names: Names) -> Names:
-    """As few of the settings as it takes, so that without them the reference runs and has a result; none, where that does not help."""
+def _find_culprits(problem: Problem, names: Names) -> Names:
+    """The fewest settings without which the reference runs and has a result; () if leaving them out is no help."""
     if not names or not _runs_without(problem, names):
         return ()
     for name in names:
@@ -70,18 +82,18 @@ def _runs_without(problem: Problem, names: Names) -> bool:
 
 
 def _has_result(found: Measured) -> bool:
-    return any(map(cases.count, found.case.outputs))
+    return any(map(cases.element_count, found.case.outputs))
 
 
-def _said(problem: Problem, names: Names) -> str:
+def _name_settings(problem: Problem, names: Names) -> str:
     given = dict(problem.settings)
     return f"setting{'s' * (len(names) > 1)} {', '.join(f'{name}={given[name]!r}' for name in names)}"
 
 
-def _legal(problem: Problem, names: Names) -> str:
-    return f"whole numbers from 1 on ({_own(problem, names)})"
+def _legal_sizes(problem: Problem, names: Names) -> str:
+    return f"whole numbers from 1 on ({_own_values(problem, names)})"
 
 
-def _own(problem: Problem, names: Names) -> str:
-    own = {item.name: item.value for item in assigned(problem.source)}
+def _own_values(problem: Problem, names: Names) -> str:
+    own = {item.name: item.value for item in find_assignments(problem.source)}
     return ", ".join(f"{name}={own[name]!r}" for name in names) + " in the problem"

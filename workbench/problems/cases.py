@@ -1,7 +1,8 @@
-"""Problem -> the sizes it is looked at: shrunk for the emulator, odd, and thin (for degeneracy). Used in workers only: it imports torch.
+"""Chooses the sizes at which a problem is checked: shrunk for the emulator, odd, and thin (for degeneracy).
 
-Sizes are tried on fake tensors first, so a problem of many gigabytes costs no memory. A module-level integer may be a size, but also an
-axis, a kernel width or a number of groups: a name whose halving breaks the reference is put back and left alone.
+Used in workers only: it imports torch. Sizes are tried on fake tensors first, so a problem of many gigabytes costs no
+memory. A module-level integer may be a size, but also an axis, a kernel width or a number of groups. If the reference
+breaks when such a number is halved, the number is put back and left alone.
 """
 
 from __future__ import annotations
@@ -17,24 +18,22 @@ from workbench.problems import loading, module_scalars
 from workbench.problems.counting import FlopCount
 from workbench.records import Case, Problem, Settings, TensorSpec, record
 
-ELEMENT_BUDGET = (
-    1 << 16
-)  # elements of all inputs at the shrunk case; inputs and outputs together may have twice as many
+# elements of all inputs of the shrunk case; inputs and outputs together may have twice as many
+ELEMENT_BUDGET = 1 << 16
 FLOP_BUDGET = 5 << 20  # a matrix product of 128^3 with its epilogue: well under half a second on the emulator
-TOLERATED = 16  # a problem that cannot be shrunk to the budget is still accepted up to this many times it, with a note
-FLOORS = (16, 4, 2)  # sizes go down to the first; only if that is not enough, further
+TOLERATED = 16  # a problem that cannot be shrunk further is accepted with a note up to so many times the budget
+FLOORS = (16, 4, 2)  # sizes go down to the first, and further only if that is not enough
 THIN_ELEMENTS, THIN_FLOPS = 1 << 21, 1 << 27
 ODD_OFFSET = (37, 51, 67, 83)  # odd sizes, no multiples of 2, 4, 8, 16
 
 
-logging.getLogger("torch._subclasses.fake_tensor").setLevel(
-    logging.CRITICAL
-)  # sizes that do not work are tried, and what went wrong is an exception too
+# sizes that do not work are tried on purpose, and each error is raised as an exception too
+logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
 
 
 @record
 class Measured:
-    """A case without its memory: specs, parameters and buffers, FLOPs by operation and in matrix products."""
+    """A case as measured on fake tensors: specs, parameters and buffers, FLOPs by operation and in matrix products."""
 
     case: Case
     state: tuple[TensorSpec, ...]
@@ -49,10 +48,10 @@ class Measured:
     @property
     def elements(self) -> int:
         """Elements of all inputs and outputs."""
-        return sum(count(spec) for spec in (*self.case.inputs, *self.case.outputs))
+        return sum(element_count(spec) for spec in (*self.case.inputs, *self.case.outputs))
 
 
-def count(spec: TensorSpec) -> int:
+def element_count(spec: TensorSpec) -> int:
     """Elements of a tensor."""
     total = 1
     for extent in spec.shape:
@@ -61,11 +60,11 @@ def count(spec: TensorSpec) -> int:
 
 
 class TooLarge(ProblemError):
-    """Even the smallest sizes are too much for the emulator."""
+    """The problem is too large for the emulator even at its smallest sizes."""
 
 
-def stored(spec: TensorSpec) -> int:
-    """Elements that a tensor holds in memory: an expanded axis (stride 0) is held once."""
+def stored_elements(spec: TensorSpec) -> int:
+    """Elements that a tensor holds in memory: an expanded axis (stride 0) counts once."""
     total = 1
     for extent, stride in zip(spec.shape, spec.strides, strict=True):
         total *= extent if stride or extent == 0 else 1
@@ -83,13 +82,13 @@ def spec_of(name: str, value: torch.Tensor) -> TensorSpec:
 
 
 def outputs_of(result: object) -> tuple[TensorSpec, ...]:
-    """Specs of what forward returned."""
+    """Specs of the tensors that forward returned."""
     values = result if isinstance(result, (tuple, list)) else (result,)
     return tuple(spec_of(f"output{n}", value) for n, value in enumerate(values) if isinstance(value, torch.Tensor))
 
 
 def state_of(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
-    """Parameters and buffers, named."""
+    """(name, tensor) of each parameter and buffer."""
     return [*model.named_parameters(), *model.named_buffers()]
 
 
@@ -102,7 +101,7 @@ def _case(name: str, settings: Settings, module: ModuleType, inputs: list[object
 
 
 def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
-    """The reference on fake tensors at some settings; raises `ProblemError` with file and line when it does not run."""
+    """Run the reference on fake tensors at these settings. Raises `ProblemError` with file and line if it fails."""
     module = loading.load_module(problem, settings)
     try:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
@@ -121,21 +120,21 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
     except ProblemError as error:
         raise ProblemError(f"{problem.origin}: {error}") from None
     except Exception as error:
-        raise loading.refused(problem, module, error, "the reference does not run: ") from error
+        raise loading.problem_error(problem, module, error, "the reference does not run: ") from error
 
 
 def check_result(result: object) -> None:
-    """Raise `ProblemError` unless forward gives a tensor, or several: nothing else can be compared."""
+    """Raise `ProblemError` unless forward returns one or more tensors: nothing else can be compared."""
     values = result if isinstance(result, (tuple, list)) else (result,)
     wrong = [type(value).__name__ for value in values if not isinstance(value, torch.Tensor)]
     if wrong or not values:
-        raise ProblemError(
-            f"forward returns {wrong[0] if values is not result and wrong else f'a {type(result).__name__} of ' + (', '.join(wrong) or 'nothing')}; let it return a tensor, or a tuple of tensors"
-        )
+        many = f"a {type(result).__name__} of {', '.join(wrong) or 'nothing'}"
+        returned = wrong[0] if values is not result and wrong else many
+        raise ProblemError(f"forward returns {returned}; let it return a tensor, or a tuple of tensors")
 
 
 def fake_model(module: ModuleType, problem: Problem) -> torch.nn.Module:
-    """Model with fake parameters, made in the problem's dtype (a fake parameter cannot be converted afterwards)."""
+    """Model with fake parameters in the problem's dtype (a fake parameter cannot be converted afterwards)."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(loading.DTYPES[problem.precision])
     try:
@@ -144,8 +143,8 @@ def fake_model(module: ModuleType, problem: Problem) -> torch.nn.Module:
         torch.set_default_dtype(default)
 
 
-def real(problem: Problem, name: str, settings: Settings) -> Case:
-    """The reference on real tensors at some settings; raises `ProblemError` when it does not run."""
+def real_case(problem: Problem, name: str, settings: Settings) -> Case:
+    """The case of the reference on real tensors at these settings. Raises `ProblemError` if the reference fails."""
     module = loading.load_module(problem, settings)
     try:
         with torch.no_grad():
@@ -153,13 +152,13 @@ def real(problem: Problem, name: str, settings: Settings) -> Case:
             return _case(name, settings, module, inputs, loading.build_model(module, "Model", problem)(*inputs))
     except Exception as error:
         at = ", ".join(f"{key}={value}" for key, value in settings)
-        raise loading.refused(
+        raise loading.problem_error(
             problem, module, error, f"the reference does not run at {at or 'its own sizes'}: "
         ) from error
 
 
 def sizes(problem: Problem, least: int = 16) -> dict[str, int]:
-    """Module-level integers that may be sizes: at least `least`, and not fixed by the person."""
+    """Module-level integers that may be sizes: those of at least `least` that the person did not set."""
     fixed = dict(problem.settings)
     found = module_scalars(problem.source).items()
     return {
@@ -169,42 +168,43 @@ def sizes(problem: Problem, least: int = 16) -> dict[str, int]:
     }
 
 
-def _try(problem: Problem, settings: dict[str, int]) -> Measured | None:
+def _try_measure(problem: Problem, settings: dict[str, int]) -> Measured | None:
     try:
         return measure(problem, "shrunk", tuple(settings.items()))
     except ProblemError:
         return None
 
 
-def _over(measured: Measured, elements: int, flops: int) -> float:
-    """How many times the budget."""
+def _budget_ratio(measured: Measured, elements: int, flops: int) -> float:
+    """Size of the case as a multiple of the budget: elements or FLOPs, whichever is more."""
     return max(measured.elements / elements, measured.total / flops)
 
 
-def _rounded(problem: Problem, found: dict[str, int], full: Measured) -> tuple[dict[str, int], Measured]:
-    """Sizes rounded down to powers of two, all at once or name by name, as far as the reference still runs."""
+def _round_sizes(problem: Problem, found: dict[str, int], full: Measured) -> tuple[dict[str, int], Measured]:
+    """Round sizes down to powers of two, all at once or name by name, as far as the reference still runs."""
     rounded = {name: 1 << (value.bit_length() - 1) for name, value in found.items()}
-    if (measured := _try(problem, rounded)) is not None:
+    if (measured := _try_measure(problem, rounded)) is not None:
         return rounded, measured
     kept, last = dict(found), full
     for name, value in rounded.items():
-        if (measured := _try(problem, {**kept, name: value})) is not None:
+        if (measured := _try_measure(problem, {**kept, name: value})) is not None:
             kept[name], last = value, measured
     return kept, last
 
 
 def shrink(problem: Problem, full: Measured) -> tuple[Settings, tuple[str, ...]]:
-    """Settings at which inputs, outputs and FLOPs fit the emulator's budget, with notes about what stood in the way.
+    """(settings at which inputs, outputs and FLOPs fit the emulator's budget, notes on sizes that could not go down).
 
-    The largest size that may still go down is halved until all fits; raises `TooLarge` when even the smallest sizes are.
+    The largest size that may still go down is halved until all fits. Raises `TooLarge` if the smallest sizes do not
+    fit.
     """
-    now, measured = _rounded(problem, sizes(problem), full)
+    now, measured = _round_sizes(problem, sizes(problem), full)
     pinned: set[str] = set()
     broken: set[str] = set()
     for floor in FLOORS:
         if floor < FLOORS[0]:
             now = {**{name: value for name, value in sizes(problem, 2 * floor).items() if name not in now}, **now}
-        while _over(measured, 2 * ELEMENT_BUDGET, FLOP_BUDGET) > 1:
+        while _budget_ratio(measured, 2 * ELEMENT_BUDGET, FLOP_BUDGET) > 1:
             name = max(
                 (name for name in now if name not in pinned and now[name] // 2 >= floor),
                 key=lambda name: now[name],
@@ -212,17 +212,18 @@ def shrink(problem: Problem, full: Measured) -> tuple[Settings, tuple[str, ...]]
             )
             if name is None:
                 break
-            tried = _try(problem, {**now, name: now[name] // 2})
+            tried = _try_measure(problem, {**now, name: now[name] // 2})
             if tried is None:
                 broken.add(name)
             if tried is None or (tried.elements >= measured.elements and tried.total >= measured.total):
                 pinned.add(name)  # an axis, a kernel width, a number of groups: no size
             else:
                 now[name], measured = now[name] // 2, tried
-    over = _over(measured, 2 * ELEMENT_BUDGET, FLOP_BUDGET)
+    over = _budget_ratio(measured, 2 * ELEMENT_BUDGET, FLOP_BUDGET)
     if over > TOLERATED:
         raise TooLarge(
-            f"{problem.origin}: the inputs cannot be shrunk for the emulator ({over:.0f}x too large); give module-level sizes, or use --set name=value"
+            f"{problem.origin}: the inputs cannot be shrunk for the emulator ({over:.0f}x too large); "
+            "give module-level sizes, or use --set name=value"
         )
     notes = [f"{name} stays {now[name]}: the reference does not run with half of it" for name in sorted(broken)]
     notes += (
@@ -234,7 +235,10 @@ def shrink(problem: Problem, full: Measured) -> tuple[Settings, tuple[str, ...]]
 
 
 def _odd_sizes(shrunk: Settings) -> dict[str, int]:
-    """Near three quarters of each size, odd, no two the same: so that a kernel which swaps two extents is found out."""
+    """For each size an odd one near three quarters of it.
+
+    No two are equal, so a kernel that swaps two extents fails.
+    """
     taken: dict[str, int] = {}
     for position, (name, value) in enumerate(shrunk):
         half = max(3, int(str(value)) // 2)
@@ -245,36 +249,41 @@ def _odd_sizes(shrunk: Settings) -> dict[str, int]:
     return taken
 
 
-def odd(problem: Problem, shrunk: Settings) -> tuple[Case | None, tuple[str, ...]]:
-    """The reference at odd sizes: all names at once, or those that it bears; None with a note when it bears none."""
+def odd_case(problem: Problem, shrunk: Settings) -> tuple[Case | None, tuple[str, ...]]:
+    """(the reference at odd sizes, notes). Sizes that cannot be odd stay; the case is None if none can be odd."""
     wanted = _odd_sizes(shrunk)
     try:
-        return (real(problem, "odd", tuple(wanted.items())) if wanted else None), ()
+        return (real_case(problem, "odd", tuple(wanted.items())) if wanted else None), ()
     except ProblemError:
         kept: dict[str, int] = {name: int(str(value)) for name, value in shrunk}
         case = None
         for name, value in wanted.items():
             try:
-                case = real(problem, "odd", tuple({**kept, name: value}.items()))
+                case = real_case(problem, "odd", tuple({**kept, name: value}.items()))
                 kept[name] = value
             except ProblemError:
                 continue
     even = [name for name in wanted if kept[name] != wanted[name]]
     if case is None:
         return None, ("the reference does not run at odd sizes, so only the shrunk sizes are checked",)
-    return case, (
-        f"the odd case keeps {', '.join(f'{name}={kept[name]}' for name in even)}: the reference does not run at an odd size there",
-    )
+    same = ", ".join(f"{name}={kept[name]}" for name in even)
+    return case, (f"the odd case keeps {same}: the reference does not run at an odd size there",)
 
 
-def thin(problem: Problem) -> Settings:
-    """Few rows of full length: the first sizes of the file go down first, so that what shrinks with a long axis is seen as it is."""
+def thin_settings(problem: Problem) -> Settings:
+    """Settings of a case with few rows of full length; () if none fits.
+
+    The first sizes of the file are halved first. Long axes stay long, so results that shrink with their length are
+    seen.
+    """
     now = sizes(problem, 2)
-    measured = _try(problem, now)
+    measured = _try_measure(problem, now)
     for name in now:
-        while now[name] > 3 and measured is not None and _over(measured, THIN_ELEMENTS, THIN_FLOPS) > 1:
-            tried = _try(problem, {**now, name: now[name] // 2})
+        while now[name] > 3 and measured is not None and _budget_ratio(measured, THIN_ELEMENTS, THIN_FLOPS) > 1:
+            tried = _try_measure(problem, {**now, name: now[name] // 2})
             if tried is None:
                 break
             now[name], measured = now[name] // 2, tried
-    return tuple(now.items()) if measured is not None and _over(measured, THIN_ELEMENTS, THIN_FLOPS) <= 1 else ()
+    return (
+        tuple(now.items()) if measured is not None and _budget_ratio(measured, THIN_ELEMENTS, THIN_FLOPS) <= 1 else ()
+    )

@@ -1,11 +1,13 @@
-"""FLOPs of a PyTorch computation, operation by operation, without its memory. Used in workers only: it imports torch.
+"""Counts the FLOPs of a PyTorch computation by operation. Used in workers only: it imports torch.
 
-Input: whatever runs inside `with FlopCount() as count` (fake tensors will do). Output: `count.flops`, FLOPs by ATen operation.
+Input: the code inside `with FlopCount() as count` (fake tensors will do, so it costs no memory). Output: `count.flops`,
+FLOPs by ATen operation.
 
-What is counted: an addition, multiplication, division, comparison or one call of a special function (exp, tanh, erf, rsqrt) is one FLOP,
-a fused multiply-add two. Matrix products and convolutions are counted by torch's own formulas (`torch.utils.flop_counter`), matrix-vector
-products as 2mk. An element-wise operation is one FLOP per output element and a reduction one per input element, but for the composites in
-`PER_ELEMENT`, whose numbers are those of their usual definition. Copies, views, creation, random numbers and integer operations are free.
+An addition, multiplication, division, comparison or one call of a special function (exp, tanh, erf, rsqrt) is one FLOP,
+a fused multiply-add is two. torch's own formulas (`torch.utils.flop_counter`) count matrix products and convolutions.
+A matrix-vector product counts 2mk. An element-wise operation counts one FLOP per output element, a reduction one per
+input element. The composites in `PER_ELEMENT` count as in their usual definition. Copies, views, creation, random
+numbers and integer operations are free.
 """
 
 from __future__ import annotations
@@ -98,44 +100,46 @@ FREE_PREFIXES = (
 )
 
 
-def _largest(values: Iterable[object]) -> int:
+def _largest_numel(values: Iterable[object]) -> int:
     return max((value.numel() for value in tree_leaves(list(values)) if isinstance(value, torch.Tensor)), default=0)
 
 
-def _name(func: OpOverload) -> str:
+def _operation_name(func: OpOverload) -> str:
     """`aten.add_.Tensor` -> "add"."""
     return str(func.overloadpacket).split(".")[-1].rstrip("_")
 
 
-def _products(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], out: object) -> int | None:
+def _product_flops(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], out: object) -> int | None:
     """FLOPs of a matrix product, convolution or attention, bias included; None for anything else."""
-    name = _name(func)
+    name = _operation_name(func)
     if name in MATRIX_VECTOR:
-        return 2 * _largest(args) + (_largest([out]) if name == "addmv" else 0)
+        return 2 * _largest_numel(args) + (_largest_numel([out]) if name == "addmv" else 0)
     packet = func.overloadpacket
     if name == "_scaled_dot_product_flash_attention_for_cpu":  # counts as the flash form does
         packet = torch.ops.aten._scaled_dot_product_flash_attention
     if packet not in flop_registry:
         return None
     formula: Callable[..., int] = flop_registry[packet]
-    bias = _largest([out]) if name in ("addmm", "baddbmm") or (name == "convolution" and args[2] is not None) else 0
+    bias = (
+        _largest_numel([out]) if name in ("addmm", "baddbmm") or (name == "convolution" and args[2] is not None) else 0
+    )
     return int(formula(*args, **kwargs, out_val=out)) + bias
 
 
-def _others(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], out: object) -> int:
+def _pointwise_flops(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], out: object) -> int:
     """FLOPs of an element-wise operation or a reduction."""
-    name = _name(func)
+    name = _operation_name(func)
     floats = any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in tree_leaves([out, args]))
     if func.is_view or not floats or name.startswith(FREE_PREFIXES):
         return 0
     if name.startswith("nll_loss"):
-        return _largest(args[1:2])  # one addition per target
+        return _largest_numel(args[1:2])  # one addition per target
     rate = GELU_TANH if name == "gelu" and kwargs.get("approximate") == "tanh" else PER_ELEMENT.get(name, 1)
-    return rate * _largest([out, args])
+    return rate * _largest_numel([out, args])
 
 
 class FlopCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
-    """Counts what runs inside; `flops` by operation name, `products` the part that matrix units can do."""
+    """Counts what runs inside: `flops` by operation name, and `products`, the part that matrix units can do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,10 +152,10 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed 
         given = kwargs or {}
         out = func(*args, **given)
         if func.namespace == "aten":
-            products = _products(func, args, given, out)
+            products = _product_flops(func, args, given, out)
             self.products += products or 0
-            count = _others(func, args, given, out) if products is None else products
-            self.flops.update({_name(func): count} if count else {})
+            count = _pointwise_flops(func, args, given, out) if products is None else products
+            self.flops.update({_operation_name(func): count} if count else {})
         return out
 
     @property

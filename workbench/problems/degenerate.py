@@ -1,4 +1,7 @@
-"""What is wrong with a task: trivial outputs that pass, a reference that differs from itself, is not finite or changes its inputs. Runs in a worker (imports torch)."""
+"""Finds what is wrong with a task. Runs in a worker (imports torch).
+
+Trivial outputs may pass. The reference may differ from itself, may not be finite, or may change its inputs.
+"""
 
 from __future__ import annotations
 
@@ -11,31 +14,34 @@ from workbench.problems import cases, loading
 from workbench.records import Degeneracy, Problem, Settings
 
 
-def degeneracies(problem: Problem, shrunk: Settings) -> tuple[Degeneracy, ...]:
-    """Trivial outputs that KernelBench's own tolerance (1e-2 absolute and relative in 16 bits, 1e-4 in 32) would let pass.
+def find_degeneracies(problem: Problem, shrunk: Settings) -> tuple[Degeneracy, ...]:
+    """Trivial outputs that KernelBench's own tolerance would let pass, and other faults of the task.
 
-    Looked for at few rows of full length, because what a softmax or a mean gives out shrinks with the length of its axis.
+    That tolerance is 1e-2 absolute and relative in 16 bits, 1e-4 in 32. The search uses few rows of full length,
+    because the results of a softmax or a mean shrink with the length of their axis.
     """
     tolerance = 1e-4 if problem.precision in ("fp32", "tf32") else 1e-2
-    settings = cases.thin(problem) or shrunk
+    settings = cases.thin_settings(problem) or shrunk
     try:
-        first, again, other = _three(problem, settings)
+        first, again, other = _run_three(problem, settings)
     except (ProblemError, RuntimeError):
         settings = shrunk
-        first, again, other = _three(problem, shrunk)
+        first, again, other = _run_three(problem, shrunk)
     at = ", ".join(f"{name}={value}" for name, value in settings)
     found = [
         Degeneracy(
             kind="input_modified",
-            message=f"forward changes its input {name} in place, which a kernel may not; only results are compared. Let forward change a copy: {name} = {name}.clone()",
+            message=f"forward changes its input {name} in place, which a kernel may not; only results are compared. "
+            f"Let forward change a copy: {name} = {name}.clone()",
         )
-        for name in changed(problem, shrunk)
+        for name in modified_inputs(problem, shrunk)
     ]
     if not torch.allclose(first, again, atol=tolerance, rtol=tolerance, equal_nan=True):
         found.append(
             Degeneracy(
                 kind="random",
-                message="the reference differs from itself on the same inputs (dropout?), so no honest kernel can match it",
+                message="the reference differs from itself on the same inputs (dropout?), "
+                "so no honest kernel can match it",
             )
         )
     if not torch.isfinite(first).all():
@@ -44,7 +50,8 @@ def degeneracies(problem: Problem, shrunk: Settings) -> tuple[Degeneracy, ...]:
         found.append(
             Degeneracy(
                 kind="zero",
-                message=f"an output of zeros passes an absolute tolerance of {tolerance} (at {at}); it does not pass here, where tolerance follows the magnitude",
+                message=f"an output of zeros passes an absolute tolerance of {tolerance} (at {at}); "
+                "it does not pass here, where tolerance follows the magnitude",
             )
         )
     elif first.numel() > 1 and torch.allclose(first, first.mean().expand_as(first), atol=tolerance, rtol=tolerance):
@@ -54,13 +61,13 @@ def degeneracies(problem: Problem, shrunk: Settings) -> tuple[Degeneracy, ...]:
     return tuple(found)
 
 
-def _three(problem: Problem, settings: Settings) -> tuple[torch.Tensor, ...]:
+def _run_three(problem: Problem, settings: Settings) -> tuple[torch.Tensor, ...]:
     module = loading.load_module(problem, settings)
     with torch.no_grad():
-        return tuple(_one(module, problem, seed, forward) for seed, forward in ((1, 3), (1, 4), (2, 3)))
+        return tuple(_run_once(module, problem, seed, forward) for seed, forward in ((1, 3), (1, 4), (2, 3)))
 
 
-def _one(module: ModuleType, problem: Problem, seed: int, forward_seed: int) -> torch.Tensor:
+def _run_once(module: ModuleType, problem: Problem, seed: int, forward_seed: int) -> torch.Tensor:
     torch.manual_seed(0)
     model = loading.build_model(module, "Model", problem)
     inputs = loading.make_inputs(module, problem, seed)
@@ -69,8 +76,11 @@ def _one(module: ModuleType, problem: Problem, seed: int, forward_seed: int) -> 
     return (result[0] if isinstance(result, (tuple, list)) else result).to(torch.float64)
 
 
-def changed(problem: Problem, settings: Settings) -> tuple[str, ...]:
-    """Forward's arguments that the reference writes to, by itself or through a view, even if with the values that were there."""
+def modified_inputs(problem: Problem, settings: Settings) -> tuple[str, ...]:
+    """Forward's arguments that the reference writes to, directly or through a view.
+
+    Writing the values that were already there counts too.
+    """
     module = loading.load_module(problem, settings)
     inputs = loading.make_inputs(module, problem, 0)
     named = [

@@ -1,4 +1,4 @@
-"""One-line expressions -> KernelBench source text: `torch.softmax(x, -1)` with inputs `x: f32[4096, 4096]`."""
+"""Writes KernelBench source text for a one-line expression: `torch.softmax(x, -1)` with `x: f32[4096, 4096]`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ def from_expression(
     precision: Precision = "fp32",
     mode: Mode = "train",
 ) -> Problem:
-    """A problem from an expression over declared inputs; dimensions are integers or names given in `settings`."""
+    """A problem from an expression over declared inputs.
+
+    Dimensions are integers, or names with a value in `settings`.
+    """
     try:
         tree = ast.parse(expression.strip(), mode="eval")
     except SyntaxError as error:
         raise ProblemError(f"the expression is not Python at column {error.offset}: {error.msg}") from None
-    declared = _inputs(inputs)
+    declared = _parse_inputs(inputs)
     _check_names(tree, [title for title, _, _ in declared], settings)
     names, known = [], dict(settings)
     sizes: dict[str, object] = {}
@@ -42,17 +45,19 @@ def from_expression(
                 raise ProblemError(f"input {title}: {dim!r} is no dimension; write a number or a name")
             if dim.isidentifier() and dim not in known:
                 raise ProblemError(
-                    f"input {title}: dimension {dim!r} has no value; give it as {dim}=<positive integer>, or write a number"
+                    f"input {title}: dimension {dim!r} has no value; "
+                    f"give it as {dim}=<positive integer>, or write a number"
                 )
             if dim.isidentifier() and (type(known[dim]) is not int or int(str(known[dim])) < 1):
                 raise ProblemError(f"setting {dim}={known[dim]!r}: no size of {title}; legal: whole numbers from 1 on")
             if dim == "0":
                 raise ProblemError(
-                    f"input {title}: a dimension of 0 has no elements, so there is nothing to compute; legal: whole numbers from 1 on"
+                    f"input {title}: a dimension of 0 has no elements, so there is nothing to compute; "
+                    "legal: whole numbers from 1 on"
                 )
             sizes.setdefault(key, known.get(dim, int(dim) if dim.isdigit() else None))
             shape.append(key)
-        lines.append("        " + _maker(dtype, shape) + ",")
+        lines.append("        " + _write_maker(dtype, shape) + ",")
     unused = sorted(set(known) - set(sizes))
     if unused:
         raise ProblemError(f"no input has a dimension {unused[0]!r}; there are: {', '.join(sizes) or 'none'}")
@@ -68,7 +73,10 @@ def from_expression(
 
 
 def _check_names(tree: ast.Expression, inputs: list[str], settings: Settings) -> None:
-    """Refuse a name that is no input, no module of the template and not bound in the expression itself; and inputs that clash."""
+    """Raise `ProblemError` for unknown names and for inputs whose names clash.
+
+    A name is known if it is an input, a module of the template, a dimension, a builtin, or bound in the expression.
+    """
     twice = next(
         (title for n, title in enumerate(inputs) if title in inputs[:n] or title in GIVEN or title in dict(settings)),
         None,
@@ -84,11 +92,12 @@ def _check_names(tree: ast.Expression, inputs: list[str], settings: Settings) ->
     for node in names:
         if node.id not in (*inputs, *GIVEN, *bound, *dict(settings)) and not hasattr(builtins, node.id):
             raise ProblemError(
-                f"the expression uses {node.id!r}, which is no declared input; declare it, for example {node.id}: f32[1024]"
+                f"the expression uses {node.id!r}, which is no declared input; "
+                f"declare it, for example {node.id}: f32[1024]"
             )
 
 
-def _inputs(text: str) -> list[tuple[str, str, list[str]]]:
+def _parse_inputs(text: str) -> list[tuple[str, str, list[str]]]:
     declared, at = [], 0
     while at < len(text):
         match = _INPUT.match(text, at)
@@ -105,7 +114,7 @@ def _inputs(text: str) -> list[tuple[str, str, list[str]]]:
     return declared
 
 
-def _maker(dtype: str, shape: list[str]) -> str:
+def _write_maker(dtype: str, shape: list[str]) -> str:
     size = ", ".join(shape) + ("," if len(shape) == 1 else "")
     if dtype in ("int32", "int64"):
         return f"torch.randint(0, 128, ({size}), dtype=torch.{dtype})"

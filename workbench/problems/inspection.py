@@ -1,4 +1,7 @@
-"""Problem -> Facts: shapes that fit the emulator, a traced graph, counted work, degeneracies. Runs in a worker (imports torch)."""
+"""Finds the `Facts` of a problem: shapes that fit the emulator, a traced graph, counted work, degeneracies.
+
+Runs in a worker (imports torch).
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, loading, numbers, with_settings
-from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, outputs_of, spec_of, stored
+from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, outputs_of, spec_of, stored_elements
 from workbench.records import Case, Facts, Operation, Problem, Settings, TensorSpec, Work
 from workbench.wire import content_hash
 
 __all__ = ["ELEMENT_BUDGET", "FLOP_BUDGET", "inspect"]
 
-# the first kind one of whose ATen operations (by the start of its name) occurs
+# kind -> starts of names of ATen operations; the first kind with an operation in the graph is the problem's
 KINDS = (
     ("loss", ("nll_loss", "mse_loss", "binary_cross_entropy", "smooth_l1_loss", "huber_loss")),
     ("convolution", ("convolution",)),
@@ -31,15 +34,14 @@ KINDS = (
     ("reduction", ("sum", "mean", "amax", "amin", "max", "min", "prod", "argmax", "argmin", "cumsum", "var", "std")),
 )
 PARTIAL_READS = ("embedding", "gather", "index", "index_select", "slice", "select", "tril", "triu", "narrow")
-HEAVY = tuple(
-    f"aten.{name}" for name in ("convolution", "mm", "bmm", "addmm")
-)  # what makes it worth while to know the sizes in between
+# operations for which the planner needs the sizes of intermediate values
+HEAVY = tuple(f"aten.{name}" for name in ("convolution", "mm", "bmm", "addmm"))
 DTYPES = {"fp32": "float32", "tf32": "tfloat32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 @dataclasses.dataclass(frozen=True)
 class _Small:
-    """The reference at the sizes that are emulated."""
+    """The reference at the sizes for the emulator."""
 
     settings: Settings
     notes: tuple[str, ...]
@@ -50,51 +52,56 @@ class _Small:
 
 @dataclasses.dataclass(frozen=True)
 class _Full:
-    """The reference at full size, on fake tensors; empty where it cannot be traced there. `values`: its inputs, parameters and buffers."""
+    """The reference at full size, on fake tensors; empty if it cannot be traced there.
+
+    `values` are specs of its inputs, parameters and buffers.
+    """
 
     graph: tuple[Operation, ...] = ()
     values: tuple[TensorSpec, ...] = ()
 
-    def other(self, small: _Small) -> tuple[Operation, ...]:
-        """The graph, where it may do something else than the small one."""
-        return self.graph if self.graph and numbers.differs(_made(small.graph), self.graph) else ()
+    def differing_graph(self, small: _Small) -> tuple[Operation, ...]:
+        """The graph if it may do something else than the small one, else ()."""
+        return self.graph if self.graph and numbers.differs(_drop_reservations(small.graph), self.graph) else ()
 
     def specs(self, small: _Small) -> tuple[TensorSpec, ...]:
-        """Every value of the graph, where its calls are the same as those of the small one."""
+        """Specs of every value of the graph if its calls are those of the small one, else ()."""
         if not self.graph or [(op.name, op.target) for op in self.graph] != [
-            (op.name, op.target) for op in _made(small.graph)
+            (op.name, op.target) for op in _drop_reservations(small.graph)
         ]:
             return ()
         return (*self.values, *(dataclasses.replace(op.result[0], name=op.name) for op in self.graph if op.result))
 
 
 def inspect(problem: Problem) -> Facts:
-    """All that can be found out without a candidate; raises `ProblemError` with file and line.
+    """The facts of a problem that need no candidate. Raises `ProblemError` with file and line.
 
-    Sizes are shrunk for the emulator, those that the person set only where it must be, but for one of which forward makes a number to calculate with (1 / sqrt(size)), where that leaves the others enough to give.
+    Sizes are shrunk for the emulator; those that the person set are shrunk only if the others are not enough. If
+    forward calculates with a number made of a size (1 / sqrt(size)), that size stays, provided that the others can be
+    shrunk.
     """
-    measured = blame.full(problem)
-    full, held = _at_full(problem), problem
+    measured = blame.measure_full(problem)
+    full, held = _trace_full(problem), problem
     said: tuple[str, ...] = ()
     try:
-        small = _small(problem, held, measured)
+        small = _inspect_small(problem, held, measured)
     except cases.TooLarge:
         if not problem.settings:
             raise
         held = dataclasses.replace(problem, source=with_settings(problem.source, problem.settings), settings=())
-        small = _small(problem, held, measured)
+        small = _inspect_small(problem, held, measured)
         now = dict(small.settings)
         said = tuple(
             f"{name} is {value} at full size, and {now[name]} on the emulator, which cannot take so much"
             for name, value in problem.settings
             if now.get(name, value) != value
         )
-    if full.other(small) and not numbers.reads_parts(full.graph):
+    if full.differing_graph(small) and not numbers.reads_parts(full.graph):
         for name, value in cases.sizes(held).items():
             keeping = dataclasses.replace(held, settings=(*held.settings, (name, value)))
             with contextlib.suppress(ProblemError):
-                other = _small(problem, keeping, measured)
-                if not full.other(other):
+                other = _inspect_small(problem, keeping, measured)
+                if not full.differing_graph(other):
                     small, held, said = (
                         other,
                         keeping,
@@ -104,29 +111,29 @@ def inspect(problem: Problem) -> Facts:
                         ),
                     )
                     break
-    return _facts(problem, held, measured, full, small, said)
+    return _make_facts(problem, held, measured, full, small, said)
 
 
-def _small(problem: Problem, held: Problem, measured: Measured) -> _Small:
-    """`held`: the problem with what is not to be shrunk among its settings."""
+def _inspect_small(problem: Problem, held: Problem, measured: Measured) -> _Small:
+    """Shrink, run and trace the problem. `held` is the problem with the sizes that must stay in its settings."""
     settings, notes = cases.shrink(held, measured)
-    case = cases.real(problem, "shrunk", settings)
+    case = cases.real_case(problem, "shrunk", settings)
     module = loading.load_module(problem, settings)
     try:
         graph, parameters = _trace(module, problem, loading.forward_arguments(module))
     except Exception as error:
-        raise loading.refused(problem, module, error, "the reference cannot be traced: ") from error
+        raise loading.problem_error(problem, module, error, "the reference cannot be traced: ") from error
     return _Small(settings=settings, notes=notes, case=case, graph=graph, parameters=parameters)
 
 
-def _facts(
+def _make_facts(
     problem: Problem, held: Problem, measured: Measured, full: _Full, small: _Small, more: tuple[str, ...]
 ) -> Facts:
     graph = small.graph
-    odd, said = cases.odd(held, small.settings)
+    odd, said = cases.odd_case(held, small.settings)
     found = (small.case, odd, measured.case) if odd is not None else (small.case, measured.case)
     work = tuple(
-        _work(problem, measured if case is measured.case else cases.measure(problem, case.name, case.settings))
+        _count_work(problem, measured if case is measured.case else cases.measure(problem, case.name, case.settings))
         for case in found
     )
     return Facts(
@@ -138,21 +145,24 @@ def _facts(
         parameters=small.parameters,
         cases=found,
         work=work,
-        degeneracies=degenerate.degeneracies(problem, small.settings),
-        notes=(*small.notes, *said, *_reads(graph), *more),
+        degeneracies=degenerate.find_degeneracies(problem, small.settings),
+        notes=(*small.notes, *said, *_note_partial_reads(graph), *more),
         full=full.specs(small) if any(op.target.startswith(HEAVY) for op in graph) else (),
-        full_graph=full.other(small),
+        full_graph=full.differing_graph(small),
     )
 
 
 def _trace(
     module: ModuleType, problem: Problem, arguments: tuple[str, ...]
 ) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:
-    """The reference as ATen calls. Inputs keep forward's names, parameters are `param:<name>`, buffers `buffer:<name>`."""
+    """(the reference as ATen calls, specs of its parameters and buffers).
+
+    Inputs keep forward's names, parameters are `param:<name>`, buffers `buffer:<name>`.
+    """
     return _graph(loading.build_model(module, "Model", problem), loading.make_inputs(module, problem, 0), arguments)
 
 
-def _at_full(problem: Problem) -> _Full:
+def _trace_full(problem: Problem) -> _Full:
     module = loading.load_module(problem)
     arguments = loading.forward_arguments(module)
     try:
@@ -170,13 +180,13 @@ def _at_full(problem: Problem) -> _Full:
         spec_of(name, value) for name, value in zip(arguments, inputs, strict=False) if isinstance(value, torch.Tensor)
     )
     return _Full(
-        graph=_made(found),
+        graph=_drop_reservations(found),
         values=(*given, *(dataclasses.replace(spec, name=label) for label, spec in zip(labels, state, strict=True))),
     )
 
 
-def _made(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """A graph without what fake tensors make an operation of its own: the memory that a batch norm reserves."""
+def _drop_reservations(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The graph without `aten.empty`, with which a batch norm reserves memory on fake tensors only."""
     return tuple(op for op in graph if not op.target.startswith("aten.empty"))
 
 
@@ -206,8 +216,8 @@ def _graph(
                 Operation(
                     name=node.name,
                     target=str(node.target),
-                    operands=tuple(_operand(a, names) for a in node.args),
-                    keywords=tuple((k, _operand(v, names)) for k, v in node.kwargs.items()),
+                    operands=tuple(_format_operand(a, names) for a in node.args),
+                    keywords=tuple((k, _format_operand(v, names)) for k, v in node.kwargs.items()),
                     result=outputs_of(node.meta.get("val")),
                 )
             )
@@ -221,25 +231,25 @@ def _graph(
         elif node.op == "output":
             values = node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
             operations.append(
-                Operation(name="output", target="output", operands=tuple(_operand(a, names) for a in values))
+                Operation(name="output", target="output", operands=tuple(_format_operand(a, names) for a in values))
             )
     return tuple(operations), tuple(spec_of(key.split(":", 1)[1], value) for key, value in state.items())
 
 
-def _operand(value: object, names: dict[torch.fx.Node, str]) -> str:
+def _format_operand(value: object, names: dict[torch.fx.Node, str]) -> str:
     if isinstance(value, torch.fx.Node):
         return names[value]
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_operand(item, names) for item in value) + "]"
+        return "[" + ", ".join(_format_operand(item, names) for item in value) + "]"
     return repr(value)
 
 
-def _names(graph: tuple[Operation, ...]) -> list[str]:
+def _operation_names(graph: tuple[Operation, ...]) -> list[str]:
     return [op.target.removeprefix("aten.").split(".")[0] for op in graph if op.target.startswith("aten.")]
 
 
 def _kind(graph: tuple[Operation, ...]) -> str:
-    names = _names(graph)
+    names = _operation_names(graph)
     short = ("mm", "bmm", "mv", "dot", "max", "min", "sum", "mean", "var", "std")  # also the start of other names
     for kind, starts in KINDS:
         if any(name == start or (start not in short and name.startswith(start)) for name in names for start in starts):
@@ -247,21 +257,20 @@ def _kind(graph: tuple[Operation, ...]) -> str:
     return "elementwise" if names else "other"
 
 
-def _reads(graph: tuple[Operation, ...]) -> tuple[str, ...]:
-    partial = sorted({name for name in _names(graph) if name in PARTIAL_READS})
+def _note_partial_reads(graph: tuple[Operation, ...]) -> tuple[str, ...]:
+    partial = sorted({name for name in _operation_names(graph) if name in PARTIAL_READS})
+    if not partial:
+        return ()
     return (
-        (
-            f"forward reads parts of its inputs ({', '.join(partial)}), so the least bytes, which count every input whole, may be too many",
-        )
-        if partial
-        else ()
+        f"forward reads parts of its inputs ({', '.join(partial)}), "
+        "so the least bytes, which count every input whole, may be too many",
     )
 
 
-def _work(problem: Problem, measured: Measured) -> Work:
-    """FLOPs as `counting` defines them; bytes: inputs, parameters, buffers and outputs once, as they are stored."""
+def _count_work(problem: Problem, measured: Measured) -> Work:
+    """FLOPs as `counting` defines them, and bytes: inputs, parameters, buffers and outputs once, as they are stored."""
     specs = (*measured.case.inputs, *measured.state, *measured.case.outputs)
-    size = sum(stored(spec) * int(getattr(torch, spec.dtype).itemsize) for spec in specs)
+    size = sum(stored_elements(spec) * int(getattr(torch, spec.dtype).itemsize) for spec in specs)
     return Work(
         case=measured.case.name,
         flops=measured.total,
@@ -273,7 +282,7 @@ def _work(problem: Problem, measured: Measured) -> Work:
 
 
 def _init_source(source: str) -> str:
-    """The whole `def __init__` of Model, dedented, so that ModelNew can own the same parameters."""
+    """The text of Model's `def __init__`, dedented, so that ModelNew can own the same parameters."""
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef) and node.name == "Model":
             for item in node.body:

@@ -1,4 +1,7 @@
-"""Problem records -> live modules, inputs and models. Used in workers only: it imports torch and runs the problem's code."""
+"""Makes modules, inputs and models from problem records.
+
+Used in workers only: it imports torch and runs the problem's code.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "
 
 
 def load_module(problem: Problem, settings: Settings = ()) -> ModuleType:
-    """The problem's module with its own and the case's settings applied; errors at import become `ProblemError` with the line."""
+    """The problem's module with its own and the case's settings applied.
+
+    Raises `ProblemError` with the line if importing it fails.
+    """
     source = with_settings(problem.source, (*problem.settings, *settings))
     name = f"cutegen_problem_{content_hash(source)[:16]}"
     if name in sys.modules:
@@ -36,19 +42,19 @@ def load_module(problem: Problem, settings: Settings = ()) -> ModuleType:
         exec(compile(source, module.__file__, "exec"), module.__dict__)
     except Exception as error:
         del sys.modules[name]
-        raise refused(problem, module, error) from error
+        raise problem_error(problem, module, error) from error
     return module
 
 
-def refused(problem: Problem, module: ModuleType, error: Exception, what: str = "") -> ProblemError:
-    """One line for an exception in the problem's own code: where it is, what was tried, what was said."""
-    line = line_in(error, module.__file__ or "")
+def problem_error(problem: Problem, module: ModuleType, error: Exception, what: str = "") -> ProblemError:
+    """An exception in the problem's own code as an error of one line: place, `what` was tried, type and message."""
+    line = find_line(error, module.__file__ or "")
     text = next(iter(str(error).splitlines()), "")
     place = f"{problem.origin}:{line}" if line is not None else problem.origin
     return ProblemError(f"{place}: {what}{type(error).__name__}: {text}")
 
 
-def line_in(error: BaseException, path: str) -> int | None:
+def find_line(error: BaseException, path: str) -> int | None:
     """The innermost line of `path` in an exception's traceback."""
     line, trace = None, error.__traceback__
     while trace is not None:
@@ -74,23 +80,22 @@ def make_inputs(module: ModuleType, problem: Problem, seed: int, device: str = "
     return [cast(value.to(device) if isinstance(value, torch.Tensor) else value, problem) for value in made]
 
 
-def untouched(spec: TensorSpec) -> torch.Tensor:
-    """Zeros of that shape, dtype and strides whose memory is not touched before it is used."""
+def lazy_zeros(spec: TensorSpec) -> torch.Tensor:
+    """Zeros of that shape, dtype and strides. The system maps their memory only when it is used."""
     size = (
         1 + sum((extent - 1) * stride for extent, stride in zip(spec.shape, spec.strides, strict=True))
         if all(spec.shape)
         else 0
     )
     dtype = getattr(torch, spec.dtype)
-    return (
-        torch.from_numpy(np.zeros(size * dtype.itemsize, np.uint8)).view(dtype).as_strided(spec.shape, spec.strides)
-    )  # torch.zeros would write it
+    zeros = torch.from_numpy(np.zeros(size * dtype.itemsize, np.uint8))  # torch.zeros would write the memory
+    return zeros.view(dtype).as_strided(spec.shape, spec.strides)
 
 
 def build_model(
     module: ModuleType, name: str, problem: Problem, device: str = "cpu", *, init_from: ModuleType | None = None
 ) -> torch.nn.Module:
-    """`Model` (or `ModelNew`) with the problem's init inputs, in its precision and mode."""
+    """The module's class `name` (Model or ModelNew) with the problem's init inputs, in its precision and mode."""
     arguments = (init_from or module).get_init_inputs()
     with torch.device(device):
         model = getattr(module, name)(*arguments)
@@ -101,7 +106,10 @@ def build_model(
 
 
 def copy_parameters(reference: torch.nn.Module, candidate: torch.nn.Module) -> tuple[str, ...]:
-    """Copy parameters and buffers by name, then by a shape that only one of each side has left; returns a line for each that did not map."""
+    """Copy parameters and buffers by name, then by a shape that is left once on each side.
+
+    Returns a line for each one that has no counterpart.
+    """
     left, target = state_of(reference), state_of(candidate)
     pairs: list[tuple[str, str]] = [
         (name, name) for name, value in target.items() if name in left and left[name].shape == value.shape

@@ -1,4 +1,7 @@
-"""Whether a graph does something else at full size than at the shrunk case: what is written into a kernel from the one may be wrong at the other."""
+"""Compares a graph at full size with the shrunk one.
+
+If they differ, a kernel written for one may be wrong at the other.
+"""
 
 from __future__ import annotations
 
@@ -47,27 +50,31 @@ ARITHMETIC = (
     "_scaled_dot_product_attention_math",
 )
 PARTS = ("slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind", "tril", "triu", "as_strided")
-GROUPS = {"native_group_norm": 6, "convolution": 8}  # the operand that says how many groups there are
+GROUPS = {"native_group_norm": 6, "convolution": 8}  # position of the operand that holds the number of groups
 
 
 def differs(shrunk: tuple[Operation, ...], full: tuple[Operation, ...]) -> bool:
-    """Whether what is done may be something else at full size: other calls, other numbers to calculate with, or parts of tensors, which may be the whole of a shrunk one."""
+    """Whether the graph may do something else at full size.
+
+    It may if its calls or the numbers in its arithmetic differ, or if it takes parts of tensors: a part may be the
+    whole of a shrunk tensor.
+    """
     if [op.target for op in shrunk] != [op.target for op in full]:
         return True
-    return reads_parts(shrunk) or any(_other_numbers(one, other) for one, other in zip(shrunk, full, strict=True))
+    return reads_parts(shrunk) or any(_uses_other_numbers(one, other) for one, other in zip(shrunk, full, strict=True))
 
 
 def reads_parts(graph: tuple[Operation, ...]) -> bool:
-    """Whether parts of tensors are taken, so that no size can be sure to be alike."""
-    return any(_name(op) in PARTS for op in graph)
+    """Whether the graph takes parts of tensors, so that it may depend on every size."""
+    return any(_operation_name(op) in PARTS for op in graph)
 
 
-def _name(op: Operation) -> str:
+def _operation_name(op: Operation) -> str:
     return op.target.removeprefix("aten.").split(".")[0].rstrip("_")
 
 
-def _other_numbers(one: Operation, other: Operation) -> bool:
-    name = _name(one)
+def _uses_other_numbers(one: Operation, other: Operation) -> bool:
+    name = _operation_name(one)
     pairs = list(
         zip(
             (*one.operands, *(value for _, value in one.keywords)),
@@ -76,7 +83,7 @@ def _other_numbers(one: Operation, other: Operation) -> bool:
         )
     )
     if name in GROUPS:
-        pairs = pairs[GROUPS[name] : GROUPS[name] + 1] if not _depthwise(one, other) else []
+        pairs = pairs[GROUPS[name] : GROUPS[name] + 1] if not _is_depthwise(one, other) else []
     elif name not in ARITHMETIC:
         return False
     if len(one.operands) != len(other.operands):  # trailing defaults are left out
@@ -92,7 +99,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _depthwise(one: Operation, other: Operation) -> bool:
+def _is_depthwise(one: Operation, other: Operation) -> bool:
     """Whether each channel of a convolution is a group of its own, at both sizes."""
     return one.target.startswith("aten.convolution") and all(
         op.result and op.operands[8] == str(op.result[0].shape[1]) for op in (one, other)

@@ -1,9 +1,9 @@
-"""Module-level numbers of a problem's source text: find them, check what a person sets, write new values in. Imports no torch.
+"""Finds the module-level numbers of a problem's source text, checks settings, writes new values in. Imports no torch.
 
-A setting is a module-level name that is assigned a number or a bool: a literal, an arithmetic expression of literals (`N = 2048 * 2`), one
-name of a tuple assignment (`M, N = 4, 8`), or one item of a tuple or list (`shape = (64, 32)` has `shape[0]` and `shape[1]`). A name whose
-expression uses other names is derived: it follows them, and a person may still pin it. New values are spliced into the text, so line
-numbers stay those of the file.
+A setting is a module-level name with a number or a bool as its value: a literal, an arithmetic expression of literals
+(`N = 2048 * 2`), one name of a tuple assignment (`M, N = 4, 8`), or one item of a tuple or list (`shape = (64, 32)` has
+`shape[0]` and `shape[1]`). A name whose expression uses other names is derived: it follows them, and a person may still
+set it. New values are spliced into the text, so line numbers stay those of the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workbench.records import Scalar, Settings, record
 
 Number = bool | int | float
 
-LARGEST = 1 << 62  # sizes beyond a 64-bit integer are not sizes
+LARGEST = 1 << 62  # a number beyond 64 bits is no size
 _BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -30,7 +30,11 @@ _BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
 
 @record
 class Assigned:
-    """One number in the text: where its expression stands (1-based lines, columns in UTF-8 bytes), and whether it uses other names."""
+    """One number in the text. `derived`: its expression uses other names.
+
+    `span` is first line, first column, last line, last column.
+    Lines count from 1, columns are in UTF-8 bytes.
+    """
 
     name: str
     value: Number
@@ -38,12 +42,12 @@ class Assigned:
     span: tuple[int, int, int, int]
 
 
-def assigned(source: str) -> tuple[Assigned, ...]:
-    """Every module-level number, in order; a name that is assigned twice appears twice."""
+def find_assignments(source: str) -> tuple[Assigned, ...]:
+    """Every module-level number in the order of the text. A name that is assigned twice appears twice."""
     found: list[Assigned] = []
     known: dict[str, Number] = {}
     for node in ast.parse(source).body:
-        for name, expression in _pairs(node):
+        for name, expression in _list_pairs(node):
             items = expression.elts if isinstance(expression, (ast.Tuple, ast.List)) else None
             parts = (
                 [(f"{name}[{n}]", item) for n, item in enumerate(items)] if items is not None else [(name, expression)]
@@ -65,7 +69,7 @@ def assigned(source: str) -> tuple[Assigned, ...]:
     return tuple(found)
 
 
-def _pairs(node: ast.stmt) -> list[tuple[str, ast.expr]]:
+def _list_pairs(node: ast.stmt) -> list[tuple[str, ast.expr]]:
     """(name, expression) of an assignment to plain names."""
     if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
         return [(node.target.id, node.value)]
@@ -84,7 +88,7 @@ def _pairs(node: ast.stmt) -> list[tuple[str, ast.expr]]:
 
 
 def _fold(node: ast.expr, known: dict[str, Number]) -> Number | None:
-    """The number that an expression of literals and known names stands for; None for anything else."""
+    """The value of an expression of literals and known names; None for anything else."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, (bool, int, float)) else None
     if isinstance(node, ast.Name):
@@ -112,13 +116,13 @@ def _fold(node: ast.expr, known: dict[str, Number]) -> Number | None:
 
 
 def module_scalars(source: str) -> dict[str, Scalar]:
-    """Names and values of the settings that are not derived from others, in the order of the text."""
-    return {item.name: item.value for item in assigned(source) if not item.derived}
+    """Names and values of the settings that are not derived, in the order of the text."""
+    return {item.name: item.value for item in find_assignments(source) if not item.derived}
 
 
 def check_settings(source: str, settings: Settings) -> None:
-    """Raise `ProblemError` when a name is not a setting of the source, or a value has another type."""
-    known = {item.name: item.value for item in assigned(source)}
+    """Raise `ProblemError` if a name is not a setting of the source, or a value has another type."""
+    known = {item.name: item.value for item in find_assignments(source)}
     for name, value in settings:
         if name not in known:
             raise ProblemError(f"the problem has no setting {name!r}; it has: {', '.join(known) or 'none'}")
@@ -126,9 +130,8 @@ def check_settings(source: str, settings: Settings) -> None:
             raise ProblemError(f"setting {name}={value!r} is not a number")
         old = known[name]
         if isinstance(old, bool) != isinstance(value, bool):
-            raise ProblemError(
-                f"setting {name}={value!r}: {name} is {'a bool; write True or False' if isinstance(old, bool) else 'a number, not a bool'}"
-            )
+            wanted = "a bool; write True or False" if isinstance(old, bool) else "a number, not a bool"
+            raise ProblemError(f"setting {name}={value!r}: {name} is {wanted}")
         if isinstance(old, int) and isinstance(value, float):
             raise ProblemError(f"setting {name}={value!r}: {name} is an integer in the problem")
 
@@ -137,7 +140,7 @@ def with_settings(source: str, settings: Settings) -> str:
     """The source with new values in place of the old expressions; line numbers do not change."""
     values = dict(settings)
     lines = source.encode().splitlines(keepends=True)  # bytes split where Python's own lines do
-    for item in reversed(assigned(source)):
+    for item in reversed(find_assignments(source)):
         if item.name not in values:
             continue
         first, start, last, end = item.span

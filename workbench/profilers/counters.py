@@ -43,7 +43,9 @@ class CounterProfiler(Profiler):
         """Occupancy per kernel, modelled seconds by resource at the full case, advice, and a summary."""
         device = devices.find(outcome.device)
         builds = {build.kernel: build for build in outcome.builds}
-        found = [(launch, model.launch_occupancy(launch, builds.get(launch.kernel), device)) for launch in outcome.launches]
+        found = [
+            (launch, model.launch_occupancy(launch, builds.get(launch.kernel), device)) for launch in outcome.launches
+        ]
         occupancy = tuple((launch.kernel, resident.fraction, resident.limiter) for launch, resident in found)
         limits = _limits(job, outcome, builds)
         findings = tuple(finding for launch in outcome.launches for finding in launch.findings)

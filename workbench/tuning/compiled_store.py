@@ -1,8 +1,10 @@
-"""What one process compiled, loaded by another without tracing or compiling: a tuning run's compilers keep, its measurers load.
+"""Stores compiled functions: a tuning run's compilers write them, its measurers load them without tracing or compiling.
 
-`toolchain.compiled.reuse_compiled` saves only the compiler's part: half the time of a Hopper product is the tracing before it. Here one entry is what `cute.compile` gave for one call, the compiled MLIR module with
-the host function and the cubin in it, under the function's name and the types of its arguments with the values of its constants; a call that asks for anything else finds nothing and is compiled as always.
-Private names of CuTe DSL 4.8 are used, hence the pinned version.
+`toolchain.compiled.reuse_compiled` saves only the compiler's part, but half the time of a Hopper product is the tracing
+before it. Here one entry is the result of one call of `cute.compile`: the compiled MLIR module with the host function
+and the cubin in it. Its key is the function's name, the types of its arguments and the values of its constants. A call
+with another key finds nothing and is compiled as always. The module uses private names of CuTe DSL 4.8, hence the
+pinned version.
 """
 
 from __future__ import annotations
@@ -33,14 +35,14 @@ from cutlass.cutlass_dsl import CuTeDSL, cuda_jit_executor
 from workbench.records import record
 from workbench.toolchain.compiled import MlirModule
 
-CLUSTERS = (1, 2, 4, 8)  # sizes for which the device is asked how many are active at once
+CLUSTERS = (1, 2, 4, 8)  # cluster sizes for which the device is asked how many are active at once
 
 Function: TypeAlias = Callable[..., object]
-Loaded: TypeAlias = Callable[[Function], Function]  # a compiled function, given the one that it was compiled from
+Loaded: TypeAlias = Callable[[Function], Function]  # takes the jit function, returns the compiled one
 
 
 class Compiled(Protocol):
-    """What cute.compile gives."""
+    """The result of cute.compile."""
 
     ir_module: MlirModule
     function_name: str
@@ -73,38 +75,43 @@ class Entry:
     on_device: bool
     ptx: str
     cubin: bytes
-    seconds: float  # that cute.compile took
+    seconds: float  # spent in cute.compile
 
 
 def folder_of(root: Path, source: str) -> Path:
-    """Where a source's entries lie: for these versions of the compiler and of torch."""
+    """Folder of a source's entries, for these versions of the compiler and of torch."""
     made_by = "/".join(version(name) for name in ("nvidia-cutlass-dsl", "torch"))
     return root / hashlib.sha256(f"{made_by}\n{source}".encode()).hexdigest()[:32]
 
 
 def key_of(function: Function, arguments: tuple[object, ...]) -> str:
-    """The call of cute.compile by what decides its result: tensors by dtype, alignment and layout, numbers of CuTe and streams by type, constants by value; "" where an argument is something else."""
+    """Hash of a call of cute.compile; "" if an argument is of a kind that has no key.
+
+    Tensors enter by dtype, alignment and layout, numbers of CuTe and streams by type, constants by value.
+    """
     try:
-        return hashlib.sha256("\n".join([function.__qualname__, *map(_said, arguments)]).encode()).hexdigest()[:32]
+        return hashlib.sha256(
+            "\n".join([function.__qualname__, *map(_describe_argument, arguments)]).encode()
+        ).hexdigest()[:32]
     except TypeError:
         return ""
 
 
-def _said(value: object) -> str:
+def _describe_argument(value: object) -> str:
     known = getattr(value, "__cache_key__", None)
     if isinstance(value, (cutlass.Numeric, CUstream)):
         return f"{type(value).__module__}.{type(value).__name__}"
     if value is None or isinstance(value, (bool, int, float, str, type, torch.dtype, enum.Enum)):
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, (tuple, list)):
-        return f"{type(value).__name__}({', '.join(map(_said, value))})"
+        return f"{type(value).__name__}({', '.join(map(_describe_argument, value))})"
     if known is None:
         raise TypeError(f"{type(value)} has no key")
     return str(known)
 
 
 def entry_of(compiled: Compiled, seconds: float) -> Entry:
-    """An entry from what cute.compile gave."""
+    """The entry for a result of cute.compile."""
     text = io.BytesIO()
     compiled.ir_module.operation.write_bytecode(text)
     return Entry(
@@ -119,7 +126,7 @@ def entry_of(compiled: Compiled, seconds: float) -> Entry:
 
 
 def write(path: Path, entry: Entry) -> None:
-    """Put an entry where it is found whole or not at all."""
+    """Write an entry atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}")
     temporary.write_bytes(pickle.dumps(entry))
@@ -127,13 +134,16 @@ def write(path: Path, entry: Entry) -> None:
 
 
 def read(path: Path) -> Entry:
-    """The entry. Raises where there is none or it cannot be read."""
+    """Read an entry. Raises if there is none or it cannot be read."""
     found: Entry = pickle.loads(path.read_bytes())
     return found
 
 
-def callable_of(entry: Entry) -> Loaded:
-    """The compiled function but for its signature, which is the jit function's: the slow part, which uses neither the GPU nor the source."""
+def load_function(entry: Entry) -> Loaded:
+    """Load a compiled function. The result takes the jit function, for its signature, and returns the compiled one.
+
+    This is the slow part. It uses neither the GPU nor the source.
+    """
     dsl = CuTeDSL._get_dsl()
     with ir.Context() as context, ir.Location.unknown():
         context.enable_multithreading(False)
@@ -142,7 +152,7 @@ def callable_of(entry: Entry) -> Loaded:
         pointer = engine.lookup(entry.name)
     artifacts = JitFunctionArtifacts(PTX=entry.ptx, CUBIN=entry.cubin, SASS=None, MLIR=None)
 
-    def finished(function: Function) -> Function:
+    def bind(function: Function) -> Function:
         signature = inspect.signature(function, eval_str=True)
         made = cuda_jit_executor.CudaDialectJitCompiledFunction(
             module,
@@ -159,11 +169,14 @@ def callable_of(entry: Entry) -> Loaded:
         launch: Function = made
         return launch
 
-    return finished
+    return bind
 
 
-class Held:
-    """What cute.compile gave; while `holding`, calling it does nothing, so that forward compiles all its kernels and launches none."""
+class HeldFunction:
+    """A result of cute.compile.
+
+    While `holding`, a call does nothing, so forward compiles its kernels and launches none.
+    """
 
     holding = False
 
@@ -171,9 +184,9 @@ class Held:
         self.function = function
 
     def __call__(self, *arguments: object, **named: object) -> object:
-        if Held.holding:
+        if HeldFunction.holding:
             return None
-        assert self.function is not None, "it was compiled by another process and cannot be launched here"
+        assert self.function is not None, "another process compiled this function; it cannot be launched here"
         return self.function(*arguments, **named)
 
     def __getattr__(self, name: str) -> object:
@@ -181,8 +194,8 @@ class Held:
 
     @classmethod
     @contextlib.contextmanager
-    def all(cls) -> Iterator[None]:
-        """Nothing is launched within."""
+    def hold_all(cls) -> Iterator[None]:
+        """Hold all launches inside the `with` block."""
         cls.holding = True
         try:
             yield
@@ -191,31 +204,31 @@ class Held:
 
 
 class Compiler:
-    """Stands for cute.compile: counts its seconds; keeps what it gives where `keep` says so, and takes what is in `loaded` instead of compiling."""
+    """Replaces cute.compile: counts seconds, stores results in the folder `keep`, and uses `loaded` results first."""
 
     def __init__(self, plain: CuteCompile) -> None:
         self.plain = plain
         self.seconds = 0.0
         self.keep: Path | None = None
-        self.keys: list[str] = []  # of the calls since begin()
+        self.keys: list[str] = []  # keys of the calls since begin()
         self.loaded: dict[str, Loaded] = {}
         self.counts: Counter[str] = Counter()  # "loaded", "compiled"
 
     def begin(self, keep: Path | None = None) -> None:
-        """A new target."""
+        """Start a new target: reset its seconds and keys."""
         self.seconds, self.keep, self.keys = 0.0, keep, []
 
-    def __call__(self, function: Function, *arguments: object, **named: object) -> Held:
+    def __call__(self, function: Function, *arguments: object, **named: object) -> HeldFunction:
         key = key_of(function, arguments) if not named else ""
         self.keys.append(key)
         if key and key in self.loaded:
             self.counts["loaded"] += 1
-            return Held(self.loaded[key](function))
+            return HeldFunction(self.loaded[key](function))
         path = self.keep / f"{key}.pickle" if self.keep is not None and key else None
         if path is not None and path.exists():
             with contextlib.suppress(Exception):
                 self.seconds += read(path).seconds
-                return Held(None)
+                return HeldFunction(None)
         self.counts["compiled"] += 1
         start = time.perf_counter()
         made = self.plain(function, *arguments, **named)
@@ -223,7 +236,7 @@ class Compiler:
         self.seconds += taken
         if path is not None:
             write(path, entry_of(made, taken))
-        return Held(made)
+        return HeldFunction(made)
 
     def __getitem__(self, options: object) -> object:
         return self.plain[options]
@@ -233,16 +246,16 @@ class Compiler:
 
 
 def ask_clusters() -> dict[int, int]:
-    """How many clusters of each size are active at once; asking costs a compilation for each."""
+    """Ask the device how many clusters of each size are active at once. Each question costs a compilation."""
     found = {}
     for size in CLUSTERS:
-        with contextlib.suppress(Exception):  # a size that the device does not do
+        with contextlib.suppress(Exception):  # the device does not support this size
             found[size] = cutlass.utils.HardwareInfo().get_max_active_clusters(size)
     return found
 
 
 def answer_clusters(known: dict[int, int]) -> None:
-    """From now on the numbers are these: every candidate asks anew, and compilers have no device to ask."""
+    """Answer CuTe's questions from `known`: every candidate asks again, and compilers have no device to ask."""
     plain = cutlass.utils.HardwareInfo.get_max_active_clusters
 
     @functools.wraps(plain)

@@ -1,4 +1,7 @@
-"""The file of a tuning run: what the numbers are measured on, and its header; rows are appended as they come."""
+"""Starts the file of a tuning run: its header describes the machine and the protocol.
+
+Rows are appended as they come.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,17 @@ from workbench.landscapes.table import Row
 from workbench.tuning.plan import RULE, TuningPlan
 
 PROTOCOL = (
-    "CUDA events around one call, 12 calls (5 where one takes over 10 ms) after 4 more, the same inputs, L2 flushed before each by writing twice its size, a device-side sleep so that the host is ahead,"
-    " one process on a GPU at a time while others compile, all of a problem on one GPU (of several the problem's number modulo how many there are); the last timed call's output is compared with torch's result in float64 (in strict float32 where inputs and that result take over 700 MiB)"
+    "CUDA events around one call, 12 calls (5 where one takes over 10 ms) after 4 more, the same inputs, "
+    "L2 flushed before each by writing twice its size, a device-side sleep so that the host is ahead, "
+    "one process on a GPU at a time while others compile, "
+    "all of a problem on one GPU (of several the problem's number modulo how many there are); "
+    "the last timed call's output is compared with torch's result in float64 "
+    "(in strict float32 where inputs and that result take over 700 MiB)"
 )
 
 
 def query_gpus(fields: str) -> list[str]:
-    """A line of nvidia-smi for each GPU; nothing where there is none."""
+    """One line of nvidia-smi per GPU; empty if there is no GPU."""
     if not shutil.which("nvidia-smi"):
         return []
     return (
@@ -30,8 +37,8 @@ def query_gpus(fields: str) -> list[str]:
     )
 
 
-def machine() -> dict[str, object]:
-    """What the numbers are measured on."""
+def describe_machine() -> dict[str, object]:
+    """Date, GPUs, clocks, versions and protocol of this run, for the file's header."""
     said = query_gpus("name,driver_version,power.limit,clocks.max.sm")
     name, driver, *rest = [part.strip() for part in said[0].split(",")] if said else ["", ""]
     versions = {
@@ -51,9 +58,9 @@ def machine() -> dict[str, object]:
     }
 
 
-def begin(path: Path, plans: list[TuningPlan]) -> int:
-    """Start the file, or go on with it; the number of this run in it."""
-    header = {"runs": [machine()], "problems": {plan.key: plan.header for plan in plans}}
+def start_file(path: Path, plans: list[TuningPlan]) -> int:
+    """Start the file, or continue it. Returns the number of this run in the file."""
+    header = {"runs": [describe_machine()], "problems": {plan.key: plan.header for plan in plans}}
     rows: list[Row] = []
     if path.exists():
         before, rows = table.read(path)

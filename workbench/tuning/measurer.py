@@ -1,11 +1,11 @@
-"""One measuring process of a tuning run: loads what a compiling process kept, and uses the GPU only under the lock.
+"""One measuring process of a tuning run: loads stored results of compiling processes, and uses the GPU under a lock.
 
-It is given batches: some programs of one problem, whose inputs and reference it makes once. Messages to the parent, in
-order for each program: ("phase", target, "load" or "wait" or "gpu"), then ("row", target, fields, seconds by phase,
-whether all was kept); at the end of a batch ("ready", {counts}). A process whose CUDA context is broken sends
-("leaving",) and ends. It sends ("broken", target) before, where the program was a kept one and is to be tried again
-without. What was kept and cannot be used is compiled here. Candidates come from our own emitter, so nothing confines
-them.
+It receives batches. A batch is some programs of one problem, whose inputs and reference the process makes once. For
+each program it sends its parent ("phase", target, "load" or "wait" or "gpu"), then ("row", target, fields, seconds by
+phase, whether everything came from the store). At the end of a batch it sends ("ready", {counts}). If its CUDA context
+breaks, it sends ("leaving",) and ends. If that program came from the store, it sends ("broken", target) first, so that
+the program is tried again without the store. Stored results that cannot be used are compiled here. Candidates come from
+our own emitter, so nothing confines them.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from workbench.emulator.hook import recording
 from workbench.emulator.run_script import emulated
 from workbench.executors.workers.referee import compare_on_device
 from workbench.executors.workers.timer import Stopwatch, as_list
-from workbench.landscapes.table import RowFields, timed
+from workbench.landscapes.table import RowFields, timing_fields
 from workbench.problems import loading
 from workbench.records import record
 from workbench.tuning import compiled_store
-from workbench.tuning.compiler import Made, built, forget, load
+from workbench.tuning.compiler import CompiledFile, build_fields, load_candidate, unload
 from workbench.tuning.plan import TuningPlan
 from workbench.tuning.reference_cache import Data, ReferenceCache, set_tf32, spoil
 from workbench.wire import Json
 
-WARM_UP, SAMPLES, SAMPLES_SLOW = 3, 12, 5  # timed calls; of what takes longer than SLOW_S fewer
+WARM_UP, SAMPLES, SAMPLES_SLOW = 3, 12, 5  # calls; SAMPLES_SLOW if one takes longer than SLOW_S
 SLOW_S = 0.01
-KEPT_BYTES = 4 << 30  # unused memory that a process keeps from the others at the end of a batch
-DOUBTS = 5  # kept results that failed where the same, compiled here, did not: from then on none is used
+KEPT_BYTES = 4 << 30  # unused device memory that a process may hold at the end of a batch
+DOUBTS = 5  # after so many stored results that failed, but ran when compiled here, the store is no longer used
 PHASES = ("load", "compile", "wait", "inputs", "model", "first", "time", "check", "free")
 
 
 @record
 class Item:
-    """One program to be measured; "" is torch eager."""
+    """One program to measure; "" is torch eager."""
 
     program: str
     source: str
-    made: Made | None = None
+    made: CompiledFile | None = None
 
 
 @record
 class Batch:
-    """Programs of one problem (by number), to be begun before `until` on the monotonic clock."""
+    """Programs of one problem (by number). None is started after `until` on the monotonic clock."""
 
     number: int
     items: tuple[Item, ...]
@@ -66,23 +66,23 @@ class Batch:
 
 
 class Worker:
-    """What a process keeps between batches."""
+    """The state of a measuring process between batches."""
 
     def __init__(
-        self, plans: list[TuningPlan], lock: Path, folder: Path, case: str, says: Callable[[tuple[object, ...]], object]
+        self, plans: list[TuningPlan], lock: Path, folder: Path, case: str, send: Callable[[tuple[object, ...]], object]
     ) -> None:
-        self.plans, self.folder, self.case, self.says = plans, folder, case, says
+        self.plans, self.folder, self.case, self.send = plans, folder, case, send
         self.lock = lock.open("w")
         self.modules: list[CompiledModule] = []
         self.dry = case != "full"
         self.compiler = compiled_store.Compiler(cute.compile)
         self.seconds: dict[str, float] = defaultdict(float)
         self.counts: Counter[str] = Counter()
-        self.references = ReferenceCache(plans, case, counts=self.counts, clock=self.clock)
-        self.as_kept = False  # whether the row at hand was measured with nothing compiled here
+        self.references = ReferenceCache(plans, case, counts=self.counts, clock=self.time_phase)
+        self.as_kept = False  # whether the current row needed no compilation here
 
     @contextlib.contextmanager
-    def clock(self, phase: str) -> Iterator[None]:
+    def time_phase(self, phase: str) -> Iterator[None]:
         """Count the seconds of a phase, of PHASES."""
         start = time.perf_counter()
         try:
@@ -91,86 +91,90 @@ class Worker:
             self.seconds[phase] += time.perf_counter() - start
 
     @contextlib.contextmanager
-    def gpu(self) -> Iterator[None]:
-        """Alone on the GPU."""
-        with self.clock("wait"):
+    def lock_gpu(self) -> Iterator[None]:
+        """Hold the lock of the GPU: one process uses it at a time."""
+        with self.time_phase("wait"):
             fcntl.flock(self.lock, fcntl.LOCK_EX)
         try:
             yield
         finally:
             fcntl.flock(self.lock, fcntl.LOCK_UN)
 
-    # ---- one batch ----------------------------------------------------------------------------------------------------
+    # ---- one batch ---------------------------------------------------------------------------------------------------
 
-    def do(self, batch: Batch) -> None:
-        """Measure programs of a problem; raises `Broken` when the CUDA context is lost. Those for which no time is left are not begun."""
+    def measure_batch(self, batch: Batch) -> None:
+        """Measure the programs of a batch. Raises `Broken` if the CUDA context is lost.
+
+        Programs for which no time is left are not started.
+        """
         try:
             for item in batch.items:
                 if time.monotonic() > batch.until:
                     return
-                self._item((batch.number, item.program), item)
+                self._measure_item((batch.number, item.program), item)
         finally:
-            with self.clock("free"):
+            with self.time_phase("free"):
                 if self.references.is_large(self.plans[batch.number]):
                     self.references.kept.pop(batch.number, None)
                 self.compiler.loaded = {}
                 gc.collect()
             if not self.dry and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > KEPT_BYTES:
-                with self.gpu(), self.clock("free"):
+                with self.lock_gpu(), self.time_phase("free"):
                     torch.cuda.empty_cache()
 
-    def _item(self, target: tuple[int, str], item: Item) -> None:
-        fields = self._measured(target, item, item.made)
+    def _measure_item(self, target: tuple[int, str], item: Item) -> None:
+        fields = self._measure_fields(target, item, item.made)
         if (
             item.made is not None and self.compiler.loaded and fields.get("failure")
         ):  # the program's fault, or that of keeping it?
-            again = self._measured(target, item, None)
+            again = self._measure_fields(target, item, None)
             self.counts["again"] += 1
             self.counts["doubts"] += not again.get("failure")
             fields = again
-        self.says(("row", target, fields, dict(self.seconds), self.as_kept))
+        self.send(("row", target, fields, dict(self.seconds), self.as_kept))
         self.seconds.clear()
 
-    def _measured(self, target: tuple[int, str], item: Item, made: Made | None) -> RowFields:
-        """The fields of a row, with what was kept or, where that is None, all compiled here."""
+    def _measure_fields(self, target: tuple[int, str], item: Item, made: CompiledFile | None) -> RowFields:
+        """The fields of a row. The stored results `made` are used; if it is None, everything is compiled here."""
         module: ModuleType | None = None
         fields: RowFields = {"correct": False}
         self.modules.clear()
         self.compiler.begin()
         before = self.compiler.counts["compiled"]
-        self.says(("phase", target, "load"))
+        self.send(("phase", target, "load"))
         try:
-            with self.clock("load"):
-                self.compiler.loaded = self._kept(made)
-                module = load(item.source, self.folder) if item.source else None
-            self._twice(target, module, fields)
+            with self.time_phase("load"):
+                self.compiler.loaded = self._load_kept(made)
+                module = load_candidate(item.source, self.folder) if item.source else None
+            self._measure_with_retry(target, module, fields)
         except Exception as error:
-            fields |= {"correct": False, "failure": described(error)}
-            if broken():
-                self.says(
+            fields |= {"correct": False, "failure": describe_error(error)}
+            if is_context_broken():
+                self.send(
                     ("broken", target) if self.compiler.loaded else ("row", target, fields, dict(self.seconds), False)
                 )
                 raise Broken from error
         finally:
             if module is not None:
-                forget(module)
+                unload(module)
         self.as_kept = bool(self.compiler.loaded) and self.compiler.counts["compiled"] == before
         if self.as_kept and made is not None:
             fields |= made.fields
         elif item.source:
             fields |= {
                 "compile_s": self.compiler.seconds,
-                **built([(one.ptx, one.cubin) for one in self.modules], target[1], self.plans[target[0]].arch),
+                **build_fields([(one.ptx, one.cubin) for one in self.modules], target[1], self.plans[target[0]].arch),
             }
         return fields
 
-    def _kept(self, made: Made | None) -> dict[str, compiled_store.Loaded]:
-        """What a compiler kept, ready to be launched; {} where there is nothing that can be used."""
+    def _load_kept(self, made: CompiledFile | None) -> dict[str, compiled_store.Loaded]:
+        """Load what a compiling process stored; {} if nothing can be used."""
         if made is None or not made.keys or self.counts["doubts"] >= DOUBTS:
             return {}
         try:
             return {
-                key: compiled_store.callable_of(compiled_store.read(made.folder / f"{key}.pickle")) for key in made.keys
+                key: compiled_store.load_function(compiled_store.read(made.folder / f"{key}.pickle"))
+                for key in made.keys
             }
         except Exception as error:
             self.counts["unreadable"] += 1
@@ -178,8 +182,8 @@ class Worker:
                 print(f"# what was kept cannot be loaded: {type(error).__name__}: {error}", flush=True)
             return {}
 
-    def _twice(self, target: tuple[int, str], module: ModuleType | None, fields: RowFields) -> None:
-        """Measure, once more with nothing cached if memory runs out."""
+    def _measure_with_retry(self, target: tuple[int, str], module: ModuleType | None, fields: RowFields) -> None:
+        """Measure; if memory runs out, empty the caches and measure once more."""
         try:
             return self._measure(target, module, fields)
         except torch.OutOfMemoryError:
@@ -194,15 +198,15 @@ class Worker:
         plan = self.plans[target[0]]
         with torch.no_grad():
             if module is not None and not self.compiler.loaded:
-                with self.gpu():
+                with self.lock_gpu():
                     data = self.references.get(target[0])
                     model = self._model(plan, module, data)
                     self.synchronize()
-                with self.clock("compile"), compiled_store.Held.all():
+                with self.time_phase("compile"), compiled_store.HeldFunction.hold_all():
                     model(*data.inputs)
-            self.says(("phase", target, "wait"))
-            with self.gpu():
-                self.says(("phase", target, "gpu"))
+            self.send(("phase", target, "wait"))
+            with self.lock_gpu():
+                self.send(("phase", target, "gpu"))
                 data = self.references.get(target[0])
                 model = data.reference if module is None else self._model(plan, module, data)
                 set_tf32(plan)
@@ -210,17 +214,20 @@ class Worker:
                 self.synchronize()
 
     def synchronize(self) -> None:
-        """Wait until the GPU has done everything."""
+        """Wait until the GPU has finished all its work."""
         torch.cuda.synchronize()
 
     def _model(self, plan: TuningPlan, module: ModuleType, data: Data) -> torch.nn.Module:
-        with self.clock("model"):
+        with self.time_phase("model"):
             model = loading.build_model(module, "ModelNew", plan.problem, device="cuda", init_from=data.module)
             loading.copy_parameters(data.reference, model)
         return model
 
     def _run(self, plan: TuningPlan, model: torch.nn.Module, data: Data, fields: RowFields) -> None:
-        """Time, then check the output of the last timed call; outputs are overwritten with NaN before their memory is used again."""
+        """Time, then check the output of the last timed call.
+
+        Outputs are overwritten with NaN before their memory is used again.
+        """
         last: list[list[torch.Tensor]] = []
 
         def keep(output: list[torch.Tensor]) -> None:
@@ -228,11 +235,11 @@ class Worker:
                 spoil(last.pop())
             last.append(output)
 
-        with self.clock("first"):
+        with self.time_phase("first"):
             keep(as_list(model(*data.inputs)))
             self.synchronize()
         samples: list[float] = []
-        with self.clock("time"):
+        with self.time_phase("time"):
             if not self.dry:
                 watch = Stopwatch(lambda inputs: model(*inputs), lambda number: data.inputs, cold=True)
                 slow = watch.warm_up(list(range(WARM_UP)))["estimate_s"] > SLOW_S
@@ -240,12 +247,12 @@ class Worker:
                     samples.append(watch.time_call(number)["s"])
                     keep(watch.outputs[0])
                 watch.drop()
-        with self.clock("check"):
+        with self.time_phase("check"):
             got = last.pop()
             self._check(plan, got, data.expected, fields)
             spoil(got)
         if samples and fields["correct"]:
-            fields |= timed(samples)
+            fields |= timing_fields(samples)
 
     def _check(
         self, plan: TuningPlan, got: list[torch.Tensor], expected: list[torch.Tensor], fields: RowFields
@@ -282,11 +289,11 @@ class Worker:
 
 
 class Broken(Exception):
-    """The CUDA context of this process cannot be used any more."""
+    """The CUDA context of this process can no longer be used."""
 
 
-def broken() -> bool:
-    """Whether the CUDA context still answers."""
+def is_context_broken() -> bool:
+    """Whether the CUDA context no longer answers."""
     try:
         torch.cuda.synchronize()
     except Exception:
@@ -294,14 +301,17 @@ def broken() -> bool:
     return False
 
 
-def described(error: Exception) -> str:
-    """An exception as stage/kind: message."""
+def describe_error(error: Exception) -> str:
+    """An exception as text: stage/kind: message."""
     stage = "compile" if "compil" in type(error).__name__.lower() or "DSL" in type(error).__name__ else "run"
     return f"{stage}/{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def main(connection: Connection, plans: list[TuningPlan], gpu: int, folder: Path, case: str) -> None:
-    """Serve batches on a GPU, by number, until the parent closes the connection; first says how many clusters the device runs at once."""
+    """Serve batches on a GPU, by number, until the parent closes the connection.
+
+    The first message to the parent says how many clusters the device runs at once.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes itself
     os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
     os.environ["CUTE_DSL_CACHE_DIR"] = str(folder / f"cache-{os.getpid()}")
@@ -310,14 +320,12 @@ def main(connection: Connection, plans: list[TuningPlan], gpu: int, folder: Path
     with recording() if not dry else emulated(device=plans[0].device) as found:
         worker = Worker(plans, folder / f"lock-{gpu}", folder, case, connection.send)
         torch.zeros(1, device="cuda")  # the context, before anybody waits for the lock
-        worker.modules = (
-            found if isinstance(found, list) else found.modules
-        )  # of the emulation, or the list of what is compiled
-        with worker.gpu():
+        worker.modules = found if isinstance(found, list) else found.modules  # recorded, or of the emulation
+        with worker.lock_gpu():
             clusters = compiled_store.ask_clusters()
         compiled_store.answer_clusters(clusters)
         cute.compile = worker.compiler = compiled_store.Compiler(cute.compile)
-        gc.freeze()  # what has been imported is not looked through each time: that took 0.1 s
+        gc.freeze()  # without it, each collection looks through all imported modules for 0.1 s
         connection.send(("clusters", clusters))
         connection.send(("ready", {}))
         while True:
@@ -326,7 +334,7 @@ def main(connection: Connection, plans: list[TuningPlan], gpu: int, folder: Path
             except EOFError:
                 return
             try:
-                worker.do(batch)
+                worker.measure_batch(batch)
             except Broken:
                 connection.send(("leaving",))
                 return

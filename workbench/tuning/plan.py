@@ -1,4 +1,4 @@
-"""What is measured: a problem -> its legal configurations in a sensible order, and their candidate files. Needs no GPU."""
+"""Plans a tuning run: the legal configurations of a problem in order, and their candidate files. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from workbench.wire import Json
 
 ROOT = Path(__file__).parents[1]  # the package
 ARCH, DEVICE = "sm_90a", "H200"
-MOST, MOST_ROWS, MOST_OTHERS = (
-    480,
-    200,
-    60,
-)  # configurations of a product, of a problem of rows, of one of the nineteen; of more, the planner's own and a sample by hash
-ALL = 30_000  # combinations of settings up to which each is looked at
-DRAWN = 6_000  # of more combinations, how many are drawn
+# configurations of a product, of a problem of rows, of one of the nineteen; of more, the planner's own and a sample
+MOST, MOST_ROWS, MOST_OTHERS = 480, 200, 60
+ALL = 30_000  # up to so many combinations of settings, each one is tried
+DRAWN = 6_000  # of more combinations, so many are drawn
 VARIED = ("stages", "raster", "splitk", "swap", "launch", "store")
 RULE = (
-    "every rung of the planner's ladder; then in the order of a hash: of gemm on tensor cores all tiles x clusters x schedules with other settings left out, and "
+    "every rung of the planner's ladder; then in the order of a hash: "
+    "of gemm on tensor cores all tiles x clusters x schedules with other settings left out, and "
     + ", ".join(VARIED)
-    + " one at a time on the planner's first six; of gemm in fp32 all tiles x thread tiles; of other operations every combination of settings, of more than "
-    + f"{ALL} combinations {DRAWN} drawn at random; programs with the same code once; left out: what the language's checks say does not go with the problem's sizes and types"
+    + " one at a time on the planner's first six; of gemm in fp32 all tiles x thread tiles; "
+    "of other operations every combination of settings, of more than "
+    f"{ALL} combinations {DRAWN} drawn at random; programs with the same code once; "
+    "left out: what the language's checks say does not go with the problem's sizes and types"
 )
 
 
 @dataclass(frozen=True)
 class TuningProblem:
-    """One problem to be tuned: a shipped one or a file, with its sizes and precision."""
+    """One problem to tune: a shipped one or a file, with its sizes and precision."""
 
     name: str
     origin: str
@@ -58,14 +58,14 @@ class TuningProblem:
 
     @property
     def problem(self) -> Problem:
-        """The record, its sizes written into its source: those that a person sets are never shrunk for the emulator."""
+        """The record, with its sizes written into its source, so that the emulator may shrink them."""
         problem = problems.load(self.origin, name=self.name, precision=self.precision)  # type: ignore[arg-type]
         return dataclasses.replace(problem, source=problems.with_settings(problem.source, self.settings))
 
 
 @dataclass(frozen=True)
 class TuningPlan:
-    """A recognised problem with the programs to measure, in order, and how many legal combinations of settings were seen."""
+    """A recognised problem with the programs to measure, in order, and the number of legal combinations seen."""
 
     place: TuningProblem
     problem: Problem
@@ -79,7 +79,7 @@ class TuningPlan:
 
     @property
     def header(self) -> Json:
-        """What the file's header says of it."""
+        """The entry of this problem in the file's header."""
         work = next(work for work in self.facts.work if work.case == "full")
         return {
             "name": self.place.name,
@@ -96,13 +96,13 @@ class TuningPlan:
             "planned": len(self.programs),
         }
 
-    def first(self, most: int) -> TuningPlan:
-        """The same with so many programs at most."""
+    def limit(self, most: int) -> TuningPlan:
+        """The plan with at most so many programs."""
         return dataclasses.replace(self, programs=self.programs[:most], sources=self.sources[:most])
 
 
 def plan_problem(place: TuningProblem) -> TuningPlan | str:
-    """The plan of one problem, or why there is none."""
+    """The plan of one problem, or a sentence that says why there is none."""
     problem = place.problem
     return plan_recognised(place, problem, inspection.inspect(problem))
 
@@ -110,7 +110,10 @@ def plan_problem(place: TuningProblem) -> TuningPlan | str:
 def plan_recognised(
     place: TuningProblem, problem: Problem, facts: Facts, *, arch: str = ARCH, device: str = DEVICE
 ) -> TuningPlan | str:
-    """The planner's ladder, then a sample of the other legal configurations; or why the planner knows none."""
+    """The planner's ladder, then a sample of the other legal configurations.
+
+    Returns a sentence if the planner does not recognise the problem.
+    """
     try:
         found = recognise(facts)
     except Unrecognised as reason:
@@ -121,7 +124,7 @@ def plan_recognised(
     ]
     rungs = list({code(step): step for step in reversed(steps)}.values())[::-1]
     binding = binding_of(problem, facts, found)
-    rest, legal = _rest(found, place.precision, rungs, place.most, binding)
+    rest, legal = _sample_rest(found, place.precision, rungs, place.most, binding)
     sources: dict[str, str] = {}
     bodies: set[str] = set()
     for program in dict.fromkeys([*rungs, *rest]):
@@ -145,10 +148,12 @@ def plan_recognised(
     )
 
 
-def _rest(found: Computation, precision: str, rungs: list[str], most: int, binding: Binding) -> tuple[list[str], int]:
-    """(programs beyond the ladder in the order of a hash, as many as are wanted; how many legal combinations of settings were seen)."""
+def _sample_rest(
+    found: Computation, precision: str, rungs: list[str], most: int, binding: Binding
+) -> tuple[list[str], int]:
+    """(the ladder and at most so many programs in all, in the order of a hash; number of legal combinations seen)."""
     texts = sorted(
-        {_text(found, stage) for stage in _stages(found, precision, rungs)},
+        {_format_stage(found, stage) for stage in _legal_stages(found, precision, rungs)},
         key=lambda text: hashlib.sha256(text.encode()).hexdigest(),
     )
     programs = {code(rung): rung for rung in rungs}
@@ -161,11 +166,11 @@ def _rest(found: Computation, precision: str, rungs: list[str], most: int, bindi
     return list(programs.values()), len(texts)
 
 
-def _text(found: Computation, stage: Stage) -> str:
+def _format_stage(found: Computation, stage: Stage) -> str:
     return format_program(Program(stages=(*found.before, stage, *found.after)))
 
 
-def _stages(found: Computation, precision: str, rungs: list[str]) -> Iterator[Stage]:
+def _legal_stages(found: Computation, precision: str, rungs: list[str]) -> Iterator[Stage]:
     layout = (Call(name="layout", named=found.layout),) if found.layout else ()
     base = Stage(
         operation=found.operation,
@@ -174,7 +179,7 @@ def _stages(found: Computation, precision: str, rungs: list[str]) -> Iterator[St
         result=found.result,
     )
     if found.operation.name != "gemm":
-        yield from _some(base)
+        yield from _draw_stages(base)
     elif precision == "fp32":
         yield from configurations(base, only=("tile", "thread_tile"))
     else:
@@ -191,8 +196,8 @@ def _stages(found: Computation, precision: str, rungs: list[str]) -> Iterator[St
                 )
 
 
-def _some(base: Stage) -> Iterator[Stage]:
-    """Every legal combination of settings, or of too many some: a few settings each, drawn from a fixed seed."""
+def _draw_stages(base: Stage) -> Iterator[Stage]:
+    """Every legal combination of settings; of more than ALL, some that are drawn from a fixed seed."""
     operation = OPERATIONS[base.operation.name]
     free = [
         item for item in operation.settings if item.values and item.name not in {call.name for call in base.settings}
@@ -212,22 +217,25 @@ def _some(base: Stage) -> Iterator[Stage]:
             yield stage
 
 
-def stamp() -> str:
-    """A hash of all code that a plan depends on: one that was made with other code is not used."""
+def code_hash() -> str:
+    """Hash of all code that a plan depends on. A plan made with other code is not used."""
     files = sorted(ROOT.rglob("*.py"))
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Task:
-    """One candidate file and the problems (by number) that it is measured on, each with the program's text."""
+    """One candidate file and its targets: problems (by number), each with the program's text."""
 
     source: str
     targets: tuple[tuple[int, str], ...]
 
 
-def tasks(plans: list[TuningPlan], done: set[tuple[str, str]]) -> list[Task]:
-    """All that is to be measured: torch eager first, then the programs of all problems in turn; what several problems share is compiled once."""
+def list_tasks(plans: list[TuningPlan], done: set[tuple[str, str]]) -> list[Task]:
+    """All tasks of a run: torch eager first, then the programs of all problems in turn.
+
+    A file that several problems share is one task, so it is compiled once.
+    """
     grouped: dict[str, list[tuple[int, str]]] = {}
     for rank in range(max((len(plan.programs) for plan in plans), default=0)):
         for number, plan in enumerate(plans):

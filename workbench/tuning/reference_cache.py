@@ -1,4 +1,4 @@
-"""Inputs and reference results of a tuning run's problems on the GPU, kept between batches while there is room."""
+"""Keeps inputs and reference results of a tuning run's problems on the GPU between batches, while there is room."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from workbench.records import Case, TensorSpec
 from workbench.tuning.plan import TuningPlan
 
 SEED = 20
-LARGE_BYTES = 3 << 30  # inputs and outputs: beyond, they are not kept between batches
-SMALL_BYTES = 700 << 20  # inputs and reference: up to here the reference is in float64
-CACHED_BYTES = 12 << 30  # inputs and references of all problems that a process keeps
+LARGE_BYTES = 3 << 30  # larger inputs and outputs are not kept between batches
+SMALL_BYTES = 700 << 20  # up to this size of inputs and reference, the reference is in float64
+CACHED_BYTES = 12 << 30  # limit of the inputs and references that one process keeps
 
 Value: TypeAlias = object  # a tensor, or a number that forward takes
 
@@ -42,7 +42,7 @@ def size_of(spec: TensorSpec) -> int:
 
 
 class ReferenceCache:
-    """Data of the problems of `plans`, by number. `case` names the case that is measured."""
+    """Data of the problems of `plans`, by number. `case` is the name of the measured case."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class ReferenceCache:
         self.kept: OrderedDict[int, Data] = OrderedDict()
 
     def find_case(self, plan: TuningPlan) -> Case:
-        """The case that is measured: full, or shrunk in a dry run."""
+        """The measured case: full, or shrunk in a dry run."""
         return next(case for case in plan.facts.cases if case.name == self.case)
 
     def is_large(self, plan: TuningPlan) -> bool:
-        """Whether the problem is too large to be kept."""
+        """Whether the problem is too large to keep."""
         case = self.find_case(plan)
         return sum(map(size_of, (*case.inputs, *case.outputs))) > LARGE_BYTES
 
@@ -73,7 +73,7 @@ class ReferenceCache:
         )
 
     def get(self, number: int) -> Data:
-        """Inputs and reference results of a problem; under the lock."""
+        """Inputs and reference results of a problem. The caller holds the GPU's lock."""
         if number not in self.kept:
             with self.clock("inputs"):
                 self.kept[number] = self._make(number)
@@ -116,14 +116,14 @@ class ReferenceCache:
 
 
 def set_tf32(plan: TuningPlan, *, strict: bool = False) -> None:
-    """TF32 only where the problem's precision says so, and never for references."""
+    """Allow TF32 if the problem's precision is tf32. `strict` forbids it, as references need."""
     allowed = plan.problem.precision == "tf32" and not strict
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
 
 
 def spoil(values: list[torch.Tensor]) -> None:
-    """Overwrite results, so that none is taken for that of a kernel which writes nothing."""
+    """Overwrite results, so that a kernel which writes nothing cannot return an old one from the same memory."""
     for value in values:
         if isinstance(value, torch.Tensor):
             value.detach().fill_(float("nan") if value.is_floating_point() else -1)

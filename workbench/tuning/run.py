@@ -1,7 +1,10 @@
-"""One run of a tuning run: hands files to compiling processes and batches of what they kept to measuring ones, takes rows, replaces processes.
+"""Runs the processes of a tuning run: assigns files to compilers and batches to measurers, collects rows.
 
-Files are compiled in the order of the plan: torch eager of every problem first, then the problems in turn, what several share once. A problem belongs to the measurer that made its inputs and reference;
-the problem of which least is measured is served next, when GRAIN of its programs are compiled, or all that there are. A large problem's inputs are given back after each batch, one such at a time on a GPU.
+Files are compiled in the order of the plan: torch eager of every problem first, then the problems in turn. A file that
+several problems share is compiled once. A problem belongs to the measurer that made its inputs and reference. The
+problem with the fewest measured programs is next, once GRAIN of its programs, or all of them, are compiled. The inputs
+of a large problem are freed after each batch, and only one large problem at a time is on a GPU. Processes that crash or
+take too long are replaced.
 """
 
 from __future__ import annotations
@@ -20,24 +23,22 @@ from workbench.landscapes.table import Row, RowFields
 from workbench.records import TensorSpec, record
 from workbench.tuning import compiler, measurer
 from workbench.tuning.measurer import PHASES, Batch, Item
-from workbench.tuning.plan import Task, TuningPlan, tasks
+from workbench.tuning.plan import Task, TuningPlan, list_tasks
 from workbench.tuning.reference_cache import LARGE_BYTES, size_of
 
 LIMITS_S = {"compile": 90.0, "load": 120.0, "wait": 240.0, "gpu": 40.0, "start": 120.0}
-LEAVE_S = 12.0  # for what is under way at the end
-GRAIN, MOST = (
-    12,
-    24,
-)  # programs of a problem that are waited for, and that one batch has at most (of a large problem all)
+LEAVE_S = 12.0  # time left at the end for running work
+GRAIN, MOST = 12, 24  # programs of a problem that make a batch, and the most in one (a large problem's has all)
 SAY_S = 20.0
 STARTS = 6  # processes that may end before they are ready
-USELESS = 9  # programs that were of no use as they were kept (a broken context counts 3) before any was: from then on nothing is kept
+# stored results that were of no use (a broken context counts 3) before the first useful one: then the store is given up
+USELESS = 9
 
 Target = tuple[int, str]
 
 
 class Process:
-    """A process as the parent sees it: a compiler, or a measurer."""
+    """A compiler or a measurer, as the parent sees it."""
 
     def __init__(self, context: ForkContext, measures: bool, arguments: tuple[object, ...], gpu: int = -1) -> None:
         self.measures, self.gpu = measures, gpu
@@ -47,30 +48,30 @@ class Process:
         )
         self.process.start()
         theirs.close()
-        self.work: dict[Target, Item] = {}  # what it was given and has not answered
+        self.work: dict[Target, Item] = {}  # assigned and not answered
         self.at: Target | None = None
-        self.number = -1  # a measurer's problem
+        self.number = -1  # the problem of a measurer
         self.counts: dict[str, int] = {}
-        self.to("start")
+        self.set_phase("start")
         self.ready = False
 
-    def to(self, phase: str, at: Target | None = None) -> None:
-        """It does something else now."""
+    def set_phase(self, phase: str, at: Target | None = None) -> None:
+        """Note what the process does from now on."""
         self.phase, self.at, self.since = phase, at, time.monotonic()
 
-    def give(self, work: dict[Target, Item], message: object, number: int = -1) -> None:
-        """Start something."""
+    def assign(self, work: dict[Target, Item], message: object, number: int = -1) -> None:
+        """Send the process new work."""
         self.work, self.number, self.ready = work, number, False
-        self.to("load" if self.measures else "compile")
+        self.set_phase("load" if self.measures else "compile")
         self.pipe.send(message)
 
     @property
-    def late(self) -> bool:
-        """Whether what it does takes too long."""
+    def is_late(self) -> bool:
+        """Whether the current phase takes too long."""
         return not self.ready and time.monotonic() - self.since > LIMITS_S[self.phase]
 
-    def end(self) -> None:
-        """Kill it."""
+    def kill(self) -> None:
+        """Kill the process."""
         self.process.kill()
         self.process.join(10)
         self.pipe.close()
@@ -78,31 +79,30 @@ class Process:
 
 @record
 class RunOptions:
-    """How a run works."""
+    """Time limit, processes and output of a run."""
 
     seconds: float
     workers: int  # processes in all
-    measurers: int  # of them, those that use a GPU, for each GPU
+    measurers: int  # of these, measuring processes per GPU
     gpus: int
-    out: Path | None  # where rows go; None in a dry run that only prints
+    out: Path | None  # file to which rows are appended; None: they are printed
     run_number: int
     dry_run: bool = False
 
 
 class Run:
-    """All processes, what is to be done, and what is known."""
+    """The state of a run: all processes, the work that is left, and the rows."""
 
     def __init__(
         self, plans: list[TuningPlan], arguments: RunOptions, folder: Path, done: set[tuple[str, str]]
     ) -> None:
         self.plans, self.arguments, self.folder = plans, arguments, folder
         self.case = "shrunk" if arguments.dry_run else "full"
-        todo = tasks(plans, done)
+        todo = list_tasks(plans, done)
         self.queue = deque(task for task in todo if task.source)
-        self.left = Counter(
-            number for task in self.queue for number, _ in task.targets
-        )  # programs of each problem that are to be compiled
-        self.waiting: dict[int, list[Item]] = defaultdict(list)  # of each problem, what can be measured
+        # programs that are not compiled yet, by problem
+        self.left = Counter(number for task in self.queue for number, _ in task.targets)
+        self.waiting: dict[int, list[Item]] = defaultdict(list)  # programs ready to measure, by problem
         for task in todo:
             if not task.source:
                 self.waiting[task.targets[0][0]].append(Item(program="", source=""))
@@ -112,7 +112,7 @@ class Run:
         self.total = sum(len(task.targets) for task in todo)
         self.rows: list[Row] = []
         self.on_row: Callable[[Row], None] = lambda row: None
-        self.seconds: dict[int, Counter[str]] = defaultdict(Counter)  # of the measurers, by problem and phase
+        self.seconds: dict[int, Counter[str]] = defaultdict(Counter)  # measurers' seconds by problem and phase
         self.served: Counter[int] = Counter()
         self.owner: dict[int, Process] = {}
         self.clusters: dict[int, int] | None = None
@@ -123,47 +123,47 @@ class Run:
         self.start = time.monotonic()
         self.until = self.start + arguments.seconds
         self.gpus = arguments.gpus
-        self.measurers = [self._measurer(number % self.gpus) for number in range(arguments.measurers * self.gpus)]
-        self.compilers = [self._compiler() for _ in range(max(arguments.workers - len(self.measurers), 1))]
+        self.measurers = [self._start_measurer(number % self.gpus) for number in range(arguments.measurers * self.gpus)]
+        self.compilers = [self._start_compiler() for _ in range(max(arguments.workers - len(self.measurers), 1))]
         self.out = arguments.out.open("a") if arguments.out is not None else None
 
     def _tensors(self, plan: TuningPlan) -> list[TensorSpec]:
         case = next(case for case in plan.facts.cases if case.name == self.case)
         return [*case.inputs, *case.outputs]
 
-    def _measurer(self, gpu: int) -> Process:
+    def _start_measurer(self, gpu: int) -> Process:
         return Process(self.context, True, (self.plans, gpu, self.folder, self.case), gpu)
 
-    def _compiler(self) -> Process:
+    def _start_compiler(self) -> Process:
         return Process(self.context, False, (self.plans, self.folder, self.case))
 
-    # ---- what processes say ---------------------------------------------------------------------------------------------
+    # ---- messages from processes -----------------------------------------------------------------------------------
 
-    def hear(self, one: Process) -> None:
-        """Everything that a process has said."""
+    def receive(self, one: Process) -> None:
+        """Handle all messages of a process; replace it if it died."""
         try:
             while one.pipe.poll():
-                self._heard(one, one.pipe.recv())
+                self._handle(one, one.pipe.recv())
         except (EOFError, OSError):
             self.replace(one, "run/crashed: the process died")
 
-    def _heard(self, one: Process, message: tuple[Any, ...]) -> None:
+    def _handle(self, one: Process, message: tuple[Any, ...]) -> None:
         kind, *said = message
         if kind == "phase":
-            one.to(said[1], said[0])
+            one.set_phase(said[1], said[0])
         elif kind == "clusters":
             self.clusters = said[0]
         elif kind == "compiled":
-            self._compiled(one, *said)
+            self._handle_compiled(one, *said)
         elif kind == "row":
             item = one.work.pop(said[0])
             self.seconds[said[0][0]].update(said[2])
             self.counts["measured as kept"] += bool(said[3] and said[1].get("correct"))
             self.counts["measured otherwise"] += bool(item.source and not said[3])
-            self.take(said[0], said[1])
-            one.to("load")
+            self.add_row(said[0], said[1])
+            one.set_phase("load")
         elif kind == "broken":
-            self._without_kept(one, said[0])
+            self._requeue_without_kept(one, said[0])
         elif kind == "ready":
             one.ready = True
             if one.measures:
@@ -172,7 +172,7 @@ class Run:
                     self.waiting[target[0]].append(item)
                 one.work = {}
 
-    def _compiled(self, one: Process, target: Target, made: compiler.Made) -> None:
+    def _handle_compiled(self, one: Process, target: Target, made: compiler.CompiledFile) -> None:
         item = one.work.pop(target)
         self.left[target[0]] -= 1
         self.compiling_s += made.seconds
@@ -188,20 +188,20 @@ class Run:
             Item(program=item.program, source=item.source, made=made if made.keys and self.use_kept else None)
         )
 
-    def _without_kept(self, one: Process, target: Target) -> None:
+    def _requeue_without_kept(self, one: Process, target: Target) -> None:
         item = one.work.pop(target)
         self.waiting[target[0]].append(Item(program=item.program, source=item.source))
         self.counts["broken by kept"] += 1
         one.at = None
 
-    def take(self, target: Target, fields: RowFields) -> None:
-        """A row has come."""
+    def add_row(self, target: Target, fields: RowFields) -> None:
+        """Add a row, and write or print it."""
         row = Row(key=self.plans[target[0]].key, run=self.arguments.run_number, program=target[1], **fields)
         self.rows.append(row)
         self.on_row(row)
         self.served[target[0]] += 1
         if self.out is not None:
-            self.out.write(table.line(row))
+            self.out.write(table.format_row(row))
             self.out.flush()
         else:
             print(
@@ -215,18 +215,18 @@ class Run:
             )
 
     def replace(self, one: Process, failure: str) -> None:
-        """End a process; the configuration at hand is lost, the rest of its work goes back."""
-        one.end()
+        """Kill and replace a process. Its current configuration fails, the rest of its work is queued again."""
+        one.kill()
         self.counts["ended before they began"] += one.phase == "start"
         if self.counts["ended before they began"] >= STARTS:
-            raise RuntimeError(f"{STARTS} processes ended before they had begun; what they said is above")
+            raise RuntimeError(f"{STARTS} processes ended before they had begun; their output is above")
         for number in [number for number, owner in self.owner.items() if owner is one]:
             del self.owner[number]
         if one.at is not None and one.at in one.work:
             del one.work[one.at]
             if not one.measures:
                 self.left[one.at[0]] -= 1
-            self.take(one.at, {"correct": False, "failure": failure})
+            self.add_row(one.at, {"correct": False, "failure": failure})
         for target, item in one.work.items():
             if one.measures:
                 self.waiting[target[0]].append(item)
@@ -234,25 +234,28 @@ class Run:
                 self.queue.append(Task(item.source, (target,)))
         self.counts["processes replaced"] += 1
         if one.measures:
-            self.measurers[self.measurers.index(one)] = self._measurer(one.gpu)
+            self.measurers[self.measurers.index(one)] = self._start_measurer(one.gpu)
         else:
-            self.compilers[self.compilers.index(one)] = self._compiler()
+            self.compilers[self.compilers.index(one)] = self._start_compiler()
 
-    # ---- what processes are given ---------------------------------------------------------------------------------------
+    # ---- work for processes ----------------------------------------------------------------------------------------
 
-    def over(self) -> bool:
-        """Whether nothing more is to be started."""
+    def is_over(self) -> bool:
+        """Whether the time for starting work is over."""
         return time.monotonic() > self.until - LEAVE_S
 
     def compile_next(self, one: Process) -> None:
-        """The next file of the plan."""
+        """Give a compiler the next file of the plan."""
         task = self.queue.popleft()
-        one.give(
+        one.assign(
             {target: Item(program=target[1], source=task.source) for target in task.targets}, (task, self.clusters)
         )
 
     def measure_next(self, one: Process) -> None:
-        """A batch of the problem of which least is measured; its own problems first, and none of which little is compiled yet if another has more."""
+        """Give a measurer a batch of the problem with the fewest measured programs.
+
+        Its own problems go first, and problems with enough compiled programs go before the others.
+        """
         busy = {other.number for other in self.measurers if not other.ready and other.gpu == one.gpu}
         large_busy = bool(busy & self.large)
         able = [
@@ -261,62 +264,62 @@ class Run:
             if items
             and number % self.gpus == one.gpu
             and number not in busy
-            and not (number in self.large and (large_busy or not self._whole(number)))
+            and not (number in self.large and (large_busy or not self._has_batch(number)))
         ]
         if not able:
             return
-        number = min(able, key=lambda n: (self.owner.get(n, one) is not one, not self._whole(n), self.served[n], n))
+        number = min(able, key=lambda n: (self.owner.get(n, one) is not one, not self._has_batch(n), self.served[n], n))
         items = self.waiting[number]
         most = len(items) if number in self.large else MOST
         given, self.waiting[number] = items[:most], items[most:]
         self.owner.setdefault(number, one)
-        one.give(
+        one.assign(
             {(number, item.program): item for item in given},
             Batch(number=number, items=tuple(given), until=self.until - LEAVE_S),
             number,
         )
 
-    def _whole(self, number: int) -> bool:
-        """Whether enough of a problem is compiled for a batch."""
+    def _has_batch(self, number: int) -> bool:
+        """Whether enough programs of a problem are compiled for a batch."""
         return (
             len(self.waiting[number]) >= GRAIN
             or not self.left[number]
             or any(not item.program for item in self.waiting[number])
         )
 
-    def go(self) -> None:
-        """Until everything is measured or the time is over."""
+    def run(self) -> None:
+        """Run until everything is measured or the time is over."""
         said = self.start
         while time.monotonic() < self.until:
             for one in (*self.measurers, *self.compilers):
-                self.hear(one)
-            if not self.over():
-                self._hand_out()
+                self.receive(one)
+            if not self.is_over():
+                self._assign_work()
             idle = not (self.queue or any(self.waiting.values()) or any(one.work for one in self.compilers))
-            if (idle or self.over()) and all(one.ready or one.phase == "start" for one in self.measurers):
+            if (idle or self.is_over()) and all(one.ready or one.phase == "start" for one in self.measurers):
                 break
-            for one in [one for one in (*self.measurers, *self.compilers) if one.late]:
+            for one in [one for one in (*self.measurers, *self.compilers) if one.is_late]:
                 self.replace(one, f"limits/timeout: no answer within {LIMITS_S[one.phase]:g} s ({one.phase})")
             wait([one.pipe for one in (*self.measurers, *self.compilers)], timeout=0.2)
             if time.monotonic() - said > SAY_S:
                 said = time.monotonic()
-                self.say()
+                self.print_status()
         for one in (*self.measurers, *self.compilers):
-            one.end()
+            one.kill()
         if self.out is not None:
             self.out.close()
 
     def _measure_all(self) -> None:
-        """Nothing that was compiled without a GPU can be used: all processes measure what they compile themselves."""
+        """Give up the store: no stored result could be used, so every process compiles and measures itself."""
         print(
             "# nothing that was compiled without a GPU can be used: every process compiles and measures from now on",
             flush=True,
         )
         self.use_kept = False
         for one in self.compilers:
-            one.end()
+            one.kill()
             self.queue.extendleft(Task(item.source, (target,)) for target, item in one.work.items())
-        self.measurers += [self._measurer(number % self.gpus) for number, _ in enumerate(self.compilers)]
+        self.measurers += [self._start_measurer(number % self.gpus) for number, _ in enumerate(self.compilers)]
         self.compilers = []
         for task in self.queue:
             for number, program in task.targets:
@@ -326,7 +329,7 @@ class Run:
         for number, items in self.waiting.items():
             self.waiting[number] = [Item(program=item.program, source=item.source) for item in items]
 
-    def _hand_out(self) -> None:
+    def _assign_work(self) -> None:
         useless = max(
             self.counts["broken by kept"] * 3,
             self.counts["measured otherwise"],
@@ -341,25 +344,29 @@ class Run:
             if one.ready and self.queue and self.clusters is not None:
                 self.compile_next(one)
 
-    # ---- what is printed ------------------------------------------------------------------------------------------------
+    # ---- reports -----------------------------------------------------------------------------------------------------
 
-    def say(self) -> None:
-        """Where it stands: rows, files, and where the measurers' time goes."""
+    def print_status(self) -> None:
+        """Print rows and files so far, and the measurers' seconds by phase."""
         now = time.monotonic() - self.start
         phases = sum(self.seconds.values(), Counter())
         spent = ", ".join(f"{name} {phases[name]:.1f}" for name in PHASES if phases[name])
         own = sum((Counter(one.counts) for one in self.measurers), Counter())
         ready = sum(map(len, self.waiting.values()))
         doing = Counter("ready" if one.ready else one.phase for one in self.measurers)
+        rows, correct = len(self.rows), sum(row.correct for row in self.rows)
+        busy = sum(not one.ready for one in self.compilers)
         print(
-            f"# {now:.0f} s: {len(self.rows)} of {self.total} rows ({len(self.rows) / max(now, 1):.1f}/s), {sum(row.correct for row in self.rows)} correct; {len(self.queue)} files not begun, {ready} programs wait, "
-            f"{sum(not one.ready for one in self.compilers)} of {len(self.compilers)} compilers busy {self.compiling_s:.0f} s; measurers {dict(doing)}, seconds: {spent}; {dict(own)} {dict(self.counts)}",
+            f"# {now:.0f} s: {rows} of {self.total} rows ({rows / max(now, 1):.1f}/s), {correct} correct; "
+            f"{len(self.queue)} files not begun, {ready} programs wait, "
+            f"{busy} of {len(self.compilers)} compilers busy {self.compiling_s:.0f} s; "
+            f"measurers {dict(doing)}, seconds: {spent}; {dict(own)} {dict(self.counts)}",
             flush=True,
         )
 
-    def report(self) -> None:
-        """The measurers' seconds by problem, in milliseconds a row."""
-        self.say()
+    def print_report(self) -> None:
+        """Print the measurers' time by problem and phase, in milliseconds per row."""
+        self.print_status()
         print(f"# {'ms a row':28} {'rows':>5} " + " ".join(f"{name:>8}" for name in PHASES))
         for number, plan in enumerate(self.plans):
             rows, found = self.served[number], self.seconds[number]

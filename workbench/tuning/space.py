@@ -1,4 +1,4 @@
-"""Spaces of configurations: text of `--over` -> programs; constants of a ModelNew file -> files."""
+"""Writes the configurations of a space: programs from the text of `--over`, files from a ModelNew file's constants."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from workbench.language import OPERATIONS, Call, Program, Stage, format_program,
 from workbench.language.operation import close
 
 SPACE = "SPACE"  # the constant of a ModelNew file that declares what may vary
-MODEL_NEW = "model_new"  # what rows of such a file call their operation
+MODEL_NEW = "model_new"  # name of the operation in rows of such a file
 
 
 def parse_over(text: str) -> dict[str, tuple[object, ...]]:
-    """`tile=128x128x64|128x256x64,stages` -> setting -> values; no values: all that the language tries."""
+    """`tile=128x128x64|128x256x64,stages` -> setting -> values. () as values means all that the language tries."""
     found: dict[str, tuple[object, ...]] = {}
     for part in filter(None, text.split(",")):
         name, equals, values = part.strip().partition("=")
@@ -36,7 +36,7 @@ def _parse_value(text: str) -> object:
 
 
 def vary_program(text: str, over: Mapping[str, tuple[object, ...]]) -> list[str]:
-    """The program, then its legal variants over the settings, in the order of a hash; each code once."""
+    """The program, then its legal variants over the settings in the order of a hash. Equal programs appear once."""
     program = parse(text)
     if not over:
         return [canonical(text)]
@@ -73,7 +73,7 @@ def _stage_with(stage: Stage, name: str, value: object) -> Stage:
 
 
 def vary_file(source: str, where: str) -> dict[str, str]:
-    """Row name -> file text, for every combination of the constants in `SPACE`; the file as it stands comes first."""
+    """Row name -> file text for every combination of the constants in `SPACE`. The unchanged file comes first."""
     space = read_space(source, where)
     found: dict[str, str] = {}
     for values in itertools.product(*space.values()):
@@ -85,12 +85,12 @@ def vary_file(source: str, where: str) -> dict[str, str]:
 
 
 def name_row(chosen: Iterable[tuple[str, object]]) -> str:
-    """What a row calls a combination: model_new() .TILE(64) .STAGES(2)."""
+    """Name of a combination in a row: model_new() .TILE(64) .STAGES(2)."""
     return " ".join([f"{MODEL_NEW}()", *(f".{name}({value})" for name, value in chosen)])
 
 
 def read_space(source: str, where: str) -> dict[str, tuple[int | float, ...]]:
-    """`SPACE = {"TILE": (64, 128)}` of a file; raises `UserError` for what cannot be varied."""
+    """`SPACE = {"TILE": (64, 128)}` of a file. Raises `UserError` if a constant cannot be varied."""
     constants = problems.module_scalars(source)
     for node in _assignments(source):
         if not any(isinstance(target, ast.Name) and target.id == SPACE for target in node.targets):
@@ -115,5 +115,5 @@ def _assignments(source: str) -> Iterator[ast.Assign]:
 
 
 def sort_by_hash(texts: Iterable[str]) -> list[str]:
-    """An order that has nothing to do with the settings, the same on every machine."""
+    """Sort texts by their hash: an order that is independent of the settings, the same on every machine."""
     return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).hexdigest())

@@ -1,4 +1,7 @@
-"""`cutegen tune`: a problem and a space -> rows of a landscape file, measured on this machine's GPUs; a run that is cut goes on."""
+"""`cutegen tune`: measures a space of configurations on this machine's GPUs and writes the rows of a landscape file.
+
+A run that was interrupted continues with the configurations that the file does not hold yet.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ from workbench.problems import inspection
 from workbench.proposers.binding import binding_of
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Facts, Problem, record
-from workbench.tuning.files import begin, query_gpus
+from workbench.tuning.files import query_gpus, start_file
 from workbench.tuning.plan import TuningPlan, TuningProblem, plan_recognised
 from workbench.tuning.space import vary_file, vary_program
 
-Progress = Callable[[int, int, Row | None], None]  # rows done, rows in all, the row that came
+Progress = Callable[[int, int, Row | None], None]  # rows done, rows in all, the newest row
 
 
 @record
 class TuneRequest:
-    """What is tuned: a problem, with a program, a file or neither, and how far."""
+    """A problem to tune, with a program, a file or neither, and limits."""
 
     problem: Problem
     program: str = ""  # muCUTLASS; "" with no file: the planner's configurations of the problem
@@ -37,15 +40,15 @@ class TuneRequest:
     budget: int = 200  # configurations at most
     seconds: float = 600.0
     out: Path | None = None
-    dry_run: bool = False  # reduced sizes on the emulator: what compiles and is correct, with no times
+    dry_run: bool = False  # reduced sizes on the emulator: checks that files compile and are correct, with no times
 
 
 @record
 class Tuned:
-    """What came of it."""
+    """Result of a tuning run."""
 
     path: Path
-    rows: tuple[Row, ...]  # of this problem, those of earlier runs included
+    rows: tuple[Row, ...]  # all rows of this problem in the file, earlier runs included
     planned: int
     best: Row | None
     best_source: str | None
@@ -53,13 +56,15 @@ class Tuned:
 
 
 def tune(request: TuneRequest, progress: Progress) -> Tuned:
-    """Measure every configuration that the file does not hold yet; raises `UserError` with no GPU and for bad spaces."""
+    """Measure every configuration that the file does not hold yet.
+
+    Raises `UserError` without a GPU or for a bad space.
+    """
     gpus = query_gpus("name")
     if not gpus and not request.dry_run:
         raise UserError("tune measures on a GPU, and none is here (nvidia-smi finds none); --dry-run checks the space")
-    with ProcessPoolExecutor(
-        1, get_context("fork")
-    ) as pool:  # tracing may start CUDA, after which nothing can be forked
+    # in a process of its own: tracing may start CUDA, and a process with CUDA cannot be forked
+    with ProcessPoolExecutor(1, get_context("fork")) as pool:
         plan = pool.submit(make_plan, request, devices.find(gpus[0]).name if gpus else "H200").result()
     folder = Path(tempfile.mkdtemp(prefix="cutegen-tune-")) if request.dry_run else own_folder()
     path = request.out or folder / f"{request.problem.name}.csv"
@@ -73,10 +78,10 @@ def tune(request: TuneRequest, progress: Progress) -> Tuned:
 def _measure(
     request: TuneRequest, plan: TuningPlan, path: Path, done: set[tuple[str, str]], gpus: int, progress: Progress
 ) -> None:
-    from workbench.tuning.run import Run, RunOptions  # imports CuTe DSL and torch, which the processes then have
+    from workbench.tuning.run import Run, RunOptions  # imports CuTe DSL and torch, which forked processes then have
 
     workers = max((os.cpu_count() or 2) - 1, 2)
-    number = begin(path, [plan])
+    number = start_file(path, [plan])
     options = RunOptions(
         seconds=request.seconds,
         workers=workers,
@@ -90,7 +95,7 @@ def _measure(
         run = Run([plan], options, Path(folder), done)
         run.on_row = lambda row: progress(len(run.rows), run.total, row)
         progress(0, run.total, None)
-        run.go()
+        run.run()
 
 
 def _result(plan: TuningPlan, path: Path) -> Tuned:
@@ -143,11 +148,11 @@ def make_plan(request: TuneRequest, device: str) -> TuningPlan:
 
 
 def _programs(request: TuneRequest, problem: Problem, facts: Facts) -> tuple[dict[str, str], int]:
-    """(program -> candidate file of the variants that fit the problem, how many variants there are)."""
+    """(program -> candidate file of each variant that fits the problem, number of variants)."""
     try:
         binding = binding_of(problem, facts, recognise(facts))
     except Unrecognised as reason:
-        raise UserError(f"a program needs a problem that the planner can take apart: {reason}; give --file") from None
+        raise UserError(f"a program needs a problem that the planner recognises: {reason}; give --file") from None
     texts = vary_program(request.program, dict(request.over))
     found: dict[str, str] = {}
     refused = ""

@@ -171,7 +171,7 @@ def _zero_inputs(job: Job, case: Case) -> Values:
     small = min(job.facts.cases, key=lambda one: sum(math.prod(spec.shape) for spec in one.inputs))
     values = loading.make_inputs(loading.load_module(job.problem, small.settings), job.problem, 2)
     specs = iter(case.inputs)
-    return [loading.untouched(next(specs)) if isinstance(value, torch.Tensor) else value for value in values]
+    return [loading.lazy_zeros(next(specs)) if isinstance(value, torch.Tensor) else value for value in values]
 
 
 def _emulate(job: Job, module: ModuleType, source_file: str, options: Json, reply: Json) -> None:

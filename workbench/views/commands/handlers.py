@@ -128,7 +128,7 @@ def show_landscape(arguments: Namespace, cell: str | None, state: Notebook) -> o
         problem = state.session.problem
         raise UserError(
             f"nothing was recorded of {problem.name} at these sizes in {problem.precision}; "
-            f"{landscapes.instead(problem)}"
+            f"{landscapes.describe_recorded(problem)}"
         )
     return heat_map(place, arguments.x, arguments.y, pairs(arguments.where))
 

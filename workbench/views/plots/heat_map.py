@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from workbench.errors import UserError
 from workbench.landscapes import Landscape, Row
-from workbench.landscapes.keys import settings_of, spelt, written
+from workbench.landscapes.keys import format_settings, format_value, settings_of
 from workbench.records import record
 from workbench.views.plots.colours import blend, ink_on
 from workbench.views.plots.roofline import INK, MEASURED
@@ -40,7 +40,7 @@ def _order(value: str) -> tuple[float, ...] | tuple[float, str]:
 
 def settings(place: Landscape) -> dict[str, tuple[str, ...]]:
     """Every setting that varies, with its values; "" where it was left out."""
-    rows = [written(program) for program in place.rows]
+    rows = [format_settings(program) for program in place.rows]
     names = sorted({name for row in rows for name in row})
     found = {name: tuple(sorted({row.get(name, "") for row in rows}, key=_order)) for name in names}
     return {name: values for name, values in found.items() if len(values) > 1}
@@ -65,7 +65,7 @@ def heat_map(place: Landscape, x: str = "", y: str = "", where: Mapping[str, obj
     found = [[cells.get((column, row)) for column in columns] for row in rows]
     altered = _altering_settings(found, (x, y), kept)
     among = f", {_said(kept)}" if kept else ""
-    title = f"{place.name}: {x} and {y}{among}; the fastest of each pair, measured, {place.said}"
+    title = f"{place.name}: {x} and {y}{among}; the fastest of each pair, measured, {place.provenance}"
     notes = [
         f"{len(shown)} of {count} values of {name}, those with the fastest"
         for name, at, shown in ((x, 0, columns), (y, 1, rows))
@@ -88,7 +88,7 @@ def heat_map(place: Landscape, x: str = "", y: str = "", where: Mapping[str, obj
 def _spell_values(where: Mapping[str, object]) -> dict[str, str]:
     """The values to keep as a program writes them."""
     return {
-        name: spelt(value) if isinstance(value, tuple) else str(value).removeprefix(NOT_SET)
+        name: format_value(value) if isinstance(value, tuple) else str(value).removeprefix(NOT_SET)
         for name, value in where.items()
     }
 
@@ -102,7 +102,7 @@ def _altering_settings(
         for name, (_, whose, _) in ALTERS.items()
         if name not in (*axes, *kept)
         and {*axes} & {*whose}
-        and any(row and name in written(row.program) for line in found for row in line)
+        and any(row and name in format_settings(row.program) for line in found for row in line)
     )
 
 
@@ -120,7 +120,7 @@ def _fastest(place: Landscape, axes: tuple[str, str], kept: Mapping[str, str]) -
     """Values of the two settings -> the fastest correct row that has them, the fastest of all first."""
     cells: dict[tuple[str, str], Row] = {}
     for row in place.correct:
-        values = written(row.program)
+        values = format_settings(row.program)
         if all(values.get(name, "") == value for name, value in kept.items()):
             cells.setdefault((values.get(axes[0], ""), values.get(axes[1], "")), row)
     return cells
@@ -185,7 +185,7 @@ def _cells(found: Sequence[Sequence[Row | None]], altered: Sequence[str]) -> lis
     least = min(row.median_s or math.inf for line in found for row in line if row)
 
     def cell(row: Row) -> _Cell:
-        values = written(row.program)
+        values = format_settings(row.program)
         filled = ", ".join(f"{name} {value}" for name, value in values.items() if name not in settings_of(row.program))
         return _Cell(
             row=row,

@@ -142,7 +142,7 @@ def standing(places: Sequence[Landscape], device: str = "H200") -> Shown:
             )
         bars.append((place.name, bound.bound_s / best.median_s, bound.bound_s / eager if eager else 0.0))
     title = (
-        f"Where problems stand: bound modelled from the data sheet, times measured, {places[0].said}"
+        f"Where problems stand: bound modelled from the data sheet, times measured, {places[0].provenance}"
         if places
         else "no landscape"
     )

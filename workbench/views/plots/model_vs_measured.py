@@ -111,7 +111,7 @@ def against_model(place: Landscape) -> Shown:
                 ]
             )
     picked = min(kernels, key=lambda kernel: kernel.modelled_s)
-    title = f"{place.name}: time by the planner's model and measured, {len(kernels)} kernels, {place.said}"
+    title = f"{place.name}: time by the planner's model and measured, {len(kernels)} kernels, {place.provenance}"
     note = (
         f"rank correlation {ranked_alike(kernels):.2f}; what the model finds fastest is "
         f"{picked.measured_s / kernels[0].measured_s - 1:.1%} slower than the fastest"
