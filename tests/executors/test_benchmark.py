@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import random
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +22,7 @@ from workbench import problems
 from workbench.executors.gpu.benchmark import KEPT_TIMED, ROUNDS, Run, round_shape
 from workbench.executors.inspector import WorkerInspector
 from workbench.executors.jobs.folder import prepare
-from workbench.executors.jobs.rpc import FileChannel, derive_seed, requests
+from workbench.executors.jobs.rpc import SocketChannel, derive_seed, requests
 from workbench.records import Candidate, DeviceState, Job
 
 
@@ -62,25 +63,27 @@ class Play:
             full,
         )
         self.log: list[tuple[str, dict[str, Any]]] = []
-        self.lines: dict[str, FileChannel] = {}
+        self.lines: dict[str, SocketChannel] = {}
         self.taken: dict[str, int] = dict.fromkeys(seconds, 0)
         self.checked = 0
         for role in seconds:
             folder = root / role
             (folder / "given").mkdir(parents=True)
             (folder / "scratch").mkdir()
-            thread = threading.Thread(target=self.work, args=(role, folder), daemon=True)
+            mine, theirs = socket.socketpair()
+            thread = threading.Thread(target=self.work, args=(role, theirs), daemon=True)
             thread.start()
-            self.lines[role] = FileChannel(folder, thread.is_alive)
+            self.lines[role] = SocketChannel(mine, thread.is_alive)
 
-    def work(self, role: str, folder: Path) -> None:
-        for order, answer in requests(folder, 5.0):
-            self.log.append((role, dict(order)))
-            if self.lost == role and order["do"] == self.lost_at:
-                return
-            answer(self.said(role, order))
-            if order["do"] == "end":
-                return
+    def work(self, role: str, connection: socket.socket) -> None:
+        with connection:
+            for order, answer in requests(connection, 5.0):
+                self.log.append((role, dict(order)))
+                if self.lost == role and order["do"] == self.lost_at:
+                    return
+                answer(self.said(role, order))
+                if order["do"] == "end":
+                    return
 
     def said(self, role: str, order: dict[str, Any]) -> dict[str, Any]:
         if order["do"] == "warm_up":
@@ -261,7 +264,7 @@ def test_rounds_hold_at_least_the_calls_asked_for(job: Job, calls: int, shape: t
 # ---- the real processes on the emulated GPU ------------------------------------------------------------------------
 
 
-def _process(role: str, folder: Path) -> None:
+def _process(role: str, folder: Path, connection: socket.socket) -> None:
     """What a GPU worker does, in a forked process, with torch.cuda answered by the emulator."""
     import torch
 
@@ -274,10 +277,10 @@ def _process(role: str, folder: Path) -> None:
 
         if role == "referee":
             referee.PROBE_SIDE, referee.PROBE_BYTES = 32, 1 << 10
-            referee.serve(folder)
+            referee.serve(connection)
         else:
             (folder / "scratch" / "reply.json").write_text(
-                json.dumps(candidate.attempt(trusted.read_job(folder), folder, gpu=True))
+                json.dumps(candidate.attempt(trusted.read_job(folder), folder, gpu=True, connection=connection))
             )
 
 
@@ -294,9 +297,11 @@ def test_the_processes_of_a_gpu_run_on_the_emulated_gpu(job: Job, tmp_path: Path
     for role in ("candidate", "referee", "parent"):
         (tmp_path / role).mkdir()
         prepare(tmp_path / role, job)
-        processes[role] = spawn.Process(target=_process, args=(role, tmp_path / role), daemon=True)
-        processes[role].start()
-        lines[role] = FileChannel(tmp_path / role, processes[role].is_alive)
+        mine, theirs = socket.socketpair()
+        with theirs:
+            processes[role] = spawn.Process(target=_process, args=(role, tmp_path / role, theirs), daemon=True)
+            processes[role].start()
+        lines[role] = SocketChannel(mine, processes[role].is_alive)
     run = Run(job, tmp_path / "candidate", lines["candidate"], lines["referee"], lines["parent"], look=lambda: None)
     result = run.run()
     for line in lines.values():

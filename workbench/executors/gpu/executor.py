@@ -103,6 +103,7 @@ class GpuExecutor(Executor):
             _POOL.clear()
             raise
         finally:
+            candidate.channel.close()
             if rival is not None:
                 rival.end()
 

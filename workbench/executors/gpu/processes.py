@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import tempfile
 import threading
 from collections.abc import Callable
@@ -12,13 +13,13 @@ import psutil
 
 from workbench.errors import Stopped, WorkerLost
 from workbench.executors.jobs.client import Server
-from workbench.executors.jobs.rpc import Ended, FileChannel
+from workbench.executors.jobs.rpc import Ended, SocketChannel
 
 REFEREE_BYTES = 64 << 30
 
 
 class WorkerProcess:
-    """One process that answers requests in its folder."""
+    """One process that answers requests on a socket and works in its folder."""
 
     def __init__(
         self,
@@ -33,11 +34,19 @@ class WorkerProcess:
     ) -> None:
         self.workers, self.folder = workers, folder
         extra = {"trusted": True} if trusted else {}
-        self.number = workers.start_job(
-            role, str(folder), wall_s=wall_s, memory_bytes=memory_bytes, device="cuda", **extra
-        )
+        mine, theirs = socket.socketpair()
+        with theirs:
+            self.number = workers.start_job(
+                role,
+                str(folder),
+                wall_s=wall_s,
+                memory_bytes=memory_bytes,
+                connection=theirs,
+                device="cuda",
+                **extra,
+            )
         self.stop = stop
-        self.channel = FileChannel(folder, self.alive)
+        self.channel = SocketChannel(mine, self.alive)
 
     def alive(self) -> bool:
         """Whether the process still runs; raises `Stopped` when the run is to end."""
@@ -48,6 +57,7 @@ class WorkerProcess:
     def end(self) -> None:
         """End the process, whatever it does; returns when it is gone."""
         self.workers.cancel(self.number)
+        self.channel.close()
 
 
 class RefereePool:

@@ -80,8 +80,17 @@ class Server:
         """Whether the server process still runs and belongs to this process."""
         return self.process.poll() is None and self.owner == os.getpid()
 
-    def start_job(self, role: str, folder: str, *, wall_s: float, memory_bytes: int = 4 << 30, **extra: object) -> int:
-        """Send a job; returns its number for `wait`."""
+    def start_job(
+        self,
+        role: str,
+        folder: str,
+        *,
+        wall_s: float,
+        memory_bytes: int = 4 << 30,
+        connection: socket.socket | None = None,
+        **extra: object,
+    ) -> int:
+        """Send a job and return its number for `wait`. Its process inherits `connection`, which stays open here."""
         if not self.ready.wait(START_LIMIT_S) or self.problem:
             raise WorkerLost(f"the worker server did not start: {self.problem or 'it took too long'}")
         number = next(self.numbers)
@@ -95,15 +104,19 @@ class Server:
             "memory_bytes": memory_bytes,
             "output_bytes": OUTPUT_BYTES,
             "processes": PROCESSES,
+            "connected": connection is not None,
             **extra,
         }
-        self._send(message)
+        self._send(message, connection)
         return number
 
-    def _send(self, message: Json) -> None:
+    def _send(self, message: Json, connection: socket.socket | None = None) -> None:
+        text = json.dumps(message).encode() + b"\n"
         try:
             with self.lock:
-                self.channel.sendall(json.dumps(message).encode() + b"\n")
+                if connection is not None:  # a descriptor travels with the message's first bytes
+                    text = text[socket.send_fds(self.channel, [text], [connection.fileno()]) :]
+                self.channel.sendall(text)
         except OSError as error:
             raise WorkerLost(f"the worker server is gone: {error}") from error
 

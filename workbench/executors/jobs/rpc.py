@@ -1,118 +1,166 @@
-"""Remote calls to a GPU process, one at a time, so that no input and no choice of what is checked is known ahead.
+"""Remote calls to a GPU process over an inherited socket, one at a time.
 
 On a GPU the inputs (gigabytes) are drawn on the device in the candidate's process from a seed, and again in the process
 that checks. The parent sends the seed of a call only when that call is due, and asks for its output only when the call
-is done. A request is also the token of alternating rounds: a process without one waits. The transport is files, which
-cross the confinement: `given/request-N.json` from the parent, `scratch/reply-N.json` from the process, each renamed
-into place.
+is done, so a candidate knows neither ahead. A request is also the token of alternating rounds: a process without one
+waits.
+
+The transport is a socket pair. The worker server passes one end to the process when it forks it. It is the only
+connection of a confined process to its parent. A message is a JSON object in UTF-8 behind its length in 4 bytes
+(big-endian). Nothing is unpickled, and a reply of an untrusted process is bounded in size.
 """
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import json
-import os
 import secrets
-import stat
+import socket
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 from workbench.wire import Json
 
-# (seconds of waiting up to which, seconds between looks)
-POLLS = ((0.02, 5e-5), (1.0, 5e-4), (30.0, 5e-3), (float("inf"), 0.03))
+INHERITED_HANDLE = 3  # file descriptor of the socket in a process that the worker server forked
+HEADER_BYTES = 4
+LOOK_S = 0.05  # seconds between two looks at whether the process still runs
 ANSWER_LIMIT_S = 600.0
 REPLY_BYTES = 1 << 20
 SEED_BITS = 48
 
 
 class Ended(Exception):
-    """The process at the other end ended, or answered nothing that can be read; the message says which."""
+    """The process at the other end has ended, or its reply cannot be read. The message says which."""
 
 
 class Channel(Protocol):
-    """Where requests go to one process: one reply for each."""
+    """Connection to one process, which sends one reply to each request."""
 
     def send(self, request: Json) -> None:
         """Send a request without waiting."""
 
     def recv(self) -> Json:
-        """Wait until every request is replied to; the last reply. Raises `Ended`."""
+        """Wait for the replies to all requests and return the last one. Raises `Ended`."""
 
     def call(self, request: Json) -> Json:
         """Send a request and wait for its reply. Raises `Ended`."""
 
 
-class FileChannel:
-    """The parent's side of a process that works in `folder`.
+class SocketChannel:
+    """The parent's end of the connection to a process.
 
-    `alive` is asked now and then while a reply is awaited: it raises what ends the wait, or returns False when the
-    process is gone.
+    The channel calls `alive` every LOOK_S while it waits for a reply. `alive` returns False if the process is gone, and
+    may raise to end the wait.
     """
 
-    def __init__(self, folder: Path, alive: Callable[[], bool]) -> None:
-        self.folder, self.alive = folder, alive
+    def __init__(self, connection: socket.socket, alive: Callable[[], bool], answer_limit_s: float = ANSWER_LIMIT_S):
+        self.connection, self.alive, self.answer_limit_s = connection, alive, answer_limit_s
         self.sent = self.received = 0
         self.last: Json = {}
 
     def send(self, request: Json) -> None:
-        """Write the next request."""
+        """Send a request. If the process is gone, the next `recv` says so."""
         self.sent += 1
-        replace_file(self.folder / "given" / f"request-{self.sent}.json", json.dumps(request))
+        self.connection.settimeout(self.answer_limit_s)
+        with contextlib.suppress(OSError):
+            self.connection.sendall(encode_message(request))
 
     def recv(self) -> Json:
-        """The reply to the last request, once all are there."""
+        """Wait for the replies to all requests and return the last one."""
         while self.received < self.sent:
-            number = self.received + 1
-            path = self.folder / "scratch" / f"reply-{number}.json"
-            self.last = self._wait_for(path)
-            self.received = number
-            for used in (path, self.folder / "given" / f"request-{number}.json"):
-                used.unlink(missing_ok=True)
+            self.last = self._receive()
+            self.received += 1
         return self.last
 
     def call(self, request: Json) -> Json:
-        """Write the next request and wait for its reply."""
+        """Send a request and wait for its reply."""
         self.send(request)
         return self.recv()
 
-    def _wait_for(self, path: Path) -> Json:
-        checked = time.monotonic()
-        for _ in poll():
-            if os.path.lexists(path):
-                return _read(path)
-            if time.monotonic() - checked > 0.05:
-                checked = time.monotonic()
-                if not self.alive() and not os.path.lexists(path):
+    def close(self) -> None:
+        """Close the connection. The process then gets no further request and ends."""
+        self.connection.close()
+
+    def _receive(self) -> Json:
+        """The next reply, from a process that is not trusted."""
+        deadline = time.monotonic() + self.answer_limit_s
+        size = int.from_bytes(self._read(HEADER_BYTES, deadline), "big")
+        if size > REPLY_BYTES:
+            raise Ended(f"its answer cannot be read: it has {size} bytes, more than {REPLY_BYTES}")
+        try:
+            reply = json.loads(self._read(size, deadline))
+        except (ValueError, RecursionError) as error:
+            raise Ended(f"its answer cannot be read: {error}") from error
+        if not isinstance(reply, dict):
+            raise Ended("its answer is no JSON object")
+        return reply
+
+    def _read(self, count: int, deadline: float) -> bytes:
+        """So many bytes. A process may send them slowly, so the clock is checked after every piece."""
+        data = bytearray()
+        self.connection.settimeout(LOOK_S)
+        looked = time.monotonic()
+        while len(data) < count:
+            piece: bytes | None
+            try:
+                piece = self.connection.recv(count - len(data))
+            except TimeoutError:
+                piece = None
+            except OSError:
+                piece = b""
+            if piece == b"":
+                raise Ended("the process ended before it answered")
+            data += piece or b""
+            now = time.monotonic()
+            if now > deadline:
+                raise Ended("no answer came")
+            if now - looked > LOOK_S:
+                looked = now
+                if not self.alive() and piece is None:
                     raise Ended("the process ended before it answered")
-        raise Ended("no answer came")
+        return bytes(data)
 
 
-def requests(folder: Path, idle_limit_s: float = ANSWER_LIMIT_S) -> Iterator[tuple[Json, Callable[[Json], None]]]:
-    """The process's side: each request with the function that replies to it; ends when none comes within the limit."""
-    for number in itertools.count(1):
-        path = folder / "given" / f"request-{number}.json"
-        for _ in poll(idle_limit_s):
-            if path.exists():
-                break
-        else:
-            return
-        yield json.loads(path.read_text()), partial(_reply, folder / "scratch" / f"reply-{number}.json")
+def requests(
+    connection: socket.socket, idle_limit_s: float = ANSWER_LIMIT_S
+) -> Iterator[tuple[Json, Callable[[Json], None]]]:
+    """The process's end: each request with the function that replies to it.
+
+    Ends if the parent closes the connection, or if no request comes within the limit.
+    """
+    connection.settimeout(idle_limit_s)
+    with contextlib.suppress(TimeoutError):
+        while header := _read_exactly(connection, HEADER_BYTES):
+            text = _read_exactly(connection, int.from_bytes(header, "big"))
+            yield json.loads(text), partial(_reply, connection)
 
 
-def _reply(path: Path, reply: Json) -> None:
-    replace_file(path, json.dumps(reply))
+def _read_exactly(connection: socket.socket, count: int) -> bytes:
+    """So many bytes from the parent; b"" if it closed the connection."""
+    data = b""
+    while len(data) < count:
+        piece = connection.recv(count - len(data))
+        if not piece:
+            return b""
+        data += piece
+    return data
 
 
-def poll(limit_s: float = ANSWER_LIMIT_S) -> Iterator[None]:
-    """Turns of a polling loop: dense at first, sparser later; ends at the limit."""
-    start = time.monotonic()
-    while (spent := time.monotonic() - start) < limit_s:
-        yield
-        time.sleep(next(pause for until, pause in POLLS if spent < until))
+def _reply(connection: socket.socket, reply: Json) -> None:
+    connection.sendall(encode_message(reply))
+
+
+def encode_message(content: Json) -> bytes:
+    """A message: the length of the JSON text, then the text."""
+    text = json.dumps(content).encode()
+    return len(text).to_bytes(HEADER_BYTES, "big") + text
+
+
+def open_inherited() -> socket.socket:
+    """The socket that this process inherited from the worker server."""
+    return socket.socket(fileno=INHERITED_HANDLE)
 
 
 def draw_seed() -> int:
@@ -121,27 +169,5 @@ def draw_seed() -> int:
 
 
 def derive_seed(first: int, call: int) -> int:
-    """The seed of one of several calls that a request asks for at once (a CUDA graph's)."""
+    """The seed of one of several calls that one request asks for (those of a CUDA graph)."""
     return (first + call * 0x9E3779B97F4B) & ((1 << SEED_BITS) - 1)
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write a file so that it is there as a whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
-
-
-def _read(path: Path) -> Json:
-    """A reply from a process that is not trusted: a plain file of bounded size that holds a JSON object."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise ValueError("not a plain file")
-            said = json.loads(file.read(REPLY_BYTES))
-    except (OSError, ValueError) as error:
-        raise Ended(f"its answer cannot be read: {error}") from error
-    if not isinstance(said, dict):
-        raise Ended("its answer is no JSON object")
-    return said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 from types import ModuleType
@@ -34,15 +35,18 @@ READY_LIMIT_S = 120.0
 STEP_LIMIT = 8_000_000  # a shipped kernel takes under a tenth of it at its emulated size
 
 
-def attempt(job: Job, folder: Path, *, gpu: bool = False) -> Json:
-    """Import and run the candidate in this process; what failed is in the reply."""
+def attempt(job: Job, folder: Path, *, gpu: bool = False, connection: socket.socket | None = None) -> Json:
+    """Import and run the candidate in this process. A failure is in the reply.
+
+    On a GPU, `connection` brings the requests (jobs/rpc.py).
+    """
     with reuse_compiled(folder / "given" / "compiled", folder / "scratch" / "compiled", str(folder)) as counts:
-        reply = _attempt(job, folder, gpu)
+        reply = _attempt(job, folder, gpu, connection)
     reply["phases"]["compiling"] = counts["seconds"]  # 0 when all was compiled in an earlier run of the same source
     return reply
 
 
-def _attempt(job: Job, folder: Path, gpu: bool) -> Json:
+def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None) -> Json:
     reply: Json = {"failure": None, "launches": [], "builds": [], "unmapped": [], "phases": {}, "trials": []}
     source_file = source_path(folder)
     stage: Stage = "import"
@@ -52,7 +56,8 @@ def _attempt(job: Job, folder: Path, gpu: bool) -> Json:
         reply["phases"]["import"] = time.perf_counter() - start
         stage = "run"
         if gpu:
-            gpu_candidate.run_candidate(job, folder, module, reply)
+            assert connection is not None, "a job on a GPU needs a connection"
+            gpu_candidate.run_candidate(job, folder, module, reply, connection)
         else:
             for name, trial in list_trials(job):
                 _run_trial(job, folder, module, (name, trial), reply)

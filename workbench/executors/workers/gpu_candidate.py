@@ -5,6 +5,7 @@ The referee (referee.py) draws the same inputs from the same seeds in a process 
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 from types import ModuleType
@@ -113,13 +114,13 @@ class Runner:
         return self.watch
 
 
-def run_candidate(job: Job, folder: Path, module: ModuleType, reply: Json) -> None:
+def run_candidate(job: Job, folder: Path, module: ModuleType, reply: Json, connection: socket.socket) -> None:
     """Answer requests until "end"; outputs go to `scratch/out`, builds into the reply."""
     set_tf32(job)
     runner = Runner(job, folder, module, reply)
     what = {name: getattr(runner, name) for name in ("trial", "hand", "warm_up", "begin", "sample", "drop")}
     with recording() as modules, torch.no_grad():
-        for request, answer in requests(folder):
+        for request, answer in requests(connection):
             name = request.pop("do")
             if name == "end":
                 answer({})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -145,7 +146,7 @@ class Referee:
         return {}
 
 
-def serve(folder: Path) -> Json:
+def serve(connection: socket.socket) -> Json:
     """Answer requests until "end", or until none comes for a long time; an error is in the reply."""
     referee = Referee()
     what = {
@@ -153,7 +154,7 @@ def serve(folder: Path) -> Json:
         for name in ("open", "check", "warm_up", "begin", "samples", "drop", "probe", "close")
     }
     with torch.no_grad():
-        for request, answer in requests(folder, IDLE_LIMIT_S):
+        for request, answer in requests(connection, IDLE_LIMIT_S):
             name = request.pop("do")
             if name == "end":
                 answer({})

@@ -3,8 +3,9 @@
 `python -m workbench.executors.workers.server FD`.
 
 Protocol on the socket: one JSON object per line. In: {"id", "role", "folder", "wall_s", "memory_bytes", "output_bytes",
-"processes"} (with "trusted", none of the limits is enforced) or {"kill": id}. Out: {"id", "end", "code", "signal",
-"output", "peak_bytes"} where end is "exit", "signal", "wall", "memory", "output", "processes" or "killed".
+"processes", "connected"} (with "trusted", none of the limits is enforced) or {"kill": id}. If "connected" is true, a
+file descriptor comes with the line: a socket that the job's worker inherits (jobs/rpc.py). Out: {"id", "end", "code",
+"signal", "output", "peak_bytes"} where end is "exit", "signal", "wall", "memory", "output", "processes" or "killed".
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from dataclasses import dataclass, field
 
 import psutil
 
-from workbench.executors.jobs import sandbox
+from workbench.executors.jobs import rpc, sandbox
 from workbench.wire import Json
 
 TICK_S, SLOW_TICK_S = 0.03, 0.5
+HANDLES = 16  # file descriptors that one read of the socket may bring, at most
 
 
 @dataclass(slots=True)
@@ -43,8 +46,11 @@ class Child:
     peak: int = 0
 
 
-def fork_job(request: Json) -> Child:
-    """Fork the warden, which confines itself and forks the worker; the worker's wait status comes back on a pipe."""
+def fork_job(request: Json, connection: int | None = None) -> Child:
+    """Fork the warden, which confines itself and forks the worker; the worker's wait status comes back on a pipe.
+
+    The worker alone keeps `connection`, the descriptor of a socket, so that the other end notices its end.
+    """
     out_read, out_write = os.pipe()
     status_read, status_write = os.pipe()
     pid = os.fork()
@@ -52,16 +58,18 @@ def fork_job(request: Json) -> Child:
         try:
             os.close(out_read)
             os.close(status_read)
-            _warden(request, out_write, status_write)
+            _warden(request, out_write, status_write, connection)
         finally:
             os._exit(70)
     os.close(out_write)
     os.close(status_write)
+    if connection is not None:
+        os.close(connection)
     os.set_blocking(out_read, False)
     return Child(request["id"], pid, out_read, status_read, time.monotonic() + request["wall_s"], request)
 
 
-def _warden(request: Json, out: int, status: int) -> None:
+def _warden(request: Json, out: int, status: int, connection: int | None) -> None:
     sandbox.die_with_parent()
     os.setsid()
     sandbox.adopt_orphans()
@@ -87,21 +95,34 @@ def _warden(request: Json, out: int, status: int) -> None:
         worker = os.fork()
         if worker == 0:
             sandbox.die_with_parent()
-            os.closerange(3, 256)
-            _threads_of_torch()
+            _keep_only(connection)
+            _start_torch_threads()
             _work(request, namespaces)
             os._exit(0)
+        if connection is not None:
+            os.close(connection)
         _reap(worker, status)
+    if connection is not None:
+        os.close(connection)
     os.close(status)
     os.waitpid(init, 0)
     _end_orphans()
     os._exit(0)
 
 
-def _threads_of_torch() -> None:
-    """Make torch's pool of threads, which after a fork is made at the first use.
+def _keep_only(connection: int | None) -> None:
+    """Close every descriptor but standard input, output, error and the connection."""
+    if connection is None:
+        os.closerange(rpc.INHERITED_HANDLE, 256)
+        return
+    os.dup2(connection, rpc.INHERITED_HANDLE)
+    os.closerange(rpc.INHERITED_HANDLE + 1, 256)
 
-    That is not safe: of several threads that came at once, one was seen to find no pool.
+
+def _start_torch_threads() -> None:
+    """Start torch's pool of threads now. After a fork, torch starts it at the first use.
+
+    That is not safe: when several threads used it first at the same time, one of them found no pool.
     """
     import torch
 
@@ -225,6 +246,7 @@ def _tick(children: dict[int, Child]) -> float | None:
 def serve(channel: socket.socket) -> None:
     """Answer requests until the parent goes away."""
     children: dict[int, Child] = {}
+    connections: deque[int] = deque()  # descriptors in the order of the jobs that they belong to
     buffer = b""
     while True:
         wanted: list[socket.socket | int] = [channel, *[child.output for child in children.values()]]
@@ -237,10 +259,11 @@ def serve(channel: socket.socket) -> None:
                 del children[child.number]
                 channel.sendall(json.dumps(finish(child)).encode() + b"\n")
         if channel in ready:
-            data = channel.recv(1 << 16)
+            data, handles, _, _ = socket.recv_fds(channel, 1 << 16, HANDLES)
             if not data:
                 break
             buffer += data
+            connections += handles
             while b"\n" in buffer:
                 line, buffer = buffer.split(b"\n", 1)
                 message = json.loads(line)
@@ -249,7 +272,7 @@ def serve(channel: socket.socket) -> None:
                         children[message["kill"]].reason = "killed"
                         kill(children[message["kill"]])
                 else:
-                    child = fork_job(message)
+                    child = fork_job(message, connections.popleft() if message.get("connected") else None)
                     children[child.number] = child
     for child in children.values():
         kill(child)

@@ -11,16 +11,21 @@ import tempfile
 from pathlib import Path
 
 from workbench.errors import WorkbenchError
-from workbench.executors.jobs import sandbox
+from workbench.executors.jobs import rpc, sandbox
 from workbench.executors.workers import profile_worker, referee, trusted
 from workbench.executors.workers.candidate import attempt
 from workbench.wire import Json
+
+
+def _serve_referee(folder: Path) -> Json:
+    return referee.serve(rpc.open_inherited())
+
 
 TRUSTED = {
     "inspect": trusted.inspect_problem,
     "reference": trusted.make_reference,
     "check": trusted.check_outputs,
-    "referee": referee.serve,
+    "referee": _serve_referee,
 }
 
 
@@ -50,8 +55,10 @@ def _answer(role: str, folder: Path) -> Json:
 def run_candidate(folder: Path, request: Json, namespaces: bool) -> Json:
     """Confine this process, then import and run the candidate at every case and trial."""
     job = trusted.read_job(folder)
+    connection = rpc.open_inherited() if request.get("connected") else None
     layers = _confine(folder, request, namespaces)
-    return {**attempt(job, folder, gpu=request.get("device") == "cuda"), "protections": layers}
+    gpu = request.get("device") == "cuda"
+    return {**attempt(job, folder, gpu=gpu, connection=connection), "protections": layers}
 
 
 def profile_candidate(folder: Path, request: Json, namespaces: bool) -> Json:
