@@ -219,8 +219,8 @@ def test_an_unknown_section_is_named() -> None:
     from workbench.errors import UserError
 
     with pytest.raises(UserError, match=r"no section is called 'heat'.*stalls"):
-        ncu.chosen_sections(("heat",))
-    assert ncu.chosen_sections(()) == tuple(ncu_pages.SECTIONS) and ncu.chosen_sections(("speed",)) == ("speed",)
+        ncu.select_sections(("heat",))
+    assert ncu.select_sections(()) == tuple(ncu_pages.SECTIONS) and ncu.select_sections(("speed",)) == ("speed",)
 
 
 def test_where_there_is_no_gpu_each_says_so_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

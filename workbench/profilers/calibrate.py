@@ -1,13 +1,13 @@
-"""Ceilings of the GPU at hand, measured with our own code.
+"""Measures the ceilings of this machine's GPU with our own code.
 
 They are: copies, reads and writes of memory, L2, shared memory, matrix products by dtype on random normal data, and the
 host time of a launch.
 
-Each is warmed up, then timed SAMPLES times by events around enough calls for LEAST_S; the median and its bootstrap 95 %
-interval are kept. Clocks are as they are. Matrix products are timed call by call, the device rested before each, as a
-verdict's calls are: under a lasting load the limit of power draws the clocks down, and a ceiling taken so would be
-beaten. Where two programs compete (torch's library and our Hopper GEMM), or sizes do, the faster median is the ceiling,
-and its name is kept beside it.
+Each one is warmed up, then timed SAMPLES times by events around enough calls for LEAST_S. The result is the median with
+its bootstrap 95 % interval. Clocks stay as they are. Matrix products are timed call by call with a rest before each, as
+the calls of a verdict are: under lasting load the power limit lowers the clocks, so such a ceiling would be too low.
+If two programs (torch's library and our Hopper GEMM) or two sizes compete, the faster median is the ceiling, and the
+rate names the program.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     import torch
 
 SAMPLES, LEAST_S, WARM_S = 12, 0.03, 0.3
-REST_S = 0.05  # before each timed product
+REST_S = 0.05  # pause before each timed product
 COPY_BYTES = 2 << 30
-L2_FRACTIONS = (0.25, 0.4, 0.6)  # of L2 that is read; a part of it may be kept twice, once in each half
+L2_FRACTIONS = (0.25, 0.4, 0.6)  # parts of L2 that are read; data may be in L2 twice, once in each half
 MATRIX = 8192
 HOST_CALLS, HOST_SAMPLES = 500, 12
 DTYPES = ("float16", "bfloat16", "tfloat32", "float32", "float8_e4m3fn", "int8", "float64")
@@ -46,7 +46,7 @@ Step = tuple[str, Callable[[], Rate | None]]
 
 
 def require_gpu() -> None:
-    """Raises `Unavailable`, in a line, where there is nothing to calibrate."""
+    """Raise `Unavailable` if there is no GPU to calibrate."""
     missing = why_no_gpu()
     if missing:
         raise Unavailable(
@@ -62,7 +62,7 @@ def require_gpu() -> None:
 def calibrate(progress: Callable[[str, int, int], None], *, only: Sequence[str] = ()) -> Calibration:
     """Measure all ceilings, or those whose names begin with one of `only`.
 
-    What the device or torch does not have is left out and named in the notes.
+    A ceiling that the device or torch does not support is left out, and a note names it.
     """
     require_gpu()
     steps = [step for step in _steps() if not only or step[0].startswith(tuple(only))]
@@ -93,20 +93,11 @@ def _describe(rates: tuple[Rate, ...], notes: tuple[str, ...]) -> Calibration:
     try:
         device = devices.find(gpu).name
     except UserError:
-        device, notes = (
-            gpu,
-            (
-                *notes,
-                f"{gpu} is not among the devices whose data sheets are known ({', '.join(devices.names())}): "
-                "no bound uses these numbers",
-            ),
-        )
-    asked = subprocess.run(
-        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+        device, known = gpu, ", ".join(devices.names())
+        unknown = f"{gpu} is not among the devices whose data sheets are known ({known}): no bound uses these numbers"
+        notes = (*notes, unknown)
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"]
+    asked = subprocess.run(command, capture_output=True, text=True, timeout=30)
     software = (("torch", torch.__version__), ("nvidia-cutlass-dsl", version("nvidia-cutlass-dsl")))
     return Calibration(
         device=device,
@@ -126,9 +117,9 @@ def _steps() -> list[Step]:
 
 
 def time_calls(call: Callable[[], object], *, rested: bool = False) -> list[float]:
-    """Seconds of one call, SAMPLES times, by events around batches of at least LEAST_S.
+    """Time a call SAMPLES times by events, in seconds per call.
 
-    With `rested`, by events around one call, REST_S after the one before.
+    A batch takes at least LEAST_S. With `rested`, each sample is one call after a pause of REST_S.
     """
     import torch
 
@@ -165,8 +156,8 @@ def make_rate(name: str, amount: float, samples: Sequence[float], unit: str, by:
     return Rate(name=name, value=median, low=low, high=high, unit=unit, by=by)
 
 
-def best(found: Sequence[Rate]) -> Rate | None:
-    """The fastest."""
+def find_fastest(found: Sequence[Rate]) -> Rate | None:
+    """The rate with the largest value; None if there is none."""
     return max(found, key=lambda rate: rate.value, default=None)
 
 
@@ -220,7 +211,7 @@ def _l2() -> Rate | None:
                 "l2", bandwidth.l2_bytes(ctas, passes), taken, "B/s", f"a read-only kernel over {x.numel() >> 18} MiB"
             )
         )
-    return best(found)
+    return find_fastest(found)
 
 
 def _shared_memory() -> Rate:
@@ -252,7 +243,7 @@ def _tf32(allowed: bool) -> Iterator[None]:
 
 
 def _matmul(dtype: str) -> Rate | None:
-    """The better of torch's library and, where it takes the type, our Hopper GEMM, both with K-major operands."""
+    """The faster of torch's library and, if it supports the dtype, our Hopper GEMM. Both get K-major operands."""
     import torch
 
     size = MATRIX if dtype not in ("float32", "float64") else MATRIX // 2
@@ -279,7 +270,7 @@ def _matmul(dtype: str) -> Rate | None:
                     f"gemm_hopper {'x'.join(map(str, tile))}, {size}",
                 )
             )
-    return best(found)
+    return find_fastest(found)
 
 
 def _operand(size: int, kind: torch.dtype) -> torch.Tensor:
@@ -292,7 +283,7 @@ def _operand(size: int, kind: torch.dtype) -> torch.Tensor:
 
 
 def _library(a: torch.Tensor, b: torch.Tensor) -> tuple[Callable[[], object], str]:
-    """torch's product of a (m, k) and b (n, k), and what it is called."""
+    """(torch's product of a (m, k) and b (n, k), the name of its function)."""
     import torch
 
     if a.dtype == torch.float8_e4m3fn:
@@ -306,7 +297,7 @@ def _library(a: torch.Tensor, b: torch.Tensor) -> tuple[Callable[[], object], st
 
 
 def host_seconds(call: Callable[[], object]) -> list[float]:
-    """Seconds of the host for one call, the device being behind."""
+    """Host seconds of one call while the device lags behind, HOST_SAMPLES times."""
     import torch
 
     for _ in range(20):

@@ -25,7 +25,7 @@ from workbench.records import (
     Work,
 )
 
-WASTE = 1.2  # sectors or wavefronts over ideal that are worth a word (KernelPro's trigger for uncoalesced access)
+WASTE = 1.2  # ratio of sectors or wavefronts to the ideal that is reported (KernelPro's trigger for uncoalesced access)
 LOW_OCCUPANCY = 0.5  # KernelPro's trigger for the occupancy limiter
 
 
@@ -101,14 +101,14 @@ def _summary(
     occupancy: Sequence[tuple[str, float, str]],
     findings: Sequence[Finding],
 ) -> str:
-    """One sentence: what limits, and the counted reasons for it."""
+    """One sentence: the limiting resource, and the counted reasons for it."""
     if not launches:
         return "no CuTe DSL kernel was launched"
     said = [f"{len(launches)} kernel launch{'es' if len(launches) > 1 else ''}"]
     if limits:
         said[0] += f", limited by {limits[0][0]} (modelled)"
     busiest = max(range(len(launches)), key=lambda n: launches[n].total.instructions)
-    said += [*waste(launches[busiest].total)]
+    said += [*describe_waste(launches[busiest].total)]
     _, fraction, limiter = occupancy[busiest]
     if fraction < LOW_OCCUPANCY:
         said.append(f"{fraction:.0%} occupancy, limited by {limiter}")
@@ -117,8 +117,8 @@ def _summary(
     return "; ".join(said)
 
 
-def waste(total: LineCounts) -> tuple[str, ...]:
-    """Counted sectors and wavefronts that are well over the ideal, as phrases."""
+def describe_waste(total: LineCounts) -> tuple[str, ...]:
+    """Phrases for counted sectors and wavefronts that are WASTE times the ideal or more."""
     pairs = (
         ("sectors", total.global_sectors, total.global_ideal_sectors),
         ("shared-memory wavefronts", total.shared_wavefronts, total.shared_ideal_wavefronts),
@@ -128,13 +128,13 @@ def waste(total: LineCounts) -> tuple[str, ...]:
     )
 
 
-def _work(job: Job) -> Work | None:
+def _find_work(job: Job) -> Work | None:
     return next((item for item in job.facts.work if job.cases and item.case == job.cases[0]), None)
 
 
 def _kernels(job: Job, outcome: Outcome, builds: dict[str, KernelBuild], device: Device) -> tuple[KernelMetrics, ...]:
-    """Counts of each launch at the emulated case, a modelled time, and the share of each resource in it."""
-    work = _work(job)
+    """For each launch its counts at the emulated case, a modelled time, and the share of each resource in it."""
+    work = _find_work(job)
     shares = sampled.traffic_shares(outcome.launches)
     return tuple(
         _metrics(launch, builds.get(launch.kernel), device, work, share)
@@ -145,6 +145,47 @@ def _kernels(job: Job, outcome: Outcome, builds: dict[str, KernelBuild], device:
 def _metrics(
     launch: Launch, build: KernelBuild | None, device: Device, work: Work | None, share: float
 ) -> KernelMetrics:
+    counted = _counted_metrics(launch, build, device)
+    if work is None:
+        return counted
+    if launch.paced is not None:
+        return _sampled_metrics(counted, launch, build, device, work, share)
+    parts = model.resource_seconds(launch, build, device, model.scale_of(work, work, 1))
+    made = replace(
+        counted, l2_bytes=32.0 * launch.total.global_sectors, dram_read_bytes=float(work.least_bytes) * share
+    )
+    return _with_time(made, parts, max(parts.values()))
+
+
+def _sampled_metrics(
+    counted: KernelMetrics, launch: Launch, build: KernelBuild | None, device: Device, work: Work, share: float
+) -> KernelMetrics:
+    """Metrics of a launch whose first CTAs were followed in time: their traffic scaled to the grid."""
+    assert launch.paced is not None
+    parts = sampled.resource_seconds(launch, build, device, work, share)
+    seconds = sum(part**sampled.NORM for part in parts.values()) ** (1 / sampled.NORM)
+    ctas = math.prod(launch.grid) / launch.paced.ctas
+    bypass = max(launch.total.global_sectors - (launch.paced.l1_sectors + launch.paced.written) * ctas, 0)
+    read, written = sampled.dram_bytes(launch, work, share, device)
+    asked = launch.paced.l1_sectors
+    made = replace(
+        counted,
+        l2_bytes=32.0 * ((launch.paced.l1_missed + launch.paced.written) * ctas + bypass),
+        dram_read_bytes=read,
+        dram_write_bytes=written,
+        l1_hit_rate=1 - launch.paced.l1_missed / asked if asked else None,
+    )
+    return _with_time(made, parts, seconds)
+
+
+def _with_time(metrics: KernelMetrics, parts: dict[str, float], seconds: float) -> KernelMetrics:
+    """Metrics with a modelled time and the share of each resource in it, largest first."""
+    shares = ((name, part / seconds) for name, part in parts.items() if seconds and part)
+    return replace(metrics, modelled_s=seconds, pipes=tuple(sorted(shares, key=lambda item: -item[1])))
+
+
+def _counted_metrics(launch: Launch, build: KernelBuild | None, device: Device) -> KernelMetrics:
+    """Counts and occupancy of a launch, without any model of time."""
     total = launch.total
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     shared = build.static_shared_bytes if build else 0
@@ -155,7 +196,7 @@ def _metrics(
         registers=build.registers if build else None,
         shared_bytes=launch.dynamic_shared_bytes + shared,
     )
-    made = KernelMetrics(
+    return KernelMetrics(
         kernel=launch.kernel,
         grid=launch.grid,
         block=launch.block,
@@ -173,35 +214,6 @@ def _metrics(
         static_shared_bytes=float(shared),
         dynamic_shared_bytes=float(launch.dynamic_shared_bytes),
         waves=math.prod(launch.grid) / (device.sms * max(resident.blocks, 1)),
-    )
-    if work is None:
-        return made
-    if launch.paced is not None:
-        parts = sampled.resource_seconds(launch, build, device, work, share)
-        seconds = sum(part**sampled.NORM for part in parts.values()) ** (1 / sampled.NORM)
-        ctas = math.prod(launch.grid) / launch.paced.ctas
-        bypass = max(total.global_sectors - (launch.paced.l1_sectors + launch.paced.written) * ctas, 0)
-        read, written = sampled.dram_bytes(launch, work, share, device)
-        asked = launch.paced.l1_sectors
-        made = replace(
-            made,
-            l2_bytes=32.0 * ((launch.paced.l1_missed + launch.paced.written) * ctas + bypass),
-            dram_read_bytes=read,
-            dram_write_bytes=written,
-            l1_hit_rate=1 - launch.paced.l1_missed / asked if asked else None,
-        )
-    else:
-        parts = model.resource_seconds(launch, build, device, model.scale_of(work, work, 1))
-        seconds = max(parts.values())
-        made = replace(made, l2_bytes=32.0 * total.global_sectors, dram_read_bytes=float(work.least_bytes) * share)
-    return replace(
-        made,
-        modelled_s=seconds,
-        pipes=tuple(
-            sorted(
-                ((name, part / seconds) for name, part in parts.items() if seconds and part), key=lambda item: -item[1]
-            )
-        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""One more run of a job's candidate on the emulator -> the outcome that profilers of counters and SASS read."""
+"""Runs a job's candidate once more on the emulator, for the profilers that read counters and SASS."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from workbench.records import Job, Outcome
 
 
 def run_on_emulator(job: Job, context: RunContext = PLAIN) -> Outcome:
-    """The shrunk case with SASS, its first CTAs followed in time.
+    """Run the shrunk case with SASS and follow its first CTAs in time.
 
-    Raises `UserError` where the candidate fails before a kernel ran.
+    Raises `UserError` if the candidate fails before a kernel ran.
     """
     with run_profiled(job, "emulator", context, case="shrunk", wall_s=max(job.wall_limit_s, 60.0)) as seen:
         if seen.failure is not None and not seen.launches:

@@ -1,19 +1,19 @@
 """Joules of one call, from NVML's total-energy counter around a steady loop.
 
-Two things are wrong with energy / calls as it stands (KernelPro, section 3.3 in our notes: on A100 and H100 the board's
-sensor looks at only about 25 % of the run time, and the uncorrected error averages 35 %, at most 65 %):
+Plain energy / calls has two errors (KernelPro, section 3.3: on A100 and H100 the board's sensor looks at only about
+25 % of the run time, and the uncorrected error averages 35 %, at most 65 %):
 
-    sensor   it looks at 25 ms of every 100 ms or so, and its filter lags. So the loop is steady and long (1 s a
-             window), the first 0.3 s of a window are left out, the slope of the counter is taken over the rest, and
-             each window begins at another phase of the sensor's clock; the median of the windows is the result
-    gaps     while nothing runs, idle power is drawn. The loop's duty is the part of a window in which calls ran on the
-             device (by events). The idle power of the other part, measured before with the context alive, is taken off
+    sensor   It looks at about 25 ms of every 100 ms, and its filter lags. So the loop is steady and long (1 s a
+             window), and the first 0.3 s of a window are left out. The slope of the counter is taken over the rest.
+             Each window begins at another phase of the sensor's clock, and the median of the windows is the result.
+    gaps     The device draws idle power while nothing runs. The loop's duty is the part of a window in which calls ran
+             on the device (by events). The idle power of the rest, measured before with a live context, is subtracted.
 
     power = slope of the counter in a window
     J per call = (power - (1 - duty) * idle) * window / calls
 
-The parent reads NVML, outside the candidate's process. Lengths and phases are ours; the 0.3 s are inferred from the
-filter's length that users report.
+The parent reads NVML, outside the candidate's process. Lengths and phases are our choice. The 0.3 s are inferred from
+reports of users on the filter's length.
 """
 
 from __future__ import annotations
@@ -35,13 +35,8 @@ WALL_S = 180.0
 PERIOD_S = 0.02  # between two readings
 KEPT = 300  # readings that the record holds
 RISE_S = 0.3
-OPTIONS = {
-    "idle_s": 1.5,
-    "pause_s": 0.2,
-    "shift_s": 0.0375,
-    "window_s": 1.2,
-    "windows": 4,
-}  # shifts of 37.5 ms over a sensor's period of 100 ms
+# seconds; a shift of 37.5 ms for each window, over a sensor's period of 100 ms
+OPTIONS = {"idle_s": 1.5, "pause_s": 0.2, "shift_s": 0.0375, "window_s": 1.2, "windows": 4}
 
 Reading = tuple[float, float]  # (seconds by the monotonic clock, joules)
 
@@ -65,7 +60,7 @@ class EnergyProfiler(Profiler):
         return None
 
     def profile(self, job: Job, outcome: Outcome, context: RunContext = PLAIN, /) -> Profile:
-        """Four windows of a steady loop at full size, NVML read all the while."""
+        """Run four windows of a steady loop at full size, and read NVML during the run."""
         counter = Counter()
         sampler = Sampler(counter)
         sampler.start()
@@ -78,7 +73,7 @@ class EnergyProfiler(Profiler):
 
 
 class Counter:
-    """NVML's energy counter of the device that CUDA calls 0 here."""
+    """NVML's energy counter of CUDA's device 0."""
 
     def __init__(self) -> None:
         import pynvml
@@ -93,7 +88,7 @@ class Counter:
         )
 
     def read(self) -> float:
-        """Joules since the driver was loaded."""
+        """Joules since the driver was loaded (NVML counts millijoules)."""
         return float(self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle)) * 1e-3
 
 
@@ -106,19 +101,19 @@ class Sampler(threading.Thread):
         self.readings: list[Reading] = []
 
     def run(self) -> None:
-        """Read until told to end; a reading that fails ends it."""
+        """Read until `finish`. A reading that fails ends the thread."""
         while not self.ended.wait(PERIOD_S):
             self.readings.append((time.monotonic(), self.counter.read()))
 
     def finish(self) -> None:
-        """End the thread; calling it twice does no harm."""
+        """End the thread. A second call does nothing."""
         self.ended.set()
         if self.is_alive():
             self.join()
 
 
 def profile_of(job: Job, outcome: Outcome, seen: ProfiledRun, readings: Sequence[Reading]) -> Profile:
-    """The record of what the loop left and what was read meanwhile."""
+    """The profile from the loop's marks and the readings of the counter."""
     notes = [f"the candidate did not get through: {seen.failure.message}"] if seen.failure else []
     energy = None
     try:
@@ -147,7 +142,7 @@ def profile_of(job: Job, outcome: Outcome, seen: ProfiledRun, readings: Sequence
 
 
 def slope(readings: Sequence[Reading], start: float, end: float) -> float | None:
-    """Watts between two times, by least squares through the counter; None with fewer than three readings."""
+    """Watts between two times, by least squares through the readings; None with fewer than three of them."""
     chosen = [(t, joules) for t, joules in readings if start <= t <= end]
     if len(chosen) < 3:
         return None
@@ -156,8 +151,8 @@ def slope(readings: Sequence[Reading], start: float, end: float) -> float | None
     return sum((t - middle) * (joules - height) for t, joules in chosen) / spread if spread else None
 
 
-def at(readings: Sequence[Reading], when: float) -> float:
-    """The counter at a time, between two readings."""
+def interpolate(readings: Sequence[Reading], when: float) -> float:
+    """Joules at a time, by linear interpolation between two readings."""
     before = max((item for item in readings if item[0] <= when), default=readings[0])
     after = min((item for item in readings if item[0] >= when), default=readings[-1])
     part = (when - before[0]) / (after[0] - before[0]) if after[0] > before[0] else 0.0
@@ -169,28 +164,19 @@ def compute_energy(
 ) -> Energy | None:
     """Energy of one call from the counter's readings and the loop's marks.
 
-    None where the counter was not read during a window, or did not move.
+    None if the counter was not read during a window, or did not move.
     """
     begun = [(str(name), float(when)) for name, when in marks]
     idle_start = next(when for name, when in begun if name == "idle")
     idle_end = next(when for name, when in begun if name == "pause")
     idle = slope(readings, idle_start + (idle_end - idle_start) / 2, idle_end) or 0.0
-    corrected, powers, naive = [], [], []
-    for window in windows:
-        start, end, calls = float(window["start"]), float(window["end"]), int(window["calls"])
-        power = slope(readings, start + RISE_S, end)
-        if power is None or power <= 0 or not calls:
-            return None
-        duty = min(float(window["busy_s"]) / (end - start), 1.0)
-        corrected.append((power - (1 - duty) * idle) * (end - start) / calls)
-        naive.append((at(readings, end) - at(readings, start)) / calls)
-        powers.append(power)
-    if not windows:
+    measured = [_window_energy(readings, window, idle) for window in windows]
+    found = [item for item in measured if item is not None]
+    if not windows or len(found) < len(windows):
         return None
-    length, calls = (
-        sum(float(item["end"]) - float(item["start"]) for item in windows),
-        sum(int(item["calls"]) for item in windows),
-    )
+    corrected, powers, naive = zip(*found, strict=True)
+    length = sum(float(item["end"]) - float(item["start"]) for item in windows)
+    calls, busy_s = sum(int(item["calls"]) for item in windows), sum(float(item["busy_s"]) for item in windows)
     zero, base = readings[0]
     step = max(1, len(readings) // KEPT)
     return Energy(
@@ -200,17 +186,28 @@ def compute_energy(
         uncorrected_joules=statistics.fmean(naive),
         average_w=statistics.fmean(powers),
         idle_w=idle,
-        duty=min(sum(float(item["busy_s"]) for item in windows) / length, 1.0),
+        duty=min(busy_s / length, 1.0),
         calls=calls,
         window_s=length,
-        seconds_per_call=sum(float(item["busy_s"]) for item in windows) / calls,
+        seconds_per_call=busy_s / calls,
         samples=tuple((round(t - zero, 4), round(joules - base, 3)) for t, joules in readings[::step]),
         marks=tuple((name, round(when - zero, 4)) for name, when in begun),
     )
 
 
+def _window_energy(readings: Sequence[Reading], window: Json, idle: float) -> tuple[float, float, float] | None:
+    """(joules per call, watts, uncorrected joules per call) of one window; `idle` is the idle power in watts."""
+    start, end, calls = float(window["start"]), float(window["end"]), int(window["calls"])
+    power = slope(readings, start + RISE_S, end)
+    if power is None or power <= 0 or not calls:
+        return None
+    duty = min(float(window["busy_s"]) / (end - start), 1.0)
+    uncorrected = (interpolate(readings, end) - interpolate(readings, start)) / calls
+    return (power - (1 - duty) * idle) * (end - start) / calls, power, uncorrected
+
+
 def summary(energy: Energy) -> str:
-    """One sentence: energy per call with its spread, power, and what the correction took off."""
+    """One sentence: energy per call with its spread, power, and the uncorrected energy."""
     return (
         f"{energy.joules_per_call:.3g} J a call "
         f"({energy.low_joules:.3g} to {energy.high_joules:.3g} over the windows), "

@@ -17,10 +17,10 @@ from workbench.profilers import ncu_pages, sass
 from workbench.profilers.profile_client import ProfiledRun, needs_gpu, run_profiled
 from workbench.profilers.timeline import TimelineProfiler
 from workbench.protocols import PLAIN, Profiler, RunContext
-from workbench.records import Job, KernelMetrics, Outcome, Profile
+from workbench.records import Job, KernelMetrics, LineProfile, Outcome, Profile
 
 WALL_S = 300.0
-LAUNCHES = 16  # of one call that are profiled
+LAUNCHES = 16  # launches of one call that are profiled
 NO_PERMISSION = "ERR_NVGPUCTRPERM"
 PERMISSION = (
     f"the driver gives counters to administrators only ({NO_PERMISSION}): "
@@ -34,14 +34,14 @@ PAGES = {
 
 
 class NcuProfiler(Profiler):
-    """Counters of the device. Without permission for them the profile degrades by name: to the timeline and SASS."""
+    """Counters of the device. Without permission for them the profile shows the timeline and SASS, and says so."""
 
     name = "ncu"
 
-    option_names = ("sections",)  # of `ncu_pages.SECTIONS`; all when none is named
+    option_names = ("sections",)  # names of `ncu_pages.SECTIONS`; all sections if none is named
 
     def why_not(self) -> str | None:
-        """Needs a GPU and ncu; whether it may read counters is known only when it tries."""
+        """Needs a GPU and ncu. Whether ncu may read counters is known only when it runs."""
         missing = needs_gpu()
         if missing:
             return missing
@@ -56,7 +56,7 @@ class NcuProfiler(Profiler):
 
         Without permission for counters the timeline is shown. Raises `UserError` for an unknown section.
         """
-        sections = chosen_sections(context.options.get("sections", ()))
+        sections = select_sections(context.options.get("sections", ()))
         order = (False, True) if not _is_restricted() else (True,) if os.geteuid() == 0 else (False,)
         denied = False
         for administrator in order:
@@ -73,15 +73,15 @@ class NcuProfiler(Profiler):
             ) as seen:
                 denied = NO_PERMISSION in seen.tool_said
                 if denied and not administrator and os.geteuid() == 0:
-                    continue  # a user namespace takes the rights away that root has
+                    continue  # in a user namespace root loses its rights
                 if denied:
                     break
                 return profile_of(job, outcome, seen, sections)
         return _fall_back(job, outcome, context)
 
 
-def chosen_sections(named: object) -> tuple[str, ...]:
-    """The sections of a report that a person named, or all; raises `UserError` for an unknown one."""
+def select_sections(named: object) -> tuple[str, ...]:
+    """The named sections of a report, or all if none is named. Raises `UserError` for an unknown name."""
     chosen = tuple(map(str, named)) if isinstance(named, (list, tuple)) else (str(named),)
     unknown = [name for name in chosen if name not in ncu_pages.SECTIONS]
     if unknown:
@@ -90,7 +90,7 @@ def chosen_sections(named: object) -> tuple[str, ...]:
 
 
 def _fall_back(job: Job, outcome: Outcome, context: RunContext) -> Profile:
-    """Timeline and SASS instead of counters, and why."""
+    """Profile by timeline and SASS instead of counters, with a note that says why."""
     found = TimelineProfiler().profile(job, outcome, context)
     why = f"no hardware counters: {PERMISSION}; shown instead: timeline and SASS"
     return dataclasses.replace(found, notes=(why, *found.notes))
@@ -99,7 +99,7 @@ def _fall_back(job: Job, outcome: Outcome, context: RunContext) -> Profile:
 def command(sections: Sequence[str]) -> list[str]:
     """ncu and its options, up to the report's name.
 
-    Caches are flushed before each pass, clocks stay as they are; one call stands between cudaProfilerStart and Stop.
+    ncu flushes caches before each pass and leaves clocks as they are. cudaProfilerStart and Stop enclose one call.
     """
     named = [part for name in sections for section in ncu_pages.SECTIONS[name] for part in ("--section", section)]
     metrics = ",".join((*ncu_pages.METRICS.values(), *ncu_pages.TENSOR_OPS))
@@ -122,7 +122,7 @@ def command(sections: Sequence[str]) -> list[str]:
 
 
 def _tool_folders() -> list[str]:
-    """What the sandbox must let ncu read of itself."""
+    """Paths of ncu that it must be able to read in the sandbox."""
     path = shutil.which("ncu")
     own = [str(Path(path).resolve().parent)] if path else []
     return [
@@ -138,7 +138,7 @@ def _tool_folders() -> list[str]:
 
 
 def _is_restricted() -> bool:
-    """Whether the driver says that counters are for administrators."""
+    """Whether the driver gives counters to administrators only."""
     try:
         return "RmProfilingAdminOnly: 1" in PARAMETERS.read_text()
     except OSError:
@@ -148,34 +148,9 @@ def _is_restricted() -> bool:
 def profile_of(
     job: Job, outcome: Outcome, seen: ProfiledRun, sections: Sequence[str] = tuple(ncu_pages.SECTIONS)
 ) -> Profile:
-    """The record of what ncu left behind."""
-    lines, placed = sass.source_lines(seen.builds, job.candidate.source), 0.0
-    notes = [*seen.exposed]
-    try:
-        kernels, assumed = with_flops(ncu_pages.kernels(seen.text("raw.csv")), job)
-        lines, placed = ncu_pages.samples_by_line(seen.text("source.csv"), sass.listings(seen.builds), lines)
-        notes += assumed
-    except (
-        csv.Error,
-        ValueError,
-        KeyError,
-        IndexError,
-        ArithmeticError,
-    ) as error:  # the candidate ran beside what wrote them
-        kernels = ()
-        notes.append(f"ncu's pages cannot be read: {error}")
-    if seen.failure is not None:
-        notes.append(f"the candidate did not get through: {seen.failure.message}")
-    if not kernels:
-        notes.append(f"ncu left no counters: {last_words(seen.tool_said)}")
-    elif "source" in sections and not placed:
-        notes.append(
-            "stall samples could not be put on source lines"
-            if seen.text("source.csv")
-            else "ncu left no source page, so there are no stalls by line"
-        )
-    if placed and placed < 0.9:
-        notes.append(f"{placed:.0%} of the stall samples are on known source lines")
+    """The profile from the files that ncu wrote."""
+    kernels, lines, placed, notes = _read_pages(job, seen)
+    notes += _missing_notes(seen, sections, bool(kernels), placed)
     return Profile(
         launches=(),
         builds=seen.builds,
@@ -199,8 +174,42 @@ def profile_of(
     )
 
 
-def with_flops(kernels: tuple[KernelMetrics, ...], job: Job) -> tuple[tuple[KernelMetrics, ...], tuple[str, ...]]:
-    """The only kernel of a call with the problem's FLOPs, where ncu does not count them, and a note of that."""
+def _read_pages(
+    job: Job, seen: ProfiledRun
+) -> tuple[tuple[KernelMetrics, ...], tuple[LineProfile, ...], float, list[str]]:
+    """(kernels, source lines, share of the stall samples that are on a line, notes)."""
+    lines, placed, notes = sass.source_lines(seen.builds, job.candidate.source), 0.0, [*seen.exposed]
+    try:
+        kernels, assumed = add_flops(ncu_pages.kernels(seen.text("raw.csv")), job)
+        lines, placed = ncu_pages.samples_by_line(seen.text("source.csv"), sass.listings(seen.builds), lines)
+        notes += assumed
+    # any of these, because the candidate ran beside ncu and could have written the pages
+    except (csv.Error, ValueError, KeyError, IndexError, ArithmeticError) as error:
+        kernels = ()
+        notes.append(f"ncu's pages cannot be read: {error}")
+    return kernels, lines, placed, notes
+
+
+def _missing_notes(seen: ProfiledRun, sections: Sequence[str], counted: bool, placed: float) -> list[str]:
+    """Notes on what the profile lacks."""
+    notes = []
+    if seen.failure is not None:
+        notes.append(f"the candidate did not get through: {seen.failure.message}")
+    if not counted:
+        notes.append(f"ncu left no counters: {last_error(seen.tool_said)}")
+    elif "source" in sections and not placed:
+        notes.append(
+            "stall samples could not be put on source lines"
+            if seen.text("source.csv")
+            else "ncu left no source page, so there are no stalls by line"
+        )
+    if placed and placed < 0.9:
+        notes.append(f"{placed:.0%} of the stall samples are on known source lines")
+    return notes
+
+
+def add_flops(kernels: tuple[KernelMetrics, ...], job: Job) -> tuple[tuple[KernelMetrics, ...], tuple[str, ...]]:
+    """Give the only kernel of a call the problem's FLOPs if ncu does not count them. Returns (kernels, notes)."""
     work = next((item for item in job.facts.work if item.case == "full"), None)
     if len(kernels) != 1 or kernels[0].flops is not None or work is None or not work.flops:
         return kernels, ()
@@ -209,15 +218,15 @@ def with_flops(kernels: tuple[KernelMetrics, ...], job: Job) -> tuple[tuple[Kern
     )
 
 
-def last_words(said: str) -> str:
-    """ncu's own last complaint, in a line."""
+def last_error(said: str) -> str:
+    """The last error that ncu printed, in one line."""
     rows = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in rows if "==ERROR==" in line or "Error" in line]
     return (errors or rows or ["it said nothing"])[-1][:300]
 
 
 def summary(kernels: Sequence[KernelMetrics]) -> str:
-    """One sentence: how long, what is busiest, what warps wait for."""
+    """One sentence: the kernels' time, the busiest unit, and the reason for which warps wait most."""
     if not kernels:
         return "no kernel was profiled"
     longest = max(kernels, key=lambda item: item.duration_s or 0.0)

@@ -1,7 +1,7 @@
-"""Text that ncu prints -> records: its raw page (one launch a row) and source page (one instruction a row), as CSV.
+"""Parses the CSV pages that ncu prints: the raw page (a row per launch) and the source page (a row per instruction).
 
-Columns are found by name, and a column that is not there, or says n/a, is None. Units are read from the row under the
-head ("ns", "Mbyte", "%", ...), whatever `--print-units` was; thousands separators are taken out.
+Columns are found by name. A column that is missing, or says n/a, is None. Units come from the row under the head ("ns",
+"Mbyte", "%", ...), so `--print-units` does not matter. Thousands separators are removed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ SECTIONS = {
     "launch": ("LaunchStats",),
     "source": ("SourceCounters",),
 }
-# The metrics of a record. They are asked for by name, because versions of ncu put different ones into their sections.
-# FLOPs on tensor cores are asked for by type; ncu leaves out what a chip does not have. Other counters of the raw page
-# come from the sections (pipes, stalls).
+# The metrics of a record. They are requested by name, because sections differ between versions of ncu. FLOPs on tensor
+# cores are requested by type; ncu leaves out those that a chip does not have. Other counters of the raw page come from
+# the sections (pipes, stalls).
 METRICS = {
     "duration": "gpu__time_duration.sum",
     "dram_read": "dram__bytes_read.sum",
@@ -85,9 +85,7 @@ LIMITS = {
     "barriers": "limit_barriers",
 }
 SECTOR, WAVEFRONT = 32, 128
-PIPES = {
-    "shared": "fp64+tensor"
-}  # pipes that Nsight Compute shows by another name: this one has nothing to do with shared memory
+PIPES = {"shared": "fp64+tensor"}  # Nsight Compute's name for the pipe `shared`, which is not about shared memory
 PIPE = re.compile(r"sm__(?:inst_executed_)?pipe_(\w+?)(?:_cycles_active)?\.avg\.pct_of_peak_sustained_active")
 STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio")
 SAMPLED = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)(_not_issued)?(?:\.sum)?")
@@ -111,11 +109,11 @@ SHORT = {
     "disp": "dispatch_stall",
     "dispatch": "dispatch_stall",
 }
-SELECTED = ("selected",)  # of a warp that issues: no wait
+SELECTED = ("selected",)  # reasons of a warp that issues and so does not wait
 
 
 def number(text: str | None) -> float | None:
-    """A value of ncu's tables; None where there is none."""
+    """A finite number from a cell of ncu's tables; None if the cell holds none."""
     try:
         found = float((text or "").replace(",", ""))
     except ValueError:
@@ -137,7 +135,7 @@ def _prefix(unit: str) -> float:
 
 
 def rows(text: str) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
-    """(values, units) of each launch on the raw page; what ncu and the program print around the table is skipped."""
+    """(values, units) of each launch on the raw page. Other output of ncu and of the program is skipped."""
     lines = text.splitlines()
     start = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
@@ -151,19 +149,19 @@ def rows(text: str) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
 
 
 def value(row: dict[str, str], units: dict[str, str], column: str) -> float | None:
-    """One counter in base units."""
+    """One counter of a row in base units; None if it is missing."""
     found = number(row.get(column))
     return None if found is None else found * scale(units.get(column, ""))
 
 
 def triple(text: str) -> tuple[int, int, int]:
-    """`(128, 1, 1)`."""
+    """Three integers from text such as `(128, 1, 1)`."""
     found = [int(part) for part in re.findall(r"\d+", text)]
     return (found[0], found[1], found[2]) if len(found) == 3 else (0, 0, 0)
 
 
 def kernels(text: str) -> tuple[KernelMetrics, ...]:
-    """The launches of a raw page."""
+    """Metrics of the launches on a raw page."""
     return tuple(_metrics(row, units) for row, units in rows(text))
 
 
@@ -217,7 +215,7 @@ def _first(*found: float | None) -> float | None:
 
 
 def _flops(row: dict[str, str], units: dict[str, str]) -> float | None:
-    """Executed FLOPs in fp32, an FMA being two, and on tensor cores; None where ncu does not count those."""
+    """Executed FLOPs in fp32 (an FMA is two) and on tensor cores; None if ncu does not count the latter."""
     single = [value(row, units, METRICS[name]) for name in ("fadd", "fmul", "ffma")]
     on_tensor = [found for column in TENSOR_OPS if (found := value(row, units, column)) is not None]
     if (number(row.get(METRICS["tensor"])) or 0.0) > 0 and not sum(on_tensor):
@@ -229,7 +227,7 @@ def _flops(row: dict[str, str], units: dict[str, str]) -> float | None:
 
 
 def _pipes(row: dict[str, str], units: dict[str, str]) -> tuple[tuple[str, float], ...]:
-    """Each pipe's part of its peak while SMs are active; the larger of the counts by instructions and by cycles."""
+    """Each pipe's share of its peak while SMs are active: the larger of the counts by instructions and by cycles."""
     found: dict[str, float] = {}
     for column in row:
         if match := PIPE.fullmatch(column):
@@ -241,7 +239,7 @@ def _pipes(row: dict[str, str], units: dict[str, str]) -> tuple[tuple[str, float
 
 
 def _stalls(row: dict[str, str]) -> tuple[tuple[str, float], ...]:
-    """Warp cycles per issued instruction by reason, or, where only samples were taken, each reason's share of them."""
+    """Warp cycles per issued instruction by reason. If ncu only took samples, each reason's share of them."""
     found = {
         match[1]: amount
         for column, text in row.items()
@@ -264,7 +262,7 @@ def _stalls(row: dict[str, str]) -> tuple[tuple[str, float], ...]:
 
 
 def source_tables(text: str) -> list[tuple[str, list[dict[str, str]]]]:
-    """(kernel, rows) of each table on the source page, a row being a machine instruction with its columns by name."""
+    """(kernel, rows) of each table on the source page. A row is a machine instruction: column -> cell."""
     found: list[tuple[str, list[dict[str, str]]]] = []
     head: list[str] = []
     name = ""
@@ -278,15 +276,14 @@ def source_tables(text: str) -> list[tuple[str, list[dict[str, str]]]]:
         elif head and len(row) >= head.index("Source") + 1 and row[head.index("Source")].strip():
             first: dict[str, str] = {}
             for column, cell in zip(head, row, strict=False):
-                first.setdefault(
-                    column, cell
-                )  # a column that comes twice counts all samples first, then those of cycles without an issue
+                # a column may come twice: first with all samples, then with those of cycles without an issue
+                first.setdefault(column, cell)
             found[-1][1].append(first)
     return found
 
 
 def parse_stalls(row: dict[str, str]) -> dict[str, float]:
-    """Samples by reason of one instruction, without those of warps that were issuing."""
+    """Samples of one instruction by reason, without samples of warps that were issuing."""
     out: dict[str, float] = {}
     for column, text in row.items():
         if column.startswith("stall_") and not column.endswith(("not_issued", "(Not Issued)", "_ni")):
@@ -300,10 +297,26 @@ def parse_stalls(row: dict[str, str]) -> dict[str, float]:
 def samples_by_line(
     text: str, listings: Mapping[str, Sequence[Instruction]], lines: Iterable[LineProfile]
 ) -> tuple[tuple[LineProfile, ...], float]:
-    """`lines` with the samples of a source page, and the part of all samples that found a line.
+    """(`lines` with the samples of a source page, share of all samples that are on a line).
 
-    A sample and its line are joined by the instruction's place in its kernel.
+    The instruction's place in its kernel joins a sample with its line.
     """
+    samples, executed, share = _sum_samples(text, listings)
+    made = tuple(
+        replace(
+            item,
+            stalls=tuple(sorted(samples.get(item.line, {}).items(), key=lambda pair: (-pair[1], pair[0]))),
+            executed=float(executed[item.line]) if item.line in executed else None,
+        )
+        for item in lines
+    )
+    return made, share
+
+
+def _sum_samples(
+    text: str, listings: Mapping[str, Sequence[Instruction]]
+) -> tuple[dict[int, dict[str, float]], Counter[int], float]:
+    """(line -> reason -> samples, line -> executed instructions, share of all samples that are on a line)."""
     samples: dict[int, dict[str, float]] = {}
     executed: Counter[int] = Counter()
     whole = placed = 0.0
@@ -320,20 +333,7 @@ def samples_by_line(
                 for reason, count in stalls.items():
                     here[reason] = here.get(reason, 0.0) + count
                 executed[line] += int(number(row.get("Instructions Executed")) or 0)
-    made = tuple(
-        replace(
-            item,
-            stalls=tuple(
-                sorted(
-                    ((reason, count) for reason, count in samples.get(item.line, {}).items()),
-                    key=lambda pair: (-pair[1], pair[0]),
-                )
-            ),
-            executed=float(executed[item.line]) if item.line in executed else None,
-        )
-        for item in lines
-    )
-    return made, placed / whole if whole else 0.0
+    return samples, executed, placed / whole if whole else 0.0
 
 
 def _address(row: dict[str, str]) -> int | None:
@@ -347,7 +347,7 @@ def _address(row: dict[str, str]) -> int | None:
 def _listing(
     name: str, table: Sequence[dict[str, str]], listings: Mapping[str, Sequence[Instruction]]
 ) -> Sequence[Instruction]:
-    """The kernel's instructions: by its name, or, where ncu has cut or demangled it, the one whose opcodes agree."""
+    """The kernel's instructions, found by its name or, if ncu cut or demangled the name, by its opcodes."""
     if name in listings:
         return listings[name]
     opcodes = [parse_opcode(row["Source"]) for row in table]
@@ -356,9 +356,9 @@ def _listing(
 
 
 def _places(table: Sequence[dict[str, str]], listing: Sequence[Instruction]) -> list[int | None]:
-    """The instruction of the listing for each row.
+    """Index in the listing for each row; None if the row has no instruction there.
 
-    By position where all opcodes agree, else by the offset from the first row's address.
+    Rows are matched by position if all opcodes agree, else by the offset from the first row's address.
     """
     opcodes = [parse_opcode(row["Source"]) for row in table]
     if len(table) >= len(listing) > 0 and all(

@@ -1,4 +1,4 @@
-"""The parent's side of a profile: lay out a job, have its candidate profiled in a confined process, read the files.
+"""The parent's side of a profile: prepares a job, starts a confined process that profiles it, reads the files.
 
 Nothing that comes back is trusted. The process runs executors/workers/profile_worker.py.
 """
@@ -20,7 +20,7 @@ from workbench.protocols import PLAIN, RunContext
 from workbench.records import Failure, Job, KernelBuild, Launch, record
 from workbench.wire import Json, from_plain
 
-LARGEST = 256 << 20  # bytes of a file that is read back
+LARGEST = 256 << 20  # bytes; a larger file is not read back
 PROCESSES = 64
 
 
@@ -39,7 +39,7 @@ class ProfiledRun:
     versions: tuple[tuple[str, str], ...] = ()
 
     def text(self, name: str) -> str:
-        """A text file of the scratch folder; empty where it is missing, no plain file, or too large."""
+        """A text file of the scratch folder; "" if it is missing, no plain file, or too large."""
         path = self.folder / "scratch" / name
         if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST:
             return ""
@@ -47,7 +47,7 @@ class ProfiledRun:
 
 
 def needs_gpu() -> str | None:
-    """None with a GPU, else why nothing can be measured here and what to do about it."""
+    """None if there is a GPU, else a sentence that says why none can be used and what to do."""
     missing = why_no_gpu()
     advice = "profile on a machine with an NVIDIA GPU, or here by counters, sampled or sass, which need none"
     return missing and f"{missing}; {advice}"
@@ -64,9 +64,9 @@ def run_profiled(
     options: Json | None = None,
     **request: object,
 ) -> Iterator[ProfiledRun]:
-    """Run the job's candidate at `case` in a confined process under a mode of profile_worker.py.
+    """Run the job's candidate at `case` in a confined process, in a `mode` of profile_worker.py.
 
-    The files that it left are there until the block ends.
+    Its files exist until the `with` block ends.
     """
     gpu = mode != "emulator"
     chosen = dataclasses.replace(job, cases=(case,), trials=1, timed_calls=0, want_sass=True, wall_limit_s=wall_s)
@@ -91,36 +91,31 @@ def run_profiled(
 
 
 def _read_back(job: Job, folder: Path, end: Json) -> ProfiledRun:
+    """The run from its folder. A missing or unreadable reply is a failure of the run."""
     seen = ProfiledRun(folder=folder, failure=end_failure(job, end))
     text = seen.text("reply.json")
     if not text:
+        message = f"the profiled process left no answer: {end.get('output', '').strip()[-300:]}"
         return dataclasses.replace(
-            seen,
-            failure=seen.failure
-            or Failure(
-                stage="run",
-                kind="no_answer",
-                message=f"the profiled process left no answer: {end.get('output', '').strip()[-300:]}",
-            ),
+            seen, failure=seen.failure or Failure(stage="run", kind="no_answer", message=message)
         )
     try:
-        reply = json.loads(text)
-        tool = reply.get("tool", {})
-        return ProfiledRun(
-            folder=folder,
-            failure=seen.failure or (from_plain(reply["failure"], Failure) if reply["failure"] else None),
-            builds=tuple(from_plain(item, KernelBuild) for item in reply["builds"]),
-            launches=tuple(from_plain(item, Launch) for item in reply["launches"]),
-            tool_status=tool.get("status"),
-            tool_said=str(tool.get("said", "")),
-            protections=tuple(reply["protections"]),
-            exposed=tuple(reply.get("open", ())),
-            versions=tuple((str(key), str(value)) for key, value in reply.get("versions", {}).items()),
-        )
+        return _parse_reply(json.loads(text), seen)
     except Exception as error:
-        return dataclasses.replace(
-            seen,
-            failure=Failure(
-                stage="integrity", kind="bad_reply", message=f"the profiled process left an unreadable answer: {error}"
-            ),
-        )
+        message = f"the profiled process left an unreadable answer: {error}"
+        return dataclasses.replace(seen, failure=Failure(stage="integrity", kind="bad_reply", message=message))
+
+
+def _parse_reply(reply: Json, seen: ProfiledRun) -> ProfiledRun:
+    tool = reply.get("tool", {})
+    return ProfiledRun(
+        folder=seen.folder,
+        failure=seen.failure or (from_plain(reply["failure"], Failure) if reply["failure"] else None),
+        builds=tuple(from_plain(item, KernelBuild) for item in reply["builds"]),
+        launches=tuple(from_plain(item, Launch) for item in reply["launches"]),
+        tool_status=tool.get("status"),
+        tool_said=str(tool.get("said", "")),
+        protections=tuple(reply["protections"]),
+        exposed=tuple(reply.get("open", ())),
+        versions=tuple((str(key), str(value)) for key, value in reply.get("versions", {}).items()),
+    )

@@ -1,4 +1,4 @@
-"""Profiles in files, to be looked at without a GPU; and several profiles of one version as one."""
+"""Saves and loads profiles, so that they can be read without a GPU; merges several profiles of one version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STALLS_KEPT, LINES_KEPT, SPANS_KEPT, SAMPLES_KEPT = 6, 40, 60, 150
 
 @record
 class Recorded:
-    """One version's profile with what is needed to read it: name, source, machine, and the problem's work."""
+    """One version's profile with its name, source, machine, and the problem's work."""
 
     name: str
     source: str
@@ -30,9 +30,9 @@ class Recorded:
 
 
 def merge_profiles(found: Sequence[Profile]) -> Profile:
-    """Several profiles of one version as one.
+    """Merge several profiles of one version.
 
-    Each part is of the first profile that has it; notes, protections and versions are joined.
+    Each part comes from the first profile that has it. Notes, protections and versions are joined.
     """
     first = found[0]
     return dataclasses.replace(
@@ -54,7 +54,7 @@ def merge_profiles(found: Sequence[Profile]) -> Profile:
 
 
 def compact(profile: Profile) -> Profile:
-    """The part of a profile that is shown: no PTX, SASS or launches, busiest lines, first spans, some readings."""
+    """The parts of a profile that views show: busiest lines, first spans, some readings; no PTX, SASS or launches."""
     lines = sorted(
         profile.lines,
         key=lambda line: (-sum(count for _, count in line.stalls), -sum(count for _, count in line.instructions)),
@@ -87,7 +87,7 @@ def save(path: str | Path, found: Sequence[Recorded]) -> None:
 
 
 def load(path: str | Path | None = None) -> dict[str, Recorded]:
-    """Profiles by name: of a file, or, without one, of all that are shipped."""
+    """Profiles by name, from one file or, without a path, from all shipped files."""
     files = [Path(path)] if path is not None else sorted(FOLDER.glob("*.json"))
     if path is not None and not files[0].is_file():
         raise UserError(f"no recorded profiles at {path}")

@@ -1,6 +1,6 @@
-"""A few CTAs of every launch at the problem's full size, on the emulator -> `records.Profile`.
+"""Profiles a few CTAs of every launch at the problem's full size, on the emulator.
 
-Counts are scaled to the grid; times are those of analysis/sampled.py.
+Counts are scaled to the grid. Times are those of analysis/sampled.py.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from workbench.profilers.profile_client import run_profiled
 from workbench.protocols import PLAIN, Profiler, RunContext
 from workbench.records import Failure, Job, Outcome, Profile
 
-CTAS = 4  # of each launch; tests/bench/time_model.py, which says how far off the times are, takes as many
-LIMIT_S = 60.0  # for those of one launch
+CTAS = 4  # CTAs of each launch, as many as in tests/bench/time_model.py, which measures the error of the times
+LIMIT_S = 60.0  # for the CTAs of one launch
 
 
 class SampledProfiler(Profiler):
@@ -29,7 +29,7 @@ class SampledProfiler(Profiler):
     def profile(self, job: Job, outcome: Outcome, context: RunContext = PLAIN, /) -> Profile:
         """As `CounterProfiler.profile`, at the full case.
 
-        Raises `UserError` where the candidate fails, its CTAs take longer than LIMIT_S, or memory is not enough.
+        Raises `UserError` if the candidate fails, its CTAs take longer than LIMIT_S, or memory is not enough.
         """
         with run_profiled(
             job,
@@ -50,7 +50,7 @@ class SampledProfiler(Profiler):
 
 
 def _explain(failure: Failure) -> str:
-    """What failed, where, and what may help."""
+    """The failure's message with its line and an advice."""
     at = f" (line {failure.line})" if failure.line is not None else ""
     advice = (
         {"sample_waits": "; --by counters runs all CTAs, at the emulated sizes"}

@@ -1,4 +1,4 @@
-"""SASS of a version -> its static instruction mix, whole and by source line and pipe, as a profile without counters."""
+"""Profiles the SASS of a version: its static instruction mix as a whole, by source line and by pipe; no counters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from workbench.protocols import PLAIN, Profiler, RunContext
 from workbench.records import Job, KernelBuild, LineProfile, Outcome, Profile
 
-CANDIDATE = "candidate.py"  # what a candidate's file is called in its job's folder
+CANDIDATE = "candidate.py"  # name of a candidate's file in its job's folder
 # Opcode (to its first dot) -> the unit that ncu counts it for, sm_80 to sm_90. From Nsight Compute's list of pipelines
 # and the CUDA binary utilities' tables of opcodes. An opcode of none of them is "other".
 PIPES = (
@@ -151,12 +151,12 @@ class Instruction(NamedTuple):
 
     @property
     def pipe(self) -> str:
-        """The unit that executes it."""
+        """The unit that executes the instruction."""
         return _PIPE_OF.get(self.opcode, "other")
 
 
 class SassProfiler(Profiler):
-    """Reads the binary only."""
+    """Profiles from the binary alone."""
 
     name = "sass"
     reads_emulation = True
@@ -173,9 +173,9 @@ class SassProfiler(Profiler):
         return None
 
     def profile(self, job: Job, outcome: Outcome, context: RunContext = PLAIN, /) -> Profile:
-        """Builds with their mix, and instructions by line and pipe where there is SASS.
+        """Builds with their instruction mix, and instructions by line and pipe if there is SASS.
 
-        Registers, spills and the most frequent instruction class are in the summary.
+        The summary names registers, spills and the most frequent instruction class.
         """
         said = "; ".join(describe(build) for build in outcome.builds) or "nothing was compiled"
         lines = source_lines(outcome.builds, job.candidate.source)
@@ -199,7 +199,7 @@ class SassProfiler(Profiler):
 
 
 def describe(build: KernelBuild) -> str:
-    """One kernel in a phrase: registers, spills, the largest class of its instructions."""
+    """One kernel in a phrase: registers, spills, and the most frequent class of its instructions."""
     parts = [f"{build.registers} registers" if build.registers is not None else "registers unknown"]
     parts.append(f"spills {build.spill_bytes} bytes per thread" if build.spill_bytes else "no spills")
     if build.mix:
@@ -222,10 +222,10 @@ def split_kernels(sass: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def instructions(text: str, file: str = CANDIDATE) -> list[Instruction]:
+def parse_instructions(text: str, file: str = CANDIDATE) -> list[Instruction]:
     """The instructions of one kernel's listing (nvdisasm -gi), in order.
 
-    Inlined code of a library counts for the candidate's line where it was inlined.
+    Inlined library code counts for the line of the candidate into which it was inlined.
     """
     found: list[Instruction] = []
     line: int | None = None
@@ -245,16 +245,16 @@ def instructions(text: str, file: str = CANDIDATE) -> list[Instruction]:
 
 
 def listings(builds: Iterable[KernelBuild], file: str = CANDIDATE) -> dict[str, list[Instruction]]:
-    """Kernel -> instructions, of all builds that have their SASS."""
+    """Kernel -> instructions, for all builds with SASS."""
     found: dict[str, list[Instruction]] = {}
     for build in builds:
         if build.sass and build.kernel not in found:
-            found[build.kernel] = instructions(split_kernels(build.sass).get(build.kernel, ""), file)
+            found[build.kernel] = parse_instructions(split_kernels(build.sass).get(build.kernel, ""), file)
     return found
 
 
 def source_lines(builds: Iterable[KernelBuild], source: str, file: str = CANDIDATE) -> tuple[LineProfile, ...]:
-    """Machine instructions by source line and pipe, all kernels summed, in the order of the lines."""
+    """Machine instructions by source line and pipe, summed over all kernels, in the order of the lines."""
     counted: dict[int, Counter[str]] = {}
     for listing in listings(builds, file).values():
         for item in listing:

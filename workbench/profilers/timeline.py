@@ -1,4 +1,4 @@
-"""Every kernel, copy and memset of some calls, by CUPTI through torch's profiler; needs no permission."""
+"""Records every kernel, copy and memset of some calls, by CUPTI through torch's profiler. It needs no permission."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.wire import Json
 
 WALL_S = 180.0
 CALLS = 5
-SHOWN = 2000  # spans that are kept
+SHOWN = 2000  # spans that a profile holds
 GAPS = 20
 KINDS: dict[str, Literal["kernel", "copy", "memset"]] = {
     "kernel": "kernel",
@@ -24,7 +24,7 @@ KINDS: dict[str, Literal["kernel", "copy", "memset"]] = {
 
 
 class TimelineProfiler(Profiler):
-    """The order, length and overlap of what a version launches."""
+    """Shows order, length and overlap of a version's device activities."""
 
     name = "timeline"
 
@@ -33,13 +33,13 @@ class TimelineProfiler(Profiler):
         return needs_gpu()
 
     def profile(self, job: Job, outcome: Outcome, context: RunContext = PLAIN, /) -> Profile:
-        """The spans of some warm calls at full size."""
+        """Record the spans of some warm calls at full size."""
         with run_profiled(job, "timeline", context, case="full", wall_s=WALL_S, options={"calls": CALLS}) as seen:
             return profile_of(job, outcome, seen)
 
 
 def profile_of(job: Job, outcome: Outcome, seen: ProfiledRun) -> Profile:
-    """The record of a trace that was left behind."""
+    """The profile from the trace that the process wrote."""
     found = spans(seen.text("trace.json"))
     timeline = make_timeline(found, CALLS) if found else None
     notes = [f"the candidate did not get through: {seen.failure.message}"] if seen.failure else []
@@ -67,7 +67,7 @@ def profile_of(job: Job, outcome: Outcome, seen: ProfiledRun) -> Profile:
 
 
 def spans(trace: str) -> list[Span]:
-    """Device activities of a Chrome trace by torch's profiler (times in microseconds), in order, the first at 0 s."""
+    """Device activities of a Chrome trace of torch's profiler (in microseconds), in order. The first starts at 0 s."""
     try:
         events = json.loads(trace)["traceEvents"] if trace else []
         chosen = sorted(
@@ -100,7 +100,7 @@ def _triple(value: object) -> tuple[int, int, int]:
 
 
 def make_timeline(found: Sequence[Span], calls: int) -> Timeline:
-    """Busy time as the union of the spans, and the gaps between them."""
+    """The timeline of some spans: busy time is their union, gaps are the times between them."""
     busy, gaps, end = 0.0, [], found[0].start_s
     for span in found:
         if span.start_s > end:
@@ -118,7 +118,7 @@ def make_timeline(found: Sequence[Span], calls: int) -> Timeline:
 
 
 def summary(timeline: Timeline) -> str:
-    """One sentence: how many kernels, how busy the device was, which kernel takes longest."""
+    """One sentence: the number of kernels, the device's busy share, and the kernel that takes longest."""
     by_name: dict[str, float] = {}
     for span in timeline.spans:
         by_name[span.name] = by_name.get(span.name, 0.0) + span.duration_s
