@@ -261,15 +261,8 @@ def _matmul(dtype: str) -> Rate | None:
 
         d = torch.empty(size, size, dtype=torch.bfloat16 if dtype.startswith("float8") else kind, device="cuda")
         for tile in OUR_TILES[dtype]:
-            found.append(
-                make_rate(
-                    name,
-                    work,
-                    time_calls(partial(gemm_hopper.gemm, a, b, d, tile=tile), rested=True),
-                    unit,
-                    f"gemm_hopper {'x'.join(map(str, tile))}, {size}",
-                )
-            )
+            samples = time_calls(partial(gemm_hopper.gemm, a, b, d, tile=tile), rested=True)
+            found.append(make_rate(name, work, samples, unit, f"gemm_hopper {'x'.join(map(str, tile))}, {size}"))
     return find_fastest(found)
 
 
@@ -334,21 +327,10 @@ def _launch_cute() -> Rate:
     from workbench.examples import bandwidth
     from workbench.examples.launching import flat
 
-    x, sums = (
-        torch.zeros(bandwidth.CHUNK_STEPS * bandwidth.TILE, device="cuda"),
-        torch.zeros(bandwidth.THREADS, device="cuda"),
-    )
-    arguments = (
-        flat(x),
-        flat(sums),
-        cutlass.Int32(1),
-        cutlass.Int32(0),
-        cutlass.Int32(1),
-        cutlass.torch.current_stream(),
-    )
+    x = torch.zeros(bandwidth.CHUNK_STEPS * bandwidth.TILE, device="cuda")
+    sums = torch.zeros(bandwidth.THREADS, device="cuda")
+    numbers = (cutlass.Int32(1), cutlass.Int32(0), cutlass.Int32(1))
+    arguments = (flat(x), flat(sums), *numbers, cutlass.torch.current_stream())
     compiled = cute.compile(bandwidth.l2_host, *arguments)
-    return _seconds_rate(
-        "launch cute",
-        host_seconds(lambda: compiled(*arguments)),
-        "a compiled function with two tensors and three integers",
-    )
+    samples = host_seconds(lambda: compiled(*arguments))
+    return _seconds_rate("launch cute", samples, "a compiled function with two tensors and three integers")

@@ -74,15 +74,9 @@ def _limits(job: Job, outcome: Outcome, builds: dict[str, KernelBuild]) -> tuple
     counted, full = work.get(job.cases[0] if job.cases else ""), work.get("full")
     if counted is None or full is None:
         return ()
-    device, scale = (
-        devices.find(outcome.device),
-        model.scale_of(
-            counted,
-            full,
-            len(outcome.launches),
-            model.padding_ratio(job.facts, outcome.launches, counted) if counted is not full else 1.0,
-        ),
-    )
+    device = devices.find(outcome.device)
+    padding = model.padding_ratio(job.facts, outcome.launches, counted) if counted is not full else 1.0
+    scale = model.scale_of(counted, full, len(outcome.launches), padding)
     total: Counter[str] = Counter()
     for launch, share in zip(outcome.launches, sampled.traffic_shares(outcome.launches), strict=True):
         build = builds.get(launch.kernel)

@@ -83,7 +83,14 @@ def run_profiled(
         memory = (64 << 30) if gpu else job.memory_limit_bytes
         end = workers.wait(
             workers.start_job(
-                "profile", str(folder), wall_s=wall_s, memory_bytes=memory, processes=PROCESSES, **extra, **request
+                "profile",
+                str(folder),
+                wall_s=wall_s,
+                memory_bytes=memory,
+                connection=None,
+                processes=PROCESSES,
+                **extra,
+                **request,
             ),
             context.stop,
         )
