@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import gc
 import hashlib
+import os
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-IR_CACHES: list[
-    Any
-] = []  # CuTe DSL's, of which each keeps the MLIR contexts of the last 128 kernels that used it: gigabytes
+# CuTe DSL's caches: each keeps the MLIR contexts of the last 128 kernels that used it, which are gigabytes
+IR_CACHES: list[Any] = []
+STACKS_TO: list[int] = []  # the file descriptor that faulthandler prints to
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +46,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
     except FileExistsError:
         return True
     return None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A crash prints the Python stack: tvm_ffi, which CuTe DSL imports, replaces faulthandler by what does not print it."""
+    if "tvm_ffi" in sys.modules and faulthandler.is_enabled() and not STACKS_TO:
+        with item.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+            STACKS_TO.append(os.dup(2))
+        faulthandler.disable()
+        faulthandler.enable(STACKS_TO[0])
 
 
 def pytest_collection_finish() -> None:
