@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 from collections.abc import Iterator
 
 import cutlass
@@ -12,6 +13,7 @@ import torch
 from cutlass.cute.runtime import from_dlpack
 
 from workbench.emulator import EmulationFault, emulated
+from workbench.emulator.host import patches
 from workbench.errors import UserError
 
 
@@ -95,6 +97,20 @@ def test_a_function_compiled_ahead_is_loaded_once() -> None:
         for _ in range(3):
             compiled(from_dlpack(x), from_dlpack(y), from_dlpack(z), 256)
     assert torch.equal(z, x + y) and len(emulation.launches) == 3 and len(emulation.modules) == 1
+
+
+def test_remembered_source_locations_are_those_of_cute(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled() -> str:
+        with emulated(source_file=__file__) as emulation:
+            size = 8 * 64
+            run = cute.compile(rotate, from_dlpack(torch.arange(size).float()), from_dlpack(torch.empty(size)))
+            run(from_dlpack(torch.arange(size).float()), from_dlpack(torch.empty(size)))
+        (module,) = emulation.modules
+        return re.sub(r"cutegen-\w+", "", module.ptx)
+
+    remembered = compiled()
+    monkeypatch.setattr(patches, "remember_source_locations", lambda replace: None)
+    assert remembered == compiled() and remembered.count(".loc\t") > 10
 
 
 def test_out_of_bounds_names_the_line() -> None:

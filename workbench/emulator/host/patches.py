@@ -34,6 +34,7 @@ from workbench.emulator.host import cuda_bindings
 from workbench.emulator.host.cuda_torch import TorchCuda, generator_class
 from workbench.emulator.host.dlpack import as_cuda_capsule
 from workbench.emulator.host.runtime import Runtime
+from workbench.emulator.host.source_locations import remember_source_locations
 from workbench.emulator.host.strictness import poison_fragments, watch_arguments
 from workbench.emulator.host.torch_device import operator_registration, tensor_properties, within
 from workbench.errors import NotEmulated
@@ -75,6 +76,7 @@ class Patches:
         self._engine(emulation, runtime)
         self._tensors(emulation)
         watch_arguments(self.set, emulation.given)
+        remember_source_locations(self.set)
         if emulation.sanitize:
             poison_fragments(self.set)
         self._driver(emulation)
