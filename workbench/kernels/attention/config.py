@@ -1,4 +1,4 @@
-"""Configurations of the attention kernels: what a program of the language settles, and nothing that a shape settles."""
+"""Configurations of the attention kernels: settings of a program that do not depend on tensor shapes. Pure data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workbench.records.base import record
 
 @record
 class SimtConfig:
-    """Flash attention in float32 on the ordinary pipes."""
+    """Flash attention in float32 on CUDA cores."""
 
     causal: bool
     scale: float | None = None  # None: 1 / sqrt(head dimension)
@@ -20,10 +20,10 @@ class SimtConfig:
 
     CONSTANTS: ClassVar[dict[str, str]] = {
         "tile_m": "queries of a CTA",
-        "tile_n": "keys of one step",
-        "rows_per_thread": "of a tile of scores: rows y * ROWS_PER_THREAD + i, with y from 0 to 15",
-        "columns_per_thread": "of a tile of scores: columns x + 16 j, with x from 0 to 15",
-        "threads": "of a CTA",
+        "tile_n": "keys per step",
+        "rows_per_thread": "rows of a score tile per thread: y * ROWS_PER_THREAD + i, 0 <= y < 16",
+        "columns_per_thread": "columns of a score tile per thread: x + 16 j, 0 <= x < 16",
+        "threads": "threads of a CTA",
     }
 
     @property
@@ -33,33 +33,33 @@ class SimtConfig:
 
     @property
     def rows_per_thread(self) -> int:
-        """Rows of a tile of scores that a thread has."""
+        """Rows of a score tile per thread."""
         return self.tile_m // 16
 
     @property
     def columns_per_thread(self) -> int:
-        """Columns of a tile of scores that a thread has."""
+        """Columns of a score tile per thread."""
         return self.tile_n // 16
 
 
 @record
 class Sm80Config:
-    """Flash attention with mma.sync; K and V arrive by cp.async in two stages."""
+    """Flash attention with mma.sync; cp.async loads K and V into two stages."""
 
-    element: str  # what the tensor cores multiply: f16, bf16 or tf32
+    element: str  # operand type of mma.sync: f16, bf16 or tf32
     causal: bool
-    warps: int  # each has 16 queries
-    most_keys: int  # of one step
+    warps: int  # with 16 queries each
+    most_keys: int  # largest number of keys per step
     smem_bytes: int
     scale: float | None = None  # None: 1 / sqrt(head dimension)
 
     CONSTANTS: ClassVar[dict[str, str]] = {
-        "warps": "each has 16 queries of its own",
+        "warps": "warps of a CTA, with 16 queries each",
         "tile_m": "queries of a CTA",
-        "threads": "of a CTA",
-        "pad": "rows in shared memory are 16 bytes longer, so that those of a fragment fall into different banks",
-        "most_keys": "of one step",
-        "smem_bytes": "what a CTA may have",
+        "threads": "threads of a CTA",
+        "pad": "padding of rows in shared memory, in elements, against bank conflicts",
+        "most_keys": "largest number of keys per step",
+        "smem_bytes": "shared memory that a CTA may use, in bytes",
     }
 
     @property
@@ -74,62 +74,62 @@ class Sm80Config:
 
     @property
     def stored(self) -> str:
-        """What memory holds."""
+        """Element type in memory."""
         return "f32" if self.element == "tf32" else self.element
 
     @property
     def pad(self) -> int:
-        """Elements between two rows of a tile in shared memory: 16 bytes."""
+        """Padding of a row in shared memory, in elements: 16 bytes."""
         return 4 if self.stored == "f32" else 8
 
 
 @record
 class Sm90Config:
-    """Flash attention with wgmma: one warpgroup loads, `mma_warpgroups` multiply and take turns with their softmax."""
+    """Flash attention with wgmma: one producer warpgroup, `mma_warpgroups` consumers that take turns (ping-pong)."""
 
     element: str  # f16 or bf16
     causal: bool
     mma_warpgroups: int  # with 64 queries each
-    stages: int  # of K and of V in shared memory
+    stages: int  # of K and of V each, in shared memory
     smem_bytes: int
-    tile_n: int | None = None  # keys of one step; None: 128, or 64 for head dimensions over 128
+    tile_n: int | None = None  # keys per step; None: 128, or 64 for head dimensions over 128
     scale: float | None = None  # None: 1 / sqrt(head dimension)
 
     CONSTANTS: ClassVar[dict[str, str]] = {
-        "mma_warpgroups": "warpgroups that multiply, with 64 queries each; one more loads",
-        "tile_m": "queries of a tile",
-        "tile_n": "keys of one step",
-        "stages": "of K and of V in shared memory",
-        "l2_bytes": "what K and V of the heads that run at the same time may take",
-        "load_registers": "of a thread of the warpgroup that loads",
-        "mma_registers": "of a thread of a warpgroup that multiplies",
-        "smem_bytes": "what a CTA may have",
+        "mma_warpgroups": "MMA warpgroups, with 64 queries each; one more is the producer",
+        "tile_m": "queries of an output tile",
+        "tile_n": "keys per step",
+        "stages": "stages of K and of V each, in shared memory",
+        "l2_bytes": "L2 budget for K and V of the heads that run at the same time",
+        "load_registers": "registers per thread of the producer warpgroup",
+        "mma_registers": "registers per thread of an MMA warpgroup",
+        "smem_bytes": "shared memory that a CTA may use, in bytes",
     }
 
     @property
     def tile_m(self) -> int:
-        """Queries of a tile."""
+        """Queries of an output tile."""
         return 64 * self.mma_warpgroups
 
     @property
     def l2_bytes(self) -> int:
-        """What K and V of the heads that run at the same time may take."""
+        """L2 budget for K and V of the heads that run at the same time, in bytes."""
         return 32 << 20
 
     @property
     def load_registers(self) -> int:
-        """Registers of a thread of the warpgroup that loads."""
+        """Registers per thread of the producer warpgroup."""
         return {1: 56, 2: 24, 3: 32}[self.mma_warpgroups]
 
     @property
     def mma_registers(self) -> int:
-        """Registers of a thread of a warpgroup that multiplies."""
+        """Registers per thread of an MMA warpgroup."""
         return {1: 240, 2: 240, 3: 160}[self.mma_warpgroups]
 
 
 @record
 class UnfusedConfig:
-    """Three kernels: a gemm, the softmax of its rows, a gemm."""
+    """Attention in three kernels: GEMM, softmax of the score rows, GEMM."""
 
     causal: bool
     product: Epilogue | GemmSm90Config  # of both products
@@ -137,10 +137,10 @@ class UnfusedConfig:
 
     @property
     def on_sm90(self) -> bool:
-        """Whether the products are Hopper's."""
+        """Whether both products use the Hopper GEMM."""
         return isinstance(self.product, GemmSm90Config)
 
     @property
     def product_names(self) -> dict[str, str]:
-        """What messages call the operands of a product."""
+        """Operand names of the products in error messages."""
         return {"a": "a", "b": "b"}

@@ -1,7 +1,8 @@
-"""What the host side of every attention kernel shares: checks of q, k and v, and their views.
+"""Host side shared by the attention kernels: checks of q, k and v, and their 4-d views.
 
-q (batch, heads, queries, dim), k and v (batch, key heads, keys, dim); axes missing in front count as 1, and several
-heads of q may share one of k and v. Errors are ValueError, and TypeError for dtypes that no kernel takes.
+q is (batch, heads, queries, dim), k and v are (batch, key heads, keys, dim). Missing leading axes count as 1. Several
+heads of q may share one head of k and v (grouped-query attention). Raises ValueError for shapes and TypeError for
+dtypes that no kernel supports.
 """
 
 import torch
@@ -12,14 +13,14 @@ from workbench.kernels.static import Static
 
 
 def to_4d(tensor):
-    """The tensor as (batch, heads, rows, dim), contiguous along dim."""
+    """Return the tensor as (batch, heads, rows, dim), contiguous along dim."""
     while tensor.dim() < 4:
         tensor = tensor.unsqueeze(0)
     return tensor if tensor.stride(-1) == 1 else tensor.clone(memory_format=torch.contiguous_format)
 
 
-def expect_attention(names: Static, q, k, v):
-    """Refuse q, k and v, each with 4 axes, that do not fit together."""
+def check_attention_operands(names: Static, q, k, v):
+    """Check that q, k and v, each with 4 axes, have matching shapes and one dtype."""
     expect_axes(names["q"], q, 4, 4)
     expect_axes(names["k"], k, 4, 4)
     expect(names["q"], q, q.shape)
@@ -31,10 +32,10 @@ def expect_attention(names: Static, q, k, v):
         raise ValueError(f"{given}: {wanted}")
 
 
-def expect_dim(tensor, dtype, about):
-    """Refuse a head dimension over 256, and a dtype other than `dtype` unless that is None.
+def check_head_dim(tensor, dtype, about):
+    """Check that the head dimension is at most 256 and that the dtype is `dtype`, unless that is None.
 
-    `about` names the legal dtypes.
+    `about` names the supported dtypes in the message.
     """
     dim = tensor.shape[3]
     if dim > 256 or (dtype is not None and tensor.dtype != dtype):
@@ -45,5 +46,5 @@ def expect_dim(tensor, dtype, about):
 
 
 def view_4d(tensor):
-    """The tensor for CuTe, with dynamic sizes."""
+    """Return the CuTe tensor of a 4-d tensor, with dynamic shape."""
     return from_dlpack(tensor.detach()).mark_layout_dynamic(leading_dim=3)

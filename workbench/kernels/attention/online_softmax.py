@@ -1,7 +1,7 @@
-"""Online softmax on accumulators of the tensor cores, which attention on wgmma and on mma.sync share.
+"""Online softmax on tensor core accumulators, shared by the wgmma and mma.sync attention kernels.
 
-The accumulators of wgmma (m64nN) and of mma.sync (m16n8, warps along m) have one layout: element e of a thread is in
-row e // 2 % 2, which is 8 rows below the first, and in column e // 4 * 8 + e % 2 past the thread's first. Four
+The accumulator layouts of wgmma (m64nN) and mma.sync (m16n8, warps along m) agree: element e of a thread lies in row e
+// 2 % 2, which is 8 rows apart, and in column e // 4 * 8 + e % 2, relative to the thread's first element. Four
 neighbouring threads share a row.
 """
 
@@ -13,14 +13,17 @@ from workbench.kernels.static import Static
 
 @cute.jit
 def view_rows(accumulator):
-    """A thread's elements as (2 rows, the rest): element e is in row e // 2 % 2, in column e // 4 * 8 + e % 2."""
+    """View a thread's accumulators as (2 rows, elements of a row)."""
     layout = cute.make_layout((2, (2, cute.size(accumulator) // 4)), stride=(2, (1, 4)))
     return cute.make_tensor(accumulator.iterator, layout)
 
 
 @cute.jit
 def mask_scores(cfg: Static, tSrS, row, column, keys):
-    """Minus infinity where a query does not see a key; `row`, `column`: of this thread's first element."""
+    """Set scores of masked and out-of-range keys to minus infinity.
+
+    `row` and `column` are those of this thread's first element.
+    """
     for half in cutlass.range_constexpr(2):
         limit = keys - column
         if cutlass.const_expr(cfg.causal):
@@ -32,9 +35,9 @@ def mask_scores(cfg: Static, tSrS, row, column, keys):
 
 @cute.jit
 def update_softmax(tSrS, row_max, row_sum, scale_log2, masked: cutlass.Constexpr):
-    """Scores to exponentials in place, with the running maximum and sum of the two rows.
+    """Replace the scores by exponentials in place and update the running max and sum of the thread's two rows.
 
-    Returns the two factors that O, summed so far, is to be multiplied by.
+    Return the two factors that rescale the O accumulated so far.
     """
     rescale = cute.make_rmem_tensor(2, cutlass.Float32)
     for half in cutlass.range_constexpr(2):
@@ -44,7 +47,9 @@ def update_softmax(tSrS, row_max, row_sum, scale_log2, masked: cutlass.Constexpr
         top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, 2))
         base = top * scale_log2
         if cutlass.const_expr(masked):
-            base = cutlass.Float32(0.0) if top == -cutlass.Float32.inf else base  # no key of this row so far
+            base = (
+                cutlass.Float32(0.0) if top == -cutlass.Float32.inf else base
+            )  # all keys of this row are masked so far
         rescale[half] = cute.math.exp2(row_max[half] * scale_log2 - base, fastmath=True)
         scores.store(cute.math.exp2(scores.load() * scale_log2 - base, fastmath=True))
         row_sum[half] = scores.load().reduce(cute.ReductionOp.ADD, row_sum[half] * rescale[half], 0)
@@ -62,7 +67,7 @@ def scale_rows(accumulator, factors):
 
 @cute.jit
 def normalize(tOrO, row_sum):
-    """Divide O by the sums of its rows; four threads hold each sum in parts."""
+    """Divide O by its row sums, which four threads hold in parts."""
     for half in cutlass.range_constexpr(2):
         total = row_sum[half] + cute.arch.shuffle_sync_bfly(row_sum[half], 1)
         row_sum[half] = 1.0 / (total + cute.arch.shuffle_sync_bfly(total, 2))
@@ -71,7 +76,7 @@ def normalize(tOrO, row_sum):
 
 @cute.jit
 def store_rows(tOrO, gO: cute.Tensor, row, column):
-    """A thread's elements of O to gO (queries, dim); `row`, `column`: of the first."""
+    """Store a thread's elements of O to gO (queries, dim), predicated; `row` and `column` are those of the first."""
     for half in cutlass.range_constexpr(2):
         values = view_rows(tOrO)[half, None]
         if row + half * 8 < gO.shape[0]:

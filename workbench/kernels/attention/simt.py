@@ -1,18 +1,18 @@
-"""Flash attention on the ordinary pipes: q, k, v of any float type, all arithmetic in float32."""
+"""Flash attention on CUDA cores: q, k, v of any float dtype, arithmetic in float32."""
 
 import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
 import torch
 
-from workbench.kernels.attention.host import expect_attention, expect_dim, to_4d, view_4d
+from workbench.kernels.attention.host import check_attention_operands, check_head_dim, to_4d, view_4d
 from workbench.kernels.host import call
 from workbench.kernels.static import Static, bind
 
 
 @cute.jit
 def load_tile(cfg: Static, gX: cute.Tensor, sX: cute.Tensor, first, tidx):
-    """Rows `first` and following of gX (rows, dim) into sX, as float32; zeros beyond both ends."""
+    """Load rows of gX (rows, dim) from row `first` on into sX as float32; elements past either extent become zeros."""
     rows, width = sX.shape
     for at in range(tidx, rows * width, cfg.threads):
         i, j = at // width, at % width
@@ -24,7 +24,7 @@ def load_tile(cfg: Static, gX: cute.Tensor, sX: cute.Tensor, first, tidx):
 
 @cute.jit
 def multiply_scores(cfg: Static, rS, sQ, sK, head_dim, x, y):
-    """S = Q @ K^T of this thread's rows and columns."""
+    """Compute this thread's elements of S = Q @ K^T."""
     rS.fill(0.0)
     for e in range(head_dim):
         for i in cutlass.range_constexpr(cfg.rows_per_thread):
@@ -35,7 +35,7 @@ def multiply_scores(cfg: Static, rS, sQ, sK, head_dim, x, y):
 
 @cute.jit
 def update_row(cfg: Static, rS, rO, sP, row_max, row_sum, i: cutlass.Constexpr, query, first_key, keys, scale, x, y):
-    """Update row `i` of this thread: exponentials to sP, running maximum and sum, O scaled to the new maximum."""
+    """Apply one online-softmax step to row `i` of this thread: write P to sP, update max and sum, rescale O."""
     top = row_max[i]
     for j in cutlass.range_constexpr(cfg.columns_per_thread):
         key = first_key + x + 16 * j
@@ -46,7 +46,7 @@ def update_row(cfg: Static, rS, rO, sP, row_max, row_sum, i: cutlass.Constexpr, 
         top = cute.arch.fmax(top, rS[i, j])
     for step in cutlass.range_constexpr(4):
         top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, 8 >> step))
-    base = cutlass.Float32(0.0) if top == -cutlass.Float32.inf else top  # no key of this row so far
+    base = cutlass.Float32(0.0) if top == -cutlass.Float32.inf else top  # all keys of this row are masked so far
     rescale = cute.math.exp(row_max[i] - base, fastmath=True)
     row_max[i] = top
     row_sum[i] = row_sum[i] * rescale
@@ -60,7 +60,7 @@ def update_row(cfg: Static, rS, rO, sP, row_max, row_sum, i: cutlass.Constexpr, 
 
 @cute.jit
 def multiply_output(cfg: Static, rO, sP, sV, x, y):
-    """O += P @ V of this thread's rows and columns."""
+    """Accumulate this thread's elements of O += P @ V."""
     for e in range(cfg.tile_n):
         for i in cutlass.range_constexpr(cfg.rows_per_thread):
             left = sP[y * cfg.rows_per_thread + i, e]
@@ -70,7 +70,10 @@ def multiply_output(cfg: Static, rO, sP, sV, x, y):
 
 @cute.jit
 def store_output(cfg: Static, rO, row_sum, mO: cute.Tensor, coord, shape, x, y):
-    """This thread's elements of O, over the sums of their rows; `coord`: query tile, head, batch; `shape`: of O."""
+    """Divide this thread's elements of O by their row sums and store them, predicated on `shape`.
+
+    `coord` is (query tile, head, batch), `shape` is (queries, head dimension).
+    """
     tile, head, batch = coord
     queries, head_dim = shape
     for i in cutlass.range_constexpr(cfg.rows_per_thread):
@@ -92,15 +95,15 @@ def attention_kernel(
     scale: cutlass.Float32,
     width: cutlass.Constexpr,
 ):
-    """Online softmax: a block of keys at a time, with the maximum and the sum so far of every row."""
+    """Compute one query tile with online softmax over blocks of keys."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
-    # tiles, heads and batches lie along one axis of the grid: the others end at 65535
+    # one-dimensional grid over tiles, heads and batches: its y and z extents are limited to 65535
     tiles_m, heads = (mQ.shape[2] + cfg.tile_m - 1) // cfg.tile_m, mQ.shape[1]
     tile, head, batch = bidx % tiles_m, bidx // tiles_m % heads, bidx // tiles_m // heads
     x, y = tidx % 16, tidx // 16
     smem = cutlass.memory.SmemAllocator()
-    # rows are one element longer, so that 16 rows of a column fall into different banks; K and V take turns in sKV
+    # rows are padded by one element against bank conflicts; sKV holds K and V in turn
     padded_q = cute.make_layout((cfg.tile_m, width + 1), stride=(width + 1, 1))
     padded_kv = cute.make_layout((cfg.tile_n, width + 1), stride=(width + 1, 1))
     padded_p = cute.make_layout((cfg.tile_m, cfg.tile_n + 1), stride=(cfg.tile_n + 1, 1))
@@ -108,7 +111,7 @@ def attention_kernel(
     sKV = smem.allocate_tensor(cutlass.Float32, padded_kv, 16)
     sP = smem.allocate_tensor(cutlass.Float32, padded_p, 16)
     queries, keys, head_dim = mQ.shape[2], mK.shape[2], mQ.shape[3]
-    kv_head = head // (mQ.shape[1] // mK.shape[1])  # several heads of q may share one of k and v
+    kv_head = head // (mQ.shape[1] // mK.shape[1])  # grouped-query attention: several heads of q share one of k and v
     gK, gV = mK[batch, kv_head, None, None], mV[batch, kv_head, None, None]
     rS = cute.make_rmem_tensor(cute.make_layout((cfg.rows_per_thread, cfg.columns_per_thread)), cutlass.Float32)
     rO = cute.make_rmem_tensor(cute.make_layout((cfg.rows_per_thread, width // 16)), cutlass.Float32)
@@ -119,7 +122,7 @@ def attention_kernel(
     row_max.fill(-cutlass.Float32.inf)
     load_tile(cfg, mQ[batch, head, None, None], sQ, tile * cfg.tile_m, tidx)
     for i in range(tidx, cfg.tile_m, cfg.threads):
-        sP[i, cfg.tile_n] = cutlass.Float32(0.0)  # the pad, of which the compiler may read an element ahead
+        sP[i, cfg.tile_n] = cutlass.Float32(0.0)  # the padding: the compiler may load one element past the row
     num_tiles_n = (keys + cfg.tile_n - 1) // cfg.tile_n
     if cutlass.const_expr(cfg.causal):
         num_tiles_n = cutlass.min(num_tiles_n, ((tile + 1) * cfg.tile_m + cfg.tile_n - 1) // cfg.tile_n)
@@ -149,7 +152,10 @@ def attention(
     stream: cuda.CUstream,
     width: cutlass.Constexpr,
 ):
-    """mQ, mO (batch, heads, queries, dim), mK, mV (batch, key heads, keys, dim); `width`: dim, to a multiple of 16."""
+    """mQ, mO (batch, heads, queries, dim), mK, mV (batch, key heads, keys, dim).
+
+    `width` is dim, rounded up to a multiple of 16.
+    """
     num_tiles = ((mQ.shape[2] + cfg.tile_m - 1) // cfg.tile_m) * mQ.shape[1] * mQ.shape[0]
     attention_kernel(cfg, mQ, mK, mV, mO, scale, width).launch(
         grid=[num_tiles, 1, 1], block=[cfg.threads, 1, 1], stream=stream
@@ -157,14 +163,14 @@ def attention(
 
 
 def attention_simt(cfg: Static, names: Static, q, k, v):
-    """softmax(scale * q @ k^T) @ v, of q's shape and dtype; any float dtype, head dimensions up to 256."""
+    """Return softmax(scale * q @ k^T) @ v, of q's shape and dtype; any float dtype, head dimension at most 256."""
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     q4, k4, v4, o4 = to_4d(q), to_4d(k), to_4d(v), to_4d(out)
-    expect_attention(names, q4, k4, v4)
+    check_attention_operands(names, q4, k4, v4)
     if out.numel() == 0 or k.numel() == 0:
-        return out.zero_()  # nothing to attend to
+        return out.zero_()  # no keys: the sum over them is zero
     scale = q.shape[-1] ** -0.5 if cfg.scale is None else cfg.scale
-    expect_dim(q4, None, "any dtype")
+    check_head_dim(q4, None, "any dtype")
     width = -(-q4.shape[3] // 16) * 16
     call(
         bind(attention, cfg),

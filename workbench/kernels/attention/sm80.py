@@ -1,8 +1,8 @@
-"""Flash attention with mma.sync: K and V in two stages of cp.async, P from registers straight into the second product.
+"""Flash attention with mma.sync: cp.async double-buffers K and V, and P stays in registers for the second product.
 
-The operand layouts of mma.sync are PTX's (m16n8k8 for TF32, m16n8k16 for 16 bits). A TF32 operand A has columns t and
-t + 4 where an accumulator has 2 t and 2 t + 1: the keys of V are taken in that order, so that P need not move between
-threads.
+Operand layouts are those of PTX's mma.sync (m16n8k8 for TF32, m16n8k16 for 16-bit types). A TF32 operand A holds
+columns t and t + 4 where an accumulator holds columns 2 t and 2 t + 1. V's keys are permuted to that order, so P needs
+no shuffles between threads.
 """
 
 import math
@@ -12,14 +12,14 @@ import cutlass
 import cutlass.cute as cute
 import torch
 
-from workbench.kernels.attention.host import expect_attention, expect_dim, to_4d, view_4d
+from workbench.kernels.attention.host import check_attention_operands, check_head_dim, to_4d, view_4d
 from workbench.kernels.attention.online_softmax import mask_scores, normalize, scale_rows, store_rows, update_softmax
 from workbench.kernels.host import call
 from workbench.kernels.static import Static, bind, dtype, torch_dtype
 
 
 def keys_per_step(cfg: Static, width):
-    """Keys of one step: the most for which Q, and two stages of K and of V, fit into shared memory."""
+    """Return the keys of one step: the most for which Q and two stages of K and V fit into shared memory."""
     keys = cfg.most_keys
     row_bytes = (width + cfg.pad) * dtype(cfg.stored).width // 8
     while (cfg.tile_m + 4 * keys) * row_bytes > cfg.smem_bytes and keys > 16:
@@ -29,9 +29,9 @@ def keys_per_step(cfg: Static, width):
 
 @cute.jit
 def copy_tile(cfg: Static, gX: cute.Tensor, sX: cute.Tensor, first, tidx, vector: cutlass.Constexpr):
-    """Start copying rows `first` and following of gX (rows, dim) to sX; zeros beyond both ends.
+    """Start copying rows of gX (rows, dim) from row `first` on to sX; elements past either extent become zeros.
 
-    `vector`: elements of an access.
+    `vector`: elements per access. Accesses of 4 bytes and more use cp.async.
     """
     rows, width = sX.shape
     element = dtype(cfg.stored)
@@ -54,14 +54,14 @@ def copy_tile(cfg: Static, gX: cute.Tensor, sX: cute.Tensor, first, tidx, vector
 
 @cute.jit
 def load_fragment(cfg: Static, tXsX: cute.Tensor, tXrX: cute.Tensor):
-    """A fragment out of shared memory, rounded to what the tensor cores multiply."""
+    """Load a fragment from shared memory, rounded to the operand type of mma.sync."""
     for e in cutlass.range_constexpr(cute.size(tXrX)):
         tXrX[e] = tXsX[e].to(dtype(cfg.element))
 
 
 @cute.jit
 def convert_scores(cfg: Static, tSrS, tOrP):
-    """P, as S lies in accumulators, to operand A of the second product."""
+    """Convert P from the accumulator layout of S to operand A of the second product."""
     for n in cutlass.range_constexpr(cute.size(tSrS, mode=[2])):
         for e in cutlass.range_constexpr(4):
             if cutlass.const_expr(cfg.element == "tf32"):
@@ -71,7 +71,7 @@ def convert_scores(cfg: Static, tSrS, tOrP):
 
 
 def transposed_layout(cfg: Static, tile_n, width):
-    """V in shared memory as (dim, keys, stage), its keys in the order of operand A's columns in an accumulator."""
+    """Return the layout of V as (dim, keys, stage), its keys in the order of the accumulator's columns."""
     pitch = width + cfg.pad
     if cutlass.const_expr(cfg.element == "tf32"):
         shape, strides = (width, ((4, 2), tile_n // 8), 2), (1, ((2 * pitch, pitch), 8 * pitch), tile_n * pitch)
@@ -92,10 +92,10 @@ def attention_kernel(
     width: cutlass.Constexpr,
     vector: cutlass.Constexpr,
 ):
-    """One tile of queries; a block of keys is multiplied while the next one arrives."""
+    """Compute one query tile; cp.async loads the next block of keys while this one is multiplied."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
-    # tiles, heads and batches lie along one axis of the grid: the others end at 65535
+    # one-dimensional grid over tiles, heads and batches: its y and z extents are limited to 65535
     tiles_m, heads = (mQ.shape[2] + cfg.tile_m - 1) // cfg.tile_m, mQ.shape[1]
     tile, head, batch = bidx % tiles_m, bidx // tiles_m % heads, bidx // tiles_m // heads
     tile_n = keys_per_step(cfg, width)
@@ -107,7 +107,7 @@ def attention_kernel(
     sV = smem.allocate_tensor(dtype(cfg.stored), staged, 16)
     sVt = cute.make_tensor(sV.iterator, transposed_layout(cfg, tile_n, width))
     keys = mK.shape[2]
-    kv_head = head // (mQ.shape[1] // mK.shape[1])  # several heads of q may share one of k and v
+    kv_head = head // (mQ.shape[1] // mK.shape[1])  # grouped-query attention: several heads of q share one of k and v
     gK, gV = mK[batch, kv_head, None, None], mV[batch, kv_head, None, None]
     first_query = tile * cfg.tile_m
     num_tiles_n = (keys + tile_n - 1) // tile_n
@@ -125,7 +125,7 @@ def attention_kernel(
     tSrS = cute.make_rmem_tensor(tiled_mma.partition_shape_C((cfg.tile_m, tile_n)), cutlass.Float32)
     tOrP = cute.make_rmem_tensor(tiled_mma.partition_shape_A((cfg.tile_m, tile_n)), dtype(cfg.element))
     tOrO = cute.make_rmem_tensor(tiled_mma.partition_shape_C((cfg.tile_m, width)), cutlass.Float32)
-    # of this thread's two rows
+    # softmax state of this thread's two rows
     row_max, row_sum = cute.make_rmem_tensor(2, cutlass.Float32), cute.make_rmem_tensor(2, cutlass.Float32)
     tOrO.fill(0.0)
     row_sum.fill(0.0)
@@ -135,7 +135,7 @@ def attention_kernel(
     row = first_query + tidx // 32 * 16 + lane // 4
     for step in range(num_tiles_n):
         cute.arch.cp_async_wait_group(0)
-        cute.arch.sync_threads()  # this block is there for everyone, and nobody still reads the one before
+        cute.arch.sync_threads()  # this block is visible to all threads, and the previous one is free
         stage = step % 2
         if step + 1 < num_tiles_n:
             copy_tile(cfg, gK, sK[None, None, 1 - stage], (step + 1) * tile_n, tidx, vector)
@@ -170,7 +170,10 @@ def attention(
     width: cutlass.Constexpr,
     vector: cutlass.Constexpr,
 ):
-    """mQ, mO (batch, heads, queries, dim), mK, mV (batch, key heads, keys, dim); `width`: dim, to a multiple of 32."""
+    """mQ, mO (batch, heads, queries, dim), mK, mV (batch, key heads, keys, dim).
+
+    `width` is dim, rounded up to a multiple of 32; `vector` is the number of elements per access.
+    """
     if cutlass.const_expr(cfg.element == "tf32"):
         operation = cute.nvgpu.warp.MmaTF32Op((16, 8, 8))
     else:
@@ -183,7 +186,7 @@ def attention(
 
 
 def access_width(*tensors):
-    """How many elements every row's start and length allow to move at once, of at most 16 bytes."""
+    """Return the elements per access, at most 16 bytes, that all row addresses and lengths allow."""
     size = tensors[0].element_size()
     addresses = [tensor.data_ptr() for tensor in tensors]
     strides = [stride * size for tensor in tensors for stride in tensor.stride()[:3]]
@@ -191,14 +194,17 @@ def access_width(*tensors):
 
 
 def attention_sm80(cfg: Static, names: Static, q, k, v):
-    """softmax(scale * q @ k^T) @ v, of q's shape and dtype; q, k, v of the configured element, dims up to 256."""
+    """Return softmax(scale * q @ k^T) @ v, of q's shape and dtype.
+
+    q, k and v have the configured element type and a head dimension of at most 256.
+    """
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     q4, k4, v4, o4 = to_4d(q), to_4d(k), to_4d(v), to_4d(out)
-    expect_attention(names, q4, k4, v4)
+    check_attention_operands(names, q4, k4, v4)
     if out.numel() == 0 or k.numel() == 0:
-        return out.zero_()  # nothing to attend to
+        return out.zero_()  # no keys: the sum over them is zero
     scale = q.shape[-1] ** -0.5 if cfg.scale is None else cfg.scale
-    expect_dim(q4, torch_dtype(cfg.element), torch_dtype(cfg.element))
+    check_head_dim(q4, torch_dtype(cfg.element), torch_dtype(cfg.element))
     width = -(-q4.shape[3] // 32) * 32
     vector = access_width(q4, k4, v4)
     call(

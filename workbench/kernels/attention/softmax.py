@@ -1,4 +1,4 @@
-"""softmax(scale * row) in place, of scores in memory: between the two products of attention in three kernels."""
+"""softmax(scale * row) in place on scores in global memory, between the two products of unfused attention."""
 
 import math
 
@@ -11,7 +11,7 @@ from workbench.kernels.static import Static
 
 @cute.jit
 def reduce_max(value, scratch, threads: cutlass.Constexpr):
-    """The largest value of the `threads` threads that share a row."""
+    """Return the maximum over the `threads` threads of a row."""
     tidx, _, _ = cute.arch.thread_idx()
     for step in cutlass.range_constexpr(5):
         value = cute.arch.fmax(value, cute.arch.shuffle_sync_bfly(value, 16 >> step))
@@ -26,7 +26,7 @@ def reduce_max(value, scratch, threads: cutlass.Constexpr):
 
 @cute.jit
 def reduce_sum(value, scratch, threads: cutlass.Constexpr):
-    """The sum over the `threads` threads that share a row."""
+    """Return the sum over the `threads` threads of a row."""
     tidx, _, _ = cute.arch.thread_idx()
     for step in cutlass.range_constexpr(5):
         value += cute.arch.shuffle_sync_bfly(value, 16 >> step)
@@ -52,7 +52,7 @@ def softmax_kernel(
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
 ):
-    """`threads` threads keep a row in registers, `turns` vectors of `width` elements each."""
+    """Compute one row per `threads` threads, which hold it in registers: `turns` vectors of `width` elements each."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     smem = cutlass.memory.SmemAllocator()
@@ -100,7 +100,10 @@ def softmax(
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
 ):
-    """scores (rows * keys); row r belongs to query r % queries. 32 threads for each row, or a whole CTA."""
+    """scores (rows * keys), flat; row r belongs to query r % queries.
+
+    With 32 threads per row a CTA computes 8 rows, otherwise one.
+    """
     ctas = (rows + 7) // 8 if cutlass.const_expr(threads == 32) else rows
     block = 256 if cutlass.const_expr(threads == 32) else threads
     softmax_kernel(cfg, scores, scale, rows, queries, keys, threads, width, turns).launch(

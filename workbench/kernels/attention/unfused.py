@@ -1,7 +1,7 @@
-"""Attention in three kernels: scores = q @ k^T, their softmax in place, then scores @ v; for large head dimensions.
+"""Attention in three kernels, for large head dimensions: scores = q @ k^T, softmax in place, out = scores @ v.
 
-Both products are a gemm of the library. The scores go through memory: 4 x queries x keys elements more than the
-operands.
+Both products use a GEMM of the library. The scores pass through global memory: 4 x queries x keys elements of traffic
+beyond the operands.
 """
 
 import math
@@ -10,7 +10,7 @@ import cutlass
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.attention.host import expect_attention, to_4d
+from workbench.kernels.attention.host import check_attention_operands, to_4d
 from workbench.kernels.attention.softmax import softmax
 from workbench.kernels.gemm.host import gemm
 from workbench.kernels.gemm.sm90.host import gemm as gemm_sm90
@@ -19,19 +19,19 @@ from workbench.kernels.static import Static, bind
 
 
 def merge_heads(tensor):
-    """(batch, heads, rows, columns) as (batch * heads, rows, columns)."""
+    """Merge (batch, heads, rows, columns) to (batch * heads, rows, columns)."""
     return tensor.detach().flatten(0, 1)
 
 
 def multiply(cfg: Static, a, b):
-    """a @ b of every batch."""
+    """Return the batched product a @ b."""
     if cfg.on_sm90:
         return gemm_sm90(cfg.product, cfg.product_names, a, b, ())
     return gemm(cfg.product, cfg.product_names, a, b, ())
 
 
 def softmax_scores(cfg: Static, scores, scale):
-    """softmax(scale * row) of each row of scores (batch * heads, queries, keys), in place."""
+    """Replace each row of scores (batch * heads, queries, keys) by softmax(scale * row), in place."""
     queries, keys = scores.shape[1:]
     width = math.gcd(16 // scores.element_size(), keys)
     threads = 32 if keys <= 1024 else 256 if keys <= 16384 else 1024
@@ -53,11 +53,14 @@ def softmax_scores(cfg: Static, scores, scale):
 
 
 def attention_unfused(cfg: Static, names: Static, q, k, v):
-    """softmax(scale * q @ k^T) @ v, of q's shape and dtype; k and v have as many heads as q."""
+    """Return softmax(scale * q @ k^T) @ v, of q's shape and dtype.
+
+    k and v must have as many heads as q; raises ValueError otherwise.
+    """
     q4, k4, v4 = to_4d(q), to_4d(k), to_4d(v)
-    expect_attention(names, q4, k4, v4)
+    check_attention_operands(names, q4, k4, v4)
     if q.numel() == 0 or k.numel() == 0:
-        return torch.zeros(q.shape, dtype=q.dtype, device=q.device)  # nothing to attend to
+        return torch.zeros(q.shape, dtype=q.dtype, device=q.device)  # no keys: the sum over them is zero
     if k4.shape[1] != q4.shape[1]:
         raise ValueError(
             f"{q4.shape[1]} heads of q and {k4.shape[1]} of k: this kernel wants as many; "

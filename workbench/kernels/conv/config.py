@@ -1,4 +1,4 @@
-"""Settings of the convolution kernels with defaults filled in, and what follows from them."""
+"""Configurations of the convolution kernels, with defaults filled in, and the values derived from them. Pure data."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from workbench.kernels.operands import Read
 from workbench.records.base import record
 
 Extents = int | tuple[int, ...]
-BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "tf32x3": 4}  # of one element in memory, by what the tensor cores multiply
-STORED = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "tf32x3": "f32"}  # type in memory
+BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "tf32x3": 4}  # bytes of an element in memory
+STORED = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "tf32x3": "f32"}  # element type in memory
 
 
 @record
 class ConvConfig:
-    """The settings that all convolution kernels have."""
+    """Settings shared by all convolution kernels."""
 
     CONSTANTS: ClassVar[dict[str, str]] = {
-        "stride": "one number, or one per extent",
-        "padding": "one number, or one per extent",
-        "dilation": "one number, or one per extent",
-        "output_padding": "one number, or one per extent",
-        "groups": "groups of channels, each with filters of its own",
+        "stride": "one value, or one per extent",
+        "padding": "one value, or one per extent",
+        "dilation": "one value, or one per extent",
+        "output_padding": "one value, or one per extent",
+        "groups": "channel groups",
     }
 
     stride: Extents = 1
@@ -30,67 +30,70 @@ class ConvConfig:
     output_padding: Extents = 0
     groups: int = 1
     transposed: bool = False
-    reads: tuple[Read, ...] = ()  # tensors of the epilogue: along n, the filters, or of the output's shape
-    epilogue: object = None  # takes the sum, what it reads and where that is; returns the new sum
-    result: str | None = None  # the output's element type, where it is not the input's
+    reads: tuple[Read, ...] = ()  # epilogue operands: vectors along n (filters), or tensors of the output's shape
+    epilogue: object = None  # takes the float32 sum, the operands and their indices; returns the new value
+    result: str | None = None  # the output's element type; None: that of the input
 
 
 @record
 class DirectConfig(ConvConfig):
-    """Sums on CUDA cores. A thread computes one output, or with rows `rows` below each other, of `filters` filters."""
+    """Direct convolution on CUDA cores.
+
+    A thread computes one output or, with `rows`, that many outputs below each other for `filters` filters.
+    """
 
     CONSTANTS: ClassVar[dict[str, str]] = {
         **ConvConfig.CONSTANTS,
         "threads": "threads of a CTA",
-        "rows": "outputs below each other that a thread computes",
-        "filters": "filters whose outputs a thread computes",
+        "rows": "output rows per thread",
+        "filters": "filters per thread",
     }
 
     threads: int = 128
     rows: int | None = None
     filters: int = 1
-    depthwise: bool = False  # whether each input channel is a group, whatever `groups` says
+    depthwise: bool = False  # whether each input channel is its own group; overrides `groups`
 
 
 @record
 class ImplicitGemmConfig(ConvConfig):
-    """An implicit GEMM: rows are output positions, columns are filters, k runs over taps and channels."""
+    """An implicit GEMM: m is output positions, n is filters, k is taps and input channels."""
 
     CONSTANTS: ClassVar[dict[str, str]] = {
         **ConvConfig.CONSTANTS,
-        "tile_m": "output positions of a tile",
-        "tile_n": "filters of a tile",
-        "tile_k": "input channels of one tap that a stage holds",
-        "stages": "tiles of the activations and of the filters in shared memory at once",
-        "rows": "output positions of a tile that a warpgroup stores",
-        "store_n": "filters that a warpgroup stores at a time",
+        "tile_m": "output positions of an output tile",
+        "tile_n": "filters of an output tile",
+        "tile_k": "input channels of one stage; one tap per stage",
+        "stages": "k tiles in shared memory: one is multiplied while the others arrive",
+        "rows": "output positions of a tile per MMA warpgroup",
+        "store_n": "filters of an epilogue subtile",
     }
 
-    mma: str  # f16, bf16, tf32 or tf32x3: what the tensor cores multiply
+    mma: str  # operand type of the tensor cores: f16, bf16, tf32 or tf32x3
     tile_m: int
     tile_n: int
     tile_k: int
     stages: int
-    unfold: bool = False  # whether the taps of the filter's last extent become channels of the packed activations
+    unfold: bool = False  # whether the taps of the last extent become channels of A (partial im2col)
 
     @property
     def tile(self) -> tuple[int, int, int]:
-        """Output positions, filters and input channels of a tile."""
+        """(output positions, filters, input channels) of a tile."""
         return self.tile_m, self.tile_n, self.tile_k
 
     @property
     def stored(self) -> str:
-        """The element type in memory."""
+        """Element type in memory."""
         return STORED[self.mma]
 
     @property
     def split(self) -> bool:
-        """Whether each float32 is multiplied as two parts that TF32 holds."""
+        """Whether each float32 is multiplied as two TF32 parts (tf32x3)."""
         return self.mma == "tf32x3"
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes of one tile of the activations and one of the filters."""
+        """Bytes of one stage: a tile of the activations and a tile of the filters."""
         return (self.tile_m + self.tile_n) * self.tile_k * BYTES[self.mma]
 
 
@@ -110,23 +113,23 @@ class Sm80Config(ImplicitGemmConfig):
 
     @property
     def store_n(self) -> int:
-        """Filters that are stored at a time: two fragments of each warp."""
+        """Filters of an epilogue subtile: two mma.sync columns of each warp."""
         return 32
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a CTA: stages and results."""
+        """Shared memory of a CTA in bytes: stages and epilogue."""
         return self.stages * self.stage_bytes + self.store_n * (self.rows + 4) * 4
 
 
 @record
 class Sm90Config(ImplicitGemmConfig):
-    """Warpgroups multiply by wgmma; one warp fills the stages through TMA."""
+    """MMA warpgroups multiply by wgmma; a producer warp fills the stages by TMA."""
 
     CONSTANTS: ClassVar[dict[str, str]] = {
         **ImplicitGemmConfig.CONSTANTS,
-        "cluster": "CTAs side by side along the output positions; TMA multicasts the filters to all of them",
-        "warpgroups": "warpgroups that multiply; one more warpgroup loads",
+        "cluster": "CTAs of a cluster along m; TMA multicasts the filters to them",
+        "warpgroups": "MMA (consumer) warpgroups; one more is the producer",
         "threads": "threads of a CTA",
     }
 
@@ -136,40 +139,40 @@ class Sm90Config(ImplicitGemmConfig):
 
     @property
     def pingpong(self) -> bool:
-        """Whether the warpgroups take turns with a tile each, instead of sharing one."""
+        """Whether the MMA warpgroups alternate output tiles instead of sharing one."""
         return self.schedule == "pingpong"
 
     @property
     def warpgroups(self) -> int:
-        """Warpgroups that multiply."""
+        """MMA warpgroups of a CTA."""
         return 1 if self.schedule == "cooperative" and self.tile_m == 64 else 2
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: the warpgroups that multiply and the one that loads."""
+        """Threads of a CTA: the MMA warpgroups and one producer warpgroup."""
         return 128 + 128 * self.warpgroups
 
     @property
     def rows(self) -> int:
-        """Output positions of a tile that one warpgroup computes and stores."""
+        """Output positions of a tile that one MMA warpgroup computes and stores."""
         return self.tile_m if self.pingpong else self.tile_m // self.warpgroups
 
     @property
     def store_n(self) -> int:
-        """Filters that a warpgroup stores at a time."""
+        """Filters of an epilogue subtile."""
         return next(width for width in (32, 16, 8) if self.tile_n % width == 0)
 
     @property
     def element(self) -> str:
-        """What wgmma multiplies."""
+        """Element type of the wgmma operands."""
         return {"tf32x3": "tf32"}.get(self.mma, self.mma)
 
     @property
     def epilogue_bytes(self) -> int:
-        """Shared memory for the results."""
+        """Shared memory of the epilogue in bytes."""
         return self.warpgroups * self.store_n * (self.rows + 4) * 4
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a CTA: stages, results, mbarriers."""
+        """Shared memory of a CTA in bytes: stages, epilogue, mbarriers."""
         return self.stages * self.stage_bytes + self.epilogue_bytes + 1024

@@ -18,7 +18,7 @@ def sum_taps(
     dilation: cute.IntTuple,
     filters_per_group: cutlass.Int32,
 ):
-    """The sum of one output: all channels of the filter's group under all its taps."""
+    """Return one output: the sum over all taps and the channels of the filter's group."""
     n, k, z, p, q = coord
     total = cutlass.Float32(0.0)
     first = k // filters_per_group * mW.shape[1]
@@ -45,7 +45,7 @@ def sum_transposed_taps(
     dilation: cute.IntTuple,
     channels: cutlass.Int32,
 ):
-    """The sum of one output of a transposed convolution, whose filters are (c, k / groups, t, r, s)."""
+    """Return one output of a transposed convolution, whose filters are (c, k / groups, t, r, s)."""
     n, k, z, p, q = coord
     total = cutlass.Float32(0.0)
     own = k % mW.shape[1]
@@ -53,7 +53,7 @@ def sum_transposed_taps(
     for t in range(mW.shape[2]):
         for r in range(mW.shape[3]):
             for s in range(mW.shape[4]):
-                # an input reaches this output by this tap if it lies a whole number of strides away
+                # a tap contributes if its distance is a multiple of the stride
                 away0 = z + padding[0] - t * dilation[0]
                 away1 = p + padding[1] - r * dilation[1]
                 away2 = q + padding[2] - s * dilation[2]
@@ -79,12 +79,12 @@ def direct_conv_kernel(
     dilation: cute.IntTuple,
     groups: cutlass.Int32,
 ):
-    """One output per thread; neighbouring threads own neighbouring positions."""
+    """Compute one output per thread; neighbouring threads compute neighbouring positions."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, first_image = cute.arch.block_idx()
     _, _, grid_z = cute.arch.grid_dim()
     positions = mY.shape[2] * mY.shape[3] * mY.shape[4]
-    # filters and positions share one axis of the grid: the others end at 65535
+    # filters and positions share grid x: y and z are limited to 65535
     k, block = divide(bidx, (positions + cfg.threads - 1) // cfg.threads)
     line, q = divide(block * cfg.threads + tidx, mY.shape[4])
     z, p = divide(line, mY.shape[3])
@@ -113,7 +113,7 @@ def direct_conv(
     groups: cutlass.Int32,
     stream: cuda.CUstream,
 ):
-    """x (n, c, d, h, w), w as torch has it, y (n, k, z, p, q); settings of three extents."""
+    """x (n, c, d, h, w), w in torch's layout, y (n, k, z, p, q); settings have three extents."""
     positions = mY.shape[2] * mY.shape[3] * mY.shape[4]
     blocks = (positions + cfg.threads - 1) // cfg.threads
     direct_conv_kernel(cfg, mX, mW, operands, mY, stride, padding, dilation, groups).launch(

@@ -1,4 +1,4 @@
-"""Epilogue of an implicit GEMM: accumulators -> shared memory -> y (n, k, z, p, q), contiguous along the positions."""
+"""Epilogue of an implicit GEMM: accumulators -> shared memory -> y (n, k, z, p, q), coalesced along the positions."""
 
 import cutlass
 import cutlass.cute as cute
@@ -8,9 +8,9 @@ from workbench.kernels.static import Many, Static
 
 
 def allocate_results(cfg: Static, smem, warpgroups):
-    """Shared memory (filters, positions, warpgroups) for the results of each warpgroup.
+    """Allocate the epilogue buffers (filters, positions, warpgroups) in shared memory.
 
-    Rows are padded by 16 bytes, so that the threads of a fragment fall into different banks.
+    Rows are padded by 16 bytes against bank conflicts.
     """
     stride = (cfg.rows + 4, 1, cfg.store_n * (cfg.rows + 4))
     layout = cute.make_layout((cfg.store_n, cfg.rows, warpgroups), stride=stride)
@@ -28,7 +28,10 @@ def find_outputs(
     phases: cute.Tensor,
     phase: cutlass.Int32,
 ):
-    """Find the addresses, in y's first channel, of the outputs that a thread stores, from row `first` on; -1: none."""
+    """Compute the addresses, in y's first channel, of this thread's outputs from row `first` on.
+
+    -1 marks rows that have no output.
+    """
     images, grid0, grid1, grid2 = grid
     for i in cutlass.range_constexpr(cfg.rows // 32):
         line, t2 = divide(first + 32 * i, grid2)
@@ -45,7 +48,7 @@ def find_outputs(
 
 
 def find_fragment(cfg: Static, j, e):
-    """The place among a thread's accumulators of element `e` of the j-th `store_n` filters."""
+    """Return the index among a thread's accumulators of element `e` of the j-th `store_n` filters."""
     if cutlass.const_expr(cfg.warpgroup_mma):
         return (e % 2, e // 2 % 2, e // 4 % (cfg.store_n // 8) + j * (cfg.store_n // 8)), e // (cfg.store_n // 2), 0
     return (e % 2, e // 2 % 2), e // 4 % (cfg.rows // 32), 2 * j + e // (cfg.rows // 8)
@@ -61,7 +64,7 @@ def load_operands(
     channel: cutlass.Int32,
     channel_bytes: cutlass.Int64,
 ):
-    """Load what the epilogue reads for the outputs of one channel: tensors of y's shape at their offsets in y."""
+    """Load the epilogue operands of one channel; tensors of y's shape are read at the offsets of y."""
     for x, fragment, read in zip(operands, fragments, cfg.reads, strict=True):
         if cutlass.const_expr(read.along == "n"):
             fragment[0] = x[channel]
@@ -86,9 +89,9 @@ def store_tile(
     where: tuple,
     warps: tuple,
 ):
-    """Store the tile of a warpgroup, `store_n` filters at a time: registers, shared memory, out along the positions.
+    """Apply the epilogue to a warpgroup's tile and store it, `store_n` filters at a time, through shared memory.
 
-    `where` is (first filter of the tile in its block, block, filters of a block), `warps` (warpgroup, warp, lane).
+    `where` is (first filter of the tile in its block, block, filters of a block), `warps` is (warpgroup, warp, lane).
     """
     n0, block, filters = where
     warpgroup, warp_idx, lane = warps

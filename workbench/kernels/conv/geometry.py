@@ -1,9 +1,9 @@
-"""Geometry of an implicit GEMM: sizes of an input and of filters -> grid, planes, stride phases and table of taps.
+"""Geometry of an implicit GEMM: sizes of input and filters -> grid, planes, stride phases, table of taps.
 
-The activations are copied to A, whose rows are the positions of a grid (images, three extents) with the padding as
-zeros: each output position and each tap of the filter then have their input at the same distance. With a stride there
-are planes: inputs that are a stride apart lie beside each other. Outputs of a transposed convolution that are a stride
-apart are phases: the same taps reach them.
+The activations are packed into a matrix A. Its rows are the positions of a grid (images, three extents) that includes
+the padding as zeros, so the input of a tap lies at a fixed row distance from each output position. A strided
+convolution has one plane for each remainder of the input position by the stride. A transposed convolution has one phase
+for each remainder of the output position by the stride; outputs of a phase are reached by the same taps.
 """
 
 import functools
@@ -20,35 +20,35 @@ class Axis(NamedTuple):
     """One extent of a convolution."""
 
     outputs: int
-    grid: int  # positions along the grid
-    step: int  # inputs from one position of the grid to the next
+    grid: int  # grid positions along this extent
+    step: int  # input distance between neighbouring grid positions
     origins: list  # first input of each plane
     phases: list  # (first output, taps as (tap, plane, shift along the grid)) of each stride phase
-    scale: int  # outputs from one position of the grid to the next
+    scale: int  # output distance between neighbouring grid positions
 
 
 class Geometry(NamedTuple):
-    """What the kernels need to know about one size of input and filters."""
+    """The values that the kernels need for one size of input and filters."""
 
     output: tuple  # (n, k, z, p, q)
     rows: int  # of A
     columns: int  # of A
     filter_columns: int  # of B
-    line: int  # positions of a line of the grid
+    line: int  # positions of a grid line
     one_to_one: bool  # whether the columns of A are the channels of x
     channels_per_tap: int  # channels of one unfolded tap, else 0
     tables: list  # int32: (row offset, tap); (first tap, taps, first output) of each phase; first input of each plane
     grid: tuple  # images, three extents
     steps: tuple
     scale: tuple
-    tap_stride: cutlass.Int32  # inputs between unfolded taps
+    tap_stride: cutlass.Int32  # input distance between unfolded taps
     activation_sizes: tuple  # channels of a block of groups, columns of A for it, blocks
     filter_sizes: tuple  # columns of B for a tap, channels and filters of a block of groups
     gemm_sizes: tuple  # columns for a tap, filters of a block, blocks
 
 
 def expand_setting(values, space, fill):
-    """A setting of each of the last `space` extents, as of three."""
+    """Expand a setting of the last `space` extents to three, `fill` in front. Raises TypeError for another length."""
     values = (values,) * space if isinstance(values, int) else values
     if len(values) != space:
         raise TypeError(f"a setting of {len(values)} dimensions, {values}, for an input of {space}")
@@ -56,12 +56,12 @@ def expand_setting(values, space, fill):
 
 
 def int32s(*values):
-    """Integers that a kernel may be called with again, when others take their place."""
+    """Return the values as Int32, so that a compiled kernel can be called with other values later."""
     return tuple(cutlass.Int32(value) for value in values)
 
 
 def plan_axis(size, taps, stride, padding, dilation):
-    """One extent of a convolution: a plane for each remainder of an input by the stride."""
+    """Plan one extent of a convolution: one plane for each remainder of the input position by the stride."""
     outputs = (size + 2 * padding - dilation * (taps - 1) - 1) // stride + 1
     remainders = sorted({tap * dilation % stride for tap in range(taps)})
     reached = [(tap, remainders.index(tap * dilation % stride), tap * dilation // stride) for tap in range(taps)]
@@ -76,7 +76,7 @@ def plan_axis(size, taps, stride, padding, dilation):
 
 
 def plan_transposed_axis(size, taps, stride, padding, dilation, output_padding):
-    """One extent of a transposed convolution: a phase for each remainder of an output by the stride."""
+    """Plan one extent of a transposed convolution: one phase for each remainder of the output by the stride."""
     outputs = (size - 1) * stride - 2 * padding + dilation * (taps - 1) + output_padding + 1
     reach = (taps - 1) * dilation // stride
     low, high = padding // stride, (outputs - 1 + padding) // stride
@@ -91,7 +91,7 @@ def plan_transposed_axis(size, taps, stride, padding, dilation, output_padding):
 
 
 def plan_axes(cfg: Static, extents, taps, space):
-    """The three axes of a convolution."""
+    """Return the three axes of a convolution."""
     stride = expand_setting(cfg.stride, space, 1)
     padding = expand_setting(cfg.padding, space, 0)
     dilation = expand_setting(cfg.dilation, space, 1)
@@ -102,14 +102,14 @@ def plan_axes(cfg: Static, extents, taps, space):
             for i in range(3)
         ]
     axes = [plan_axis(extents[i], taps[i], stride[i], padding[i], dilation[i]) for i in range(3)]
-    if cfg.unfold:  # the taps of the last extent are channels of A
+    if cfg.unfold:  # the taps of the last extent become channels of A
         outputs = axes[2].outputs
         axes[2] = Axis(outputs, outputs, stride[2], [-padding[2]], [(0, [(0, 0, 0)])], 1)
     return axes
 
 
 def make_tables(axes, taps, images):
-    """(rows of taps: row offset in A and number of the tap; phases: first tap, taps, first output of each extent)."""
+    """Return tables of the taps (row offset in A, tap), phases (first tap, taps, first outputs), planes (origins)."""
     grid0, grid1, grid2 = (axis.grid for axis in axes)
     positions = images * grid0 * grid1 * grid2
     planes = list(itertools.product(*(axis.origins for axis in axes)))
@@ -124,16 +124,16 @@ def make_tables(axes, taps, images):
             offset = plane * positions + (shift0 * grid1 + shift1) * grid2 + shift2
             rows.append((offset, (t * taps[1] + r) * taps[2] + s))
         if len(rows) == first:
-            # no tap reaches these outputs: one that reads zeros, outside of A
+            # no tap reaches these outputs: add one that reads zeros past A
             rows.append((len(planes) * positions, -1))
         phases.append((first, len(rows) - first, *(output for output, _ in phase)))
     return rows, phases, planes
 
 
 def count_blocks(cfg: Static, channels, filters):
-    """Into how many blocks the groups of channels are taken, so that the tiles that are multiplied are fewest.
+    """Return the number of blocks of channel groups that minimises the number of multiplied tiles.
 
-    A block holds the channels and filters of whole groups; other groups' filters are zeros there.
+    A block holds the channels and filters of whole groups; filter elements between different groups are zero.
     """
     divisors = [blocks for blocks in range(1, cfg.groups + 1) if cfg.groups % blocks == 0]
     return min(
@@ -144,7 +144,7 @@ def count_blocks(cfg: Static, channels, filters):
 
 @functools.cache
 def plan_geometry(cfg: Static, size, shape, device):
-    """The geometry of an input of this size and filters of this shape."""
+    """Return the geometry of an input of this size and filters of this shape; ValueError if they do not match."""
     space = len(size) - 2
     extents, taps = (1,) * (3 - space) + size[2:], (1,) * (3 - space) + shape[2:]
     channels, filters = size[1], shape[1] * cfg.groups if cfg.transposed else shape[0]
@@ -156,7 +156,7 @@ def plan_geometry(cfg: Static, size, shape, device):
         raise ValueError(f"filters of {shape[2:]} do not fit into an input of {size[2:]}")
     rows, phases, planes = make_tables(axes, taps, size[0])
     inputs = channels * taps[2] if cfg.unfold else channels
-    copies = 3 if cfg.split else 1  # of all channels
+    copies = 3 if cfg.split else 1  # of all channels, in k
     blocks = count_blocks(cfg, copies * inputs, filters)
     depth = -(-copies * inputs // blocks // cfg.tile_k) * cfg.tile_k
     grid = [axis.grid for axis in axes]

@@ -1,6 +1,7 @@
-"""Host side of the convolutions: torch tensors x, w and those that the epilogue reads -> the output, as torch gives it.
+"""Host side of the convolutions: check torch tensors, pack operands, launch, return the output in torch's layout.
 
-`names` maps x, w and the roles of operands to what messages call them.
+`names` maps x, w and the roles of epilogue operands to their names in messages. Raises ValueError for shapes and
+TypeError for dtypes.
 """
 
 import functools
@@ -22,27 +23,27 @@ from workbench.kernels.static import Many, Static, bind, dtype, torch_dtype
 
 @functools.cache
 def max_active_clusters(cfg: Static):
-    """How many clusters the device runs at once."""
+    """Return how many clusters of this shape the device runs at once."""
     return utils.HardwareInfo().get_max_active_clusters(cfg.cluster)
 
 
 def find_unit_axis(tensor):
-    """The last axis whose stride is 1, None if none is."""
+    """Return the last axis whose stride is 1, or None."""
     return next((axis for axis in (4, 3, 2, 1, 0) if tensor.stride(axis) == 1), None)
 
 
 def view_along(tensor, axis):
-    """A CuTe tensor of dynamic shape and strides, contiguous along `axis` unless it is None."""
+    """Return a CuTe tensor with dynamic shape and strides, contiguous along `axis` unless it is None."""
     return from_dlpack(tensor).mark_layout_dynamic(**({} if axis is None else {"leading_dim": axis}))
 
 
 def view_vector(tensor):
-    """A CuTe tensor of one element per filter."""
+    """Return the CuTe tensor of a vector with one element per filter."""
     return from_dlpack(tensor.detach()).mark_layout_dynamic()
 
 
 def view_like_output(tensor, y, shape):
-    """A CuTe tensor that repeats to the output's shape, laid out as y, the output with three extents, is."""
+    """Return the CuTe tensor of an operand, broadcast to the output's shape, in the layout of y (n, k, z, p, q)."""
     view = torch.broadcast_to(tensor.detach(), shape).reshape(y.shape)
     if view.stride() != y.stride():
         view = torch.empty_like(y, dtype=view.dtype).copy_(view)
@@ -50,27 +51,27 @@ def view_like_output(tensor, y, shape):
 
 
 def expand_extents(tensor):
-    """A tensor of two axes and one to three extents, as of three extents."""
+    """Expand a tensor with one to three extents after two axes to three extents."""
     return tensor.detach().unflatten(2, (1,) * (5 - tensor.dim()) + (tensor.shape[2],))
 
 
-def expect_filters(cfg: Static, x, w, groups):
-    """Refuse filters whose channels are not those of the input."""
+def check_filters(cfg: Static, x, w, groups):
+    """Check that the filters have the channels of the input."""
     channels = w.shape[0] if cfg.transposed else w.shape[1] * groups
     if channels != x.shape[1]:
         raise ValueError(f"filters of shape {tuple(w.shape)} for an input of shape {tuple(x.shape)} in {groups} groups")
 
 
-def expect_channels(x, w, outputs):
-    """Refuse filters that do not fit into the input, and an input without channels."""
+def check_extents(x, w, outputs):
+    """Check that the filters fit into the input and that there are channels."""
     if min(outputs) < 1:
         raise ValueError(f"filters of {tuple(w.shape[2:])} do not fit into an input of {tuple(x.shape[2:])}")
     if x.shape[1] == 0:
         raise ValueError(f"x has the shape {tuple(x.shape)}; this kernel wants a channel or more")
 
 
-def expect_operands(cfg: Static, names: Static, operands: Many, shape):
-    """Refuse tensors of the epilogue without one element per filter, or that do not repeat to the output's shape."""
+def check_operands(cfg: Static, names: Static, operands: Many, shape):
+    """Check the epilogue's operands: one element per filter, or a shape that broadcasts to the output's."""
     for operand, read in zip(operands, cfg.reads, strict=True):
         if read.along == "n":
             expect(names[read.role], operand, (shape[1],), EXACT)
@@ -79,7 +80,7 @@ def expect_operands(cfg: Static, names: Static, operands: Many, shape):
 
 
 def direct_convolution(cfg: Static, names: Static, x, w, operands: Many):
-    """x (n, c, 1 to 3 extents), w as torch has it -> the convolution, by sums on CUDA cores."""
+    """x (n, c, 1 to 3 extents), w in torch's layout -> the convolution, by direct sums on CUDA cores."""
     expect_axes(names["x"], x, 3, 5)
     expect_axes(names["w"], w, x.dim(), x.dim())
     expect(names["x"], x, x.shape)
@@ -89,7 +90,7 @@ def direct_convolution(cfg: Static, names: Static, x, w, operands: Many):
     stride = expand_setting(cfg.stride, space, 1)
     padding = expand_setting(cfg.padding, space, 0)
     dilation = expand_setting(cfg.dilation, space, 1)
-    expect_filters(cfg, x, w, groups)
+    check_filters(cfg, x, w, groups)
     x5, w5 = expand_extents(x), expand_extents(w)
     taps = tuple(w5.shape[2:])
     if cfg.transposed:
@@ -102,13 +103,13 @@ def direct_convolution(cfg: Static, names: Static, x, w, operands: Many):
         outputs = [
             (x5.shape[2 + i] + 2 * padding[i] - dilation[i] * (taps[i] - 1) - 1) // stride[i] + 1 for i in range(3)
         ]
-    expect_channels(x, w, outputs)
+    check_extents(x, w, outputs)
     filters = w.shape[1] * groups if cfg.transposed else w.shape[0]
     y = torch.empty(
         x.shape[0], filters, *outputs, dtype=torch_dtype(cfg.result) if cfg.result else x.dtype, device=x.device
     )
     result = y.reshape(*y.shape[:2], *outputs[3 - space :])
-    expect_operands(cfg, names, operands, result.shape)
+    check_operands(cfg, names, operands, result.shape)
     if y.numel() == 0:
         return result
     axis_x, axis_w, axis_y = find_unit_axis(x5), find_unit_axis(w5), find_unit_axis(y)
@@ -135,7 +136,7 @@ def direct_convolution(cfg: Static, names: Static, x, w, operands: Many):
 
 
 def pack_input(cfg: Static, x, geometry, origins):
-    """A (positions, channels) of an implicit GEMM, a CuTe tensor and the torch tensor that holds it."""
+    """Return A (positions, channels) of the implicit GEMM as a CuTe tensor."""
     x5 = expand_extents(x)
     axis = find_unit_axis(x5)
     tile_c = next(width for width in (1024 // dtype(cfg.stored).width, cfg.tile_k) if geometry.columns % width == 0)
@@ -154,7 +155,7 @@ def pack_input(cfg: Static, x, geometry, origins):
 
 
 def pack_weights(cfg: Static, w, geometry, taps):
-    """B (k, taps * channels) of an implicit GEMM."""
+    """Return B (k, taps * channels) of the implicit GEMM as a CuTe tensor."""
     packed = torch.empty(geometry.output[1], geometry.filter_columns, dtype=w.dtype, device=w.device)
     mB = from_dlpack(packed, assumed_align=16).mark_layout_dynamic(leading_dim=1)
     mW = from_dlpack(w.detach().flatten(2).contiguous()).mark_layout_dynamic(leading_dim=2)
@@ -163,7 +164,7 @@ def pack_weights(cfg: Static, w, geometry, taps):
 
 
 def implicit_gemm_convolution(cfg: Static, names: Static, x, w, operands: Many):
-    """x (n, c, 1 to 3 extents), w as torch has it -> the convolution, by an implicit GEMM on tensor cores."""
+    """x (n, c, 1 to 3 extents), w in torch's layout -> the convolution, by an implicit GEMM on tensor cores."""
     if x.dtype != torch_dtype(cfg.stored) or w.dtype != torch_dtype(cfg.stored):
         raise TypeError(f"this kernel multiplies {torch_dtype(cfg.stored)}, not {x.dtype} by {w.dtype}")
     expect_axes(names["x"], x, 3, 5)
@@ -171,7 +172,7 @@ def implicit_gemm_convolution(cfg: Static, names: Static, x, w, operands: Many):
     geometry = plan_geometry(cfg, tuple(x.shape), tuple(w.shape), x.device)
     y = torch.empty(geometry.output, dtype=torch_dtype(cfg.result) if cfg.result else x.dtype, device=x.device)
     result = y.reshape(*y.shape[:2], *y.shape[7 - x.dim() :])
-    expect_operands(cfg, names, operands, result.shape)
+    check_operands(cfg, names, operands, result.shape)
     if y.numel() == 0:
         return result
     if x.shape[1] == 0:

@@ -6,16 +6,16 @@ import cutlass.cute as cute
 
 @cute.jit
 def divide(a: cutlass.Int32, b: cutlass.Int32):
-    """Quotient and remainder of numbers that are not negative."""
+    """Return quotient and remainder of two non-negative integers."""
     quotient = (cutlass.Uint32(a) // cutlass.Uint32(b)).to(cutlass.Int32)
     return quotient, a - quotient * b
 
 
 @cute.jit
 def find_work_tile(work: cutlass.Int32, tiles_n: cutlass.Int32, phases: cutlass.Int32, tiles_m: cutlass.Int32):
-    """(tile along m, tile along n, stride phase, block of channel groups) of a piece of work.
+    """Return (tile along m, tile along n, stride phase, block of channel groups) of a work index.
 
-    The phases are rotated from row to row, so that no CTA meets one of them more often than the others.
+    Phases are rotated from row to row, so that no CTA gets one phase more often than the others.
     """
     rest, tile_n = divide(work, tiles_n)
     row, turn = divide(rest, phases)

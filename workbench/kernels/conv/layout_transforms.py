@@ -1,7 +1,7 @@
-"""Layout transforms before an implicit GEMM: x (n, c, d, h, w) -> A (positions, channels), w -> B (k, taps * channels).
+"""Packing for an implicit GEMM: x (n, c, d, h, w) -> A (positions, channels), w -> B (k, taps * channels).
 
-A holds the padding as zeros, and for a stride the inputs that are a stride apart beside each other. For tf32x3 the
-channels stand three times in both.
+A holds the padding as zeros; with a stride, inputs that lie a stride apart become neighbouring rows. For tf32x3 both
+hold the channels three times.
 """
 
 import cuda.bindings.driver as cuda
@@ -48,7 +48,7 @@ def load_mapped_channels(
     one_to_one: cutlass.Constexpr,
     channels_per_tap: cutlass.Constexpr,
 ):
-    """Load every `column_step`-th column of one position of A, wherever it comes from in x."""
+    """Load every `column_step`-th column of one position of A, where columns map to channels, taps or copies."""
     channels = sizes[0]
     for step in cutlass.range_constexpr(cute.size(rA)):
         value = mX.element_type(0.0)
@@ -68,7 +68,7 @@ def load_mapped_channels(
             at = offset + cutlass.Int64(c) * mX.stride[1] + tap * tap_stride * mX.stride[4]
             value = cute.make_tensor(mX.iterator + at, cute.make_layout(1))[0]
         if cutlass.const_expr(cfg.split):
-            rA[step] = split_tf32(value, copy == 0)  # of all channels rest, upper, upper
+            rA[step] = split_tf32(value, copy == 0)  # copies: rest, upper, upper
         else:
             rA[step] = value
 
@@ -83,9 +83,9 @@ def write_channels(
     first: cutlass.Int32,
     positions: cutlass.Int32,
 ):
-    """Write the tile of the shared memory to A from `offset` on, 16 bytes along the channels at a time.
+    """Write a tile of shared memory to A from `offset` on, in 16-byte vectors along the channels.
 
-    The tile holds positions from `first` on, of which the line has `positions`.
+    The tile starts at position `first` of a grid line of `positions` positions.
     """
     width = cute.size(rVector)
     vectors, across = sA.shape[0] // width, sA.shape[1]
@@ -113,11 +113,11 @@ def pack_activations_kernel(
     one_to_one: cutlass.Constexpr,
     channels_per_tap: cutlass.Constexpr,
 ):
-    """Copy `tile_c` channels of `tile_q` positions: read along a line of the grid, written along the channels."""
+    """Transpose `tile_c` channels of `tile_q` positions: read along a grid line, write along the channels."""
     tidx, _, _ = cute.arch.thread_idx()
     segment, first1, first_slab = cute.arch.block_idx()
     _, grid_y, grid_z = cute.arch.grid_dim()
-    width = 128 // dtype(cfg.stored).width  # elements of 16 bytes
+    width = 128 // dtype(cfg.stored).width  # elements per 16-byte vector
     at_once = 256 // tile_q  # channels that the CTA reads at once
     smem = cutlass.memory.SmemAllocator()
     sA = smem.allocate_tensor(dtype(cfg.stored), cute.make_layout((tile_c, tile_q), stride=(tile_q + 1, 1)), 16)
@@ -170,7 +170,7 @@ def pack_activations(
     one_to_one: cutlass.Constexpr,
     channels_per_tap: cutlass.Constexpr,
 ):
-    """x (n, c, d, h, w), any strides -> A (positions, channels): zeros where there is no input."""
+    """x (n, c, d, h, w), any strides -> A (positions, channels), with zeros where there is no input."""
     images, grid0, grid1, grid2 = grid
     slabs = images * grid0 * origins.shape[0] * (mA.shape[1] // tile_c)
     pack_activations_kernel(
@@ -186,7 +186,7 @@ def pack_activations(
 def read_filter(
     cfg: Static, mW: cute.Tensor, filters: cutlass.Int32, k: cutlass.Int32, c: cutlass.Int32, tap: cutlass.Int32
 ):
-    """The filters' element for an input channel, zero where the channel is no input of the filter."""
+    """Return the filter element for an input channel, or zero if the channel is in another group."""
     value = mW.element_type(0.0)
     if cutlass.const_expr(cfg.transposed):
         group, _ = divide(c, mW.shape[0] // cfg.groups)
@@ -203,10 +203,10 @@ def read_filter(
 
 @cute.kernel
 def pack_filters_kernel(cfg: Static, mW: cute.Tensor, mB: cute.Tensor, taps: cute.Tensor, sizes: cute.IntTuple):
-    """One element of B per thread: B[k, tap * depth + channel]."""
+    """Compute one element of B per thread: B[k, tap * depth + channel]."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
-    # filters and columns share one axis of the grid: the others end at 65535
+    # filters and columns share grid x: y and z are limited to 65535
     k, column_block = divide(bidx, (mB.shape[1] + 127) // 128)
     column = column_block * 128 + tidx
     depth, channels, _ = sizes
@@ -225,7 +225,7 @@ def pack_filters_kernel(cfg: Static, mW: cute.Tensor, mB: cute.Tensor, taps: cut
                 block, _ = divide(k, sizes[2])
                 value = read_filter(cfg, mW, mB.shape[0], k, block * channels + inner, tap)
         if cutlass.const_expr(cfg.split):
-            mB[k, column] = split_tf32(value, copy == 1)  # of all channels upper, rest, upper
+            mB[k, column] = split_tf32(value, copy == 1)  # copies: upper, rest, upper
         else:
             mB[k, column] = value
 
@@ -234,7 +234,7 @@ def pack_filters_kernel(cfg: Static, mW: cute.Tensor, mB: cute.Tensor, taps: cut
 def pack_filters(
     cfg: Static, mW: cute.Tensor, mB: cute.Tensor, taps: cute.Tensor, sizes: cute.IntTuple, stream: cuda.CUstream
 ):
-    """w as torch has it, its taps as one extent -> B (k, taps * channels)."""
+    """w in torch's layout, its taps flattened to one extent -> B (k, taps * channels)."""
     pack_filters_kernel(cfg, mW, mB, taps, sizes).launch(
         grid=[((mB.shape[1] + 127) // 128) * mB.shape[0], 1, 1], block=[128, 1, 1], stream=stream
     )

@@ -1,4 +1,4 @@
-"""Convolutions by filters of one tap: the gemm of the filters (k, c) and each image (c, positions), where both lie."""
+"""1 x 1 convolutions as a batched GEMM without copies: filters (k, c) times each image (c, positions)."""
 
 import torch
 
@@ -9,7 +9,7 @@ from workbench.kernels.static import Many, Static
 
 
 def view_as_matrices(x, w):
-    """The filters and the images as operands (n, k, c) and (n, c, positions) of a gemm."""
+    """Return the filters as (n, k, c) and the images as (n, c, positions). Raises ValueError for larger filters."""
     if w.numel() != w.shape[0] * x.shape[1]:
         shape = tuple(w.shape)
         raise ValueError(f"filters of shape {shape} are not of one tap, for an input of shape {tuple(x.shape)}")
@@ -17,12 +17,12 @@ def view_as_matrices(x, w):
 
 
 def view_as_result(operand, x, w):
-    """An operand that repeats to the output's shape, as (n, k, positions)."""
+    """Return an operand, broadcast to the output's shape, as (n, k, positions)."""
     return torch.broadcast_to(operand, (x.shape[0], w.shape[0], *x.shape[2:])).flatten(2)
 
 
 def view_operands(cfg: Static, x, w, operands: Many):
-    """The epilogue's operands as the gemm reads them."""
+    """Return the epilogue's operands as views of the GEMM's result shape."""
     return tuple(
         view_as_result(operand, x, w) if read.along == "both" else operand.detach()
         for operand, read in zip(operands, cfg.reads, strict=True)
@@ -30,21 +30,21 @@ def view_operands(cfg: Static, x, w, operands: Many):
 
 
 def pointwise_convolution(cfg: Static, names: Static, x, w, operands: Many):
-    """x (n, c, 1 to 3 extents), w (k, c, 1, ...) -> (n, k, 1 to 3 extents), by a gemm without a schedule."""
+    """x (n, c, 1 to 3 extents), w (k, c, 1, ...) -> (n, k, 1 to 3 extents), by a GEMM for sm_80 and below."""
     a, b = view_as_matrices(x, w)
     views = view_operands(cfg, x, w, operands)
     return gemm(cfg, names, a, b, views).unflatten(-1, x.shape[2:])
 
 
 def pointwise_convolution_sm90(cfg: Static, names: Static, x, w, operands: Many):
-    """The same by a gemm by TMA and wgmma."""
+    """x (n, c, 1 to 3 extents), w (k, c, 1, ...) -> (n, k, 1 to 3 extents), by the Hopper GEMM."""
     a, b = view_as_matrices(x, w)
     views = view_operands(cfg, x, w, operands)
     return gemm_sm90(cfg, names, a, b, views).unflatten(-1, x.shape[2:])
 
 
 def pointwise_convolution_split_k(cfg: Static, names: Static, x, w, operands: Many):
-    """The same by a gemm by TMA and wgmma in parts of k."""
+    """x (n, c, 1 to 3 extents), w (k, c, 1, ...) -> (n, k, 1 to 3 extents), by the split-K Hopper GEMM."""
     a, b = view_as_matrices(x, w)
     views = view_operands(cfg, x, w, operands)
     return gemm_split_k(cfg, names, a, b, views).unflatten(-1, x.shape[2:])

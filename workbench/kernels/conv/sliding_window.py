@@ -1,7 +1,7 @@
-"""Direct convolution with register blocking: a thread computes outputs below each other, of several filters.
+"""Direct convolution with register blocking: each thread computes several rows of outputs for several filters.
 
 x (n, c, d, h, w), w (k, c / groups, t, r, s) -> y (n, k, z, p, q). A thread reads each input row once for all outputs
-and filters that need it, which is what depthwise convolutions, bound by memory, need.
+and filters that need it. That suits depthwise convolutions, which are bound by memory.
 """
 
 import cuda.bindings.driver as cuda
@@ -13,7 +13,7 @@ from workbench.kernels.static import Many, Static
 
 
 def find_output_row(cfg: Static, row, tap, stride, dilation):
-    """The output, of those of one thread, that reads this input row by this tap; None if none does."""
+    """Return which of the thread's outputs reads this input row by this tap, or None."""
     distance = row - tap * dilation[1]
     if distance % stride[1] == 0 and 0 <= distance < cfg.rows * stride[1]:
         return distance // stride[1]
@@ -24,7 +24,7 @@ def find_output_row(cfg: Static, row, tap, stride, dilation):
 def load_factors(
     cfg: Static, mW: cute.Tensor, rW: cute.Tensor, coord: cute.Coord, last: cutlass.Int32, taps: cutlass.Constexpr
 ):
-    """Load the taps (r, s) of one channel and one t, of `filters` filters, as float32."""
+    """Load the taps (r, s) of one channel and one t, for `filters` filters, as float32."""
     first_filter, c, t = coord
     for f in cutlass.range_constexpr(cfg.filters):
         for r in cutlass.range_constexpr(taps[1]):
@@ -46,7 +46,7 @@ def load_rows(
     dilation: cutlass.Constexpr,
     taps: cutlass.Constexpr,
 ):
-    """Load the input rows under the thread's outputs, zeros outside of x; `offset` is that of (h0, w0)."""
+    """Load the input rows of the thread's outputs; elements outside x become zeros. `offset` is that of (h0, w0)."""
     for row in cutlass.range_constexpr(cute.size(rX, mode=[0])):
         if cutlass.const_expr(any(find_output_row(cfg, row, r, stride, dilation) is not None for r in range(taps[1]))):
             h = h0 + row
@@ -74,7 +74,7 @@ def accumulate_rows(
     dilation: cutlass.Constexpr,
     taps: cutlass.Constexpr,
 ):
-    """Add what the loaded rows contribute to each output of each filter."""
+    """Accumulate the products of the loaded rows into the outputs of each filter."""
     for row in cutlass.range_constexpr(cute.size(rX, mode=[0])):
         for s in cutlass.range_constexpr(taps[2]):
             value = rX[row, s].to(cutlass.Float32)
@@ -89,7 +89,7 @@ def accumulate_rows(
 def store_outputs(
     cfg: Static, acc: cute.Tensor, operands: Many, mY: cute.Tensor, coord: cute.Coord, last: cutlass.Int32
 ):
-    """Apply the epilogue to the thread's sums and store those that lie in y."""
+    """Apply the epilogue to the thread's accumulators and store them, predicated on the shape of y."""
     n, first_filter, z, p, q = coord
     for f in cutlass.range_constexpr(cfg.filters):
         k = first_filter + f
@@ -112,7 +112,7 @@ def store_outputs(
 
 @cute.jit
 def load_element(x: cute.Tensor, offset: cutlass.Int64, inside: cutlass.Boolean):
-    """The element at an offset, zero outside."""
+    """Return the element at an offset, or zero if not `inside`."""
     value = x.element_type(0.0)
     if inside:
         value = cute.make_tensor(x.iterator + offset, cute.make_layout(1))[0]
@@ -132,12 +132,12 @@ def sliding_conv_kernel(
     dilation: cutlass.Constexpr,
     taps: cutlass.Constexpr,
 ):
-    """Each input row is read once for all outputs of a thread."""
+    """Compute a run of output rows per thread and filter block; each input row is read once."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, first_slab = cute.arch.block_idx()
     _, _, grid_z = cute.arch.grid_dim()
     runs = (mY.shape[3] + cfg.rows - 1) // cfg.rows * mY.shape[4]
-    # filters and positions share one axis of the grid: the others end at 65535
+    # filters and positions share grid x: y and z are limited to 65535
     filter_block, block = divide(bidx, (runs + cfg.threads - 1) // cfg.threads)
     run, q = divide(block * cfg.threads + tidx, mY.shape[4])
     p = run * cfg.rows
@@ -181,7 +181,7 @@ def sliding_conv(
     dilation: cutlass.Constexpr,
     taps: cutlass.Constexpr,
 ):
-    """x (n, c, d, h, w), w (k, c / groups, t, r, s), y (n, k, z, p, q); settings of three extents."""
+    """x (n, c, d, h, w), w (k, c / groups, t, r, s), y (n, k, z, p, q); settings have three extents."""
     runs = (mY.shape[3] + cfg.rows - 1) // cfg.rows * mY.shape[4]
     blocks = (runs + cfg.threads - 1) // cfg.threads
     filter_blocks = (mY.shape[1] // groups + cfg.filters - 1) // cfg.filters * groups

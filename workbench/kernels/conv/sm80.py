@@ -1,8 +1,7 @@
-"""Implicit GEMM by mma.sync, fed by cp.async: A (positions, channels), B (k, taps * channels) -> y (n, k, z, p, q).
+"""Implicit GEMM by mma.sync and cp.async: A (positions, channels), B (k, taps * channels) -> y (n, k, z, p, q).
 
-A tile of A for one tap of the filter is the tile of the output's positions, some rows further on, so that a tap and
-TILE_K channels are one step of k of a multistage GEMM. Rows past the end are copies of the last one, since their
-results are dropped.
+The A tile of a tap is the tile of the output positions, shifted by a fixed number of rows, so one tap with TILE_K
+channels is one k tile of a multistage GEMM. Rows past the end repeat the last row; their results are not stored.
 """
 
 import math
@@ -17,7 +16,10 @@ from workbench.kernels.static import Many, Static, dtype
 
 
 def make_smem_layout(cfg: Static, rows):
-    """(rows, TILE_K, STAGES); the 16-byte pieces of neighbouring rows are swizzled into different banks."""
+    """Return the layout (rows, TILE_K, STAGES) of an operand in shared memory.
+
+    It is swizzled so that the 16-byte chunks of neighbouring rows fall into different banks.
+    """
     width = dtype(cfg.stored).width
     length = min(cfg.tile_k, 1024 // width)
     bits, base = min(3, int(math.log2(length * width // 128))), int(math.log2(128 // width))
@@ -27,7 +29,7 @@ def make_smem_layout(cfg: Static, rows):
 
 
 def make_gmem_tiled_copy(cfg: Static):
-    """Each thread copies 16 bytes along the channels."""
+    """Return the cp.async tiled copy: 16 bytes per thread along the channels."""
     vector = 128 // dtype(cfg.stored).width
     copy_op = cute.nvgpu.cpasync.CopyG2SOp(cache_mode=cute.nvgpu.cpasync.LoadCacheMode.GLOBAL)
     atom = cute.make_copy_atom(copy_op, dtype(cfg.stored), num_bits_per_copy=128)
@@ -69,7 +71,10 @@ def copy_k_tile(
     origin: tuple,
     stage: cutlass.Int32,
 ):
-    """Start copying the tiles of A and B for one tap and TILE_K channels."""
+    """Start copying the A and B tiles of one tap and TILE_K channels to a stage.
+
+    `tap_range` is (first tap, k tiles per tap), `origin` is (m0, n0, block, filters of a block, columns of a tap).
+    """
     tiled_copy_a, mA, tAsA, tAcA = load_a
     tiled_copy_b, mB, tBsB, tBcB = load_b
     first, k_tiles_per_tap = tap_range
@@ -99,7 +104,7 @@ def copy_k_tile(
 
 @cute.jit
 def round_fragment(tCsS: cute.Tensor, tCrS: cute.Tensor, k_block: cutlass.Constexpr, stage: cutlass.Int32):
-    """Read a fragment of float32 from shared memory, rounded to what the tensor cores take."""
+    """Load one k block of a float32 fragment from shared memory, rounded to tf32."""
     for e in cutlass.range_constexpr(cute.size(tCrS, mode=[0])):
         for i in cutlass.range_constexpr(cute.size(tCrS, mode=[1])):
             tCrS[e, i, k_block] = tCsS[e, i, k_block, stage].to(cutlass.TFloat32)
@@ -123,7 +128,7 @@ def conv_sm80_kernel(
     tiled_copy_b: cute.TiledCopy,
     tiled_mma: cute.TiledMma,
 ):
-    """STAGES tiles are in flight through cp.async; taps are steps of k, whose tiles of A lie some rows further on."""
+    """Compute one output tile: cp.async keeps STAGES k tiles in flight while the warps multiply the oldest one."""
     tidx, _, _ = cute.arch.thread_idx()
     work, _, _ = cute.arch.block_idx()
     warp_idx = tidx // 32
@@ -164,7 +169,7 @@ def conv_sm80_kernel(
 
 
 def partition_copy(thr_copy, sS, tile):
-    """A thread's part of the stages that it fills, and where each piece of it lies in the tile."""
+    """Return (shared memory stages, coordinates in a tile) of this thread's copies."""
     return thr_copy.partition_D(sS), thr_copy.partition_S(cute.make_identity_tensor(tile))
 
 
@@ -184,7 +189,7 @@ def multiply_tiles(
     tap_range: tuple,
     origin: tuple,
 ):
-    """The mainloop: fill stages ahead, multiply the one that has arrived."""
+    """Run the mainloop: fill the stages ahead and multiply the k tile that has arrived."""
     if cutlass.const_expr(cfg.mma == "tf32"):
         tCsA, tCsB = thr_mma.partition_A(sA), thr_mma.partition_B(sB)
         tCrA = cute.make_rmem_tensor(tiled_mma.partition_shape_A((cfg.tile_m, cfg.tile_k)), cutlass.TFloat32)
@@ -203,7 +208,7 @@ def multiply_tiles(
         cute.arch.cp_async_commit_group()
     for k_tile in range(num_k_tiles):
         cute.arch.cp_async_wait_group(cfg.stages - 2)
-        # the tile has arrived for everyone, and nobody still reads the stage that is filled next
+        # after the barrier the k tile is visible to all threads, and the stage to be filled next is free
         cute.arch.sync_threads()
         ahead = k_tile + cfg.stages - 1
         if ahead < num_k_tiles:

@@ -1,8 +1,8 @@
 """Implicit GEMM by TMA and wgmma: A (positions, channels), B (k, taps * channels) -> y (n, k, z, p, q).
 
-A tile of A for one tap of the filter is the tile of the output's positions, shifted by the tap's number of
-rows: no im2col matrix is built, and strides, dilations and transposed convolutions differ only in a table of taps.
-A has a few positions more than the output, those under the filter's overhang; they are computed and dropped.
+The A tile of a tap is the tile of the output positions, shifted by a fixed number of rows. So no im2col matrix is
+built, and strides, dilations and transposed convolutions differ only in the table of taps. A has a few more positions
+than the output, under the overhang of the filter; they are computed and not stored.
 """
 
 import cuda.bindings.driver as cuda
@@ -21,7 +21,7 @@ from workbench.kernels.static import Many, Static, dtype
 
 
 def make_mma(cfg: Static, mA, mB):
-    """wgmma of 64 rows and a tile's columns for a warpgroup."""
+    """Return the tiled wgmma of one warpgroup: 64 x tile_n with float32 accumulators."""
     if cutlass.const_expr(cfg.element == "tf32"):
         source, major = warpgroup.OperandSource.SMEM, OperandMajorMode.K
         mma_op = MmaTF32Op(cutlass.TFloat32, cutlass.Float32, (64, cfg.tile_n, 8), source, major, major)
@@ -38,8 +38,8 @@ def make_mma(cfg: Static, mA, mB):
 
 
 def make_pipeline(cfg: Static, barriers):
-    """The stages between the warp that loads and the warpgroups that multiply."""
-    # each warp that multiplies tells every CTA that sent it something
+    """Return the TMA mainloop pipeline between the producer warp and the MMA warpgroups."""
+    # each MMA warp arrives at the empty barriers of all CTAs that multicast to it
     warps = 4 if cutlass.const_expr(cfg.pingpong) else 4 * cfg.warpgroups
     return pipeline.PipelineTmaAsync.create(
         barrier_storage=barriers,
@@ -69,7 +69,7 @@ def conv_sm90_kernel(
     layout_a: cute.ComposedLayout,
     layout_b: cute.ComposedLayout,
 ):
-    """Persistent and warp-specialised: one warp loads, WARPGROUPS warpgroups multiply and store."""
+    """Persistent warp-specialised implicit GEMM: a producer warp loads by TMA, MMA warpgroups multiply and store."""
     tidx, _, _ = cute.arch.thread_idx()
     cta_rank, _, first_work = cute.arch.block_idx()
     _, _, work_stride = cute.arch.grid_dim()
@@ -79,7 +79,7 @@ def conv_sm90_kernel(
         cpasync.prefetch_descriptor(tma_atom_b)
     smem = cutlass.memory.SmemAllocator()
     barriers = smem.allocate_array(cutlass.Int64, cfg.stages * 2)
-    if cutlass.const_expr(cfg.pingpong):  # whose turn it is to multiply
+    if cutlass.const_expr(cfg.pingpong):  # ping-pong: whose turn the mainloop is
         turn_barriers = smem.allocate_array(cutlass.Int64, cfg.warpgroups)
         if tidx < cfg.warpgroups:
             cute.arch.mbarrier_init(turn_barriers + tidx, 128)
@@ -136,7 +136,7 @@ def conv_sm90(
     max_active_clusters: cutlass.Constexpr,
 ):
     """A (positions, channels), B (k, taps * channels), y (n, k, z, p, q)."""
-    if cutlass.const_expr(cfg.element == "tf32"):  # TMA rounds on the way
+    if cutlass.const_expr(cfg.element == "tf32"):  # TMA rounds float32 to tf32
         mA, mB = cute.recast_tensor(mA, cutlass.TFloat32), cute.recast_tensor(mB, cutlass.TFloat32)
     tile = (cfg.tile_m, cfg.tile_n, cfg.tile_k)
     tiled_mma = make_mma(cfg, mA, mB)

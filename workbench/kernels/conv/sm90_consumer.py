@@ -1,4 +1,4 @@
-"""The consumers of the Hopper convolution: warpgroups multiply tiles by wgmma and store the outputs."""
+"""Consumers of the Hopper convolution: MMA warpgroups multiply tiles by wgmma and store the outputs."""
 
 import cutlass
 import cutlass.cute as cute
@@ -22,7 +22,7 @@ def multiply_tiles(
     release_state: pipeline.PipelineState,
     num_k_tiles: cutlass.Int32,
 ):
-    """The mainloop of one tile; the last multiplication still runs when it returns."""
+    """Run the mainloop of one output tile; the last wgmma group is still in flight on return."""
     mainloop_pipeline.consumer_wait(read_state)
     warpgroup.fence()
     tiled_mma.set(warpgroup.Field.ACCUMULATE, False)
@@ -38,7 +38,7 @@ def multiply_tiles(
             coord = (None, None, k_block, read_state.index)
             cute.gemm(tiled_mma, acc, tCrA[coord], tCrB[coord], acc)
         warpgroup.commit_group()
-        # the multiplication before this one is done: its stage can be filled again
+        # the previous wgmma group is complete: release its stage
         warpgroup.wait_group(1)
         mainloop_pipeline.consumer_release(release_state)
         read_state.advance()
@@ -55,7 +55,7 @@ def skip_tile(
     tiles: tuple,
     k_tiles_per_tap: cutlass.Int32,
 ):
-    """Skip the stages that hold the other warpgroup's tile."""
+    """Advance the pipeline states past the stages of the other warpgroup's tile."""
     tiles_m, tiles_n = tiles
     _, _, phase, _ = find_work_tile(work, tiles_n, phases.shape[0], tiles_m)
     read_state.advance(phases[phase, 1] * k_tiles_per_tap)
@@ -77,7 +77,11 @@ def compute_tiles(
     sizes: tuple,
     indices: tuple,
 ):
-    """The consumers: warpgroups multiply the tiles and store the results."""
+    """Run the consumer loop of one MMA warpgroup: for each work tile the mainloop, then the epilogue.
+
+    `buffers` is (sA, sB, sC), `works` is (first, end, step) of the work indices, `tiles` the grid of tiles along m and
+    n.
+    """
     sA, sB, sC = buffers
     mainloop_pipeline = pipelines[0]
     first_work, num_works, work_stride = works
@@ -86,7 +90,7 @@ def compute_tiles(
     cta_rank, warp_idx, tidx = indices
     warpgroup_idx = warp_idx // 4 - 1
     lane = tidx % 128
-    if cutlass.const_expr(not cfg.pingpong):  # the rows of this warpgroup
+    if cutlass.const_expr(not cfg.pingpong):  # rows of this warpgroup
         sA = cute.local_tile(sA, (cfg.rows, cfg.tile_k, cfg.stages), (warpgroup_idx, 0, 0))
     thr_mma = tiled_mma.get_slice(0)
     tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))
@@ -108,7 +112,7 @@ def compute_tiles(
     if cutlass.const_expr(cfg.pingpong):
         turn_barriers = pipelines[1]
         turn = cutlass.Int32(0)
-        if warpgroup_idx == 1:  # the first tile belongs to the other warpgroup, which may start at once
+        if warpgroup_idx == 1:  # warpgroup 0 computes the first tile and may start at once
             read_state, release_state = skip_tile(read_state, release_state, phases, first_work, tiles, k_tiles_per_tap)
             cute.arch.mbarrier_arrive(turn_barriers)
         first, stride = first_work + warpgroup_idx * work_stride, cfg.warpgroups * work_stride
@@ -123,7 +127,7 @@ def compute_tiles(
         )
         if cutlass.const_expr(cfg.pingpong):
             cute.arch.mbarrier_arrive(turn_barriers + 1 - warpgroup_idx)
-        # where the results go, while the last multiplication runs
+        # compute the output addresses while the last wgmma group runs
         m0 = (tile_m * cfg.cluster + cta_rank) * cfg.tile_m
         if cutlass.const_expr(not cfg.pingpong):
             m0 += warpgroup_idx * cfg.rows

@@ -1,4 +1,4 @@
-"""The producer of the Hopper convolution: one warp loads tiles of A and B through TMA."""
+"""Producer of the Hopper convolution: one warp loads tiles of A and B by TMA."""
 
 import cutlass
 import cutlass.cute as cute
@@ -21,7 +21,10 @@ def load_taps(
     tap_range: tuple,
     channel_range: tuple,
 ):
-    """Load the tiles of A and B for a range of channels of all taps."""
+    """Load the A and B tiles of a range of channels of all taps; return the producer state.
+
+    `origin` is (m0, n0, block, columns of a tap, CTA rank).
+    """
     tma_atom_a, mA, sA = load_a
     tma_atom_b, mB, sB = load_b
     m0, n0, block, depth, cta_rank = origin
@@ -70,7 +73,7 @@ def load_tiles(
     sizes: cute.IntTuple,
     cta_rank: cutlass.Int32,
 ):
-    """The producer: one warp loads the tiles of all the CTA's pieces of work, also ahead of the piece at hand."""
+    """Run the producer loop: load the k tiles of every work tile of this CTA, as far ahead as stages are free."""
     first_work, num_works, work_stride = works
     tiles_m, tiles_n = tiles
     depth, filters, _ = sizes
@@ -81,7 +84,7 @@ def load_tiles(
         n0 = block * filters + tile_n * cfg.tile_n
         origin, tap_range = (m0, n0, block, depth, cta_rank), (phases[phase, 0], phases[phase, 1])
         if cutlass.const_expr(cfg.split):
-            # where about the products of two upper parts begin: those of a rest come first, of all taps
+            # the products with a remainder come first, for all taps; `small` is about where upper * upper begins
             small = depth * 2 // 3 // cfg.tile_k * cfg.tile_k
             producer_state = load_taps(
                 cfg, load_a, load_b, taps, mainloop_pipeline, producer_state, origin, tap_range, (0, small)

@@ -1,1 +1,1 @@
-"""Flash attention on Hopper: a warpgroup that loads by TMA, and warpgroups that multiply with wgmma."""
+"""Flash attention on Hopper: a producer warpgroup loads by TMA, MMA warpgroups multiply by wgmma."""

@@ -1,7 +1,7 @@
-"""Flash attention on Hopper: TMA and mbarriers feed wgmma; one warpgroup loads, the others multiply.
+"""Flash attention on Hopper: persistent, warp-specialised, TMA loads, wgmma, ping-pong between MMA warpgroups.
 
-Any head dimension up to 256: tiles are as wide as the next multiple of 64, where TMA fills in zeros. A result whose
-rows TMA cannot store is stored by the threads. CTAs are persistent and take tiles in turn.
+Any head dimension up to 256: tiles are rounded up to a multiple of 64 columns, which TMA fills with zeros. If TMA
+cannot store the rows of the result, the threads store them.
 """
 
 import math
@@ -15,27 +15,27 @@ from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 from cutlass.tensor_utils import LayoutEnum
 
 from workbench.kernels.attention.online_softmax import normalize, store_rows
-from workbench.kernels.attention.sm90.epilogue import await_stores, store_tile
+from workbench.kernels.attention.sm90.epilogue import store_tile, wait_for_stores
 from workbench.kernels.attention.sm90.load import load_tiles, make_pipeline
-from workbench.kernels.attention.sm90.mainloop import await_turn, first_step, last_step, next_step, pass_turn
+from workbench.kernels.attention.sm90.mainloop import first_step, last_step, next_step, pass_turn, wait_for_turn
 from workbench.kernels.attention.sm90.scheduler import key_blocks, tile_coord
 from workbench.kernels.static import Static, dtype
 
 
 def keys_per_step(cfg: Static, width):
-    """Keys of one step, for a tile of this width."""
+    """Return the keys of one step for a tile of this width."""
     return (128 if width <= 128 else 64) if cfg.tile_n is None else cfg.tile_n
 
 
 def fits_output(cfg: Static, width):
-    """Whether a tile of O fits into shared memory beside the tiles of Q, K and V."""
+    """Return whether an O tile fits into shared memory beside the Q, K and V tiles."""
     loaded = (cfg.tile_m + 2 * cfg.stages * keys_per_step(cfg, width)) * width * 2
     return loaded + cfg.tile_m * width * 2 + 2048 <= cfg.smem_bytes
 
 
 @cute.jit
 def partition(tma_atom, sX, gX):
-    """(target, source) of TMA loads: gX, cut into tiles, and the stages of sX."""
+    """Return (shared memory stages, global tiles) of sX and gX, partitioned for TMA loads."""
     return cpasync.tma_partition(
         tma_atom, 0, cute.make_layout(1), cute.group_modes(sX, 0, 2), cute.group_modes(gX, 0, 2)
     )
@@ -43,7 +43,7 @@ def partition(tma_atom, sX, gX):
 
 @cute.jit
 def make_fragments(cfg: Static, mma_qk, mma_pv, shared, group, tile_n: cutlass.Constexpr, width: cutlass.Constexpr):
-    """(tSrQ, tSrK, tOrV, tSrS, tOrP, tOrO) of a warpgroup; `shared`: sQ, sK, sV."""
+    """Return (tSrQ, tSrK, tOrV, tSrS, tOrP, tOrO) of a warpgroup; `shared` is (sQ, sK, sV)."""
     sQ, sK, sV = shared
     thr_mma_qk, thr_mma_pv = mma_qk.get_slice(group * 128), mma_pv.get_slice(group * 128)
     tSrQ = mma_qk.make_fragment_A(thr_mma_qk.partition_A(sQ))
@@ -69,11 +69,11 @@ def multiply_tiles(
     width: cutlass.Constexpr,
     by_tma: cutlass.Constexpr,
 ):
-    """One warpgroup that multiplies: the mainloop and the epilogue of this CTA's tiles.
+    """Run the consumer loop of one MMA warpgroup: mainloop and epilogue of each query tile of this CTA.
 
-    Key blocks go from the last to the first: those that need a mask come first, the others run in a loop that tests
-    nothing. `tiled_mmas`: first of Q @ K^T, Q @ K^T, P @ V, and P @ V of one warpgroup; `shared`: sQ, sK, sV, sO;
-    `output`: TMA atom, tensor for TMA, and tensor for the threads of O; `work` as in load_tiles.
+    Key blocks are processed from the last to the first: the masked ones first, then the others in a loop without masks.
+    `tiled_mmas` is (first k block of Q @ K^T, Q @ K^T, P @ V, P @ V of one warpgroup), `shared` is (sQ, sK, sV, sO),
+    `output` is (TMA atom, TMA tensor, tensor for the threads) of O, `work` is as in `load_tiles`.
     """
     mma_qk_first, mma_qk, mma_pv, mma_pv_group = tiled_mmas
     sQ, sK, sV, sO = shared
@@ -85,7 +85,7 @@ def multiply_tiles(
     group = warp_idx // 4 - 1
     fragments = make_fragments(cfg, mma_qk, mma_pv, (sQ, sK, sV), group, tile_n, width)
     tOrO = fragments[5]
-    # of this thread's two rows
+    # softmax state of this thread's two rows
     row_max, row_sum = cute.make_rmem_tensor(2, cutlass.Float32), cute.make_rmem_tensor(2, cutlass.Float32)
     q_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
     k_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, cfg.stages)
@@ -95,12 +95,12 @@ def multiply_tiles(
     mma_pv.set(warpgroup.Field.ACCUMULATE, True)
     scale_log2 = scale * math.log2(math.e)
     lane = tidx % 32
-    # of the first of this thread's two rows, in the CTA's tile; the second is 8 below
+    # first of this thread's two rows in the CTA's tile; the second is 8 rows below
     row_in_tile = group * 64 + warp_idx % 4 * 16 + lane // 4
     mmas = mma_qk_first, mma_qk, mma_pv
     softmax = row_max, row_sum, scale_log2
     if group == cfg.mma_warpgroups - 1:
-        pass_turn(cfg, group)  # the first warpgroup begins
+        pass_turn(cfg, group)  # warpgroup 0 issues first
     for index in cutlass.range(first_tile, num_tiles, ctas, unroll=1):
         tile, head, entry = tile_coord(cfg, index, section, queries, heads, batch)
         count, masked = key_blocks(cfg, tile, keys, tile_n)
@@ -126,9 +126,9 @@ def multiply_tiles(
         else:
             store_rows(tOrO, mO_rows[None, None, head, entry], row, lane % 4 * 2)
     if group == 0:
-        await_turn(group)  # nothing is left pending at the barrier
+        wait_for_turn(group)  # consume the last arrival at the named barrier
     if cutlass.const_expr(by_tma):
-        await_stores(warp_idx)
+        wait_for_stores(warp_idx)
 
 
 @cute.kernel
@@ -157,7 +157,7 @@ def attention_kernel(
     width: cutlass.Constexpr,
     by_tma: cutlass.Constexpr,
 ):
-    """Set up shared memory and pipelines; then the first warpgroup loads, and the others multiply."""
+    """Set up shared memory and pipelines, then run the producer warpgroup and the MMA warpgroups."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     ctas, _, _ = cute.arch.grid_dim()
@@ -196,7 +196,7 @@ def attention_kernel(
 
 
 def make_mmas(cfg: Static, tile_n, width):
-    """Tiled MMAs of all warpgroups that multiply: first of Q @ K^T, Q @ K^T, P @ V; and P @ V of one warpgroup."""
+    """Return the tiled MMAs: first k block of Q @ K^T, Q @ K^T, P @ V, and P @ V of one warpgroup."""
     element, k_major, mn_major = dtype(cfg.element), OperandMajorMode.K, OperandMajorMode.MN
     groups = (cfg.mma_warpgroups, 1, 1)
     mma_qk_first, mma_qk = [
@@ -235,7 +235,8 @@ def attention(
 ):
     """mQ, mO (queries, dim, heads, batch), mK (keys, dim, key heads, batch), mV (dim, keys, key heads, batch).
 
-    `section`: heads that run at the same time. `width`: dim, to a multiple of 64. `by_tma`: whether TMA stores O.
+    `section`: heads that run at the same time. `width`: dim, rounded up to a multiple of 64. `by_tma`: whether TMA
+    stores O.
     """
     element, tile_n = dtype(cfg.element), keys_per_step(cfg, width)
     mma_qk_first, mma_qk, mma_pv, mma_pv_group = make_mmas(cfg, tile_n, width)

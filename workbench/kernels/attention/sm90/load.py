@@ -1,4 +1,4 @@
-"""The warpgroup that loads: one warp brings Q once a tile, and K and V block by block, by TMA."""
+"""Producer of Hopper attention: one warp loads Q once per tile, and K and V block by block, by TMA."""
 
 import cutlass
 import cutlass.cute as cute
@@ -9,7 +9,7 @@ from workbench.kernels.static import Static
 
 
 def make_pipeline(cfg: Static, barriers, stages, tx_bytes):
-    """A pipeline of TMA loads of `tx_bytes` bytes that every warp that multiplies releases."""
+    """Return a TMA pipeline with `tx_bytes` bytes per stage, which every MMA warp releases."""
     return pipeline.PipelineTmaAsync.create(
         barrier_storage=barriers,
         num_stages=stages,
@@ -23,10 +23,10 @@ def make_pipeline(cfg: Static, barriers, stages, tx_bytes):
 
 @cute.jit
 def load_tiles(cfg: Static, tma_atoms, sources, targets, pipelines, work, tile_n: cutlass.Constexpr):
-    """Load Q, K and V of this CTA's tiles, key blocks from the last to the first.
+    """Run the producer loop: load Q, K and V of this CTA's tiles, key blocks from the last to the first.
 
-    `tma_atoms`, `sources` (tQgQ ...), `targets` (tQsQ ...) and `pipelines`: of Q, K and V. `work`: the CTA's first
-    tile, CTAs, tiles, heads of a section, and queries, keys, heads, heads for each key head, and batch of the problem.
+    `tma_atoms`, `sources` (tQgQ ...), `targets` (tQsQ ...) and `pipelines` are those of Q, K and V. `work` is (first
+    tile, CTAs, tiles, heads of a section, queries, keys, heads, heads per key head, batch).
     """
     tma_q, tma_k, tma_v = tma_atoms
     tQgQ, tKgK, tVgV = sources

@@ -1,7 +1,7 @@
-"""The two products of a block of keys, and the softmax between them, on one warpgroup of wgmma.
+"""Mainloop of Hopper attention: the two products of a block of keys and the softmax between them.
 
-S of the next block and O += P @ V of this one are issued together; the softmax of S runs while O is computed. Across
-warpgroups, named barriers pass a token round, so that one multiplies while another is in its softmax (ping-pong).
+S of the next block and O += P @ V of this block are issued together, and the softmax of S overlaps the computation of
+O. Named barriers order the MMA warpgroups, so that one issues wgmma while another computes its softmax (ping-pong).
 """
 
 import cutlass
@@ -13,20 +13,20 @@ from workbench.kernels.static import Static, dtype
 
 
 @cute.jit
-def await_turn(group):
-    """Wait until the warpgroup before this one has issued its multiplications."""
+def wait_for_turn(group):
+    """Wait until the previous warpgroup has issued its wgmma."""
     cute.arch.barrier(barrier_id=1 + group, number_of_threads=256)
 
 
 @cute.jit
 def pass_turn(cfg: Static, group):
-    """Let the next warpgroup issue its multiplications."""
+    """Let the next warpgroup issue its wgmma."""
     cute.arch.barrier_arrive(barrier_id=1 + (group + 1) % cfg.mma_warpgroups, number_of_threads=256)
 
 
 @cute.jit
 def multiply_scores(tiled_mmas, fragments, stage):
-    """Issue S = Q @ K^T as one group; the first multiplication overwrites S, the others add."""
+    """Issue S = Q @ K^T as one wgmma group; its first k block overwrites S, the others accumulate."""
     mma_qk_first, mma_qk, _ = tiled_mmas
     tSrQ, tSrK, _, tSrS, _, _ = fragments
     for k_block in cutlass.range_constexpr(cute.size(tSrQ, mode=[2])):
@@ -37,7 +37,7 @@ def multiply_scores(tiled_mmas, fragments, stage):
 
 @cute.jit
 def multiply_output(tiled_mmas, fragments, stage):
-    """Issue O += P @ V as one group."""
+    """Issue O += P @ V as one wgmma group."""
     _, _, mma_pv = tiled_mmas
     _, _, tOrV, _, tOrP, tOrO = fragments
     for k_block in cutlass.range_constexpr(cute.size(tOrP, mode=[2])):
@@ -57,9 +57,9 @@ def first_step(
     keys,
     tile_n: cutlass.Constexpr,
 ):
-    """Scores and softmax of the tile's last block of keys, which comes first and takes the mask. Returns K's state.
+    """Compute scores and softmax of the tile's last block of keys, with the mask. Return the state of K's pipeline.
 
-    `coord`: this thread's first row, its lane, and the number of the block.
+    `coord` is (this thread's first row, lane, block index).
     """
     _, _, _, tSrS, tOrP, tOrO = fragments
     row_max, row_sum, scale_log2 = softmax
@@ -92,9 +92,9 @@ def next_step(
     group,
     masked: cutlass.Constexpr,
 ):
-    """Scores of the next block and O of the one before, issued together. Returns the states of K's and V's pipelines.
+    """Issue S of the next block and O of the previous block together. Return the states of the K and V pipelines.
 
-    `coord`: row and column of this thread's first element.
+    `coord` is (row, column) of this thread's first element.
     """
     _, _, _, tSrS, tOrP, tOrO = fragments
     row_max, row_sum, scale_log2 = softmax
@@ -102,21 +102,21 @@ def next_step(
     k_state, v_state = states
     row, column = coord
     pipeline_k.consumer_wait(k_state)
-    await_turn(group)
+    wait_for_turn(group)
     warpgroup.fence()
     multiply_scores(tiled_mmas, fragments, k_state.index)
     pipeline_v.consumer_wait(v_state)
     multiply_output(tiled_mmas, fragments, v_state.index)
     pass_turn(cfg, group)
-    warpgroup.wait_group(1)  # the scores are there
+    warpgroup.wait_group(1)  # S is complete
     pipeline_k.consumer_release(k_state)
     if cutlass.const_expr(masked):
         mask_scores(cfg, tSrS, row, column, keys)
     rescale = update_softmax(tSrS, row_max, row_sum, scale_log2, masked)
-    # never true; but it needs the exponentials before the wait, where ptxas would otherwise move them behind it
+    # never true: the test makes ptxas compute the exponentials before the wait, not after it
     if row_sum[0] + row_sum[1] < 0.0:
         cute.arch.sync_warp()
-    warpgroup.wait_group(0)  # O is there, and P may be overwritten
+    warpgroup.wait_group(0)  # O is complete, and P may be overwritten
     pipeline_v.consumer_release(v_state)
     scale_rows(tOrO, rescale)
     tOrP.store(tSrS.load().to(dtype(cfg.element)).reshape(tOrP.shape))
@@ -127,7 +127,7 @@ def next_step(
 
 @cute.jit
 def last_step(tiled_mmas, fragments, pipeline_v, v_state):
-    """O of the last block. Returns the state of V's pipeline."""
+    """Accumulate O of the last block. Return the state of V's pipeline."""
     pipeline_v.consumer_wait(v_state)
     warpgroup.fence()
     multiply_output(tiled_mmas, fragments, v_state.index)

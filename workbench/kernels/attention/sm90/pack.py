@@ -1,4 +1,4 @@
-"""Operands that TMA cannot read as they lie, copied to rows at multiples of 16 bytes."""
+"""Copies of attention operands that TMA cannot read in place, with rows at multiples of 16 bytes."""
 
 import cuda.bindings.driver as cuda
 import cutlass.cute as cute
@@ -10,10 +10,10 @@ from workbench.kernels.host import call
 
 @cute.kernel
 def pack_kernel(mX: cute.Tensor, mY: cute.Tensor):
-    """One row for each warp."""
+    """Copy one row per warp."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
-    # rows, heads and batches lie along one axis of the grid: the others end at 65535
+    # one-dimensional grid over rows, heads and batches: its y and z extents are limited to 65535
     blocks, heads = (mX.shape[2] + 7) // 8, mX.shape[1]
     block, head, batch = bidx % blocks, bidx // blocks % heads, bidx // blocks // heads
     row = block * 8 + tidx // 32
@@ -29,8 +29,8 @@ def pack(mX: cute.Tensor, mY: cute.Tensor, stream: cuda.CUstream):
     pack_kernel(mX, mY).launch(grid=[num_ctas, 1, 1], block=[256, 1, 1], stream=stream)
 
 
-def readable_by_tma(tensor):
-    """A (batch, heads, rows, dim) operand as it is, or a copy with rows at multiples of 16 bytes."""
+def make_tma_readable(tensor):
+    """Return a (batch, heads, rows, dim) operand if TMA can read it, else a copy with 16-byte aligned rows."""
     strides = [tensor.stride(i) * tensor.element_size() for i in range(3) if tensor.shape[i] > 1]
     if tensor.data_ptr() % 16 == 0 and all(stride > 0 and stride % 16 == 0 for stride in strides):
         return tensor

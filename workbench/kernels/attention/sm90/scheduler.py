@@ -1,4 +1,4 @@
-"""Which tile of queries a CTA computes when, and which blocks of keys it needs for it."""
+"""Tile scheduler of Hopper attention: tile index -> query tile, head, batch; and the key blocks of a query tile."""
 
 import cutlass
 import cutlass.cute as cute
@@ -15,10 +15,10 @@ def tile_coord(
     heads: cutlass.Int32,
     batch: cutlass.Int32,
 ):
-    """(query tile, head, batch entry) of tile `index`.
+    """Return (query tile, head, batch entry) of tile `index`.
 
-    Heads come in sections of `section`, whose K and V fit into L2. A section computes one query tile of all its heads
-    after the other; causal, it begins with the last ones, which take longest.
+    Heads are processed in sections of `section` heads, whose K and V fit into L2. Within a section the head varies
+    fastest. With a causal mask the last query tiles come first, because they take longest.
     """
     tiles_m = cute.ceil_div(queries, cfg.tile_m)
     number = index // (section * tiles_m)
@@ -31,10 +31,10 @@ def tile_coord(
 
 @cute.jit
 def key_blocks(cfg: Static, tile: cutlass.Int32, keys: cutlass.Int32, tile_n: cutlass.Constexpr):
-    """(key blocks of a query tile, the first of them that needs a mask)."""
+    """Return (number of key blocks of a query tile, how many of them need no mask)."""
     count = cute.ceil_div(keys, tile_n)
     whole = keys // tile_n
     if cutlass.const_expr(cfg.causal):
         count = cutlass.min(count, cute.ceil_div((tile + 1) * cfg.tile_m, tile_n))
         whole = cutlass.min(whole, (tile * cfg.tile_m + 1) // tile_n)
-    return count, cutlass.min(whole, count - 1)  # the last block always takes the path with the mask
+    return count, cutlass.min(whole, count - 1)  # the last block always takes the masked path
