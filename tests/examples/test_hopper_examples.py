@@ -215,17 +215,21 @@ def test_grouped_gemm(
 
 
 def test_grouped_gemm_without_its_acquire_is_an_error(hopper: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.examples import grouped_gemm as module
+    from workbench.examples.grouped_gemm import grouped_gemm
+    from workbench.kernels import host
+    from workbench.kernels.gemm.sm90.grouped_problems import host as grouped_host
+    from workbench.kernels.gemm.sm90.grouped_problems import kernel
 
-    monkeypatch.setattr(type(module.MAPS), "fence_tensormap_update", lambda self, place: None)
-    monkeypatch.setattr(module, "COMPILED", {})
+    monkeypatch.setattr(type(kernel.MAPS), "fence_tensormap_update", lambda self, place: None)
+    monkeypatch.setattr(host, "compiled", {})
+    monkeypatch.setattr(grouped_host, "compiled", host.compiled)
     problem = (
         matrix(64, 64, HALF, seed=1),
         matrix(64, 64, HALF, seed=2),
         torch.empty((64, 64), dtype=HALF, device="cuda"),
     )
     with pytest.raises(EmulationFault, match="a descriptor in global memory that this CTA did not acquire"):
-        module.grouped_gemm([problem], tile=(64, 64, 64), cluster=(1, 1))
+        grouped_gemm([problem], tile=(64, 64, 64), cluster=(1, 1))
 
 
 def test_grouped_gemm_says_what_it_does_not_take(hopper: Emulation) -> None:

@@ -45,9 +45,9 @@ import cutlass.cute as cute
 import torch
 
 from workbench.kernels.gemm.sm90.config import GemmSm90Config, default_tile
-from workbench.kernels.gemm.sm90.host import in_pairs, matrix_view, result_view
+from workbench.kernels.gemm.sm90.host import can_load_pairs, matrix_view, result_view
 from workbench.kernels.gemm.sm90.kernel import launch_gemm
-from workbench.kernels.gemm.sm90.pack import operands_of, resident
+from workbench.kernels.gemm.sm90.pack import make_operands, max_active_clusters
 from workbench.kernels.host import call
 from workbench.kernels.operands import Read
 from workbench.kernels.static import Static, bind
@@ -141,12 +141,12 @@ def gemm(
     tile = tile or default_tile(ELEMENTS.get(a.dtype, ""))
     check(a, b, c, d, tile, cluster)
     config = configure(a.dtype, d.dtype, tile=tile, cluster=cluster, swizzle=swizzle, stages=stages, adds=c is not None)
-    (left, left_along_k), (right, right_along_k) = operands_of(config, a, b)
+    (left, left_along_k), (right, right_along_k) = make_operands(config, a, b)
     matrix, by_tma = None if c is None else c.detach().unsqueeze(0), aligned(d)
-    clusters = min(max_clusters or 1 << 16, resident(config))
+    clusters = min(max_clusters or 1 << 16, max_active_clusters(config))
     call(
         bind(launch, config),
-        (matrix is not None and in_pairs(matrix), by_tma, left_along_k, right_along_k, clusters),
+        (matrix is not None and can_load_pairs(matrix), by_tma, left_along_k, right_along_k, clusters),
         (
             left,
             right,

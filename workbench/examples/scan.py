@@ -26,9 +26,9 @@ import argparse
 
 import torch
 
-from workbench.examples.launching import require, same_place
 from workbench.kernels.scan.config import ScanConfig
 from workbench.kernels.scan.host import launch_lookback
+from workbench.kernels.tensors import expect_contiguous
 
 CONFIGS = {
     torch.int32: ScanConfig(lookback=True, threads=256, per_thread=16, accumulator="i32"),
@@ -39,17 +39,22 @@ CONFIGS = {
 def scan(x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """Inclusive prefix sums of x (..., columns), int32 or float32, contiguous, along the last axis.
 
-    They are written to `out` if given, of x's shape and type. Raises ValueError for what the kernel does not take.
+    They are written to `out` if given, of x's shape and type. Raises ValueError, and TypeError for dtypes, for what
+    the kernel does not take.
     """
-    require(x.dtype in CONFIGS, f"scan takes int32 and float32, not {x.dtype}")
-    require(x.dim() > 0, "scan needs at least one axis")
+    if x.dtype not in CONFIGS:
+        raise TypeError(f"scan takes int32 and float32, not {x.dtype}")
+    if x.dim() == 0:
+        raise ValueError("scan needs at least one axis")
     y = torch.empty_like(x) if out is None else out
-    require(y.shape == x.shape and y.dtype == x.dtype, f"out must have shape {tuple(x.shape)} and type {x.dtype}")
-    same_place(x, y)
+    if y.shape != x.shape or y.dtype != x.dtype:
+        raise ValueError(f"out must have shape {tuple(x.shape)} and type {x.dtype}")
+    expect_contiguous(x, y)
     config = CONFIGS[x.dtype]
     if x.numel() > 0:
         tiles = x.numel() // x.shape[-1] * -(-x.shape[-1] // config.tile)
-        require(tiles < 2**31, "scan takes at most 2**31 - 1 tiles")
+        if tiles >= 2**31:
+            raise ValueError("scan takes at most 2**31 - 1 tiles")
         launch_lookback(config, (x,), y)
     return y
 

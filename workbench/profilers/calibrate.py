@@ -203,12 +203,16 @@ def _l2() -> Rate | None:
     properties = torch.cuda.get_device_properties(0)
     ctas, passes, found = 2 * properties.multi_processor_count, 64, []
     for fraction in L2_FRACTIONS:
-        chunks = max(1, int(fraction * properties.L2_cache_size) // (bandwidth.CHUNK_STEPS * bandwidth.TILE * 4))
-        x = torch.randn(chunks * bandwidth.CHUNK_STEPS * bandwidth.TILE, device="cuda")
+        chunks = max(1, int(fraction * properties.L2_cache_size) // (bandwidth.L2.chunk * 4))
+        x = torch.randn(chunks * bandwidth.L2.chunk, device="cuda")
         taken = time_calls(lambda x=x: bandwidth.read_l2(x, passes, ctas))  # type: ignore[misc]
         found.append(
             make_rate(
-                "l2", bandwidth.l2_bytes(ctas, passes), taken, "B/s", f"a read-only kernel over {x.numel() >> 18} MiB"
+                "l2",
+                bandwidth.L2.count_bytes(ctas, passes),
+                taken,
+                "B/s",
+                f"a read-only kernel over {x.numel() >> 18} MiB",
             )
         )
     return find_fastest(found)
@@ -220,10 +224,10 @@ def _shared_memory() -> Rate:
     from workbench.examples import bandwidth
 
     ctas, passes = 4 * torch.cuda.get_device_properties(0).multi_processor_count, 2000
-    x = torch.randn(bandwidth.ROWS * 128, device="cuda")
+    x = torch.randn(bandwidth.SHARED.elements, device="cuda")
     return make_rate(
         "shared",
-        bandwidth.shared_bytes(ctas, passes),
+        bandwidth.SHARED.count_bytes(ctas, passes),
         time_calls(lambda: bandwidth.read_shared(x, passes, ctas)),
         "B/s",
         "a kernel that reads 16 bytes a lane, without conflicts",
@@ -319,18 +323,7 @@ def _launch_torch() -> Rate:
 
 
 def _launch_cute() -> Rate:
-    import cutlass
-    import cutlass.cute as cute
-    import cutlass.torch
-    import torch
-
     from workbench.examples import bandwidth
-    from workbench.examples.launching import flat
 
-    x = torch.zeros(bandwidth.CHUNK_STEPS * bandwidth.TILE, device="cuda")
-    sums = torch.zeros(bandwidth.THREADS, device="cuda")
-    numbers = (cutlass.Int32(1), cutlass.Int32(0), cutlass.Int32(1))
-    arguments = (flat(x), flat(sums), *numbers, cutlass.torch.current_stream())
-    compiled = cute.compile(bandwidth.l2_host, *arguments)
-    samples = host_seconds(lambda: compiled(*arguments))
+    samples = host_seconds(bandwidth.compile_empty_launch())
     return _seconds_rate("launch cute", samples, "a compiled function with two tensors and three integers")

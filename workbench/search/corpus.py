@@ -16,6 +16,7 @@ SUFFIXES = (".py", ".pyi", ".h", ".hpp", ".cuh", ".cu", ".inl", ".md", ".rst", "
 LARGEST_BYTES = 1_500_000  # larger files are generated tables, which answer no question
 PIECE, OVERLAP = 45, 8  # lines
 OURS = "workbench"
+OUR_FILES = ("problems/shipped/*.py", "examples/*.py", "kernels/**/*.py")
 _SYMBOL = re.compile(
     r"^\s*(?:(?:async\s+)?def|class|struct|enum(?:\s+class)?|using|template|#define|namespace)\s+([A-Za-z_]\w*)"
     r"|^\s*(?:CUTE_\w+|CUTLASS_\w+|inline|static|constexpr|auto|void)\b.*?\b([A-Za-z_]\w*)\s*\(",
@@ -76,7 +77,7 @@ def _find_files() -> Iterator[File]:
                     seen.add(place)
                     yield File(name, item.as_posix(), place)
     here = Path(__file__).parent.parent
-    for place in sorted([*here.glob("problems/shipped/*.py"), *here.glob("examples/*.py")]):
+    for place in sorted(path for pattern in OUR_FILES for path in here.glob(pattern)):
         if _leads_away(place, len(place.relative_to(here).parts)):
             continue
         yield File(OURS, place.relative_to(here).as_posix(), place)

@@ -128,3 +128,19 @@ class Sm80Config(Epilogue):
     def stored(self) -> str:
         """Element type in memory. For tf32 that is f32, which the kernel rounds before mma.sync."""
         return "f32" if self.element == "tf32" else self.element
+
+
+@record
+class SplitKConfig(Sm80Config):
+    """Tensor cores by mma.sync; several CTAs share a tile, each with a slice of k."""
+
+    CONSTANTS: ClassVar[dict[str, str]] = {
+        **Sm80Config.CONSTANTS,
+        "min_k_tiles": "tiles of k of a slice, at least",
+        "ctas_per_sm": "CTAs that are to fill an SM",
+    }
+    kind: str = "split_k"
+    tile_k: int = 64
+    atomic: bool = False  # whether slices are added by atomics, to a float32 result; else in their order
+    min_k_tiles: int = 4
+    ctas_per_sm: int = 2

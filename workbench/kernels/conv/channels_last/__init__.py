@@ -1,0 +1,1 @@
+"""Two-dimensional convolutions that gather from channels-last images, without a copy of the activations."""

@@ -1,0 +1,1 @@
+"""Products of many problems of different sizes in one persistent launch, with a TMA descriptor for each problem."""

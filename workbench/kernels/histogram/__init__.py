@@ -1,0 +1,1 @@
+"""How often each of 0 to bins - 1 occurs in a tensor of integers."""

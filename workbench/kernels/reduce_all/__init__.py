@@ -1,0 +1,1 @@
+"""Reductions of all elements of a tensor in one launch."""

@@ -1,0 +1,1 @@
+"""The k largest elements of each row."""

@@ -1,0 +1,1 @@
+"""Transposes of matrices."""
