@@ -55,7 +55,7 @@ def test_products(how: str) -> None:
         f"gemm(a, b) {how} >> bias() >> residual()",
         {"a": a, "b": b, "bias": f(12), "residual": f(8, 11)},
         "residual has the shape (8, 11)",
-        "wants (8, 12) or what repeats to it",
+        "wants (8, 12), or a shape that broadcasts to it",
     )
     refused(f"gemm(a, b) {how} >> mul(g, along=m)", {"a": a, "b": b, "g": f(12)}, "g has the shape (12,)", "wants (8,)")
 

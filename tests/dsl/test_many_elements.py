@@ -15,12 +15,12 @@ from workbench.emulator import emulated
 def in_pieces(text: str, tensors: dict[str, torch.Tensor], most: int) -> tuple[torch.Tensor, int]:
     """The result with at most `most` elements a launch, and how many launches there were."""
     module, path = load(text, tuple(tensors))
-    assert module.MOST == (1 << 31) - (1 << 20)
+    assert module.MAX_ELEMENTS == (1 << 31) - (1 << 20)
     with (
         pytest.MonkeyPatch.context() as patch,
         emulated(arch="sm_90a" if "sm_90a" in text else "sm_80", device="H200", source_file=str(path)) as emulation,
     ):
-        patch.setattr(module, "MOST", most)
+        patch.setattr(module, "MAX_ELEMENTS", most)
         got = module.ModelNew()(*tensors.values())
     assert not [item for item in emulation.findings if item.severity == "error"]
     return got, len(emulation.launches)
@@ -90,7 +90,7 @@ def test_rows(how: str) -> None:
         got, count = in_pieces(f"{text} {how}", tensors, 45)
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
         assert count == launches
-    with pytest.raises(ValueError, match=r"^rows of 20 elements; this kernel counts up to 19 in a row$"):
+    with pytest.raises(ValueError, match=r"^rows of 20 elements; this kernel supports at most 19 in a row$"):
         in_pieces(f"softmax(x) {how}", {"x": x}, 19)
 
 
@@ -108,9 +108,9 @@ def test_scores_of_attention() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("scan(x) .threads(32)", "x has 20 elements; this kernel counts up to 19"),
-        ("gather(x, index, layers=1)", "x has 20 elements; this kernel counts up to 19"),
-        ("scatter_add(x, index, src, layers=1)", "x has 20 elements; this kernel counts up to 19"),
+        ("scan(x) .threads(32)", "x has 20 elements; this kernel supports at most 19"),
+        ("gather(x, index, layers=1)", "x has 20 elements; this kernel supports at most 19"),
+        ("scatter_add(x, index, src, layers=1)", "x has 20 elements; this kernel supports at most 19"),
     ],
 )
 def test_what_is_not_taken_in_pieces_is_refused_by_name(text: str, said: str) -> None:

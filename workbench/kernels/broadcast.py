@@ -1,4 +1,4 @@
-"""Operands that are repeated over a larger shape: a torch tensor -> what a kernel needs to find its elements, and the load."""
+"""Broadcast operands: the index arithmetic that finds their elements, and the load."""
 
 import math
 
@@ -9,29 +9,30 @@ from cutlass.cute.runtime import from_dlpack
 
 @cute.jit
 def load_broadcast(tensor, fragment, i, part, extent, width: cutlass.Constexpr, way: cutlass.Constexpr):
-    """Load what vector i of the result meets, number `part` of its row.
+    """Load the elements of a broadcast operand for vector `i` of the result, number `part` of its row.
 
-    Element (place // inner) % size of the tensor stands at each place.
+    The operand's element for the flat index `at` of the result is (at // inner) % size; `extent` is (inner, size).
     """
     inner, size = extent
-    if cutlass.const_expr(way == "row"):  # one element for each of a row's
+    if cutlass.const_expr(way == "row"):  # one element per column
         cute.autovec_copy(cute.zipped_divide(tensor, (width,))[None, part], fragment)
     elif cutlass.const_expr(way == "one"):  # one element for the whole vector
         value = tensor[i * width // inner % size]
         for e in cutlass.range_constexpr(width):
             fragment[e] = value
-    elif cutlass.const_expr(way == "run"):  # as many neighbours
+    elif cutlass.const_expr(way == "run"):  # consecutive elements
         cute.autovec_copy(cute.zipped_divide(tensor, (width,))[None, i % (size // width)], fragment)
     else:
         for e in cutlass.range_constexpr(width):
             fragment[e] = tensor[(i * width + e) // inner % size]
 
 
-class Placement:
-    """A tensor that is repeated over `shape`: its element (place // inner) % size stands at each place.
+class BroadcastOperand:
+    """An operand that is broadcast to `shape`; its element for flat index `at` is (at // inner) % size.
 
-    It is copied to its full shape where no such numbers exist. `way` says how a vector of `width` places reads it;
-    `columns` are the elements of a row, 0 where a vector's number in its row is not known.
+    It is expanded and copied if no such (inner, size) exists. `way` says how a vector of `width` elements reads it:
+    row, one, run or each. `columns`: elements of a row, or 0 if the kernel does not know a vector's position in its
+    row.
     """
 
     def __init__(self, tensor, shape, width, columns=0):

@@ -1,4 +1,4 @@
-"""Names of element types -> what CuTe DSL and torch call them. Pure data: nothing is imported."""
+"""Element type names -> the types of CuTe DSL and torch, and their sizes. Pure data: nothing is imported."""
 
 from __future__ import annotations
 

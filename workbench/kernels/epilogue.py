@@ -1,4 +1,4 @@
-"""Epilogues of products in kernels: how a tensor that is read is presented, and how values of a row are reduced."""
+"""Epilogues of products: views of the tensors that they read, and row or column reductions."""
 
 import cutlass
 import cutlass.cute as cute
@@ -7,15 +7,15 @@ import torch
 from workbench.kernels.static import Static
 
 
-def spread(tensor, shape):
-    """A tensor that the epilogue reads, with the product's shape, as (batch, m, n), contiguous along n."""
+def broadcast_view(tensor, shape):
+    """Broadcast an epilogue tensor to the product's shape and view it as (batch, m, n), contiguous along n."""
     view = torch.broadcast_to(tensor.detach(), shape)
     view = view if view.stride(-1) == 1 else view.contiguous()
     return view if view.dim() == 3 else view.unsqueeze(0)
 
 
 def identity(how: Static):
-    """What a reduction begins with; `how` is sum, mean, max or min."""
+    """Return the identity of a reduction; `how` is sum, mean, max or min."""
     if cutlass.const_expr(how == "max"):
         return cutlass.Float32(-cutlass.Float32.inf)
     if cutlass.const_expr(how == "min"):
@@ -24,7 +24,7 @@ def identity(how: Static):
 
 
 def combine(how: Static, a, b):
-    """Two values of a reduction as one; `how` is sum, mean, max or min."""
+    """Combine two values of a reduction; `how` is sum, mean, max or min."""
     if cutlass.const_expr(how == "max"):
         return cute.arch.fmax(a, b, nan=True)
     if cutlass.const_expr(how == "min"):

@@ -1,25 +1,31 @@
-"""Host side of every operation: checks of operands, pieces for one launch, the compile cache.
+"""Host side shared by all operations: operand checks, splitting of large tensors, compile cache and launch.
 
-A host function takes torch tensors, checks them with `expect` and `expect_axes`, allocates its result and launches
-with `call`. Errors are ValueError for shapes and TypeError for dtypes, in one line each.
+A host function takes torch tensors, checks them with `check_operand` and `check_rank`, allocates the result and
+launches with `call`. Raises ValueError for shapes and TypeError for dtypes, with one-line messages.
 """
 
 import cuda.bindings.driver as cuda
 import cutlass.cute as cute
 import torch
 
-FLOATS = (torch.float32, torch.float16, torch.bfloat16)  # the kernels calculate in float32
-EXACT = (*FLOATS, torch.bool, torch.uint8, torch.int8, torch.int16)  # float32 has every value of these
-INDICES = (torch.int64, torch.int32)
-MOST = (1 << 31) - (1 << 20)  # elements of one launch, whose places and a little beyond are 32-bit numbers
+FLOAT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # dtypes of operands; the kernels compute in float32
+EXACT_DTYPES = (
+    *FLOAT_DTYPES,
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+)  # dtypes that float32 represents exactly
+INDEX_DTYPES = (torch.int64, torch.int32)
+MAX_ELEMENTS = (1 << 31) - (1 << 20)  # elements of one launch: offsets, and a margin, fit into int32
 
 compiled: dict = {}
 
 
 def call(function, key, arguments, constants=()):
-    """Compile once per key (dtypes, layouts, vector width), then only launch, on torch's current stream.
+    """Launch on torch's current stream; compile on the first call of each key (dtypes, layouts, vector width).
 
-    Calling a jit function costs milliseconds each time; a compiled one costs microseconds.
+    Calling a jit function takes milliseconds each time, calling a compiled one takes microseconds.
     """
     stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
     if (function, key) not in compiled:
@@ -27,20 +33,20 @@ def call(function, key, arguments, constants=()):
     compiled[function, key](*arguments, stream)
 
 
-def in_pieces(*tensors):
-    """Cut tensors along their first axes into pieces of at most MOST elements; nearly always one piece.
+def split_launches(*tensors):
+    """Split tensors along their leading axes into launches of at most MAX_ELEMENTS elements; usually one.
 
-    The last tensor has every extent.
+    The last tensor has the full shape; the others broadcast to it.
     """
     shape = tensors[-1].shape
-    if shape.numel() <= MOST:
+    if shape.numel() <= MAX_ELEMENTS:
         return [tensors]
     axis = next(number for number, size in enumerate(shape) if size > 1)
-    # extents of 1, and those missing in front, are repeated
+    # extents of 1 and missing leading extents broadcast
     own = [(tensor, tensor.dim() - len(shape) + axis) for tensor in tensors]
     pieces = []
     for start, end in ((0, shape[axis] // 2), (shape[axis] // 2, shape[axis])):
-        pieces += in_pieces(
+        pieces += split_launches(
             *(
                 tensor.narrow(at, start, end - start) if at >= 0 and tensor.shape[at] > 1 else tensor
                 for tensor, at in own
@@ -49,36 +55,37 @@ def in_pieces(*tensors):
     return pieces
 
 
-def by_rows(*tensors):
-    """Cut tensors of as many rows, the first with columns, into pieces of at most MOST elements.
+def split_by_rows(*tensors):
+    """Split tensors with the same number of rows into launches of at most MAX_ELEMENTS elements; usually one.
 
-    Nearly always one piece, and none without rows.
+    The first tensor is (rows, columns). Without rows there is no launch. Raises ValueError for longer rows.
     """
     rows, columns = tensors[0].shape
-    if rows * columns <= MOST:
+    if rows * columns <= MAX_ELEMENTS:
         return [tensors] if rows else []
-    if columns > MOST:
-        raise ValueError(f"rows of {columns} elements; this kernel counts up to {MOST} in a row")
-    return zip(*(tensor.split(MOST // columns) for tensor in tensors), strict=True)
+    if columns > MAX_ELEMENTS:
+        raise ValueError(f"rows of {columns} elements; this kernel supports at most {MAX_ELEMENTS} in a row")
+    return zip(*(tensor.split(MAX_ELEMENTS // columns) for tensor in tensors), strict=True)
 
 
-def expect(name, tensor, shape, kinds=FLOATS, spread=False):
-    """Refuse an operand that would be read beyond its end, or lose digits.
+def check_operand(name, tensor, shape, dtypes=FLOAT_DTYPES, broadcast=False):
+    """Check the shape and dtype of an operand.
 
-    `spread`: extents of 1, and those missing in front, are repeated.
+    `dtypes`: accepted dtypes. `broadcast`: the operand may also have a shape that broadcasts to `shape`.
     """
     own = tensor.shape
     pairs = zip(reversed(own), reversed(shape), strict=False)
-    if own != shape and not (spread and len(own) <= len(shape) and all(size in (1, wanted) for size, wanted in pairs)):
-        wanted = f"{tuple(shape)}{' or what repeats to it' if spread else ''}"
+    if own != shape and not (
+        broadcast and len(own) <= len(shape) and all(size in (1, wanted) for size, wanted in pairs)
+    ):
+        wanted = f"{tuple(shape)}{', or a shape that broadcasts to it' if broadcast else ''}"
         raise ValueError(f"{name} has the shape {tuple(own)}; this kernel wants {wanted}")
-    if tensor.dtype not in kinds:
-        taker = "kernels that calculate in float32 take" if torch.float32 in kinds else "this kernel takes"
-        raise TypeError(f"{name} is {tensor.dtype}; {taker} {', '.join(map(str, kinds))}")
+    if tensor.dtype not in dtypes:
+        raise TypeError(f"{name} is {tensor.dtype}; this kernel takes {', '.join(map(str, dtypes))}")
 
 
-def expect_axes(name, tensor, least, most=None):
-    """Refuse an operand with other axes than the kernel counts on."""
+def check_rank(name, tensor, least, most=None):
+    """Check that an operand has `least` to `most` axes; `most` None means no limit."""
     if tensor.dim() < least or (most is not None and tensor.dim() > most):
         if most is None:
             wanted = f"{least} axes or more"
@@ -87,32 +94,32 @@ def expect_axes(name, tensor, least, most=None):
         raise ValueError(f"{name} has the shape {tuple(tensor.shape)}; this kernel wants {wanted}")
 
 
-def expect_some(name, tensor, count, what):
-    """Refuse an operand without elements to take a reduction of: `what` names it, as in mean."""
+def check_not_empty(name, tensor, count, what):
+    """Check that a reduction has elements; `what` names the reduction in the message, such as mean."""
     if count == 0:
-        raise ValueError(f"{name} has the shape {tuple(tensor.shape)}; there is nothing to take the {what} of")
+        raise ValueError(f"{name} has the shape {tuple(tensor.shape)}; the {what} of no elements is undefined")
 
 
-def expect_few(name, tensor):
-    """Refuse a tensor with more elements than a launch takes, where a kernel is not launched for pieces of it."""
-    if tensor.numel() > MOST:
-        raise ValueError(f"{name} has {tensor.numel()} elements; this kernel counts up to {MOST}")
+def check_element_count(name, tensor):
+    """Check that a tensor fits into one launch, for kernels whose tensors cannot be split."""
+    if tensor.numel() > MAX_ELEMENTS:
+        raise ValueError(f"{name} has {tensor.numel()} elements; this kernel supports at most {MAX_ELEMENTS}")
 
 
-def expect_ends(name, ends, rows):
-    """Refuse ends of groups of rows that are out of order, where they are in the host's memory.
+def check_group_ends(name, ends, rows):
+    """Check that end offsets of row groups lie in [0, rows] and do not decrease, if they are in host memory.
 
-    Reading a GPU's would wait for it.
+    Reading them from a GPU would synchronise.
     """
     if not ends.is_cuda and ends.numel() and (ends[0] < 0 or ends[-1] > rows or (ends[1:] < ends[:-1]).any()):
-        wanted = f"ends of groups from 0 to {rows}, none before the last"
+        wanted = f"non-decreasing group ends from 0 to {rows}"
         raise ValueError(f"{name} is {ends.tolist()}; this kernel wants {wanted}")
 
 
-def promoted(*tensors):
-    """The type that torch gives to a result of these, of which one is a float.
+def promote_dtypes(*tensors):
+    """Return torch's result dtype of these tensors, of which at least one is floating point.
 
-    Tensors without axes count only if no float has axes.
+    0-d tensors count only if no other tensor is floating point.
     """
     floats = [tensor.dtype for tensor in tensors if tensor.dim() and tensor.is_floating_point()]
     result, *others = floats or [tensor.dtype for tensor in tensors if tensor.is_floating_point()]

@@ -1,4 +1,4 @@
-"""Names that the host module of every emitted file may define."""
+"""Names that the host module of an emitted file may define."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HOST = Path(__file__).with_name("host.py")
 
 
 def host_names() -> tuple[str, ...]:
-    """Constants and functions of `kernels.host`, read from its text: an import would load CuTe DSL and torch."""
+    """Return the constants and functions of `kernels.host`; reading its source avoids an import of torch."""
     body = ast.parse(HOST.read_text()).body
     functions = [node.name for node in body if isinstance(node, ast.FunctionDef)]
     targets = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]

@@ -1,8 +1,8 @@
-"""Scalar functions of float32 values, called by hooks and kernels; each takes and returns `cutlass.Float32`.
+"""Scalar functions of float32 values for hooks and kernels; each takes and returns `cutlass.Float32`.
 
-Each is meant to be right to a few units in the last place: exp by ex2.approx (2 units and |v| eps), reciprocals by
-rcp.approx (1 unit), near zero by polynomials or libdevice's expm1 and log1p. The coefficients of tanh were fitted here:
-least relative error over |v| < 0.6, 3e-9 before rounding.
+Each is meant to be accurate to a few ulp: exp by ex2.approx (2 ulp and |v| eps), reciprocals by rcp.approx (1 ulp),
+near zero polynomials or libdevice's expm1 and log1p. The coefficients of tanh were fitted here: smallest relative error
+over |v| < 0.6, 3e-9 before rounding.
 """
 
 import cutlass

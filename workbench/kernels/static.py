@@ -1,9 +1,9 @@
-"""Words of the staged subset that kernels are written in; `workbench.codegen.specialise` knows them by name.
+"""The staging vocabulary of the kernel library; `workbench.codegen.specialise` recognises these names.
 
-Static               a parameter whose value is known when a file is written for one case: a configuration, say
-Many, Many[type]     a parameter that holds a tuple whose length depends on the program: the tensors of an epilogue
-dtype, torch_dtype   an element type by its name: "f16" is cutlass.Float16 and torch.float16
-bind                 a launch function together with its configuration, as `call` in `kernels.host` compiles it
+Static: a parameter that is known when a file is written for one case, such as a configuration. Many, Many[type]: a
+tuple whose length depends on the program, such as the epilogue's tensors. dtype, torch_dtype: an element type by name;
+"f16" is cutlass.Float16 and torch.float16. bind: a launch function with its configuration, for `call` of
+`kernels.host`.
 """
 
 import types
@@ -20,15 +20,15 @@ Many = tuple[Item, ...]
 
 
 def dtype(element):
-    """CuTe DSL's type for a config's word, such as cutlass.Float16 for f16."""
+    """Return CuTe DSL's type of an element type name, such as cutlass.Float16 for f16."""
     return getattr(cutlass, CUTE[element].removeprefix("cutlass."))
 
 
 def torch_dtype(element):
-    """torch's type for a config's word, such as torch.float16 for f16."""
+    """Return torch's dtype of an element type name, such as torch.float16 for f16."""
     return getattr(torch, TORCH[element].removeprefix("torch."))
 
 
 def bind(launch, cfg):
-    """The launch function with its first parameter, `cfg`, given; `cute.compile` takes a method with its object."""
+    """Bind `cfg` as the first parameter of a launch function; `cute.compile` takes methods with their object."""
     return types.MethodType(launch, cfg)

@@ -1,4 +1,4 @@
-"""A tensor seen with other extents; torch does it, no kernel runs."""
+"""Views of a tensor with other extents; torch makes them and no kernel runs."""
 
 import cutlass
 
@@ -6,7 +6,7 @@ from workbench.kernels.static import Many, Static
 
 
 def view(cfg: Static, x, like: Many):
-    """x with other extents; unflatten takes them from axes of `like`."""
+    """Return x with other extents; unflatten takes them from axes of `like`."""
     if cutlass.const_expr(cfg.how == "order"):
         return x.permute(cfg.value)
     if cutlass.const_expr(cfg.how == "flatten"):

@@ -7,7 +7,7 @@ from workbench.records import record
 
 @record
 class ViewConfig:
-    """One change of the extents."""
+    """One change of a tensor's extents."""
 
     how: str  # flatten, unflatten, squeeze, unsqueeze or order
     value: object  # an axis, or axes

@@ -8,7 +8,7 @@ dtypes that no kernel supports.
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.host import expect, expect_axes
+from workbench.kernels.host import check_operand, check_rank
 from workbench.kernels.static import Static
 
 
@@ -21,9 +21,9 @@ def to_4d(tensor):
 
 def check_attention_operands(names: Static, q, k, v):
     """Check that q, k and v, each with 4 axes, have matching shapes and one dtype."""
-    expect_axes(names["q"], q, 4, 4)
-    expect_axes(names["k"], k, 4, 4)
-    expect(names["q"], q, q.shape)
+    check_rank(names["q"], q, 4, 4)
+    check_rank(names["k"], k, 4, 4)
+    check_operand(names["q"], q, q.shape)
     same_dtype = q.dtype == k.dtype and q.dtype == v.dtype
     same_batch = k.shape == v.shape and q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3]
     if not same_dtype or not same_batch or q.shape[1] % k.shape[1]:

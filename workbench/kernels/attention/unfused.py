@@ -14,7 +14,7 @@ from workbench.kernels.attention.host import check_attention_operands, to_4d
 from workbench.kernels.attention.softmax import softmax
 from workbench.kernels.gemm.host import gemm
 from workbench.kernels.gemm.sm90.host import gemm as gemm_sm90
-from workbench.kernels.host import by_rows, call
+from workbench.kernels.host import call, split_by_rows
 from workbench.kernels.static import Static, bind
 
 
@@ -36,7 +36,7 @@ def softmax_scores(cfg: Static, scores, scale):
     width = math.gcd(16 // scores.element_size(), keys)
     threads = 32 if keys <= 1024 else 256 if keys <= 16384 else 1024
     turns = -(-keys // (width * threads))
-    for parts in by_rows(scores.view(-1, queries * keys)):
+    for parts in split_by_rows(scores.view(-1, queries * keys)):
         part = parts[0]
         call(
             bind(softmax, cfg),

@@ -17,7 +17,7 @@ from workbench.kernels.conv.layout_transforms import pack_activations, pack_filt
 from workbench.kernels.conv.sliding_window import sliding_conv
 from workbench.kernels.conv.sm80 import conv_sm80
 from workbench.kernels.conv.sm90 import conv_sm90
-from workbench.kernels.host import EXACT, call, expect, expect_axes
+from workbench.kernels.host import EXACT_DTYPES, call, check_operand, check_rank
 from workbench.kernels.static import Many, Static, bind, dtype, torch_dtype
 
 
@@ -67,23 +67,23 @@ def check_extents(x, w, outputs):
     if min(outputs) < 1:
         raise ValueError(f"filters of {tuple(w.shape[2:])} do not fit into an input of {tuple(x.shape[2:])}")
     if x.shape[1] == 0:
-        raise ValueError(f"x has the shape {tuple(x.shape)}; this kernel wants a channel or more")
+        raise ValueError(f"x has the shape {tuple(x.shape)}; this kernel wants at least one channel")
 
 
 def check_operands(cfg: Static, names: Static, operands: Many, shape):
     """Check the epilogue's operands: one element per filter, or a shape that broadcasts to the output's."""
     for operand, read in zip(operands, cfg.reads, strict=True):
         if read.along == "n":
-            expect(names[read.role], operand, (shape[1],), EXACT)
+            check_operand(names[read.role], operand, (shape[1],), EXACT_DTYPES)
         else:
-            expect(names[read.role], operand, shape, EXACT, spread=True)
+            check_operand(names[read.role], operand, shape, EXACT_DTYPES, broadcast=True)
 
 
 def direct_convolution(cfg: Static, names: Static, x, w, operands: Many):
     """x (n, c, 1 to 3 extents), w in torch's layout -> the convolution, by direct sums on CUDA cores."""
-    expect_axes(names["x"], x, 3, 5)
-    expect_axes(names["w"], w, x.dim(), x.dim())
-    expect(names["x"], x, x.shape)
+    check_rank(names["x"], x, 3, 5)
+    check_rank(names["w"], w, x.dim(), x.dim())
+    check_operand(names["x"], x, x.shape)
     if x.dtype != w.dtype:
         raise TypeError(f"this kernel multiplies one type, not {x.dtype} by {w.dtype}")
     space, groups = x.dim() - 2, x.shape[1] if cfg.depthwise else cfg.groups
@@ -167,8 +167,8 @@ def implicit_gemm_convolution(cfg: Static, names: Static, x, w, operands: Many):
     """x (n, c, 1 to 3 extents), w in torch's layout -> the convolution, by an implicit GEMM on tensor cores."""
     if x.dtype != torch_dtype(cfg.stored) or w.dtype != torch_dtype(cfg.stored):
         raise TypeError(f"this kernel multiplies {torch_dtype(cfg.stored)}, not {x.dtype} by {w.dtype}")
-    expect_axes(names["x"], x, 3, 5)
-    expect_axes(names["w"], w, x.dim(), x.dim())
+    check_rank(names["x"], x, 3, 5)
+    check_rank(names["w"], w, x.dim(), x.dim())
     geometry = plan_geometry(cfg, tuple(x.shape), tuple(w.shape), x.device)
     y = torch.empty(geometry.output, dtype=torch_dtype(cfg.result) if cfg.result else x.dtype, device=x.device)
     result = y.reshape(*y.shape[:2], *y.shape[7 - x.dim() :])
@@ -176,7 +176,7 @@ def implicit_gemm_convolution(cfg: Static, names: Static, x, w, operands: Many):
     if y.numel() == 0:
         return result
     if x.shape[1] == 0:
-        raise ValueError(f"x has the shape {tuple(x.shape)}; this kernel wants a channel or more")
+        raise ValueError(f"x has the shape {tuple(x.shape)}; this kernel wants at least one channel")
     taps, phases, origins = (from_dlpack(table).mark_layout_dynamic(leading_dim=1) for table in geometry.tables)
     mA = pack_input(cfg, x, geometry, origins)
     mB = pack_weights(cfg, w, geometry, taps)

@@ -1,1 +1,1 @@
-"""Elementwise kernels: one expression of tensors of one shape, and of tensors that are broadcast to it."""
+"""Elementwise kernels: one expression of tensors of one shape, and of tensors that broadcast to it."""

@@ -1,4 +1,4 @@
-"""What an elementwise kernel is written for: its expression, threads and accesses. Pure data."""
+"""Configuration of an elementwise kernel. Pure data."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from workbench.records import record
 
 @record
 class ElementwiseConfig:
-    """One elementwise kernel. `expression` takes the float32 values at one place and returns the result's."""
+    """One elementwise kernel. `expression` takes float32 elements, one per tensor, and returns the result's element."""
 
     CONSTANTS: ClassVar[dict[str, str]] = {
         "threads": "threads of a CTA",
-        "vector": "neighbouring elements in one access, where addresses allow it",
-        "unroll": "vectors that a thread loads before it uses the first",
+        "vector": "elements per access, where addresses allow it",
+        "unroll": "vectors per thread, all loaded before the first use",
     }
-    expression: object  # of the values of the full tensors, then those of the broadcast ones
+    expression: object  # of the elements of the full tensors, then of the broadcast ones
     threads: int = 256
     vector: int = 1
     unroll: int = 1  # of `unrolled_elementwise`

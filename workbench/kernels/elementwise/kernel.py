@@ -1,4 +1,4 @@
-"""One expression of tensors, element by element: torch tensors of one shape, and tensors that are broadcast to it -> the result."""
+"""Elementwise expressions of torch tensors of one shape, and of tensors that broadcast to it."""
 
 import cuda.bindings.driver as cuda
 import cutlass
@@ -6,8 +6,8 @@ import torch
 from cutlass import cute
 from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.broadcast import Placement, load_broadcast
-from workbench.kernels.host import EXACT, FLOATS, call, expect, in_pieces, promoted
+from workbench.kernels.broadcast import BroadcastOperand, load_broadcast
+from workbench.kernels.host import EXACT_DTYPES, FLOAT_DTYPES, call, check_operand, promote_dtypes, split_launches
 from workbench.kernels.static import Many, Static, bind
 
 
@@ -33,7 +33,7 @@ def launch_elementwise(
 def vector_kernel(
     cfg: Static, inputs: Many[cute.Tensor], out: cute.Tensor, count: cutlass.Int32, width: cutlass.Constexpr
 ):
-    """Compute `width` neighbouring elements per thread, moved in one access."""
+    """Compute `width` neighbouring elements per thread, with one access per tensor."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     i = bidx * cfg.threads + tidx
@@ -71,7 +71,7 @@ def unrolled_kernel(
     width: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
-    """Compute several vectors of `width` elements per thread: all are loaded before the first is used."""
+    """Compute UNROLL vectors of `width` elements per thread; all loads are issued before the first use."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     first = bidx * (cfg.threads * cfg.unroll) + tidx
@@ -94,7 +94,7 @@ def unrolled_kernel(
                 value = cfg.expression(*(part[e, turn].to(cutlass.Float32) for part in parts))
                 result[e] = value.to(out.element_type)
             cute.autovec_copy(result, cute.zipped_divide(out, (width,))[None, i])
-    if bidx == 0:  # what is left after the last whole vector
+    if bidx == 0:  # the elements after the last whole vector
         i = vectors * width + tidx
         if i < count:
             values = tuple(x[i].to(cutlass.Float32) for x in inputs)
@@ -104,7 +104,7 @@ def unrolled_kernel(
 
 @cute.jit
 def load_element(tensor, i, extent):
-    """Element i of a broadcast tensor as float32."""
+    """Return element `i` of a broadcast tensor as float32."""
     inner, size = extent
     return tensor[i // inner % size].to(cutlass.Float32)
 
@@ -121,7 +121,7 @@ def launch_unrolled(
     width: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
-    span = cfg.threads * cfg.unroll  # vectors of a CTA
+    span = cfg.threads * cfg.unroll  # vectors per CTA
     ctas = (count // width + span - 1) // span
     unrolled_kernel(cfg, inputs, repeated, out, count, extents, width, ways).launch(
         grid=[cutlass.max(ctas, 1), 1, 1], block=[cfg.threads, 1, 1], stream=stream
@@ -129,18 +129,18 @@ def launch_unrolled(
 
 
 def elementwise(cfg: Static, names: Static, inputs: Many):
-    """Compute an expression of tensors of one shape.
+    """Return an expression of tensors of one shape.
 
-    The first is float32, float16 or bfloat16; the others may also have a type of which float32 holds all values.
+    The first is float32, float16 or bfloat16; the others may also have a dtype that float32 represents exactly.
     """
     shape = inputs[0].shape
     for n, (name, x) in enumerate(zip(names, inputs, strict=True)):
-        expect(name, x, shape, EXACT if n else FLOATS)
+        check_operand(name, x, shape, EXACT_DTYPES if n else FLOAT_DTYPES)
     inputs = tuple(x.detach().contiguous() for x in inputs)
-    out = torch.empty(shape, dtype=promoted(*inputs), device=inputs[0].device)
+    out = torch.empty(shape, dtype=promote_dtypes(*inputs), device=inputs[0].device)
     if out.numel() == 0:
         return out
-    for pieces in in_pieces(*inputs, out):
+    for pieces in split_launches(*inputs, out):
         *inputs, part = pieces
         count = cutlass.Int32(part.numel())
         if cutlass.const_expr(cfg.vector > 1):
@@ -162,28 +162,28 @@ def elementwise(cfg: Static, names: Static, inputs: Many):
 
 
 def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Many):
-    """Compute an expression of tensors, several vectors per thread; `repeated` tensors are broadcast to the others.
+    """Return an expression of tensors, with several vectors per thread; `repeated` tensors broadcast to the others.
 
-    The first is float32, float16 or bfloat16; the others may also have a type of which float32 holds all values.
+    The first is float32, float16 or bfloat16; the others may also have a dtype that float32 represents exactly.
     """
     if cutlass.const_expr(len(inputs) > 0):
         shape = inputs[0].shape
     else:
         shape = torch.broadcast_shapes(*(b.shape for b in repeated))
     for n, (name, x) in enumerate(zip(names, (*inputs, *repeated), strict=True)):
-        expect(name, x, shape, EXACT if n else FLOATS, spread=n >= len(inputs))
+        check_operand(name, x, shape, EXACT_DTYPES if n else FLOAT_DTYPES, broadcast=n >= len(inputs))
     inputs = tuple(x.detach().contiguous() for x in inputs)
     repeated = tuple(b.detach() for b in repeated)
     tensors = (*inputs, *repeated)
-    out = torch.empty(shape, dtype=promoted(*tensors), device=tensors[0].device)
+    out = torch.empty(shape, dtype=promote_dtypes(*tensors), device=tensors[0].device)
     if out.numel() == 0:
         return out
-    for pieces in in_pieces(*tensors, out):
+    for pieces in split_launches(*tensors, out):
         *tensors, part = pieces
         inputs = tensors[: len(inputs)]
         repeated = tensors[len(inputs) :]
         width = cfg.vector if are_aligned(*inputs, part) else 1
-        places = tuple(Placement(b, part.shape, width) for b in repeated)
+        places = tuple(BroadcastOperand(b, part.shape, width) for b in repeated)
         extents = tuple(place.extent for place in places)
         ways = tuple(place.way for place in places)
         call(
@@ -202,10 +202,10 @@ def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Man
 
 
 def are_aligned(*tensors):
-    """Whether all begin at multiples of 16 bytes."""
+    """Return whether all tensors start at multiples of 16 bytes."""
     return all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
 
 
 def flat_tensor(tensor, width):
-    """A contiguous tensor as a kernel's argument with one axis, accessed by vectors of `width`."""
+    """Return the 1-d CuTe tensor of a contiguous tensor, accessed by vectors of `width` elements."""
     return from_dlpack(tensor.view(-1), assumed_align=16 if width > 1 else None).mark_layout_dynamic()

@@ -1,1 +1,1 @@
-"""Gathering and scattering along an axis."""
+"""gather and scatter_add along an axis."""

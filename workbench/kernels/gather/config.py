@@ -9,18 +9,18 @@ from workbench.records import record
 
 @record
 class GatherConfig:
-    """Elements, or whole layers, by number along an axis."""
+    """Selects elements, or whole slices, by index along an axis."""
 
     CONSTANTS: ClassVar[dict[str, str]] = {
         "threads": "threads of a CTA",
-        "unroll": "accesses of a thread that are on the way at once",
+        "unroll": "accesses in flight per thread",
     }
     axis: int = 0
-    layers: bool = False  # whether an index stands for all elements at its place of the axis
+    layers: bool = False  # whether an index selects the whole slice at its position on the axis
     threads: int = 256
     unroll: int = 4
 
     @property
     def next_axis(self) -> int:
-        """The axis after it, and the least number of axes."""
+        """The axis after `axis`, which is also the smallest legal number of axes."""
         return self.axis + 1

@@ -1,4 +1,4 @@
-"""gather and scatter_add of torch tensors: checks, results, launches."""
+"""gather and scatter_add of torch tensors: check, allocate results, launch."""
 
 import math
 
@@ -7,17 +7,17 @@ import torch
 from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.gather.kernel import launch_copy, launch_elements, launch_layers, launch_scatter
-from workbench.kernels.host import FLOATS, INDICES, call, expect, expect_axes, expect_few
+from workbench.kernels.host import FLOAT_DTYPES, INDEX_DTYPES, call, check_element_count, check_operand, check_rank
 from workbench.kernels.static import Static, bind
 
 
 def flat_view(tensor):
-    """A contiguous tensor as a kernel's argument with one axis."""
+    """Return the 1-d CuTe tensor of a contiguous tensor."""
     return from_dlpack(tensor.view(-1)).mark_layout_dynamic()
 
 
-def expect_same_around(cfg: Static, name, part, whole_name, whole):
-    """Refuse two tensors that differ in an extent other than that of the axis."""
+def check_other_extents(cfg: Static, name, part, whole_name, whole):
+    """Check that two tensors have equal extents on all axes but `cfg.axis`."""
     is_same = part.shape[: cfg.axis] == whole.shape[: cfg.axis]
     if not is_same or part.shape[cfg.next_axis :] != whole.shape[cfg.next_axis :]:
         shapes = f"{name} {tuple(part.shape)} and {whole_name} {tuple(whole.shape)}"
@@ -25,20 +25,20 @@ def expect_same_around(cfg: Static, name, part, whole_name, whole):
 
 
 def gather(cfg: Static, names: Static, x, index):
-    """torch.gather, or with layers index_select with an index of any shape; int32 or int64 index."""
+    """Return torch.gather, or with `layers` index_select with an index of any shape; the index is int32 or int64."""
     x, index = x.detach().contiguous(), index.contiguous()
-    expect_axes(names["x"], x, cfg.next_axis)
-    expect(names["index"], index, index.shape, INDICES)
+    check_rank(names["x"], x, cfg.next_axis)
+    check_operand(names["index"], index, index.shape, INDEX_DTYPES)
     extent, inner = x.shape[cfg.axis], math.prod(x.shape[cfg.next_axis :])
     if cutlass.const_expr(cfg.layers):
         y = torch.empty(*x.shape[: cfg.axis], *index.shape, *x.shape[cfg.next_axis :], dtype=x.dtype, device=x.device)
     else:
-        expect_same_around(cfg, "index", index, "x", x)
+        check_other_extents(cfg, "index", index, "x", x)
         y = torch.empty(index.shape, dtype=x.dtype, device=x.device)
     if y.numel() == 0:
         return y
-    expect_few(names["x"], x)
-    expect_few("the result", y)
+    check_element_count(names["x"], x)
+    check_element_count("the result", y)
     count_type = cutlass.Int32 if y.numel() < 1 << 30 else cutlass.Int64
     if cutlass.const_expr(cfg.layers):
         width = math.gcd(inner, 16 // x.element_size(), x.data_ptr() // x.element_size())
@@ -73,23 +73,23 @@ def gather(cfg: Static, names: Static, x, index):
 
 
 def scatter_add(cfg: Static, names: Static, out, index, src):
-    """A copy of out with src added at index: torch.scatter_add, or with layers index_add; sums are in float32."""
+    """Return out with src added at index: torch.scatter_add, or with `layers` index_add; sums are float32."""
     out, index, src = out.detach().contiguous(), index.contiguous(), src.detach().contiguous()
-    expect_axes(names["out"], out, cfg.next_axis)
-    expect(names["out"], out, out.shape, FLOATS)
-    expect(names["src"], src, src.shape, FLOATS)
-    expect(names["index"], index, index.shape, INDICES)
+    check_rank(names["out"], out, cfg.next_axis)
+    check_operand(names["out"], out, out.shape, FLOAT_DTYPES)
+    check_operand(names["src"], src, src.shape, FLOAT_DTYPES)
+    check_operand(names["index"], index, index.shape, INDEX_DTYPES)
     extent, inner = out.shape[cfg.axis], math.prod(out.shape[cfg.next_axis :])
-    expect_same_around(cfg, "src", src, "out", out)
+    check_other_extents(cfg, "src", src, "out", out)
     if cutlass.const_expr(cfg.layers):
-        expect(names["index"], index.view(-1), (src.shape[cfg.axis],), INDICES)
+        check_operand(names["index"], index.view(-1), (src.shape[cfg.axis],), INDEX_DTYPES)
     elif index.shape != src.shape:
         raise ValueError(f"index {tuple(index.shape)} and src {tuple(src.shape)}: this kernel wants one shape")
     y = torch.empty(out.shape, dtype=torch.float32, device=out.device)
     if y.numel() == 0:
         return out
-    expect_few(names["out"], out)
-    expect_few(names["src"], src)
+    check_element_count(names["out"], out)
+    check_element_count(names["src"], src)
     call(bind(launch_copy, cfg), (out.dtype, y.dtype), (flat_view(out), flat_view(y)))
     if src.numel():
         count_type = cutlass.Int32 if src.numel() < 1 << 30 else cutlass.Int64

@@ -1,7 +1,7 @@
-"""Kernels of gather and scatter_add; one vector or element per thread and turn.
+"""Kernels of gather and scatter_add; each thread accesses UNROLL vectors or elements.
 
-Everything is (outer, extent, inner): the axes before the axis, the axis, those after it. An index out of range becomes
-an address without memory, so that it is an error on a GPU and on the emulator, never a wrong result.
+Tensors are viewed as (outer, extent, inner): the axes before the gathered axis, that axis, the axes after it. An index
+out of range becomes an unmapped address, so a GPU and the emulator report an error instead of a wrong result.
 """
 
 import cuda.bindings.driver as cuda
@@ -10,13 +10,13 @@ import cutlass.cute as cute
 
 from workbench.kernels.static import Static
 
-NOWHERE = 1 << 44  # elements away there is no memory
+UNMAPPED_OFFSET = 1 << 44  # an element offset that is never mapped
 
 
 @cute.jit
-def checked_place(place, number, extent):
-    """The place, or one that no memory answers to if the number is out of range: that ends in an error."""
-    return place if number >= 0 and number < extent else cutlass.Int64(NOWHERE)
+def checked_offset(place, number, extent):
+    """Return the offset, or an unmapped one if the index is out of range."""
+    return place if number >= 0 and number < extent else cutlass.Int64(UNMAPPED_OFFSET)
 
 
 @cute.kernel
@@ -31,7 +31,7 @@ def layers_kernel(
     width: cutlass.Constexpr,
     count_type: cutlass.Constexpr,
 ):
-    """y (outer, layers, inner) = x (outer, extent, inner) by the numbers in index (layers); inner counts accesses."""
+    """y (outer, layers, inner) = x (outer, extent, inner)[:, index (layers)]; inner counts vectors."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     gX, gY = cute.zipped_divide(x, (width,)), cute.zipped_divide(y, (width,))
@@ -43,7 +43,7 @@ def layers_kernel(
             row = at // inner
             layer = cutlass.Int64(index[row % layers])
             place = (cutlass.Int64(row // layers) * extent + layer) * inner + at % inner
-            cute.autovec_copy(gX[None, checked_place(place, layer, extent)], fragment[None, u])
+            cute.autovec_copy(gX[None, checked_offset(place, layer, extent)], fragment[None, u])
     for u in cutlass.range_constexpr(cfg.unroll):
         at = (count_type(bidx) * cfg.unroll + u) * cfg.threads + tidx
         if at < total:
@@ -80,7 +80,7 @@ def elements_kernel(
     inner: cutlass.Int32,
     count_type: cutlass.Constexpr,
 ):
-    """y[o, j, i] = x[o, index[o, j, i], i]; y and index (outer, layers, inner), x (outer, extent, inner)."""
+    """y[o, j, i] = x[o, index[o, j, i], i]; y and index are (outer, layers, inner), x is (outer, extent, inner)."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     total = count_type(cute.size(y))
@@ -90,7 +90,7 @@ def elements_kernel(
         if at < total:
             row = cutlass.Int64(index[at])
             place = (cutlass.Int64(at // inner // layers) * extent + row) * inner + at % inner
-            fragment[u] = x[checked_place(place, row, extent)]
+            fragment[u] = x[checked_offset(place, row, extent)]
     for u in cutlass.range_constexpr(cfg.unroll):
         at = (count_type(bidx) * cfg.unroll + u) * cfg.threads + tidx
         if at < total:
@@ -126,7 +126,7 @@ def scatter_kernel(
     inner: cutlass.Int32,
     count_type: cutlass.Constexpr,
 ):
-    """Add each element of src (outer, layers, inner) to y (outer, extent, inner), float32, at its number in index."""
+    """Add each element of src (outer, layers, inner) to y (outer, extent, inner), float32, at its index."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     total = count_type(cute.size(src))
@@ -135,7 +135,7 @@ def scatter_kernel(
         if at < total:
             row = cutlass.Int64(index[at // inner % layers] if cfg.layers else index[at])
             place = (cutlass.Int64(at // inner // layers) * extent + row) * inner + at % inner
-            place = checked_place(place, row, extent)
+            place = checked_offset(place, row, extent)
             cute.arch.atomic_add(y.iterator + place, src[at].to(cutlass.Float32), sem="relaxed", scope="gpu")
 
 

@@ -9,11 +9,11 @@ import cutlass.cute as cute
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.epilogue import spread
+from workbench.kernels.epilogue import broadcast_view
 from workbench.kernels.gemm.mma_sync import mma_kernel, mma_op
 from workbench.kernels.gemm.simt import naive_kernel, tiled_kernel
 from workbench.kernels.gemm.sm80 import access_bits, launch_sm80
-from workbench.kernels.host import EXACT, FLOATS, call, expect, expect_axes
+from workbench.kernels.host import EXACT_DTYPES, FLOAT_DTYPES, call, check_operand, check_rank
 from workbench.kernels.static import Many, Static, bind, torch_dtype
 
 
@@ -52,17 +52,17 @@ def gemm(cfg: Static, names: Static, a, b, operands: Many):
     Tensor cores with stages take tensors of the configured element type only. Raises ValueError for shapes and
     TypeError for dtypes.
     """
-    expect_axes(names["a"], a, 2, 3)
+    check_rank(names["a"], a, 2, 3)
     m, k = a.shape[-2:]
     n = b.shape[-1]
-    expect(names["a"], a, a.shape, (torch_dtype(cfg.element),) if cfg.kind == "sm80" else FLOATS)
-    expect(names["b"], b, (*a.shape[:-2], k, n), (a.dtype,))
+    check_operand(names["a"], a, a.shape, (torch_dtype(cfg.element),) if cfg.kind == "sm80" else FLOAT_DTYPES)
+    check_operand(names["b"], b, (*a.shape[:-2], k, n), (a.dtype,))
     d = torch.empty(*a.shape[:-1], n, dtype=torch_dtype(cfg.result) if cfg.result else a.dtype, device=a.device)
     for read, tensor in zip(cfg.reads, operands, strict=True):
         if cutlass.const_expr(read.along == "both"):
-            expect(names[read.role], tensor, d.shape, EXACT, spread=True)
+            check_operand(names[read.role], tensor, d.shape, EXACT_DTYPES, broadcast=True)
         else:
-            expect(names[read.role], tensor, (n,) if read.along == "n" else (m,), EXACT)
+            check_operand(names[read.role], tensor, (n,) if read.along == "n" else (m,), EXACT_DTYPES)
     if d.numel() == 0:
         return d
     if k == 0:  # an empty sum is zero: pad k with zeros
@@ -73,7 +73,7 @@ def gemm(cfg: Static, names: Static, a, b, operands: Many):
     d3 = d if d.dim() == 3 else d.unsqueeze(0)
     dtypes = tuple(tensor.dtype for tensor in operands)
     operands = tuple(
-        from_dlpack(spread(tensor, d.shape)).mark_layout_dynamic(leading_dim=2)
+        from_dlpack(broadcast_view(tensor, d.shape)).mark_layout_dynamic(leading_dim=2)
         if read.along == "both"
         else from_dlpack(tensor.detach()).mark_layout_dynamic()
         for tensor, read in zip(operands, cfg.reads, strict=True)

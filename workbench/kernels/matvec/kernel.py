@@ -6,7 +6,7 @@ import cutlass.cute as cute
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.host import EXACT, FLOATS, call, expect, expect_axes
+from workbench.kernels.host import EXACT_DTYPES, FLOAT_DTYPES, call, check_operand, check_rank
 from workbench.kernels.static import Static, bind
 
 
@@ -97,9 +97,9 @@ def vectors_of(tensor, width):
 def matvec(cfg: Static, names: Static, x, vector):
     """Multiply x by a vector; x is a float, the vector any type of which float32 has all values."""
     x, vector = x.detach(), vector.detach().reshape(-1)
-    expect_axes(names["x"], x, 1)
-    expect(names["x"], x, x.shape, FLOATS)
-    expect(names["vector"], vector, x.shape[-1:], EXACT)
+    check_rank(names["x"], x, 1)
+    check_operand(names["x"], x, x.shape, FLOAT_DTYPES)
+    check_operand(names["vector"], vector, x.shape[-1:], EXACT_DTYPES)
     x, vector, columns = x.contiguous(), vector.contiguous(), x.shape[-1]
     if x.numel() > ((1 << 31) if cfg.vector > 1 else (1 << 31) - 1):
         raise ValueError("x has too many elements for 32-bit places, 2**31 and more")

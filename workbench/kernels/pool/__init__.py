@@ -1,1 +1,1 @@
-"""Pooling: maxima and means of windows."""
+"""Pooling: maxima and averages of windows."""

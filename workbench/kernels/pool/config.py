@@ -1,4 +1,4 @@
-"""Configuration of pooling. Pure data; sizes are along depth, height and width."""
+"""Configuration of pooling. Pure data; sizes are (depth, height, width)."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ Sizes = tuple[int, int, int]
 
 @record
 class PoolConfig:
-    """Maxima or means of windows; axes that the window does not have get a window of one."""
+    """Maxima or averages of windows; axes that are not pooled have a window of one."""
 
     CONSTANTS: ClassVar[dict[str, str]] = {
-        "window": "along depth, height, width",
-        "stride": "from one window to the next",
-        "padding": "on both sides",
-        "dilation": "from one element of a window to the next",
+        "window": "window sizes along depth, height, width",
+        "stride": "distance between windows",
+        "padding": "padding on both sides",
+        "dilation": "distance between the elements of a window",
         "threads": "threads of a CTA",
-        "rows": "rows of outputs that a group of threads computes one after the other",
-        "taps": "rows of inputs that make one row of outputs",
-        "rounds": "vectors of a row that a thread loads",
+        "rows": "output rows per group of threads, computed one after the other",
+        "taps": "input rows under one output row",
+        "rounds": "vectors of an input row per thread",
     }
     op: str = "max"  # or avg
     window: Sizes
     stride: Sizes
     padding: Sizes = (0, 0, 0)
     dilation: Sizes = (1, 1, 1)
-    rank: int = 2  # axes that are pooled, the last ones
-    ceil: bool = False  # whether a window may begin inside and end outside
+    rank: int = 2  # number of pooled axes, the last ones
+    ceil: bool = False  # whether output extents are rounded up
     count_padding: bool = True
-    divisor: int = 0  # what a sum is divided by; 0: the elements of its window
+    divisor: int = 0  # divisor of an average; 0: the number of elements of the window
     threads: int = 256
     strip: bool = False
     rows: int = 8
@@ -44,36 +44,36 @@ class PoolConfig:
 
     @property
     def first_axis(self) -> int:
-        """The first of depth, height and width that is pooled."""
+        """The first pooled axis among depth, height and width."""
         return 3 - self.rank
 
     @property
     def taps(self) -> int:
-        """Rows of inputs under a window."""
+        """Input rows under a window."""
         return self.window[0] * self.window[1]
 
     @property
     def rounds(self) -> int:
-        """Vectors of a row that a thread loads: with one tap there are registers for two."""
+        """Vectors of an input row per thread: two with one tap, where registers allow it."""
         return 2 if self.taps == 1 else 1
 
     @property
     def is_counted(self) -> bool:
-        """Whether windows have different numbers of elements."""
+        """Whether the divisor of an average differs between windows."""
         same = self.divisor or (self.count_padding and not self.ceil)
         return self.op == "avg" and not same
 
     @property
     def factor(self) -> float:
-        """What a sum is multiplied by where all windows have as many elements."""
+        """Factor of a sum if all windows have the same divisor."""
         return 1 / (self.divisor or math.prod(self.window))
 
     @property
     def leaves_depth(self) -> bool:
-        """Whether a window can reach beyond the input along its depth."""
+        """Whether a window can reach past the input along the depth."""
         return bool(self.padding[0] or (self.ceil and self.window[0] > 1))
 
     @property
     def leaves_height(self) -> bool:
-        """Whether a window can reach beyond the input along its height."""
+        """Whether a window can reach past the input along the height."""
         return bool(self.padding[1] or (self.ceil and self.window[1] > 1))

@@ -1,4 +1,4 @@
-"""Pooling of a torch tensor over its last one to three axes: checks, the result, the launch."""
+"""Pooling of a torch tensor over its last one to three axes: check, allocate the result, launch."""
 
 import math
 
@@ -6,7 +6,7 @@ import cutlass
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.host import FLOATS, call, expect, expect_axes
+from workbench.kernels.host import FLOAT_DTYPES, call, check_operand, check_rank
 from workbench.kernels.pool.direct import launch_pool
 from workbench.kernels.pool.strip import launch_strip, plan_tiles
 from workbench.kernels.pool.window import extent
@@ -14,10 +14,10 @@ from workbench.kernels.static import Static, bind
 
 
 def pool(cfg: Static, names: Static, x):
-    """Maxima or means of windows, with torch's padding, dilation and rounding of extents."""
+    """Return maxima or averages of windows, with torch's padding, dilation and rounding of extents."""
     x = x.detach().contiguous()
-    expect_axes(names["x"], x, cfg.rank)
-    expect(names["x"], x, x.shape, FLOATS)
+    check_rank(names["x"], x, cfg.rank)
+    check_operand(names["x"], x, x.shape, FLOAT_DTYPES)
     lead, inner = x.shape[: -cfg.rank], x.shape[-cfg.rank :]
     outer = [extent(cfg, size, axis) for axis, size in enumerate(inner, cfg.first_axis)]
     if min(outer) < 1:

@@ -1,4 +1,4 @@
-"""Pooling by strips: rows under a window are combined in registers, neighbouring columns through shared memory."""
+"""Pooling by strips: registers combine the rows under a window, shared memory its columns."""
 
 import cuda.bindings.driver as cuda
 import cutlass
@@ -9,14 +9,17 @@ from workbench.kernels.static import Static
 
 
 def num_groups(cfg: Static, across):
-    """Groups of `across` threads in a CTA, each with rows of its own."""
+    """Return the number of thread groups in a CTA; a group of `across` threads computes its own rows."""
     return max(1, cfg.threads // across)
 
 
 def plan_tiles(cfg: Static, outputs, vector):
-    """(outputs of a tile, threads across it): a whole row if a CTA can load it, else the fewest equal tiles."""
+    """Return (outputs of a tile, threads across it).
+
+    A tile is a whole row if a CTA can load it, otherwise the row is split into the fewest equal tiles.
+    """
     front = -(-cfg.padding[2] // vector) * vector
-    # inputs of one output, and those in front of them
+    # input columns of one output, and the alignment padding before them
     reach = front - cfg.padding[2] + cfg.dilation[2] * (cfg.window[2] - 1) + 1
     for tiles in range(1, outputs + 1):
         tile = -(-outputs // tiles // vector) * vector
@@ -27,7 +30,7 @@ def plan_tiles(cfg: Static, outputs, vector):
 
 
 def load_tap(x, start, fragment, i, j, column, vector):
-    """Load a vector of one row under the window."""
+    """Load a vector of one input row under the window."""
     place = start + ((i * x.shape[2] + j) * x.shape[3] + column)
     piece = cute.make_tensor(place.align(vector * x.element_type.width // 8), cute.make_layout(vector))
     cute.autovec_copy(piece, fragment)
@@ -46,7 +49,7 @@ def load_rows(
     across: cutlass.Constexpr,
     vector: cutlass.Constexpr,
 ):
-    """Load this thread's vectors of all rows under the window of a row of outputs; beyond the input is the identity."""
+    """Load this thread's vectors of all input rows under a row of windows; elements past the input are the identity."""
     fragment.fill(-cutlass.Float32.inf if cfg.op == "max" else 0.0)
     if plane < x.shape[0]:
         start = x.iterator + cutlass.Int64(plane) * (x.shape[1] * x.shape[2] * x.shape[3])
@@ -56,7 +59,7 @@ def load_rows(
                 for tap in cutlass.range_constexpr(cfg.taps):
                     i = layer * cfg.stride[0] - cfg.padding[0] + tap // cfg.window[1] * cfg.dilation[0]
                     j = row * cfg.stride[1] - cfg.padding[1] + tap % cfg.window[1] * cfg.dilation[1]
-                    # only rows that can lie outside are tested for it
+                    # bounds are tested only along axes where a window can leave the input
                     if cutlass.const_expr(cfg.leaves_depth and cfg.leaves_height):
                         if i >= 0 and i < x.shape[1] and j >= 0 and j < x.shape[2]:
                             load_tap(x, start, fragment[None, tap, r], i, j, column, vector)
@@ -72,7 +75,7 @@ def load_rows(
 
 @cute.jit
 def combine_rows(cfg: Static, fragment, smem, group, lane, stage, across: cutlass.Constexpr, vector: cutlass.Constexpr):
-    """Combine the rows of a thread's vectors element by element into shared memory."""
+    """Combine the input rows of this thread's vectors element by element and write the result to shared memory."""
     sums = cute.make_rmem_tensor(vector, cutlass.Float32)
     for r in cutlass.range_constexpr(cfg.rounds):
         for e in cutlass.range_constexpr(vector):
@@ -87,7 +90,7 @@ def combine_rows(cfg: Static, fragment, smem, group, lane, stage, across: cutlas
 def store_row(
     cfg: Static, x, y, line, target, layer, row, lane, column0, tile: cutlass.Constexpr, across: cutlass.Constexpr
 ):
-    """Combine neighbours of a row in shared memory into its outputs, from `column0` on."""
+    """Combine neighbouring columns in shared memory and store the outputs of a row, from `column0` on."""
     width = y.shape[3]
     result = cute.make_tensor(target, cute.make_layout(width))
     for at in range(lane, cutlass.min(tile, width - column0), across):
@@ -111,16 +114,21 @@ def strip_kernel(
     across: cutlass.Constexpr,
     vector: cutlass.Constexpr,
 ):
-    """Compute `tile` outputs of each row with `across` threads, ROWS rows one after the other."""
+    """Compute ROWS rows one after the other, `tile` outputs of each with `across` threads."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     groups = num_groups(cfg, across)
     blocks = (y.shape[0] * y.shape[1] * y.shape[2] + groups * cfg.rows - 1) // (groups * cfg.rows)
-    block, column_block = bidx % blocks, bidx // blocks  # along one axis of the grid: the others end at 65535
+    block, column_block = (
+        bidx % blocks,
+        bidx // blocks,
+    )  # one-dimensional grid: its y and z extents are limited to 65535
     group, lane = tidx // across, tidx % across
     layout = cute.make_layout((vector, across * cfg.rounds, groups, 2))
     smem = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Float32, layout, 16)
-    before = (cfg.padding[2] + vector - 1) // vector * vector  # whole vectors of columns in front of the tile's first
+    before = (
+        (cfg.padding[2] + vector - 1) // vector * vector
+    )  # columns before the tile's first, rounded up to whole vectors
     first = column_block * tile * cfg.stride[2] - before
     planes, depth, height, width = y.shape
     fragment = cute.make_rmem_tensor(cute.make_layout((vector, cfg.taps, cfg.rounds)), x.element_type)
@@ -138,7 +146,7 @@ def strip_kernel(
             if next_layer == depth:
                 next_layer = 0
                 next_plane += 1
-        if step + 1 < cfg.rows:  # on its way while the columns are combined
+        if step + 1 < cfg.rows:  # prefetch the next rows while the columns are combined
             load_rows(cfg, x, fragment, next_plane, next_layer, next_row, first, lane, across, vector)
         if plane < planes:
             begin = smem[None, None, group, step % 2].iterator + (before - cfg.padding[2])

@@ -14,7 +14,7 @@ from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.host import call
 from workbench.kernels.rows.column_reduce import finish_columns
-from workbench.kernels.rows.host import check_operands, column_sizes, empty_result, expect_countable
+from workbench.kernels.rows.host import check_countable, check_operands, column_sizes, empty_result
 from workbench.kernels.rows.vectors import spread_columns
 from workbench.kernels.static import Many, Static, bind
 
@@ -226,7 +226,7 @@ def bulk_reduction(cfg: Static, names: Static, inputs: Many):
         if x.dtype != inputs[0].dtype:
             raise TypeError(f"{name} is {x.dtype}; this kernel takes {inputs[0].dtype}")
     inputs = tuple(x.detach().contiguous() for x in inputs)
-    expect_countable(cfg.rows, names, inputs[0])
+    check_countable(cfg.rows, names, inputs[0])
     batches, rows, columns = column_sizes(cfg.rows, inputs[0].shape)
     y = empty_result(cfg.rows, names, inputs[0])
     if y.numel() == 0:

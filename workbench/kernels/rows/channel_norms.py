@@ -5,7 +5,7 @@ import cutlass
 import torch
 from cutlass import cute
 
-from workbench.kernels.host import EXACT, FLOATS, call, expect, expect_axes
+from workbench.kernels.host import EXACT_DTYPES, FLOAT_DTYPES, call, check_operand, check_rank
 from workbench.kernels.rows.reductions import reduce_rows
 from workbench.kernels.rows.two_pass_host import two_pass_reduction, value_tensor
 from workbench.kernels.static import Many, Static, bind
@@ -55,9 +55,9 @@ def launch_running(
 
 def check_channels(names: Static, least: Static, x, affine: Many):
     """Refuse a weight or bias that has not one element for each channel."""
-    expect_axes(names[0], x, least)
+    check_rank(names[0], x, least)
     for name, values in zip(names[1:], affine, strict=True):
-        expect(name, values, (x.shape[1],), EXACT)
+        check_operand(name, values, (x.shape[1],), EXACT_DTYPES)
 
 
 def instance_norm(cfg: Static, names: Static, x, affine: Many):
@@ -102,8 +102,8 @@ def batch_norm_training(
     """Normalise each channel over the batch, and take its statistics into the running ones."""
     check_channels(names, 2, x, affine)
     weights = tuple(values.view(-1, *[1] * (x.dim() - 2)) for values in affine)
-    expect(running_names[0], running_mean, (x.shape[1],), FLOATS)
-    expect(running_names[1], running_var, (x.shape[1],), FLOATS)
+    check_operand(running_names[0], running_mean, (x.shape[1],), FLOAT_DTYPES)
+    check_operand(running_names[1], running_var, (x.shape[1],), FLOAT_DTYPES)
     if x.numel() == 0:
         return torch.empty_like(x)
     y, mean, variance = two_pass_reduction(cfg, names, (x,), weights)

@@ -6,7 +6,7 @@ import torch
 from cutlass import cute
 from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.host import FLOATS, INDICES, by_rows, call, expect, expect_axes
+from workbench.kernels.host import FLOAT_DTYPES, INDEX_DTYPES, call, check_operand, check_rank, split_by_rows
 from workbench.kernels.rows.host import access_width, vector_tensor
 from workbench.kernels.rows.row_reduce import locate_row, reduce_row
 from workbench.kernels.rows.vectors import load_vectors
@@ -135,9 +135,9 @@ def cross_entropy(cfg: Static, names: Static, x, target):
     """
     x = x.detach().contiguous()
     target = target.detach()
-    expect_axes(names[0], x, 1)
-    expect(names[0], x, x.shape, FLOATS)
-    expect(names[1], target, x.shape[:-1], INDICES)
+    check_rank(names[0], x, 1)
+    check_operand(names[0], x, x.shape, FLOAT_DTYPES)
+    check_operand(names[1], target, x.shape[:-1], INDEX_DTYPES)
     rows, columns = x.shape[:-1].numel(), x.shape[-1]
     target = target.reshape(-1)
     if cutlass.const_expr(cfg.reduction == "none"):
@@ -147,7 +147,7 @@ def cross_entropy(cfg: Static, names: Static, x, target):
     else:
         losses = torch.empty(rows, dtype=torch.float32, device=x.device)
         out = torch.empty((), dtype=x.dtype, device=x.device)
-    for logits, part, classes in by_rows(x.view(rows, columns), losses.view(-1), target):
+    for logits, part, classes in split_by_rows(x.view(rows, columns), losses.view(-1), target):
         width = access_width(cfg.rows, columns, (logits,))
         if cutlass.const_expr(cfg.rows.is_kept):
             turns = max(-(-(columns // width) // cfg.rows.step), 1)  # vectors of a row that each thread keeps

@@ -8,8 +8,16 @@ import cutlass
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.broadcast import Placement
-from workbench.kernels.host import EXACT, FLOATS, MOST, call, expect, expect_axes, expect_some
+from workbench.kernels.broadcast import BroadcastOperand
+from workbench.kernels.host import (
+    EXACT_DTYPES,
+    FLOAT_DTYPES,
+    MAX_ELEMENTS,
+    call,
+    check_not_empty,
+    check_operand,
+    check_rank,
+)
 from workbench.kernels.rows.column_reduce import launch_columns
 from workbench.kernels.rows.row_reduce import launch_rows
 from workbench.kernels.static import Many, Static, bind
@@ -19,12 +27,12 @@ def check_operands(cfg: Static, names: Static, inputs: Many, repeated: Many):
     """Refuse what the kernel is not written for."""
     shape = inputs[0].shape
     if cutlass.const_expr(cfg.least_axes > 0):
-        expect_axes(names[0], inputs[0], cfg.least_axes)
+        check_rank(names[0], inputs[0], cfg.least_axes)
     for n, (name, x) in enumerate(zip(names, (*inputs, *repeated), strict=True)):
-        expect(name, x, shape, EXACT if n else FLOATS, spread=n >= len(inputs))
+        check_operand(name, x, shape, EXACT_DTYPES if n else FLOAT_DTYPES, broadcast=n >= len(inputs))
 
 
-def expect_countable(cfg: Static, names: Static, x):
+def check_countable(cfg: Static, names: Static, x):
     """Refuse a tensor of which a place is no 32-bit number; an extent counts vectors, and is less than 2**31."""
     most = (1 << 31) - 1 if cutlass.const_expr(cfg.axis == "all" or cfg.vector == 1) else 1 << 31
     if x.numel() > most:
@@ -57,7 +65,7 @@ def empty_result(cfg: Static, names: Static, x):
     kind = torch.int64 if cutlass.const_expr(cfg.is_place) else x.dtype
     y = torch.empty(result_shape(cfg, x.shape), dtype=kind, device=x.device)
     if cutlass.const_expr(cfg.undefined != "" and not cfg.result.is_whole):
-        expect_some(names[0], x, x.numel() or not y.numel(), cfg.undefined)
+        check_not_empty(names[0], x, x.numel() or not y.numel(), cfg.undefined)
     return y
 
 
@@ -104,7 +112,7 @@ def split_rows(cfg: Static, names: Static, repeated: Many, tensors: Many):
         return [tensors]
     if cutlass.const_expr(cfg.axis == "last"):
         own = x.dim() - cfg.last_axis  # axes that are left
-        count = MOST // x.shape[own:].numel()  # rows of a piece
+        count = MAX_ELEMENTS // x.shape[own:].numel()  # rows of a piece
         if own > 0 and count > 0 and all(b.dim() <= cfg.last_axis for b in repeated):
             return zip(*(tensor.flatten(0, own - 1).split(count) for tensor in tensors), strict=True)
     raise ValueError(f"{names[0]} has too many elements for 32-bit places, 2**31 and more")
@@ -131,7 +139,7 @@ def row_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many):
             turns = max(-(-(columns // width) // cfg.step), 1)  # vectors of a row that each thread keeps
         else:
             turns = cfg.unroll * cfg.vector // width
-        places = tuple(Placement(b.detach(), shape, width, columns) for b in repeated)
+        places = tuple(BroadcastOperand(b.detach(), shape, width, columns) for b in repeated)
         extents = tuple(place.extent for place in places)
         ways = tuple(place.way for place in places)
         call(
@@ -155,7 +163,7 @@ def column_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many):
     check_operands(cfg, names, inputs, repeated)
     inputs = tuple(x.detach().contiguous() for x in inputs)
     shape = inputs[0].shape
-    expect_countable(cfg, names, inputs[0])
+    check_countable(cfg, names, inputs[0])
     batches, rows, columns = column_sizes(cfg, shape)
     y = empty_result(cfg, names, inputs[0])
     if y.numel() == 0:
@@ -165,7 +173,7 @@ def column_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many):
         turns = max(-(-rows // cfg.split), 1)  # vectors that each thread keeps
     else:
         turns = cfg.unroll * cfg.vector // width
-    places = tuple(Placement(b.detach(), shape, width) for b in repeated)
+    places = tuple(BroadcastOperand(b.detach(), shape, width) for b in repeated)
     extents = tuple(place.extent for place in places)
     ways = tuple(place.way for place in places)
     call(

@@ -2,7 +2,7 @@
 
 import cutlass
 
-from workbench.kernels.host import expect_axes
+from workbench.kernels.host import check_rank
 from workbench.kernels.rows.host import row_reduction
 from workbench.kernels.rows.two_pass_host import two_pass_reduction
 from workbench.kernels.static import Many, Static
@@ -23,7 +23,7 @@ def matrix_vector(cfg: Static, names: Static, x, vector):
 
 def plane_pool(cfg: Static, names: Static, x):
     """Reduce each plane of x (batch, channels, ...) to one value."""
-    expect_axes(names[0], x, 3)
+    check_rank(names[0], x, 3)
     planes = x.flatten(2)
     y = row_reduction(cfg, names, (planes,), ())
     return y.view(*x.shape[:2], *[1] * (x.dim() - 2))

@@ -4,14 +4,14 @@ import cutlass
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.broadcast import Placement
-from workbench.kernels.host import call, in_pieces
+from workbench.kernels.broadcast import BroadcastOperand
+from workbench.kernels.host import call, split_launches
 from workbench.kernels.rows.host import (
     access_width,
+    check_countable,
     check_operands,
     column_sizes,
     empty_result,
-    expect_countable,
     row_sizes,
     segment_sizes,
     vector_tensor,
@@ -48,7 +48,7 @@ def two_pass_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many)
     check_operands(cfg, names, inputs, repeated)
     inputs = tuple(x.detach().contiguous() for x in inputs)
     shape = inputs[0].shape
-    expect_countable(cfg, names, inputs[0])
+    check_countable(cfg, names, inputs[0])
     if cutlass.const_expr(cfg.layout == "segments"):
         rows, columns, segment = segment_sizes(cfg, shape)
     else:
@@ -61,7 +61,7 @@ def two_pass_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many)
         width = access_width(cfg, segment, (*inputs, y))
     else:
         width = access_width(cfg, segment, inputs)
-    places = tuple(Placement(b.detach(), shape, width, columns if cfg.layout == "rows" else 0) for b in repeated)
+    places = tuple(BroadcastOperand(b.detach(), shape, width, columns if cfg.layout == "rows" else 0) for b in repeated)
     extents = tuple(place.extent for place in places)
     ways = tuple(place.way for place in places)
     turns = cfg.unroll * cfg.vector // width
@@ -136,13 +136,13 @@ def two_pass_columns(cfg: Static, names: Static, inputs: Many, repeated: Many):
     check_operands(cfg, names, inputs, repeated)
     inputs = tuple(x.detach().contiguous() for x in inputs)
     shape = inputs[0].shape
-    expect_countable(cfg, names, inputs[0])
+    check_countable(cfg, names, inputs[0])
     batches, rows, columns = column_sizes(cfg, shape)
     y = empty_result(cfg, names, inputs[0])
     if y.numel() == 0:
         return y
     width = access_width(cfg, columns, inputs)
-    places = tuple(Placement(b.detach(), shape, width) for b in repeated)
+    places = tuple(BroadcastOperand(b.detach(), shape, width) for b in repeated)
     extents = tuple(place.extent for place in places)
     ways = tuple(place.way for place in places)
     parts = max(min(cfg.parts, rows // (cfg.split * cfg.unroll)), 1)  # parts of a column
@@ -193,7 +193,7 @@ def one_value(cfg: Static, names: Static, inputs: Many, repeated: Many):
     count = inputs[0].shape.numel()
     y = empty_result(cfg, names, inputs[0])
     tensors = (*repeated, *inputs)
-    pieces = in_pieces(*tensors)
+    pieces = split_launches(*tensors)
     share = cfg.unroll * cfg.vector * cfg.threads
     parts = max(min(cfg.parts, count // len(pieces) // share), 1)  # CTAs that share a piece
     results = len(pieces) * parts
@@ -206,7 +206,7 @@ def one_value(cfg: Static, names: Static, inputs: Many, repeated: Many):
             shape = inputs[0].shape
             columns = shape.numel()
             width = access_width(cfg, columns, inputs)
-            places = tuple(Placement(b, shape, width, columns) for b in repeated)
+            places = tuple(BroadcastOperand(b, shape, width, columns) for b in repeated)
             extents = tuple(place.extent for place in places)
             ways = tuple(place.way for place in places)
             turns = cfg.unroll * cfg.vector // width

@@ -1,1 +1,1 @@
-"""Scans along an axis: prefix sums, products and maxima; every element is read once and written once."""
+"""Scans along an axis: prefix sums, products and maxima; each element is read and written once."""

@@ -1,4 +1,4 @@
-"""Scan along any axis, operands as (batches, the axis, columns): one thread for each column."""
+"""Scan along any axis but the last: tensors are (batches, scan axis, columns), one thread per column."""
 
 import cuda.bindings.driver as cuda
 import cutlass
@@ -7,35 +7,35 @@ import cutlass.cute as cute
 from workbench.kernels.scan.tile import combine
 from workbench.kernels.static import Many, Static, dtype
 
-AHEAD = 8  # elements that are loaded before the first of them is used
+PREFETCH = 8  # elements loaded before the first is used
 
 
 @cute.jit
 def load_element(cfg: Static, inputs: Many[cute.Tensor], batch, row, column):
-    """What is scanned, of one place."""
+    """Return the scanned value at one coordinate."""
     elements = tuple(x[batch, row, column].to(dtype(cfg.accumulator)) for x in inputs)
     return elements[0] if cutlass.const_expr(cfg.value is None) else cfg.value(*elements)
 
 
 @cute.kernel
 def scan_kernel(cfg: Static, inputs: Many[cute.Tensor], y: cute.Tensor, rows: cutlass.Int32, columns: cutlass.Int32):
-    """One column per thread: neighbouring threads read neighbouring columns."""
+    """Scan one column per thread; neighbouring threads read neighbouring columns."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
-    # columns and batches lie along one axis of the grid: the others end at 65535
+    # columns and batches share grid x: y and z are limited to 65535
     blocks = (columns + cfg.threads - 1) // cfg.threads
     block, batch = bidx % blocks, bidx // blocks
     column = block * cfg.threads + tidx
     if column < columns:
         running = dtype(cfg.accumulator)(cfg.identity)
-        values = cute.make_rmem_tensor(AHEAD, dtype(cfg.accumulator))
+        values = cute.make_rmem_tensor(PREFETCH, dtype(cfg.accumulator))
         values.fill(cfg.identity)
-        for start in range(0, rows, AHEAD):
-            for i in cutlass.range_constexpr(AHEAD):
+        for start in range(0, rows, PREFETCH):
+            for i in cutlass.range_constexpr(PREFETCH):
                 if start + i < rows:
                     row = rows - 1 - start - i if cutlass.const_expr(cfg.reverse) else start + i
                     values[i] = load_element(cfg, inputs, batch, row, column)
-            for i in cutlass.range_constexpr(AHEAD):
+            for i in cutlass.range_constexpr(PREFETCH):
                 if start + i < rows:
                     row = rows - 1 - start - i if cutlass.const_expr(cfg.reverse) else start + i
                     if cutlass.const_expr(cfg.exclusive):

@@ -1,4 +1,4 @@
-"""Configuration of a scan: what is combined, along which axis, and which kernel does it."""
+"""Configuration of a scan: operator, axis, and the kernel that computes it."""
 
 from __future__ import annotations
 
@@ -11,30 +11,33 @@ from workbench.records.base import record
 
 @record
 class ScanConfig:
-    """One scan. `value` maps the operands' elements, as `accumulator`, to what is scanned; None: the operand itself."""
+    """One scan.
+
+    `value` maps the operands' elements, converted to `accumulator`, to the scanned value; None: the operand itself.
+    """
 
     op: str = "sum"  # sum, prod or max
     value: Callable[..., object] | None = None  # or a Hook, when a file is written
-    accumulator: str = "f32"  # the type of sums
-    exclusive: bool = False  # without the element itself
-    append_total: bool = False  # exclusive, and the total after the last element
+    accumulator: str = "f32"  # element type of the running value
+    exclusive: bool = False  # exclusive scan: without the element itself
+    append_total: bool = False  # exclusive, with the total after the last element
     reverse: bool = False
     axis: int | None = None  # None: the last one
-    lookback: bool = False  # a CTA for each tile of a row, or one for each row
+    lookback: bool = False  # one CTA per tile (decoupled look-back); otherwise one per row
     threads: int = 256
     per_thread: int = 16
 
     CONSTANTS: ClassVar[dict[str, str]] = {
-        "identity": "what combines with anything to give it back",
-        "threads": "of a CTA",
-        "per_thread": "elements of a thread",
-        "warps": "of a CTA",
-        "tile": "elements of a CTA",
+        "identity": "identity of the operator",
+        "threads": "threads of a CTA",
+        "per_thread": "elements per thread",
+        "warps": "warps of a CTA",
+        "tile": "elements of a tile",
     }
 
     @property
     def identity(self) -> float | int:
-        """What combines with anything to give it back."""
+        """Identity of the operator."""
         value = {"sum": 0.0, "prod": 1.0, "max": -math.inf}[self.op]
         return int(value) if self.accumulator == "i32" else value
 
@@ -45,5 +48,5 @@ class ScanConfig:
 
     @property
     def tile(self) -> int:
-        """Elements of a CTA."""
+        """Elements of a tile, which one CTA scans."""
         return self.threads * self.per_thread

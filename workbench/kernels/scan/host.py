@@ -1,7 +1,7 @@
-"""Host side of scans: tensors of one shape to prefix sums, products or maxima along one axis, of the first's dtype.
+"""Host side of scans: tensors of one shape -> prefix sums, products or maxima along one axis, of the first's dtype.
 
-Operands are floats; all but the first may also be booleans, or integers of which float32 has every value. Errors are
-ValueError for shapes and TypeError for dtypes. `names` says what messages call the operands.
+The first operand is floating point; the others may also be booleans, or integers that float32 represents exactly.
+Raises ValueError for shapes and TypeError for dtypes. `names` holds the operands' names in messages.
 """
 
 import math
@@ -10,7 +10,7 @@ import cutlass
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.host import EXACT, call, expect, expect_axes, expect_few
+from workbench.kernels.host import EXACT_DTYPES, call, check_element_count, check_operand, check_rank
 from workbench.kernels.scan.columns import scan_columns
 from workbench.kernels.scan.lookback import scan_lookback
 from workbench.kernels.scan.rows import scan_rows
@@ -18,39 +18,39 @@ from workbench.kernels.static import Many, Static, bind
 
 
 def make_contiguous(tensor):
-    """The tensor without gaps; truth values as bytes."""
+    """Return the tensor contiguous, and booleans as bytes."""
     tensor = tensor.detach().contiguous()
     return tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor
 
 
-def expect_inputs(names: Static, inputs: Many, least: Static):
-    """Refuse inputs with too few axes, of different shapes, or of dtypes that no kernel takes."""
+def check_inputs(names: Static, inputs: Many, least: Static):
+    """Check that the inputs have one shape with at least `least` axes, and supported dtypes."""
     first = inputs[0]
-    expect_axes(names[0], first, least)
-    expect(names[0], first, first.shape)
+    check_rank(names[0], first, least)
+    check_operand(names[0], first, first.shape)
     for name, x in zip(names[1:], inputs[1:], strict=True):
-        expect(name, x, first.shape, EXACT)
+        check_operand(name, x, first.shape, EXACT_DTYPES)
 
 
 def access_width(columns, tensors: Many):
-    """Elements of an access: at most 16 bytes, and what all rows and all starts allow."""
+    """Return the elements per access, at most 16 bytes, that all rows and addresses allow."""
     sizes = tuple(16 // x.element_size() for x in tensors)
     starts = tuple(x.data_ptr() // x.element_size() for x in tensors)
     return math.gcd(columns, *sizes, *starts)
 
 
 def view_flat(tensor, width):
-    """A contiguous tensor along one axis for CuTe, read or written `width` elements at a time."""
+    """Return the 1-d CuTe tensor of a contiguous tensor, accessed `width` elements at a time."""
     return from_dlpack(tensor.view(-1), assumed_align=width * tensor.element_size()).mark_layout_dynamic()
 
 
 def view_any(tensor):
-    """A contiguous tensor along one axis for CuTe, read or written element by element."""
+    """Return the 1-d CuTe tensor of a contiguous tensor, accessed element by element."""
     return from_dlpack(tensor.view(-1)).mark_layout_dynamic()
 
 
 def launch_rows(cfg: Static, inputs: Many, y):
-    """Scan contiguous inputs along their last axis, a CTA for each row."""
+    """Scan contiguous inputs along their last axis with one CTA per row."""
     columns = inputs[0].shape[-1]
     width = access_width(columns, inputs)
     kinds = tuple(x.dtype for x in inputs)
@@ -65,14 +65,14 @@ def launch_rows(cfg: Static, inputs: Many, y):
 
 
 def launch_lookback(cfg: Static, inputs: Many, y):
-    """Scan contiguous inputs along their last axis, a CTA for each tile of a row."""
+    """Scan contiguous inputs along their last axis with one CTA per tile, by decoupled look-back."""
     columns = inputs[0].shape[-1]
     width = access_width(columns, inputs)
     kinds = tuple(x.dtype for x in inputs)
     views = tuple(view_flat(x, width) for x in inputs)
     tiles = -(-columns // cfg.tile)
     ctas = inputs[0].numel() // columns * tiles
-    scratch = torch.zeros(ctas + 1, dtype=torch.int64, device=y.device)  # one memset for statuses and ticket
+    scratch = torch.zeros(ctas + 1, dtype=torch.int64, device=y.device)  # one memset for status words and ticket
     status, ticket = view_any(scratch[1:]), view_any(scratch[:1].view(torch.int32))
     call(
         bind(scan_lookback, cfg),
@@ -91,9 +91,9 @@ def launch_lookback(cfg: Static, inputs: Many, y):
 
 
 def scan_last_axis(cfg: Static, names: Static, inputs: Many):
-    """Scan along the last axis: the result is like the inputs; with a total, it has one column more."""
+    """Return the scan along the last axis; with `append_total` it has one more column, the total."""
     inputs = tuple(make_contiguous(x) for x in inputs)
-    expect_inputs(names, inputs, 1)
+    check_inputs(names, inputs, 1)
     first = inputs[0]
     if cfg.append_total:
         y = torch.empty(*first.shape[:-1], first.shape[-1] + 1, dtype=first.dtype, device=first.device)
@@ -103,7 +103,7 @@ def scan_last_axis(cfg: Static, names: Static, inputs: Many):
         y = torch.empty(first.shape, dtype=first.dtype, device=first.device)
         if first.numel() == 0:
             return y
-    expect_few(names[0], y)
+    check_element_count(names[0], y)
     if cfg.lookback:
         launch_lookback(cfg, inputs, y)
     else:
@@ -112,14 +112,14 @@ def scan_last_axis(cfg: Static, names: Static, inputs: Many):
 
 
 def view_columns(tensor, shape):
-    """A contiguous tensor as (batches, the axis, columns) for CuTe."""
+    """Return the CuTe tensor of a contiguous tensor, viewed as (batches, scan axis, columns)."""
     return from_dlpack(tensor.view(shape)).mark_layout_dynamic(leading_dim=2)
 
 
 def scan_other_axis(cfg: Static, names: Static, inputs: Many):
-    """Scan along axis `cfg.axis`: the result is like the inputs."""
+    """Return the scan along axis `cfg.axis`, of the inputs' shape."""
     inputs = tuple(make_contiguous(x) for x in inputs)
-    expect_inputs(names, inputs, cfg.axis + 1)
+    check_inputs(names, inputs, cfg.axis + 1)
     y = torch.empty_like(inputs[0])
     if y.numel() == 0:
         return y

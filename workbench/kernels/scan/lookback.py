@@ -1,7 +1,7 @@
-"""Scan along the last axis by decoupled look-back (Merrill and Garland, 2016): a CTA for each tile of a row.
+"""Scan along the last axis by decoupled look-back (Merrill and Garland, 2016), with one CTA per tile.
 
-A CTA learns what came before its tile from the statuses of the tiles before it. In floating point the last bits depend
-on how far each look-back went, and so may differ from run to run.
+A CTA finds the prefix of its tile from the status words of the preceding tiles. In floating point the last bits depend
+on how far each look-back went, so results may differ between runs.
 """
 
 import cuda.bindings.driver as cuda
@@ -18,16 +18,16 @@ from workbench.kernels.scan.tile import (
 )
 from workbench.kernels.static import Many, Static, dtype
 
-# what a status holds; 0 is nothing yet
-TOTAL = 1  # the tile's own total
-PREFIX = 2  # everything up to the tile's end
+# states of a status word; 0: nothing published yet
+TOTAL = 1  # the tile's own total is published
+PREFIX = 2  # the inclusive prefix is published
 
 
 @cute.jit
 def publish(place, state: cutlass.Constexpr, value):
-    """Store state (upper half) and value (lower half) as one word that the whole GPU sees.
+    """Store the state (upper half) and the value (lower half) as one 64-bit word, visible to the whole GPU.
 
-    They cannot be torn apart, so no fence is needed.
+    One store writes both, so no fence is needed.
     """
     word = cutlass.Int64(cutlass.Uint64(state << 32) | cutlass.Uint64(value.bitcast(cutlass.Uint32)))
     cute.arch.store(place, word, sem="relaxed", scope="gpu")
@@ -35,17 +35,17 @@ def publish(place, state: cutlass.Constexpr, value):
 
 @cute.jit
 def look_back(cfg: Static, status: cute.Tensor, first, tile):
-    """The row's tiles before `tile`, combined; their statuses begin at `first`.
+    """Return the combined value of the row's tiles before `tile`; their status words begin at `first`.
 
-    A whole warp calls it and looks at 32 tiles at a time, until one has its whole prefix.
+    A whole warp calls it. It inspects 32 tiles at a time until one has published its inclusive prefix.
     """
     lane = cute.arch.lane_idx()
     found = dtype(cfg.accumulator)(cfg.identity)
-    last = tile - 1  # the nearest tile that is not in it yet
+    last = tile - 1  # the nearest tile not combined yet
     looking = cutlass.Boolean(True)
     while looking:
         own = last - lane
-        word = cutlass.Int64(PREFIX << 32)  # before the row there is nothing, and it is complete
+        word = cutlass.Int64(PREFIX << 32)  # lanes before the row's start count as complete
         if own >= 0:
             word = cute.arch.load(status.iterator + (first + own), cutlass.Int64, sem="relaxed", scope="gpu")
         while cute.arch.vote_any_sync(word < (TOTAL << 32)):
@@ -70,9 +70,9 @@ def look_back(cfg: Static, status: cute.Tensor, first, tile):
 
 @cute.jit
 def exchange(cfg: Static, status: cute.Tensor, found: cute.Tensor, number, first, tile, total, lane):
-    """Publish the total of tile `number`, look back, publish its prefix; everything before the tile goes to found[0].
+    """Publish the total of tile `number`, look back, publish its inclusive prefix; found[0] gets the exclusive one.
 
-    One whole warp calls it. The tile is number `tile` of its row, whose statuses begin at `first`.
+    A whole warp calls it. The tile is number `tile` of its row, whose status words begin at `first`.
     """
     before = dtype(cfg.accumulator)(cfg.identity)
     place = status.iterator + number
@@ -96,10 +96,10 @@ def scan_kernel(
     tiles: cutlass.Int32,
     width: cutlass.Constexpr,
 ):
-    """One tile per CTA; status and ticket hold zeros.
+    """Scan one tile per CTA; status and ticket are zero at launch.
 
-    Tiles are numbered in the order in which CTAs start: a tile's predecessors are running or done, so that waiting for
-    them cannot deadlock.
+    A ticket numbers the tiles in the order in which CTAs start. All preceding tiles are therefore running or complete,
+    and waiting for them cannot deadlock.
     """
     tidx, _, _ = cute.arch.thread_idx()
     warp, lane = tidx // 32, tidx % 32
@@ -160,9 +160,9 @@ def scan_lookback(
     stream: cuda.CUstream,
     width: cutlass.Constexpr,
 ):
-    """Inputs (rows * columns), y alike, or (rows * (columns + 1)) with totals; `width`: elements of an access.
+    """Inputs (rows * columns), y of the same size, or (rows * (columns + 1)) with totals.
 
-    status (rows * tiles) int64 and ticket (1) int32 hold zeros.
+    `width`: elements per access. status (rows * tiles) int64 and ticket (1) int32 are zero at launch.
     """
     scan_kernel(cfg, inputs, y, status, ticket, columns, tiles, width).launch(
         grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream

@@ -1,4 +1,4 @@
-"""Scan along the last axis: a CTA for each row, a tile at a time."""
+"""Scan along the last axis with one CTA per row, tile by tile."""
 
 import cuda.bindings.driver as cuda
 import cutlass
@@ -19,12 +19,12 @@ from workbench.kernels.static import Many, Static, dtype
 def scan_kernel(
     cfg: Static, inputs: Many[cute.Tensor], y: cute.Tensor, columns: cutlass.Int32, width: cutlass.Constexpr
 ):
-    """One row; the next tile is on its way while this one is scanned."""
+    """Scan one row; the next tile is loaded while this one is scanned."""
     tidx, _, _ = cute.arch.thread_idx()
     row, _, _ = cute.arch.block_idx()
     warp, lane = tidx // 32, tidx % 32
     smem = cutlass.memory.SmemAllocator()
-    # two sets of totals, so that one barrier for each tile is enough
+    # totals are double-buffered, so one barrier per tile is enough
     totals_layout = cute.make_layout((2, cfg.warps), stride=(cfg.warps, 1))
     totals = smem.allocate_tensor(dtype(cfg.accumulator), totals_layout, 16)
     if cutlass.const_expr(cfg.append_total):
@@ -72,5 +72,8 @@ def scan_rows(
     stream: cuda.CUstream,
     width: cutlass.Constexpr,
 ):
-    """Inputs (rows * columns), y alike, or (rows * (columns + 1)) with totals; `width`: elements of an access."""
+    """Inputs (rows * columns), y of the same size, or (rows * (columns + 1)) with totals.
+
+    `width`: elements per access.
+    """
     scan_kernel(cfg, inputs, y, columns, width).launch(grid=[rows, 1, 1], block=[cfg.threads, 1, 1], stream=stream)

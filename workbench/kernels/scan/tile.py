@@ -1,7 +1,7 @@
-"""A tile of a row in registers: loaded, scanned within each warp, stored with everything that comes before it.
+"""One tile of a row: load it to registers, scan it within each warp, store it combined with its prefix.
 
-A tile is THREADS x PER_THREAD elements. Vector v of a thread is number `first` + 32 v of the row, so that neighbouring
-threads access neighbouring addresses; `vectors` is how many a row has.
+A tile has THREADS x PER_THREAD elements. Vector v of a thread is vector `first` + 32 v of the row, so that neighbouring
+threads access neighbouring addresses; `vectors` is the number of vectors of a row.
 """
 
 import cutlass
@@ -11,7 +11,7 @@ from workbench.kernels.static import Many, Static, dtype
 
 
 def combine(cfg: Static, a, b):
-    """Two values to one; `a` comes before `b`."""
+    """Combine two values; `a` precedes `b`."""
     if cfg.op == "max":
         return cute.arch.fmax(a, b, nan=True)
     return a * b if cfg.op == "prod" else a + b
@@ -19,7 +19,7 @@ def combine(cfg: Static, a, b):
 
 @cute.jit
 def load_fragment(x: cute.Tensor, vector, width: cutlass.Constexpr):
-    """One vector of x, in registers."""
+    """Load one vector of x to registers."""
     fragment = cute.make_rmem_tensor(cute.make_layout(width), x.element_type)
     cute.autovec_copy(cute.zipped_divide(x, (width,))[None, vector], fragment)
     return fragment
@@ -29,7 +29,7 @@ def load_fragment(x: cute.Tensor, vector, width: cutlass.Constexpr):
 def load_tile(
     cfg: Static, inputs: Many[cute.Tensor], values: cute.Tensor, start, first, vectors, width: cutlass.Constexpr
 ):
-    """This thread's elements of a tile into `values`; those beyond the row's end stay as they were."""
+    """Load this thread's elements of a tile to `values`; elements past the row's end are left unchanged."""
     for v in cutlass.range_constexpr(cfg.per_thread // width):
         place = vectors - 1 - (first + v * 32) if cutlass.const_expr(cfg.reverse) else first + v * 32
         if first + v * 32 < vectors:
@@ -45,7 +45,7 @@ def load_tile(
 
 @cute.jit
 def scan_warp(cfg: Static, values: cute.Tensor, prefixes: cute.Tensor, width: cutlass.Constexpr):
-    """Scan each vector in place, and the vectors of the warp into `prefixes`, exclusively; returns the warp's total.
+    """Scan each vector in place and the vectors of the warp, exclusively, into `prefixes`; return the warp's total.
 
     Vector v of lane l is number v * 32 + l of the warp's part of the tile.
     """
@@ -80,16 +80,16 @@ def store_tile(
     vectors,
     width: cutlass.Constexpr,
 ):
-    """This thread's elements, combined with everything before them, to y."""
+    """Combine this thread's elements with their prefix and store them to y."""
     stored = cute.make_rmem_tensor(cute.make_layout(width), y.element_type)
     for v in cutlass.range_constexpr(cfg.per_thread // width):
         place = vectors - 1 - (first + v * 32) if cutlass.const_expr(cfg.reverse) else first + v * 32
         offset = combine(cfg, earlier, prefixes[v])
         if first + v * 32 < vectors:
             if cutlass.const_expr(cfg.exclusive and cfg.reverse):
-                stored[width - 1] = offset.to(y.element_type)  # without the element itself
+                stored[width - 1] = offset.to(y.element_type)  # exclusive
             elif cutlass.const_expr(cfg.exclusive):
-                stored[0] = offset.to(y.element_type)  # without the element itself
+                stored[0] = offset.to(y.element_type)  # exclusive
             for e in cutlass.range_constexpr(width - 1 if cutlass.const_expr(cfg.exclusive) else width):
                 result = combine(cfg, offset, values[e, v]).to(y.element_type)
                 if cutlass.const_expr(cfg.exclusive and cfg.reverse):
@@ -104,7 +104,7 @@ def store_tile(
 
 
 def make_scratch(cfg: Static, smem, width):
-    """Shared memory (element, lane, warp) without conflicts, through which a warp stores vectors that start anywhere."""
+    """Allocate shared memory (element, lane, warp), padded against bank conflicts, for unaligned stores of a warp."""
     layout = cute.make_layout((width, 32, cfg.warps), stride=(33, 1, 33 * width))
     return smem.allocate_tensor(dtype(cfg.accumulator), layout, 16)
 
@@ -122,10 +122,10 @@ def store_tile_with_total(
     scratch: cute.Tensor,
     width: cutlass.Constexpr,
 ):
-    """This thread's elements, exclusively, to y from `target` on, and the row's total after its last element.
+    """Store this thread's exclusive scan to y from `target` on, and the row's total after its last element.
 
-    A row of y has one element more than a row of x, so vectors of y start anywhere: they go through shared memory, so
-    that neighbouring threads store neighbouring elements.
+    A row of y has one more element than a row of x, so its vectors are unaligned. They are transposed through shared
+    memory, so that neighbouring threads store neighbouring elements.
     """
     for v in cutlass.range_constexpr(cfg.per_thread // width):
         offset = combine(cfg, earlier, prefixes[v])

@@ -30,7 +30,7 @@ from workbench.kernels.gemm.sm90.host import can_store_by_tma, check_axes, check
 from workbench.kernels.gemm.sm90.mainloop import load_k_tiles, multicast_masks, multiply, partition_load
 from workbench.kernels.gemm.sm90.mma import batch_last, make_fragments, make_loads, make_pipeline
 from workbench.kernels.gemm.sm90.pack import make_operands, max_active_clusters
-from workbench.kernels.host import INDICES, call, expect, expect_ends
+from workbench.kernels.host import INDEX_DTYPES, call, check_group_ends, check_operand
 from workbench.kernels.static import Static, bind, dtype, torch_dtype
 
 
@@ -303,8 +303,8 @@ def ggemm(cfg: Static, names: Static, a, b, offsets):
     """Return the product of each group of rows of a with its matrix of b; `offsets` (groups): end row of each group."""
     check_axes(cfg, names, a, b)
     m, n, k = check_product(cfg, names, a, b, (b.shape[0],))
-    expect(names["offsets"], offsets, (b.shape[0],), INDICES)
-    expect_ends(names["offsets"], offsets, m)
+    check_operand(names["offsets"], offsets, (b.shape[0],), INDEX_DTYPES)
+    check_group_ends(names["offsets"], offsets, m)
     d = torch.empty(m, n, dtype=torch_dtype(cfg.result), device=a.device)
     if d.numel() == 0:
         return d

@@ -9,12 +9,12 @@ import cutlass
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.epilogue import spread
+from workbench.kernels.epilogue import broadcast_view
 from workbench.kernels.gemm.sm90.kernel import launch_gemm
 from workbench.kernels.gemm.sm90.pack import make_operands, max_active_clusters
 from workbench.kernels.gemm.sm90.reduction import launch_finish, launch_gemm_reduce
 from workbench.kernels.gemm.sm90.split_k import launch_cluster_split, launch_combine
-from workbench.kernels.host import EXACT, call, expect, expect_axes, expect_some
+from workbench.kernels.host import EXACT_DTYPES, call, check_not_empty, check_operand, check_rank
 from workbench.kernels.static import Many, Static, bind, torch_dtype
 
 
@@ -23,26 +23,26 @@ def check_product(cfg: Static, names: Static, a, b, batch):
     m, k = (a.shape[-1], a.shape[-2]) if cfg.a_transposed else (a.shape[-2], a.shape[-1])
     n = b.shape[-2] if cfg.b_transposed else b.shape[-1]
     shape = (*batch, n, k) if cfg.b_transposed else (*batch, k, n)
-    expect(names["b"], b, shape, (torch_dtype(cfg.element),))
+    check_operand(names["b"], b, shape, (torch_dtype(cfg.element),))
     return m, n, k
 
 
 def check_axes(cfg: Static, names: Static, a, b):
     """Check that the operands are matrices or batches of matrices."""
-    expect_axes(names["a"], a, 2, 3)
+    check_rank(names["a"], a, 2, 3)
     if cutlass.const_expr(cfg.b_transposed):
-        expect_axes(names["b"], b, 2, 3)
+        check_rank(names["b"], b, 2, 3)
 
 
 def check_operands(cfg: Static, names: Static, operands: Many, m, n, shape):
     """Check the shapes of the tensors that the epilogue reads; `shape` is that of the product."""
     for operand, read in zip(operands, cfg.reads, strict=True):
         if cutlass.const_expr(read.along == "both"):
-            expect(names[read.role], operand, shape, EXACT, spread=True)
+            check_operand(names[read.role], operand, shape, EXACT_DTYPES, broadcast=True)
         elif cutlass.const_expr(read.along == "n"):
-            expect(names[read.role], operand, (n,), EXACT)
+            check_operand(names[read.role], operand, (n,), EXACT_DTYPES)
         else:
-            expect(names[read.role], operand, (m,), EXACT)
+            check_operand(names[read.role], operand, (m,), EXACT_DTYPES)
 
 
 def pad_k(cfg: Static, a, b):
@@ -96,7 +96,7 @@ def gemm(cfg: Static, names: Static, a, b, operands: Many):
     by_tma = can_store_by_tma(cfg, d3)
     dtypes = tuple(operand.dtype for operand in operands)
     views = tuple(
-        spread(operand, d.shape) if read.along == "both" else operand.detach()
+        broadcast_view(operand, d.shape) if read.along == "both" else operand.detach()
         for operand, read in zip(operands, cfg.reads, strict=True)
     )
     pairs = tuple(
@@ -139,9 +139,9 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
     if d.numel() == 0:
         return d
     if cutlass.const_expr(cfg.reduces_rows):
-        expect_some(names["b"], b, n, cfg.reduction)
+        check_not_empty(names["b"], b, n, cfg.reduction)
     else:
-        expect_some(names["a"], a, m, cfg.reduction)
+        check_not_empty(names["a"], a, m, cfg.reduction)
     if k == 0:  # an empty sum is zero: pad k with zeros
         a, b = pad_k(cfg, a, b)
     (left, left_along_k), (right, right_along_k) = make_operands(cfg, a, b)
@@ -154,7 +154,7 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
     partial = torch.empty(parts, a.shape[0] if lead else 1, d.shape[-1], dtype=torch.float32, device=a.device)
     dtypes = tuple(operand.dtype for operand in operands)
     views = tuple(
-        spread(operand, (*lead, m, n)) if read.along == "both" else operand.detach()
+        broadcast_view(operand, (*lead, m, n)) if read.along == "both" else operand.detach()
         for operand, read in zip(operands, cfg.reads, strict=True)
     )
     pairs = tuple(
@@ -212,7 +212,7 @@ def gemm_split_k(cfg: Static, names: Static, a, b, operands: Many):
     d3 = d if d.dim() == 3 else d.unsqueeze(0)
     dtypes = tuple(operand.dtype for operand in operands)
     views = tuple(
-        from_dlpack(spread(operand, d.shape)).mark_layout_dynamic(leading_dim=2)
+        from_dlpack(broadcast_view(operand, d.shape)).mark_layout_dynamic(leading_dim=2)
         if read.along == "both"
         else from_dlpack(operand.detach()).mark_layout_dynamic()
         for operand, read in zip(operands, cfg.reads, strict=True)
