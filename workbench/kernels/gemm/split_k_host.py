@@ -7,7 +7,7 @@ import torch
 from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.gemm.split_k_sm80 import launch_split_k
-from workbench.kernels.host import call, expect, expect_axes
+from workbench.kernels.host import call, check_operand, check_rank
 from workbench.kernels.static import Static, bind, torch_dtype
 from workbench.kernels.tensors import device_key, expect_on_device, view_flat, zero_counters
 
@@ -40,10 +40,10 @@ def view_matrix(matrix, width):
 
 def expect_product(cfg: Static, names: Static, a, b):
     """Refuse operands that are not matrices of the configured type that can be multiplied."""
-    expect_axes(names["a"], a, 2, 2)
-    expect_axes(names["b"], b, 2, 2)
-    expect(names["a"], a, a.shape, (torch_dtype(cfg.element),))
-    expect(names["b"], b, (a.shape[1], b.shape[1]), (torch_dtype(cfg.element),))
+    check_rank(names["a"], a, 2, 2)
+    check_rank(names["b"], b, 2, 2)
+    check_operand(names["a"], a, a.shape, (torch_dtype(cfg.element),))
+    check_operand(names["b"], b, (a.shape[1], b.shape[1]), (torch_dtype(cfg.element),))
     expect_on_device(a, b)
     if 0 in (*a.shape, *b.shape):
         raise ValueError(f"a product of {tuple(a.shape)} and {tuple(b.shape)}: an extent is 0")

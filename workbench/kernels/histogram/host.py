@@ -4,7 +4,7 @@ import cutlass
 import torch
 
 from workbench.kernels.histogram.kernel import launch_histogram
-from workbench.kernels.host import call, expect
+from workbench.kernels.host import call, check_operand
 from workbench.kernels.static import Static, bind
 from workbench.kernels.tensors import access_width, count_sms, device_key, expect_contiguous, view_flat
 
@@ -16,7 +16,7 @@ def histogram(cfg: Static, names: Static, x, bins):
 
     x is contiguous uint8, int32 or int64 of any shape with fewer than 2**31 elements.
     """
-    expect(names["x"], x, x.shape, INTEGERS)
+    check_operand(names["x"], x, x.shape, INTEGERS)
     if not 0 < bins <= cfg.max_bins:
         raise ValueError(f"bins must be from 1 to {cfg.max_bins}, not {bins}")
     if x.numel() >= 2**31:

@@ -6,7 +6,7 @@
 import cutlass
 import torch
 
-from workbench.kernels.host import FLOATS, call, expect, expect_axes
+from workbench.kernels.host import FLOAT_DTYPES, call, check_operand, check_rank
 from workbench.kernels.norm.kernel import launch_norm
 from workbench.kernels.static import Many, Static, bind
 from workbench.kernels.tensors import access_width, device_key, expect_contiguous, view_flat
@@ -26,15 +26,15 @@ def row_threads(cfg: Static, columns):
 
 def expect_norm(names: Static, x, residual: Many, weight, bias: Many):
     """Refuse rows without elements, and other tensors that do not go with x."""
-    expect(names["x"], x, x.shape)
-    expect_axes(names["x"], x, 1)
+    check_operand(names["x"], x, x.shape)
+    check_rank(names["x"], x, 1)
     if x.shape[-1] == 0:
         raise ValueError(f"{names['x']} has the shape {tuple(x.shape)}; the last axis must have elements")
-    expect(names["weight"], weight, x.shape[-1:], FLOATS)
+    check_operand(names["weight"], weight, x.shape[-1:], FLOAT_DTYPES)
     for tensor in bias:
-        expect(names["bias"], tensor, x.shape[-1:], (weight.dtype,))
+        check_operand(names["bias"], tensor, x.shape[-1:], (weight.dtype,))
     for tensor in residual:
-        expect(names["residual"], tensor, x.shape, (x.dtype,))
+        check_operand(names["residual"], tensor, x.shape, (x.dtype,))
 
 
 def norm(cfg: Static, names: Static, x, residual: Many, weight, bias: Many, eps):

@@ -3,7 +3,7 @@
 import cutlass
 import torch
 
-from workbench.kernels.host import FLOATS, call, expect
+from workbench.kernels.host import FLOAT_DTYPES, call, check_operand
 from workbench.kernels.reduce_all.kernel import launch_reduce_all
 from workbench.kernels.static import Static, bind
 from workbench.kernels.tensors import access_width, count_sms, device_key, expect_contiguous, view_flat, zero_counters
@@ -33,7 +33,7 @@ def reduce_all(cfg: Static, names: Static, x):
     x is contiguous, of any shape: float32, float16, bfloat16 or int32. The result is float32 for sums of floats, int64
     for sums of int32, and of x's type for maximum and minimum.
     """
-    expect(names["x"], x, x.shape, (*FLOATS, torch.int32))
+    check_operand(names["x"], x, x.shape, (*FLOAT_DTYPES, torch.int32))
     if cutlass.const_expr(cfg.op != "sum"):  # noqa: SIM102
         if x.numel() == 0:
             raise ValueError(f"the {cfg.op} of no elements is not defined")

@@ -3,7 +3,7 @@
 import cutlass
 import torch
 
-from workbench.kernels.host import call, expect, expect_axes
+from workbench.kernels.host import call, check_operand, check_rank
 from workbench.kernels.static import Static, bind
 from workbench.kernels.tensors import access_width, device_key, expect_contiguous, view_flat
 from workbench.kernels.top_k.kernel import launch_top_k
@@ -15,8 +15,8 @@ def top_k(cfg: Static, names: Static, x, k):
     x is contiguous float32, float16 or bfloat16; 1 <= k <= 128 and k <= columns. Of equal elements the one with the
     lowest index comes first; NaN counts as larger than everything.
     """
-    expect(names["x"], x, x.shape)
-    expect_axes(names["x"], x, 1)
+    check_operand(names["x"], x, x.shape)
+    check_rank(names["x"], x, 1)
     columns = x.shape[-1]
     if not 1 <= k <= min(128, columns):
         raise ValueError(f"k must be from 1 to {min(128, columns)}, not {k}")

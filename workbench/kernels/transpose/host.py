@@ -3,7 +3,7 @@
 import cutlass
 import torch
 
-from workbench.kernels.host import call, expect, expect_axes
+from workbench.kernels.host import call, check_operand, check_rank
 from workbench.kernels.static import Static, bind
 from workbench.kernels.tensors import device_key, expect_contiguous, view_last
 from workbench.kernels.transpose.tiled import launch_transpose
@@ -41,10 +41,10 @@ def expect_tma(names: Static, x, y):
 
 def transpose_into(cfg: Static, names: Static, x, y):
     """Write x (rows, columns) to y (columns, rows); both contiguous, of one type of 1, 2, 4 or 8 bytes."""
-    expect_axes(names["x"], x, 2, 2)
+    check_rank(names["x"], x, 2, 2)
     if x.element_size() not in BITS or x.is_complex():
         raise TypeError(f"elements must have 1, 2, 4 or 8 bytes, not {x.dtype}")
-    expect("the result", y, x.t().shape, (x.dtype,))
+    check_operand("the result", y, x.t().shape, (x.dtype,))
     expect_contiguous(x, y)
     bits, turned = x.view(BITS[x.element_size()]), y.view(BITS[x.element_size()])
     rows, columns = cutlass.Int32(x.shape[0]), cutlass.Int32(x.shape[1])
@@ -73,6 +73,6 @@ def transpose_into(cfg: Static, names: Static, x, y):
 
 def transpose(cfg: Static, names: Static, x):
     """x (rows, columns), contiguous, of a type of 1, 2, 4 or 8 bytes -> (columns, rows), contiguous."""
-    expect_axes(names["x"], x, 2, 2)
+    check_rank(names["x"], x, 2, 2)
     y = torch.empty(x.shape[1], x.shape[0], dtype=x.dtype, device=x.device)
     return transpose_into(cfg, names, x, y)

@@ -7,7 +7,7 @@ import torch
 
 from workbench.kernels.conv.channels_last.kernel import launch_conv2d
 from workbench.kernels.conv.geometry import int32s
-from workbench.kernels.host import call, expect, expect_axes
+from workbench.kernels.host import call, check_operand, check_rank
 from workbench.kernels.static import Static, bind, torch_dtype
 from workbench.kernels.tensors import device_key, expect_on_device, view_flat, view_last
 
@@ -22,8 +22,8 @@ def expand_pair(value, name, least):
 
 def expect_images(names: Static, x, w):
     """Refuse images and filters that do not go together, or whose channels do not come last in memory."""
-    expect_axes(names["x"], x, 4, 4)
-    expect_axes(names["w"], w, 4, 4)
+    check_rank(names["x"], x, 4, 4)
+    check_rank(names["w"], w, 4, 4)
     if x.shape[1] != w.shape[1]:
         raise ValueError(f"filters of shape {tuple(w.shape)} for images of shape {tuple(x.shape)}")
     expect_on_device(x, w)
@@ -67,8 +67,8 @@ def conv2d(cfg: Static, names: Static, x, w, stride, padding, dilation):
     All of the configured type, in memory order channels_last, summed in float32. stride, padding and dilation are one
     number or (vertical, horizontal); no bias, no groups.
     """
-    expect(names["x"], x, x.shape, (torch_dtype(cfg.element),))
-    expect(names["w"], w, w.shape, (torch_dtype(cfg.element),))
+    check_operand(names["x"], x, x.shape, (torch_dtype(cfg.element),))
+    check_operand(names["w"], w, w.shape, (torch_dtype(cfg.element),))
     out, stride, padding, dilation = plan_output(names, x, w, stride, padding, dilation)
     x, w = pad_channels(x), pad_channels(w)
     images, channels, height, columns = x.shape
