@@ -22,7 +22,7 @@ from workbench.analysis import devices
 from workbench.landscapes import Landscape, landscapes
 from workbench.language import parse
 from workbench.language.ir import setting
-from workbench.language.operations.gemm_sm90 import config_of
+from workbench.language.operations.gemm.sm90 import config_of
 from workbench.policies.search_strategies import hill_climb, median_curve, planner_order, random_order, regret
 from workbench.problems import inspection
 from workbench.proposers.ladders import Context, gemm_hopper_model, gemm_size, ladder

@@ -30,7 +30,7 @@ from hopper_gemm_on_gpu import Case, device, error_of, facts, load, operands, re
 
 from workbench.analysis import devices
 from workbench.language import Call, Stage
-from workbench.language.operations.gemm_sm90 import config_of
+from workbench.language.operations.gemm.sm90 import config_of
 from workbench.proposers.ladders.gemm_hopper_model import busy_share, model_time
 from workbench.proposers.ladders.gemm_size import Size
 

@@ -22,7 +22,7 @@ from workbench.kernels.rows.host import column_sizes, row_sizes, segment_sizes
 from workbench.language import Binding, Call, check, parse
 from workbench.language.expressions import axes
 from workbench.language.ir import Operand
-from workbench.language.operations.gemm_checks import shared_bytes
+from workbench.language.operations.gemm.checks import shared_bytes
 from workbench.problems.inspection import inspect
 from workbench.proposers.binding import binding_of, candidate_of
 from workbench.proposers.recognition import recognise

@@ -25,7 +25,7 @@ from workbench.kernels.gemm.sm90.config import MIN_K_TILES as LEAST
 from workbench.kernels.gemm.sm90.config import GemmSm90Config
 from workbench.language import Binding, check, configurations, format_program, parse
 from workbench.language.explain import explain
-from workbench.language.operations.gemm_sm90 import config_of
+from workbench.language.operations.gemm.sm90 import config_of
 
 GOLDEN = Path(__file__).parent / "golden"
 HOPPER = "gemm(a, b) .arch(sm_90a) "

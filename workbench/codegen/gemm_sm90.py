@@ -11,7 +11,7 @@ from workbench.codegen.launch import Hook, Launch
 from workbench.kernels.gemm.sm90.config import GemmSm90Config
 from workbench.language.ir import Binding, Stage
 from workbench.language.operations.epilogue import Chain, chain_of
-from workbench.language.operations.gemm_sm90 import config_of
+from workbench.language.operations.gemm.sm90 import config_of
 
 HOST = "workbench.kernels.gemm.sm90.host"
 TRANSPOSED = ".transpose(-2, -1)"

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from workbench.language import Call, Program, format_program, parse
 from workbench.language.ir import setting
-from workbench.language.operations.gemm_sm90 import config_of
+from workbench.language.operations.gemm.sm90 import config_of
 from workbench.problems import with_settings
 from workbench.records import Problem
 from workbench.wire import content_hash

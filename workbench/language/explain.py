@@ -11,7 +11,7 @@ from workbench.language.ir import Call, Program, Stage, number, setting
 from workbench.language.operation import Operation
 from workbench.language.operations import epilogue
 from workbench.language.operations.conv.configs import as_gemm, sm80_config, sm90_config
-from workbench.language.operations.gemm_sm90 import config_of
+from workbench.language.operations.gemm.sm90 import config_of
 from workbench.language.parser import format_call
 from workbench.language.registry import OPERATIONS
 from workbench.records import record

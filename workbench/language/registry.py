@@ -10,7 +10,6 @@ from workbench.language.operations import (
     elementwise,
     gather,
     gemm,
-    ggemm,
     pool,
     rows,
     rowwise,
@@ -18,5 +17,5 @@ from workbench.language.operations import (
     view,
 )
 
-MODULES = (elementwise, rows, rowwise, channel_norms, scan, pool, gather, gemm, ggemm, conv, attention, view)
+MODULES = (elementwise, rows, rowwise, channel_norms, scan, pool, gather, gemm, conv, attention, view)
 OPERATIONS: dict[str, Operation] = {operation.name: operation for module in MODULES for operation in module.OPERATIONS}

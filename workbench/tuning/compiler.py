@@ -27,7 +27,7 @@ from workbench.emulator import hook
 from workbench.landscapes.table import RowFields
 from workbench.language import parse
 from workbench.language.ir import setting
-from workbench.language.operations.gemm_sm90 import config_of
+from workbench.language.operations.gemm.sm90 import config_of
 from workbench.problems import loading
 from workbench.records import record
 from workbench.toolchain import describe_module

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from workbench.language.ir import Call, Rejection, Stage, setting
 from workbench.language.operation import ARCH, Argument, Operation, Setting, flag, is_number, unwanted
-from workbench.language.operations import gemm_checks
+from workbench.language.operations.gemm import checks as gemm_checks
 
 SCHEDULES = ("flash", "stages")
 

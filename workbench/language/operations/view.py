@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from workbench.language.ir import Rejection, Stage
 from workbench.language.operation import ARCH, Operation, checked
 
@@ -17,34 +19,42 @@ LEGAL = {
 def check(stage: Stage) -> list[Rejection]:
     """Rejections of anything but one change of the extents."""
     named = dict(stage.operation.named)
-    said, legal = (
-        ", ".join(f"{name}={value}" for name, value in named.items()),
-        "; ".join(f"{name}={text}" for name, text in LEGAL.items()),
-    )
-    hows = [name for name in LEGAL if name in named]
-    if (
-        len(hows) != 1
-        or named.keys() - {*hows, "like", "axes"}
-        or ("unflatten" in named) != ({"like", "axes"} <= named.keys())
-    ):
-        return [Rejection(field="view", value=said, reason="one change of the extents", legal=legal)]
-    value = named[hows[0]]
-    numbers = value if isinstance(value, tuple) else (value,)
-    pairs = [item for item in (value if hows[0] == "flatten" else None, named.get("axes")) if item is not None]
-    wrong = (
-        any(not isinstance(item, int) or item < 0 for item in numbers)
-        or isinstance(value, tuple) != (hows[0] in ("flatten", "order"))
-        or (hows[0] == "order" and sorted(numbers) != [*range(len(numbers))])
-    )
-    if wrong or any(
-        not isinstance(pair, tuple)
-        or len(pair) != 2
-        or any(not isinstance(axis, int) or axis < 0 for axis in pair)
-        or pair[0] > pair[1]
-        for pair in pairs
-    ):
-        return [Rejection(field=hows[0], value=said, reason="axes are counted from 0", legal=legal)]
+    given = ", ".join(f"{name}={value}" for name, value in named.items())
+    legal = "; ".join(f"{name}={text}" for name, text in LEGAL.items())
+    changes = [name for name in LEGAL if name in named]
+    if len(changes) != 1 or not _goes_together(changes[0], named):
+        return [Rejection(field="view", value=given, reason="one change of the extents", legal=legal)]
+    change = changes[0]
+    pairs = [named[name] for name in ("flatten", "axes") if name in named]
+    if not _is_axes_of(change, named[change]) or not all(_is_range(pair) for pair in pairs):
+        return [Rejection(field=change, value=given, reason="axes are counted from 0", legal=legal)]
     return []
+
+
+def _goes_together(change: str, named: Mapping[str, object]) -> bool:
+    """Whether nothing else is named, and like and axes both are for unflatten, and for it only."""
+    return not named.keys() - {change, "like", "axes"} and (change == "unflatten") == ({"like", "axes"} <= named.keys())
+
+
+def _is_axis(value: object) -> bool:
+    """Whether a value is the number of an axis."""
+    return isinstance(value, int) and value >= 0
+
+
+def _is_range(value: object) -> bool:
+    """Whether a value is (i, j), the axes from i to j."""
+    return isinstance(value, tuple) and len(value) == 2 and all(map(_is_axis, value)) and value[0] <= value[1]
+
+
+def _is_axes_of(change: str, value: object) -> bool:
+    """Whether a value is what a change takes: several axes, for order all of them, or one axis."""
+    if change not in ("flatten", "order"):
+        return _is_axis(value)
+    return (
+        isinstance(value, tuple)
+        and all(map(_is_axis, value))
+        and (change == "flatten" or sorted(value) == [*range(len(value))])
+    )
 
 
 def _like(stage: Stage) -> tuple[str, ...]:

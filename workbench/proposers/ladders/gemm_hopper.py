@@ -15,7 +15,7 @@ from workbench.analysis import devices
 from workbench.kernels.gemm.sm90.config import ALONG_K, BYTES, GemmSm90Config
 from workbench.language import Call, Program, Stage, check
 from workbench.language.expressions.scalars import MATH
-from workbench.language.operations.gemm_sm90 import config_of
+from workbench.language.operations.gemm.sm90 import config_of
 from workbench.proposers.ladders import heuristics
 from workbench.proposers.ladders.base import put
 from workbench.proposers.ladders.gemm_hopper_model import busy_share, copied_operands, model_time

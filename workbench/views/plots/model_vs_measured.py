@@ -16,7 +16,7 @@ from workbench.errors import UserError
 from workbench.landscapes import Landscape
 from workbench.language import check, parse
 from workbench.language.ir import setting
-from workbench.language.operations.gemm_sm90 import config_of
+from workbench.language.operations.gemm.sm90 import config_of
 from workbench.problems import inspection
 from workbench.proposers.ladders import gemm_hopper_model, gemm_size
 from workbench.records import record

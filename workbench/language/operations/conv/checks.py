@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from workbench.language.ir import Rejection, Stage, setting
 from workbench.language.operation import unwanted
-from workbench.language.operations import gemm_checks
 from workbench.language.operations.conv import epilogue
 from workbench.language.operations.conv.configs import arguments_of, as_gemm
 from workbench.language.operations.conv.tensor_core_checks import check_sm80, check_sm90
+from workbench.language.operations.gemm import checks as gemm_checks
 
 LEAST = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0}
 ONLY_GEMM = ("raster", "store", "splitk", "streamk", "swap", "through", "launch")

@@ -8,7 +8,7 @@ from workbench.kernels.conv.config import BYTES, Sm90Config
 from workbench.language.ir import Rejection, Stage, setting
 from workbench.language.operation import SHARED_BYTES
 from workbench.language.operations.conv.configs import STAGES, most_stages, sm80_config, sm90_config
-from workbench.language.operations.gemm_sm90 import check_schedule
+from workbench.language.operations.gemm.sm90 import check_schedule
 
 SM80_KINDS = ("f16", "bf16", "tf32")
 SM80_TILES = tuple((m, n, k) for m in (64, 128) for n in (32, 64, 128) for k in (16, 32, 64))

@@ -6,7 +6,7 @@ from workbench.language.expressions.scalars import UNARY
 from workbench.language.ir import Rejection, Stage, setting
 from workbench.language.operation import ARCH, Operation, Setting
 from workbench.language.operations import epilogue
-from workbench.language.operations.gemm_sm90 import check_scheduled
+from workbench.language.operations.gemm.sm90 import check_scheduled
 
 
 def check(stage: Stage) -> list[Rejection]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from workbench.language.ir import Rejection, Stage, setting
 from workbench.language.operation import SHARED_BYTES
-from workbench.language.operations import epilogue, gemm_sm90
+from workbench.language.operations import epilogue
+from workbench.language.operations.gemm import sm90
 
 # float32 accumulators of a thread of mma.sync: with 256 or more each tile measured spilt 2.8 KB a thread or more, and
 # took over 3 times as long as the fastest tile without stages
@@ -24,8 +25,8 @@ Tile = tuple[int, int, int]
 def check(stage: Stage) -> list[Rejection]:
     """All rejections of a gemm."""
     if setting(stage, "schedule") is not None:
-        return [*epilogue.check(stage), *gemm_sm90.check_scheduled(stage)]
-    found = [*epilogue.check(stage), *gemm_sm90.check_unscheduled(stage), *_check_layout(stage)]
+        return [*epilogue.check(stage), *sm90.check_scheduled(stage)]
+    found = [*epilogue.check(stage), *sm90.check_unscheduled(stage), *_check_layout(stage)]
     tile, mma = setting(stage, "tile"), setting(stage, "mma")
     if tile is not None:
         found += _check_tile(stage, tile)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.language.operation import ARCH, Operation, Setting, of_epilogues
 from workbench.language.operations import epilogue
-from workbench.language.operations.gemm_checks import check
+from workbench.language.operations.gemm.checks import check
 
 TILES = tuple((m, n, k) for m in (64, 128, 256) for n in (16, 32, 64, 96, 128, 192, 256) for k in (32, 64, 128))
 SETTINGS = (
