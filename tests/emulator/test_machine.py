@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.emulator.execution import machine as execution_machine
 from workbench.emulator.execution.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.execution.machine import Machine
 from workbench.emulator.isa import bitwise, floats
@@ -157,6 +158,48 @@ def test_barrier_that_some_never_reach_is_a_deadlock() -> None:
 
 def test_endless_loop_is_ended() -> None:
     assert fault("$L1:\nbra $L1;", np.zeros(1, np.uint32), steps=100_000).failure.kind == "infinite_loop"
+
+
+@pytest.mark.parametrize("engine", ["auto", "compiled"])
+def test_a_kernel_with_atomics_ends_however_long_its_first_batch_takes(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution_machine, "PATIENCE_S", 0.0)
+
+    loop = "mov.u32 %r6, 0;\n$L1:\nred.global.add.u32 [%rd1], 1;\nadd.u32 %r6, %r6, 1;\n"
+    body = loop + "setp.lt.u32 %p1, %r6, 2000;\n@%p1 bra $L1;"
+    data = aligned(1)
+    machine = Machine(HEAD + START + body + "\nret;\n}\n", DeviceLimits(), engine=engine)
+    memory = GlobalMemory()
+    memory.register(data.ctypes.data, data.nbytes, "data")
+    params = (data.ctypes.data.to_bytes(8, "little"), bytes(4))
+    machine.run(GridRequest(entry="k", grid=(2, 1, 1), block=(32, 1, 1), params=params), memory)
+    assert int(data[0]) == 2 * 32 * 2000
+
+
+def test_ctas_of_a_cluster_add_to_one_word_of_shared_memory() -> None:
+    body = """
+setp.ne.u32 %p1, %r5, 0;
+@!%p1 st.shared.b32 [sm], 0;
+barrier.cluster.arrive.aligned;
+barrier.cluster.wait.aligned;
+mov.u32 %r6, sm;
+mapa.shared::cluster.u32 %r7, %r6, 0;
+add.u32 %r8, %r3, 1;
+red.relaxed.cluster.shared::cluster.add.u32 [%r7], %r8;
+barrier.cluster.arrive.aligned;
+barrier.cluster.wait.aligned;
+@%p1 bra $end;
+ld.shared.b32 %r9, [sm];
+st.global.b32 [%rd1], %r9;
+$end:"""
+    data = aligned(1)
+    memory = GlobalMemory()
+    memory.register(data.ctypes.data, data.nbytes, "data")
+    params = (data.ctypes.data.to_bytes(8, "little"), bytes(4))
+    request = GridRequest(entry="k", grid=(4, 1, 1), block=(32, 1, 1), cluster=(4, 1, 1), params=params)
+    Machine(HEAD + START + body + "\nret;\n}\n", DeviceLimits()).run(request, memory)
+    assert int(data[0]) == 32 * (1 + 2 + 3 + 4)
 
 
 def test_unknown_instruction_names_itself() -> None:

@@ -126,6 +126,18 @@ def test_a_function_of_tvm_ffi_launches() -> None:
     )
 
 
+def test_tensors_in_a_named_tuple_reach_a_function_of_tvm_ffi(here: Callable[..., Done]) -> None:
+    pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
+    done = here(str(PROGRAMS / "tvm_ffi_named_tuple.py"))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_benchmark_without_a_kernel_takes_more_than_no_time(here: Callable[..., Done]) -> None:
+    done = here(str(PROGRAMS / "torch_benchmark.py"))
+    assert done.returncode == 0, done.stderr
+    assert "no CuTe DSL kernel was launched" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

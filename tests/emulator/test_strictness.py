@@ -154,6 +154,26 @@ def test_garbage_that_is_dropped_is_no_error(body: str, expected: Any) -> None:
     assert (data == expected(np.arange(32))).all()
 
 
+NARROW = ".reg .b16 %rs<9>;\ncvt.u16.u32 %rs2, %r2;\nmov.b32 %r9, {%rs2, %rs3};\n"
+BYTE = "cvt.u64.u32 %rd4, %r2;\nadd.s64 %rd5, %rd1, %rd4;\nst.global.b8 [%rd5], %r9;"
+
+
+def test_only_the_bytes_that_are_stored_must_be_defined() -> None:
+    data = aligned(32)
+    run(NARROW + BYTE, data)
+    assert (data.view(np.uint8)[:32] == np.arange(32)).all()
+    assert fault(NARROW + WRITES, aligned(32)).failure.kind == "uninitialised_register"
+    shifted = NARROW.replace("{%rs2, %rs3}", "{%rs3, %rs2}")
+    assert fault(shifted + BYTE, aligned(32)).failure.kind == "uninitialised_register"
+
+
+@pytest.mark.parametrize("axis", "xyz")
+def test_the_number_of_clusters_is_a_special_register(axis: str) -> None:
+    data = aligned(64)
+    run(f"mov.u32 %r9, %nclusterid.{axis};\n{WRITES}", data, grid=2)
+    assert (data == (2 if axis == "x" else 1)).all()
+
+
 def test_a_barrier_that_half_a_warp_reaches_is_found() -> None:
     found = fault("setp.ge.u32 %p1, %r2, 16;\n@%p1 bra done;\nbar.sync 0;\ndone:", aligned(64), block=64)
     assert (

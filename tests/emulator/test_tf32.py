@@ -55,7 +55,13 @@ st.global.v2.b32 [%rd9+256], {%r22, %r23};
 HEAD = ".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k(\n .param .u64 k_param_0\n)\n{\n.reg .pred %p<9>;\n.reg .b32 %r<99>;\n.reg .b64 %rd<99>;\n.shared .align 128 .b8 sm[4096];\n"
 
 
-def product(a: np.ndarray, b: np.ndarray, fence: str = "fence.proxy.async.shared::cta;") -> np.ndarray:
+def product(
+    a: np.ndarray,
+    b: np.ndarray,
+    fence: str = "fence.proxy.async.shared::cta;",
+    multiply: str = MULTIPLY,
+    ctas: int = 1,
+) -> np.ndarray:
     data = np.concatenate([a.ravel(), b.ravel(), np.zeros(64 * 8, np.float32)])
     raw = np.zeros(data.nbytes + 256, np.uint8)
     start = -raw.ctypes.data % 256
@@ -63,10 +69,9 @@ def product(a: np.ndarray, b: np.ndarray, fence: str = "fence.proxy.async.shared
     view[:] = data
     memory = GlobalMemory()
     memory.register(view.ctypes.data, view.nbytes, "data")
-    Machine(HEAD + A_AND_B + fence + MULTIPLY + "\nret;\n}\n", DeviceLimits()).run(
-        GridRequest(entry="k", grid=(1, 1, 1), block=(128, 1, 1), params=(view.ctypes.data.to_bytes(8, "little"),)),
-        memory,
-    )
+    params = (view.ctypes.data.to_bytes(8, "little"),)
+    request = GridRequest(entry="k", grid=(ctas, 1, 1), block=(128, 1, 1), params=params, counters=ctas == 1)
+    Machine(HEAD + A_AND_B + fence + multiply + "\nret;\n}\n", DeviceLimits()).run(request, memory)
     return view[64 * 8 + 64 :].reshape(64, 8).copy()
 
 
@@ -80,6 +85,20 @@ def test_only_ten_bits_of_the_mantissa_are_read() -> None:
     a, b = np.zeros((64, 8), np.float32), np.eye(8, dtype=np.float32)
     a[:, 0] = 1 + 2.0**-10 + 2.0**-11 + 2.0**-20
     assert (product(a, b)[:, 0] == 1 + 2.0**-10).all()
+
+
+@pytest.mark.parametrize("cleared", [True, False])
+def test_undefined_accumulators_count_only_in_ctas_that_add_to_them(cleared: bool) -> None:
+    zeros = "".join(f"mov.b32 %r{n}, 0;\n" for n in range(20, 24)) if cleared else ""
+    scale_d = f"mov.u32 %r30, %ctaid.x;\nsetp.ne.u32 %p2, %r30, 0;\n@!%p2 bra $multiply;\n{zeros}$multiply:"
+    multiply = MULTIPLY.replace("setp.ne.u32 %p2, 0, 0;", scale_d)
+    a, b = np.ones((64, 8), np.float32), np.ones((8, 8), np.float32)
+    if cleared:
+        assert (product(a, b, multiply=multiply, ctas=2) == 8).all()
+        return
+    with pytest.raises(EmulationFault) as caught:
+        product(a, b, multiply=multiply, ctas=2)
+    assert caught.value.failure.kind == "uninitialised_register" and "block (1, 0, 0)" in caught.value.failure.message
 
 
 def test_a_missing_proxy_fence_is_found() -> None:

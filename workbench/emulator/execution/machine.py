@@ -210,6 +210,7 @@ class Machine:
                 output.timeline = self._follow(batch, program)
             if not program.execute(batch, switch.should_leave if first or not checked else leave_first):
                 switch.undo()
+                checked = False  # the compiled code takes over from here, also in the first batch
                 continue
             switch.finish_first()
             output.add(batch)

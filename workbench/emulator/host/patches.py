@@ -27,6 +27,7 @@ import torch
 from cutlass._mlir import execution_engine
 from cutlass.cutlass_dsl import CuTeDSL, cuda_jit_executor
 
+from workbench.analysis.sampled import LAUNCH_S
 from workbench.emulator.emulation import LIBRARIES, CompiledModule, Emulation, current, inside
 from workbench.emulator.execution.launch import EmulationFault
 from workbench.emulator.execution.tensor_views import Arguments
@@ -209,10 +210,14 @@ class Patches:
         def modelled(plain: Callable[..., float], **fixed: object) -> Callable[..., float]:
             def benchmark(*args: object, **kwargs: object) -> float:
                 microseconds = plain(*args, **{**kwargs, **fixed})
-                note = (
-                    f"modelled, not measured: benchmark = {microseconds:.3f} us (roofline of"
-                    f" {emulation.gpu.device.name}: counted bytes and FLOPs against the data sheet)"
-                )
+                basis = f"roofline of {emulation.gpu.device.name}: counted bytes and FLOPs against the data sheet"
+                if microseconds <= 0:  # a ratio of two benchmarks must not divide by zero
+                    microseconds = LAUNCH_S * 1e6
+                    basis = (
+                        "no CuTe DSL kernel was launched, and torch's kernels are not modelled: the time is the overhead"
+                        " of one launch"
+                    )
+                note = f"modelled, not measured: benchmark = {microseconds:.3f} us ({basis})"
                 emulation.notes.append(note)
                 print(f"cutegen: {note}", file=sys.stderr)
                 return microseconds

@@ -78,7 +78,8 @@ def divert(
 
     def moved(value: object) -> object:
         if isinstance(value, (tuple, list)):
-            return type(value)(moved(item) for item in value) if not hasattr(value, "_fields") else value
+            items = [moved(item) for item in value]
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
         return wrapped(value) if on_device(value) else value
 
     def create(self: provider.TVMFFIJitCompiledFunctionBase) -> tvm_ffi.Function | None:

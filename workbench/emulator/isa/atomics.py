@@ -61,9 +61,10 @@ def atomic(ins: Instruction) -> Fn:
         swap = spread(b, i, swap_of(b, i)) if swap_of else None
         reader, writer = (read_shared, write_shared) if place == "shared" else (read_global, write_global)
         reader(b, lanes, at, size, 1, ins)
-        rank = _ranks(at if place != "shared" else at + b.cta[lanes] * (1 << 32))
+        location = shared_index(b, lanes, at, size, True, ins) if place == "shared" else at
+        rank = _ranks(location)
         if b.races is not None:
-            _note_atomic(b, lanes, at, place, size, rank, ins)
+            _note_atomic(b, lanes, location, place, size, rank, ins)
         old = np.empty(len(lanes), dtype=values.dtype)
         for turn in range(int(rank.max()) + 1):
             now = np.nonzero(rank == turn)[0]
@@ -93,7 +94,7 @@ def _note_atomic(b: Batch, lanes: Array, at: Array, place: str, size: int, rank:
     """Tell the races of an atomic; `rank` is each lane's turn at its address."""
     assert b.races is not None
     if place == "shared":
-        b.races.atomic(b, lanes, shared_index(b, lanes, at, size, True, ins), size, ins)
+        b.races.atomic(b, lanes, at, size, ins)
         return
     for found, pick in global_allocation(b, lanes, at, size, True, ins):
         b.races.atomic_global(b, lanes[pick], found, at[pick] - found.start, size, rank[pick], ins)

@@ -69,7 +69,8 @@ def store(ins: Instruction) -> Follow:
         states = [state_of(b, i, item) for item in items]
         place, at = place_of(space, spread(b, i, where(b, i)))
         if place == "global":
-            refuse(b, i, or_zero(join(states), b, i), "what is stored to global memory")
+            stored = or_zero(join(states), b, i)
+            refuse(b, i, np.where(stored & BYTES & ((1 << size) - 1), stored, 0), "what is stored to global memory")
             return []
         found = join(states)
         if found is not None and (found & BYTES).any():

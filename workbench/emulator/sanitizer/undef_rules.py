@@ -229,10 +229,10 @@ def _multiply(ins: Instruction) -> Follow:
 
 
 def _wgmma(ins: Instruction) -> Follow:
-    """The accumulator counts only where it is kept; A in registers always."""
-    d, a, _, keep = ins.operands[:4]
+    """A in registers always reaches the result, the accumulator only in lanes whose scale-d is true."""
+    d, a = ins.operands[:2]
     assert isinstance(d, Vec)
-    kept = getter(keep, "pred")
+    scale_d = getter(ins.operands[3], "pred")
     registers = a.items if isinstance(a, Vec) else ()
 
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
@@ -247,9 +247,13 @@ def _wgmma(ins: Instruction) -> Follow:
             "a matrix descriptor",
         )
         left = join([state_of(b, i, item) for item in registers])
-        if not np.any(kept(b, i)):
+        keep = spread(b, i, scale_d(b, i)) != 0
+        if not keep.any():
             return [after_use(left, ins.line)] * len(d.items)
-        return [after_use(join([state_of(b, i, item), left]), ins.line) for item in d.items]
+        sums = [state_of(b, i, item) for item in d.items]
+        if not keep.all():
+            sums = [None if state is None else np.where(keep, state, 0) for state in sums]
+        return [after_use(join([state, left]), ins.line) for state in sums]
 
     return lambda b, i, refuse: follow(b, i, refuse)
 

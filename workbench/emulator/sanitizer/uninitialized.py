@@ -48,6 +48,8 @@ class Step:
         self.ins = ins
         self.late = ins.form.role == "store"  # after the store, which clears what it overwrites
         self.rule = _rule(ins)
+        # a store to global memory stores part of a register, so its rule looks at the bytes
+        self.sink = ins.form.sink and not (self.late and ins.form.space == "global" and not ins.form.asynchronous)
         self.wide = len(ins.values) > WIDE
         # when and for which lanes all its registers were seen to be defined
         self.clean: tuple[int, Lanes] | None = None
@@ -64,7 +66,7 @@ class Step:
         if self.clean is not None and self.clean[0] == b.undefined_made and _same_lanes(self.clean[1], i):
             return
         self._refuse(b, i, ins.addresses, "an address")
-        if ins.form.sink:
+        if self.sink:
             self._refuse(b, i, ins.values, _use(ins))
         for name, state in zip(ins.writes, self.rule(b, i, self.refuse), strict=False):
             put_state(b, name, i, state)
