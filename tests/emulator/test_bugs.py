@@ -48,7 +48,7 @@ def test_a_planted_bug_is_found_on_its_line(case: type[Case], mistake: str, kind
         assert kind in [finding.kind for finding in findings], findings
         (finding, *_) = [finding for finding in findings if finding.kind == kind]
         assert finding.line in lines, finding
-        assert [Path(file).stem for file in emulation.files(finding.kernel, finding.line)] == [case.__module__]
+        assert [Path(file).stem for file in emulation.source_files(finding.kernel, finding.line)] == [case.__module__]
     assert {other.kind for other in findings if other.severity == "error"} <= {kind}
     assert len(finding.message.split()) > 5 and finding.kernel
     if kind not in OF_A_LAUNCH:

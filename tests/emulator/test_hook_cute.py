@@ -82,7 +82,7 @@ def test_vector_add_agrees_and_counts_its_bytes(arch: str, size: int) -> None:
     with emulated(arch=arch, source_file=__file__) as emulation:
         x, y, z = operands(size)
         add(from_dlpack(x), from_dlpack(y), from_dlpack(z), size)
-        assert emulation.watch.unwritten_bytes(z) == 0
+        assert emulation.watch.count_unwritten_bytes(z) == 0
     assert torch.equal(z, x + y)
     (launch,) = emulation.launches
     assert (launch.total.global_read_bytes, launch.total.global_write_bytes) == (8 * size, 4 * size)

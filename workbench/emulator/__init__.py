@@ -1,4 +1,4 @@
-"""Runs CuTe DSL programs with no GPU: `with emulated() as emulation: model(*inputs)`; see hook.py and machine.py."""
+"""Runs CuTe DSL programs without a GPU: `with emulated() as emulation: model(*inputs)`; see hook.py and machine.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens while `emulated()` is active: launches, faults, the memory that kernels may touch."""
+"""The state of an active emulation: launches, faults, and the memory that kernels may touch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.emulator.execution.machine import Machine
 from workbench.emulator.execution.tensor_views import Arguments
 from workbench.emulator.host.device_tags import DeviceTags
 from workbench.emulator.host.dlpack import AllocationWatch
-from workbench.emulator.host.runtime import LaunchConfig, cluster_of
+from workbench.emulator.host.runtime import LaunchConfig, cluster_dims
 from workbench.emulator.host.torch_device import Functions, Operations
 from workbench.emulator.host.virtual_gpu import VirtualGpu
 from workbench.emulator.timing.roofline import roofline_seconds
@@ -21,18 +21,14 @@ from workbench.errors import UserError
 from workbench.records import Finding, Launch
 
 ACTIVE: list[Emulation] = []
-LIBRARIES: dict[
-    bytes, CompiledModule
-] = {}  # image -> what it was compiled to; compiled functions outlive one emulation
-_MACHINES: dict[
-    tuple[str, str, str | None], Machine
-] = {}  # those that launched last; another is made again from its PTX
-MACHINES = 64  # at most, since one of a large kernel takes megabytes
+LIBRARIES: dict[bytes, CompiledModule] = {}  # by image; compiled functions outlive one emulation
+_MACHINES: dict[tuple[str, str, str | None], Machine] = {}  # the latest ones; others are made again from their PTX
+MACHINES = 64  # limit for _MACHINES, since the machine of a large kernel takes megabytes
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledModule:
-    """One module that the program loaded."""
+    """The PTX and the cubin of a module that the program loaded."""
 
     ptx: str
     cubin: bytes
@@ -40,7 +36,7 @@ class CompiledModule:
 
 @dataclass(slots=True)
 class Emulation:
-    """What happened while `emulated()` was active."""
+    """Everything that happened while `emulated()` was active."""
 
     arch: str
     limits: DeviceLimits
@@ -54,23 +50,22 @@ class Emulation:
     follow: bool = False
     limit_s: float | None = None
     sanitize: bool = False
-    arguments: Arguments = field(default_factory=Arguments)  # of the call of a compiled function that is running
+    arguments: Arguments = field(default_factory=Arguments)  # of the running call of a compiled function
     launches: list[Launch] = field(default_factory=list)
-    faults: list[EmulationFault] = field(default_factory=list)  # also those that the program caught
+    faults: list[EmulationFault] = field(default_factory=list)  # includes faults that the program caught
     modules: list[CompiledModule] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     watch: AllocationWatch = field(default_factory=AllocationWatch)
     tags: DeviceTags = field(default_factory=DeviceTags)
-    loading: CompiledModule | None = None  # known while CuTe DSL loads it
-    compiled: list[CompiledModule] = field(
-        default_factory=list
-    )  # of functions that load their module themselves, at their first call
+    loading: CompiledModule | None = None  # the module that CuTe DSL is loading now
+    # modules of functions that load their module themselves, at their first call
+    compiled: list[CompiledModule] = field(default_factory=list)
     _machines: dict[str, Machine] = field(default_factory=dict)
 
-    def modes(self) -> ExitStack:
-        """Torch's modes of this emulation, entered; closing the stack leaves them."""
+    def enter_modes(self) -> ExitStack:
+        """Enter the torch modes of this emulation; closing the returned stack leaves them."""
         stack = ExitStack()
-        if self.sample is None:  # what a sample leaves unwritten is no error, and filling it would touch all of it
+        if self.sample is None:  # a sample leaves memory unwritten, and filling it would touch all of it
             stack.enter_context(self.watch)
         if self.cuda:
             stack.enter_context(Operations(self.tags, self.gpu))
@@ -79,35 +74,36 @@ class Emulation:
 
     @property
     def findings(self) -> list[Finding]:
-        """Findings of all launches, errors first."""
+        """The findings of all launches, errors first."""
         return [fault.finding for fault in self.faults if fault.finding] + [
             finding for launch in self.launches for finding in launch.findings
         ]
 
-    def files(self, kernel: str, line: int) -> list[str]:
-        """The source files in which this kernel has instructions on line `line`: one, unless two files share a
+    def source_files(self, kernel: str, line: int) -> list[str]:
+        """The source files in which this kernel has instructions on line `line`: more than one if files share the
         number.
         """
         machine = self._machines.get(kernel)
         instructions = machine.module.kernels[kernel].instructions if machine else []
         return sorted({ins.file for ins in instructions if ins.line == line and ins.file})
 
-    def given(self, arguments: Arguments) -> None:
-        """The arguments of the call that is about to run; none are known for functions that take them another way."""
+    def set_arguments(self, arguments: Arguments) -> None:
+        """Set the arguments of the call that is about to run; empty ones if the function takes them in another way."""
         self.arguments = arguments
 
-    def memory(self, arguments: Arguments | None = None) -> GlobalMemory:
-        """All memory that a kernel may touch: tagged tensors that are still alive, and what the driver was asked for;
-        of the tensors among `arguments` what they reach.
+    def global_memory(self, arguments: Arguments | None = None) -> GlobalMemory:
+        """Collects all memory that a kernel may touch: live tagged tensors, and allocations of the driver.
+
+        Of the tensors among `arguments`, only the part that they reach is included.
         """
         memory = GlobalMemory(arguments=arguments or Arguments())
-        for found in self.tags.alive():
+        for found in self.tags.alive_ranges():
             if not (self.cuda and found.kind == "host"):
                 memory.register(
                     found.start,
                     found.size,
                     found.name,
-                    written=self.watch.written(found.start) if self.sample is None else None,
+                    written=self.watch.written_shadow(found.start) if self.sample is None else None,
                 )
         for address, buffer in self.gpu.buffers.items():
             memory.register(address, len(buffer.data), buffer.name, written=buffer.written)
@@ -116,7 +112,7 @@ class Emulation:
     def launch(
         self, name: str, image: bytes, config: LaunchConfig, arguments: ctypes._Pointer[ctypes.c_void_p]
     ) -> None:
-        """Run one grid on the machine, or keep it for a graph while its stream is being captured."""
+        """Run one grid on the machine, or add it to a graph while its stream is being captured."""
         module = LIBRARIES[image]
         if module not in self.modules:
             self.modules.append(module)
@@ -133,7 +129,7 @@ class Emulation:
             entry=name,
             grid=(config.grid.x, config.grid.y, config.grid.z),
             block=(config.block.x, config.block.y, config.block.z),
-            cluster=cluster_of(config),
+            cluster=cluster_dims(config),
             dynamic_shared_bytes=config.shared,
             params=params,
             step_limit=self.step_limit,
@@ -153,17 +149,17 @@ class Emulation:
 
     def _run(self, machine: Machine, request: GridRequest, arguments: Arguments) -> None:
         try:
-            launch = machine.run(request, self.memory(arguments))
+            launch = machine.run(request, self.global_memory(arguments))
         except EmulationFault as fault:
-            self.faults.append(self._explained(fault))
+            self.faults.append(self._explain_fault(fault))
             raise self.faults[-1] from None
         self.launches.append(launch)
         self.gpu.clock_s += roofline_seconds(launch, self.gpu.device)
         if launch.printed:
-            sys.stdout.write(launch.printed)  # where a GPU's printf goes too
+            sys.stdout.write(launch.printed)  # a GPU's printf goes to standard output too
 
-    def _explained(self, fault: EmulationFault) -> EmulationFault:
-        """An access to host memory, or to a tensor that is gone, is called that; every other fault is as it was."""
+    def _explain_fault(self, fault: EmulationFault) -> EmulationFault:
+        """Turns an out-of-bounds fault into one about host memory or freed memory where that is the cause."""
         finding = fault.finding
         if finding is None or finding.kind != "out_of_bounds" or finding.address is None:
             return fault
@@ -171,20 +167,20 @@ class Emulation:
         host = (
             [
                 found
-                for found in self.tags.alive()
+                for found in self.tags.alive_ranges()
                 if found.kind == "host" and found.start <= finding.address < found.start + found.size
             ]
             if self.cuda
             else []
         )
-        gone = self.tags.gone(finding.address)
+        gone = self.tags.freed_name(finding.address)
         if host:
             kind, message, hint = (
                 "host_memory",
                 f"the kernel touches host memory: {host[0].name} is on the CPU",
                 'put it on the device: .cuda(), or device="cuda"',
             )
-        elif gone and self.arguments.may_reach(finding.address) and self.memory().find(finding.address) is None:
+        elif gone and self.arguments.may_reach(finding.address) and self.global_memory().find(finding.address) is None:
             kind, message, hint = (
                 "use_after_free",
                 f"the kernel touches memory that was freed: {gone} is gone",
@@ -198,12 +194,13 @@ class Emulation:
         )
 
 
-def inside() -> ExitStack:
-    """The modes of the emulation that is active, if one is."""
-    return ACTIVE[-1].modes() if ACTIVE else ExitStack()
+def enter_active_modes() -> ExitStack:
+    """Enter the modes of the active emulation, if there is one."""
+    return ACTIVE[-1].enter_modes() if ACTIVE else ExitStack()
 
 
-def current() -> Emulation:
+def current_emulation() -> Emulation:
+    """The active emulation; raises `UserError` if there is none."""
     if not ACTIVE:
         raise UserError("a kernel that was compiled under emulation was launched outside it")
     return ACTIVE[-1]

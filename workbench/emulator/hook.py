@@ -1,9 +1,9 @@
 """`emulated()`: CuTe DSL programs run on the CPU while it is active.
 
-Two ways to tell device memory apart. Plain: CPU tensors stand for device tensors, whatever CuTe DSL is given (what the
-workbench's own candidates need). With `cuda=True`, for unmodified programs: only what was asked for on "cuda" is device
-memory (torch_device.py), `torch.cuda` (cuda_torch.py) and `cuda.bindings` (cuda_bindings.py) answer, and host memory in
-a kernel is the error that it is on a GPU.
+There are two ways to tell device memory apart. By default, CPU tensors stand for device tensors, whatever CuTe DSL
+gets; the workbench's own candidates need this. With `cuda=True`, for unmodified programs, only tensors requested on
+"cuda" are device memory (torch_device.py), `torch.cuda` (cuda_torch.py) and `cuda.bindings` (cuda_bindings.py) answer,
+and host memory in a kernel is an error, as on a GPU.
 """
 
 from __future__ import annotations
@@ -47,17 +47,23 @@ def emulated(
     follow: bool = False,
     limit_s: float | None = None,
 ) -> Iterator[Emulation]:
-    """Run CuTe DSL programs on the CPU for `arch`; raises `EmulationFault` from the launch that went wrong.
+    """Run CuTe DSL programs on the CPU for `arch`. A launch that goes wrong raises `EmulationFault`.
 
-    With `cuda`, only what was asked for on "cuda" is device memory, and torch.cuda and cuda.bindings answer as on a
-    machine with one GPU `device`. With `sanitize`, fragments in registers are compiled so that reading them before they
-    are written is found (strictness.py). With `follow`, the first CTAs of each launch are followed in time and through
-    the caches (`Launch.paced`). With `sample`, so many CTAs of each launch, spread over the grid, are all that is
-    executed, and what they count is scaled: results are then incomplete, and loads of what was not written are allowed.
-    A sampled launch whose CTAs wait for one that is not in the sample (flags in global memory) is a fault of kind
-    `livelock.KIND`; `limit_s` ends one that takes longer, as a fault of kind "too_long". Without `strict`, reading
-    shared memory that nothing wrote is advice, not an error: kernels do it in tiles that stick out, and drop what they
-    read.
+    cuda: only tensors requested on "cuda" are device memory; torch.cuda and cuda.bindings answer as on a machine with
+    one GPU `device`.
+
+    sanitize: compile register fragments so that a read before the first write is found (strictness.py).
+
+    follow: follow the first CTAs of each launch in time and through the caches (`Launch.paced`).
+
+    sample: execute only so many CTAs of each launch, spread over the grid, and scale their counts. Results are then
+    incomplete, and loads of unwritten memory are allowed. A CTA that waits for one outside the sample (a flag in global
+    memory) is a fault of kind `livelock.KIND`.
+
+    limit_s: seconds after which a sampled launch ends with a fault of kind "too_long".
+
+    strict: reading shared memory that nothing wrote is an error, otherwise advice: kernels do it in tiles that stick
+    out, and drop the result.
     """
     if ACTIVE:
         raise UserError("an emulation is already active in this process: leave it first")
@@ -90,7 +96,7 @@ def emulated(
         ACTIVE.append(emulation)
         try:
             patches.apply(emulation, folder)
-            with emulation.modes():
+            with emulation.enter_modes():
                 yield emulation
         finally:
             patches.restore()
@@ -98,10 +104,8 @@ def emulated(
 
 
 @contextmanager
-def recording() -> Iterator[list[CompiledModule]]:
-    """On a real GPU: keep PTX, cubin and line info of every module that is loaded; launches go to the device as
-    always.
-    """
+def record_modules() -> Iterator[list[CompiledModule]]:
+    """Record PTX, cubin and line info of every module that is loaded on a real GPU. Launches go to the device."""
     modules: list[CompiledModule] = []
     patches = Patches()
     compiled = cuda_jit_executor.CudaDialectJitCompiledFunction
@@ -113,11 +117,11 @@ def recording() -> Iterator[list[CompiledModule]]:
 
     with tempfile.TemporaryDirectory(prefix="cutegen-") as folder:
         try:
-            patches.compile_options(folder)
+            patches.patch_compile_options(folder)
             patches.set(compiled, "_load_cuda_library", load_library)
             yield modules
         finally:
             patches.restore()
 
 
-__all__ = ["CompiledModule", "Emulation", "emulated", "recording"]
+__all__ = ["CompiledModule", "Emulation", "emulated", "record_modules"]

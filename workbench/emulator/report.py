@@ -1,4 +1,4 @@
-"""What an emulation found, for a person (in compute-sanitizer's form) and as a JSON document."""
+"""The report of an emulation: text for a person (in compute-sanitizer's form) and a JSON document."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from workbench.records import Failure, Finding, Launch, Work
 from workbench.wire import to_plain
 
 MARK = "========= "
-WAITS = 3  # lines at which warps wait longest
-SHOWN = 50  # findings of one severity in full; the rest are counted
+WAITS = 3  # number of lines shown, those at which warps wait longest
+SHOWN = 50  # pieces of advice shown in full; the rest are counted
 
 
 def heading(name: str, emulation: Emulation) -> str:
-    """The first line, before the program runs."""
+    """The first line, printed before the program runs."""
     return (
         f"{MARK}cutegen emulate: {name} on an emulated {emulation.gpu.device.name} ({emulation.arch}); no GPU is used"
     )
 
 
 def text(emulation: Emulation, *, advice: bool) -> str:
-    """Errors, advice if wanted, what was counted, and a summary line."""
+    """Errors, advice if requested, the counters, and a summary line."""
     lines: list[str] = []
     for fault in emulation.faults:
-        lines += _failure(fault.failure, fault.finding, emulation)
-    hints = _merged(
+        lines += _failure_lines(fault.failure, fault.finding, emulation)
+    hints = _deduplicate(
         [finding for launch in emulation.launches for finding in launch.findings if finding.severity == "advice"]
     )
     if advice:
         for finding in hints[:SHOWN]:
-            lines += [f"ADVICE {finding.kind}: {finding.message}", *_place(finding, emulation)]
+            lines += [f"ADVICE {finding.kind}: {finding.message}", *_location_lines(finding, emulation)]
         if len(hints) > SHOWN:
             lines.append(f"and {len(hints) - SHOWN} more pieces of advice")
-    lines += _followed(emulation)
+    lines += _timeline_lines(emulation)
     lines += emulation.notes
-    lines.append(_counted(emulation))
+    lines.append(_counts_line(emulation))
     errors = len(emulation.faults)
     kept = (
         f", {len(hints)} piece{'' if len(hints) == 1 else 's'} of advice{'' if advice else ' (shown with --sanitize)'}"
@@ -49,18 +49,18 @@ def text(emulation: Emulation, *, advice: bool) -> str:
     return "\n".join(MARK + line for line in lines)
 
 
-def _failure(failure: Failure, finding: Finding | None, emulation: Emulation) -> list[str]:
-    lines = [f"ERROR {failure.kind}: {failure.message}", *(_place(finding, emulation) if finding else [])]
+def _failure_lines(failure: Failure, finding: Finding | None, emulation: Emulation) -> list[str]:
+    lines = [f"ERROR {failure.kind}: {failure.message}", *(_location_lines(finding, emulation) if finding else [])]
     return [*lines, f"    hint: {failure.hint}"] if failure.hint else lines
 
 
-def _merged(findings: list[Finding]) -> list[Finding]:
-    """One finding for each place and kind: a kernel launched a hundred times says it once."""
+def _deduplicate(findings: list[Finding]) -> list[Finding]:
+    """One finding for each place and kind, since a kernel may be launched a hundred times."""
     return list({(finding.kernel, finding.line, finding.kind): finding for finding in findings}.values())
 
 
-def _place(finding: Finding, emulation: Emulation) -> list[str]:
-    files = emulation.files(finding.kernel, finding.line) if finding.line else []
+def _location_lines(finding: Finding, emulation: Emulation) -> list[str]:
+    files = emulation.source_files(finding.kernel, finding.line) if finding.line else []
     where = " or ".join(f"{file}:{finding.line}" for file in files) or (
         f"line {finding.line}" if finding.line else "a place without line information"
     )
@@ -68,14 +68,12 @@ def _place(finding: Finding, emulation: Emulation) -> list[str]:
     return [f"    at {where} in kernel {finding.kernel}", *([f"        {source}"] if source else [])]
 
 
-def _followed(emulation: Emulation) -> list[str]:
-    """Of each kernel that was followed, its longest launch: cycles of a CTA, modelled time and limit, where warps
-    wait.
-    """
+def _timeline_lines(emulation: Emulation) -> list[str]:
+    """For each followed kernel's longest launch: cycles of a CTA, modelled time, its limit, and where warps wait."""
     slowest: dict[str, tuple[float, str, Launch]] = {}
     for launch in emulation.launches:
         if launch.paced is not None:
-            seconds, limit = _modelled(launch, emulation)
+            seconds, limit = _modelled_time(launch, emulation)
             if launch.kernel not in slowest or seconds > slowest[launch.kernel][0]:
                 slowest[launch.kernel] = (seconds, limit, launch)
     lines = []
@@ -88,23 +86,23 @@ def _followed(emulation: Emulation) -> list[str]:
             f" {paced.cycles:,.0f} cycles{hits}"
         )
         for line, cycles in paced.stalls[:WAITS]:
-            files = emulation.files(kernel, line)
+            files = emulation.source_files(kernel, line)
             source = linecache.getline(files[0], line).strip() if len(files) == 1 else ""
             lines.append(f"    a warp waits {cycles:,.0f} cycles at line {line}" + (f": {source}" if source else ""))
     return lines
 
 
-def _modelled(launch: Launch, emulation: Emulation) -> tuple[float, str]:
-    """The sampled model's time; the least bytes are what the launch moves, but no more than there is of allocated
+def _modelled_time(launch: Launch, emulation: Emulation) -> tuple[float, str]:
+    """The sampled model's time and limit. The least bytes are the launch's traffic, at most the size of all allocated
     memory.
     """
-    total, alive = launch.total, emulation.memory().allocations
+    total, alive = launch.total, emulation.global_memory().allocations
     least = min(total.global_read_bytes + total.global_write_bytes, sum(allocation.size for allocation in alive) or 1)
     work = Work(case="launch", flops=total.flops, least_bytes=least, dtype="float16", tensor_cores=True)
     return sampled.modelled_time([launch], (), emulation.gpu.device, work)
 
 
-def _counted(emulation: Emulation) -> str:
+def _counts_line(emulation: Emulation) -> str:
     launches = emulation.launches
     if not launches:
         return "no launch ran to its end" if emulation.faults else "no kernel was launched"
@@ -120,7 +118,7 @@ def _counted(emulation: Emulation) -> str:
 
 
 def document(name: str, emulation: Emulation) -> dict[str, Any]:
-    """Everything counted and found, ready for JSON; times are in microseconds and modelled."""
+    """All counters and findings, ready for JSON; times are modelled, in microseconds."""
     return {
         "program": name,
         "device": emulation.gpu.device.name,
@@ -133,7 +131,7 @@ def document(name: str, emulation: Emulation) -> dict[str, Any]:
             {
                 "failure": to_plain(fault.failure),
                 "finding": to_plain(fault.finding) if fault.finding else None,
-                "files": _files(fault.finding, emulation),
+                "files": _finding_files(fault.finding, emulation),
             }
             for fault in emulation.faults
         ],
@@ -141,5 +139,5 @@ def document(name: str, emulation: Emulation) -> dict[str, Any]:
     }
 
 
-def _files(finding: Finding | None, emulation: Emulation) -> list[str]:
-    return emulation.files(finding.kernel, finding.line) if finding and finding.line else []
+def _finding_files(finding: Finding | None, emulation: Emulation) -> list[str]:
+    return emulation.source_files(finding.kernel, finding.line) if finding and finding.line else []

@@ -1,4 +1,4 @@
-"""Unmodified programs: `with workbench.emulated():` in Python, `cutegen emulate FILE` on the command line."""
+"""Runs unmodified programs: `with workbench.emulated():` in Python, `cutegen emulate FILE` on the command line."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def emulated(
     sanitize: bool = False,
     follow: bool = False,
 ) -> Iterator[Emulation]:
-    """Run CuTe DSL programs as on a machine with one GPU `device`: torch tensors on "cuda", streams, events,
-    cuda.bindings, with no GPU.
+    """Run CuTe DSL programs as on a machine with one GPU `device`, without a GPU.
 
-    `arch` is what CuTe DSL compiles for (default: the device's own). Every launch is checked; one that goes wrong
-    raises `EmulationFault` with the source line. With `sanitize`, so does reading shared memory that nothing wrote,
-    which is advice otherwise, and fragments in registers are compiled so that using one before it is written is found.
-    With `follow`, the first CTAs of each launch are followed in time: `Launch.paced`, and a better modelled time
-    (analysis/sampled.py). The value has `launches`, `findings` and `faults`. Raises `UserError` for an unknown device
-    or when an emulation is active.
+    Torch tensors on "cuda", streams, events and cuda.bindings work. `arch` is the architecture that CuTe DSL compiles
+    for (default: the device's own). Every launch is checked; one that goes wrong raises `EmulationFault` with the
+    source line. With `sanitize`, reading shared memory that nothing wrote raises too (otherwise it is advice), and
+    register fragments are compiled so that a read before the first write is found. With `follow`, the first CTAs of
+    each launch are followed in time: this sets `Launch.paced` and gives a better modelled time (analysis/sampled.py).
+    The value has `launches`, `findings` and `faults`. Raises `UserError` for an unknown device or when an emulation is
+    active.
     """
     known = devices.find(device)
     chosen = EXACT.get(arch or "", arch) or known.arch
@@ -66,12 +66,13 @@ def run(
     follow: bool = False,
     as_json: bool = False,
 ) -> int:
-    """Run a script or notebook; the report goes to standard error, counters to a JSON file (or, `as_json`, to standard
-    output, what the program prints to standard error). Returns the exit status.
+    """Run a script or notebook and return the exit status. The report goes to standard error, counters to a JSON file.
 
-    0: it ended well and nothing was found. 1: it raised, or a kernel did something wrong (also if the program caught
-    that). 2: it needs what the emulator does not do, named in the report. A status that the program itself exits with
-    is passed on.
+    With `as_json`, the counters go to standard output, and the program's own output to standard error.
+
+    0: the program ended well and nothing was found. 1: it raised, or a kernel did something wrong (even if the program
+    caught the error). 2: it needs a feature that the emulator does not have; the report names it. An exit status of the
+    program itself is passed on.
     """
     path = Path(file)
     if not path.is_file():
@@ -80,7 +81,7 @@ def run(
         raise UserError(f"{path} is no program: a .py or .ipynb file is needed")
     if counters and (Path(counters).is_dir() or not Path(counters).resolve().parent.is_dir()):
         raise UserError(f"--counters {counters}: not a file that can be written")
-    engine_name(None)  # a name in the environment that there is not, said now
+    engine_name(None)  # raises now for an unknown engine in the environment
     with emulated(device=device, arch=arch, sanitize=sanitize, follow=follow) as emulation:
         print(report.heading(path.name, emulation), file=sys.stderr, flush=True)
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
@@ -104,27 +105,28 @@ def _execute(path: Path, arguments: Sequence[str], emulation: Emulation) -> int:
     sys.argv, sys.path[0] = [str(path), *arguments], str(path.resolve().parent)
     try:
         if path.suffix == ".ipynb":
-            _notebook(path)
+            _run_notebook(path)
         else:
             runpy.run_path(str(path), run_name="__main__")
     except SystemExit as end:
         return _exit_status(end)
     except EmulationFault as fault:
-        place = _own_frame(fault.__traceback__)
+        place = _program_frame(fault.__traceback__)
         if place:
             emulation.notes.append(f"the launch that failed was made at {place}")
         return FAILED
     except NotEmulated as error:
         emulation.notes.append(
-            f"not emulated: {error}" + (f" (called at {place})" if (place := _own_frame(error.__traceback__)) else "")
+            f"not emulated: {error}"
+            + (f" (called at {place})" if (place := _program_frame(error.__traceback__)) else "")
         )
         return UNSUPPORTED
     except KeyboardInterrupt:
-        place = _own_frame(sys.exc_info()[2])
+        place = _program_frame(sys.exc_info()[2])
         emulation.notes.append("stopped" + (f" at {place}" if place else ""))
         return INTERRUPTED
     except Exception as error:
-        traceback.print_exception(type(error), error, _from_program(error.__traceback__))
+        traceback.print_exception(type(error), error, _program_traceback(error.__traceback__))
         return FAILED
     finally:
         sys.argv, sys.path[0] = before
@@ -138,8 +140,8 @@ def _exit_status(end: SystemExit) -> int:
     return end.code or OK
 
 
-def _notebook(path: Path) -> None:
-    """The code cells in order, as Jupyter runs them; the first error ends it."""
+def _run_notebook(path: Path) -> None:
+    """Run the code cells in order, as Jupyter does; the first error ends the run."""
     from IPython.core.interactiveshell import InteractiveShell
 
     shell = InteractiveShell.instance()
@@ -158,14 +160,14 @@ def _is_ours(file: str) -> bool:
     )
 
 
-def _own_frame(trace: TracebackType | None) -> str | None:
-    """file:line of the innermost frame that is the program's own."""
+def _program_frame(trace: TracebackType | None) -> str | None:
+    """file:line of the innermost frame of the program's own code."""
     frames = [frame for frame in traceback.extract_tb(trace) if not _is_ours(frame.filename)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
 
 
-def _from_program(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames that only started the program."""
+def _program_traceback(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without the outer frames that only started the program."""
     at = trace
     while at is not None and _is_ours(at.tb_frame.f_code.co_filename):
         at = at.tb_next

@@ -27,7 +27,7 @@ import torch
 
 from workbench.analysis import correctness
 from workbench.emulator.emulation import CompiledModule
-from workbench.emulator.hook import recording
+from workbench.emulator.hook import record_modules
 from workbench.emulator.run_script import emulated
 from workbench.executors.workers.referee import compare_on_device
 from workbench.executors.workers.timer import Stopwatch, as_list
@@ -317,7 +317,7 @@ def main(connection: Connection, plans: list[TuningPlan], gpu: int, folder: Path
     os.environ["CUTE_DSL_CACHE_DIR"] = str(folder / f"cache-{os.getpid()}")
     torch.set_num_threads(1)
     dry = case != "full"
-    with recording() if not dry else emulated(device=plans[0].device) as found:
+    with record_modules() if not dry else emulated(device=plans[0].device) as found:
         worker = Worker(plans, folder / f"lock-{gpu}", folder, case, connection.send)
         torch.zeros(1, device="cuda")  # the context, before anybody waits for the lock
         worker.modules = found if isinstance(found, list) else found.modules  # recorded, or of the emulation

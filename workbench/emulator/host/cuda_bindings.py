@@ -1,5 +1,5 @@
-"""`cuda.bindings.driver` and `cuda.bindings.runtime` with no driver: the calls that CuTe DSL programs make are
-answered, every other one is refused by name.
+"""`cuda.bindings.driver` and `cuda.bindings.runtime` without a driver: answers for the calls that CuTe DSL programs
+make, and a refusal by name for all others.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import NoReturn, TypeAlias
 import cuda.bindings.driver as driver
 import cuda.bindings.runtime as runtime
 
-from workbench.emulator.host.virtual_gpu import DRIVER_VERSION, VirtualGpu, number
+from workbench.emulator.host.virtual_gpu import DRIVER_VERSION, VirtualGpu, handle_number
 from workbench.errors import NotEmulated
 
-Reply: TypeAlias = tuple[object, ...]  # the status, then what the call gives
+Reply: TypeAlias = tuple[object, ...]  # the status, then the results
 Answers: TypeAlias = dict[str, Callable[..., object]]
 _WORKS_WITHOUT = ("cudaGetErrorName", "cudaGetErrorString")  # the runtime bindings answer these themselves
 _COPIES = ("cuMemcpy", "cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemcpyDtoD")
 
 
-def pointer(value: object) -> int:
-    """An address: a number, a handle, or an object with a buffer, ctypes or numpy interface."""
+def read_address(value: object) -> int:
+    """The address in a number, a handle, or an object with a buffer, ctypes or numpy interface."""
     if hasattr(value, "ctypes"):
         return int(value.ctypes.data)
     if isinstance(value, ctypes.Array):
@@ -32,57 +32,57 @@ def pointer(value: object) -> int:
         return ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p).value or 0
     if isinstance(value, (bytearray, memoryview)):
         return ctypes.addressof(ctypes.c_char.from_buffer(value))
-    return number(value)
+    return handle_number(value)
 
 
 class _Api:
-    """Replacements for one module: what is answered, and a refusal for every other function."""
+    """Replacements for one module: answers for known calls, a refusal for every other function."""
 
     def __init__(self, gpu: VirtualGpu, module: ModuleType, success: object, invalid: object) -> None:
         self.gpu, self.module, self.success, self.invalid = gpu, module, success, invalid
 
-    def done(self, *values: object) -> Reply:
-        """The tuple that cuda.bindings returns."""
+    def succeed(self, *values: object) -> Reply:
+        """The tuple that cuda.bindings returns on success."""
         return (self.success, *values)
 
-    def nothing(self, *_: object, **__: object) -> Reply:
+    def do_nothing(self, *_: object, **__: object) -> Reply:
         """Succeed and do nothing."""
-        return self.done()
+        return self.succeed()
 
-    def attribute(self, which: driver.CUdevice_attribute, device: object = 0) -> Reply:
-        """A device attribute; one that the table lacks is refused by name."""
+    def get_attribute(self, which: driver.CUdevice_attribute, device: object = 0) -> Reply:
+        """A device attribute; raises `NotEmulated` with the name if the table lacks it."""
         value = self.gpu.attribute(int(which))
         if value is None:
             raise NotEmulated(f"the emulated device does not answer the attribute {getattr(which, 'name', which)}")
-        return self.done(value)
+        return self.succeed(value)
 
     def free(self, address: object) -> Reply:
-        """Give memory back; a second time is an error, as it is on a GPU."""
-        known = number(address) == 0 or self.gpu.free(number(address))
-        return self.done() if known else (self.invalid,)
+        """Free memory; freeing twice is an error, as on a GPU."""
+        known = handle_number(address) == 0 or self.gpu.free(handle_number(address))
+        return self.succeed() if known else (self.invalid,)
 
     def copy(self, to: object, source: object, size: int, *_: object) -> Reply:
         """memcpy in any direction."""
-        self.gpu.copy(pointer(to), pointer(source), int(size))
-        return self.done()
+        self.gpu.copy(read_address(to), read_address(source), int(size))
+        return self.succeed()
 
     def fill(self, width: int) -> Callable[..., object]:
-        """memset of `width`-byte values; the count is in values."""
+        """Returns a memset for `width`-byte values; its count is in values."""
 
         def call(to: object, value: int, count: int, *_: object) -> Reply:
-            self.gpu.fill(pointer(to), (int(value) & ((1 << 8 * width) - 1)).to_bytes(width, "little"), int(count))
-            return self.done()
+            self.gpu.fill(read_address(to), (int(value) & ((1 << 8 * width) - 1)).to_bytes(width, "little"), int(count))
+            return self.succeed()
 
         return call
 
     def record(self, event: object, *_: object) -> Reply:
-        """Note the modelled clock."""
-        self.gpu.record(number(event))
-        return self.done()
+        """Record an event on the modelled clock."""
+        self.gpu.record(handle_number(event))
+        return self.succeed()
 
-    def elapsed(self, start: object, end: object) -> Reply:
-        """Modelled milliseconds."""
-        return self.done(self.gpu.elapsed_ms(number(start), number(end)))
+    def elapsed_ms(self, start: object, end: object) -> Reply:
+        """Modelled milliseconds between two events."""
+        return self.succeed(self.gpu.elapsed_ms(handle_number(start), handle_number(end)))
 
     def replacements(self, answers: Answers) -> Answers:
         """The answers, and a refusal for each other function of the module."""
@@ -93,11 +93,13 @@ class _Api:
             if re.match(prefix + "[A-Z]", name)
             and type(getattr(self.module, name)).__name__ == "cython_function_or_method"
         ]
-        refused = {name: _refusal(f"{self.module.__name__}.{name}") for name in names if name not in _WORKS_WITHOUT}
+        refused = {
+            name: _make_refusal(f"{self.module.__name__}.{name}") for name in names if name not in _WORKS_WITHOUT
+        }
         return {**refused, **{name: answer for name, answer in answers.items() if hasattr(self.module, name)}}
 
 
-def _refusal(name: str) -> Callable[..., object]:
+def _make_refusal(name: str) -> Callable[..., object]:
     def call(*args: object, **kwargs: object) -> NoReturn:
         raise NotEmulated(f"{name} is not emulated: run this program on a GPU, or do without the call")
 
@@ -105,7 +107,7 @@ def _refusal(name: str) -> Callable[..., object]:
 
 
 class _Driver(_Api):
-    """The calls of `cuda.bindings.driver` that are answered."""
+    """The calls of `cuda.bindings.driver` that are emulated."""
 
     def __init__(self, gpu: VirtualGpu) -> None:
         super().__init__(gpu, driver, driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_INVALID_VALUE)
@@ -119,63 +121,65 @@ class _Driver(_Api):
             for a in config.attrs
             if a.id == driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
         ]
-        return self.done(self.gpu.device.sms // max([int(size) for size in sizes], default=1))
+        return self.succeed(self.gpu.device.sms // max([int(size) for size in sizes], default=1))
 
     def count_blocks(self, kernel: object, threads: int, shared: int) -> Reply:
-        """How many CTAs of a kernel an SM holds; registers are not known here."""
+        """How many CTAs of a kernel fit on an SM; the register count is unknown here and ignored."""
         d = self.gpu.device
         by_threads, by_shared = d.threads_per_sm // max(int(threads), 1), d.shared_bytes_per_sm // max(int(shared), 1)
-        return self.done(min(d.blocks_per_sm, by_threads, by_shared))
+        return self.succeed(min(d.blocks_per_sm, by_threads, by_shared))
 
     def capture_info(self, stream: object) -> Reply:
         """Whether a stream is being captured, and the number of its capture."""
         status = driver.CUstreamCaptureStatus
-        if number(stream) in self.gpu.capturing:
-            return self.done(status.CU_STREAM_CAPTURE_STATUS_ACTIVE, self.gpu.captures[number(stream)])
-        return self.done(status.CU_STREAM_CAPTURE_STATUS_NONE, 0)
+        if handle_number(stream) in self.gpu.capturing:
+            return self.succeed(status.CU_STREAM_CAPTURE_STATUS_ACTIVE, self.gpu.captures[handle_number(stream)])
+        return self.succeed(status.CU_STREAM_CAPTURE_STATUS_NONE, 0)
 
-    def devices(self) -> Answers:
+    def device_answers(self) -> Answers:
         """Answers about the device, contexts and occupancy."""
-        done, d = self.done, self.gpu.device
+        succeed, d = self.succeed, self.gpu.device
         return {
-            "cuInit": self.nothing,
-            "cuDriverGetVersion": lambda: done(DRIVER_VERSION),
-            "cuDeviceGetCount": lambda: done(1),
-            "cuDeviceGet": lambda ordinal: done(self.device),
-            "cuDeviceGetName": lambda length, dev: done(f"NVIDIA {d.name} (emulated)".encode()[: int(length)]),
-            "cuDeviceTotalMem": lambda dev: done(d.memory_bytes),
-            "cuDeviceGetAttribute": self.attribute,
-            "cuCtxCreate": lambda *_: done(self.context),
-            "cuCtxGetCurrent": lambda: done(self.context),
-            "cuCtxGetDevice": lambda *_: done(self.device),
-            "cuCtxPopCurrent": lambda: done(self.context),
-            "cuDevicePrimaryCtxRetain": lambda dev: done(self.context),
-            "cuGetErrorName": lambda error: done(error.name.encode()),
-            "cuGetErrorString": lambda error: done(error.name.encode()),
-            "cuOccupancyAvailableDynamicSMemPerBlock": lambda *_: done(d.shared_bytes_per_block),
+            "cuInit": self.do_nothing,
+            "cuDriverGetVersion": lambda: succeed(DRIVER_VERSION),
+            "cuDeviceGetCount": lambda: succeed(1),
+            "cuDeviceGet": lambda ordinal: succeed(self.device),
+            "cuDeviceGetName": lambda length, dev: succeed(f"NVIDIA {d.name} (emulated)".encode()[: int(length)]),
+            "cuDeviceTotalMem": lambda dev: succeed(d.memory_bytes),
+            "cuDeviceGetAttribute": self.get_attribute,
+            "cuCtxCreate": lambda *_: succeed(self.context),
+            "cuCtxGetCurrent": lambda: succeed(self.context),
+            "cuCtxGetDevice": lambda *_: succeed(self.device),
+            "cuCtxPopCurrent": lambda: succeed(self.context),
+            "cuDevicePrimaryCtxRetain": lambda dev: succeed(self.context),
+            "cuGetErrorName": lambda error: succeed(error.name.encode()),
+            "cuGetErrorString": lambda error: succeed(error.name.encode()),
+            "cuOccupancyAvailableDynamicSMemPerBlock": lambda *_: succeed(d.shared_bytes_per_block),
             "cuOccupancyMaxActiveBlocksPerMultiprocessor": self.count_blocks,
             "cuOccupancyMaxActiveClusters": self.count_clusters,
         }
 
-    def work(self) -> Answers:
+    def work_answers(self) -> Answers:
         """Answers about streams, events, memory and libraries."""
-        done, gpu = self.done, self.gpu
+        succeed, gpu = self.succeed, self.gpu
         d = gpu.device
         return {
             "cuStreamGetCaptureInfo": self.capture_info,
-            "cuStreamCreate": lambda flags=0: done(driver.CUstream(gpu.handle())),
-            "cuStreamCreateWithPriority": lambda flags, priority: done(driver.CUstream(gpu.handle())),
-            "cuEventCreate": lambda flags=0: done(driver.CUevent(gpu.handle())),
+            "cuStreamCreate": lambda flags=0: succeed(driver.CUstream(gpu.new_handle())),
+            "cuStreamCreateWithPriority": lambda flags, priority: succeed(driver.CUstream(gpu.new_handle())),
+            "cuEventCreate": lambda flags=0: succeed(driver.CUevent(gpu.new_handle())),
             "cuEventRecord": self.record,
-            "cuEventElapsedTime": self.elapsed,
-            "cuMemGetInfo": lambda: done(d.memory_bytes, d.memory_bytes),
-            "cuMemAlloc": lambda size: done(driver.CUdeviceptr(gpu.allocate(int(size)))),
-            "cuMemAllocAsync": lambda size, stream: done(driver.CUdeviceptr(gpu.allocate(int(size)))),
+            "cuEventElapsedTime": self.elapsed_ms,
+            "cuMemGetInfo": lambda: succeed(d.memory_bytes, d.memory_bytes),
+            "cuMemAlloc": lambda size: succeed(driver.CUdeviceptr(gpu.allocate(int(size)))),
+            "cuMemAllocAsync": lambda size, stream: succeed(driver.CUdeviceptr(gpu.allocate(int(size)))),
             "cuMemFree": self.free,
             "cuMemFreeAsync": lambda address, stream: self.free(address),
-            "cuLibraryLoadData": lambda *_: done(driver.CUlibrary(gpu.handle())),
-            "cuLibraryEnumerateKernels": lambda count, library: done([driver.CUkernel(gpu.handle())] * int(count)),
-            "cuKernelGetFunction": lambda kernel: done(driver.CUfunction(number(kernel))),
+            "cuLibraryLoadData": lambda *_: succeed(driver.CUlibrary(gpu.new_handle())),
+            "cuLibraryEnumerateKernels": lambda count, library: succeed(
+                [driver.CUkernel(gpu.new_handle())] * int(count)
+            ),
+            "cuKernelGetFunction": lambda kernel: succeed(driver.CUfunction(handle_number(kernel))),
             **{name + ending: self.copy for name in _COPIES for ending in ("", "Async")},
             **{f"cuMemsetD{8 * width}{ending}": self.fill(width) for width in (1, 2, 4) for ending in ("", "Async")},
         }
@@ -203,35 +207,37 @@ _DRIVER_SUCCEEDS = (
 def driver_answers(gpu: VirtualGpu) -> Answers:
     """Replacements for `cuda.bindings.driver`."""
     api = _Driver(gpu)
-    return api.replacements({**api.devices(), **api.work(), **dict.fromkeys(_DRIVER_SUCCEEDS, api.nothing)})
+    return api.replacements(
+        {**api.device_answers(), **api.work_answers(), **dict.fromkeys(_DRIVER_SUCCEEDS, api.do_nothing)}
+    )
 
 
 class _Runtime(_Api):
-    """The calls of `cuda.bindings.runtime` that are answered."""
+    """The calls of `cuda.bindings.runtime` that are emulated."""
 
     def __init__(self, gpu: VirtualGpu) -> None:
         super().__init__(gpu, runtime, runtime.cudaError_t.cudaSuccess, runtime.cudaError_t.cudaErrorInvalidValue)
 
     def begin_capture(self, stream: object, mode: object) -> Reply:
-        """Launches on the stream are kept from now on."""
-        self.gpu.begin_capture(number(stream))
-        return self.done()
+        """Begin to capture launches on the stream."""
+        self.gpu.begin_capture(handle_number(stream))
+        return self.succeed()
 
     def end_capture(self, stream: object) -> Reply:
-        """The graph that was captured."""
-        return self.done(runtime.cudaGraph_t(self.gpu.end_capture(number(stream))))
+        """End the capture and return the graph."""
+        return self.succeed(runtime.cudaGraph_t(self.gpu.end_capture(handle_number(stream))))
 
     def count_nodes(self, graph: object, count: int = 0) -> Reply:
-        """How many launches a graph has."""
-        return self.done(None, len(self.gpu.graphs[number(graph)]))
+        """The number of launches of a graph."""
+        return self.succeed(None, len(self.gpu.graphs[handle_number(graph)]))
 
     def launch_graph(self, graph: object, stream: object) -> Reply:
-        """Run what was captured."""
-        self.gpu.replay(number(graph))
-        return self.done()
+        """Run the launches of a graph."""
+        self.gpu.replay(handle_number(graph))
+        return self.succeed()
 
-    def properties(self, device: int) -> Reply:
-        """The device's data sheet."""
+    def get_properties(self, device: int) -> Reply:
+        """The device properties, from the data sheet."""
         d, found = self.gpu.device, runtime.cudaDeviceProp()
         found.name = f"NVIDIA {d.name} (emulated)".encode()
         found.major, found.minor = self.gpu.capability()
@@ -243,31 +249,31 @@ class _Runtime(_Api):
         found.regsPerBlock = found.regsPerMultiprocessor = d.registers_per_sm
         found.maxThreadsPerBlock = 1024
         found.maxThreadsPerMultiProcessor, found.maxBlocksPerMultiProcessor = d.threads_per_sm, d.blocks_per_sm
-        return self.done(found)
+        return self.succeed(found)
 
     def answers(self) -> Answers:
         """Answers by name."""
-        done, gpu = self.done, self.gpu
+        succeed, gpu = self.succeed, self.gpu
         d = gpu.device
         return {
-            "cudaGetDeviceCount": lambda: done(1),
-            "cudaGetDevice": lambda: done(0),
-            "cudaDeviceGetAttribute": self.attribute,
-            "cudaGetDeviceProperties": self.properties,
-            "cudaDriverGetVersion": lambda: done(DRIVER_VERSION),
-            "cudaRuntimeGetVersion": lambda: done(DRIVER_VERSION),
-            "cudaStreamCreate": lambda: done(runtime.cudaStream_t(gpu.handle())),
-            "cudaStreamCreateWithFlags": lambda flags: done(runtime.cudaStream_t(gpu.handle())),
-            "cudaStreamCreateWithPriority": lambda flags, priority: done(runtime.cudaStream_t(gpu.handle())),
-            "cudaEventCreate": lambda: done(runtime.cudaEvent_t(gpu.handle())),
-            "cudaEventCreateWithFlags": lambda flags: done(runtime.cudaEvent_t(gpu.handle())),
+            "cudaGetDeviceCount": lambda: succeed(1),
+            "cudaGetDevice": lambda: succeed(0),
+            "cudaDeviceGetAttribute": self.get_attribute,
+            "cudaGetDeviceProperties": self.get_properties,
+            "cudaDriverGetVersion": lambda: succeed(DRIVER_VERSION),
+            "cudaRuntimeGetVersion": lambda: succeed(DRIVER_VERSION),
+            "cudaStreamCreate": lambda: succeed(runtime.cudaStream_t(gpu.new_handle())),
+            "cudaStreamCreateWithFlags": lambda flags: succeed(runtime.cudaStream_t(gpu.new_handle())),
+            "cudaStreamCreateWithPriority": lambda flags, priority: succeed(runtime.cudaStream_t(gpu.new_handle())),
+            "cudaEventCreate": lambda: succeed(runtime.cudaEvent_t(gpu.new_handle())),
+            "cudaEventCreateWithFlags": lambda flags: succeed(runtime.cudaEvent_t(gpu.new_handle())),
             "cudaEventRecord": self.record,
-            "cudaEventElapsedTime": self.elapsed,
-            "cudaMalloc": lambda size: done(gpu.allocate(int(size))),
-            "cudaMallocAsync": lambda size, stream: done(gpu.allocate(int(size))),
+            "cudaEventElapsedTime": self.elapsed_ms,
+            "cudaMalloc": lambda size: succeed(gpu.allocate(int(size))),
+            "cudaMallocAsync": lambda size, stream: succeed(gpu.allocate(int(size))),
             "cudaFree": self.free,
             "cudaFreeAsync": lambda address, stream: self.free(address),
-            "cudaMemGetInfo": lambda: done(d.memory_bytes, d.memory_bytes),
+            "cudaMemGetInfo": lambda: succeed(d.memory_bytes, d.memory_bytes),
             "cudaMemcpy": self.copy,
             "cudaMemcpyAsync": self.copy,
             "cudaMemset": self.fill(1),
@@ -276,7 +282,7 @@ class _Runtime(_Api):
             "cudaStreamEndCapture": self.end_capture,
             "cudaGraphGetNodes": self.count_nodes,
             "cudaGraphLaunch": self.launch_graph,
-            "cudaGraphInstantiate": lambda graph, flags=0: done(runtime.cudaGraphExec_t(number(graph))),
+            "cudaGraphInstantiate": lambda graph, flags=0: succeed(runtime.cudaGraphExec_t(handle_number(graph))),
         }
 
 
@@ -301,4 +307,4 @@ _RUNTIME_SUCCEEDS = (
 def runtime_answers(gpu: VirtualGpu) -> Answers:
     """Replacements for `cuda.bindings.runtime`."""
     api = _Runtime(gpu)
-    return api.replacements({**api.answers(), **dict.fromkeys(_RUNTIME_SUCCEEDS, api.nothing)})
+    return api.replacements({**api.answers(), **dict.fromkeys(_RUNTIME_SUCCEEDS, api.do_nothing)})

@@ -1,6 +1,6 @@
-"""The classes of `torch.cuda` that stand for work on a GPU: streams, events and graphs, answered by one virtual GPU.
+"""`torch.cuda`'s streams, events and graphs, answered by one virtual GPU.
 
-Whatever is put on a stream has already happened, and events are on the modelled clock.
+Work on a stream is already done when the call returns, and events are on the modelled clock.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from typing import ClassVar
 
 import torch
 
-from workbench.emulator.host.torch_device import device_of
-from workbench.emulator.host.virtual_gpu import VirtualGpu, number
+from workbench.emulator.host.torch_device import parse_device
+from workbench.emulator.host.virtual_gpu import VirtualGpu, handle_number
 from workbench.errors import NotEmulated
 
 
 class StreamState:
-    """The virtual GPU, the stack of current streams, and the classes that are bound to the two."""
+    """The virtual GPU, the stack of current streams, and the classes that are bound to both."""
 
     def __init__(self, gpu: VirtualGpu) -> None:
         self.gpu = gpu
@@ -28,31 +28,31 @@ class StreamState:
 
 
 class Stream:
-    """torch.cuda.Stream: a number; whatever is put on it has already happened."""
+    """torch.cuda.Stream: a number; its work is already done."""
 
     state: ClassVar[StreamState]
 
     def __init__(self, device: object = None, priority: int = 0, **_: object) -> None:
-        self.cuda_stream = self.state.gpu.handle()
+        self.cuda_stream = self.state.gpu.new_handle()
         self.priority = priority
-        self.device: torch.device | None = device_of("cuda" if device is None else device)
+        self.device: torch.device | None = parse_device("cuda" if device is None else device)
         self.device_index = 0
 
     def synchronize(self) -> None:
-        """Nothing is left to wait for."""
+        """Return at once: all work is done."""
 
     def wait_stream(self, other: object) -> None:
-        """Nothing is left to wait for."""
+        """Return at once: all work is done."""
 
     def wait_event(self, other: object) -> None:
-        """Nothing is left to wait for."""
+        """Return at once: all work is done."""
 
     def query(self) -> bool:
-        """Whether all work is done: it is."""
+        """True: all work is done."""
         return True
 
     def record_event(self, event: Event | None = None) -> Event:
-        """An event recorded here."""
+        """Record an event on this stream and return it."""
         event = event or self.state.event()
         event.record(self)
         return event
@@ -76,11 +76,11 @@ class Stream:
 
 
 class ExternalStream(Stream):
-    """A stream that someone else made."""
+    """A stream that other code created."""
 
     def __init__(self, stream_ptr: object, device: object = None, **_: object) -> None:
         super().__init__(device)
-        self.cuda_stream = number(stream_ptr)
+        self.cuda_stream = handle_number(stream_ptr)
 
 
 class Event:
@@ -92,31 +92,31 @@ class Event:
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
     ) -> None:
         self.enable_timing = enable_timing
-        self.cuda_event = self.state.gpu.handle()
+        self.cuda_event = self.state.gpu.new_handle()
 
     def record(self, stream: object = None) -> None:
-        """Note the clock."""
+        """Store the modelled clock."""
         self.state.gpu.record(self.cuda_event)
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Modelled milliseconds."""
+        """Modelled milliseconds between two recorded events."""
         if not (self.enable_timing and end_event.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         return self.state.gpu.elapsed_ms(self.cuda_event, end_event.cuda_event)
 
     def wait(self, stream: object = None) -> None:
-        """Nothing is left to wait for."""
+        """Return at once: all work is done."""
 
     def synchronize(self) -> None:
-        """Nothing is left to wait for."""
+        """Return at once: all work is done."""
 
     def query(self) -> bool:
-        """Whether the event has happened: it has."""
+        """True: the event has happened."""
         return True
 
 
 class CudaGraph:
-    """torch.cuda.CUDAGraph of CuTe DSL launches; a torch operation inside a capture is refused by name."""
+    """torch.cuda.CUDAGraph of CuTe DSL launches; a torch operation inside a capture raises `NotEmulated`."""
 
     state: ClassVar[StreamState]
 
@@ -125,20 +125,20 @@ class CudaGraph:
         self._graph: int | None = None
 
     def capture_begin(self, *_: object, **__: object) -> None:
-        """Launches on the current stream are kept from now on."""
+        """Begin to capture launches on the current stream."""
         self._stream = self.state.streams[-1].cuda_stream
         self.state.gpu.begin_capture(self._stream)
 
     def capture_end(self) -> None:
-        """The capture is complete."""
-        self._graph = self.state.gpu.end_capture(number(self._stream))
+        """End the capture."""
+        self._graph = self.state.gpu.end_capture(handle_number(self._stream))
 
     def replay(self) -> None:
-        """Run what was captured."""
+        """Run the captured launches."""
         if self._graph is None:
             raise NotEmulated("a CUDA graph was replayed before it was captured")
         self.state.gpu.replay(self._graph)
 
     def reset(self) -> None:
-        """Forget what was captured."""
+        """Drop the captured launches."""
         self._graph = None

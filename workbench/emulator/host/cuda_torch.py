@@ -1,4 +1,4 @@
-"""`torch.cuda` for a machine that has no GPU: queries from the data sheet, streams that are numbers, events on the
+"""`torch.cuda` for a machine without a GPU: queries from the data sheet, streams that are numbers, events on the
 modelled clock.
 """
 
@@ -12,7 +12,7 @@ import torch
 
 from workbench.emulator.host.cuda_streams import CudaGraph, Stream, StreamState
 from workbench.emulator.host.device_tags import DeviceTags
-from workbench.emulator.host.torch_device import device_of
+from workbench.emulator.host.torch_device import parse_device
 from workbench.emulator.host.virtual_gpu import VirtualGpu
 
 _STATE_CALLS = (
@@ -34,7 +34,7 @@ _STATE_CALLS = (
 
 
 class TorchCuda:
-    """Replacements by name: `functions` for the module `torch.cuda`, answered by one virtual GPU."""
+    """Replacements for names of the module `torch.cuda`, answered by one virtual GPU."""
 
     def __init__(self, gpu: VirtualGpu, tags: DeviceTags) -> None:
         self.gpu = gpu
@@ -44,8 +44,8 @@ class TorchCuda:
         self.default = self.state.external_stream(0)
         self.streams.append(self.default)
 
-    def functions(self) -> dict[str, object]:
-        """What replaces each name of `torch.cuda`."""
+    def replacements(self) -> dict[str, object]:
+        """The replacement for each name of `torch.cuda`."""
         gpu, device = self.gpu, self.gpu.device
         answers: dict[str, Callable[..., object]] = {
             "is_available": lambda: True,
@@ -53,9 +53,9 @@ class TorchCuda:
             "device_count": lambda: 1,
             "current_device": lambda: 0,
             "is_bf16_supported": lambda *a, **k: True,
-            "get_device_name": lambda which=None: self.name(),
+            "get_device_name": lambda which=None: self.device_name(),
             "get_device_capability": lambda which=None: gpu.capability(),
-            "get_device_properties": self.properties,
+            "get_device_properties": self.device_properties,
             "get_arch_list": lambda: [gpu.arch],
             "current_stream": lambda which=None: self.streams[-1],
             "default_stream": lambda which=None: self.default,
@@ -64,15 +64,15 @@ class TorchCuda:
             "device": _Device,
             "set_device": _Device,
             "graph": self.graph,
-            "mem_get_info": lambda which=None: (device.memory_bytes - self.used(), device.memory_bytes),
-            "memory_allocated": lambda which=None: self.used(),
-            "max_memory_allocated": lambda which=None: self.used(),
-            "memory_reserved": lambda which=None: self.used(),
-            "max_memory_reserved": lambda which=None: self.used(),
+            "mem_get_info": lambda which=None: (device.memory_bytes - self.allocated_bytes(), device.memory_bytes),
+            "memory_allocated": lambda which=None: self.allocated_bytes(),
+            "max_memory_allocated": lambda which=None: self.allocated_bytes(),
+            "memory_reserved": lambda which=None: self.allocated_bytes(),
+            "max_memory_reserved": lambda which=None: self.allocated_bytes(),
             "can_device_access_peer": lambda *_: False,
         }
         return {
-            **{name: _nothing() for name in _STATE_CALLS},
+            **{name: _make_noop() for name in _STATE_CALLS},
             **answers,
             "Stream": self.state.stream,
             "ExternalStream": self.state.external_stream,
@@ -80,23 +80,23 @@ class TorchCuda:
             "CUDAGraph": self.state.graph,
         }
 
-    def name(self) -> str:
-        """As the driver would give it, with what it is."""
+    def device_name(self) -> str:
+        """The name as the driver would give it, marked as emulated."""
         return f"NVIDIA {self.gpu.device.name} (emulated)"
 
-    def used(self) -> int:
-        """Bytes of tagged memory that is alive."""
-        return sum(found.size for found in self.tags.alive() if found.kind == "cuda") + sum(
+    def allocated_bytes(self) -> int:
+        """Bytes of live device memory."""
+        return sum(found.size for found in self.tags.alive_ranges() if found.kind == "cuda") + sum(
             len(buffer.data) for buffer in self.gpu.buffers.values()
         )
 
-    def properties(self, which: object = None) -> SimpleNamespace:
+    def device_properties(self, which: object = None) -> SimpleNamespace:
         """The fields of torch's _CudaDeviceProperties."""
-        device_of(which if which is not None else 0)
+        parse_device(which if which is not None else 0)
         device = self.gpu.device
         major, minor = self.gpu.capability()
         return SimpleNamespace(
-            name=self.name(),
+            name=self.device_name(),
             major=major,
             minor=minor,
             total_memory=device.memory_bytes,
@@ -128,7 +128,7 @@ class TorchCuda:
     def graph(
         self, graph: CudaGraph, pool: object = None, stream: Stream | None = None, capture_error_mode: str = "global"
     ) -> Iterator[None]:
-        """`with torch.cuda.graph(g):` CuTe DSL launches on the current stream are kept, not run."""
+        """`with torch.cuda.graph(g):` captures CuTe DSL launches on the current stream; they do not run."""
         with self.stream(stream or self.state.stream()):
             graph.capture_begin()
             try:
@@ -137,8 +137,8 @@ class TorchCuda:
                 graph.capture_end()
 
 
-def _nothing() -> Callable[..., None]:
-    """A function of its own for each name: torch keeps a table by function."""
+def _make_noop() -> Callable[..., None]:
+    """A new function for each name that does nothing: torch keeps a table by function."""
     return lambda *args, **kwargs: None
 
 
@@ -146,7 +146,7 @@ class _Device:
     """`with torch.cuda.device(0):`"""
 
     def __init__(self, device: object) -> None:
-        self.idx = device_of(device)
+        self.idx = parse_device(device)
 
     def __enter__(self) -> None:
         return None
@@ -156,13 +156,13 @@ class _Device:
 
 
 def generator_class() -> type:
-    """`torch.Generator` that takes device="cuda": a CPU generator, since that is where the numbers are drawn."""
+    """A `torch.Generator` that accepts device="cuda" but is a CPU generator, since the CPU draws the numbers."""
 
     class Generator(torch._C.Generator):  # type: ignore[misc]
         """A CPU generator whatever the device."""
 
         def __new__(cls, device: object = "cpu") -> torch.Generator:
-            device_of(device)
+            parse_device(device)
             return super().__new__(cls, "cpu")
 
     return Generator

@@ -1,8 +1,8 @@
-"""Which memory stands for what: CPU storages tagged "cuda" or "pinned", and which of them are still alive.
+"""Tags CPU storages as "cuda", "pinned" or "host" memory, and knows which of them are alive.
 
 The tag sits on the storage, so views, parameters and `.data` carry it, and a tensor stays a plain `torch.Tensor`. A
-weak reference keeps the storage's control block (not its data), so an address is never taken for that of a storage that
-died.
+weak reference keeps the storage's control block (not its data). So a new storage at the address of a dead one is not
+taken for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """What a storage stands for; `name` is how a report calls it."""
+    """The kind of memory that a storage stands for; reports call it `name`."""
 
     kind: str  # "cuda", "pinned" or "host"
     name: str
@@ -25,8 +25,8 @@ class Tag:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """Bytes of memory that are alive."""
+class TaggedRange:
+    """A byte range of live tagged memory."""
 
     start: int
     size: int
@@ -35,48 +35,48 @@ class Range:
 
 
 class DeviceTags:
-    """DeviceTags by storage."""
+    """The tags of all storages."""
 
     def __init__(self) -> None:
         self._tags: dict[int, Tag] = {}
         self._purge_at = 1024
 
-    def put(self, tensor: torch.Tensor, kind: str) -> None:
+    def tag(self, tensor: torch.Tensor, kind: str) -> None:
         """Tag the storage behind `tensor`."""
-        storage = storage_of(tensor)
+        storage = find_storage(tensor)
         if storage is None:
             return
         if len(self._tags) > self._purge_at:
             self._purge()
         self._tags[storage._cdata] = Tag(
-            kind, describe(tensor), StorageWeakRef(storage), storage.data_ptr(), storage.nbytes()
+            kind, describe_tensor(tensor), StorageWeakRef(storage), storage.data_ptr(), storage.nbytes()
         )
 
-    def drop(self, tensor: torch.Tensor) -> None:
-        """Take the tag away: an ordinary CPU tensor again."""
-        storage = storage_of(tensor)
+    def untag(self, tensor: torch.Tensor) -> None:
+        """Remove the tag: the tensor is an ordinary CPU tensor again."""
+        storage = find_storage(tensor)
         if storage is not None:
             self._tags.pop(storage._cdata, None)
 
-    def kind(self, tensor: torch.Tensor) -> str | None:
-        """The tag's kind, None where there is none."""
+    def kind_of(self, tensor: torch.Tensor) -> str | None:
+        """The kind of the tag, None without one."""
         if not self._tags:
             return None
-        storage = storage_of(tensor)
+        storage = find_storage(tensor)
         tag = self._tags.get(storage._cdata) if storage is not None else None
         return tag.kind if tag else None
 
-    def alive(self) -> list[Range]:
-        """Every tagged storage that something still holds."""
+    def alive_ranges(self) -> list[TaggedRange]:
+        """The memory of every tagged storage that is still alive."""
         found = []
         for tag in list(self._tags.values()):
             storage = torch.UntypedStorage._new_with_weak_ptr(tag.reference.cdata)
             if storage is not None:
-                found.append(Range(storage.data_ptr(), storage.nbytes(), tag.kind, tag.name))
+                found.append(TaggedRange(storage.data_ptr(), storage.nbytes(), tag.kind, tag.name))
         return found
 
-    def gone(self, address: int) -> str | None:
-        """The name of a tagged storage that held `address` until nothing held it any more."""
+    def freed_name(self, address: int) -> str | None:
+        """The name of a tagged storage that held `address` and has been freed."""
         return next(
             (
                 tag.name
@@ -91,8 +91,8 @@ class DeviceTags:
         self._purge_at = 2 * len(self._tags) + 1024
 
 
-def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """The storage behind a tensor, past every mode; None for a tensor that has none (sparse, fake)."""
+def find_storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """The storage behind a tensor, without any torch mode; None for a tensor that has none (sparse, fake)."""
     with torch._C.DisableTorchFunction():
         try:
             return tensor.untyped_storage()
@@ -100,6 +100,6 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
             return None
 
 
-def describe(tensor: torch.Tensor) -> str:
+def describe_tensor(tensor: torch.Tensor) -> str:
     """`tensor[3, 4] float32`"""
     return f"tensor{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"

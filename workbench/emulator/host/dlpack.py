@@ -1,4 +1,4 @@
-"""Torch tensors under emulation: DLPack capsules that say CUDA, storage ranges, and which memory nothing has written
+"""Torch tensors under emulation: DLPack capsules marked as CUDA, storage ranges, and memory that nothing has written
 yet.
 """
 
@@ -25,10 +25,8 @@ _EMPTY = (
 )
 
 
-def as_cuda_capsule(capsule: object) -> None:
-    """Let a DLPack capsule of a CPU tensor say that it is CUDA memory, so that CuTe DSL gives it the global address
-    space.
-    """
+def mark_capsule_cuda(capsule: object) -> None:
+    """Mark the DLPack capsule of a CPU tensor as CUDA memory, so that CuTe DSL gives it the global address space."""
     get_name = ctypes.pythonapi.PyCapsule_GetName
     get_name.restype, get_name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
     get = ctypes.pythonapi.PyCapsule_GetPointer
@@ -41,14 +39,14 @@ def as_cuda_capsule(capsule: object) -> None:
 
 
 def storage_range(tensor: torch.Tensor) -> tuple[int, int]:
-    """Address and bytes of the whole storage behind a tensor."""
+    """Address and size in bytes of the whole storage behind a tensor."""
     storage = tensor.untyped_storage()
     return storage.data_ptr(), storage.nbytes()
 
 
 class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
-    """Notes what torch.empty and its kin allocate: poisoned at once (NaN or the largest integer), unwritten until a
-    kernel or torch writes it.
+    """Watches torch.empty and its relatives: fills their memory with poison (NaN or the largest integer), and treats it
+    as unwritten until a kernel or torch writes it.
     """
 
     def __init__(self) -> None:
@@ -57,7 +55,7 @@ class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Whether torch should load its compiler (0.9 s) to keep out of this mode: nothing here is compiled."""
+        """False: torch need not load its compiler (0.9 s) to keep out of this mode, since nothing here is compiled."""
         return False
 
     def __torch_dispatch__(
@@ -70,7 +68,7 @@ class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
         result = function(*args, **(kwargs or {}))
         name = function._schema.name
         if name in _EMPTY and isinstance(result, torch.Tensor) and result.device.type == "cpu":
-            self._note(result)
+            self._poison(result)
             return result
         if self.shadows:
             for argument, value in zip(function._schema.arguments, args, strict=False):
@@ -80,7 +78,7 @@ class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
                 self.shadows.pop(result.untyped_storage().data_ptr(), None)
         return result
 
-    def _note(self, tensor: torch.Tensor) -> None:
+    def _poison(self, tensor: torch.Tensor) -> None:
         start, size = storage_range(tensor)
         if not size:
             return
@@ -89,14 +87,14 @@ class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
         storage = tensor.untyped_storage()
         self.shadows[start] = (weakref.ref(storage), np.zeros(size, dtype=np.uint8), size)
 
-    def written(self, start: int) -> Array | None:
-        """The per-byte shadow of the allocation at `start`, None when it began written."""
+    def written_shadow(self, start: int) -> Array | None:
+        """The per-byte shadow of the allocation at `start`, None if it was written from the start."""
         entry = self.shadows.get(start)
         return entry[1] if entry else None
 
-    def unwritten_bytes(self, tensor: torch.Tensor) -> int:
-        """How many bytes of a tensor's storage nothing has written."""
-        shadow = self.written(storage_range(tensor)[0])
+    def count_unwritten_bytes(self, tensor: torch.Tensor) -> int:
+        """The number of bytes of a tensor's storage that nothing has written."""
+        shadow = self.written_shadow(storage_range(tensor)[0])
         return 0 if shadow is None else int((shadow == 0).sum())
 
 

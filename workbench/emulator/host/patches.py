@@ -1,9 +1,8 @@
-"""How CuTe DSL is diverted.
+"""The patches that make CuTe DSL use the emulator.
 
 Each patch of CuTe DSL 4.8 (private names, hence the pinned version) is one line of `Patches`, and all are undone at the
-end: compile options keep PTX, cubin and line info; DLPack tensors say that they are CUDA memory; the execution engine
-gets our runtime symbols; device attributes come from a data sheet; the compiled function says which PTX its library was
-made from.
+end: compile options keep PTX, cubin and line info; DLPack tensors are marked as CUDA memory; the execution engine gets
+our runtime symbols; a data sheet gives the device attributes; the compiled function names the PTX of its library.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from cutlass._mlir import execution_engine
 from cutlass.cutlass_dsl import CuTeDSL, cuda_jit_executor
 
 from workbench.analysis.sampled import LAUNCH_S
-from workbench.emulator.emulation import LIBRARIES, CompiledModule, Emulation, current, inside
+from workbench.emulator.emulation import LIBRARIES, CompiledModule, Emulation, current_emulation, enter_active_modes
 from workbench.emulator.execution.launch import EmulationFault
 from workbench.emulator.execution.tensor_views import Arguments
 from workbench.emulator.host import cuda_bindings
 from workbench.emulator.host.cuda_torch import TorchCuda, generator_class
-from workbench.emulator.host.dlpack import as_cuda_capsule
+from workbench.emulator.host.dlpack import mark_capsule_cuda
 from workbench.emulator.host.runtime import Runtime
 from workbench.emulator.host.source_locations import remember_source_locations
 from workbench.emulator.host.strictness import poison_fragments, watch_arguments
-from workbench.emulator.host.torch_device import operator_registration, tensor_properties, within
+from workbench.emulator.host.torch_device import make_library_impl, restore_modes, tensor_properties
 from workbench.errors import NotEmulated
 from workbench.interrupts import hold_during
 from workbench.records import Failure
@@ -46,7 +45,7 @@ R = TypeVar("R")
 
 
 class Patches:
-    """Attribute replacements that can be undone."""
+    """Replacements of attributes that can be undone."""
 
     def __init__(self) -> None:
         self.undo: list[Callable[[], None]] = []
@@ -60,45 +59,45 @@ class Patches:
         return old
 
     def restore(self) -> None:
-        """Undo everything, last first."""
+        """Undo all patches, the last one first."""
         while self.undo:
             self.undo.pop()()
 
     def apply(self, emulation: Emulation, folder: str) -> None:
-        """Divert CuTe DSL to `emulation`."""
-        runtime = _runtime()
+        """Patch CuTe DSL, and torch if asked for, to use `emulation`."""
+        runtime = _shared_runtime()
         runtime.pending = None
-        self.compile_options(folder)
-        self.set(
-            CuTeDSL._get_dsl().envar, "arch", emulation.arch
-        )  # the environment variable is read only once per process
+        self.patch_compile_options(folder)
+        # CuTe DSL reads the environment variable only once per process
+        self.set(CuTeDSL._get_dsl().envar, "arch", emulation.arch)
         for name in ("generate_mlir_function_types", "generate_original_ir", "compile_and_cache"):
             self.set(CuTeDSL, name, hold_during(getattr(CuTeDSL, name)))
-        self._engine(emulation, runtime)
-        self._tensors(emulation)
-        watch_arguments(self.set, emulation.given)
+        self._patch_engine(emulation, runtime)
+        self._patch_tensors(emulation)
+        watch_arguments(self.set, emulation.set_arguments)
         remember_source_locations(self.set)
         if emulation.sanitize:
             poison_fragments(self.set)
-        self._driver(emulation)
+        self._patch_driver(emulation)
         if emulation.cuda:
-            self._divert_torch(emulation)
+            self._patch_torch(emulation)
         else:
-            self._current_stream()
+            self._patch_current_stream()
 
-    def compile_options(self, folder: str) -> None:
+    def patch_compile_options(self, folder: str) -> None:
+        """Make CuTe DSL keep PTX, cubin and line info in `folder`."""
         options = dsl_compiler.CompileOptions
         plain = options.apply_envar_settings
 
-        def keep(self: dsl_compiler.CompileOptions, envar: object, function_name: str) -> None:
+        def set_options(self: dsl_compiler.CompileOptions, envar: object, function_name: str) -> None:
             for kind in (dsl_compiler.KeepPTX, dsl_compiler.KeepCUBIN, dsl_compiler.GenerateLineInfo):
                 self.options[kind].value = True
             self.options[dsl_compiler.DumpDir].value = folder
             plain(self, envar, function_name)
 
-        self.set(options, "apply_envar_settings", keep)
+        self.set(options, "apply_envar_settings", set_options)
 
-    def _engine(self, emulation: Emulation, runtime: Runtime) -> None:
+    def _patch_engine(self, emulation: Emulation, runtime: Runtime) -> None:
         engine = execution_engine.ExecutionEngine
         make = engine.__init__
 
@@ -115,27 +114,30 @@ class Patches:
             emulation.loading = CompiledModule(self.__ptx__ or "", self.__cubin__ or b"")
             try:
                 load(self)
-                return []  # no handles to unload: ours mean nothing to a real driver, which would crash on them
+                return []  # no handles to unload: a real driver would crash on ours
             finally:
                 emulation.loading = None
 
         self.set(compiled, "_load_cuda_library", load_library)
-        unknown = functools.partial(
-            emulation.given, Arguments()
-        )  # what the next launch is given, unless its call says so
+        # a launch outside any call that we see has unknown arguments
+        forget_arguments = functools.partial(emulation.set_arguments, Arguments())
         for owner in (dsl_executor.JitExecutor, dsl_executor.JitCompiledFunction):
             if "run_compiled_program" in owner.__dict__:
-                self.set(owner, "run_compiled_program", _raising(owner.run_compiled_program, runtime, after=unknown))
+                self.set(
+                    owner,
+                    "run_compiled_program",
+                    _raise_pending(owner.run_compiled_program, runtime, after=forget_arguments),
+                )
         if importlib.util.find_spec("tvm_ffi"):
             from workbench.emulator.host import tvm_ffi
 
-            def made(function: dsl_executor.JitCompiledFunction) -> None:
+            def note_compiled(function: dsl_executor.JitCompiledFunction) -> None:
                 emulation.compiled.append(CompiledModule(function.__ptx__ or "", function.__cubin__ or b""))
 
-            tvm_ffi.divert(
+            tvm_ffi.patch_tvm_ffi(
                 self.set,
-                functools.partial(_raising, runtime=runtime, before=unknown),
-                made,
+                functools.partial(_raise_pending, runtime=runtime, before=forget_arguments),
+                note_compiled,
                 emulation.tags if emulation.cuda else None,
             )
         self.set(
@@ -144,26 +146,26 @@ class Patches:
             lambda attribute, device_id=0: emulation.gpu.attribute(int(attribute)) or 0,
         )
 
-    def _tensors(self, emulation: Emulation) -> None:
+    def _patch_tensors(self, emulation: Emulation) -> None:
         tensor = cute_runtime._Tensor
         load = tensor.load_dltensor
         make = tensor.__init__
 
         def init(self: cute_runtime._Tensor, source: object, *args: object, **kwargs: object) -> None:
             make(self, source, *args, **kwargs)
-            if isinstance(source, torch.Tensor) and emulation.tags.kind(source) is None:
-                emulation.tags.put(source, "host")
+            if isinstance(source, torch.Tensor) and emulation.tags.kind_of(source) is None:
+                emulation.tags.tag(source, "host")
 
         def load_dltensor(self: cute_runtime._Tensor) -> None:
             if self._dltensor_wrapper is None:
-                as_cuda_capsule(self._dlpack_data)
+                mark_capsule_cuda(self._dlpack_data)
             load(self)
 
         self.set(tensor, "__init__", init)
         if not emulation.cuda:
             self.set(tensor, "load_dltensor", load_dltensor)
 
-    def _current_stream(self) -> None:
+    def _patch_current_stream(self) -> None:
         class Stream:
             """Stands for the current CUDA stream where there is none."""
 
@@ -176,8 +178,8 @@ class Patches:
         self.set(torch.cuda, "current_stream", lambda device=None: Stream())
         self.set(torch.cuda, "synchronize", lambda device=None: None)
 
-    def _driver(self, emulation: Emulation) -> None:
-        """What `cuda.bindings` answers: a kernel asks it for the number of SMs while it is compiled
+    def _patch_driver(self, emulation: Emulation) -> None:
+        """Answer calls of `cuda.bindings`: a kernel asks it for the number of SMs while it is compiled
         (cutlass.utils.HardwareInfo).
         """
         for module, answers in (
@@ -187,35 +189,39 @@ class Patches:
             for name, answer in answers.items():
                 self.set(module, name, answer)
 
-    def _divert_torch(self, emulation: Emulation) -> None:
+    def _patch_torch(self, emulation: Emulation) -> None:
         answer: object
         for name, answer in tensor_properties(emulation.tags).items():
             self.set(torch.Tensor, name, answer)
-        for name, answer in TorchCuda(emulation.gpu, emulation.tags).functions().items():
+        for name, answer in TorchCuda(emulation.gpu, emulation.tags).replacements().items():
             self.set(torch.cuda, name, answer)
         for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
-            self.set(torch.cuda.nvtx, name, lambda *_, **__: 0)  # marks for a profiler, which there is none of
+            self.set(torch.cuda.nvtx, name, lambda *_, **__: 0)  # marks for a profiler, which is absent here
         self.set(torch, "Generator", generator_class())
-        self.set(torch.library.Library, "impl", operator_registration(inside))
-        self.set(torch.autograd, "_engine_run_backward", within(inside, torch.autograd._engine_run_backward))
+        self.set(torch.library.Library, "impl", make_library_impl(enter_active_modes))
+        self.set(
+            torch.autograd,
+            "_engine_run_backward",
+            restore_modes(enter_active_modes, torch.autograd._engine_run_backward),
+        )
         for owner in (cutlass_runtime, cute_runtime):
             self.set(owner, "load_module", _refuse_module)
-        self._benchmarks(emulation)
+        self._patch_benchmarks(emulation)
 
-    def _benchmarks(self, emulation: Emulation) -> None:
-        """One call says what a hundred would, since the time is modelled; the tag goes to standard error, next to what
-        the program prints.
+    def _patch_benchmarks(self, emulation: Emulation) -> None:
+        """Run benchmarks once, since their time is modelled, and label it so on standard error, next to the program's
+        output.
         """
 
-        def modelled(plain: Callable[..., float], **fixed: object) -> Callable[..., float]:
+        def label_modelled(plain: Callable[..., float], **fixed: object) -> Callable[..., float]:
             def benchmark(*args: object, **kwargs: object) -> float:
                 microseconds = plain(*args, **{**kwargs, **fixed})
                 basis = f"roofline of {emulation.gpu.device.name}: counted bytes and FLOPs against the data sheet"
                 if microseconds <= 0:  # a ratio of two benchmarks must not divide by zero
                     microseconds = LAUNCH_S * 1e6
                     basis = (
-                        "no CuTe DSL kernel was launched, and torch's kernels are not modelled: the time is the overhead"
-                        " of one launch"
+                        "no CuTe DSL kernel was launched, and torch's kernels are not modelled: this is the overhead of"
+                        " one launch"
                     )
                 note = f"modelled, not measured: benchmark = {microseconds:.3f} us ({basis})"
                 emulation.notes.append(note)
@@ -225,22 +231,26 @@ class Patches:
             return functools.wraps(plain)(benchmark)
 
         once = {"warmup_iterations": 0, "iterations": 1}
-        timed = modelled(cutlass_testing.benchmark, **once, workspace_count=1, use_cupti=False)
+        timed = label_modelled(cutlass_testing.benchmark, **once, workspace_count=1, use_cupti=False)
         for owner in (cutlass_testing, cute_testing):
             self.set(owner, "benchmark", timed)
-        self.set(cutlass_testing, "_benchmark_for_autotune", modelled(cutlass_testing._benchmark_for_autotune, **once))
+        self.set(
+            cutlass_testing, "_benchmark_for_autotune", label_modelled(cutlass_testing._benchmark_for_autotune, **once)
+        )
 
 
 @functools.cache
-def _runtime() -> Runtime:
-    """One set of callbacks for the process, answered by whichever emulation is active."""
-    runtime = Runtime(lambda which: current().gpu.attribute(which) or 0, lambda *launch: current().launch(*launch))
-    runtime.on_load = _loaded
+def _shared_runtime() -> Runtime:
+    """The callbacks of this process; the active emulation answers them."""
+    runtime = Runtime(
+        lambda which: current_emulation().gpu.attribute(which) or 0, lambda *launch: current_emulation().launch(*launch)
+    )
+    runtime.on_load = _on_load
     return runtime
 
 
-def _loaded(image: bytes) -> None:
-    emulation = current()
+def _on_load(image: bytes) -> None:
+    emulation = current_emulation()
     module = emulation.loading or next(
         (made for made in emulation.compiled if made.cubin and made.cubin in image), None
     )
@@ -265,14 +275,15 @@ def _refuse_module(file_path: object, **_: object) -> NoReturn:
     )
 
 
-def _raising(
+def _raise_pending(
     plain: Callable[..., R],
     runtime: Runtime,
     before: Callable[[], None] = lambda: None,
     after: Callable[[], None] = lambda: None,
 ) -> Callable[..., R]:
-    """Raises what a callback had to keep, since no Python exception crosses a compiled frame; `before` and `after` are
-    called either way.
+    """Wraps a compiled call: it raises the exception that a callback stored, since none crosses a compiled frame.
+
+    `before` and `after` are called in any case.
     """
 
     def call(*args: object, **kwargs: object) -> R:

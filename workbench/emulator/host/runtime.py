@@ -1,8 +1,9 @@
-"""The CUDA runtime that compiled CuTe host code calls, answered by us: library loading, attributes, launches.
+"""The CUDA runtime that compiled CuTe host code calls: our callbacks load libraries, give attributes and launch
+kernels.
 
 The host function that CuTe DSL 4.8 compiles calls `_cuda*` symbols, which can be overridden on the MLIR execution
-engine before the first look-up. Each callback returns a CUDA error code; a Python exception cannot cross the compiled
-frame, so it is kept in `pending`.
+engine before the first look-up. Each callback returns a CUDA error code. A Python exception cannot cross the compiled
+frame, so a callback stores it in `pending`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Protocol
 
-ERROR_LAUNCH_FAILURE = 719  # cudaErrorLaunchFailure: what our own faults look like to the host code
+ERROR_LAUNCH_FAILURE = 719  # cudaErrorLaunchFailure: the host code gets this code for our own faults
 CLUSTER_DIMENSION = 4  # cudaLaunchAttributeClusterDimension
 
 
@@ -41,13 +42,13 @@ class LaunchConfig(ctypes.Structure):
 
 
 class Engine(Protocol):
-    """What is used of MLIR's execution engine."""
+    """The part of MLIR's execution engine that is used."""
 
     def raw_register_runtime(self, name: str, callback: object) -> None: ...
 
 
 class Runtime:
-    """Callbacks by symbol name; `on_launch(kernel name, library image, config, args pointer)` does the work."""
+    """Callbacks by symbol name; `on_launch(kernel name, library image, config, args pointer)` executes a launch."""
 
     def __init__(
         self,
@@ -68,10 +69,10 @@ class Runtime:
             str, tuple[Callable[..., int], tuple[type[ctypes._SimpleCData[int]] | type[ctypes.c_void_p], ...]]
         ] = {
             "_cudaLibraryLoadData": (
-                self._load,
+                self._load_library,
                 (pointer, pointer, pointer, pointer, unsigned, pointer, pointer, unsigned),
             ),
-            "_cudaLibraryGetKernel": (self._kernel, (pointer, pointer, pointer)),
+            "_cudaLibraryGetKernel": (self._get_kernel, (pointer, pointer, pointer)),
             "_cudaGetDevice": (lambda out: _store(out, 0), (pointer,)),
             "_cudaSetDevice": (lambda device: 0, (integer,)),
             "_cudaDeviceGetAttribute": (
@@ -94,14 +95,14 @@ class Runtime:
         return {name: ctypes.CFUNCTYPE(integer, *kinds)(function) for name, (function, kinds) in signatures.items()}
 
     def register(self, engine: Engine) -> None:
-        """Override the symbols on a freshly made execution engine."""
+        """Override the symbols on a new execution engine."""
         for name, callback in self.symbols.items():
             engine.raw_register_runtime(name, ctypes.cast(callback, ctypes.c_void_p))
 
-    def _load(self, out: int, data: int, *_: object) -> int:
+    def _load_library(self, out: int, data: int, *_: object) -> int:
         handle = 0x10_0000 + len(self.libraries)
         try:
-            self.libraries[handle] = fatbin_image(data)
+            self.libraries[handle] = read_fatbin(data)
             self.on_load(self.libraries[handle])
         except BaseException as error:
             self.pending = error
@@ -110,7 +111,7 @@ class Runtime:
         return 0
 
     def _load_once(self, state: int, init: int, load_to_device: int, set_error: int) -> int:
-        """What a function of TVM-FFI calls first: load the module unless its 64-bit state says that it is there."""
+        """The first call of a function of TVM-FFI: load the module unless its 64-bit state says that it is loaded."""
         loaded = ctypes.cast(state, ctypes.POINTER(ctypes.c_int64))
         if loaded[0]:
             return 0
@@ -122,7 +123,7 @@ class Runtime:
         loaded[0] = int(status == 0)
         return int(status)
 
-    def _kernel(self, out: int, library: int, name: int) -> int:
+    def _get_kernel(self, out: int, library: int, name: int) -> int:
         handle = 0x20_0000 + len(self.kernels)
         self.kernels[handle] = (ctypes.string_at(name).decode(), self.libraries[library])
         ctypes.cast(out, ctypes.POINTER(ctypes.c_void_p))[0] = handle
@@ -150,9 +151,9 @@ def _store(out: int, value: int) -> int:
     return 0
 
 
-def fatbin_image(address: int) -> bytes:
-    """The bytes of a fat binary at `address`: its header (magic 0xBA55ED50) carries the size of what follows at offset
-    8.
+def read_fatbin(address: int) -> bytes:
+    """The bytes of a fat binary or ELF image at `address`. A fat binary's header (magic 0xBA55ED50) has the size of the
+    rest at offset 8. Raises ValueError for anything else.
     """
     head = ctypes.string_at(address, 16)
     if head[:4] == b"\x50\xed\x55\xba":
@@ -164,8 +165,8 @@ def fatbin_image(address: int) -> bytes:
     raise ValueError("not a fat binary or an ELF image")
 
 
-def cluster_of(config: LaunchConfig) -> tuple[int, int, int]:
-    """Cluster dimensions of a launch, (1, 1, 1) when none are asked for."""
+def cluster_dims(config: LaunchConfig) -> tuple[int, int, int]:
+    """Cluster dimensions of a launch, (1, 1, 1) if it requests none."""
     for n in range(config.count):
         if config.attributes[n].id == CLUSTER_DIMENSION:
             x, y, z = config.attributes[n].value[:3]

@@ -1,11 +1,9 @@
-"""What CuTe DSL is made to tell beyond what runs: which tensors a call was given, and which registers of a fragment
-nothing has written.
+"""Makes CuTe DSL report more than it needs to run: the tensors of a call, and reads of unwritten register fragments.
 
-A compiler folds what is undefined into whatever suits it (a NaN, the other branch's value), so that an uninitialised
-fragment often cannot be seen in the PTX. With `poison`, a fresh fragment is therefore filled with values that come out
-of inline assembly, which reads a PTX register that nothing writes: where the kernel writes the fragment first, the
-compiler drops them and the PTX is as it was; where it does not, the read is there to be found
-(sanitizer/uninitialized.py).
+A compiler folds undefined values into whatever suits it (a NaN, the other branch's value), so the PTX often does not
+show an uninitialised fragment. Therefore `poison_fragments` fills each new fragment with values from inline assembly
+that reads a PTX register which nothing writes. If the kernel writes the fragment first, the compiler drops them and the
+PTX is unchanged. If not, the read stays and can be found (sanitizer/uninitialized.py).
 """
 
 from __future__ import annotations
@@ -26,12 +24,12 @@ from cutlass.cutlass_dsl import Numeric
 
 from workbench.emulator.execution.tensor_views import MARK, Arguments, gather, of_tensor
 
-CONSTRAINTS = {16: "h", 32: "r", 64: "l"}  # of a register of inline assembly, by its bits
+CONSTRAINTS = {16: "h", 32: "r", 64: "l"}  # inline assembly's constraint for a register, by its bits
 Replace: TypeAlias = Callable[[object, str, object], object]
 
 
 def watch_arguments(put: Replace, given: Callable[[Arguments], None]) -> None:
-    """Call `given` with the arguments of every call of a compiled function, before it runs."""
+    """Call `given` with the arguments of each call of a compiled function, before it runs."""
     tensor, pointer = cute_runtime._Tensor, cute_runtime._Pointer
     make = tensor.__init__
     generate, extract = jit_executor.ExecutionArgs._generate_execution_args, dsl.BaseDSL.extract_dynamic_args
@@ -57,7 +55,11 @@ def watch_arguments(put: Replace, given: Callable[[Arguments], None]) -> None:
         bound = signature.bind(*args, **named).arguments
         given(
             gather(
-                [(key, value) for key, value in bound.items() if _of_run_time(signature.parameters[key], value)],
+                [
+                    (key, value)
+                    for key, value in bound.items()
+                    if _is_runtime_argument(signature.parameters[key], value)
+                ],
                 pointer,
                 tensor,
             )
@@ -69,15 +71,13 @@ def watch_arguments(put: Replace, given: Callable[[Arguments], None]) -> None:
     put(dsl.BaseDSL, "extract_dynamic_args", extract_dynamic_args)
 
 
-def _of_run_time(parameter: inspect.Parameter, value: object) -> bool:
-    """Whether an argument lives on when the kernel runs: not `self`, a constant of compilation, a function or a
-    type.
-    """
+def _is_runtime_argument(parameter: inspect.Parameter, value: object) -> bool:
+    """Whether an argument exists when the kernel runs: not `self`, a compile-time constant, a function or a type."""
     return parameter.name != "self" and "Constexpr" not in str(parameter.annotation) and not callable(value)
 
 
 def poison_fragments(put: Replace) -> None:
-    """Fill each fragment that a kernel allocates in registers with values that nothing wrote."""
+    """Fill each register fragment that a kernel allocates with values from an unwritten register."""
     alloca, fragment = cute_ir.memref_alloca, cute_ir.mma_make_fragment
 
     @functools.wraps(alloca)
@@ -101,12 +101,12 @@ def _poison(made: object, loc: object, ip: object) -> None:
     if not isinstance(tensor.type, cute_ir.MemRefType) or tensor.memspace != cute_tensor.AddressSpace.rmem:
         return
     kind = tensor.element_type
-    value = _undefined(kind, loc, ip)
+    value = _undefined_value(kind, loc, ip)
     if value is not None:
         tensor.fill(kind(value), loc=loc, ip=ip)
 
 
-def _undefined(kind: type[Numeric], loc: object, ip: object) -> ir.Value | None:
+def _undefined_value(kind: type[Numeric], loc: object, ip: object) -> ir.Value | None:
     """A value of this type from a register that nothing wrote; None for types narrower than a byte."""
     bits = kind.width
     if bits not in (8, 16, 32, 64):

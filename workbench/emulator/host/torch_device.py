@@ -1,14 +1,13 @@
-"""Torch with a device "cuda" where there is none: tagged CPU memory, and functions that answer as a GPU machine's
-would.
+"""Torch with a device "cuda" on a machine without one: tagged CPU memory, and functions that answer as with a GPU.
 
 Two modes of torch do the work. The function mode sees each call with a device in it (`randn(..., device="cuda")`,
 `.cuda()`, `.to("cuda")`, `.cpu()`), runs it on the CPU and tags the result. The dispatch mode sees each operation and
-carries the tag from operands to results; like a GPU it refuses operands on both sides. `Tensor.device`, `is_cuda` and
-`is_cpu` answer by the tag. Tensors stay plain `torch.Tensor`s, so DLPack, `data_ptr()`, modules, parameters and
-autograd work as they are.
+carries the tag from operands to results; it refuses operands on different devices, as a GPU does. `Tensor.device`,
+`is_cuda` and `is_cpu` follow the tag. Tensors stay plain `torch.Tensor`s, so DLPack, `data_ptr()`, modules, parameters
+and autograd work unchanged.
 
-Not imitated: autocast("cuda") changes nothing, random numbers are those of the CPU generator, `torch.compile` is left
-alone.
+Not emulated: autocast("cuda") changes nothing, random numbers come from the CPU generator, `torch.compile` is not
+supported.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from workbench.emulator.host.device_tags import DeviceTags, storage_of
-from workbench.emulator.host.dlpack import as_cuda_capsule
+from workbench.emulator.host.device_tags import DeviceTags, find_storage
+from workbench.emulator.host.dlpack import mark_capsule_cuda
 from workbench.emulator.host.virtual_gpu import VirtualGpu
 from workbench.errors import NotEmulated
 
 T = TypeVar("T")
 R = TypeVar("R")
-TorchCall: TypeAlias = Callable[..., Any]  # torch's own functions, which have no types that mypy follows
+TorchCall: TypeAlias = Callable[..., Any]  # torch's own functions; mypy does not follow their types
 Arguments: TypeAlias = tuple[Any, ...]
 Options: TypeAlias = dict[str, Any]
 CUDA = torch.device("cuda", 0)
@@ -45,12 +44,12 @@ _MIXES = (
     "aten::set_",
     "aten::resize_as_",
 )
-_ALIASING = (torch.as_tensor, torch.asarray)  # may return memory of the host
+_ALIASING = (torch.as_tensor, torch.asarray)  # these may return host memory
 
 
-def device_of(value: object) -> torch.device | None:
-    """What a program means by a device: a name, a number, a torch.device; None for none. Raises what torch raises for a
-    GPU that is not there.
+def parse_device(value: object) -> torch.device | None:
+    """The torch.device of a name, a number or a torch.device; None for None. Raises torch's error for a GPU that does
+    not exist.
     """
     if value is None:
         return None
@@ -74,18 +73,18 @@ class Operations(TorchDispatchMode):  # type: ignore[misc]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Whether torch should load its compiler (0.9 s) to keep out of this mode: nothing here is compiled."""
+        """False: torch need not load its compiler (0.9 s) to keep out of this mode, since nothing here is compiled."""
         return False
 
     def __torch_dispatch__(
         self, function: TorchCall, types: object, args: Arguments = (), kwargs: Options | None = None
     ) -> object:
         kwargs = dict(kwargs or {})
-        asked = device_of(kwargs.get("device"))
+        asked = parse_device(kwargs.get("device"))
         if asked is not None and asked.type == "cuda":  # a default device, set in C++
             kwargs["device"] = CPU
         tensors = [value for value in tree_iter((args, kwargs)) if isinstance(value, torch.Tensor)]
-        kinds = [self.tags.kind(tensor) for tensor in tensors]
+        kinds = [self.tags.kind_of(tensor) for tensor in tensors]
         on_gpu = "cuda" in kinds
         if on_gpu:
             self._check(function, tensors, kinds)
@@ -110,16 +109,16 @@ class Operations(TorchDispatchMode):  # type: ignore[misc]
             )
 
     def _tag(self, result: object, operands: list[torch.Tensor]) -> None:
-        held = {storage._cdata for storage in map(storage_of, operands) if storage is not None}
+        held = {storage._cdata for storage in map(find_storage, operands) if storage is not None}
         for value in tree_iter(result):
             if isinstance(value, torch.Tensor):
-                storage = storage_of(value)
+                storage = find_storage(value)
                 if storage is not None and storage._cdata not in held:
-                    self.tags.put(value, "cuda")
+                    self.tags.tag(value, "cuda")
 
 
 class Functions(TorchFunctionMode):  # type: ignore[misc]
-    """Rewrites every call with a device in it."""
+    """Rewrites every call with a device argument."""
 
     def __init__(self, tags: DeviceTags) -> None:
         super().__init__()
@@ -145,7 +144,7 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
         handler = self.handlers.get(function)
         if handler is not None:
             return handler(*args, **kwargs)
-        wanted = device_of(kwargs.get("device")) if "device" in kwargs else self._default(function)
+        wanted = parse_device(kwargs.get("device")) if "device" in kwargs else self._default(function)
         pinned = kwargs.get("pin_memory", False)
         if wanted is None and not pinned:
             return function(*args, **kwargs)
@@ -154,7 +153,7 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
         if pinned:
             kwargs = {**kwargs, "pin_memory": False}
         result = function(*args, **kwargs)
-        return self._placed(
+        return self._set_device(
             result.clone() if function in _ALIASING else result, wanted or CPU, "pinned" if pinned else None
         )
 
@@ -169,19 +168,19 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
             else None
         )
 
-    def _placed(self, result: T, device: torch.device, kind: str | None = None) -> T:
+    def _set_device(self, result: T, device: torch.device, kind: str | None = None) -> T:
         for value in tree_iter(result):
             if isinstance(value, torch.Tensor):
                 if device.type == "cuda":
-                    self.tags.put(value, "cuda")
+                    self.tags.tag(value, "cuda")
                 elif kind:
-                    self.tags.put(value, kind)
+                    self.tags.tag(value, kind)
                 else:
-                    self.tags.drop(value)
+                    self.tags.untag(value)
         return result
 
-    def _on_gpu(self, tensor: torch.Tensor) -> bool:
-        return self.tags.kind(tensor) == "cuda"
+    def _is_on_gpu(self, tensor: torch.Tensor) -> bool:
+        return self.tags.kind_of(tensor) == "cuda"
 
     def _move(
         self,
@@ -191,7 +190,7 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
         copy: bool = False,
         memory_format: torch.memory_format | None = None,
     ) -> torch.Tensor:
-        moved = device is not None and (device.type == "cuda") != self._on_gpu(tensor)
+        moved = device is not None and (device.type == "cuda") != self._is_on_gpu(tensor)
         options = {} if memory_format is None else {"memory_format": memory_format}
         if not moved:
             return tensor.to(dtype=dtype or tensor.dtype, copy=copy, **options)
@@ -199,7 +198,7 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
         result = tensor.to(
             device=CPU if device.type == "cuda" else device, dtype=dtype or tensor.dtype, copy=True, **options
         )
-        return self._placed(result, device)
+        return self._set_device(result, device)
 
     def _to(self, tensor: torch.Tensor, *args: object, **kwargs: Any) -> torch.Tensor:
         copy = bool(kwargs.pop("copy", False))
@@ -208,12 +207,12 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
         )
         if other is not None:
             return self._move(
-                tensor, CUDA if self._on_gpu(other) else CPU, other.dtype, copy, kwargs.get("memory_format")
+                tensor, CUDA if self._is_on_gpu(other) else CPU, other.dtype, copy, kwargs.get("memory_format")
             )
         if args and isinstance(args[0], int):
-            args = (device_of(args[0]), *args[1:])
+            args = (parse_device(args[0]), *args[1:])
         device, dtype, _, memory_format = torch._C._nn._parse_to(*args[:3], **kwargs)
-        return self._move(tensor, device_of(device), dtype, copy or args[3:4] == (True,), memory_format)
+        return self._move(tensor, parse_device(device), dtype, copy or args[3:4] == (True,), memory_format)
 
     def _cuda(
         self,
@@ -222,13 +221,13 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
         non_blocking: bool = False,
         memory_format: torch.memory_format | None = None,
     ) -> torch.Tensor:
-        return self._move(tensor, device_of("cuda" if device is None else device), memory_format=memory_format)
+        return self._move(tensor, parse_device("cuda" if device is None else device), memory_format=memory_format)
 
     def _cpu(self, tensor: torch.Tensor, memory_format: torch.memory_format | None = None) -> torch.Tensor:
         return self._move(tensor, CPU, memory_format=memory_format)
 
     def _numpy(self, tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
-        if self._on_gpu(tensor):
+        if self._is_on_gpu(tensor):
             raise TypeError(
                 "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory"
                 " first."
@@ -236,15 +235,15 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
         return tensor.numpy(*args, **kwargs) if not args else tensor.__array__(*args)
 
     def _pin(self, tensor: torch.Tensor, device: object = None) -> torch.Tensor:
-        if self._on_gpu(tensor):
+        if self._is_on_gpu(tensor):
             raise RuntimeError(f"cannot pin '{tensor.type()}' only dense CPU tensors can be pinned")
-        return self._placed(tensor.clone(), CPU, "pinned")
+        return self._set_device(tensor.clone(), CPU, "pinned")
 
     def _is_pinned(self, tensor: torch.Tensor, device: object = None) -> bool:
-        return self.tags.kind(tensor) == "pinned"
+        return self.tags.kind_of(tensor) == "pinned"
 
     def _get_device(self, tensor: torch.Tensor) -> int:
-        return 0 if self._on_gpu(tensor) else -1
+        return 0 if self._is_on_gpu(tensor) else -1
 
     def _dlpack(
         self,
@@ -254,51 +253,55 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
         dl_device: object = None,
         copy: Any = None,
     ) -> Any:
-        on_gpu = self._on_gpu(tensor)
+        on_gpu = self._is_on_gpu(tensor)
         capsule = tensor.__dlpack__(
             stream=-1 if on_gpu else stream, max_version=max_version, dl_device=None if on_gpu else dl_device, copy=copy
         )
         if on_gpu:
-            as_cuda_capsule(capsule)
+            mark_capsule_cuda(capsule)
         return capsule
 
 
 def tensor_properties(tags: DeviceTags) -> dict[str, property]:
-    """`device`, `is_cuda` and `is_cpu` of torch.Tensor, answered by the tag."""
+    """`device`, `is_cuda` and `is_cpu` of torch.Tensor, which follow the tag."""
     plain = torch._C.TensorBase
 
-    def real(tensor: torch.Tensor) -> torch.device:
+    def real_device(tensor: torch.Tensor) -> torch.device:
         with torch._C.DisableTorchFunction():
             return plain.device.__get__(tensor)
 
-    def on_gpu(tensor: torch.Tensor) -> bool:
-        return tags.kind(tensor) == "cuda"
+    def is_on_gpu(tensor: torch.Tensor) -> bool:
+        return tags.kind_of(tensor) == "cuda"
 
     return {
-        "device": property(lambda tensor: CUDA if on_gpu(tensor) else real(tensor)),
-        "is_cuda": property(on_gpu),
-        "is_cpu": property(lambda tensor: real(tensor).type == "cpu" and not on_gpu(tensor)),
+        "device": property(lambda tensor: CUDA if is_on_gpu(tensor) else real_device(tensor)),
+        "is_cuda": property(is_on_gpu),
+        "is_cpu": property(lambda tensor: real_device(tensor).type == "cpu" and not is_on_gpu(tensor)),
     }
 
 
-def within(inside: Callable[[], AbstractContextManager[object]], function: Callable[..., R]) -> Callable[..., R]:
-    """Torch takes its modes away while it runs an operator or a backward pass; `inside` gives them back to the
-    program's own Python code in there.
+def restore_modes(
+    enter_modes: Callable[[], AbstractContextManager[object]], function: Callable[..., R]
+) -> Callable[..., R]:
+    """Wraps `function` so that it runs within `enter_modes()`.
+
+    Torch removes its modes while it runs an operator or a backward pass; the program's own Python code in there needs
+    them.
     """
 
     @functools.wraps(function)
     def call(*args: object, **kwargs: object) -> R:
-        with inside():
+        with enter_modes():
             return function(*args, **kwargs)
 
     return call
 
 
-def operator_registration(inside: Callable[[], AbstractContextManager[object]]) -> Callable[..., object]:
-    """`torch.library.Library.impl` that makes a kernel for CUDA one for the CPU too, where its tensors really are,
-    unless there is one already.
+def make_library_impl(enter_modes: Callable[[], AbstractContextManager[object]]) -> Callable[..., object]:
+    """A `torch.library.Library.impl` that registers a CUDA kernel for the CPU too, where its tensors really are, unless
+    the CPU has one already.
 
-    Custom operators come through it as well.
+    Custom operators are registered through it as well.
     """
     implement = torch.library.Library.impl
 
@@ -314,7 +317,7 @@ def operator_registration(inside: Callable[[], AbstractContextManager[object]]) 
         if (dispatch_key or self.dispatch_key) == "CUDA" and not torch._C._dispatch_has_kernel_for_dispatch_key(
             name if "::" in name else f"{self.ns}::{name}", "CPU"
         ):
-            implement(self, op_name, within(inside, fn), "CPU", **options)
+            implement(self, op_name, restore_modes(enter_modes, fn), "CPU", **options)
         return result
 
     return impl

@@ -1,9 +1,9 @@
-"""The device that a program believes it has: attributes from a data sheet, streams, events on a modelled clock,
-allocations, captures.
+"""The device that a program sees: attributes from a data sheet, streams, events on a modelled clock, allocations,
+captures.
 
-Everything runs at once and in program order, so a stream is a number and waiting for it is nothing. The clock is not
-time: it is the sum of the modelled times of the launches so far (timing.py), so an event's elapsed time is modelled,
-never measured.
+All work runs at once and in program order, so a stream is a number and waiting for it does nothing. The clock is the
+sum of the modelled times of the launches so far (timing/roofline.py), so an event's elapsed time is modelled, never
+measured.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DRIVER_VERSION = 13_000
 
 @dataclass(slots=True)
 class Buffer:
-    """Memory that the program asked the driver for; `written` is its shadow, one byte per byte."""
+    """Memory that the program allocated through the driver; `written` is its shadow, one byte per byte."""
 
     data: np.ndarray
     written: np.ndarray
@@ -38,14 +38,16 @@ class VirtualGpu:
     device: Device
     arch: str
     clock_s: float = 0.0
-    capturing: dict[int, list[Callable[[], None]]] = field(default_factory=dict)  # stream -> what a graph will replay
+    capturing: dict[int, list[Callable[[], None]]] = field(
+        default_factory=dict
+    )  # stream -> launches that its graph will replay
     captures: dict[int, int] = field(default_factory=dict)  # stream -> its capture's number
     graphs: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
     events: dict[int, float | None] = field(default_factory=dict)
     buffers: dict[int, Buffer] = field(default_factory=dict)
     _next: int = FIRST_HANDLE
 
-    def handle(self) -> int:
+    def new_handle(self) -> int:
         """A number that no stream, event or graph has yet."""
         self._next += 1
         return self._next
@@ -56,9 +58,7 @@ class VirtualGpu:
         return int(digits[:-1]), int(digits[-1])
 
     def attribute(self, which: int) -> int | None:
-        """A device attribute by number (CUdevice_attribute, the same as cudaDeviceAttr); None for one that is not
-        answered.
-        """
+        """A device attribute by number (CUdevice_attribute, the same as cudaDeviceAttr); None if the table lacks it."""
         device = self.device
         major, minor = self.capability()
         return {
@@ -100,7 +100,7 @@ class VirtualGpu:
         }.get(which)
 
     def record(self, event: int) -> None:
-        """Note the modelled clock in an event."""
+        """Store the modelled clock in an event."""
         self.events[event] = self.clock_s
 
     def elapsed_ms(self, start: int, end: int) -> float:
@@ -111,7 +111,7 @@ class VirtualGpu:
         return (last - first) * 1e3
 
     def allocate(self, size: int) -> int:
-        """Device memory of `size` bytes at an address that is a multiple of 256; nothing has written it yet."""
+        """Allocate `size` bytes of unwritten device memory at a multiple of 256 and return the address."""
         raw = np.full(size + 256, 0xFF, dtype=np.uint8)
         start = -raw.ctypes.data % 256
         data = raw[start : start + size]
@@ -120,46 +120,46 @@ class VirtualGpu:
         return address
 
     def free(self, address: int) -> bool:
-        """Whether there was an allocation at this address to give back."""
+        """Free an allocation; False if there is none at this address."""
         return self.buffers.pop(address, None) is not None
 
-    def shadow(self, address: int) -> tuple[np.ndarray, int] | None:
-        """The written-shadow of the allocation that holds `address`, and the address' place in it."""
+    def find_shadow(self, address: int) -> tuple[np.ndarray, int] | None:
+        """The shadow of the allocation that holds `address`, and the offset of `address` in it."""
         for start, buffer in self.buffers.items():
             if start <= address < start + len(buffer.data):
                 return buffer.written, address - start
         return None
 
     def copy(self, to: int, source: int, size: int) -> None:
-        """Bytes from anywhere to anywhere; an uninitialised source makes an uninitialised target."""
+        """Copy bytes from anywhere to anywhere; an uninitialised source makes the target uninitialised."""
         ctypes.memmove(to, source, size)
-        into, origin = self.shadow(to), self.shadow(source)
+        into, origin = self.find_shadow(to), self.find_shadow(source)
         if into:
             into[0][into[1] : into[1] + size] = origin[0][origin[1] : origin[1] + size] if origin else 1
 
     def fill(self, to: int, pattern: bytes, count: int) -> None:
-        """`count` copies of `pattern`."""
+        """Write `count` copies of `pattern`."""
         ctypes.memmove(to, pattern * count, len(pattern) * count)
-        if into := self.shadow(to):
+        if into := self.find_shadow(to):
             into[0][into[1] : into[1] + len(pattern) * count] = 1
 
     def begin_capture(self, stream: int) -> None:
-        """Launches on this stream are kept for a graph from now on, and do not run."""
-        self.capturing[stream], self.captures[stream] = [], self.handle()
+        """Begin to capture launches on this stream; they do not run."""
+        self.capturing[stream], self.captures[stream] = [], self.new_handle()
 
     def end_capture(self, stream: int) -> int:
-        """The graph's handle."""
-        graph = self.handle()
+        """End the capture and return the graph's handle."""
+        graph = self.new_handle()
         self.graphs[graph] = self.capturing.pop(stream, [])
         return graph
 
     def replay(self, graph: int) -> None:
-        """Run what a graph holds, in order."""
+        """Run the launches of a graph in order."""
         for step in self.graphs[graph]:
             step()
 
 
-def number(handle: object) -> int:
+def handle_number(handle: object) -> int:
     """The integer in a cuda.bindings handle, a torch stream or a plain number."""
     value = handle.cuda_stream if hasattr(handle, "cuda_stream") else handle
     if not value:

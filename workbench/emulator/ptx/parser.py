@@ -26,8 +26,8 @@ _STORAGE = re.compile(r"\.(shared|local)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w
 _DATA = re.compile(r"\.(?:global|const)\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+([\w$]+)\[(\d+)\]\s*=\s*\{(.*)\}", flags=re.S)
 _GUARD = re.compile(r"@(!?)(%[\w$@]+)\s+(.*)", flags=re.S)
 _SPECIAL = re.compile(
-    r"%(tid|ntid|ctaid|nctaid|laneid|warpid|nwarpid|smid|nsmid|gridid|clock|clock64|globaltimer|lanemask_\w+|n?cluster\w*"
-    r"|is_explicit_cluster|dynamic_smem_size|total_smem_size|envreg\d+|pm\d+|aggr_smem_size|current_graph_exec"
+    r"%(tid|ntid|ctaid|nctaid|laneid|warpid|nwarpid|smid|nsmid|gridid|clock|clock64|globaltimer|lanemask_\w+"
+    r"|n?cluster\w*|is_explicit_cluster|dynamic_smem_size|total_smem_size|envreg\d+|pm\d+|aggr_smem_size|current_graph_exec"
     r"|globaltimer_lo|globaltimer_hi)(\.[xyz])?$"
 )
 

@@ -103,7 +103,7 @@ def _run_trial(job: Job, folder: Path, module: ModuleType, which: tuple[str, int
         unmapped = loading.copy_parameters(reference, model)
         output = model(*inputs)
         unwritten = [
-            emulation.watch.unwritten_bytes(value)
+            emulation.watch.count_unwritten_bytes(value)
             for value in (output if isinstance(output, (tuple, list)) else [output])
             if isinstance(value, torch.Tensor)
         ]

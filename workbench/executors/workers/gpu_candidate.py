@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.cuda import synchronize  # before the candidate, which could replace it
 
-from workbench.emulator.hook import recording
+from workbench.emulator.hook import record_modules
 from workbench.executors.jobs import shared_tensors
 from workbench.executors.jobs.rpc import requests
 from workbench.executors.workers.outputs import INPUT_MODIFIED, OUTPUTS, Rejected, digest, find_case, validate
@@ -119,7 +119,7 @@ def run_candidate(job: Job, folder: Path, module: ModuleType, reply: Json, conne
     set_tf32(job)
     runner = Runner(job, folder, module, reply)
     what = {name: getattr(runner, name) for name in ("trial", "hand", "warm_up", "begin", "sample", "drop")}
-    with recording() as modules, torch.no_grad():
+    with record_modules() as modules, torch.no_grad():
         for request, answer in requests(connection):
             name = request.pop("do")
             if name == "end":

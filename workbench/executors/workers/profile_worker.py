@@ -28,7 +28,7 @@ from types import ModuleType
 
 import torch
 
-from workbench.emulator.hook import emulated, recording
+from workbench.emulator.hook import emulated, record_modules
 from workbench.executors.jobs import sandbox
 from workbench.executors.jobs.exchange import Values
 from workbench.executors.workers.candidate import STEP_LIMIT
@@ -201,7 +201,7 @@ def _emulate(job: Job, module: ModuleType, source_file: str, options: Json, repl
 def _warm_call(job: Job, module: ModuleType, reply: Json) -> Iterator[Callable[[], object]]:
     """One call of the candidate on the device, compiled and warm; at the end what was compiled is in the reply."""
     set_tf32(job)
-    with recording() as modules, torch.no_grad():
+    with record_modules() as modules, torch.no_grad():
         model, inputs = _subject(job, module, "cuda")
         for _ in range(WARM_UP):
             model(*inputs)
