@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from workbench.emulator.execution.counters import wavefronts
+from workbench.emulator.execution.counters import count_wavefronts
 
 METRICS = {
     "load": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
@@ -83,7 +83,7 @@ def kernel(width: int) -> str:
 
 def predicted(pattern: np.ndarray, width: int, write: bool) -> int:
     """The emulator's count."""
-    return wavefronts(np.zeros(32, dtype=np.int64), pattern.astype(np.int64) * width, width, write)[0]
+    return count_wavefronts(np.zeros(32, dtype=np.int64), pattern.astype(np.int64) * width, width, write)[0]
 
 
 def launch_all() -> None:

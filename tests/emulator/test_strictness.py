@@ -15,7 +15,7 @@ from test_machine import aligned, fault, run
 
 import workbench
 from workbench.emulator import EmulationFault
-from workbench.emulator.execution.tensor_views import Arguments, merged, of_tensor
+from workbench.emulator.execution.tensor_views import Arguments, make_view, merge_ranges
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=3), st.integers(0, 2))
@@ -27,14 +27,14 @@ def test_a_view_holds_exactly_its_elements(dims: list[tuple[int, int]], first: i
         strides.append(stride)
         stride = stride * extent + gap
     storage = torch.zeros(stride + 8)
-    view = of_tensor(storage.as_strided(shape[::-1], strides[::-1], first), "x")
+    view = make_view(storage.as_strided(shape[::-1], strides[::-1], first), "x")
     reached = {
         storage.as_strided(shape, strides, first).storage_offset()
         + sum(i * s for i, s in zip(index, strides, strict=True))
         for index in np.ndindex(*shape)
     }
     where = storage.data_ptr() + 4 * np.arange(-2, len(storage) + 2)
-    assert [int(n) - 2 for n in np.nonzero(view.holds(where, 4))[0]] == sorted(reached)
+    assert [int(n) - 2 for n in np.nonzero(view.contains(where, 4))[0]] == sorted(reached)
     for at in sorted(reached):
         index = view.index(storage.data_ptr() + 4 * at)
         assert first + sum(i * s for i, s in zip(index, strides[::-1], strict=True)) == at and all(
@@ -43,7 +43,7 @@ def test_a_view_holds_exactly_its_elements(dims: list[tuple[int, int]], first: i
 
 
 def test_the_index_leaves_the_tensor_in_one_dimension() -> None:
-    view = of_tensor(torch.zeros(8, 16)[2:6, 4:12], "x")
+    view = make_view(torch.zeros(8, 16)[2:6, 4:12], "x")
     assert (
         view.index(view.start + 4 * 8) == (0, 8)
         and view.index(view.start + 4 * 16 * 4) == (4, 0)
@@ -51,29 +51,29 @@ def test_the_index_leaves_the_tensor_in_one_dimension() -> None:
     )
     assert (
         view.describe() == "x (shape [4, 8], strides [16, 1])"
-        and not view.dense
-        and merged([view]) == [(view.low, view.high)]
+        and not view.is_dense
+        and merge_ranges([view]) == [(view.low, view.high)]
     )
 
 
 def test_layouts_that_overlap_are_bounded_by_their_ends() -> None:
     storage = torch.zeros(64)
-    broadcast, windows = of_tensor(storage[8:12].expand(5, 4)), of_tensor(storage[8:32].unfold(0, 4, 1))
-    assert broadcast.holds(np.array([broadcast.start + 12, broadcast.start + 16]), 4).tolist() == [True, False]
-    assert windows.holds(np.array([windows.low, windows.high - 4, windows.high]), 4).tolist() == [True, True, False]
+    broadcast, windows = make_view(storage[8:12].expand(5, 4)), make_view(storage[8:32].unfold(0, 4, 1))
+    assert broadcast.contains(np.array([broadcast.start + 12, broadcast.start + 16]), 4).tolist() == [True, False]
+    assert windows.contains(np.array([windows.low, windows.high - 4, windows.high]), 4).tolist() == [True, True, False]
 
 
 def test_a_storage_is_narrow_only_where_all_that_was_passed_is_known() -> None:
     x = torch.zeros(64)
-    start, part = x.data_ptr(), of_tensor(x[:32])
-    assert Arguments((part,), (), True).of_range(start, 256) == ((part,), True)
+    start, part = x.data_ptr(), make_view(x[:32])
+    assert Arguments((part,), (), True).views_in_range(start, 256) == ((part,), True)
     for arguments in (
         Arguments((part,), (), False),
         Arguments((part,), (start + 128,), True),
-        Arguments((part, of_tensor(x)), (), True),
+        Arguments((part, make_view(x)), (), True),
     ):
-        assert not arguments.of_range(start, 256)[1]
-    assert Arguments((part,), (), True).of_range(start + 4096, 256) == ((), False)
+        assert not arguments.views_in_range(start, 256)[1]
+    assert Arguments((part,), (), True).views_in_range(start + 4096, 256) == ((), False)
 
 
 @cute.kernel

@@ -137,7 +137,7 @@ class _Context:
         table = np.array(
             [
                 (low, high, e.written.ctypes.data + low - e.start if e.written is not None else 0, int(e.writable))
-                for low, high, e in memory.ranges()
+                for low, high, e in memory.accessible_ranges()
             ]
             or [(1, 0, 0, 0)],
             dtype=np.uint64,
@@ -151,7 +151,7 @@ class _Context:
             layout.KINDS: code.ends.ctypes.data,
             layout.SIZES: code.sizes.ctypes.data,
             layout.TABLE: table.ctypes.data,
-            layout.TABLE_COUNT: len(memory.ranges()),
+            layout.TABLE_COUNT: len(memory.accessible_ranges()),
             layout.RECENT: table.ctypes.data,
             layout.COUNTING: int(counting),
             layout.COUNTS: self.counts.ctypes.data,

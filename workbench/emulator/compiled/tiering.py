@@ -182,7 +182,7 @@ class TierSwitch:
 
     def save(self) -> None:
         """Note the state before the first batch, which the interpreter may leave half done."""
-        self._before = (Saved(self.memory), self.counting.state()) if self.open else None
+        self._before = (Saved(self.memory), self.counting.snapshot()) if self.open else None
 
     def should_leave(self) -> bool:
         """Whether the interpreter should leave the batch that it is in, because there is code now."""
@@ -197,7 +197,7 @@ class TierSwitch:
         """Go back to what `save` noted."""
         if self._before is not None:
             self._before[0].restore()
-            self.counting.go_back(self._before[1])
+            self.counting.restore(self._before[1])
             self._before = None
 
     def finish_first(self) -> None:

@@ -1,6 +1,6 @@
 """The state of a batch of CTAs: registers over lanes (structure of arrays), shared and local memory, program counters.
 
-The checks and the timeline that follow a batch are known here by what instructions tell them: the Protocols below.
+Checks and timelines observe a batch through the Protocols below.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from workbench.emulator.execution.tensor_maps import TensorMaps
 from workbench.emulator.ptx.instruction import Instruction, Kernel
 from workbench.records import CtaTimeline, Failure, Finding, Stage
 
-RANK_SHIFT = 24  # in an address of shared memory: the rank of the CTA in its cluster, plus one; 0 = the CTA's own
-# in `waiting`: parked at an mbarrier, at the cluster barrier (smaller numbers are named barriers)
+# From this bit on, an address of shared memory has the rank of the CTA in its cluster plus one; 0 = the CTA's own.
+RANK_SHIFT = 24
+# values of `waiting` for lanes parked at an mbarrier and at the cluster barrier; smaller ones are named barriers
 BARRIER_WAIT, CLUSTER_WAIT = 64, 65
 # generic addresses of shared memory: window + offset (ours; any unused range would do)
 SHARED_WINDOW = 0x7F00_0000_0000_0000
@@ -29,37 +30,39 @@ CONST_WINDOW = 0x7D00_0000_0000_0000
 
 
 class Synchronisation(Protocol):
-    """Who learns of whose work at barriers and mbarriers; see `sanitizer.vector_clocks.Clocks`."""
+    """Barriers and mbarriers call this to order accesses; see `sanitizer.vector_clocks.Clocks`."""
 
     def arrive(self, lanes: Array, cta: Array, number: int) -> None: ...
     def complete(self, lanes: Array, cta: Array, number: int, done: Array) -> None: ...
     def arrive_cluster(self, lanes: Array) -> None: ...
     def complete_cluster(self, done: Array) -> None: ...
     def leave_cluster(self, lanes: Array) -> None: ...
-    def give(self, words: Array, lanes: Array, rows: Array | None = None) -> None: ...
-    def publish(self, words: Array) -> None: ...
-    def leave(self, words: Array, lanes: Array) -> None: ...
+    def arrive_mbarrier(self, words: Array, lanes: Array, rows: Array | None = None) -> None: ...
+    def complete_mbarrier(self, words: Array) -> None: ...
+    def leave_mbarrier(self, words: Array, lanes: Array) -> None: ...
 
 
 class RaceChecks(Protocol):
-    """What instructions tell the search for races; see `sanitizer.shared_races.Races`."""
+    """Instructions report their accesses here; see `sanitizer.shared_races.Races`."""
 
     @property
     def clocks(self) -> Synchronisation: ...
     @property
     def now(self) -> int: ...
-    def tick(self, ins: Instruction) -> int: ...
+    def next_tick(self, ins: Instruction) -> int: ...
     def load(self, b: Batch, lanes: Array, at: Array, size: int, ins: Instruction) -> None: ...
     def store(self, b: Batch, lanes: Array, at: Array, size: int, ins: Instruction, values: Array) -> None: ...
     def atomic(self, b: Batch, lanes: Array, at: Array, size: int, ins: Instruction) -> None: ...
-    def issue(self, b: Batch, lanes: Array, at: Array, size: int, ins: Instruction) -> None: ...
+    def issue_copy(self, b: Batch, lanes: Array, at: Array, size: int, ins: Instruction) -> None: ...
     def bulk_write(self, b: Batch, lane: int, places: list[Array], ins: Instruction) -> Array: ...
     def bulk_read(self, b: Batch, lane: int, at: Array, ins: Instruction) -> int: ...
-    def bulk_done(self, lane: int, tick: int) -> None: ...
-    def matrix(self, b: Batch, lanes: Array, at: Array, ins: Instruction, tick: int, *, own_rows: bool) -> None: ...
-    def multiplied(self, warps: Array, tick: Array) -> None: ...
-    def barrier_used(self, b: Batch, lanes: Array, words: Array, ins: Instruction) -> None: ...
-    def barrier_made(self, lanes: Array, words: Array, ins: Instruction) -> None: ...
+    def finish_bulk_read(self, lane: int, tick: int) -> None: ...
+    def read_wgmma_operand(
+        self, b: Batch, lanes: Array, at: Array, ins: Instruction, tick: int, *, own_rows: bool
+    ) -> None: ...
+    def finish_wgmma(self, warps: Array, tick: Array) -> None: ...
+    def use_barrier(self, b: Batch, lanes: Array, words: Array, ins: Instruction) -> None: ...
+    def init_barrier(self, lanes: Array, words: Array, ins: Instruction) -> None: ...
     def was_written(self, found: Allocation) -> bool: ...
     def load_global(
         self, b: Batch, lanes: Array, found: Allocation, offset: Array, size: int, ins: Instruction
@@ -80,7 +83,7 @@ class RaceChecks(Protocol):
 
 
 class WgmmaChecks(Protocol):
-    """What wgmma does to registers until it is waited for; see `sanitizer.wgmma_hazards.WgmmaRegisters`."""
+    """Follows registers of wgmma until they are waited for; see `sanitizer.wgmma_registers.WgmmaRegisters`."""
 
     busy: bool
 
@@ -91,32 +94,34 @@ class WgmmaChecks(Protocol):
         self, b: Batch, i: Lanes, ins: Instruction, sums: tuple[str, ...], inputs: tuple[str, ...], shape: str
     ) -> None: ...
     def check(self, b: Batch, i: Lanes, sources: list[str], targets: list[str], ins: Instruction) -> None: ...
-    def change(self, b: Batch, i: Lanes, names: list[str], sources: list[str] | None) -> None: ...
-    def copy(self, b: Batch, i: Lanes, sources: tuple[str, ...], targets: list[str], changes: list[str]) -> None: ...
+    def note_change(self, b: Batch, i: Lanes, names: list[str], sources: list[str] | None) -> None: ...
+    def note_copy(
+        self, b: Batch, i: Lanes, sources: tuple[str, ...], targets: list[str], changes: list[str]
+    ) -> None: ...
     def notice_leaks(self, b: Batch) -> None: ...
 
 
 class Timeline(Protocol):
-    """A batch's warps followed in time; see `timing.cta_timeline.WarpTimeline`."""
+    """Follows a batch's warps in time; see `timing.cta_timeline.WarpTimeline`."""
 
     def enter(self, start: int, idx: Lanes) -> None: ...
-    def executed(self, n: int, active: Lanes) -> None: ...
+    def execute(self, n: int, active: Lanes) -> None: ...
     def end_block(self) -> None: ...
-    def accessed(self, ins: Instruction, lanes: Array, where: Array, size: int, write: bool) -> None: ...
-    def arrived(self, lanes: Array, index: Array, ins: Instruction) -> None: ...
-    def waited(self, lanes: Array, index: Array) -> None: ...
-    def released(self, free: Array) -> None: ...
+    def access_memory(self, ins: Instruction, lanes: Array, where: Array, size: int, write: bool) -> None: ...
+    def arrive(self, lanes: Array, index: Array, ins: Instruction) -> None: ...
+    def finish_wait(self, lanes: Array, index: Array) -> None: ...
+    def release(self, free: Array) -> None: ...
     def result(self) -> CtaTimeline: ...
 
 
 class ProgressCheck(Protocol):
-    """Whether a batch that loops has stopped making progress; see `sanitizer.livelock.LivelockDetector`."""
+    """Finds that a looping batch has stopped making progress; see `sanitizer.livelock.LivelockDetector`."""
 
-    def reached(self, b: Batch) -> bool: ...
+    def has_stalled(self, b: Batch) -> bool: ...
 
 
 class Batch:
-    """Some CTAs of one launch executed together: lane = CTA-in-batch * padded threads + thread."""
+    """Some CTAs of one launch, executed together: lane = CTA-in-batch * padded threads + thread."""
 
     def __init__(
         self,
@@ -130,9 +135,8 @@ class Batch:
     ) -> None:
         self.kernel, self.request, self.limits, self.memory = kernel, request, limits, memory
         self.first, self.count = first, count
-        self.blocks = (
-            np.arange(first, first + count) if order is None else order[first : first + count]
-        )  # linear CTA numbers; CTAs of a cluster are neighbours
+        # linear CTA numbers; CTAs of a cluster are neighbours
+        self.blocks = np.arange(first, first + count) if order is None else order[first : first + count]
         self.cluster_size = request.cluster[0] * request.cluster[1] * request.cluster[2]
         bx, by, bz = request.block
         self.threads = bx * by * bz
@@ -151,11 +155,11 @@ class Batch:
         self.shared_written = np.zeros(count * self.shared_bytes, dtype=np.uint8)
         self.copies, self.stores = Queue(self.lanes), Queue(self.lanes)  # cp.async and bulk stores in flight
         self.tensor_maps = TensorMaps()  # descriptors that the kernel edits
-        self.arrivals: list[Copy] = []  # bulk loads in flight, which an mbarrier stands for
+        self.arrivals: list[Copy] = []  # bulk loads in flight that complete at an mbarrier
         self.barriers = np.zeros(count * self.shared_bytes // 8, dtype=np.uint8)  # 1 where an mbarrier was initialised
         self.waiting_for = np.zeros(self.lanes, dtype=np.int64)  # index of the mbarrier's word
         self.timed_out = np.zeros(self.lanes, dtype=bool)  # the next try_wait gives up
-        self.stalls = 0  # times that all were woken so since a phase was completed
+        self.stalls = 0  # how often all waiting try_waits timed out since the last completed phase
         clusters = -(-count // self.cluster_size)
         self.cluster_arrived, self.cluster_phase = (
             np.zeros(clusters, dtype=np.int64),
@@ -173,21 +177,21 @@ class Batch:
             shared_bytes=self.shared_limit,
         )
         self.timeline: Timeline | None = None  # follows the warps in time
-        self.livelock: ProgressCheck | None = None  # of a part of the grid: whether it waits for the rest
-        self.changes = 0  # of global memory, counted where a livelock is looked for
-        # registers that nothing wrote, or that were computed from such (sanitizer/uninitialized.py)
+        self.livelock: ProgressCheck | None = None  # set for a sample of the grid, which may wait for the rest
+        self.changes = 0  # changes of global memory, counted if `livelock` is set
+        # state of registers that nothing wrote or that depend on such registers (sanitizer/uninitialized.py)
         self.undefined: dict[str, Array] = {}
-        # how often some came into being: as long as it stays the same, what is defined stays so
+        # how often a register became undefined; while it is constant, defined registers stay defined
         self.undefined_made = 0
-        # whether some was stored to shared or local memory, and the line that used it first
+        # whether undefined bytes were stored to shared or local memory, and the line that used them first
         self.undefined_stored, self.undefined_line = False, 0
         self.undefined_local: Array | None = None  # marks of local memory
         self.printed: list[str] = []
-        # what does not end the launch, once for each kind and line
+        # findings that do not end the launch, once for each kind and line
         self.notices: dict[tuple[str, int | None], Finding] = {}
 
     def read(self, name: str, idx: Lanes) -> Value:
-        """A register's bits over the active lanes."""
+        """A register's bits over the active lanes; 0 if nothing wrote it."""
         value = self.registers.get(name)
         if value is None:
             return np.uint64(0) if name.startswith("%rd") else np.uint32(0)
@@ -196,11 +200,11 @@ class Batch:
         return value[idx]
 
     def write(self, name: str, idx: Lanes, value: Value) -> None:
-        """Set a register for the active lanes; never in place, so that values may be shared between registers."""
+        """Set a register for the active lanes, never in place, so that registers may share values."""
         if isinstance(value, np.ndarray) and not value.ndim:
             value = value[
                 ()
-            ]  # numpy's `where` of scalars is an array of no dimensions; registers hold scalars or one value per lane
+            ]  # numpy's `where` of scalars gives a 0-d array; registers hold scalars or a value per lane
         if idx is None:
             self.registers[name] = value
             return
@@ -219,7 +223,7 @@ class Batch:
         """The active lane numbers as an array."""
         return np.arange(self.lanes) if idx is None else idx
 
-    def where(self, lane: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    def coordinates(self, lane: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """Block and thread coordinates of a lane."""
         gx, gy, _ = self.request.grid
         bx, by, _ = self.request.block
@@ -236,8 +240,8 @@ class Batch:
         stage: Stage = "run",
         hint: str = "",
     ) -> EmulationFault:
-        """A fault with the place in the person's file and the thread that did it."""
-        block, thread = self.where(lane) if lane is not None else (None, None)
+        """Builds a fault with the line in the user's file and the thread that caused it."""
+        block, thread = self.coordinates(lane) if lane is not None else (None, None)
         by = f" by thread {thread} of block {block}" if block is not None else ""
         text = f"{message}{by}"
         finding = Finding(
@@ -253,8 +257,8 @@ class Batch:
         return EmulationFault(Failure(stage=stage, kind=kind, message=text, line=line, hint=hint), finding)
 
     def notice(self, kind: str, message: str, line: int | None, lane: int, address: int | None = None) -> None:
-        """Something doubtful that the kernel may survive."""
-        block, thread = self.where(lane)
+        """Note an advice finding: something doubtful that need not be wrong."""
+        block, thread = self.coordinates(lane)
         if (kind, line) not in self.notices:
             self.notices[kind, line] = Finding(
                 kind=kind,
@@ -278,11 +282,11 @@ class Batch:
         async_proxy: bool = False,
         races: RaceChecks | None = None,
     ) -> None:
-        """Give the batch what belongs to its launch.
+        """Set the state that belongs to the launch.
 
-        `params` are the parameters' bytes by name, `symbols` the addresses of the module's data, `print_room` how many
-        characters it may still print. `async_proxy` says whether the kernel uses TMA stores or wgmma, `races` who looks
-        for races, None for nobody.
+        `params` are the parameters' bytes by name, `symbols` the addresses of the module's data, `print_room` the
+        number of characters that the batch may still print. `async_proxy` says whether the kernel uses TMA stores or
+        wgmma. `races` is None if races are not looked for.
         """
         self.async_proxy = async_proxy
         self.races = races
@@ -299,17 +303,19 @@ class Batch:
     def count_memory(self, ins: Instruction, space: str, idx: Lanes, where: Array, size: int, write: bool) -> None:
         """Count one access of the active lanes."""
         if self.counting.enabled and space in ("global", "shared", "generic"):
-            self.counting.memory_access(ins, space, self.all_lanes(idx) // WARP, where, size, write)
+            self.counting.count_memory_access(ins, space, self.all_lanes(idx) // WARP, where, size, write)
             if self.timeline is not None and space == "global":
-                self.timeline.accessed(ins, self.all_lanes(idx), where, size, write)
+                self.timeline.access_memory(ins, self.all_lanes(idx), where, size, write)
 
     def count_matrix_rows(self, ins: Instruction, lanes: Array, where: Array) -> None:
         """Count ldmatrix or stmatrix: each group of eight rows of 16 bytes is one request."""
         if self.counting.enabled:
             rows = lanes.reshape(-1, 8)
             group = np.repeat(np.arange(len(rows)), 8)
-            self.counting.memory_access(ins, "shared", group, where.reshape(-1), 16, ins.form.role == "matrix_store")
+            self.counting.count_memory_access(
+                ins, "shared", group, where.reshape(-1), 16, ins.form.role == "matrix_store"
+            )
 
     def count_flops(self, ins: Instruction, flops: int) -> None:
-        """FLOPs that are not one or two per thread (matrix instructions)."""
+        """Count FLOPs of instructions that do not have one or two per thread (matrix instructions)."""
         self.counting.extra_flops[self.counting.position[id(ins)]] += flops

@@ -1,9 +1,9 @@
-"""Asynchronous copies in flight, and the marks of shared memory: state of a batch that cp.async, TMA and the checks
-share.
+"""Asynchronous copies in flight, and the marks of shared memory. cp.async, TMA and the checks share this state of a
+batch.
 
 A mark is one byte for each byte of shared memory, in `Batch.shared_written`: bit 0 = holds a value, bit 1 = a copy in
-flight will write it, bit 2 = written by ordinary stores and not yet fenced for the asynchronous proxy, bit 7 = what was
-stored is a register that nothing wrote (sanitizer/undef_rules.py).
+flight will write it, bit 2 = written by ordinary stores and not yet fenced for the asynchronous proxy, bit 7 = an
+undefined register was stored there (sanitizer/undef_rules.py).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Finish: TypeAlias = Callable[[Selection], None]
 
 @dataclass(slots=True)
 class Copy:
-    """A copy by some lanes, each in its own group of the issuing thread; `finish` takes the selection of those lanes
-    that are due.
+    """A copy by some lanes, each in its own group of the issuing thread. `finish` completes it for a selection of the
+    lanes.
     """
 
     ins: Instruction
@@ -35,23 +35,23 @@ class Copy:
 
 
 class Queue:
-    """Copies in flight that a group of the issuing thread stands for: cp.async, or bulk stores."""
+    """Copies in flight that complete in groups of the issuing thread: cp.async, or bulk stores."""
 
     def __init__(self, lanes: int) -> None:
         self.copies: list[Copy] = []
-        self.group = np.zeros(lanes, dtype=np.int64)  # of each lane: the group that is being filled
+        self.group = np.zeros(lanes, dtype=np.int64)  # the open group of each lane
 
     def add(self, ins: Instruction, lanes: Array, finish: Finish) -> None:
-        """A copy that these lanes issue now."""
+        """Add a copy that these lanes issue."""
         self.copies.append(Copy(ins, lanes, self.group[lanes], finish))
 
     def commit(self, lanes: Array) -> None:
-        """These lanes close their group."""
+        """Close the current group of these lanes."""
         self.group[lanes] += 1
 
     def wait(self, lanes: Array, newest: int | None) -> None:
-        """Finish what these lanes issued, but for their `newest` closed groups and what is in no closed group; None
-        finishes all of it.
+        """Finish the copies of these lanes, except their `newest` closed groups and the open group; None
+        finishes all.
         """
         if not self.copies:
             return
@@ -69,12 +69,12 @@ class Queue:
                 copy.lanes, copy.groups, copy.finish = (
                     copy.lanes[rest],
                     copy.groups[rest],
-                    _restricted(copy.finish, rest),
+                    _restrict(copy.finish, rest),
                 )
             left.append(copy)
         self.copies = left
 
 
-def _restricted(finish: Finish, lanes: Array) -> Finish:
-    """The same copy for the lanes that are left."""
+def _restrict(finish: Finish, lanes: Array) -> Finish:
+    """The same copy for the remaining lanes."""
     return lambda pick: finish(lanes[pick])

@@ -1,5 +1,5 @@
-"""Counting: instructions, FLOPs, bytes, sectors, wavefronts, per instruction while running, per source line at
-the end.
+"""Counts instructions, FLOPs, bytes, sectors and wavefronts: per instruction while a launch runs, then per
+source line.
 """
 
 from __future__ import annotations
@@ -27,32 +27,34 @@ class Counts:
 
 
 class Counting:
-    """Counters of one launch; cheap per instruction, summed by line at the end."""
+    """Counters of one launch. They are cheap per instruction, and summed by line at the end."""
 
     def __init__(self, instructions: list[Instruction], *, enabled: bool) -> None:
         self.instructions = instructions
         self.enabled = enabled
         self.lanes = np.zeros(len(instructions), dtype=np.int64)
         self.position = {id(ins): n for n, ins in enumerate(instructions)}
-        # by instruction and whether it is its shared side: an asynchronous copy has both
+        # key: instruction, and whether the row is for shared memory; an asynchronous copy has two rows
         self.memory: dict[tuple[int, bool], Array] = {}
         self.extra_flops = np.zeros(len(instructions), dtype=np.int64)
 
-    def state(self) -> Counts:
-        """All counts so far, for `go_back`."""
+    def snapshot(self) -> Counts:
+        """A copy of all counts, for `restore`."""
         memory = {place: row.copy() for place, row in self.memory.items()}
         return Counts(self.lanes.copy(), self.extra_flops.copy(), memory)
 
-    def go_back(self, state: Counts) -> None:
-        """Forget what was counted after `state`."""
+    def restore(self, state: Counts) -> None:
+        """Go back to the counts of a snapshot."""
         self.lanes, self.extra_flops, self.memory = state.lanes, state.extra_flops, state.memory
 
-    def executed(self, n: int, lanes: int) -> None:
-        """`lanes` threads executed instruction `n`."""
+    def count_executed(self, n: int, lanes: int) -> None:
+        """Count instruction `n` for `lanes` threads."""
         self.lanes[n] += lanes
 
-    def memory_access(self, ins: Instruction, space: str, warps: Array, where: Array, size: int, write: bool) -> None:
-        """One access of each lane: bytes, requests, sectors or wavefronts against ideal."""
+    def count_memory_access(
+        self, ins: Instruction, space: str, warps: Array, where: Array, size: int, write: bool
+    ) -> None:
+        """Count one access of each lane: bytes, requests, and sectors or wavefronts beside their ideal number."""
         n = self.position[id(ins)]
         row = self.memory.setdefault(
             (n, space == "shared"), np.zeros(5, dtype=np.int64)
@@ -62,14 +64,14 @@ class Counting:
         row[0] += len(where) * size
         row[1] += requests
         if space == "shared":
-            units, ideal = wavefronts(warps, where, size, write)
+            units, ideal = count_wavefronts(warps, where, size, write)
         else:
-            units, ideal = sectors(warps, where, size)
+            units, ideal = count_sectors(warps, where, size)
         row[2] += units
         row[3] += ideal
 
-    def bulk(self, ins: Instruction, *, read: int = 0, written: int = 0) -> None:
-        """Bytes of global memory that one bulk copy moves, in whole sectors: it is never uncoalesced."""
+    def count_bulk(self, ins: Instruction, *, read: int = 0, written: int = 0) -> None:
+        """Count the bytes of global memory that one bulk copy moves, in whole sectors; it is never uncoalesced."""
         if self.enabled:
             row = self.memory.setdefault((self.position[id(ins)], False), np.zeros(5, dtype=np.int64))
             units = -(-(read + written) // SECTOR)
@@ -77,13 +79,13 @@ class Counting:
             row[4] = int(written > 0)
 
     def scale(self, whole: int, part: int) -> None:
-        """What `part` CTAs counted stands for `whole` CTAs."""
+        """Scale the counts of `part` CTAs to `whole` CTAs."""
         self.lanes, self.extra_flops = self.lanes * whole // part, self.extra_flops * whole // part
         for row in self.memory.values():
             row[:4] = row[:4] * whole // part
 
-    def launch(self, name: str, request: GridRequest, printed: str) -> Launch:
-        """The record: totals, per line, per class, and advice."""
+    def build_launch(self, name: str, request: GridRequest, printed: str) -> Launch:
+        """Builds the launch record: totals, counts per line and per class, and advice."""
         sums: dict[int, list[int]] = {}
         classes: dict[str, int] = {}
         for n in np.nonzero(self.lanes)[0].tolist():
@@ -91,7 +93,7 @@ class Counting:
             kind = ins.form.counted
             classes[kind] = classes.get(kind, 0) + count
             row = sums.setdefault(ins.line or 0, [0] * len(COUNTS))
-            for at, value in self._one(n, ins, count):
+            for at, value in self._instruction_counts(n, ins, count):
                 row[at] += value
         lines = {line: LineCounts(line=line, **dict(zip(COUNTS, row, strict=True))) for line, row in sums.items()}
         total = LineCounts(line=0)
@@ -107,12 +109,12 @@ class Counting:
             total=total,
             lines=ordered,
             classes=tuple(sorted(classes.items(), key=lambda item: -item[1])),
-            findings=advice(name, ordered),
+            findings=find_advice(name, ordered),
             printed=printed,
         )
 
-    def _one(self, n: int, ins: Instruction, count: int) -> list[tuple[int, int]]:
-        """What one instruction adds: (position in COUNTS, value)."""
+    def _instruction_counts(self, n: int, ins: Instruction, count: int) -> list[tuple[int, int]]:
+        """The counts of one instruction as (position in COUNTS, value)."""
         flops = int(self.extra_flops[n]) + count * ins.form.flops
         found = {"instructions": count, "flops": flops}
         if (memory := self.memory.get((n, True))) is not None:
@@ -133,14 +135,14 @@ def _add(a: LineCounts, b: LineCounts) -> LineCounts:
     return LineCounts(line=a.line, **{name: getattr(a, name) + getattr(b, name) for name in COUNTS})
 
 
-def _distinct(warps: Array, key: Array) -> int:
+def _count_distinct(warps: Array, key: Array) -> int:
     both = np.sort(warps * (1 << 48) + key)
     return int(np.count_nonzero(both[1:] != both[:-1])) + 1 if len(both) else 0
 
 
-def sectors(warps: Array, where: Array, size: int) -> tuple[int, int]:
+def count_sectors(warps: Array, where: Array, size: int) -> tuple[int, int]:
     """Distinct 32-byte sectors per warp request, and the fewest that the distinct bytes would need."""
-    count = _distinct(warps, where >> 5)
+    count = _count_distinct(warps, where >> 5)
     if size > SECTOR:
         count *= size // SECTOR
     order = np.sort(warps * (1 << 48) + where // size)
@@ -153,9 +155,9 @@ def sectors(warps: Array, where: Array, size: int) -> tuple[int, int]:
     return count, int(np.sum(-(-per_warp * size // SECTOR)))
 
 
-def _paired(where: Array) -> Array:
-    """For each whole warp (rows of 32 addresses): whether every lane reads what its neighbour, or its neighbour but
-    one, reads.
+def _reads_in_pairs(where: Array) -> Array:
+    """For each whole warp (rows of 32 addresses): whether every lane reads the same as its neighbour, or as its
+    neighbour but one.
     """
     fours = where.reshape(-1, 8, 4)
     found: Array = (fours[:, :, 0::2] == fours[:, :, 1::2]).all(axis=(1, 2))
@@ -163,8 +165,9 @@ def _paired(where: Array) -> Array:
     return found
 
 
-def wavefronts(warps: Array, where: Array, size: int, write: bool) -> tuple[int, int]:
-    """Shared-memory wavefronts: the most distinct words in one bank, per quarter warp for 16 bytes and half warp for 8.
+def count_wavefronts(warps: Array, where: Array, size: int, write: bool) -> tuple[int, int]:
+    """Shared-memory wavefronts, and the fewest possible: the most distinct words in one bank, per quarter warp for 16
+    bytes and half warp for 8.
 
     Loads of a whole warp whose lanes read the same in pairs take half as many parts. Source: measured on an H200, 168
     patterns (tests/bench/wavefronts_on_gpu.py).
@@ -180,7 +183,7 @@ def wavefronts(warps: Array, where: Array, size: int, write: bool) -> tuple[int,
         whole = np.nonzero(np.diff(ends) == 32)[0]
         if len(whole):
             lanes = ends[whole][:, None] + np.arange(32)
-            lanes = lanes[_paired(where[lanes])]
+            lanes = lanes[_reads_in_pairs(where[lanes])]
             group[lanes] = warps[lanes] * 4 + np.arange(32) * (parts // 2) // 32
     words = (where[:, None] // WORD + np.arange(parts)[None, :]).reshape(-1)
     owner = np.repeat(group, parts)
@@ -193,8 +196,8 @@ def wavefronts(warps: Array, where: Array, size: int, write: bool) -> tuple[int,
     return int(worst.sum()), int(np.sum(-(-distinct // BANKS)))
 
 
-def advice(kernel: str, lines: tuple[LineCounts, ...]) -> tuple[Finding, ...]:
-    """Findings that do not fail a kernel: uncoalesced global access and shared-memory bank conflicts, by line."""
+def find_advice(kernel: str, lines: tuple[LineCounts, ...]) -> tuple[Finding, ...]:
+    """Advice by line: uncoalesced global access and shared-memory bank conflicts. It does not fail a kernel."""
     found = []
     for row in lines:
         if row.global_ideal_sectors and row.global_sectors > 1.2 * row.global_ideal_sectors:

@@ -1,6 +1,6 @@
-"""Which builder decodes an instruction: one for each family of opcodes.
+"""Chooses the builder that decodes an instruction, one for each family of opcodes.
 
-What no family knows is a fault that names the instruction.
+An instruction that no family knows becomes a fault that names it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MISFITS = (
 )
 
 
-def _by_type(ins: Instruction) -> Fn:
+def _arithmetic(ins: Instruction) -> Fn:
     if "cc" in ins.mods:
         return integers.carry(ins)
     return floats.float_arithmetic(ins) if ins.form.float_type else integers.int_arithmetic(ins)
@@ -57,15 +57,15 @@ def _copy(ins: Instruction) -> Fn:
 def _fence(ins: Instruction) -> Fn:
     if ins.mods[1:2] == ("tensormap",):
         return tensormap.fence(ins)
-    return async_copies.fence(ins) if ins.mods[:2] == ("proxy", "async") else _nothing(ins)
+    return async_copies.fence(ins) if ins.mods[:2] == ("proxy", "async") else _no_operation(ins)
 
 
-def _nothing(ins: Instruction) -> Fn:
+def _no_operation(ins: Instruction) -> Fn:
     return lambda b, i: None
 
 
 FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
-    **dict.fromkeys(("add", "sub", "mul", "mad", "div", "min", "max", "neg", "abs"), _by_type),
+    **dict.fromkeys(("add", "sub", "mul", "mad", "div", "min", "max", "neg", "abs"), _arithmetic),
     **dict.fromkeys(
         ("fma", "sqrt", "rcp", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "copysign"), floats.float_arithmetic
     ),
@@ -109,13 +109,14 @@ FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
     "fence": _fence,
     "tensormap": tensormap.operation,
     **dict.fromkeys(
-        ("setmaxnreg", "membar", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "discard", "pragma"), _nothing
+        ("setmaxnreg", "membar", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "discard", "pragma"),
+        _no_operation,
     ),
 }
 
 
 def knows(ins: Instruction) -> bool:
-    """Whether the machine can execute an instruction; what it cannot is a fault that names the instruction."""
+    """Whether the machine can execute an instruction. An unknown one is a fault that names it."""
     form = ins.form
     if form.parks:
         return True
@@ -125,7 +126,7 @@ def knows(ins: Instruction) -> bool:
 
 
 def decode(ins: Instruction) -> Fn | None:
-    """What executes an instruction, None for a form that no family knows."""
+    """The function that executes an instruction; None for a form that no family knows."""
     family = FAMILIES.get(ins.opcode)
     try:
         return family(ins) if family else None

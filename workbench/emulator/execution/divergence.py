@@ -1,5 +1,5 @@
-"""Barriers that only some threads of a warp reach: undefined (PTX ISA, barrier: `.aligned` needs every thread of the
-warp at the same barrier), though it may seem to work.
+"""Finds barriers that only some threads of a warp reach. That is undefined, though it may seem to work (PTX ISA,
+barrier: `.aligned` needs every thread of the warp at the same barrier).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from workbench.emulator.ptx.instruction import Instruction
 HINT = "no barrier inside a branch that only some threads of a warp take: move it out of the `if`"
 
 
-def threads_ended(b: Batch, lanes: Array, instructions: list[Instruction]) -> None:
-    """Fault if a thread ends while others of its warp wait at a barrier, which it never reaches."""
+def check_threads_ended(b: Batch, lanes: Array, instructions: list[Instruction]) -> None:
+    """Fault if a thread ends while others of its warp wait at a barrier that it never reaches."""
     waits = (b.waiting >= 0) & (b.waiting < BARRIER_WAIT)
     if not waits.any():
         return
@@ -24,14 +24,14 @@ def threads_ended(b: Batch, lanes: Array, instructions: list[Instruction]) -> No
         return
     row = int(np.argmax(left.any(axis=1)))
     lane = int(gone[row]) * WARP + int(np.argmax(left[row]))
-    if _aligned(b, lane, instructions):
+    if _is_aligned(b, lane, instructions):
         other = int(lanes[np.argmax(lanes // WARP == gone[row])])
-        raise _fault(b, lane, f"thread {b.where(other)[1]} of the same warp ends without reaching it")
+        raise _divergence_fault(b, lane, f"thread {b.coordinates(other)[1]} of the same warp ends without reaching it")
 
 
-def barrier_completed(b: Batch, free: Array, instructions: list[Instruction]) -> None:
-    """Fault if a barrier is complete at which a warp's threads are not together: at two places of the program, or not
-    all of those that have not ended.
+def check_barrier_completed(b: Batch, free: Array, instructions: list[Instruction]) -> None:
+    """Fault if a completed barrier has threads of one warp at two places of the program, or lacks some that have not
+    ended.
     """
     warps = np.unique(np.nonzero(free)[0] // WARP)
     here, alive, pc = free.reshape(-1, WARP)[warps], b.alive.reshape(-1, WARP)[warps], b.pc.reshape(-1, WARP)[warps]
@@ -42,16 +42,16 @@ def barrier_completed(b: Batch, free: Array, instructions: list[Instruction]) ->
         return
     row = int(np.argmax(apart.any(axis=1)))
     lane, other = int(warps[row]) * WARP + int(first[row]), int(warps[row]) * WARP + int(np.argmax(apart[row]))
-    if _aligned(b, lane, instructions):
+    if _is_aligned(b, lane, instructions):
         elsewhere = f"waits at line {int(b.waiting_line[other])}" if b.waiting[other] >= 0 else "is not there"
-        raise _fault(b, lane, f"thread {b.where(other)[1]} of the same warp {elsewhere}")
+        raise _divergence_fault(b, lane, f"thread {b.coordinates(other)[1]} of the same warp {elsewhere}")
 
 
-def _aligned(b: Batch, lane: int, instructions: list[Instruction]) -> bool:
+def _is_aligned(b: Batch, lane: int, instructions: list[Instruction]) -> bool:
     return instructions[int(b.pc[lane]) - 1].form.aligned
 
 
-def _fault(b: Batch, lane: int, how: str) -> Exception:
+def _divergence_fault(b: Batch, lane: int, how: str) -> Exception:
     return b.fault(
         "barrier_divergence",
         f"a barrier that only a part of a warp reaches: {how}; it is reached",

@@ -1,9 +1,9 @@
 """A kernel decoded once, and executed for a batch of CTAs, block by block, over divergent groups of lanes.
 
-Scheduling: program counters per lane; the basic block with the smallest program counter that has runnable lanes is
-executed for all of them (so groups that diverged meet again at the next common block). Lanes that wait at a barrier are
-parked until their CTA's barrier is complete. When nothing can run and lanes still wait, that is a deadlock, and the
-fault says who waits where.
+Scheduling: each lane has a program counter. The basic block with the smallest program counter that has runnable lanes
+is executed for all of them, so groups that diverged meet again at the next common block. Lanes that wait at a barrier
+are parked until their CTA's barrier is complete. When no lane can run and some still wait, the kernel is deadlocked,
+and the fault names the waiting threads and lines.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from workbench.emulator.arrays import Array, Lanes
 from workbench.emulator.execution import barriers
 from workbench.emulator.execution.batch import Batch
 from workbench.emulator.execution.dispatch import MISFITS, decode
-from workbench.emulator.execution.divergence import threads_ended
+from workbench.emulator.execution.divergence import check_threads_ended
 from workbench.emulator.execution.launch import EmulationFault
 from workbench.emulator.execution.operands import Fn
 from workbench.emulator.execution.warp_scheduler import WarpScheduler
 from workbench.emulator.isa.sm90 import async_copies, mbarrier
 from workbench.emulator.ptx.instruction import Instruction, Kernel
 from workbench.emulator.sanitizer import access_history
-from workbench.emulator.sanitizer.livelock import waits_outside
+from workbench.emulator.sanitizer.livelock import sample_waits_fault
 from workbench.emulator.sanitizer.uninitialized import Step, UninitializedRegisters
 from workbench.emulator.sanitizer.wgmma_hazards import WgmmaWatch
 from workbench.emulator.timing import cta_timeline
 
 
-def endless(b: Batch, line: int | None, lane: int) -> EmulationFault:
-    """The fault of a kernel that went past the limit of instructions."""
+def endless_fault(b: Batch, line: int | None, lane: int) -> EmulationFault:
+    """The fault of a kernel that exceeded the limit of instructions."""
     return b.fault(
         "infinite_loop",
         f"the kernel did not end within {b.request.step_limit} instructions",
@@ -54,7 +54,7 @@ class Program:
             if ins.form.ends_block or ins.form.parks:
                 leaders.add(n + 1)
             if ins.form.parks:
-                leaders.add(n)  # lanes that wait run it again
+                leaders.add(n)  # waiting lanes run it again
         self.starts = sorted(leader for leader in leaders if leader <= count)
         self.end_of = {start: self.starts[n + 1] for n, start in enumerate(self.starts[:-1])}
         watch = WgmmaWatch(self.instructions)
@@ -64,14 +64,14 @@ class Program:
             form.role in ("wgmma", "wgmma_group") or (form.async_proxy and form.space == "shared>global")
             for form in forms
         )
-        self.race_plan = access_history.plan_of(self.instructions)
-        # what comes out may depend on which CTAs run together
+        self.race_plan = access_history.make_plan(self.instructions)
+        # the result may depend on which CTAs run together
         self.ordered = any(form.role in ("atomic", "reduction") for form in forms)
-        # whether a loop may wait for what another CTA stores
+        # whether a loop may wait for a store of another CTA
         self.spins = any(form.role in ("load", "atomic") and form.strong for form in forms)
         self.uninitialized = UninitializedRegisters(kernel, self.starts)
         self.polls = {n: mbarrier.Poll(ins) for n, ins in enumerate(self.instructions) if ins.form.parks}
-        self.steps: list[cta_timeline.Step] | None = None  # for following, made when it is asked for
+        self.steps: list[cta_timeline.Step] | None = None  # for the timeline, made on first use
 
     def _decode(self, ins: Instruction) -> Fn:
         if ins.form.ends_block or ins.form.parks:
@@ -81,7 +81,7 @@ class Program:
             return known
         text = re.sub(r"\s+", " ", ins.text)
 
-        def unknown(b: Batch, i: Lanes) -> None:
+        def raise_unknown(b: Batch, i: Lanes) -> None:
             raise b.fault(
                 "unknown_instruction",
                 f"the emulator does not know `{text}`",
@@ -90,10 +90,10 @@ class Program:
                 hint="run it on a GPU, or use a form that the emulator knows",
             )
 
-        return unknown
+        return raise_unknown
 
     def execute(self, b: Batch, should_leave: Callable[[], bool]) -> bool:
-        """Run one batch of CTAs to the end; False when `should_leave` says to leave it."""
+        """Run one batch of CTAs to the end; False if `should_leave` stopped it."""
         end = len(self.instructions)
         b.pc[~b.alive] = end
         self.uninitialized.begin(b)
@@ -118,17 +118,17 @@ class Program:
             steps += self._run_block(b, low, idx)
             if steps > b.request.step_limit // 32:
                 lane = 0 if idx is None else int(idx[0])
-                raise endless(b, self.instructions[low].line, lane)
+                raise endless_fault(b, self.instructions[low].line, lane)
 
     def _wait_for_others(self, b: Batch, low: int, chosen: Array) -> None:
-        """Everybody who can run loops: let copies arrive, and fault if that cannot help."""
+        """All runnable lanes loop: let copies arrive, and fault if the sample waits for CTAs outside it."""
         if self.spins:
             async_copies.finish_arrivals(b)
-        if b.livelock is not None and b.livelock.reached(b):
-            raise waits_outside(b, self.instructions, low, chosen)
+        if b.livelock is not None and b.livelock.has_stalled(b):
+            raise sample_waits_fault(b, self.instructions, low, chosen)
 
     def _run_block(self, b: Batch, start: int, idx: Lanes) -> int:
-        """Run the basic block at `start` for some lanes; returns how many instructions it has."""
+        """Run the basic block at `start` for some lanes; returns its number of instructions."""
         stop, timeline = self.end_of[start], b.timeline
         if timeline is not None:
             timeline.enter(start, idx)
@@ -139,23 +139,23 @@ class Program:
             if step is not None:
                 step.check_guard(b, idx)
             if ins.guard is not None and not ins.form.ends_block and n not in self.polls:
-                active = _guarded(b, ins, idx)
+                active = _guarded_lanes(b, ins, idx)
                 if active is not None and len(active) == 0:
                     continue
-            b.counting.executed(n, b.lanes if active is None else len(active))
+            b.counting.count_executed(n, b.lanes if active is None else len(active))
             try:
                 self._run_one(b, n, active, step)
             except MISFITS as error:
-                raise self._misfit(b, ins, error) from error
+                raise self._misfit_fault(b, ins, error) from error
             if timeline is not None:
-                timeline.executed(n, active)
+                timeline.execute(n, active)
         if timeline is not None:
             timeline.end_block()
-        self._go_on(b, stop, idx)
+        self._advance(b, stop, idx)
         return stop - start
 
     def _run_one(self, b: Batch, n: int, active: Lanes, step: Step | None) -> None:
-        """Run one instruction, and follow undefined values through it."""
+        """Run one instruction, and carry undefined values through it."""
         if step is None:
             self.code[n](b, active)
             return
@@ -165,23 +165,21 @@ class Program:
         if step.late:
             step.follow(b, active)
 
-    def _go_on(self, b: Batch, stop: int, idx: Lanes) -> None:
-        """What the last instruction of a block does to program counters."""
+    def _advance(self, b: Batch, stop: int, idx: Lanes) -> None:
+        """Set the program counters after a block, according to its last instruction."""
         last = self.instructions[stop - 1]
         if last.form.ends_block:
-            self._end(b, last, stop, idx)
+            self._end_block(b, last, stop, idx)
         elif stop - 1 in self.polls:
-            taken = _guarded(b, last, idx) if last.guard is not None else idx
+            taken = _guarded_lanes(b, last, idx) if last.guard is not None else idx
             _jump(b, idx, stop)
             barriers.try_wait(b, self.polls[stop - 1], stop - 1, taken)
         else:
             _jump(b, idx, stop)
 
     @staticmethod
-    def _misfit(b: Batch, ins: Instruction, error: Exception) -> EmulationFault:
-        """The fault of an instruction whose operands are not what its form takes; a kernel that a compiler made has
-        none.
-        """
+    def _misfit_fault(b: Batch, ins: Instruction, error: Exception) -> EmulationFault:
+        """The fault of an instruction whose operands do not fit its form; compilers do not write such."""
         text = re.sub(r"\s+", " ", ins.text)
         return b.fault(
             "unknown_instruction",
@@ -191,8 +189,8 @@ class Program:
             hint="if a compiler wrote it, it is a fault of the emulator: report it",
         )
 
-    def _end(self, b: Batch, ins: Instruction, after: int, idx: Lanes) -> None:
-        taken = _guarded(b, ins, idx) if ins.guard is not None else idx
+    def _end_block(self, b: Batch, ins: Instruction, after: int, idx: Lanes) -> None:
+        taken = _guarded_lanes(b, ins, idx) if ins.guard is not None else idx
         _jump(b, idx, after)
         if taken is not None and len(taken) == 0:
             return
@@ -202,7 +200,7 @@ class Program:
         elif role == "exit":
             _jump(b, taken, len(self.instructions))
             b.alive[b.all_lanes(taken)] = False
-            threads_ended(b, b.all_lanes(taken), self.instructions)
+            check_threads_ended(b, b.all_lanes(taken), self.instructions)
         elif role == "trap":
             raise b.fault(
                 "trap", "the kernel executed a trap (a failed assertion)", ins.line, int(b.all_lanes(taken)[0])
@@ -220,7 +218,7 @@ def _jump(b: Batch, idx: Lanes, pc: int) -> None:
         b.pc[idx] = pc
 
 
-def _guarded(b: Batch, ins: Instruction, idx: Lanes) -> Lanes:
+def _guarded_lanes(b: Batch, ins: Instruction, idx: Lanes) -> Lanes:
     value = b.read(str(ins.guard), idx)
     if not (isinstance(value, np.ndarray) and value.ndim):
         return idx if bool(value) != ins.negated else np.empty(0, dtype=np.int64)

@@ -1,6 +1,4 @@
-"""What passes between the launch hook and the machine: a grid request, device limits, registered global memory,
-faults.
-"""
+"""Records between the launch hook and the machine: grid request, device limits, registered global memory, faults."""
 
 from __future__ import annotations
 
@@ -10,20 +8,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from workbench.emulator.execution.tensor_views import Arguments, View, merged
+from workbench.emulator.execution.tensor_views import Arguments, View, merge_ranges
 from workbench.records import Failure, Finding
 
-NEAR = 1 << 20  # bytes from a tensor argument within which an address is told as an index of it
+NEAR = 1 << 20  # largest distance in bytes from a tensor argument at which messages give an address as its index
 
 
-# bytes of shared memory that the system takes of every CTA (CUDA C++ programming guide, compute capability 8.x and 9.0)
+# bytes of shared memory that the system uses in every CTA (CUDA C++ programming guide, compute capability 8.x and 9.0)
 SYSTEM_SHARED = 1024
-# bytes that an SM's unified L1 and shared memory has beyond the most shared memory: 256 - 228 KiB, 192 - 164 KiB
+# bytes of an SM's unified L1 that cannot be shared memory: 256 - 228 KiB, 192 - 164 KiB
 BEYOND_SHARED = 28_672
 
 
 class EmulationFault(Exception):
-    """A launch that cannot go on; `failure` says what, where in the candidate's file, and by which thread."""
+    """A launch that cannot go on; `failure` has the message, the line in the candidate's file and the thread."""
 
     def __init__(self, failure: Failure, finding: Finding | None = None) -> None:
         super().__init__(failure.message)
@@ -33,7 +31,7 @@ class EmulationFault(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLimits:
-    """What a launch may ask for; defaults are compute capability 9.0 (CUDA programming guide, technical
+    """Limits of a launch; the defaults are compute capability 9.0 (CUDA programming guide, technical
     specifications).
     """
 
@@ -51,9 +49,9 @@ class DeviceLimits:
 
     l2_bytes: int = 60 << 20
 
-    def shares(self, threads: int, shared: int) -> tuple[int, int]:
-        """Bytes of L1 and of L2 that one CTA has, with as many CTAs resident as threads and shared memory allow
-        (registers are not known here).
+    def cache_bytes_per_cta(self, threads: int, shared: int) -> tuple[int, int]:
+        """Bytes of L1 and of L2 for one CTA, with as many CTAs resident as threads and shared memory allow (registers
+        are unknown here).
         """
         per_block = shared + SYSTEM_SHARED
         resident = max(
@@ -77,18 +75,16 @@ class GridRequest:
     step_limit: int = 200_000_000  # warp-instructions, so that an endless loop ends
     counters: bool = True
     source_file: str | None = None
-    sample: int | None = (
-        None  # execute only so many CTAs (whole clusters), spread over the grid, and scale what is counted
-    )
+    sample: int | None = None  # execute only so many CTAs (whole clusters), spread over the grid, and scale the counts
     follow: bool = False  # follow the first CTAs, or those of the sample, in time and their loads through the caches
-    limit_s: float | None = None  # of the clock on the wall, for a sample
-    sanitize: bool = False  # every CTA on the interpreter, which finds more
-    strict_shared: bool = True  # whether reading shared memory that nothing wrote ends the launch, or is only noted
+    limit_s: float | None = None  # wall-clock limit in seconds for a sample
+    sanitize: bool = False  # run every CTA on the interpreter, which finds more
+    strict_shared: bool = True  # reading shared memory that nothing wrote ends the launch; otherwise it is advice
 
 
 @dataclass(slots=True)
 class Allocation:
-    """One registered byte range of global memory, as a flat view of the bytes that it stands for."""
+    """One registered byte range of global memory; `data` is a flat view of its bytes."""
 
     start: int
     size: int
@@ -96,8 +92,8 @@ class Allocation:
     writable: bool
     data: np.ndarray
     written: np.ndarray | None = None  # per byte, only where the allocation began uninitialised
-    views: tuple[View, ...] = ()  # the launch's tensors that lie in it
-    narrow: bool = False  # whether only what they reach may be touched
+    views: tuple[View, ...] = ()  # the launch's tensors in this range
+    narrow: bool = False  # whether only the bytes of `views` may be accessed
 
     @property
     def end(self) -> int:
@@ -107,7 +103,7 @@ class Allocation:
 
 @dataclass(slots=True)
 class GlobalMemory:
-    """The global memory that a launch may touch; every access is checked against it."""
+    """The global memory that a launch may access; every access is checked against it."""
 
     allocations: list[Allocation] = field(default_factory=list)
     arguments: Arguments = field(default_factory=Arguments)
@@ -116,7 +112,9 @@ class GlobalMemory:
     def register(
         self, address: int, size: int, name: str, *, writable: bool = True, written: np.ndarray | None = None
     ) -> None:
-        """Add `size` bytes at `address`; ranges that touch an older one replace it when they contain it."""
+        """Add `size` bytes at `address`. The new range replaces older ranges that it contains; it is ignored if an
+        older one contains it.
+        """
         if size <= 0:
             return
         at = bisect_right(self._starts, address)
@@ -124,7 +122,9 @@ class GlobalMemory:
             return
         data = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
         kept = [a for a in self.allocations if not (address <= a.start and a.end <= address + size)]
-        kept.append(Allocation(address, size, name, writable, data, written, *self.arguments.of_range(address, size)))
+        kept.append(
+            Allocation(address, size, name, writable, data, written, *self.arguments.views_in_range(address, size))
+        )
         self.allocations = sorted(kept, key=lambda a: a.start)
         self._starts = [a.start for a in self.allocations]
 
@@ -135,23 +135,16 @@ class GlobalMemory:
             return self.allocations[at]
         return None
 
-    def ranges(self) -> list[tuple[int, int, Allocation]]:
-        """(start, end, allocation) of all that may be touched, gaps between the rows of a slice included."""
+    def accessible_ranges(self) -> list[tuple[int, int, Allocation]]:
+        """(start, end, allocation) of all accessible memory, with the gaps between the rows of a slice."""
         return [
             (max(low, a.start), min(high, a.end), a)
             for a in self.allocations
-            for low, high in (merged(a.views) if a.narrow else [(a.start, a.end)])
+            for low, high in (merge_ranges(a.views) if a.narrow else [(a.start, a.end)])
         ]
 
-    @property
-    def gaps(self) -> bool:
-        """Whether `ranges` includes what no tensor reaches."""
-        return any(a.narrow and not all(view.dense for view in a.views) for a in self.allocations)
-
-    def nearest(self, address: int) -> str:
-        """A phrase that says where `address` lies with respect to the closest allocation, and as an index of the
-        closest tensor of the launch.
-        """
+    def describe_nearest(self, address: int) -> str:
+        """A phrase that locates `address` relative to the closest allocation, and as an index of the closest tensor."""
         if not self.allocations:
             return "no tensor is registered"
         best = min(
@@ -164,14 +157,14 @@ class GlobalMemory:
             place = f"{best.start - address} bytes before the start of {best.name} ({best.size} bytes)"
         else:
             place = f"byte {address - best.start} of {best.name} ({best.size} bytes)"
-        return place + self._index(address, best)
+        return place + self._index_phrase(address, best)
 
     @staticmethod
-    def _index(address: int, best: Allocation) -> str:
+    def _index_phrase(address: int, best: Allocation) -> str:
         if not best.views:
             return ""
         view = min(
             best.views,
             key=lambda v: 0 if v.low <= address < v.high else min(abs(address - v.low), abs(address - v.high + 1)),
         )
-        return f", {view.place(address)}" if view.low - NEAR < address < view.high + NEAR else ""
+        return f", {view.describe_place(address)}" if view.low - NEAR < address < view.high + NEAR else ""

@@ -1,4 +1,4 @@
-"""The machine: one kernel's grid, batch by batch of CTAs, on the interpreter (interpreter.py) or on compiled code
+"""Runs one kernel's grid, batch by batch of CTAs, on the interpreter (interpreter.py) or on compiled code
 (compiled/).
 """
 
@@ -17,7 +17,7 @@ from workbench.emulator.compiled.tiering import Native, TierSwitch
 from workbench.emulator.execution.batch import WARP, Batch, Timeline
 from workbench.emulator.execution.counters import Counting
 from workbench.emulator.execution.dispatch import MISFITS
-from workbench.emulator.execution.interpreter import Program, endless
+from workbench.emulator.execution.interpreter import Program, endless_fault
 from workbench.emulator.execution.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.isa import vprintf
 from workbench.emulator.ptx.instruction import Kernel
@@ -31,57 +31,57 @@ from workbench.emulator.timing import cta_timeline
 from workbench.records import Failure, Finding, Launch
 
 BATCH_LANES = 16_384
-FOLLOWED_CTAS = 4  # of a launch that is followed in time
-CHECKED_CTAS = 4  # of a counted launch, which the interpreter checks for races before compiled code takes over
-PATIENCE_S = 1.0  # that the interpreter takes to look for races in a kernel with atomics, whose CTAs cannot be split
+FOLLOWED_CTAS = 4  # CTAs that are followed in time
+CHECKED_CTAS = 4  # CTAs that the interpreter checks for races before compiled code runs the rest
+PATIENCE_S = 1.0  # seconds for races in a kernel with atomics, whose CTAs cannot be split between the engines
 DESCRIPTOR_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """One launch on its way: what every batch of it needs."""
+    """The data of one launch that every batch needs."""
 
     kernel: Kernel
     program: Program
     request: GridRequest
     memory: GlobalMemory
     counting: Counting
-    symbols: dict[str, int]  # addresses of the module's data, and of parameters that a kernel may point to
+    symbols: dict[str, int]  # addresses of the module's data, and of parameters that a kernel may take the address of
     order: Array | None  # CTA numbers where CTAs of a cluster are not neighbours
     parameters: list[Array]  # kept alive while the launch runs
 
     @property
     def total(self) -> int:
-        """CTAs of the grid."""
+        """The number of CTAs in the grid."""
         return math.prod(self.request.grid)
 
     @property
-    def together(self) -> int:
-        """CTAs of a cluster."""
+    def cluster_ctas(self) -> int:
+        """The number of CTAs in a cluster."""
         return math.prod(self.request.cluster)
 
-    def step(self) -> int:
-        """CTAs of a batch: whole clusters."""
+    def batch_ctas(self) -> int:
+        """The number of CTAs in a batch: whole clusters."""
         padded = -(-math.prod(self.request.block) // WARP) * WARP
         lanes = BATCH_LANES
         plan = self.program.race_plan
         if self.counting.enabled and plan.asynchronous:
             shared = self.kernel.shared_bytes + self.request.dynamic_shared_bytes
-            lanes = min(lanes, access_history.most_ctas(plan, shared, padded) * padded)
-        return max(1, lanes // (padded * self.together)) * self.together
+            lanes = min(lanes, access_history.max_ctas(plan, shared, padded) * padded)
+        return max(1, lanes // (padded * self.cluster_ctas)) * self.cluster_ctas
 
     def batch(
         self, limits: DeviceLimits, first: int, count: int, *, print_room: int, record: Record | None = None
     ) -> Batch:
-        """The CTAs [first, first + count) in the launch's order; `record`: of the launch's races, None not to look for
-        any.
+        """A batch of the CTAs [first, first + count) in the launch's order; `record` holds the races, None to skip
+        them.
         """
         return self.attach(
             Batch(self.kernel, self.request, limits, self.memory, first, count, self.order), print_room, record
         )
 
     def attach(self, batch: Batch, print_room: int, record: Record | None) -> Batch:
-        """The batch with counters, parameters and checks."""
+        """Attach counters, parameters and checks to a batch."""
         batch.attach(
             self.counting,
             WgmmaRegisters(batch.lanes // WARP),
@@ -94,13 +94,13 @@ class _Launch:
         return batch
 
 
-def _never() -> bool:
+def _never_leave() -> bool:
     return False
 
 
 class _Patience:
-    """Whether to leave a batch that could run on compiled code: not within the first seconds, in which the interpreter
-    looks for races.
+    """Whether to leave a batch that could run on compiled code: not in the first second, while the interpreter looks
+    for races.
     """
 
     def __init__(self, should_leave: Callable[[], bool]) -> None:
@@ -112,7 +112,7 @@ class _Patience:
 
 @dataclass(slots=True)
 class _Output:
-    """What the batches of a launch leave behind."""
+    """Collects the output of a launch's batches."""
 
     printed: list[str] = field(default_factory=list)
     notices: dict[tuple[str, int | None], Finding] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class _Output:
     timeline: Timeline | None = None
 
     def add(self, batch: Batch) -> None:
-        """Take over what a batch printed and noticed."""
+        """Add the printed text and the notices of a batch."""
         self.printed += batch.printed
         self.notices = {**batch.notices, **self.notices}
         self.print_room = batch.print_room
@@ -152,14 +152,14 @@ class Machine:
         self._constants = {name: aligned_copy(data) for name, data in self.module.constants.items()}
 
     def run(self, request: GridRequest, memory: GlobalMemory) -> Launch:
-        """Execute every CTA of the grid and return what was counted."""
+        """Execute every CTA of the grid and return the counters."""
         launch = self._prepare(request, memory)
         if request.sample is not None:
             return self._run_sample(launch)
         output = _Output()
         with np.errstate(all="ignore"):
             self._run_grid(launch, output)
-        result = launch.counting.launch(launch.kernel.name, request, "".join(output.printed))
+        result = launch.counting.build_launch(launch.kernel.name, request, "".join(output.printed))
         if output.timeline:
             result = replace(result, paced=output.timeline.result())
         notices = output.notices.values()
@@ -168,7 +168,7 @@ class Machine:
     def _prepare(self, request: GridRequest, memory: GlobalMemory) -> _Launch:
         """Check the request, decode the kernel once, and register constants and parameters in memory."""
         kernel = self.module.kernels[request.entry]
-        self._check(kernel, request)
+        self._check_request(kernel, request)
         program = self._compiled.get(request.entry)
         if program is None:
             program = self._compiled[request.entry] = Program(kernel)
@@ -180,21 +180,21 @@ class Machine:
             for n, (name, size, _) in enumerate(kernel.params)
             if size >= DESCRIPTOR_BYTES
         }
-        for name, data in parameters.items():  # what a kernel may take the address of: TMA descriptors
+        for name, data in parameters.items():  # a kernel may take the address of a TMA descriptor
             memory.register(data.ctypes.data, data.nbytes, "a kernel parameter", writable=False)
             symbols[name] = data.ctypes.data
         counting = Counting(program.instructions, enabled=request.counters)
-        order = _by_cluster(request) if math.prod(request.cluster) > 1 else None
+        order = _cluster_order(request) if math.prod(request.cluster) > 1 else None
         return _Launch(kernel, program, request, memory, counting, symbols, order, list(parameters.values()))
 
     def _run_grid(self, launch: _Launch, output: _Output) -> None:
-        """Execute batch after batch, on compiled code as soon as that pays."""
+        """Execute batch after batch, on compiled code as soon as that is faster."""
         request, program, counting = launch.request, launch.program, launch.counting
-        step, total = launch.step(), launch.total
+        step, total = launch.batch_ctas(), launch.total
         switch = TierSwitch(
             self.native, launch.kernel, request, self.limits, launch.memory, launch.symbols, counting, step
         )
-        if request.sanitize:  # what only the interpreter looks for, in every CTA
+        if request.sanitize:  # only the interpreter makes all checks
             switch.code, switch.open = None, False
         record = Record(request, program.race_plan.everywhere) if counting.enabled else None
         checked, few, leave_first = self._first_batch(launch, switch, step)
@@ -220,39 +220,39 @@ class Machine:
     def _first_batch(launch: _Launch, switch: TierSwitch, step: int) -> tuple[bool, int, Callable[[], bool]]:
         """(whether the interpreter runs the first CTAs in any case, how many, when it may leave them).
 
-        Races are looked for in the first CTAs at least, or in all.
+        Races are looked for in the first CTAs at least.
         """
         if launch.request.follow:
-            return True, max(FOLLOWED_CTAS, launch.together), _never
+            return True, max(FOLLOWED_CTAS, launch.cluster_ctas), _never_leave
         ordered = launch.program.ordered
         checked = switch.open and launch.counting.enabled and (not ordered or launch.total <= step)
         if ordered:
             return checked, step, _Patience(switch.should_leave)
-        return checked, min(step, CHECKED_CTAS), _never
+        return checked, min(step, CHECKED_CTAS), _never_leave
 
     def _run_compiled(self, switch: TierSwitch, launch: _Launch, first: int) -> bool:
-        """Run the CTAs from `first` on if there is code for them; the fault of an endless loop is raised here."""
+        """Run the CTAs from `first` on if compiled code exists; raises the fault of an endless loop."""
         ended = switch.run_rest(first)
         if isinstance(ended, Stop):
             batch = Batch(launch.kernel, launch.request, self.limits, launch.memory, ended.cta, 1)
-            raise endless(batch, launch.program.instructions[ended.instruction].line, ended.thread)
+            raise endless_fault(batch, launch.program.instructions[ended.instruction].line, ended.thread)
         return ended
 
     def _follow(self, batch: Batch, program: Program) -> Timeline:
         """Follow the batch's warps in time and its loads through the caches."""
         program.steps = program.steps or [cta_timeline.step(ins) for ins in program.instructions]
-        l1_bytes, l2_bytes = self.limits.shares(batch.threads, batch.shared_limit)
+        l1_bytes, l2_bytes = self.limits.cache_bytes_per_cta(batch.threads, batch.shared_limit)
         batch.timeline = timeline = cta_timeline.WarpTimeline(
             batch, program.steps, program.instructions, l1_bytes=l1_bytes, l2_bytes=l2_bytes
         )
         return timeline
 
     def _run_sample(self, launch: _Launch) -> Launch:
-        """Execute some CTAs, followed in time if that is asked for; what they count stands for the grid."""
-        request, total, together = launch.request, launch.total, launch.together
-        chosen = spread(total // together, -(-(request.sample or total) // together))
+        """Execute some CTAs, with a timeline if requested, and scale their counts to the grid."""
+        request, total, cluster_ctas = launch.request, launch.total, launch.cluster_ctas
+        chosen = pick_spread(total // cluster_ctas, -(-(request.sample or total) // cluster_ctas))
         order = np.arange(total) if launch.order is None else launch.order
-        numbers = order.reshape(-1, together)[chosen].reshape(-1)
+        numbers = order.reshape(-1, cluster_ctas)[chosen].reshape(-1)
         batch = Batch(launch.kernel, request, self.limits, launch.memory, 0, len(numbers), numbers)
         launch.attach(batch, vprintf.PRINT_LIMIT, None)
         timeline = self._follow(batch, launch.program) if request.follow else None
@@ -266,12 +266,12 @@ class Machine:
                 )
         launch.counting.scale(total, len(numbers))
         return replace(
-            launch.counting.launch(launch.kernel.name, request, "".join(batch.printed)),
+            launch.counting.build_launch(launch.kernel.name, request, "".join(batch.printed)),
             sampled=len(numbers) if len(numbers) < total else None,
             paced=timeline.result() if timeline else None,
         )
 
-    def _check(self, kernel: Kernel, request: GridRequest) -> None:
+    def _check_request(self, kernel: Kernel, request: GridRequest) -> None:
         threads = request.block[0] * request.block[1] * request.block[2]
         shared = kernel.shared_bytes + request.dynamic_shared_bytes
         line = kernel.instructions[0].line if kernel.instructions else None
@@ -280,8 +280,10 @@ class Machine:
             problem = f"{threads} threads in a CTA, but the device allows 1 to {self.limits.threads_per_block}"
         elif request.block[2] > self.limits.block_z:
             problem = f"{request.block[2]} threads along z in a CTA, but the device allows {self.limits.block_z}"
-        elif (together := request.cluster[0] * request.cluster[1] * request.cluster[2]) > self.limits.cluster_blocks:
-            problem = f"{together} CTAs in a cluster, but the device allows {self.limits.cluster_blocks}"
+        elif (
+            cluster_ctas := request.cluster[0] * request.cluster[1] * request.cluster[2]
+        ) > self.limits.cluster_blocks:
+            problem = f"{cluster_ctas} CTAs in a cluster, but the device allows {self.limits.cluster_blocks}"
         elif shared > self.limits.shared_bytes_per_block:
             problem = (
                 f"{shared} bytes of shared memory in a CTA, but {self.limits.name} allows"
@@ -301,16 +303,16 @@ class Machine:
             raise EmulationFault(Failure(stage="launch", kind="bad_launch", message=problem, line=line), finding)
 
 
-def _by_cluster(request: GridRequest) -> np.ndarray:
-    """Linear CTA numbers, the CTAs of a cluster one after the other in the order of their rank."""
+def _cluster_order(request: GridRequest) -> np.ndarray:
+    """Linear CTA numbers, ordered so that the CTAs of a cluster are neighbours in the order of their rank."""
     (gx, gy, gz), (cx, cy, cz) = request.grid, request.cluster
     numbers = np.arange(gx * gy * gz).reshape(gz // cz, cz, gy // cy, cy, gx // cx, cx)
     return numbers.transpose(0, 2, 4, 1, 3, 5).reshape(-1)
 
 
-def spread(count: int, some: int) -> np.ndarray:
-    """At most `some` of the numbers below `count`, spread by the golden ratio, so that no regular pattern of the grid
-    is met again and again.
+def pick_spread(count: int, some: int) -> np.ndarray:
+    """At most `some` of the numbers below `count`, spread by the golden ratio, so that they miss regular patterns of
+    the grid.
     """
     if some >= count:
         return np.arange(count)

@@ -1,4 +1,4 @@
-"""What instructions read and write: operands as functions from (batch, lanes) to numpy values, and back."""
+"""Operands as functions from (batch, lanes) to numpy values, and functions that write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the tensormap proxy knows: descriptors in global memory that a kernel edits, and what each CTA saw of them.
+"""The tensormap proxy's state: descriptors in global memory that a kernel edits, and the version that each CTA
+acquired.
 
 The instructions are in isa/sm90/tensormap.py.
 """
@@ -13,23 +14,25 @@ STALE_HINT = "cpasync.fence_tma_desc_acquire(pointer) between the edit of the de
 
 
 class TensorMaps:
-    """Descriptors in global memory that this launch has edited, and what each CTA saw when it last acquired one."""
+    """Descriptors in global memory that this launch has edited, and the bytes that each CTA saw when it last acquired
+    one.
+    """
 
     def __init__(self) -> None:
         self.released: dict[int, bool] = {}  # address -> whether the last edit was released
         self.acquired: dict[tuple[int, int], bytes] = {}  # (CTA, address) -> the descriptor
 
     @property
-    def used(self) -> bool:
-        """Whether there is anything to check."""
+    def has_edits(self) -> bool:
+        """Whether anything must be checked."""
         return bool(self.released or self.acquired)
 
-    def problem(self, cta: int, where: int, raw: bytes) -> tuple[str, str] | None:
-        """(message, hint) where TMA would be given a descriptor that its cache need not know, else None."""
+    def find_problem(self, cta: int, where: int, raw: bytes) -> tuple[str, str] | None:
+        """(message, hint) if TMA may use an outdated descriptor, else None."""
         seen = self.acquired.get((cta, where))
         edited = where in self.released
         if not edited and seen is None:
-            return None  # the host's
+            return None  # the host wrote it
         if edited and not self.released[where]:
             return "a TMA copy uses a descriptor in global memory that was edited but not released", EDITED_HINT
         if seen != raw:

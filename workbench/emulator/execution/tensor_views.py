@@ -1,10 +1,9 @@
-"""The tensors that a launch was given, as parts of their storages: what a kernel may touch of a storage of which it got
-only a slice.
+"""The tensors of a launch as parts of their storages: they limit the access to a storage of which a kernel got a slice.
 
-A launch's tensors are known from the call of the compiled host function. Where every argument is known (tensors,
-numbers, pointers), memory of a storage outside what its tensors reach is out of bounds, gaps between the rows of a
-slice included; a storage into which a bare pointer was passed, or of which no tensor was, stays open. Layouts that
-overlap themselves (a stride of 0, rows closer than they are long) are bounded by their ends alone.
+A launch's tensors are known from the call of the compiled host function. If every argument is known (tensors, numbers,
+pointers), bytes of a storage that its tensors do not reach are out of bounds, including gaps between the rows of a
+slice. A storage is unrestricted if a bare pointer into it was passed, or none of its tensors. Layouts that overlap
+themselves (a stride of 0, rows closer than they are long) are bounded only by their ends.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ import numpy as np
 from workbench.emulator.arrays import Array
 
 PLAIN = (int, float, bool, str, bytes, type(None))
-MARK = "_cutegen_view"  # where a CuTe tensor keeps the view that it was made from
+MARK = "_cutegen_view"  # attribute of a CuTe tensor with the view that it was made from
 
 
 @runtime_checkable
 class Tensor(Protocol):
-    """What is used of a torch tensor."""
+    """The part of torch.Tensor's interface that is used."""
 
     @property
     def shape(self) -> Iterable[int]: ...
@@ -35,7 +34,7 @@ class Tensor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor argument: address of its first element, shape in elements, strides in bytes, bytes of an element."""
+    """A tensor argument: address of its first element, shape in elements, strides in bytes, bytes per element."""
 
     name: str
     start: int
@@ -58,7 +57,7 @@ class View:
         )
 
     @property
-    def dense(self) -> bool:
+    def is_dense(self) -> bool:
         """Whether it reaches every byte from its first to its last."""
         distinct = (
             int(np.prod([n for n, stride in zip(self.shape, self.strides, strict=True) if stride], dtype=np.int64))
@@ -67,9 +66,7 @@ class View:
         return not self._levels() or distinct >= self.high - self.low
 
     def _levels(self) -> list[tuple[int, int, int]]:
-        """(dimension, extent, stride) from the largest stride down; empty for a layout that overlaps itself or runs
-        backwards.
-        """
+        """(dimension, extent, stride) by falling stride; empty for a layout that overlaps itself or runs backwards."""
         levels = sorted(
             ((d, n, stride) for d, (n, stride) in enumerate(zip(self.shape, self.strides, strict=True)) if n > 1),
             key=lambda level: -level[2],
@@ -81,14 +78,14 @@ class View:
             span = stride * (n - 1) + span
         return levels
 
-    def holds(self, where: Array, size: int) -> Array:
-        """Which accesses of `size` bytes at addresses `where` begin and end in elements of the tensor."""
+    def contains(self, where: Array, size: int) -> Array:
+        """Whether each access of `size` bytes at addresses `where` begins and ends in elements of the tensor."""
         inside = (where >= self.low) & (where + size <= self.high)
-        if not self.dense:
-            inside &= self._reached(where) & self._reached(where + (size - 1))
+        if not self.is_dense:
+            inside &= self._reaches(where) & self._reaches(where + (size - 1))
         return inside
 
-    def _reached(self, where: Array) -> Array:
+    def _reaches(self, where: Array) -> Array:
         left = where - self.start
         inside = left >= 0
         for _, n, stride in self._levels():
@@ -97,7 +94,9 @@ class View:
         return inside & (left < self.size)
 
     def index(self, address: int) -> tuple[int, ...]:
-        """The index that an address means: in bounds in all dimensions but the one where it leaves the tensor."""
+        """The index of an address: in bounds in all dimensions except the one in which the address leaves the
+        tensor.
+        """
         where = [0] * len(self.shape)
         left = address - self.start
         levels = self._levels() or [
@@ -117,29 +116,29 @@ class View:
         """`x (shape [4, 8], strides [16, 1])`, strides in elements."""
         return f"{self.name} (shape {list(self.shape)}, strides {[stride // self.size for stride in self.strides]})"
 
-    def place(self, address: int) -> str:
+    def describe_place(self, address: int) -> str:
         """`index [4, 0] of x (shape [4, 8], strides [8, 1])`"""
         if not self.shape or not self.size:
             return self.describe()
         return f"index {list(self.index(address))} of {self.describe()}"
 
 
-def of_tensor(tensor: Tensor, name: str = "a tensor argument") -> View:
-    """The view that a torch tensor is."""
+def make_view(tensor: Tensor, name: str = "a tensor argument") -> View:
+    """The view of a torch tensor."""
     size = tensor.element_size()
     return View(name, tensor.data_ptr(), tuple(tensor.shape), tuple(stride * size for stride in tensor.stride()), size)
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What one call of a host function was given: tensors, bare addresses, and whether there was nothing else."""
+    """The arguments of one call of a host function: tensors, bare addresses, and whether all of them are known."""
 
     views: tuple[View, ...] = ()
     addresses: tuple[int, ...] = ()
     complete: bool = False
 
     def may_reach(self, address: int) -> bool:
-        """Whether an address belongs to one of the arguments, or may, as far as is known."""
+        """Whether an address belongs to one of the arguments, or may belong to one."""
         return (
             not self.complete
             or not self.views
@@ -147,16 +146,18 @@ class Arguments:
             or any(view.low <= address < view.high for view in self.views)
         )
 
-    def of_range(self, start: int, size: int) -> tuple[tuple[View, ...], bool]:
-        """(the tensors that lie in a storage, whether they are all that may be touched of it)."""
+    def views_in_range(self, start: int, size: int) -> tuple[tuple[View, ...], bool]:
+        """(the tensors in a storage, whether only their bytes may be accessed)."""
         mine = tuple(view for view in self.views if start <= view.start < start + size)
         if not mine or not self.complete or any(start <= address < start + size for address in self.addresses):
             return mine, False
-        return mine, not any(view.dense and view.low <= start and view.high >= start + size for view in mine)
+        return mine, not any(view.is_dense and view.low <= start and view.high >= start + size for view in mine)
 
 
-def gather(named: Iterable[tuple[str, object]], pointer: type, tensor: type) -> Arguments:
-    """The arguments of a call from its values by name; `pointer` and `tensor` are the DSL's run-time classes."""
+def gather_arguments(named: Iterable[tuple[str, object]], pointer: type, tensor: type) -> Arguments:
+    """Collects the arguments of a call from its values by name; `pointer` and `tensor` are the DSL's run-time
+    classes.
+    """
     views: list[View] = []
     addresses: list[int] = []
     complete = True
@@ -170,7 +171,7 @@ def gather(named: Iterable[tuple[str, object]], pointer: type, tensor: type) -> 
         elif kind is pointer:
             addresses.append(int(getattr(value, "_pointer")))  # noqa: B009 (of a class that is only known when it runs)
         elif isinstance(value, Tensor):
-            views.append(of_tensor(value, name))
+            views.append(make_view(value, name))
         elif isinstance(value, (list, tuple)):
             left += [(f"{name}[{n}]", item) for n, item in enumerate(value)]
         elif isinstance(value, dict):
@@ -183,8 +184,8 @@ def gather(named: Iterable[tuple[str, object]], pointer: type, tensor: type) -> 
     return Arguments(tuple(reversed(views)), tuple(addresses), complete)
 
 
-def merged(views: Iterable[View]) -> list[tuple[int, int]]:
-    """The ranges [low, high) that some view reaches into, joined where they touch."""
+def merge_ranges(views: Iterable[View]) -> list[tuple[int, int]]:
+    """The ranges [low, high) of all views, joined where they touch."""
     ranges: list[tuple[int, int]] = []
     for low, high in sorted((view.low, view.high) for view in views):
         if ranges and low <= ranges[-1][1]:
@@ -194,7 +195,7 @@ def merged(views: Iterable[View]) -> list[tuple[int, int]]:
     return ranges
 
 
-def missed(views: Iterable[View], where: Array, size: int) -> Array:
-    """Which accesses of `size` bytes at `where` no view holds."""
-    held: Array = np.logical_or.reduce([view.holds(where, size) for view in views])
+def find_misses(views: Iterable[View], where: Array, size: int) -> Array:
+    """Whether each access of `size` bytes at `where` is outside every view."""
+    held: Array = np.logical_or.reduce([view.contains(where, size) for view in views])
     return ~held

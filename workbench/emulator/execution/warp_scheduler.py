@@ -1,8 +1,8 @@
-"""Whose turn it is: the threads at the smallest instruction, unless they spin; then others get a turn.
+"""Chooses the threads that run next: those at the smallest instruction, unless they spin; then others get a turn.
 
 Warps that wait for others in a loop (a spin lock, a look-back at other CTAs' results) would otherwise run for ever,
-since the loop lies before what the others have to do. After PATIENCE jumps back, the warps in the loop rest until
-everybody else waits, has ended, or has looped as long; if nobody else is left, asynchronous copies, which otherwise
+since the loop comes before the code that the others have to run. After PATIENCE jumps back, the warps in the loop rest
+until all others wait, have ended, or have looped as long. If no others are left, asynchronous copies, which otherwise
 complete when nothing can run, may complete: `idle`. The compiled engine follows the same rule
 (compiled/runtime/schedule.py), so that atomics happen in the same order.
 """
@@ -14,17 +14,17 @@ import numpy as np
 from workbench.emulator.arrays import Array
 from workbench.emulator.execution.batch import Batch
 
-PATIENCE = 64  # jumps back in a row of turns before others get theirs
+PATIENCE = 64  # consecutive jumps back before others get a turn
 
 
 class WarpScheduler:
     """Chooses what runs next in one batch."""
 
     def __init__(self) -> None:
-        self.resting: Array | None = None  # lanes whose warps rest
+        self.resting: Array | None = None  # lanes of resting warps
         self.before = -1
         self.backs = 0
-        self.idle = False  # whether whoever can run has looped for long, without anybody else to wait for
+        self.idle = False  # whether all runnable warps have looped for long
 
     def choose(self, b: Batch, runnable: Array) -> tuple[int, Array]:
         """The instruction that runs next, and the lanes that run it; `runnable` has at least one."""

@@ -22,7 +22,7 @@ from cutlass._mlir.dialects import cute as cute_ir
 from cutlass.base_dsl import dsl, jit_executor
 from cutlass.cutlass_dsl import Numeric
 
-from workbench.emulator.execution.tensor_views import MARK, Arguments, gather, of_tensor
+from workbench.emulator.execution.tensor_views import MARK, Arguments, gather_arguments, make_view
 
 CONSTRAINTS = {16: "h", 32: "r", 64: "l"}  # inline assembly's constraint for a register, by its bits
 Replace: TypeAlias = Callable[[object, str, object], object]
@@ -37,12 +37,12 @@ def watch_arguments(put: Replace, given: Callable[[Arguments], None]) -> None:
     def init(self: cute_runtime._Tensor, source: object, *args: object, **kwargs: object) -> None:
         make(self, source, *args, **kwargs)
         if isinstance(source, torch.Tensor):
-            self.__dict__[MARK] = of_tensor(source)
+            self.__dict__[MARK] = make_view(source)
 
     def generate_execution_args(
         self: jit_executor.ExecutionArgs, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:
-        given(gather(self.bound_call_arguments(args, kwargs).items(), pointer, tensor))
+        given(gather_arguments(self.bound_call_arguments(args, kwargs).items(), pointer, tensor))
         return generate(self, args, kwargs)
 
     def extract_dynamic_args(
@@ -54,7 +54,7 @@ def watch_arguments(put: Replace, given: Callable[[Arguments], None]) -> None:
     ) -> object:  # of a call that compiles first
         bound = signature.bind(*args, **named).arguments
         given(
-            gather(
+            gather_arguments(
                 [
                     (key, value)
                     for key, value in bound.items()

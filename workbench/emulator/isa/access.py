@@ -12,7 +12,7 @@ from workbench.emulator.execution.batch import LOCAL_WINDOW, RANK_SHIFT, SHARED_
 from workbench.emulator.execution.copies import IN_FLIGHT, UNFENCED, WRITTEN
 from workbench.emulator.execution.launch import Allocation
 from workbench.emulator.execution.operands import UNSIGNED, Get
-from workbench.emulator.execution.tensor_views import missed
+from workbench.emulator.execution.tensor_views import find_misses
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Mem, Reg
 
@@ -48,7 +48,7 @@ def address(operand: Mem, space: str) -> Get:
     return fixed
 
 
-def spread(b: Batch, i: Lanes, value: Value) -> Array:
+def broadcast(b: Batch, i: Lanes, value: Value) -> Array:
     """The value as a full array over the active lanes."""
     count = b.lanes if i is None else len(i)
     return value if isinstance(value, np.ndarray) and value.ndim else np.full(count, value)
@@ -81,7 +81,8 @@ def global_allocation(
         verb = "written" if write else "read"
         raise b.fault(
             "misaligned",
-            f"{size} bytes {verb} at an address that is not a multiple of {size}: {b.memory.nearest(int(where[at]))}",
+            f"{size} bytes {verb} at an address that is not a multiple of {size}:"
+            f" {b.memory.describe_nearest(int(where[at]))}",
             ins.line,
             lane,
             int(where[at]),
@@ -102,7 +103,7 @@ def global_allocation(
             verb = "write of" if write else "read of"
             raise b.fault(
                 "out_of_bounds",
-                f"{verb} {size} bytes is out of bounds: {b.memory.nearest(int(where[at]))}",
+                f"{verb} {size} bytes is out of bounds: {b.memory.describe_nearest(int(where[at]))}",
                 ins.line,
                 lane,
                 int(where[at]),
@@ -122,13 +123,13 @@ def _within_views(
     """Fault on an access inside a storage of which the launch got only a part, outside that part."""
     if not found.narrow:
         return
-    bad = missed(found.views, where, size)
+    bad = find_misses(found.views, where, size)
     if bad.any():
         at, lane = _first(bad, b, i)
         raise b.fault(
             "out_of_bounds",
             f"{'write' if write else 'read'} of {size} bytes is out of bounds of the tensor, inside its storage:"
-            f" {b.memory.nearest(int(where[at]))}",
+            f" {b.memory.describe_nearest(int(where[at]))}",
             ins.line,
             lane,
             int(where[at]),

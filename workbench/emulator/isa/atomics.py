@@ -11,12 +11,12 @@ from workbench.emulator.execution.batch import Batch
 from workbench.emulator.execution.operands import Fn, Unknown, bits, getter, setter, size_of
 from workbench.emulator.isa.access import (
     address,
+    broadcast,
     global_allocation,
     place_of,
     read_global,
     read_shared,
     shared_index,
-    spread,
     write_global,
     write_shared,
 )
@@ -55,10 +55,10 @@ def atomic(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes = b.all_lanes(i)
-        place, at = place_of(space, spread(b, i, where(b, i)))
+        place, at = place_of(space, broadcast(b, i, where(b, i)))
         b.count_memory(ins, place, i, at, size, True)
-        values = spread(b, i, value_of(b, i))
-        swap = spread(b, i, swap_of(b, i)) if swap_of else None
+        values = broadcast(b, i, value_of(b, i))
+        swap = broadcast(b, i, swap_of(b, i)) if swap_of else None
         reader, writer = (read_shared, write_shared) if place == "shared" else (read_global, write_global)
         reader(b, lanes, at, size, 1, ins)
         location = shared_index(b, lanes, at, size, True, ins) if place == "shared" else at

@@ -8,7 +8,7 @@ from workbench.emulator.arrays import Lanes
 from workbench.emulator.execution.batch import Batch
 from workbench.emulator.execution.copies import IN_FLIGHT, WRITTEN, Selection
 from workbench.emulator.execution.operands import Fn, Unknown, getter
-from workbench.emulator.isa.access import address, read_global, shared_index, spread
+from workbench.emulator.isa.access import address, broadcast, read_global, shared_index
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Mem, Reg, immediate
 
@@ -35,8 +35,8 @@ def copy_async(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes = b.all_lanes(i)
-        into, at = spread(b, i, to(b, i)), spread(b, i, frm(b, i))
-        count = spread(b, i, ignore(b, i)).astype(np.int64) if ignore else np.full(len(lanes), fixed)
+        into, at = broadcast(b, i, to(b, i)), broadcast(b, i, frm(b, i))
+        count = broadcast(b, i, ignore(b, i)).astype(np.int64) if ignore else np.full(len(lanes), fixed)
         part = np.zeros((len(lanes), size // 4), dtype=np.uint32)
         whole = count == size
         if whole.any():
@@ -50,7 +50,7 @@ def copy_async(ins: Instruction) -> Fn:
         at = shared_index(b, lanes, into, size, True, ins)
         words = at[:, None] // 4 + np.arange(size // 4)
         if b.races is not None:
-            b.races.issue(b, lanes, at, size, ins)
+            b.races.issue_copy(b, lanes, at, size, ins)
         b.shared_written.view(np.uint32)[words] = IN_FLIGHT * 0x01010101
 
         def finish(pick: Selection) -> None:

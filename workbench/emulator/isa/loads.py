@@ -10,11 +10,11 @@ from workbench.emulator.execution.operands import UNSIGNED, Fn, Put, bits, gette
 from workbench.emulator.isa.access import (
     SPACES,
     address,
+    broadcast,
     local_index,
     place_of,
     read_global,
     read_shared,
-    spread,
     write_global,
     write_shared,
 )
@@ -42,7 +42,7 @@ def load(ins: Instruction) -> Fn:
     where = address(source, space)
 
     def run(b: Batch, i: Lanes) -> None:
-        place, at = place_of(space, spread(b, i, where(b, i)))
+        place, at = place_of(space, broadcast(b, i, where(b, i)))
         b.count_memory(ins, place, i, at, size * vector, False)
         values = _read(b, i, at, size, vector, place, ins)
         for n, put in enumerate(puts):
@@ -99,9 +99,9 @@ def store(ins: Instruction) -> Fn:
     where = address(target, space)
 
     def run(b: Batch, i: Lanes) -> None:
-        place, at = place_of(space, spread(b, i, where(b, i)))
+        place, at = place_of(space, broadcast(b, i, where(b, i)))
         b.count_memory(ins, place, i, at, size * len(gets), True)
-        values = [spread(b, i, get(b, i)) for get in gets]
+        values = [broadcast(b, i, get(b, i)) for get in gets]
         if place == "shared":
             write_shared(b, i, at, values, size, ins)
         elif place == "local":

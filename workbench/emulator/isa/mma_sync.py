@@ -14,7 +14,7 @@ from workbench.emulator.arrays import Array, Lanes, Value
 from workbench.emulator.execution.batch import WARP, Batch
 from workbench.emulator.execution.operands import Fn, Unknown, getter, setter
 from workbench.emulator.isa import fp8
-from workbench.emulator.isa.access import address, read_shared, spread, write_shared
+from workbench.emulator.isa.access import address, broadcast, read_shared, write_shared
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Mem, Reg, Vec
 
@@ -42,7 +42,7 @@ def load_matrix(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes = _warps(b, i, ins)
-        at = spread(b, i, where(b, i)).reshape(-1, WARP)[:, : 8 * count]
+        at = broadcast(b, i, where(b, i)).reshape(-1, WARP)[:, : 8 * count]
         used = lanes.reshape(-1, WARP)[:, : 8 * count]
         b.count_matrix_rows(ins, used, at)
         rows = read_shared(b, used.reshape(-1), at.reshape(-1), 4, 4, ins)
@@ -66,10 +66,10 @@ def store_matrix(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes = _warps(b, i, ins)
-        at = spread(b, i, where(b, i)).reshape(-1, WARP)[:, : 8 * count]
+        at = broadcast(b, i, where(b, i)).reshape(-1, WARP)[:, : 8 * count]
         used = lanes.reshape(-1, WARP)[:, : 8 * count]
         values = [
-            np.ascontiguousarray(spread(b, i, get(b, i)).reshape(-1, WARP)).view(np.uint16).reshape(-1, 8, 8)
+            np.ascontiguousarray(broadcast(b, i, get(b, i)).reshape(-1, WARP)).view(np.uint16).reshape(-1, 8, 8)
             for get in gets
         ]
         tiles = np.stack([value.transpose(0, 2, 1) if trans else value for value in values], axis=1)
@@ -144,9 +144,9 @@ def multiply(ins: Instruction) -> Fn:
         lanes = _warps(b, i, ins)
         count = len(lanes) // WARP
         full_a, full_b = np.empty((count, m, k), dtype=np.float32), np.empty((count, k, n), dtype=np.float32)
-        full_a[:, row_a, col_a] = _decode([spread(b, i, get(b, i)) for get in gets_a], kind)
-        full_b[:, row_b, col_b] = _decode([spread(b, i, get(b, i)) for get in gets_b], kind_b)
-        raw_c = [spread(b, i, get(b, i)) for get in gets_c]
+        full_a[:, row_a, col_a] = _decode([broadcast(b, i, get(b, i)) for get in gets_a], kind)
+        full_b[:, row_b, col_b] = _decode([broadcast(b, i, get(b, i)) for get in gets_b], kind_b)
+        raw_c = [broadcast(b, i, get(b, i)) for get in gets_c]
         # a variable: numpy would swap the operands of a sum of two temporaries, and with them which NaN comes out
         addend = _addend(raw_c, out)
         product = np.matmul(full_a, full_b)[:, row_c, col_c] + addend

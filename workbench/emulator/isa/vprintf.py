@@ -66,7 +66,11 @@ def _string(b: Batch, address: int, ins: Instruction) -> str:
     found = b.memory.find(address)
     if found is None:
         raise b.fault(
-            "out_of_bounds", f"printf reads text at {address:#x}: {b.memory.nearest(address)}", ins.line, None, address
+            "out_of_bounds",
+            f"printf reads text at {address:#x}: {b.memory.describe_nearest(address)}",
+            ins.line,
+            None,
+            address,
         )
     return ctypes.string_at(address, found.end - address).split(b"\0", 1)[0].decode("utf-8", "replace")
 

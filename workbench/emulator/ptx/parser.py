@@ -27,8 +27,8 @@ _DATA = re.compile(r"\.(?:global|const)\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+([\w$]+
 _GUARD = re.compile(r"@(!?)(%[\w$@]+)\s+(.*)", flags=re.S)
 _SPECIAL = re.compile(
     r"%(tid|ntid|ctaid|nctaid|laneid|warpid|nwarpid|smid|nsmid|gridid|clock|clock64|globaltimer|lanemask_\w+"
-    r"|n?cluster\w*|is_explicit_cluster|dynamic_smem_size|total_smem_size|envreg\d+|pm\d+|aggr_smem_size|current_graph_exec"
-    r"|globaltimer_lo|globaltimer_hi)(\.[xyz])?$"
+    r"|n?cluster\w*|is_explicit_cluster|dynamic_smem_size|total_smem_size|envreg\d+|pm\d+|aggr_smem_size"
+    r"|current_graph_exec|globaltimer_lo|globaltimer_hi)(\.[xyz])?$"
 )
 
 

@@ -1,6 +1,6 @@
-"""What shared memory remembers of its accesses, and how a race in it is worded.
+"""The access history of shared memory, and the messages of races in it.
 
-Every unit remembers who wrote it last and when each warp read it last; the checks are in shared_races.py.
+Each unit stores its last writer, and the time of each warp's last read; the checks are in shared_races.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workbench.emulator.sanitizer.vector_clocks import Clocks
 
 THREAD_ACCESSES = ("load", "store", "atomic", "reduction")
 WORD = 4
-MOST_BYTES = 128 << 20  # of what a batch remembers about its shared memory; batches are made smaller for it
+MOST_BYTES = 128 << 20  # limit for a batch's access history; batches are made smaller to keep it
 HINT = (
     "a barrier between the accesses: cute.arch.sync_threads() after writing before others read, and after reading"
     " before it is overwritten; or the mbarrier or named barrier that both sides share"
@@ -35,9 +35,10 @@ READ_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a kernel's instructions say of how to look for races: the smallest access in shared and in global memory
-    (bytes, a word at most), whether TMA or wgmma read shared memory, and whether atomics on shared memory order
-    anything (there is a fence or an acquire)."""
+    """Facts about a kernel's instructions that the search for races needs: the smallest access in shared and in global
+    memory (bytes, at most a word), whether TMA or wgmma read shared memory, and whether atomics on shared memory order
+    other accesses (there is a fence or an acquire).
+    """
 
     shared: int
     everywhere: int
@@ -45,7 +46,7 @@ class Plan:
     fences: bool
 
 
-def plan_of(instructions: list[Instruction]) -> Plan:
+def make_plan(instructions: list[Instruction]) -> Plan:
     """The plan of a kernel."""
     unit = {"shared": WORD, "global": WORD}
     for ins in instructions:
@@ -61,41 +62,46 @@ def plan_of(instructions: list[Instruction]) -> Plan:
 
 
 class AccessHistory:
-    """Who touched which unit of a batch's shared memory, and when."""
+    """The accesses to each unit of a batch's shared memory: who and when."""
 
     def __init__(self, b: Batch, plan: Plan, record: Record) -> None:
         self.plan, self.record, self.ticks = plan, record, record.ticks
         self.clocks = clocks = Clocks(b, record.ticks)
         self.known = BatchKnowledge(
-            clocks, b.blocks[b.cta] * b.padded + b.thread, record.cluster_of(b.blocks)[0][:: b.cluster_size]
+            clocks, b.blocks[b.cta] * b.padded + b.thread, record.cluster_and_rank(b.blocks)[0][:: b.cluster_size]
         )
-        self.on = clocks.warps > 1 or plan.asynchronous
+        self.enabled = clocks.warps > 1 or plan.asynchronous
         self.unit, self.per_cta = plan.shared, b.shared_bytes // plan.shared
-        count = b.count * self.per_cta if self.on else 0
-        self.bulk_column, self.remote_column = clocks.per + clocks.groups, clocks.per + clocks.groups + 1
+        count = b.count * self.per_cta if self.enabled else 0
+        self.bulk_column, self.remote_column = clocks.cta_warps + clocks.groups, clocks.cta_warps + clocks.groups + 1
         self.writer, self.written = np.zeros(count, dtype=np.int32), np.zeros(count, dtype=np.int32)
         # newest by a warp of the CTA; newest by any other column
         self.read, self.lasting = np.zeros(count, dtype=np.int32), np.zeros(count, dtype=np.int32)
-        self.reads = np.zeros((count, columns_of(clocks.per)), dtype=np.int32)
+        self.reads = np.zeros((count, column_count(clocks.cta_warps)), dtype=np.int32)
         self.remote = np.zeros(count if clocks.ranks > 1 else 0, dtype=np.int32)
         rank = np.arange(clocks.ranks)[:, None]
         self.known_at = np.concatenate(
-            [rank * clocks.per + np.arange(clocks.per), clocks.wgmma + rank * clocks.groups + np.arange(clocks.groups)],
+            [
+                rank * clocks.cta_warps + np.arange(clocks.cta_warps),
+                clocks.wgmma + rank * clocks.groups + np.arange(clocks.groups),
+            ],
             axis=1,
         )  # (rank, column of `reads`) -> column of the clocks
 
     def units(self, at: Array, size: int) -> Array:
+        """Numbers of the units of each access, (lanes, units per access)."""
         first = at // self.unit
         return first[:, None] + np.arange(max(size // self.unit, 1)) if size > self.unit else first[:, None]
 
     def report_reader(
         self, b: Batch, ins: Instruction, lane: int, unit: int, column: int, tick: int, does: str
     ) -> None:
+        """Raise the fault of a write to a unit that was read at `tick`, in `column` of `reads`."""
         clocks = self.clocks
-        of, at = self.ticks.line(tick, "of"), self.ticks.line(tick, "at")
-        if clocks.per <= column < self.bulk_column:
-            cta, group = unit // self.per_cta, column - clocks.per
-            first = cta * clocks.per + 4 * group
+        of, at = self.ticks.line_phrase(tick, "of"), self.ticks.line_phrase(tick, "at")
+        if clocks.cta_warps <= column < self.bulk_column:
+            cta, group = unit // self.per_cta, column - clocks.cta_warps
+            first = cta * clocks.cta_warps + 4 * group
             over = (clocks.seen[first : first + 4, self.known_at[cta % clocks.ranks, column]] >= tick).all()
             if not over:
                 self.report(
@@ -117,9 +123,11 @@ class AccessHistory:
                 f" {'read, with nothing to order the two,' if waited else 'still reads (nothing waited for it),'}"
             )
             self.report(b, ins, lane, unit, does, said, READ_FIRST)
-        reader = int(self.remote[unit]) if column == self.remote_column else unit // self.per_cta * clocks.per + column
-        block, thread = b.where(reader << 5)
-        whose = f" of block {block}" if block != b.where(lane)[0] else ""
+        reader = (
+            int(self.remote[unit]) if column == self.remote_column else unit // self.per_cta * clocks.cta_warps + column
+        )
+        block, thread = b.coordinates(reader << 5)
+        whose = f" of block {block}" if block != b.coordinates(lane)[0] else ""
         self.report(
             b,
             ins,
@@ -131,17 +139,18 @@ class AccessHistory:
         )
 
     def describe_writer(self, b: Batch, unit: int) -> str:
+        """The part of a message about the last write to a unit."""
         tick = int(self.written[unit])
         wrote = self.ticks.instructions[tick]
-        block, thread = b.where(int(self.writer[unit]))
+        block, thread = b.coordinates(int(self.writer[unit]))
         whose = f" of block {block}" if b.cluster_size > 1 else ""
         if wrote is not None and wrote.form.role == "bulk_copy":
             return (
-                f"which the TMA load{self.ticks.line(tick, 'of')} by thread {thread}{whose} wrote, with no wait for"
-                " its mbarrier between,"
+                f"which the TMA load{self.ticks.line_phrase(tick, 'of')} by thread {thread}{whose} wrote, with no wait"
+                " for its mbarrier between,"
             )
         verb = "initialised" if wrote is not None and wrote.form.role == "mbarrier" else "wrote"
-        return f"which thread {thread}{whose} {verb}{self.ticks.line(tick, 'at')}, with no barrier between,"
+        return f"which thread {thread}{whose} {verb}{self.ticks.line_phrase(tick, 'at')}, with no barrier between,"
 
     def report(
         self,
@@ -154,24 +163,23 @@ class AccessHistory:
         hint: str,
         kind: str = "shared_race",
     ) -> None:
+        """Raise the fault of a race at a unit; `other` describes the other access."""
         if ins.form.async_proxy:
             wgmma = ins.form.role == "wgmma"
             does += f" by a {'wgmma' if wgmma else 'TMA load' if does == 'overwritten' else 'bulk store'}, issued"
         offset = unit * self.unit % b.shared_bytes
-        where = f" of block {b.where(unit // self.per_cta * b.padded)[0]}" if b.cluster_size > 1 else ""
+        where = f" of block {b.coordinates(unit // self.per_cta * b.padded)[0]}" if b.cluster_size > 1 else ""
         said = "" if kind != "shared_race" else "a race in shared memory: "
         raise b.fault(
             kind, f"{said}offset {offset} of shared memory{where}, {other} is {does}", ins.line, lane, offset, hint=hint
         )
 
 
-def columns_of(warps: int) -> int:
-    """Columns of what is remembered of reads: the CTA's warps, its warpgroups' wgmma, bulk copies, threads of other
-    CTAs.
-    """
+def column_count(warps: int) -> int:
+    """Columns of `reads`: the CTA's warps, its warpgroups' wgmma, bulk copies, threads of other CTAs."""
     return warps - (-warps // 4) + 2
 
 
-def most_ctas(plan: Plan, shared_bytes: int, padded: int) -> int:
-    """How many CTAs a batch may have, so that what it remembers fits in `MOST_BYTES`."""
-    return max(MOST_BYTES // (max(shared_bytes, 1) // plan.shared * 4 * (columns_of(padded >> 5) + 4) + 1), 1)
+def max_ctas(plan: Plan, shared_bytes: int, padded: int) -> int:
+    """The largest number of CTAs in a batch whose access history fits in `MOST_BYTES`."""
+    return max(MOST_BYTES // (max(shared_bytes, 1) // plan.shared * 4 * (column_count(padded >> 5) + 4) + 1), 1)

@@ -1,4 +1,4 @@
-"""The fault of a kernel in which nothing can run any more: who waits where, for what, and what that lacks."""
+"""The fault of a kernel in which nothing can run any more: which threads wait at which line, and what is missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workbench.emulator.execution.batch import BARRIER_WAIT, CLUSTER_WAIT, Batch
 from workbench.emulator.execution.launch import EmulationFault
 from workbench.emulator.isa.sm90 import mbarrier
 
-SHOWN = 6  # groups of waiting threads that a message names
+SHOWN = 6  # largest number of groups of waiting threads in a message
 PHASES = (
     "compare the parity waited for, the arrival count, and the bytes that expect_tx announces with those that the"
     " copies bring"
@@ -24,15 +24,13 @@ ALL_CTAS = (
 )
 
 
-def deadlock(b: Batch) -> EmulationFault:
-    """The fault for a batch in which every thread that is alive waits, shown for the first CTA (of a cluster, all its
-    CTAs) that does.
-    """
+def deadlock_fault(b: Batch) -> EmulationFault:
+    """The fault of a batch in which every live thread waits, described for the first such CTA or cluster."""
     at_mbarrier = b.waiting == BARRIER_WAIT
-    lane = _first(b, at_mbarrier) if at_mbarrier.any() else int(np.argmax(b.waiting >= 0))
+    lane = _pick_thread(b, at_mbarrier) if at_mbarrier.any() else int(np.argmax(b.waiting >= 0))
     mine = (b.waiting >= 0) & (b.cta // b.cluster_size == b.cta[lane] // b.cluster_size)
     exited = int(((b.cta == b.cta[lane]) & ~b.alive & (b.thread < b.threads)).sum())
-    groups = _groups(b, lane, np.nonzero(mine)[0])
+    groups = _describe_groups(b, lane, np.nonzero(mine)[0])
     said = "; ".join(groups[:SHOWN]) + (f"; and {len(groups) - SHOWN} more" if len(groups) > SHOWN else "")
     if len(groups) > 1:
         said = f"{int(mine.sum())} threads wait: {said}"
@@ -59,35 +57,37 @@ def deadlock(b: Batch) -> EmulationFault:
     )
 
 
-def _first(b: Batch, at_mbarrier: Array) -> int:
-    """The thread to begin with: one whose mbarrier lacks bytes, which no thread can bring any more, before one that
-    others keep waiting.
+def _pick_thread(b: Batch, at_mbarrier: Array) -> int:
+    """The thread that the fault names: preferably one whose mbarrier lacks bytes, which no thread can bring
+    any more.
     """
     lanes = np.nonzero(at_mbarrier)[0]
     left = mbarrier.fields(b.shared.view(np.int64)[b.waiting_for[lanes]])[2]
     return int(lanes[np.argmax(left != 0)])
 
 
-def _groups(b: Batch, first: int, lanes: Array) -> list[str]:
-    """A phrase for the threads that wait at each line for each thing, those of the first lane to begin with."""
+def _describe_groups(b: Batch, first: int, lanes: Array) -> list[str]:
+    """One phrase for the threads that wait at the same line for the same thing; the group of the first lane comes
+    first.
+    """
     place = np.where(b.waiting[lanes] == BARRIER_WAIT, b.waiting_for[lanes], b.cta[lanes])
     keys = np.stack([lanes != first, b.waiting_line[lanes], b.waiting[lanes], place])
     keys[0] = [not any((key[1:] == own).all() for own in keys[1:, lanes == first].T) for key in keys.T]
     found, counts = np.unique(keys, axis=1, return_counts=True)
     return [
-        f"{count} threads{_of(b, int(key[2]), int(key[3]))} wait{f' at line {key[1]}' if key[1] else ''} for"
-        f" {_what(b, int(key[2]), int(key[3]))}"
+        f"{count} threads{_block_phrase(b, int(key[2]), int(key[3]))} wait{f' at line {key[1]}' if key[1] else ''} for"
+        f" {_describe_wait(b, int(key[2]), int(key[3]))}"
         for key, count in zip(found.T, counts, strict=True)
     ]
 
 
-def _of(b: Batch, waiting: int, place: int) -> str:
+def _block_phrase(b: Batch, waiting: int, place: int) -> str:
     cta = place * 8 // b.shared_bytes if waiting == BARRIER_WAIT else place
-    return f" of block {b.where(cta * b.padded)[0]}" if b.cluster_size > 1 else ""
+    return f" of block {b.coordinates(cta * b.padded)[0]}" if b.cluster_size > 1 else ""
 
 
-def _what(b: Batch, waiting: int, place: int) -> str:
-    """What some threads wait for, and what it lacks; `place`: the mbarrier's word, or the CTA."""
+def _describe_wait(b: Batch, waiting: int, place: int) -> str:
+    """What some threads wait for, and what is missing; `place` is the mbarrier's word, or the CTA."""
     if waiting == BARRIER_WAIT:
         arrivals, expected, left, parity = (
             int(field[0]) for field in mbarrier.fields(b.shared.view(np.int64)[place : place + 1])

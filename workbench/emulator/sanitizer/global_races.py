@@ -1,11 +1,11 @@
-"""Races in global memory: two warps, of one CTA or of two, touch the same bytes, one of them writes, and nothing orders
-the two.
+"""Finds races in global memory: two warps, of one CTA or of two, access the same bytes, one writes, nothing orders
+them.
 
-The CTAs of a launch run in any order and at the same time. Two things together order an access before another: a
-release that follows the first (an atomic, or a store with release, relaxed or volatile semantics, by a thread that
-knows of the access), and an acquire of it, or of a later one, before the second: an atomic or such a load on the same
-address. That is lenient: fences are taken as given. Kept per launch for every unit of each allocation: who wrote it
-last, who read it last, and the last reader of another CTA.
+The CTAs of a launch run in any order and at the same time. An access is ordered before another if a release follows the
+first (an atomic, or a store with release, relaxed or volatile semantics, by a thread that knows of the access), and an
+acquire of this release or of a later one precedes the second (an atomic or such a load on the same address). This is
+lenient: fences are assumed to be present. Each unit of each allocation stores its last writer, its last reader, and the
+last reader of another CTA.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from workbench.emulator.arrays import Array
 from workbench.emulator.execution.batch import Batch
 from workbench.emulator.execution.launch import Allocation, GridRequest
 from workbench.emulator.ptx.instruction import Instruction
-from workbench.emulator.sanitizer.vector_clocks import Clocks, Ticks, warps_of
+from workbench.emulator.sanitizer.vector_clocks import Clocks, Ticks, unique_warps
 
-MOST_RELEASED = 1 << 22  # numbers kept of releases; past it everything that was released counts as known to all
+MOST_RELEASED = 1 << 22  # numbers stored for releases; beyond it, every release counts as known to all
 HINT = (
     "CTAs run in any order: let one CTA own each element, add with atomics, or hand over with a fence and an atomic"
     " flag"
@@ -30,7 +30,7 @@ HINT = (
 
 @dataclass(frozen=True, slots=True)
 class BatchKnowledge:
-    """What a batch's warps know: their clocks, the number in the grid of each lane, and of each cluster."""
+    """The clocks of a batch's warps, the number in the grid of each lane, and of each cluster."""
 
     clocks: Clocks
     global_lane: Array
@@ -38,9 +38,7 @@ class BatchKnowledge:
 
 
 class Table:
-    """What is remembered of one allocation, for each unit: lanes of the launch (CTA by CTA) and ticks, 0 where there
-    was none.
-    """
+    """The access history of one allocation, for each unit: lanes of the launch (CTA by CTA) and ticks, 0 for none."""
 
     def __init__(self, units: int, lanes: int) -> None:
         kind = np.int32 if lanes < 1 << 31 else np.int64
@@ -65,24 +63,24 @@ class Access:
     units: Array
 
     @property
-    def mine(self) -> Array:
+    def global_lanes(self) -> Array:
         """The lanes' numbers in the grid, (lanes, 1)."""
         numbers: Array = self.known.global_lane[self.lanes][:, None]
         return numbers
 
 
 class Record:
-    """The global memory of one launch, and its ticks."""
+    """The accesses of one launch to global memory, and its ticks."""
 
     def __init__(self, request: GridRequest, unit: int) -> None:
         self.request, self.unit, self.ticks = request, unit, Ticks()
         self.padded = -(-request.block[0] * request.block[1] * request.block[2] // 32) * 32
         self.lanes = self.padded * request.grid[0] * request.grid[1] * request.grid[2]
         self.tables: dict[int, Table] = {}
-        self.releases: list[tuple[Array, Array, Array]] = []  # of warps that release together: ticks, clusters, clocks
+        self.releases: list[tuple[Array, Array, Array]] = []  # for warps that release together: ticks, clusters, clocks
         self.kept = 0
 
-    def cluster_of(self, cta: Array) -> tuple[Array, Array]:
+    def cluster_and_rank(self, cta: Array) -> tuple[Array, Array]:
         """(number of the cluster, rank in it) of CTAs by their linear numbers."""
         (gx, gy, _), (cx, cy, cz) = self.request.grid, self.request.cluster
         x, y, z = cta % gx, cta // gx % gy, cta // (gx * gy)
@@ -93,7 +91,7 @@ class Record:
         table = self.tables.get(found.start)
         return table is not None and table.any_written
 
-    def access(
+    def make_access(
         self,
         b: Batch,
         known: BatchKnowledge,
@@ -113,15 +111,15 @@ class Record:
         return Access(b, known, ins, lanes, found, table, units)
 
     def load(self, a: Access) -> None:
-        """Lanes read; an atomic's read is part of its write."""
+        """Check a read; an atomic's read is part of its write."""
         table, units = a.table, a.units
         if a.ins.form.strong:
             self._acquire(a)
             return
-        mine = a.mine
+        mine = a.global_lanes
         if table.any_written:
             self._check(a, table.writer, table.written, "read")
-        tick = self.ticks.next(a.ins)
+        tick = self.ticks.add(a.ins)
         seen, ever = table.reader[units], table.read[units] > 0
         moved = ever & (seen // self.padded != mine // self.padded)
         if moved.any():
@@ -133,9 +131,9 @@ class Record:
                 table.other[units[lost]], table.before[units[lost]] = np.broadcast_to(mine, units.shape)[lost], tick
 
     def store(self, a: Access, offset: Array, size: int, values: Array | None) -> None:
-        """Lanes write `values`, (lanes, bytes), None where they are not known."""
+        """Check a write of `values`, (lanes, bytes), None if they are unknown."""
         table, units, lanes = a.table, a.units, a.lanes
-        tick = np.full(len(lanes), self.ticks.next(a.ins))
+        tick = np.full(len(lanes), self.ticks.add(a.ins))
         if a.ins.form.strong:
             self._release(a, tick)
             return
@@ -149,10 +147,10 @@ class Record:
             self._check_same_access(a, twice, values)
 
     def atomic(self, a: Access, rank: Array) -> None:
-        """Lanes read and write at once, each in its turn (`rank`) at its address."""
+        """Check an atomic of lanes, each in its turn (`rank`) at its address."""
         counts = not a.ins.form.float_type  # flags and counters are integers
         turns = int(rank.max()) + 1 if counts and len(rank) else 1
-        tick = self.ticks.turns(a.ins, turns) + (rank if turns > 1 else np.zeros(len(a.lanes), dtype=np.int64))
+        tick = self.ticks.add_turns(a.ins, turns) + (rank if turns > 1 else np.zeros(len(a.lanes), dtype=np.int64))
         if counts:
             if a.ins.form.role == "atomic":
                 self._acquire(a, np.where(rank > 0, tick - 1, 0))
@@ -164,14 +162,14 @@ class Record:
         self._check(a, table.reader, table.read, "overwritten")
         self._check(a, table.other, table.before, "overwritten")
         self._check(a, table.writer, table.written, "overwritten", same)
-        mine: Array = np.broadcast_to(a.mine, units.shape)
+        mine: Array = np.broadcast_to(a.global_lanes, units.shape)
         table.writer[units], table.written[units] = mine, tick[:, None]
         table.read[units] = table.before[units] = 0
         table.any_written = True
         return mine
 
     def _acquire(self, a: Access, turn: Array | None = None) -> None:
-        """Lanes get to know what was released at their addresses, until the tick `turn` at least."""
+        """Lanes acquire the releases at their addresses, at least until the tick `turn`."""
         released = a.table.released
         if released is None and (turn is None or not np.any(turn)):
             return
@@ -181,10 +179,10 @@ class Record:
 
     def _release(self, a: Access, tick: Array) -> None:
         table, lanes, clocks = a.table, a.lanes, a.known.clocks
-        warps = warps_of(lanes)
+        warps = unique_warps(lanes)
         if self.kept < MOST_RELEASED:
             first = np.nonzero(np.concatenate([[True], lanes[1:] >> 5 != lanes[:-1] >> 5]))[0]
-            rows = clocks.rows(warps)
+            rows = clocks.clock_rows(warps)
             self.kept += rows.size
             self.releases.append((np.minimum.reduceat(tick, first), a.known.cluster[warps // clocks.warps], rows))
         if table.released is None:
@@ -192,19 +190,19 @@ class Record:
         table.released[a.units] = tick[:, None]
 
     def _check(self, a: Access, who: Array, when: Array, does: str, same: Array | None = None) -> None:
-        """Fault if the other access to one of the units is of another warp and not ordered before this one."""
+        """Fault if another warp's access to one of the units is not ordered before this one."""
         units, lanes = a.units, a.lanes
         stamp = when[units]
         if not stamp.any():
             return
         other = who[units]
-        late = (stamp > 0) & (other >> 5 != a.mine >> 5)
+        late = (stamp > 0) & (other >> 5 != a.global_lanes >> 5)
         if same is not None:
             late &= ~same
         if not late.any():
             return
         n, k = np.nonzero(late)
-        bad = ~self._ordered(a.known.clocks, lanes[n] >> 5, a.b.blocks[a.b.cta[lanes[n]]], other[n, k], stamp[n, k])
+        bad = ~self._is_ordered(a.known.clocks, lanes[n] >> 5, a.b.blocks[a.b.cta[lanes[n]]], other[n, k], stamp[n, k])
         if bad.any() and a.ins.form.atomic:
             lenient = [self.ticks.is_atomic(int(tick)) for tick in stamp[n, k][bad].tolist()]
             bad[np.nonzero(bad)[0][lenient]] = False
@@ -214,14 +212,14 @@ class Record:
             other_lane, tick = int(other[row, column]), int(stamp[row, column])
             self._report(a, int(lanes[row]), int(units[row, column]), (other_lane, tick), does)
 
-    def _ordered(self, clocks: Clocks, warps: Array, blocks: Array, other: Array, stamp: Array) -> Array:
-        """Whether the accesses of lanes `other` at `stamp` are known to these warps.
+    def _is_ordered(self, clocks: Clocks, warps: Array, blocks: Array, other: Array, stamp: Array) -> Array:
+        """Whether these warps know the accesses of lanes `other` at `stamp`.
 
-        They are by the clocks of their cluster, or by a release that they acquired.
+        They know them through the clocks of their cluster, or through a release that they acquired.
         """
-        theirs, rank = self.cluster_of(other // self.padded)
-        column = rank * clocks.per + other % self.padded // 32
-        known: Array = (theirs == self.cluster_of(blocks)[0]) & (clocks.seen[warps, column] >= stamp)
+        theirs, rank = self.cluster_and_rank(other // self.padded)
+        column = rank * clocks.cta_warps + other % self.padded // 32
+        known: Array = (theirs == self.cluster_and_rank(blocks)[0]) & (clocks.seen[warps, column] >= stamp)
         acquired = clocks.seen[warps, clocks.acquired]
         left = np.nonzero(~known & (acquired >= stamp))[0]
         if len(left):
@@ -242,7 +240,7 @@ class Record:
         return 1 << 62
 
     def _check_same_access(self, a: Access, twice: Array, values: Array) -> None:
-        """Fault where lanes of several warps write different values to a unit at once."""
+        """Fault if lanes of several warps write different values to a unit in one access."""
         table, units = a.table, a.units
         parts = np.ascontiguousarray(values).reshape(*units.shape, -1)
         last = {
@@ -266,9 +264,9 @@ class Record:
         )
         wrote = does != "overwritten" or tick == int(a.table.written[unit])
         verb = "wrote" if wrote else "read"
-        did = "writes at the same time" if does == "written" else f"{verb}{self.ticks.line(tick, 'at')}"
+        did = "writes at the same time" if does == "written" else f"{verb}{self.ticks.line_phrase(tick, 'at')}"
         address = a.found.start + unit * self.unit
-        where = a.b.memory.nearest(address)
+        where = a.b.memory.describe_nearest(address)
         raise a.b.fault(
             "global_race",
             f"a race in global memory: {where}, which {who} {did}, with nothing to order the two, is {does}",

@@ -1,4 +1,4 @@
-"""How undefined bits go through loads and stores of shared and local memory, where they are marked by byte.
+"""Rules for undefined bits in loads and stores of shared and local memory, whose bytes are marked.
 
 Input: an instruction. Output: a rule, `undef_state.Follow`.
 """
@@ -11,7 +11,7 @@ from workbench.emulator.arrays import Lanes
 from workbench.emulator.execution.batch import WARP, Batch
 from workbench.emulator.execution.copies import UNDEFINED
 from workbench.emulator.execution.operands import size_of
-from workbench.emulator.isa.access import address, place_of, spread
+from workbench.emulator.isa.access import address, broadcast, place_of
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Mem, Vec
 from workbench.emulator.sanitizer.undef_state import (
@@ -22,13 +22,13 @@ from workbench.emulator.sanitizer.undef_state import (
     join,
     mark_bytes,
     memory_marks,
-    or_zero,
-    state_of,
+    operand_state,
+    state_array,
 )
 
 
 def load(ins: Instruction) -> Follow:
-    """From shared and local memory comes what was stored there."""
+    """A load from shared or local memory gets the marks of the bytes that it reads."""
     targets = ins.operands[0].items if isinstance(ins.operands[0], Vec) else (ins.operands[0],)
     source = ins.operands[1]
     assert isinstance(source, Mem)
@@ -39,7 +39,7 @@ def load(ins: Instruction) -> Follow:
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
         if where is None:
             return [None] * len(targets)
-        place, at = place_of(space, spread(b, i, where(b, i)))
+        place, at = place_of(space, broadcast(b, i, where(b, i)))
         memory = memory_marks(b, i, place, at)
         if memory is None:
             return [None] * len(targets)
@@ -55,7 +55,7 @@ def load(ins: Instruction) -> Follow:
 
 
 def store(ins: Instruction) -> Follow:
-    """Undefined bytes are marked in shared and local memory; in global memory they are an error, also by a generic
+    """A store marks undefined bytes in shared and local memory; in global memory they are an error, also by a generic
     address.
     """
     target, source = ins.operands[:2]
@@ -66,10 +66,10 @@ def store(ins: Instruction) -> Follow:
     where, size = address(target, space), size_of("b16" if ins.mods[-1] == "bf16" else ins.mods[-1])
 
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
-        states = [state_of(b, i, item) for item in items]
-        place, at = place_of(space, spread(b, i, where(b, i)))
+        states = [operand_state(b, i, item) for item in items]
+        place, at = place_of(space, broadcast(b, i, where(b, i)))
         if place == "global":
-            stored = or_zero(join(states), b, i)
+            stored = state_array(join(states), b, i)
             refuse(b, i, np.where(stored & BYTES & ((1 << size) - 1), stored, 0), "what is stored to global memory")
             return []
         found = join(states)
@@ -81,7 +81,7 @@ def store(ins: Instruction) -> Follow:
         if memory is not None:
             marks, start = memory
             for n, state in enumerate(states):
-                mark_bytes(marks, start + n * size, size, or_zero(state, b, i))
+                mark_bytes(marks, start + n * size, size, state_array(state, b, i))
         return []
 
     return follow
@@ -96,7 +96,7 @@ def load_matrix(ins: Instruction) -> Follow:
     rows = 8 * targets
 
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
-        memory = memory_marks(b, i, "shared", spread(b, i, where(b, i)))
+        memory = memory_marks(b, i, "shared", broadcast(b, i, where(b, i)))
         if memory is not None:
             marks, start = memory
             index = np.clip(start[:, None] + np.arange(16), 0, len(marks) - 1)

@@ -1,7 +1,7 @@
-"""How undefined bits go through an instruction: one rule a family, as precise as kernels that drop what they read past
-an edge need.
+"""Rules that carry undefined bits through an instruction, one for each family.
 
-Input: an instruction. Output: a rule, `undef_state.Follow`.
+They are as precise as kernels need that drop the values they read past an edge. Input: an instruction. Output: a rule,
+`undef_state.Follow`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from workbench.emulator.arrays import Lanes
 from workbench.emulator.execution.batch import WARP, Batch
 from workbench.emulator.execution.operands import getter, size_of
-from workbench.emulator.isa.access import spread
+from workbench.emulator.isa.access import broadcast
 from workbench.emulator.isa.warp import shuffle
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Imm, Name, Operand, Reg, Vec, positive
@@ -24,11 +24,11 @@ from workbench.emulator.sanitizer.undef_state import (
     Follow,
     Refuse,
     State,
-    after_use,
+    computed_state,
     join,
     move_bytes,
-    or_zero,
-    state_of,
+    operand_state,
+    state_array,
 )
 
 
@@ -41,19 +41,22 @@ def _sources(ins: Instruction) -> list[Operand]:
 
 
 def generic(ins: Instruction) -> Follow:
-    """Every bit of the result depends on every bit of the operands; packed halves on their own half."""
+    """Every bit of the result depends on every bit of the operands; packed halves depend on their own half."""
     sources = _sources(ins)
     packed = ins.form.packed
     targets = len(ins.operands[0].items) if ins.operands and isinstance(ins.operands[0], Vec) else 1
 
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
-        found = join([state_of(b, i, source) for source in sources])
+        found = join([operand_state(b, i, source) for source in sources])
         if found is None:
             return [None] * targets
         if packed:
-            low, high = after_use(move_bytes(found, 0, 3), ins.line), after_use(move_bytes(found, 0, 12), ins.line)
+            low, high = (
+                computed_state(move_bytes(found, 0, 3), ins.line),
+                computed_state(move_bytes(found, 0, 12), ins.line),
+            )
             return [join([move_bytes(low, 0, 3), move_bytes(high, 0, 12)])]
-        return [after_use(found, ins.line)] * targets
+        return [computed_state(found, ins.line)] * targets
 
     return follow
 
@@ -65,7 +68,7 @@ def _move(ins: Instruction) -> Follow:
         each = max(size // len(target.items), 1)
 
         def unpack(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
-            found = state_of(b, i, source)
+            found = operand_state(b, i, source)
             named = [n for n, item in enumerate(target.items) if isinstance(item, Reg)]
             return [move_bytes(found, -n * each, (1 << each) - 1) for n in named]
 
@@ -75,23 +78,23 @@ def _move(ins: Instruction) -> Follow:
         return lambda b, i, refuse: [
             join(
                 [
-                    move_bytes(move_bytes(state_of(b, i, item), 0, (1 << part) - 1), n * part, BYTES)
+                    move_bytes(move_bytes(operand_state(b, i, item), 0, (1 << part) - 1), n * part, BYTES)
                     for n, item in enumerate(source.items)
                 ]
             )
         ]
-    return lambda b, i, refuse: [state_of(b, i, source)]
+    return lambda b, i, refuse: [operand_state(b, i, source)]
 
 
 def _convert(ins: Instruction) -> Follow:
     kinds = [mod for mod in ins.mods if mod[0] in "usbf" and mod[-1].isdigit() and mod != "rn"][-2:]
     if len(kinds) == 2 and kinds[1][0] in "ub" and kinds[0][0] in "usb" and len(ins.operands) == 2:
         keep = (1 << min(size_of(kinds[0]), size_of(kinds[1]))) - 1
-        return lambda b, i, refuse: [move_bytes(state_of(b, i, ins.operands[1]), 0, keep)]
+        return lambda b, i, refuse: [move_bytes(operand_state(b, i, ins.operands[1]), 0, keep)]
     sources = _sources(ins)
 
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
-        found = join([state_of(b, i, source) for source in sources])
+        found = join([operand_state(b, i, source) for source in sources])
         return [None if found is None else np.where(found & BYTES, found | BYTES, 0)]
 
     return follow
@@ -106,12 +109,12 @@ def _logic(ins: Instruction) -> Follow:
     size = size_of(kind) or 1
 
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
-        states = [state_of(b, i, positive(operand)) for operand in operands]
+        states = [operand_state(b, i, positive(operand)) for operand in operands]
         kept = []
         for state, other, get in ((states[0], states[1], gets[1]), (states[1], states[0], gets[0])):
             if state is None:
                 continue
-            value = spread(b, i, get(b, i))
+            value = broadcast(b, i, get(b, i))
             if kind == "pred":
                 open_bytes = np.where(value.astype(bool) == (ins.opcode == "and"), BYTES, 0)
             else:
@@ -122,7 +125,7 @@ def _logic(ins: Instruction) -> Follow:
             marks = state & BYTES & open_bytes
             kept.append(np.where(marks, state & ~np.int64(BYTES) | marks, 0))
         found = join(kept)
-        return [after_use(found, ins.line) if kind == "pred" else found]
+        return [computed_state(found, ins.line) if kind == "pred" else found]
 
     return follow
 
@@ -133,7 +136,7 @@ def _shift(ins: Instruction) -> Follow:
         return generic(ins)
     by = int(amount.value) // 8 * (1 if ins.opcode == "shl" else -1)
     keep = (1 << size_of(ins.mods[-1])) - 1
-    return lambda b, i, refuse: [move_bytes(move_bytes(state_of(b, i, ins.operands[1]), 0, keep), by, keep)]
+    return lambda b, i, refuse: [move_bytes(move_bytes(operand_state(b, i, ins.operands[1]), 0, keep), by, keep)]
 
 
 def _permute(ins: Instruction) -> Follow:
@@ -143,7 +146,7 @@ def _permute(ins: Instruction) -> Follow:
     picks = [int(selector.value) >> 4 * n & 7 for n in range(4)]
 
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
-        parts = [state_of(b, i, operand) for operand in ins.operands[1:3]]
+        parts = [operand_state(b, i, operand) for operand in ins.operands[1:3]]
         return [
             join([move_bytes(move_bytes(parts[pick // 4], -(pick % 4), 1), n, BYTES) for n, pick in enumerate(picks)])
         ]
@@ -156,21 +159,25 @@ def _select(ins: Instruction) -> Follow:
 
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
         condition = positive(ins.operands[3])
-        one, other, which = state_of(b, i, ins.operands[1]), state_of(b, i, ins.operands[2]), state_of(b, i, condition)
+        one, other, which = (
+            operand_state(b, i, ins.operands[1]),
+            operand_state(b, i, ins.operands[2]),
+            operand_state(b, i, condition),
+        )
         if one is None and other is None and which is None:
             return [None]
         count = b.lanes if i is None else len(i)
         zero = np.zeros(count, dtype=np.int64)
         picked = np.where(
-            spread(b, i, choose(b, i)).astype(bool), zero if one is None else one, zero if other is None else other
+            broadcast(b, i, choose(b, i)).astype(bool), zero if one is None else one, zero if other is None else other
         )
-        return [join([picked, after_use(which, ins.line)])]
+        return [join([picked, computed_state(which, ins.line)])]
 
     return follow
 
 
 def _shuffle(ins: Instruction) -> Follow:
-    """Garbage moves between lanes as the values do: the instruction itself is run on it."""
+    """Undefined bytes move between lanes as the values do: the instruction itself is run on their marks."""
     names = ("%undef", "%moved")
     target = ins.operands[0]
     into = Vec((Reg(names[1]), *target.items[1:])) if isinstance(target, Vec) else Reg(names[1])
@@ -178,24 +185,24 @@ def _shuffle(ins: Instruction) -> Follow:
     extra = len(target.items) - 1 if isinstance(target, Vec) else 0
 
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
-        control = after_use(join([state_of(b, i, operand) for operand in ins.operands[2:]]), ins.line)
+        control = computed_state(join([operand_state(b, i, operand) for operand in ins.operands[2:]]), ins.line)
         found = b.undefined.get(ins.operands[1].name) if isinstance(ins.operands[1], Reg) else None
         if found is None:
             return [control] * (1 + extra)
         b.registers[names[0]] = found.astype(np.uint32)
         move(b, i)
-        moved = spread(b, i, b.read(names[1], i)).astype(np.int64)
-        return [join([after_use(moved, ins.line), control]), *[control] * extra]
+        moved = broadcast(b, i, b.read(names[1], i)).astype(np.int64)
+        return [join([computed_state(moved, ins.line), control]), *[control] * extra]
 
     return follow
 
 
-def _across(ins: Instruction) -> Follow:
-    """vote, match, redux: undef in one active lane is undef for the warp."""
+def _combine_warp(ins: Instruction) -> Follow:
+    """vote, match, redux: an undefined value in one active lane makes the warp's result undefined."""
     sources = _sources(ins)
 
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
-        found = after_use(join([state_of(b, i, source) for source in sources]), ins.line)
+        found = computed_state(join([operand_state(b, i, source) for source in sources]), ins.line)
         if found is None:
             return [None, None]
         warp = b.all_lanes(i) // WARP
@@ -213,16 +220,17 @@ def _multiply(ins: Instruction) -> Follow:
     d, a, b_operand, c = (operand.items if isinstance(operand, Vec) else (operand,) for operand in ins.operands[:4])
 
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
-        left, right = (join([state_of(b, i, item) for item in items]) for items in (a, b_operand))
-        spread = []
+        left, right = (join([operand_state(b, i, item) for item in items]) for items in (a, b_operand))
+        broadcast = []
         if left is not None:
-            spread.append(np.repeat(left.reshape(-1, 4).max(axis=1), 4))
+            broadcast.append(np.repeat(left.reshape(-1, 4).max(axis=1), 4))
         if right is not None:
             columns = right.reshape(-1, 8, 4).max(axis=2).reshape(-1, 4, 2).max(axis=2)
-            spread.append(np.tile(columns, 8).reshape(-1))
-        both = join(spread)
+            broadcast.append(np.tile(columns, 8).reshape(-1))
+        both = join(broadcast)
         return [
-            after_use(join([state_of(b, i, item), both]), ins.line) for item in (c if len(c) == len(d) else c * len(d))
+            computed_state(join([operand_state(b, i, item), both]), ins.line)
+            for item in (c if len(c) == len(d) else c * len(d))
         ]
 
     return follow
@@ -239,21 +247,23 @@ def _wgmma(ins: Instruction) -> Follow:
         refuse(
             b,
             i,
-            or_zero(
-                join([state_of(b, i, operand) for operand in (ins.operands[2], a) if not isinstance(operand, Vec)]),
+            state_array(
+                join(
+                    [operand_state(b, i, operand) for operand in (ins.operands[2], a) if not isinstance(operand, Vec)]
+                ),
                 b,
                 i,
             ),
             "a matrix descriptor",
         )
-        left = join([state_of(b, i, item) for item in registers])
-        keep = spread(b, i, scale_d(b, i)) != 0
+        left = join([operand_state(b, i, item) for item in registers])
+        keep = broadcast(b, i, scale_d(b, i)) != 0
         if not keep.any():
-            return [after_use(left, ins.line)] * len(d.items)
-        sums = [state_of(b, i, item) for item in d.items]
+            return [computed_state(left, ins.line)] * len(d.items)
+        sums = [operand_state(b, i, item) for item in d.items]
         if not keep.all():
             sums = [None if state is None else np.where(keep, state, 0) for state in sums]
-        return [after_use(join([state, left]), ins.line) for state in sums]
+        return [computed_state(join([state, left]), ins.line) for state in sums]
 
     return lambda b, i, refuse: follow(b, i, refuse)
 
@@ -264,9 +274,9 @@ def _dot(ins: Instruction) -> Follow:
     half = 2 if "hi" in ins.mods else 0
 
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
-        one, other = state_of(b, i, ins.operands[1]), state_of(b, i, ins.operands[2])
+        one, other = operand_state(b, i, ins.operands[1]), operand_state(b, i, ins.operands[2])
         if other is not None:
-            weights = spread(b, i, a(b, i))
+            weights = broadcast(b, i, a(b, i))
             each, size = (2, 16) if ins.opcode == "dp2a" else (4, 8)
             counts = sum(
                 ((weights >> np.uint32(n * size)) & np.uint32((1 << size) - 1) != 0).astype(np.int64) << (n + half)
@@ -274,12 +284,12 @@ def _dot(ins: Instruction) -> Follow:
             )
             marks = other & counts
             other = np.where(marks & BYTES, other, 0)
-        return [after_use(join([one, other, state_of(b, i, c)]), ins.line)]
+        return [computed_state(join([one, other, operand_state(b, i, c)]), ins.line)]
 
     return follow
 
 
-def _with_predicates(ins: Instruction) -> Follow:
+def _logic_or_generic(ins: Instruction) -> Follow:
     return (
         _logic(ins)
         if ins.mods
@@ -292,8 +302,8 @@ def _with_predicates(ins: Instruction) -> Follow:
 RULES: dict[str, Callable[[Instruction], Follow]] = {
     "mov": _move,
     "cvt": _convert,
-    "and": _with_predicates,
-    "or": _with_predicates,
+    "and": _logic_or_generic,
+    "or": _logic_or_generic,
     "shl": _shift,
     "shr": _shift,
     "prmt": _permute,
@@ -301,7 +311,7 @@ RULES: dict[str, Callable[[Instruction], Follow]] = {
     "dp2a": _dot,
     "dp4a": _dot,
     "shfl": _shuffle,
-    **dict.fromkeys(("vote", "match", "redux", "activemask"), _across),
+    **dict.fromkeys(("vote", "match", "redux", "activemask"), _combine_warp),
     "mma": _multiply,
     "ld": undef_memory.load,
     "ldu": undef_memory.load,

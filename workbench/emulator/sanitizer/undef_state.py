@@ -1,6 +1,6 @@
-"""Undefined bits as values: one integer a lane and register, and how such states combine.
+"""Undefined bits as values: one integer per lane and register, and the operations that combine them.
 
-Bits 0-7 of a state are the bytes that are undefined, above them stands the line that used them first. None stands for a
+Bits 0-7 of a state mark the undefined bytes; the bits above hold the line that used them first. None is the state of a
 register whose every byte is defined in every lane.
 """
 
@@ -19,12 +19,12 @@ from workbench.emulator.ptx.syntax import Operand, Reg
 BYTES = 0xFF
 State: TypeAlias = Array | None
 Refuse: TypeAlias = Callable[[Batch, Lanes, Array, str], None]
-"""Faults where a state has undefined bytes; the text says what depends on them."""
+"""Faults if a state has undefined bytes; the text names what depends on them."""
 Follow: TypeAlias = Callable[[Batch, Lanes, Refuse], list[State]]
-"""How undefined bits go through an instruction: the state of each register that it writes, over the active lanes."""
+"""Carries undefined bits through an instruction: the state of each register that it writes, over the active lanes."""
 
 
-def state_of(b: Batch, i: Lanes, operand: Operand) -> State:
+def operand_state(b: Batch, i: Lanes, operand: Operand) -> State:
     """The state of an operand over the active lanes."""
     if not isinstance(operand, Reg):
         return None
@@ -33,7 +33,7 @@ def state_of(b: Batch, i: Lanes, operand: Operand) -> State:
 
 
 def join(parts: Sequence[State]) -> State:
-    """What is undefined in any part: bytes together, the latest first use."""
+    """The union of undefined bytes of several states, with the latest first use."""
     result = None
     for part in parts:
         if part is not None:
@@ -41,15 +41,17 @@ def join(parts: Sequence[State]) -> State:
     return result
 
 
-def after_use(state: State, line: int | None) -> State:
-    """The result of computing with a state: all of it is undefined, first used here unless it was before."""
+def computed_state(state: State, line: int | None) -> State:
+    """The state of a result that was computed from `state`: all bytes undefined; the first use is this one or an
+    earlier one.
+    """
     if state is None:
         return None
     return np.where(state & BYTES, BYTES | np.where(state >> 8, state >> 8, line or 0) << 8, 0)
 
 
 def move_bytes(state: State, shift: int, keep: int) -> State:
-    """Byte marks moved up by `shift` bytes (down where negative), those in `keep` kept."""
+    """Byte marks shifted up by `shift` bytes (down if negative), masked by `keep`."""
     if state is None:
         return None
     marks = state & BYTES
@@ -57,13 +59,13 @@ def move_bytes(state: State, shift: int, keep: int) -> State:
     return np.where(marks, state & ~np.int64(BYTES) | marks, 0)
 
 
-def or_zero(state: State, b: Batch, i: Lanes) -> Array:
+def state_array(state: State, b: Batch, i: Lanes) -> Array:
     """The state as an array over the active lanes."""
     return np.zeros(b.lanes if i is None else len(i), dtype=np.int64) if state is None else state
 
 
 def memory_marks(b: Batch, i: Lanes, place: str, at: Array) -> tuple[Array, Array] | None:
-    """(marks by byte, first byte of each lane) of shared or local memory, None where nothing undefined was stored."""
+    """(marks by byte, first byte of each lane) of shared or local memory; None if nothing undefined was stored."""
     if not b.undefined_stored or place not in ("shared", "local"):
         return None
     lanes = b.all_lanes(i)
@@ -73,7 +75,7 @@ def memory_marks(b: Batch, i: Lanes, place: str, at: Array) -> tuple[Array, Arra
 
 
 def mark_bytes(marks: Array, start: Array, size: int, state: Array) -> None:
-    """Note in memory's marks which bytes of what was stored at `start` are undefined."""
+    """Mark the undefined bytes of a value stored at `start`."""
     index = start[:, None] + np.arange(size)
     bad = (state[:, None] >> np.arange(size)) & 1 != 0
     marks[index] = marks[index] & np.uint8(0xFF ^ UNDEFINED) | np.where(bad, np.uint8(UNDEFINED), np.uint8(0))

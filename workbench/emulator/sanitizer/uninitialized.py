@@ -1,10 +1,8 @@
-"""Registers that nothing wrote: which instructions may see one (by data flow over the PTX, once), and what becomes of
-their bits.
+"""Finds uses of registers that nothing wrote, by data flow over the PTX, and follows their bits while a kernel runs.
 
-As MemorySanitizer does for memory: copying and computing with undefined values is allowed, since kernels do it in
-elements that they drop. Where an undefined value decides an address, a branch or a predicate, or reaches global memory,
-that is an error, on the line that first computed with it. Kernels in which no register can be read before it is written
-cost nothing.
+As in MemorySanitizer, copying and computing with undefined values is allowed, since kernels do it in elements that they
+drop. It is an error if an undefined value decides an address, a branch or a predicate, or reaches global memory; the
+fault is on the line that first computed with it. Kernels that write every register before they read it have no cost.
 """
 
 from __future__ import annotations
@@ -22,16 +20,16 @@ from workbench.emulator.ptx.instruction_table import SPACES
 from workbench.emulator.sanitizer.undef_rules import RULES, generic
 from workbench.emulator.sanitizer.undef_state import Follow, State
 
-WIDE = 8  # registers from which on an instruction, wgmma above all, remembers that they were defined
+WIDE = 8  # an instruction with more registers (wgmma above all) remembers that they were defined
 WHAT = {"store": "what is stored to global memory", "call": "what is printed"}
 COPIES = ("copy", "copy_group", "bulk_copy", "bulk_group")
 TRACKED = frozenset(("shared", "local"))  # state spaces whose undefined bytes are followed
 
 
 def _rule(ins: Instruction) -> Follow:
-    """How undefined values go through an instruction.
+    """The rule by which undefined values pass through an instruction.
 
-    Through one whose operands are not what its form takes they do not go at all: executing it is a fault.
+    They do not pass if the operands do not fit the form: executing that instruction is a fault.
     """
     try:
         return RULES.get(ins.opcode, generic)(ins)
@@ -40,18 +38,18 @@ def _rule(ins: Instruction) -> Follow:
 
 
 class Step:
-    """One instruction that may see undefined values: faults where that matters, else says which of what it writes is
-    undefined.
+    """One instruction that undefined values may reach: it faults where they matter, else marks the registers that it
+    writes.
     """
 
     def __init__(self, ins: Instruction) -> None:
         self.ins = ins
-        self.late = ins.form.role == "store"  # after the store, which clears what it overwrites
+        self.late = ins.form.role == "store"  # follow after the store, which clears the marks of overwritten bytes
         self.rule = _rule(ins)
         # a store to global memory stores part of a register, so its rule looks at the bytes
         self.sink = ins.form.sink and not (self.late and ins.form.space == "global" and not ins.form.asynchronous)
         self.wide = len(ins.values) > WIDE
-        # when and for which lanes all its registers were seen to be defined
+        # when, and for which lanes, all its registers were defined
         self.clean: tuple[int, Lanes] | None = None
 
     def check_guard(self, b: Batch, i: Lanes) -> None:
@@ -67,7 +65,7 @@ class Step:
             return
         self._refuse(b, i, ins.addresses, "an address")
         if self.sink:
-            self._refuse(b, i, ins.values, _use(ins))
+            self._refuse(b, i, ins.values, _describe_use(ins))
         for name, state in zip(ins.writes, self.rule(b, i, self.refuse), strict=False):
             put_state(b, name, i, state)
         if self.wide:
@@ -98,8 +96,8 @@ class Step:
         )
 
 
-def _use(ins: Instruction) -> str:
-    """What an instruction that no undefined value may reach does with its values."""
+def _describe_use(ins: Instruction) -> str:
+    """How an instruction uses values that must be defined."""
     role = ins.form.role
     return "an asynchronous copy" if role in COPIES else WHAT.get(role, f"`{ins.opcode}`")
 
@@ -111,7 +109,7 @@ def _same_lanes(one: Lanes, other: Lanes) -> bool:
 
 
 def put_state(b: Batch, name: str, i: Lanes, state: State) -> None:
-    """What of a register is undefined from here on: an array over the active lanes, or None for nothing."""
+    """Set the undefined state of a register: an array over the active lanes, or None for fully defined."""
     known = b.undefined.get(name)
     if i is None:
         if state is not None and state.any():
@@ -131,54 +129,54 @@ def put_state(b: Batch, name: str, i: Lanes, state: State) -> None:
 
 
 class UninitializedRegisters:
-    """What is known of a kernel before it runs: registers that may be read first, and a `Step` for each instruction
-    that they may reach.
+    """Facts about a kernel: registers that may be read before they are written, and a `Step` for each instruction that
+    undefined values may reach.
 
     `starts` are the first instructions of its basic blocks, and its end.
     """
 
     def __init__(self, kernel: Kernel, starts: list[int]) -> None:
         instructions = kernel.instructions
-        self.registers = _read_first(instructions, starts)
+        self.registers = _find_read_first(instructions, starts)
         self.steps: list[Step | None] = [None] * len(instructions)
-        reached, spaces = _reach(instructions, self.registers)
+        reached, spaces = _propagate(instructions, self.registers)
         self.matters = False
         for n, ins in enumerate(instructions):
             seen = not reached.isdisjoint((*ins.values, *ins.addresses, *ins.guards))
-            if seen or not reached.isdisjoint(ins.writes) or _through_memory(ins, spaces):
+            if seen or not reached.isdisjoint(ins.writes) or _touches_undefined_memory(ins, spaces):
                 self.steps[n] = Step(ins)
-                self.matters |= (seen and _decides(ins, reached)) or ins.form.role == "matrix_load"
+                self.matters |= (seen and _can_fault(ins, reached)) or ins.form.role == "matrix_load"
         if not self.matters:
             self.registers, self.steps = frozenset(), [None] * len(instructions)
         self.wide = [step for step in self.steps if step is not None and step.wide]
 
     def begin(self, b: Batch) -> None:
-        """Every lane begins with undefined values in the registers that may be read first."""
+        """Mark the registers that may be read first as undefined in every lane."""
         for step in self.wide:
             step.clean = None
         b.undefined = {name: np.full(b.lanes, 0xFF, dtype=np.int64) for name in self.registers}
 
 
-def _through_memory(ins: Instruction, spaces: set[str]) -> bool:
+def _touches_undefined_memory(ins: Instruction, spaces: set[str]) -> bool:
     """Whether an instruction overwrites or reads memory that may hold undefined values."""
     role, space = ins.form.role, ins.form.space
     stores = "local" in spaces and role == "store" and space in ("local", "generic")
     return stores or ("shared" in spaces and role == "matrix_load")
 
 
-def _decides(ins: Instruction, reached: set[str]) -> bool:
+def _can_fault(ins: Instruction, reached: set[str]) -> bool:
     """Whether undefined values that reach an instruction can be an error there."""
     return (
         ins.form.sink
         or ins.guard in reached
         or not reached.isdisjoint(ins.addresses)
-        or not any(mod in SPACES for mod in ins.mods)  # a generic address, or a value that goes on from there
+        or not any(mod in SPACES for mod in ins.mods)  # a generic address, or a result that carries undefined values on
     )
 
 
 class _Flow:
-    """The basic blocks of a kernel, with registers as bits of integers: what each block writes for sure, and which may
-    follow.
+    """The basic blocks of a kernel, with registers as bits of integers: what each block always writes, and its
+    successors.
     """
 
     def __init__(self, instructions: list[Instruction], starts: list[int]) -> None:
@@ -188,31 +186,31 @@ class _Flow:
         self.everything = (1 << len(names)) - 1
         self.blocks = list(itertools.pairwise(starts))
         number = {start: n for n, start in enumerate(starts)}
-        self.writes = [self._written(first, last) for first, last in self.blocks]
-        self.follows = [self._following(instructions[last - 1], number, last) for _, last in self.blocks]
+        self.writes = [self._block_writes(first, last) for first, last in self.blocks]
+        self.follows = [self._successors(instructions[last - 1], number, last) for _, last in self.blocks]
 
-    def _written(self, first: int, last: int) -> int:
+    def _block_writes(self, first: int, last: int) -> int:
         made = 0
         for ins in self.instructions[first:last]:
             if ins.guard is None:
-                made |= self.bits(ins.writes)
+                made |= self.to_bits(ins.writes)
         return made
 
     @staticmethod
-    def _following(end: Instruction, number: dict[int, int], last: int) -> list[int]:
+    def _successors(end: Instruction, number: dict[int, int], last: int) -> list[int]:
         role = end.form.role
         after = [] if end.guard is None and role in ("exit", "trap", "branch") else [number[last]]
         return [*after, number[end.target]] if role == "branch" else after
 
-    def bits(self, names: Iterable[str]) -> int:
+    def to_bits(self, names: Iterable[str]) -> int:
         """The registers as bits."""
         found = 0
         for name in names:
             found |= self.bit[name]
         return found
 
-    def known(self) -> list[int]:
-        """The registers that every path has written at the start of each block; all of them where no path leads."""
+    def written_at_start(self) -> list[int]:
+        """The registers that every path has written at the start of each block; all of them if no path leads there."""
         known = [self.everything] * len(self.blocks)
         if self.blocks:
             known[0] = 0
@@ -227,21 +225,21 @@ class _Flow:
         return known
 
 
-def _read_first(instructions: list[Instruction], starts: list[int]) -> frozenset[str]:
-    """Registers that some path reads before it writes them: definite assignment over basic blocks."""
+def _find_read_first(instructions: list[Instruction], starts: list[int]) -> frozenset[str]:
+    """Registers that some path reads before it writes them (definite assignment over basic blocks)."""
     flow = _Flow(instructions, starts)
     found = 0
-    for (first, last), have in zip(flow.blocks, flow.known(), strict=True):
+    for (first, last), have in zip(flow.blocks, flow.written_at_start(), strict=True):
         if have == flow.everything and first:
-            continue  # never reached, or all known
+            continue  # unreachable, or all registers are written
         for ins in instructions[first:last]:
-            found |= flow.bits((*ins.reads, *ins.guards)) & ~have
+            found |= flow.to_bits((*ins.reads, *ins.guards)) & ~have
             if ins.guard is None:
-                have |= flow.bits(ins.writes)
+                have |= flow.to_bits(ins.writes)
     return frozenset(name for name, bit in flow.bit.items() if bit & found)
 
 
-def _reach(instructions: list[Instruction], begin: frozenset[str]) -> tuple[set[str], set[str]]:
+def _propagate(instructions: list[Instruction], begin: frozenset[str]) -> tuple[set[str], set[str]]:
     """The registers, and the state spaces of memory, that may hold undefined values."""
     reached: set[str] = set(begin)
     spaces: set[str] = set()

@@ -1,10 +1,11 @@
-"""Who has seen whose work: vector clocks over the warps of a cluster, joined wherever threads meet.
+"""Orders the accesses of warps by vector clocks over the warps of a cluster, which are joined where threads
+synchronise.
 
 Every access of a launch has a tick, a number that only grows. `Clocks.seen[warp, column]` is the newest tick of a
-column that is ordered before what the warp does next. Columns of a cluster: its warps; the bulk copies that each warp
-issued, as far as it waited for them to be read; the wgmma that each warpgroup issued, as far as they were waited for;
+column that is ordered before the warp's next access. The columns of a cluster are: its warps; the bulk copies that each
+warp issued, as far as it waited for their reads; the wgmma that each warpgroup issued, as far as it waited for them;
 and last the newest release in global memory that the warp acquired. A barrier, or a phase of an mbarrier, holds the
-join of the clocks of those who arrived; those who wait take it over. Threads of a warp are taken as ordered.
+join of the clocks of the arrived warps; waiting warps take it over. Threads of a warp count as ordered.
 """
 
 from __future__ import annotations
@@ -19,9 +20,7 @@ WARP, NAMED, LARGEST = 32, 16, np.iinfo(np.int32).max
 
 
 class Ticks:
-    """The accesses of a launch: tick n was made by `instructions[n]`; `lanes` says which lane made it, where that was
-    one.
-    """
+    """The accesses of a launch: `instructions[n]` made tick n; `lanes` has the lane if it was a single one."""
 
     def __init__(self) -> None:
         self.instructions: list[Instruction | None] = [None]
@@ -32,39 +31,39 @@ class Ticks:
         """The newest tick."""
         return len(self.instructions) - 1
 
-    def next(self, ins: Instruction) -> int:
-        """The tick of an access that is made now."""
+    def add(self, ins: Instruction) -> int:
+        """A new tick for an access of this instruction."""
         self.instructions.append(ins)
         return len(self.instructions) - 1
 
-    def turns(self, ins: Instruction, count: int) -> int:
-        """The first of `count` ticks of accesses that one instruction makes one after the other."""
+    def add_turns(self, ins: Instruction, count: int) -> int:
+        """The first of `count` new ticks, for accesses that one instruction makes one after the other."""
         self.instructions += [ins] * count
         return len(self.instructions) - count
 
     def is_atomic(self, tick: int) -> bool:
-        """Whether an access reads and writes at once."""
+        """Whether the access is atomic."""
         ins = self.instructions[tick]
         return ins is not None and ins.form.atomic
 
-    def line(self, tick: int, word: str) -> str:
-        """ " of line 12" (or another word) for the source line of an access, "" where there is none."""
-        return at_line(self.instructions[tick], word)
+    def line_phrase(self, tick: int, word: str) -> str:
+        """ " of line 12" (or another word) for the source line of an access, "" if it has none."""
+        return line_phrase(self.instructions[tick], word)
 
 
-def at_line(ins: Instruction | None, word: str) -> str:
-    """ " of line 12" (or another word) for an instruction's source line, "" where it has none."""
+def line_phrase(ins: Instruction | None, word: str) -> str:
+    """ " of line 12" (or another word) for an instruction's source line, "" if it has none."""
     return f" {word} line {ins.line}" if ins is not None and ins.line else ""
 
 
-def warps_of(lanes: Array) -> Array:
+def unique_warps(lanes: Array) -> Array:
     """The warps of lanes that are in ascending order."""
     warps = lanes >> 5
     return warps[np.concatenate([[True], warps[1:] != warps[:-1]])] if len(warps) else warps
 
 
 def join(target: Array, index: Array, rows: Array) -> None:
-    """target[index[n]] becomes its maximum with rows[n]; an index may come several times."""
+    """Set target[index[n]] to its maximum with rows[n]; an index may occur several times."""
     if len(index) > 1:
         if (index[1:] < index[:-1]).any():
             order = np.argsort(index, kind="stable")
@@ -76,80 +75,80 @@ def join(target: Array, index: Array, rows: Array) -> None:
 
 
 class Clocks:
-    """The clocks of a batch's warps, and of the barriers, mbarriers and addresses that they meet at."""
+    """The clocks of a batch's warps, and of the barriers, mbarriers and addresses at which they synchronise."""
 
     def __init__(self, b: Batch, ticks: Ticks) -> None:
         self.ticks = ticks
-        self.per, self.ranks = b.padded // WARP, b.cluster_size
-        self.groups = -(-self.per // 4)
-        self.warps = self.per * self.ranks  # of a cluster: the first columns
+        self.cta_warps, self.ranks = b.padded // WARP, b.cluster_size
+        self.groups = -(-self.cta_warps // 4)
+        self.warps = self.cta_warps * self.ranks  # warps of a cluster; they are the first columns
         self.bulk, self.wgmma = self.warps, 2 * self.warps
         self.acquired = self.wgmma + self.groups * self.ranks
         self.columns = self.acquired + 1
         count = b.lanes // WARP
         self.seen = np.zeros((count, self.columns), dtype=np.int32)
         self.own = np.arange(count) % self.warps
-        # everything that any other warp of the cluster did until then is seen
+        # the newest tick until which a warp has seen all accesses of all other warps of its cluster
         self.floor = np.zeros(count, dtype=np.int32)
-        self._refloor(np.arange(count))
+        self._update_floor(np.arange(count))
         self.barriers = np.zeros((b.count * NAMED, self.columns), dtype=np.int32)
         clusters = -(-b.count // self.ranks)
         self.gathering, self.gathered = (
             np.zeros((clusters, self.columns), dtype=np.int32),
             np.zeros((clusters, self.columns), dtype=np.int32),
         )
-        # of mbarriers by the index of their word, of addresses by the negative of their unit
+        # key: index of an mbarrier's word, or -1 - unit of an address
         self.slots: dict[int, int] = {}
         self.pending, self.published = (
             np.zeros((64, self.columns), dtype=np.int32),
             np.zeros((64, self.columns), dtype=np.int32),
         )
 
-    def _refloor(self, warps: Array) -> None:
+    def _update_floor(self, warps: Array) -> None:
         others = self.seen[warps, : self.warps]
         others[np.arange(len(warps)), self.own[warps]] = LARGEST
         self.floor[warps] = others.min(axis=1)
 
-    def rows(self, warps: Array) -> Array:
-        """What whoever meets these warps now gets to know: their clocks, with what they did themselves."""
+    def clock_rows(self, warps: Array) -> Array:
+        """The clocks of these warps, including their own accesses; a warp that synchronises with them learns these."""
         rows = self.seen[warps]
         rows[np.arange(len(warps)), self.own[warps]] = self.ticks.now
         return rows
 
-    def take(self, warps: Array, rows: Array) -> None:
-        """These warps get to know `rows`."""
+    def learn(self, warps: Array, rows: Array) -> None:
+        """Join `rows` into the clocks of these warps."""
         if len(warps):
             join(self.seen, warps, rows)
-            self._refloor(warps)
+            self._update_floor(warps)
 
     def arrive(self, lanes: Array, cta: Array, number: int) -> None:
-        """Lanes arrive at a named barrier of their CTAs (`cta`: of each lane)."""
-        warps = warps_of(lanes)
-        join(self.barriers, cta[warps << 5] * NAMED + number, self.rows(warps))
+        """Lanes arrive at a named barrier of their CTAs; `cta` is the CTA of each lane."""
+        warps = unique_warps(lanes)
+        join(self.barriers, cta[warps << 5] * NAMED + number, self.clock_rows(warps))
 
     def complete(self, lanes: Array, cta: Array, number: int, done: Array) -> None:
-        """A named barrier is complete in the CTAs `done`; `lanes` waited there."""
-        warps = warps_of(lanes)
-        self.take(warps, self.barriers[cta[warps << 5] * NAMED + number])
+        """Complete a named barrier in the CTAs `done`; `lanes` waited there."""
+        warps = unique_warps(lanes)
+        self.learn(warps, self.barriers[cta[warps << 5] * NAMED + number])
         self.barriers[np.nonzero(done)[0] * NAMED + number] = 0
 
     def arrive_cluster(self, lanes: Array) -> None:
         """Lanes arrive at their cluster's barrier."""
-        warps = warps_of(lanes)
-        join(self.gathering, warps // self.warps, self.rows(warps))
+        warps = unique_warps(lanes)
+        join(self.gathering, warps // self.warps, self.clock_rows(warps))
 
     def complete_cluster(self, done: Array) -> None:
-        """The barrier's phase is complete in the clusters `done`."""
+        """Complete the barrier's phase in the clusters `done`."""
         self.gathered[done] = np.maximum(self.gathered[done], self.gathering[done])
         self.gathering[done] = 0
 
     def leave_cluster(self, lanes: Array) -> None:
-        """Lanes waited for the completed phase of their cluster's barrier."""
-        warps = warps_of(lanes)
-        self.take(warps, self.gathered[warps // self.warps])
+        """Lanes leave the completed phase of their cluster's barrier."""
+        warps = unique_warps(lanes)
+        self.learn(warps, self.gathered[warps // self.warps])
 
     def _slots(self, keys: Array) -> Array:
-        """Rows of `pending` and `published`, which grow for new keys."""
+        """Rows of `pending` and `published` for these keys; new keys get new rows."""
         found = [self.slots.setdefault(key, len(self.slots)) for key in keys.tolist()]
         while len(self.slots) > len(self.pending):
             self.pending, self.published = (
@@ -157,43 +156,43 @@ class Clocks:
             )
         return np.array(found, dtype=np.int64)
 
-    def give(self, words: Array, lanes: Array, rows: Array | None = None) -> None:
+    def arrive_mbarrier(self, words: Array, lanes: Array, rows: Array | None = None) -> None:
         """Lanes arrive at mbarriers, or a copy with the clock `rows` does."""
         warps = lanes >> 5
         if rows is None:
-            words, warps = _distinct(words, warps)
-            rows = self.rows(warps)
+            words, warps = _drop_repeats(words, warps)
+            rows = self.clock_rows(warps)
         slots = self._slots(words)
         join(self.pending, slots, np.broadcast_to(rows, (len(words), self.columns)))
 
-    def publish(self, words: Array) -> None:
-        """The phases of these mbarriers are complete."""
+    def complete_mbarrier(self, words: Array) -> None:
+        """Complete the phases of these mbarriers."""
         slots = self._slots(words)
         self.published[slots] = np.maximum(self.published[slots], self.pending[slots])
         self.pending[slots] = 0
 
-    def leave(self, words: Array, lanes: Array) -> None:
-        """Lanes found that the phases of their mbarriers that they wait for are complete."""
-        words, warps = _distinct(words, lanes >> 5)
+    def leave_mbarrier(self, words: Array, lanes: Array) -> None:
+        """Lanes leave the completed phases of the mbarriers that they waited for."""
+        words, warps = _drop_repeats(words, lanes >> 5)
         slots = self._slots(words)
-        self.take(warps, self.published[slots])
+        self.learn(warps, self.published[slots])
 
-    def meet(self, units: Array, lanes: Array, *, acquire: bool, release: bool) -> None:
-        """Lanes synchronise through addresses of shared memory, all that come together with each other."""
-        units, warps = _distinct(units, lanes >> 5)
+    def synchronize(self, units: Array, lanes: Array, *, acquire: bool, release: bool) -> None:
+        """Lanes synchronise through addresses of shared memory, with all lanes that use the same address."""
+        units, warps = _drop_repeats(units, lanes >> 5)
         slots = self._slots(-1 - units)
         if release:
-            join(self.published, slots, self.rows(warps))
+            join(self.published, slots, self.clock_rows(warps))
         if acquire:
-            self.take(warps, self.published[slots])
+            self.learn(warps, self.published[slots])
 
-    def finished(self, columns: Array, warps: Array, tick: Array | int) -> None:
-        """These warps waited for what they issued until `tick` of an asynchronous column."""
+    def finish_async(self, columns: Array, warps: Array, tick: Array | int) -> None:
+        """These warps waited for their asynchronous accesses of a column until `tick`."""
         self.seen[warps, columns] = np.maximum(self.seen[warps, columns], tick)
 
 
-def _distinct(keys: Array, warps: Array) -> tuple[Array, Array]:
-    """Without neighbours that say the same twice."""
+def _drop_repeats(keys: Array, warps: Array) -> tuple[Array, Array]:
+    """Drops pairs (key, warp) that are equal to the pair before."""
     new = (
         np.concatenate([[True], (keys[1:] != keys[:-1]) | (warps[1:] != warps[:-1])])
         if len(keys)

@@ -1,13 +1,13 @@
-"""What wgmma does to registers until it is waited for: which instructions of a kernel have to be checked.
+"""Finds the instructions that must be checked because they use registers of a wgmma before it is waited for.
 
 The accumulator of a wgmma, and A when it comes from registers, belong to the multiplication until a wait_group covers
 its group. Before that it is an error to read or write the accumulator, or to write A; another wgmma of the same shape
 may use the same accumulator. Registers that other instructions wrote need a wgmma.fence before wgmma uses them, and so
 does a warp's first wgmma.
 
-The compiler chooses where a value is computed: it moves copies, constants and arithmetic behind fences that the program
-has before them. So a copy of an accumulator in flight is itself in flight, and a fence is only missing where it must
-be: after a load into the registers, or after the wait for the accumulator that was read to compute them.
+The compiler moves copies, constants and arithmetic behind fences that the program has before them. So a copy of an
+accumulator in flight is itself in flight. A fence is only reported as missing where it is needed: after a load into the
+registers, or after the wait for the accumulator that they were computed from.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from workbench.emulator.ptx.syntax import FloatBits, Imm, Vec, value_registers
 
 
 def is_copy(ins: Instruction) -> bool:
-    """Whether it is a copy or a conversion, which the compiler moves before the wait that the program has before
-    them.
-    """
+    """Whether it is a copy or a conversion; the compiler may move these before the program's wait."""
     return (
         ins.form.role in ("move", "conversion")
         and len(ins.operands) == 2
@@ -31,7 +29,7 @@ def is_copy(ins: Instruction) -> bool:
 
 
 class WgmmaWatch:
-    """Which registers of a kernel wgmma uses, directly or through copies; what to check at which instruction."""
+    """The registers of a kernel that wgmma uses, directly or through copies, and the checks of each instruction."""
 
     def __init__(self, instructions: list[Instruction]) -> None:
         multiplications = [ins for ins in instructions if ins.form.role == "wgmma"]
@@ -48,7 +46,7 @@ class WgmmaWatch:
         self.inputs = _closure(used, [(ins.writes, ins.reads) for ins in copies])
 
     def wrap(self, ins: Instruction, run: Fn) -> Fn:
-        """`run` with what is to be checked before and noted after it."""
+        """`run` with the checks before it and the notes after it."""
         if not self.any or ins.form.role in ("wgmma", "wgmma_group"):
             return run
         sources = [name for name in ins.reads if name in self.in_flight]
@@ -57,31 +55,31 @@ class WgmmaWatch:
         if not sources and not targets and not changes:
             return run
         if is_copy(ins):
-            return _copying(run, ins.reads, targets, changes)
+            return _wrap_copy(run, ins.reads, targets, changes)
         pinned = ins.form.pinned
 
-        def checked(b: Batch, i: Lanes) -> None:
+        def run_checked(b: Batch, i: Lanes) -> None:
             if b.wgmma.busy:
                 b.wgmma.check(b, i, sources, targets, ins)
             run(b, i)
             if changes:
-                b.wgmma.change(b, i, changes, None if pinned else sources)
+                b.wgmma.note_change(b, i, changes, None if pinned else sources)
 
-        return checked
+        return run_checked
 
 
-def _copying(run: Fn, sources: tuple[str, ...], targets: list[str], changes: list[str]) -> Fn:
+def _wrap_copy(run: Fn, sources: tuple[str, ...], targets: list[str], changes: list[str]) -> Fn:
     """A copy, whose target gets the state of its sources."""
 
-    def copied(b: Batch, i: Lanes) -> None:
+    def run_copy(b: Batch, i: Lanes) -> None:
         run(b, i)
-        b.wgmma.copy(b, i, sources, targets, changes)
+        b.wgmma.note_copy(b, i, sources, targets, changes)
 
-    return copied
+    return run_copy
 
 
 def _closure(names: set[str], edges: list[tuple[tuple[str, ...], tuple[str, ...]]]) -> set[str]:
-    """The names, and all that edges (from, to) reach from them."""
+    """The names, and all names that edges (from, to) reach from them."""
     known, grown = set(names), True
     while grown:
         before = len(known)

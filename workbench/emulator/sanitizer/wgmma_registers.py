@@ -1,4 +1,4 @@
-"""State of the registers that wgmma uses, by warp: which are in flight, which were changed after the last fence.
+"""The state of the registers that wgmma uses, by warp: those in flight, and those changed after the last fence.
 
 Input: the wgmma instructions of a batch, and the copies and changes that sanitizer/wgmma_hazards.py reports. Output:
 faults.
@@ -13,13 +13,12 @@ import numpy as np
 from workbench.emulator.arrays import Array, Lanes
 from workbench.emulator.execution.batch import Batch
 from workbench.emulator.ptx.instruction import Instruction
-from workbench.emulator.sanitizer.vector_clocks import at_line, warps_of
+from workbench.emulator.sanitizer.vector_clocks import line_phrase, unique_warps
 
-RING = 16  # committed groups of which the tick is kept: more than wait_group can leave (7)
+RING = 16  # committed groups whose tick is stored: more than wait_group can leave (7)
 WAIT = (
     "cute.nvgpu.warpgroup.wait_group({n}) after the commit_group of that multiplication, before its accumulator or"
-    " its A"
-    " registers are touched"
+    " its A registers are touched"
 )
 FENCE = "cute.nvgpu.warpgroup.fence() after the registers were written, before the first cute.gemm that uses them"
 
@@ -27,14 +26,14 @@ FENCE = "cute.nvgpu.warpgroup.fence() after the registers were written, before t
 class WgmmaRegisters:
     """The multiplications in flight of a batch, by warp; `count` is the number of warps.
 
-    Groups are numbered from 1, and `done` is the newest that was waited for.
+    Groups are numbered from 1; `done` is the newest group that was waited for.
     """
 
     def __init__(self, count: int) -> None:
         self.busy = False
         self.open, self.done = np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        self.commits = np.zeros((count, RING), dtype=np.int64)  # ticks of the races, by group
-        self.waits = np.zeros((count, RING), dtype=np.int64)  # steps at which groups were waited for
+        self.commits = np.zeros((count, RING), dtype=np.int64)  # tick of the commit, by group
+        self.waits = np.zeros((count, RING), dtype=np.int64)  # step of the wait, by group
         self.fenced = np.zeros(count, dtype=np.int64)  # step of the last fence
         self.step = 1  # counts fences, waits and loads
         self.sums: dict[str, Array] = {}  # accumulator register -> group of each warp
@@ -46,7 +45,7 @@ class WgmmaRegisters:
         self.count = count
 
     def _warps(self, i: Lanes) -> Array:
-        return np.arange(self.count) if i is None else warps_of(i)
+        return np.arange(self.count) if i is None else unique_warps(i)
 
     def fence(self, b: Batch, i: Lanes) -> None:
         """wgmma.fence."""
@@ -70,14 +69,14 @@ class WgmmaRegisters:
             self.waits[warps[new], (due[new] - back) % RING] = self.step
         self.done[warps] = due
         if b.races is not None:
-            b.races.multiplied(warps, np.where(due > 0, self.commits[warps, due % RING], 0))
+            b.races.finish_wgmma(warps, np.where(due > 0, self.commits[warps, due % RING], 0))
         groups = {id(group): group for table in (self.sums, self.inputs) for group in table.values()}
         self.busy = any((group > self.done).any() for group in groups.values())
 
     def issue(
         self, b: Batch, i: Lanes, ins: Instruction, sums: tuple[str, ...], inputs: tuple[str, ...], shape: str
     ) -> None:
-        """A wgmma that uses these registers: faults where they are not ready for it."""
+        """Issue a wgmma that uses these registers; faults if they are not ready."""
         warps = self._warps(i)
         never = self.fenced[warps] == 0
         if never.any():
@@ -100,9 +99,9 @@ class WgmmaRegisters:
                     hint=FENCE,
                 )
         if self.busy:
-            self._pending(b, warps, inputs, self.sums, ins, "read as A by a wgmma, issued")
-            self._pending(b, warps, sums, self.inputs, ins, "overwritten", "A register")
-            self._pending(
+            self._check_pending(b, warps, inputs, self.sums, ins, "read as A by a wgmma, issued")
+            self._check_pending(b, warps, sums, self.inputs, ins, "overwritten", "A register")
+            self._check_pending(
                 b,
                 warps,
                 [name for name in sums if self.shapes.get(name, shape) != shape],
@@ -124,13 +123,15 @@ class WgmmaRegisters:
         self.busy = True
 
     def check(self, b: Batch, i: Lanes, sources: list[str], targets: list[str], ins: Instruction) -> None:
-        """An ordinary instruction reads and writes these: faults where a multiplication is in flight."""
+        """Check an ordinary instruction that reads and writes these registers; faults if a multiplication is
+        in flight.
+        """
         warps = self._warps(i)
-        self._pending(b, warps, sources, self.sums, ins, "read")
-        self._pending(b, warps, targets, self.sums, ins, "overwritten")
-        self._pending(b, warps, targets, self.inputs, ins, "overwritten", "A register")
+        self._check_pending(b, warps, sources, self.sums, ins, "read")
+        self._check_pending(b, warps, targets, self.sums, ins, "overwritten")
+        self._check_pending(b, warps, targets, self.inputs, ins, "overwritten", "A register")
 
-    def _pending(
+    def _check_pending(
         self,
         b: Batch,
         warps: Array,
@@ -140,6 +141,7 @@ class WgmmaRegisters:
         does: str,
         what: str = "accumulator",
     ) -> None:
+        """Fault if a multiplication in flight uses one of these registers."""
         for name in names:
             if name not in table:
                 continue
@@ -153,13 +155,13 @@ class WgmmaRegisters:
                 why = "has not been waited for" if closed else "was never committed, so that no wait covers it"
                 raise b.fault(
                     "wgmma_in_flight",
-                    f"an {what} of the wgmma{at_line(by, 'of')}, which {why}, is {does}",
+                    f"an {what} of the wgmma{line_phrase(by, 'of')}, which {why}, is {does}",
                     ins.line,
                     warp * 32,
                     hint=WAIT.format(n=left),
                 )
 
-    def change(self, b: Batch, i: Lanes, names: list[str], sources: list[str] | None) -> None:
+    def note_change(self, b: Batch, i: Lanes, names: list[str], sources: list[str] | None) -> None:
         """An ordinary instruction wrote these registers: a load, or arithmetic on `sources`."""
         warps = self._warps(i)
         if sources is None:
@@ -167,7 +169,7 @@ class WgmmaRegisters:
         known = (
             self.step
             if sources is None
-            else np.max([self._origin(name, warps) for name in sources], axis=0)
+            else np.max([self._ready_step(name, warps) for name in sources], axis=0)
             if sources
             else 0
         )
@@ -179,9 +181,9 @@ class WgmmaRegisters:
                 self.sums[name] = self.sums[name].copy()
                 self.sums[name][warps] = 0
 
-    def _origin(self, name: str, warps: Array) -> Array:
-        """The step at which a register had its value: that of the wait for its multiplication, else of the load that it
-        comes from.
+    def _ready_step(self, name: str, warps: Array) -> Array:
+        """The step at which a register got its value: the wait for its multiplication, else the load that it comes
+        from.
         """
         before = self.changed[name][warps] if name in self.changed else np.zeros(len(warps), dtype=np.int64)
         if name not in self.sums:
@@ -189,7 +191,7 @@ class WgmmaRegisters:
         group = self.sums[name][warps]
         return np.where((group > 0) & (group > self.done[warps] - RING), self.waits[warps, group % RING], before)
 
-    def copy(self, b: Batch, i: Lanes, sources: tuple[str, ...], targets: list[str], changes: list[str]) -> None:
+    def note_copy(self, b: Batch, i: Lanes, sources: tuple[str, ...], targets: list[str], changes: list[str]) -> None:
         """A copy between registers: the targets are in flight and changed as their sources are."""
         warps = self._warps(i)
         values = (
@@ -208,7 +210,7 @@ class WgmmaRegisters:
                 self.by[name] = by
 
     def notice_leaks(self, b: Batch) -> None:
-        """Say which multiplications nothing waited for before the kernel ends."""
+        """Note the multiplications that nothing waited for when the kernel ends."""
         for name, group in self.sums.items():
             late = group > self.done
             if late.any():

@@ -174,7 +174,7 @@ class WarpTimeline:
             return warps is self.here
         return np.array_equal(warps, self.here)
 
-    def accessed(self, ins: Instruction, lanes: Array, where: Array, size: int, write: bool) -> None:
+    def access_memory(self, ins: Instruction, lanes: Array, where: Array, size: int, write: bool) -> None:
         """Lanes access global memory: lines that L1 looks up and, of loads, which warps wait for more than L1."""
         by_l1 = ins.form.role != "copy" or "ca" in ins.mods
         late = self.memory.access(self.b.cta[lanes], lanes // WARP, where, size, write=write, by_l1=by_l1)
@@ -182,7 +182,7 @@ class WarpTimeline:
             self.late = np.zeros(self.warps, dtype=bool)
             self.late[late] = True
 
-    def executed(self, n: int, active: Lanes) -> None:
+    def execute(self, n: int, active: Lanes) -> None:
         """The lanes of the block executed instruction `n`."""
         step = self.steps[n]
         start = self.base
@@ -274,7 +274,7 @@ class WarpTimeline:
             self.due[int(b.cta[lane]) // b.cluster_size, int(at) & 0xFFFFFF] = float(clock[lane // WARP]) + TMA_LATENCY
         return 0.0
 
-    def arrived(self, lanes: Array, index: Array, ins: Instruction) -> None:
+    def arrive(self, lanes: Array, index: Array, ins: Instruction) -> None:
         """Lanes, or copies that they issued, arrive at mbarriers (indices of words)."""
         when = self.now[lanes // WARP]
         if ins.form.role == "bulk_copy":
@@ -287,11 +287,11 @@ class WarpTimeline:
             )
         np.maximum.at(self.mbarriers, index, when)
 
-    def waited(self, lanes: Array, index: Array) -> None:
+    def finish_wait(self, lanes: Array, index: Array) -> None:
         """Lanes go on past an mbarrier."""
         np.maximum.at(self.now, lanes // WARP, self.mbarriers[index])
 
-    def released(self, free: Array) -> None:
+    def release(self, free: Array) -> None:
         """Lanes (a mask) are released by a barrier of their CTA together."""
         lanes = np.nonzero(free)[0]
         latest = np.zeros(self.b.count)

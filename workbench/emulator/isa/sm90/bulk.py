@@ -14,7 +14,7 @@ import numpy as np
 from workbench.emulator.arrays import Array, Lanes, Value
 from workbench.emulator.execution.batch import RANK_SHIFT, Batch
 from workbench.emulator.execution.copies import IN_FLIGHT, WRITTEN, Copy, Selection
-from workbench.emulator.isa.access import spread
+from workbench.emulator.isa.access import broadcast
 from workbench.emulator.isa.sm90.async_copies import unreadable
 from workbench.emulator.isa.sm90.descriptor import swizzled
 from workbench.emulator.isa.sm90.mbarrier import complete_tx
@@ -60,7 +60,7 @@ def multicast_members(b: Batch, lane: int, mask: int) -> list[int]:
 
 def lane_numbers(value: Value, b: Batch, i: Lanes) -> list[int]:
     """A value as one number for each active lane."""
-    return [int(v) for v in spread(b, i, value)]
+    return [int(v) for v in broadcast(b, i, value)]
 
 
 def byte_places(start: int, offset: int, size: int, swizzle: int) -> Array:
@@ -105,7 +105,7 @@ def note_reading(b: Batch, lane: int, places: Array, ins: Instruction) -> Callab
     if b.races is None:
         return lambda: None
     races, tick = b.races, b.races.bulk_read(b, lane, places, ins)
-    return lambda: races.bulk_done(lane, tick)
+    return lambda: races.finish_bulk_read(lane, tick)
 
 
 def check_readable(b: Batch, ins: Instruction, lane: int, places: Array | slice, what: str) -> None:

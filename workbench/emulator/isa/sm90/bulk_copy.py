@@ -106,7 +106,7 @@ def _global_range(b: Batch, ins: Instruction, lane: int, where: int, size: int, 
         raise b.fault(
             "misaligned",
             f"a bulk copy {'to' if write else 'from'} an address that is not a multiple of {ALIGNMENT}:"
-            f" {b.memory.nearest(where)}",
+            f" {b.memory.describe_nearest(where)}",
             ins.line,
             lane,
             where,
@@ -115,15 +115,17 @@ def _global_range(b: Batch, ins: Instruction, lane: int, where: int, size: int, 
     if found is None or where + size > found.end:
         raise b.fault(
             "out_of_bounds",
-            f"bulk copy of {size} bytes is out of bounds: {b.memory.nearest(where if found is None else found.end)}",
+            f"bulk copy of {size} bytes is out of bounds:"
+            f" {b.memory.describe_nearest(where if found is None else found.end)}",
             ins.line,
             lane,
             where,
         )
-    if found.narrow and not any(view.holds(np.array([where]), size).all() for view in found.views):
+    if found.narrow and not any(view.contains(np.array([where]), size).all() for view in found.views):
         raise b.fault(
             "out_of_bounds",
-            f"bulk copy of {size} bytes is out of bounds of the tensor, inside its storage: {b.memory.nearest(where)}",
+            f"bulk copy of {size} bytes is out of bounds of the tensor, inside its storage:"
+            f" {b.memory.describe_nearest(where)}",
             ins.line,
             lane,
             where,
@@ -145,5 +147,5 @@ def _global_range(b: Batch, ins: Instruction, lane: int, where: int, size: int, 
                 "uninitialised", f"bulk copy of bytes of {found.name} that nothing wrote", ins.line, lane, where
             )
     b.changes += write
-    b.counting.bulk(ins, **{"written" if write else "read": size})
+    b.counting.count_bulk(ins, **{"written" if write else "read": size})
     return found.data[begin : begin + size]

@@ -11,7 +11,7 @@ import numpy as np
 from workbench.emulator.arrays import Array, Lanes
 from workbench.emulator.execution.batch import CLUSTER_WAIT, RANK_SHIFT, Batch
 from workbench.emulator.execution.operands import Fn, Unknown, bits, getter, setter
-from workbench.emulator.isa.access import address, spread, write_shared
+from workbench.emulator.isa.access import address, broadcast, write_shared
 from workbench.emulator.isa.sm90.mbarrier import complete_tx
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Mem, Vec
@@ -112,8 +112,8 @@ def store_async(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes = b.all_lanes(i)
-        values: list[Array] = [spread(b, i, get(b, i)) for get in gets]
-        write_shared(b, lanes, spread(b, i, to(b, i)), values, size, ins)
-        complete_tx(b, lanes, spread(b, i, of(b, i)), np.full(len(lanes), size * len(values)), ins)
+        values: list[Array] = [broadcast(b, i, get(b, i)) for get in gets]
+        write_shared(b, lanes, broadcast(b, i, to(b, i)), values, size, ins)
+        complete_tx(b, lanes, broadcast(b, i, of(b, i)), np.full(len(lanes), size * len(values)), ins)
 
     return run

@@ -96,8 +96,8 @@ def raw_descriptor(b: Batch, ins: Instruction, lane: int, where: int) -> bytes:
     if where % 64:
         raise b.fault("misaligned", "a TMA descriptor must be aligned to 64 bytes", ins.line, lane, where)
     raw = found.data[where - found.start : where - found.start + 128].tobytes()
-    if b.tensor_maps.used:
-        problem = b.tensor_maps.problem(int(b.cta[lane]), where, raw)
+    if b.tensor_maps.has_edits:
+        problem = b.tensor_maps.find_problem(int(b.cta[lane]), where, raw)
         if problem is not None:
             message, hint = problem
             raise b.fault("tensormap_fence_missing", message, ins.line, lane, where, hint=hint)

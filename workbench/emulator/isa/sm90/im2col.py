@@ -144,7 +144,7 @@ def _column(
         out[inside, :channels] = _gather(b, ins, lane, address_of[inside] + at[0] * size, channels * size).reshape(
             -1, channels, size
         )
-    b.counting.bulk(ins, read=int(out.size))
+    b.counting.count_bulk(ins, read=int(out.size))
     return out.reshape(-1)
 
 
@@ -155,7 +155,7 @@ def _gather(b: Batch, ins: Instruction, lane: int, where: Array, size: int) -> A
         bad = int(where.min()) if found is None else found.end
         raise b.fault(
             "out_of_bounds",
-            f"TMA im2col load is out of bounds: {b.memory.nearest(bad)}",
+            f"TMA im2col load is out of bounds: {b.memory.describe_nearest(bad)}",
             ins.line,
             lane,
             bad,

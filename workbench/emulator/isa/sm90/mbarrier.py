@@ -15,7 +15,7 @@ import numpy as np
 from workbench.emulator.arrays import Array, Lanes, Value
 from workbench.emulator.execution.batch import BARRIER_WAIT, Batch
 from workbench.emulator.execution.operands import Fn, Get, Unknown, getter, setter
-from workbench.emulator.isa.access import address, shared_index, spread
+from workbench.emulator.isa.access import address, broadcast, shared_index
 from workbench.emulator.isa.sm90.async_copies import finish_arrivals
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Imm, Mem, Name, Vec
@@ -51,7 +51,7 @@ def _places(b: Batch, lanes: Array, where: Array, ins: Instruction, *, write: bo
                 hint="mbarrier_init by one thread, then mbarrier_init_fence and a barrier, before the first use",
             )
         if b.races is not None:
-            b.races.barrier_used(b, lanes, index, ins)
+            b.races.use_barrier(b, lanes, index, ins)
     return index
 
 
@@ -62,9 +62,9 @@ def _apply(
     `clock`: of the copy that brings the bytes, None for threads.
     """
     if b.timeline is not None:
-        b.timeline.arrived(lanes, index, ins)
+        b.timeline.arrive(lanes, index, ins)
     if b.races is not None:
-        b.races.clocks.give(index, lanes, clock)
+        b.races.clocks.arrive_mbarrier(index, lanes, clock)
     words = b.shared.view(np.int64)
     unique, inverse = np.unique(index, return_inverse=True)
     added, bytes_ = np.zeros(len(unique), dtype=np.int64), np.zeros(len(unique), dtype=np.int64)
@@ -88,7 +88,7 @@ def _apply(
     if done.any():
         b.stalls = 0
         if b.races is not None:
-            b.races.clocks.publish(unique[done])
+            b.races.clocks.complete_mbarrier(unique[done])
         woken = (b.waiting == BARRIER_WAIT) & np.isin(b.waiting_for, unique[done])
         b.waiting[woken] = -1
 
@@ -121,7 +121,7 @@ def operation(ins: Instruction) -> Fn:
 
 
 def _lanes_at(where: Get, b: Batch, i: Lanes) -> tuple[Array, Array]:
-    return b.all_lanes(i), spread(b, i, where(b, i))
+    return b.all_lanes(i), broadcast(b, i, where(b, i))
 
 
 def _init(ins: Instruction) -> Fn:
@@ -130,7 +130,7 @@ def _init(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes, at = _lanes_at(where, b, i)
-        expected = spread(b, i, count(b, i)).astype(np.int64)
+        expected = broadcast(b, i, count(b, i)).astype(np.int64)
         if ((expected < 1) | (expected > COUNT)).any():
             raise b.fault(
                 "mbarrier_count",
@@ -143,7 +143,7 @@ def _init(ins: Instruction) -> Fn:
         b.shared_written.view(np.uint64)[index] = np.uint64(0x0101010101010101)
         b.barriers[index] = 1
         if b.races is not None:
-            b.races.barrier_made(lanes, index, ins)
+            b.races.init_barrier(lanes, index, ins)
 
     return run
 
@@ -177,7 +177,7 @@ def _arrive(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes, at = _lanes_at(where, b, i)
-        given = spread(b, i, amount(b, i)).astype(np.int64) if amount else np.ones(len(lanes), dtype=np.int64)
+        given = broadcast(b, i, amount(b, i)).astype(np.int64) if amount else np.ones(len(lanes), dtype=np.int64)
         index = _places(b, lanes, at, ins)
         if put is not None:
             put(b, i, b.shared.view(np.uint64)[index])
@@ -208,7 +208,7 @@ def _expect(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes, at = _lanes_at(where, b, i)
-        given = spread(b, i, amount(b, i)).astype(np.int64)
+        given = broadcast(b, i, amount(b, i)).astype(np.int64)
         _expected(b, lanes, given, ins)
         _apply(b, lanes, _places(b, lanes, at, ins), np.zeros(len(lanes), dtype=np.int64), sign * given, ins)
 
@@ -234,7 +234,7 @@ class Poll:
         """(complete or not, index of the word) per lane."""
         lanes, at = _lanes_at(self.where, b, idx)
         index = _places(b, lanes, at, self.ins)
-        asked = spread(b, idx, self.phase(b, idx)).astype(np.uint64)
+        asked = broadcast(b, idx, self.phase(b, idx)).astype(np.uint64)
         asked = asked & np.uint64(1) if self.parity else asked >> np.uint64(63)
         return (b.shared.view(np.uint64)[index] >> np.uint64(63)) != asked, index
 
@@ -246,7 +246,7 @@ def _test(ins: Instruction) -> Fn:
         ready, index = poll.ready(b, i)
         poll.put(b, i, ready)
         if b.races is not None:
-            b.races.clocks.leave(index[ready], b.all_lanes(i)[ready])
+            b.races.clocks.leave_mbarrier(index[ready], b.all_lanes(i)[ready])
         if not ready.all():
             finish_arrivals(b)  # a loop of test_wait must end
 
@@ -266,7 +266,7 @@ def arrive_after_copies(ins: Instruction) -> Fn:
         index = _places(b, lanes, at, ins)
         b.copies.wait(lanes, None)
         if b.races is not None and not arrivals:
-            b.races.clocks.give(index, lanes)
+            b.races.clocks.arrive_mbarrier(index, lanes)
         if arrivals:
             _apply(b, lanes, index, np.ones(len(lanes), dtype=np.int64), np.zeros(len(lanes), dtype=np.int64), ins)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from workbench.emulator.arrays import Array, Lanes
 from workbench.emulator.execution.operands import Fn, Unknown, getter
-from workbench.emulator.isa.access import address, global_allocation, place_of, shared_index, spread
+from workbench.emulator.isa.access import address, broadcast, global_allocation, place_of, shared_index
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Imm, Mem, immediate
 
@@ -51,7 +51,7 @@ def fence(ins: Instruction) -> Fn:
     where = address(ins.operands[0], "global")
 
     def acquire(b: Batch, i: Lanes) -> None:
-        at, lanes = spread(b, i, where(b, i)), b.all_lanes(i)
+        at, lanes = broadcast(b, i, where(b, i)), b.all_lanes(i)
         for lane, place in {
             (int(b.cta[lane]), int(place)): (int(lane), int(place)) for lane, place in zip(lanes, at, strict=True)
         }.values():
@@ -91,8 +91,8 @@ def _replace(ins: Instruction) -> Fn:
     dimension = immediate(ins.operands[1]) if isinstance(ins.operands[1], Imm) and len(ins.operands) == 3 else 0
 
     def run(b: Batch, i: Lanes) -> None:
-        lanes, values = b.all_lanes(i), spread(b, i, get(b, i))
-        place, at = place_of(space, spread(b, i, where(b, i)))
+        lanes, values = b.all_lanes(i), broadcast(b, i, get(b, i))
+        place, at = place_of(space, broadcast(b, i, where(b, i)))
         for lane, target, given in zip(lanes, at, values, strict=True):
             if field in ("global_address", "global_stride") and int(given) % CHUNK:
                 raise b.fault(
@@ -125,7 +125,7 @@ def _publish(ins: Instruction) -> Fn:
     to, frm = address(ins.operands[0], "global"), address(ins.operands[1], "shared")
 
     def run(b: Batch, i: Lanes) -> None:
-        lanes, targets, sources = b.all_lanes(i), spread(b, i, to(b, i)), spread(b, i, frm(b, i))
+        lanes, targets, sources = b.all_lanes(i), broadcast(b, i, to(b, i)), broadcast(b, i, frm(b, i))
         for lane, target, source in zip(lanes, targets, sources, strict=True):
             _global(b, ins, int(lane), int(target), True)[:] = _shared(b, ins, int(lane), int(source), False)
             b.tensor_maps.released[int(target)] = True

@@ -120,7 +120,7 @@ def _store_tensor(ins: Instruction) -> Fn:
             done = note_reading(b, int(lane), source_bytes, ins)
             store = _Store(b, d, op, target=target, flags=flags, source=source_bytes, done=done)
             b.stores.add(ins, np.array([lane]), store.finish)
-            b.counting.bulk(ins, written=int(np.prod(count)) * d.size)
+            b.counting.count_bulk(ins, written=int(np.prod(count)) * d.size)
 
     return run
 
@@ -190,7 +190,8 @@ def _window(
         bad = d.start + offset if found is None else found.end
         raise b.fault(
             "out_of_bounds",
-            f"TMA {'store' if write else 'load'} of a box at {first} is out of bounds: {b.memory.nearest(bad)}",
+            f"TMA {'store' if write else 'load'} of a box at {first} is out of bounds:"
+            f" {b.memory.describe_nearest(bad)}",
             ins.line,
             lane,
             bad,
@@ -229,7 +230,7 @@ def _box(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: tuple[int, ..
         if b.races is not None and b.races.was_written(found):
             b.races.load_global(b, *_elements(lane, found, d, first, count), d.size, ins)
         out[inside] = data
-    b.counting.bulk(ins, read=int(out.size))
+    b.counting.count_bulk(ins, read=int(out.size))
     return out.reshape(-1)
 
 

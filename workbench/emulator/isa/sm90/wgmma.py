@@ -23,7 +23,7 @@ from workbench.emulator.execution.batch import WARP, Batch
 from workbench.emulator.execution.copies import WRITTEN
 from workbench.emulator.execution.operands import Fn, Get, Unknown, getter, setter
 from workbench.emulator.isa import fp8
-from workbench.emulator.isa.access import spread
+from workbench.emulator.isa.access import broadcast
 from workbench.emulator.isa.sm90.async_copies import unreadable
 from workbench.emulator.isa.sm90.descriptor import SWIZZLE_BITS
 from workbench.emulator.ptx.instruction import Instruction
@@ -119,7 +119,7 @@ def _matrix(
         out[pick] = _decode(b.shared.view(f"u{size}")[index], kind)
         if b.races is not None:
             step = CHUNK // size  # one place in each 16 bytes stands for them
-            b.races.matrix(
+            b.races.read_wgmma_operand(
                 b,
                 lanes[pick],
                 (index[:, ::step] if turned else index[:, :, ::step]) * size,
@@ -206,9 +206,9 @@ class _Multiplication:
         """Multiply and accumulate for every warpgroup among the lanes."""
         lanes = _groups(b, i, self.ins)
         b.wgmma.issue(b, i, self.ins, self.sums, self.inputs, self.shape)
-        tick = b.races.tick(self.ins) if b.races is not None else 0
+        tick = b.races.next_tick(self.ins) if b.races is not None else 0
         left = self._left(b, i, lanes, tick)
-        word = spread(b, i, self.get_b(b, i)).view(np.int64)[::GROUP]
+        word = broadcast(b, i, self.get_b(b, i)).view(np.int64)[::GROUP]
         right = _matrix(
             b, self.ins, lanes[::GROUP], word, self.n, self.depth, self.kind_b, self.turn_b, tick, own_rows=False
         )
@@ -221,7 +221,7 @@ class _Multiplication:
     def _left(self, b: Batch, i: Lanes, lanes: Array, tick: int) -> Array:
         """(warpgroups, 64, depth) of A, from shared memory or registers."""
         if not self.from_registers:
-            word = spread(b, i, self.gets_a[0](b, i)).view(np.int64)[::GROUP]
+            word = broadcast(b, i, self.gets_a[0](b, i)).view(np.int64)[::GROUP]
             return _matrix(
                 b, self.ins, lanes[::GROUP], word, ROWS, self.depth, self.kind_a, self.turn_a, tick, own_rows=True
             )
@@ -266,4 +266,4 @@ def _signs_and_turns(operands: list[Operand]) -> tuple[bool, list[bool]]:
 
 def _stacked(b: Batch, i: Lanes, gets: list[Get]) -> Array:
     """(warpgroups, threads, registers) of some registers' bits."""
-    return np.ascontiguousarray(np.stack([spread(b, i, get(b, i)).reshape(-1, GROUP) for get in gets], axis=-1))
+    return np.ascontiguousarray(np.stack([broadcast(b, i, get(b, i)).reshape(-1, GROUP) for get in gets], axis=-1))
