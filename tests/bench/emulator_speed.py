@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--numba-python", default="")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "emulator_speed.json")
     arguments = parser.parse_args()
-    jit.library()
+    jit.load_library()
     generator = torch.Generator().manual_seed(1)
 
     def tensor(*shape: int) -> torch.Tensor:

@@ -29,7 +29,7 @@ from workbench.proposers.planner import write_program
 from workbench.proposers.recognition import recognise
 from workbench.records import Ask
 
-pytestmark = pytest.mark.skipif(jit.why_not() is not None, reason=str(jit.why_not()))
+pytestmark = pytest.mark.skipif(jit.missing_support() is not None, reason=str(jit.missing_support()))
 LEFT = ("generic addresses", "asynchronous copy")  # to the interpreter
 FAULTS = {
     "past the end": ("mul.wide.u32 %rd4, %r5, 64;\nadd.s64 %rd5, %rd1, %rd4;\nst.global.u32 [%rd5], %r5;", {}),
@@ -261,7 +261,7 @@ def test_auto_changes_engines_within_a_launch(monkeypatch: pytest.MonkeyPatch) -
         memory.register(where.ctypes.data, where.nbytes, "data")
         if engine == "auto":
             machine.native.find = lambda *_: None  # type: ignore[method-assign] - nothing on disk
-            machine.native.compile_s = lambda *_: 1e-4  # type: ignore[method-assign] - out of patience soon
+            machine.native.estimate_compile_s = lambda *_: 1e-4  # type: ignore[method-assign] - out of patience soon
             monkeypatch.setattr(tiering, "MARGIN", 1e9)  # no guess
         launches.append(
             machine.run(
@@ -291,7 +291,7 @@ def test_cached_code_is_used_and_damaged_code_is_not(tmp_path: Path, monkeypatch
     monkeypatch.setattr(jit, "compile_all", lambda texts: (made.append(len(texts)), plain(texts))[1])
     for damage, expected in ((None, 1), (None, 1), (b"\0" * 100, 2), (b"", 3)):
         if damage is not None:
-            (path,) = cache.folder().iterdir()
+            (path,) = cache.cache_folder().iterdir()
             path.write_bytes(damage if not damage else path.read_bytes()[:-50] + bytes(50))
         a, b = launch(assembled(BODIES["early exit"]), aligned(64), block=64)
         assert not difference(a, b) and len(made) == expected

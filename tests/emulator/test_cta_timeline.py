@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.emulator.execution.launch import DeviceLimits, GlobalMemory, GridRequest
-from workbench.emulator.execution.machine import Machine, spread
+from workbench.emulator.execution.machine import Machine, pick_spread
 from workbench.emulator.ptx import instruction_table
 from workbench.emulator.timing import cache_model, cta_timeline
 from workbench.records import Launch
@@ -97,7 +97,7 @@ def test_a_sample_stands_for_the_grid_and_the_whole_is_unchanged_by_following() 
 
 @given(st.integers(1, 10**6), st.integers(1, 50))
 def test_a_sample_is_spread_and_without_repeats(count: int, some: int) -> None:
-    chosen = spread(count, some)
+    chosen = pick_spread(count, some)
     assert len(set(chosen.tolist())) == len(chosen) <= max(some, 1) and chosen.min() >= 0 and chosen.max() < count
     assert len(chosen) == count if some >= count else len(chosen) >= some // 2
 
@@ -117,22 +117,22 @@ def test_a_cache_never_forgets_early_within_half_its_size_and_never_remembers_wh
 
 def test_sectors_of_a_line_are_filled_one_by_one() -> None:
     cache = cache_model.Cache(2, 1 << 16)
-    keys, parts = cache_model.sectors(np.array([0, 1]), np.array([0, 0]), 16)
+    keys, parts = cache_model.sector_keys(np.array([0, 1]), np.array([0, 0]), 16)
     assert parts == 1 and cache.load(np.unique(keys)).tolist() == [True, True]
-    other, _ = cache_model.sectors(np.array([0]), np.array([32]), 16)
+    other, _ = cache_model.sector_keys(np.array([0]), np.array([32]), 16)
     assert cache.load(other).tolist() == [True] and cache.load(other).tolist() == [False]
-    crossing, parts = cache_model.sectors(np.array([0]), np.array([24]), 16)
+    crossing, parts = cache_model.sector_keys(np.array([0]), np.array([24]), 16)
     assert parts == 2 and cache.load(np.unique(crossing)).tolist() == [False, False]
 
 
 def test_where_the_host_has_a_tensor_does_not_matter() -> None:
     here, there = (
-        cache_model.Places([1 << 20, 5 << 20], [1000, 4096]),
-        cache_model.Places([(7 << 21) + 64, (9 << 21) + 192], [1000, 4096]),
+        cache_model.AddressMap([1 << 20, 5 << 20], [1000, 4096]),
+        cache_model.AddressMap([(7 << 21) + 64, (9 << 21) + 192], [1000, 4096]),
     )
     offsets = np.array([0, 4, 996, 512])
     for n in range(2):
-        assert (here.of(here.starts[n] + offsets) == there.of(there.starts[n] + offsets)).all() and (
-            here.of(here.starts[n]) % 512 == 0
+        assert (here.map(here.starts[n] + offsets) == there.map(there.starts[n] + offsets)).all() and (
+            here.map(here.starts[n]) % 512 == 0
         )
-    assert here.of(here.starts[1]) - here.of(here.starts[0]) == 1024
+    assert here.map(here.starts[1]) - here.map(here.starts[0]) == 1024

@@ -129,14 +129,14 @@ def test_wgmma_with_a_from_registers_and_b_that_threads_wrote(dtype: torch.dtype
 def test_the_swizzle_is_its_own_inverse_and_keeps_chunks_whole() -> None:
     import numpy as np
 
-    from workbench.emulator.isa.sm90.descriptor import SWIZZLE_BITS, swizzled
+    from workbench.emulator.isa.sm90.descriptor import SWIZZLE_BITS, swizzle_addresses
 
     where = np.arange(8192)
     for mode in SWIZZLE_BITS:
-        moved = swizzled(where, mode)
+        moved = swizzle_addresses(where, mode)
         assert (
             sorted(moved) == sorted(where)
-            and (swizzled(moved, mode) == where).all()
+            and (swizzle_addresses(moved, mode) == where).all()
             and (moved % 16 == where % 16).all()
         )
-    assert swizzled(np.array([128 * 3 + 16]), 3)[0] == 128 * 3 + 16 * (1 ^ 3)
+    assert swizzle_addresses(np.array([128 * 3 + 16]), 3)[0] == 128 * 3 + 16 * (1 ^ 3)

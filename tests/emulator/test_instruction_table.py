@@ -18,7 +18,7 @@ from workbench.emulator.execution.interpreter import Program
 from workbench.emulator.execution.launch import DeviceLimits, GlobalMemory, GridRequest
 from workbench.emulator.isa.integers import CARRY
 from workbench.emulator.ptx.instruction import Instruction, Kernel
-from workbench.emulator.ptx.instruction_table import ROWS, TABLE, form_of
+from workbench.emulator.ptx.instruction_table import ROWS, TABLE, find_form
 from workbench.emulator.ptx.parser import parse
 from workbench.emulator.ptx.syntax import Mem, Reg
 from workbench.emulator.sanitizer.uninitialized import UninitializedRegisters
@@ -135,7 +135,7 @@ def test_every_form_has_a_row() -> None:
 
 
 def test_every_row_is_executed_and_every_family_has_one() -> None:
-    ends = {opcode for opcode in TABLE if form_of(opcode, ()).ends_block}
+    ends = {opcode for opcode in TABLE if find_form(opcode, ()).ends_block}
     assert set(FAMILIES) | ends | set(UNEXECUTED) == set(TABLE)
 
 
@@ -143,7 +143,7 @@ def test_an_earlier_row_never_hides_a_later_one() -> None:
     for opcode, rows in TABLE.items():
         for n, row in enumerate(rows):
             mods = tuple(mod for run in row.modifiers for mod in run)
-            assert not any(earlier.fits(mods) for earlier in rows[:n]), (opcode, mods)
+            assert not any(earlier.matches(mods) for earlier in rows[:n]), (opcode, mods)
     assert sum(len(rows) for rows in TABLE.values()) >= len(ROWS)
 
 

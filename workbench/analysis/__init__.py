@@ -1,1 +1,1 @@
-"""Pure calculations: devices, speed of light, correctness, statistics, hunks, roofline points."""
+"""Pure numbers: devices, speed of light, correctness, statistics, hunks, roofline, integrity. No torch, no I/O."""

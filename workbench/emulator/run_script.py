@@ -16,7 +16,7 @@ from typing import Any
 
 from workbench.analysis import devices
 from workbench.emulator import hook, report
-from workbench.emulator.compiled.tiering import engine_name
+from workbench.emulator.compiled.tiering import resolve_engine
 from workbench.emulator.execution.launch import EmulationFault
 from workbench.emulator.hook import Emulation
 from workbench.errors import NotEmulated, UserError
@@ -81,7 +81,7 @@ def run(
         raise UserError(f"{path} is no program: a .py or .ipynb file is needed")
     if counters and (Path(counters).is_dir() or not Path(counters).resolve().parent.is_dir()):
         raise UserError(f"--counters {counters}: not a file that can be written")
-    engine_name(None)  # raises now for an unknown engine in the environment
+    resolve_engine(None)  # raises now for an unknown engine in the environment
     with emulated(device=device, arch=arch, sanitize=sanitize, follow=follow) as emulation:
         print(report.heading(path.name, emulation), file=sys.stderr, flush=True)
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():

@@ -1,9 +1,9 @@
-"""Machine code kept on disk by content, in $XDG_CACHE_HOME/cutegen/emulator (else ~/.cache/cutegen/emulator); all
-failures mean "not there".
+"""Stores machine code on disk by content, in $XDG_CACHE_HOME/cutegen/emulator (else ~/.cache/cutegen/emulator). Every
+failure counts as "not there".
 
-A file is a SHA-256 of what follows, then parts of object code, each after its length. A wrong digest, a short file or
-one that another user may write is not used. A worker that is confined has its own scratch folder as home, so what an
-untrusted program leaves there ends with its job.
+A file is a SHA-256 of the rest, then parts of object code, each after its length. A wrong digest, a short file or one
+that another user may write is not used. A confined worker has its own scratch folder as home, so files of an untrusted
+program end with its job.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import os
 import tempfile
 from pathlib import Path
 
-LIMIT_BYTES = 256 << 20  # of all files together; the least recently used are deleted beyond it
+LIMIT_BYTES = 256 << 20  # limit of all files together; beyond it the least recently used are deleted
 DIGEST, SIZE = 32, 8
 
 
-def folder() -> Path:
-    """Where code is kept (a relative XDG_CACHE_HOME counts for nothing, as its specification has it)."""
+def cache_folder() -> Path:
+    """The folder of the code (a relative XDG_CACHE_HOME is ignored, as its specification demands)."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (given if given.is_absolute() else Path.home() / ".cache") / "cutegen" / "emulator"
 
 
-def key(*parts: str) -> str:
-    """A file name for what the parts say."""
+def make_key(*parts: str) -> str:
+    """A file name for these parts."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(f"{len(part)}:".encode() + part.encode())
@@ -33,9 +33,9 @@ def key(*parts: str) -> str:
 
 
 def load(name: str) -> list[bytes] | None:
-    """The object code kept under a key, in parts; None when there is none that can be trusted."""
+    """The object code of a key, in parts; None if there is none that can be trusted."""
     try:
-        path = folder() / name
+        path = cache_folder() / name
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             if status.st_uid != os.getuid() or status.st_mode & 0o022:
@@ -44,12 +44,12 @@ def load(name: str) -> list[bytes] | None:
         if hashlib.sha256(data[DIGEST:]).digest() != data[:DIGEST]:
             return None
         os.utime(path)
-        return _parts(data[DIGEST:])
+        return _read_parts(data[DIGEST:])
     except (OSError, RuntimeError):
         return None
 
 
-def _parts(data: bytes) -> list[bytes]:
+def _read_parts(data: bytes) -> list[bytes]:
     parts, at = [], 0
     while at < len(data):
         size = int.from_bytes(data[at : at + SIZE], "little")
@@ -59,10 +59,10 @@ def _parts(data: bytes) -> list[bytes]:
 
 
 def save(name: str, parts: list[bytes]) -> None:
-    """Keep object code under a key; a reader sees all of it or nothing."""
+    """Store object code under a key, atomically."""
     code = b"".join(len(part).to_bytes(SIZE, "little") + part for part in parts)
     with contextlib.suppress(OSError, RuntimeError):
-        place = folder()
+        place = cache_folder()
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, temporary = tempfile.mkstemp(dir=place, prefix="new-")
         try:

@@ -1,10 +1,10 @@
-"""Launches on compiled code: build or fetch a kernel's code, run its CTAs on up to two threads, hand counters over, put
-memory back on a fault.
+"""Launches on compiled code: fetch or build a kernel's code, run its CTAs on up to two threads, add the counters,
+restore memory on a fault.
 
-Compiled code only handles launches that go well. At anything else (a bad address, a deadlock, a divergent warp where
-none may be) it stops; global memory is put back, and the interpreter runs the launch again and words the fault. An
-endless loop is reported from here, because the interpreter would need minutes to reach the limit; the line and thread
-named are those of the CTA that got there first, in CTA order.
+Compiled code only handles launches without errors. At anything else (a bad address, a deadlock, a divergent warp at an
+aligned instruction) it stops; global memory is restored, and the interpreter runs the launch again and writes the
+fault's message. An endless loop is reported from here, because the interpreter would need minutes to reach the limit;
+the report names the line and thread of the first such CTA, in CTA order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from workbench.emulator.compiled import cache, jit
 from workbench.emulator.compiled.codegen import layout
 from workbench.emulator.compiled.codegen.program import Program
-from workbench.emulator.compiled.saved import Saved
+from workbench.emulator.compiled.saved import MemorySnapshot
 from workbench.emulator.compiled.stop import Stop
 from workbench.emulator.execution.batch import WARP
 from workbench.emulator.execution.counters import Counting
@@ -28,7 +28,7 @@ RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c
 
 
 class CompiledKernel:
-    """A kernel's machine code; see `find` and `make`."""
+    """A kernel's machine code; see `load_cached` and `build`."""
 
     def __init__(self, program: Program, parts: list[bytes]) -> None:
         self.program, self.kernel = program, program.kernel
@@ -49,20 +49,19 @@ class CompiledKernel:
         batch: int,
         threads: int,
     ) -> Stop | bool:
-        """Execute the CTAs from number `first` on; counts go to `counting` when they end well. `batch` is how many the
-        interpreter runs at a time.
+        """Execute the CTAs from number `first` on. `batch` is the number of CTAs that the interpreter runs at a time.
 
-        True: they ended, and are counted. False: the interpreter has to run them, and memory is as before. A `Stop`:
-        they went on for too long.
+        True: they ended, and their counts are in `counting`. False: the interpreter must run them; memory is unchanged.
+        A `Stop`: they exceeded the limit of instructions.
         """
-        saved = Saved(memory)
+        snapshot = MemorySnapshot(memory)
         total = request.grid[0] * request.grid[1] * request.grid[2]
         alone = self.program.scope == "batch"
         group, workers = (min(batch, total), 1) if alone else (1, max(1, min(threads, total - first)))
         bounds = [first + (total - first) * n // workers for n in range(workers + 1)]
         contexts = [_Context(self, request, limits, memory, symbols, group, counting.enabled) for _ in range(workers)]
-        run = RUN(jit.library()[-1])
-        with ThreadPoolExecutor(workers) as pool:  # one thread too: this one can be interrupted
+        run = RUN(jit.load_library()[-1])
+        with ThreadPoolExecutor(workers) as pool:  # a pool even for one worker: the main thread can be interrupted
             try:
                 list(pool.map(lambda n: run(contexts[n].address, bounds[n], bounds[n + 1]), range(workers)))
             except KeyboardInterrupt:
@@ -72,7 +71,7 @@ class CompiledKernel:
         for context in contexts:
             stop = context.stop()
             if stop is not True:
-                saved.restore()
+                snapshot.restore()
                 return stop
         for context in contexts:
             context.count(counting)
@@ -84,8 +83,8 @@ def _words(address: int, count: int) -> np.ndarray:
     return np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(address)).copy()
 
 
-def cached(plan: Program, name: str) -> CompiledKernel | None:
-    """A kernel's code from the disk, None when it is not there."""
+def load_cached(plan: Program, name: str) -> CompiledKernel | None:
+    """A kernel's code from the disk, None if it is not there."""
     parts = cache.load(name)
     if parts is None:
         return None
@@ -95,15 +94,15 @@ def cached(plan: Program, name: str) -> CompiledKernel | None:
         return None
 
 
-def make(plan: Program, texts: list[str], name: str) -> CompiledKernel:
-    """Compile a kernel and keep its code on disk."""
+def build(plan: Program, texts: list[str], name: str) -> CompiledKernel:
+    """Compile a kernel and store its code on disk."""
     parts = jit.compile_all(texts)
     cache.save(name, parts)
     return CompiledKernel(plan, parts)
 
 
 class _Context:
-    """The memory that one thread of the host works in; see layout.py."""
+    """The memory that one host thread works in; see layout.py."""
 
     def __init__(
         self,
@@ -117,7 +116,7 @@ class _Context:
     ) -> None:
         self.code, kernel = code, code.kernel
         self.kept: list[np.ndarray] = []
-        self.data = self._room(layout.CONTEXT_BYTES).view(np.int64)
+        self.data = self._allocate(layout.CONTEXT_BYTES).view(np.int64)
         self.address = self.data.ctypes.data
         bx, by, bz = request.block
         threads = bx * by * bz
@@ -127,10 +126,10 @@ class _Context:
         shared_room = -(-(shared + 16) // 1024) * 1024
         local = max(-(-kernel.local_bytes // 16) * 16, 16)
         count = len(kernel.instructions)
-        self.counts, self.guarded = self._zeros(len(code.sizes)), self._zeros(count)
-        self.rows = self._zeros(4 * count)
-        self.records = self._room(group * warps * self.stride)
-        params = self._room(16 * sum(-(-length // 16) for _, length, _ in kernel.params) + 16)
+        self.counts, self.guarded = self._allocate_words(len(code.sizes)), self._allocate_words(count)
+        self.rows = self._allocate_words(4 * count)
+        self.records = self._allocate(group * warps * self.stride)
+        params = self._allocate(16 * sum(-(-length // 16) for _, length, _ in kernel.params) + 16)
         for (name, _, _), value in zip(kernel.params, request.params, strict=True):
             at = code.program.params[name]
             params[at : at + len(value)] = np.frombuffer(value, dtype=np.uint8)
@@ -144,7 +143,7 @@ class _Context:
         )
         names = np.array([symbols[name] for name in code.program.symbols] or [0], dtype=np.uint64)
         self.kept += [table, names]
-        self.data[: len(jit.library()) - 1] = jit.library()[:-1]
+        self.data[: len(jit.load_library()) - 1] = jit.load_library()[:-1]
         self.data[layout.LOOPS // 8 : layout.LOOPS // 8 + 10] = jit.numpy_loops()
         for slot, content in {
             layout.BLOCKS: code.table.ctypes.data,
@@ -176,26 +175,26 @@ class _Context:
             layout.LOCKSTEP: int(code.program.scope != "warp"),
             layout.WARPS: self.records.ctypes.data,
             layout.WARP_STRIDE: self.stride,
-            layout.CTAS: self._room(group * layout.CTA_BYTES).ctypes.data,
+            layout.CTAS: self._allocate(group * layout.CTA_BYTES).ctypes.data,
             layout.SHARED_BYTES: shared_room,
-            layout.SHARED: self._room(group * shared_room).ctypes.data,
-            layout.WRITTEN: self._room(group * shared_room).ctypes.data,
-            layout.LOCAL: self._room(group * warps * WARP * local).ctypes.data,
+            layout.SHARED: self._allocate(group * shared_room).ctypes.data,
+            layout.WRITTEN: self._allocate(group * shared_room).ctypes.data,
+            layout.LOCAL: self._allocate(group * warps * WARP * local).ctypes.data,
         }.items():
             self.data[slot // 8] = content
 
-    def _room(self, size: int) -> np.ndarray:
-        """Zeroed bytes at an address that vectors may be kept at."""
+    def _allocate(self, size: int) -> np.ndarray:
+        """Zeroed bytes, aligned for vectors."""
         raw = np.zeros(size + ALIGN, dtype=np.uint8)
         self.kept.append(raw)
         start = -raw.ctypes.data % ALIGN
         return raw[start : start + size]
 
-    def _zeros(self, count: int) -> np.ndarray:
-        return self._room(8 * count).view(np.int64)
+    def _allocate_words(self, count: int) -> np.ndarray:
+        return self._allocate(8 * count).view(np.int64)
 
     def stop(self) -> Stop | bool:
-        """Whether this thread ended well; a `Stop` when it went on for too long."""
+        """True if this thread ended well, False if it gave up, a `Stop` if it exceeded the limit of instructions."""
         if self.data[layout.FAULT // 8] != layout.TOO_LONG:
             return not self.data[layout.FAULT // 8]
         for n in range(self.group * self.warps):
@@ -213,7 +212,7 @@ class _Context:
         return False
 
     def count(self, counting: Counting) -> None:
-        """Add what this thread counted."""
+        """Add the counts of this thread."""
         instructions = self.code.kernel.instructions
         lanes = np.zeros(len(instructions), dtype=np.int64)
         for block in self.code.program.blocks:
@@ -225,14 +224,14 @@ class _Context:
         rows = self.rows.reshape(-1, 4)
         for at, ins in enumerate(instructions):
             if ins.form.role == "mma":
-                counting.extra_flops[at] += flops_of(ins.mods) * int(lanes[at]) // WARP
+                counting.extra_flops[at] += mma_flops(ins.mods) * int(lanes[at]) // WARP
             elif rows[at, 1]:
                 row = counting.memory.setdefault((at, ins.form.space == "shared"), np.zeros(5, dtype=np.int64))
                 row[:4] += rows[at]
                 row[4] = int(ins.form.role not in ("load", "matrix_load"))
 
 
-def flops_of(mods: tuple[str, ...]) -> int:
+def mma_flops(mods: tuple[str, ...]) -> int:
     """FLOPs of one warp's mma: 2 m n k."""
     shape = next(mod for mod in mods if mod[0] == "m" and mod[1].isdigit())
     m, n, k = (int(part) for part in shape[1:].replace("n", " ").replace("k", " ").split())

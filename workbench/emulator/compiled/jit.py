@@ -27,7 +27,7 @@ _ENGINES: list[Any] = []  # code lives as long as its engine
 
 @functools.cache
 def target() -> Any:
-    """This machine as LLVM knows it."""
+    """LLVM's target for this machine."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_triple(llvm.get_process_triple())
@@ -44,8 +44,8 @@ def machine(level: int) -> Any:
     )
 
 
-def why_not() -> str | None:
-    """Why code cannot be compiled for this machine, None when it can."""
+def missing_support() -> str | None:
+    """Why code cannot be compiled for this machine; None if it can."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return f"compiled code is for x86-64, not {platform.machine()}"
     features = llvm.get_host_cpu_features()
@@ -55,7 +55,7 @@ def why_not() -> str | None:
 
 @functools.cache
 def identity() -> str:
-    """What object code depends on besides its source: CPU, LLVM, and the text of this package."""
+    """The inputs of object code besides its source: CPU, LLVM, and the text of this package."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
@@ -71,9 +71,7 @@ def identity() -> str:
 
 
 def compile_object(text: str, level: int, *, passes: bool) -> bytes:
-    """Object code of IR text; `passes` runs LLVM's optimisations before code is made. Threads may do this at the same
-    time.
-    """
+    """Compiles IR text to object code; `passes` runs LLVM's optimisations first. It is thread-safe."""
     module = llvm.parse_assembly(text, llvm.create_context())
     generator = machine(level)
     if passes:
@@ -85,14 +83,16 @@ def compile_object(text: str, level: int, *, passes: bool) -> bytes:
 
 
 def compile_all(texts: list[str]) -> list[bytes]:
-    """Object code of the parts of a kernel, each on a thread of its own."""
+    """Object code of the parts of a kernel, each compiled on its own thread."""
     target()
     with ThreadPoolExecutor(len(texts)) as pool:
         return list(pool.map(lambda text: compile_object(text, KERNEL_LEVEL, passes=False), texts))
 
 
 def load_object(code: bytes, *names: str) -> list[int]:
-    """Link object code into this process; the addresses of the named symbols. RuntimeError when it is not usable."""
+    """Link object code into this process; returns the addresses of the named symbols. Raises RuntimeError if it is
+    unusable.
+    """
     with _LOCK:
         empty = llvm.parse_assembly("")
         engine = llvm.create_mcjit_compiler(empty, machine(0))
@@ -123,8 +123,8 @@ class _Ufunc(ctypes.Structure):
 
 @functools.cache
 def numpy_loops() -> tuple[int, ...]:
-    """(function, data) of numpy's double-precision inner loops, in the order of `LOOP_NAMES`: the very code that the
-    interpreter's results come from.
+    """(function, data) of numpy's double-precision inner loops, in the order of `LOOP_NAMES`; the interpreter uses the
+    same code.
     """
     import numpy as np
 
@@ -139,32 +139,32 @@ def numpy_loops() -> tuple[int, ...]:
     return tuple(found)
 
 
-def compile_s(instructions: int) -> float:
-    """About how long a kernel takes to compile, the helpers included when they are not loaded yet (measured on two EPYC
-    cores; AVX2 needs more code).
+def estimate_compile_s(instructions: int) -> float:
+    """Estimated seconds to compile a kernel, with the helpers if they are not loaded yet (measured on two EPYC cores;
+    AVX2 needs more code).
     """
     wide = bool(llvm.get_host_cpu_features().get("avx512f"))
-    helpers = 0.0 if library.cache_info().currsize or cache.load(_helpers_name()) is not None else 0.7
+    helpers = 0.0 if load_library.cache_info().currsize or cache.load(_helpers_key()) is not None else 0.7
     return helpers + 0.01 + instructions * (0.00011 if wide else 0.0004)
 
 
-def _helpers_name() -> str:
-    return cache.key("helpers", identity())
+def _helpers_key() -> str:
+    return cache.make_key("helpers", identity())
 
 
 @functools.cache
-def library() -> tuple[int, ...]:
+def load_library() -> tuple[int, ...]:
     """Addresses of the helpers in the order of `EXPORTED`, then of `run_ctas`."""
     from workbench.emulator.compiled.runtime import access, helper_compiler, schedule, start, warp
 
     assert access and schedule and start and warp  # imported so that their helpers are registered
-    name = _helpers_name()
+    name = _helpers_key()
     wanted = (*EXPORTED, "run_ctas")
     kept = cache.load(name)
     if kept is not None:
         with contextlib.suppress(RuntimeError):
             return tuple(load_object(kept[0], *wanted))
     target()
-    code = compile_object(helper_compiler.translate(), 2, passes=True)
+    code = compile_object(helper_compiler.translate_helpers(), 2, passes=True)
     cache.save(name, [code])
     return tuple(load_object(code, *wanted))

@@ -1,12 +1,12 @@
-"""Global memory as it was, to go back to."""
+"""A snapshot of global memory, to restore it."""
 
 from __future__ import annotations
 
 from workbench.emulator.execution.launch import GlobalMemory
 
 
-class Saved:
-    """A copy of all that a launch may write, made when this is made."""
+class MemorySnapshot:
+    """A copy of all memory that a launch may write."""
 
     def __init__(self, memory: GlobalMemory) -> None:
         self._copies = [
@@ -16,7 +16,7 @@ class Saved:
         ]
 
     def restore(self) -> None:
-        """Put everything back."""
+        """Restore the memory."""
         for entry, data, written in self._copies:
             entry.data[:] = data
             if entry.written is not None:

@@ -1,4 +1,4 @@
-"""How compiled code says that a launch went too long."""
+"""The report of compiled code that a launch exceeded the limit of instructions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The place that went past the limit of instructions: number of the instruction, of the CTA in the grid, and of the
+    """Where the limit of instructions was exceeded: number of the instruction, of the CTA in the grid, and of the
     thread in it.
     """
 

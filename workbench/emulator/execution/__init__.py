@@ -1,1 +1,1 @@
-"""execution."""
+"""The machine: batches of CTAs, the interpreter, memory, barriers and counters."""

@@ -31,7 +31,7 @@ def try_wait(b: Batch, poll: mbarrier.Poll, n: int, taken: Lanes) -> None:
     lanes = b.all_lanes(taken)
     if not len(lanes):
         return
-    ready, index = poll.ready(b, taken)
+    ready, index = poll.test(b, taken)
     on = ready | b.timed_out[lanes]
     if on.any():
         poll.put(b, lanes[on], ready[on])

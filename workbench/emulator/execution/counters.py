@@ -90,7 +90,7 @@ class Counting:
         classes: dict[str, int] = {}
         for n in np.nonzero(self.lanes)[0].tolist():
             ins, count = self.instructions[n], int(self.lanes[n])
-            kind = ins.form.counted
+            kind = ins.form.counter_class
             classes[kind] = classes.get(kind, 0) + count
             row = sums.setdefault(ins.line or 0, [0] * len(COUNTS))
             for at, value in self._instruction_counts(n, ins, count):

@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench.emulator.arrays import Array
 from workbench.emulator.compiled.stop import Stop
-from workbench.emulator.compiled.tiering import Native, TierSwitch
+from workbench.emulator.compiled.tiering import NativeKernels, TierSwitch
 from workbench.emulator.execution.batch import WARP, Batch, Timeline
 from workbench.emulator.execution.counters import Counting
 from workbench.emulator.execution.dispatch import MISFITS
@@ -146,7 +146,7 @@ class Machine:
                     stage="launch", kind="bad_ptx", message=f"PTX that cannot be read ({type(error).__name__}: {error})"
                 )
             ) from error
-        self.native = Native(ptx, engine, threads)
+        self.native = NativeKernels(ptx, engine, threads)
         self.limits = limits
         self._compiled: dict[str, Program] = {}
         self._constants = {name: aligned_copy(data) for name, data in self.module.constants.items()}
@@ -240,7 +240,7 @@ class Machine:
 
     def _follow(self, batch: Batch, program: Program) -> Timeline:
         """Follow the batch's warps in time and its loads through the caches."""
-        program.steps = program.steps or [cta_timeline.step(ins) for ins in program.instructions]
+        program.steps = program.steps or [cta_timeline.make_step(ins) for ins in program.instructions]
         l1_bytes, l2_bytes = self.limits.cache_bytes_per_cta(batch.threads, batch.shared_limit)
         batch.timeline = timeline = cta_timeline.WarpTimeline(
             batch, program.steps, program.instructions, l1_bytes=l1_bytes, l2_bytes=l2_bytes

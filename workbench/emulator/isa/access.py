@@ -1,6 +1,6 @@
-"""Reading and writing memory for the lanes of a batch: every address is checked, and what nothing wrote is found.
+"""Reads and writes of shared, global and local memory for the lanes of a batch.
 
-Shared, global and local memory.
+Every address is checked, and reads of unwritten bytes are found.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SPACES = ("global", "shared", "local", "param", "const")
 
 
 def address(operand: Mem, space: str) -> Get:
-    """A function (batch, idx) -> int64 addresses, one per active lane (or one for all)."""
+    """A function (batch, idx) -> int64 addresses, one per active lane, or one for all."""
     offset = operand.offset
     base = operand.base
     if isinstance(base, Reg):
@@ -54,13 +54,13 @@ def broadcast(b: Batch, i: Lanes, value: Value) -> Array:
     return value if isinstance(value, np.ndarray) and value.ndim else np.full(count, value)
 
 
-def _first(bad: Array, b: Batch, i: Lanes) -> tuple[int, int]:
+def _first_bad(bad: Array, b: Batch, i: Lanes) -> tuple[int, int]:
     at = int(np.argmax(bad))
     return at, int(at if i is None else i[at])
 
 
-def place_of(space: str, at: Array) -> tuple[str, Array]:
-    """The state space that addresses mean, and the addresses in it; those of one instruction are all of one space."""
+def resolve_space(space: str, at: Array) -> tuple[str, Array]:
+    """The state space of addresses, and the addresses in it; all addresses of one instruction are in one space."""
     if space != "generic":
         return space, at
     window = int(at[0]) >> 56 if len(at) else 0
@@ -74,10 +74,10 @@ def place_of(space: str, at: Array) -> tuple[str, Array]:
 def global_allocation(
     b: Batch, i: Lanes, where: Array, size: int, write: bool, ins: Instruction
 ) -> list[tuple[Allocation, Array | slice]]:
-    """The allocations that the addresses fall into, each with the selection of lanes; faults on any bad address."""
+    """The allocations of the addresses, each with the selection of its lanes; faults on any bad address."""
     off = where & (size - 1)
     if off.any():
-        at, lane = _first(off != 0, b, i)
+        at, lane = _first_bad(off != 0, b, i)
         verb = "written" if write else "read"
         raise b.fault(
             "misaligned",
@@ -91,8 +91,8 @@ def global_allocation(
     low, high = int(where.min()), int(where.max())
     found = b.memory.find(low)
     if found is not None and high + size <= found.end:
-        _within_views(found, b, i, where, size, write, ins)
-        return [(_writable(found, b, i, where, write, ins), slice(None))]
+        _check_views(found, b, i, where, size, write, ins)
+        return [(_check_writable(found, b, i, where, write, ins), slice(None))]
     parts: list[tuple[Allocation, Array | slice]] = []
     left = np.ones(len(where), dtype=bool)
     while left.any():
@@ -111,21 +111,19 @@ def global_allocation(
             )
         inside = left & (where >= found.start) & (where + size <= found.end)
         pick = np.nonzero(inside)[0]
-        _within_views(found, b, b.all_lanes(i)[pick], where[pick], size, write, ins)
-        parts.append((_writable(found, b, i, where, write, ins), pick))
+        _check_views(found, b, b.all_lanes(i)[pick], where[pick], size, write, ins)
+        parts.append((_check_writable(found, b, i, where, write, ins), pick))
         left &= ~inside
     return parts
 
 
-def _within_views(
-    found: Allocation, b: Batch, i: Lanes, where: Array, size: int, write: bool, ins: Instruction
-) -> None:
-    """Fault on an access inside a storage of which the launch got only a part, outside that part."""
+def _check_views(found: Allocation, b: Batch, i: Lanes, where: Array, size: int, write: bool, ins: Instruction) -> None:
+    """Fault on an access to a storage outside the tensors that the launch got."""
     if not found.narrow:
         return
     bad = find_misses(found.views, where, size)
     if bad.any():
-        at, lane = _first(bad, b, i)
+        at, lane = _first_bad(bad, b, i)
         raise b.fault(
             "out_of_bounds",
             f"{'write' if write else 'read'} of {size} bytes is out of bounds of the tensor, inside its storage:"
@@ -139,7 +137,7 @@ def _within_views(
         )
 
 
-def _writable(found: Allocation, b: Batch, i: Lanes, where: Array, write: bool, ins: Instruction) -> Allocation:
+def _check_writable(found: Allocation, b: Batch, i: Lanes, where: Array, write: bool, ins: Instruction) -> Allocation:
     if write and not found.writable:
         raise b.fault(
             "write_to_constant",
@@ -217,7 +215,7 @@ def write_global(b: Batch, i: Lanes, where: Array, values: list[Array], size: in
 
 
 def shared_index(b: Batch, i: Lanes, where: Array, size: int, write: bool, ins: Instruction) -> Array:
-    """Byte offsets in the batch's shared memory, of the lanes' own CTAs or of others of their clusters; faults on any
+    """Byte offsets in the batch's shared memory, of the lanes' own CTAs or of others in their clusters; faults on any
     bad address.
     """
     cta, remote = b.cta if i is None else b.cta[i], where >> RANK_SHIFT
@@ -226,7 +224,7 @@ def shared_index(b: Batch, i: Lanes, where: Array, size: int, write: bool, ins: 
         where = where & ((1 << RANK_SHIFT) - 1)
     bad = (where < 0) | (where + size > b.shared_limit)
     if bad.any():
-        at, lane = _first(bad, b, i)
+        at, lane = _first_bad(bad, b, i)
         raise b.fault(
             "shared_out_of_bounds",
             f"shared-memory {'write' if write else 'read'} of {size} bytes at offset {int(where[at])}, but the CTA"
@@ -237,7 +235,7 @@ def shared_index(b: Batch, i: Lanes, where: Array, size: int, write: bool, ins: 
         )
     off = where & (size - 1)
     if off.any():
-        at, lane = _first(off != 0, b, i)
+        at, lane = _first_bad(off != 0, b, i)
         raise b.fault(
             "misaligned",
             f"shared-memory access of {size} bytes at offset {int(where[at])}, which is not a multiple of {size}",
@@ -249,7 +247,7 @@ def shared_index(b: Batch, i: Lanes, where: Array, size: int, write: bool, ins: 
 
 
 def read_shared(b: Batch, i: Lanes, where: Array, size: int, vector: int, ins: Instruction) -> Array:
-    """Bits read from the lanes' own CTA's shared memory; faults on bytes that nothing wrote."""
+    """Bits read from shared memory; faults on bytes that nothing wrote."""
     at = shared_index(b, i, where, size * vector, False, ins)
     kind = UNSIGNED[size]
     view, shadow = b.shared.view(kind), b.shared_written.view(kind)
@@ -259,7 +257,7 @@ def read_shared(b: Batch, i: Lanes, where: Array, size: int, vector: int, ins: I
     for n in range(vector):
         missing = (shadow[index + n] & full) != full
         if missing.any():
-            bad, lane = _first(missing, b, i)
+            bad, lane = _first_bad(missing, b, i)
             if (b.shared_written[int(at[bad]) + n * size : int(at[bad]) + (n + 1) * size] & IN_FLIGHT).any():
                 raise b.fault(
                     "copy_in_flight",
@@ -288,7 +286,7 @@ def read_shared(b: Batch, i: Lanes, where: Array, size: int, vector: int, ins: I
 
 
 def write_shared(b: Batch, i: Lanes, where: Array, values: list[Array], size: int, ins: Instruction) -> None:
-    """Store to shared memory and note the bytes as written."""
+    """Store to shared memory and mark the bytes as written."""
     at = shared_index(b, i, where, size * len(values), True, ins)
     kind = UNSIGNED[size]
     index = at // size
@@ -302,14 +300,14 @@ def write_shared(b: Batch, i: Lanes, where: Array, values: list[Array], size: in
 
 
 def local_index(b: Batch, i: Lanes, where: Array, size: int, ins: Instruction) -> Array:
-    """Byte offsets of the lanes' own local memory; faults outside the thread's frame (an index past a register
+    """Byte offsets in the lanes' own local memory; faults outside the thread's frame (an index past a register
     array).
     """
     lanes = b.all_lanes(i)
     offset = where & 0xFFFFFF
     bad = (offset + size > b.local_stride) | (offset & (min(size, 16) - 1) != 0)
     if bad.any():
-        at, lane = _first(bad, b, i)
+        at, lane = _first_bad(bad, b, i)
         raise b.fault(
             "local_out_of_bounds",
             f"{size} bytes at offset {int(offset[at])} of the thread's local memory, which has {b.kernel.local_bytes}"

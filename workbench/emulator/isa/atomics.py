@@ -13,9 +13,9 @@ from workbench.emulator.isa.access import (
     address,
     broadcast,
     global_allocation,
-    place_of,
     read_global,
     read_shared,
+    resolve_space,
     shared_index,
     write_global,
     write_shared,
@@ -39,8 +39,8 @@ ATOMIC: dict[str, Callable[[Value, Value], Value]] = {
 
 
 def atomic(ins: Instruction) -> Fn:
-    """atom and red on global and shared memory: lanes in order, so that it is deterministic; floats rounded per
-    addition.
+    """atom and red on global and shared memory. Lanes go in order, so the result is deterministic; floats are rounded
+    after each addition.
     """
     op, kind = _operation(ins)
     reduction = ins.form.role == "reduction"
@@ -55,14 +55,14 @@ def atomic(ins: Instruction) -> Fn:
 
     def run(b: Batch, i: Lanes) -> None:
         lanes = b.all_lanes(i)
-        place, at = place_of(space, broadcast(b, i, where(b, i)))
+        place, at = resolve_space(space, broadcast(b, i, where(b, i)))
         b.count_memory(ins, place, i, at, size, True)
         values = broadcast(b, i, value_of(b, i))
         swap = broadcast(b, i, swap_of(b, i)) if swap_of else None
         reader, writer = (read_shared, write_shared) if place == "shared" else (read_global, write_global)
         reader(b, lanes, at, size, 1, ins)
         location = shared_index(b, lanes, at, size, True, ins) if place == "shared" else at
-        rank = _ranks(location)
+        rank = _rank_repeats(location)
         if b.races is not None:
             _note_atomic(b, lanes, location, place, size, rank, ins)
         old = np.empty(len(lanes), dtype=values.dtype)
@@ -91,7 +91,9 @@ def _operation(ins: Instruction) -> tuple[str, str]:
 
 
 def _note_atomic(b: Batch, lanes: Array, at: Array, place: str, size: int, rank: Array, ins: Instruction) -> None:
-    """Tell the races of an atomic; `rank` is each lane's turn at its address."""
+    """Report an atomic to the race checks; `at` are offsets in the batch's shared memory or global addresses, `rank` is
+    each lane's turn at its address.
+    """
     assert b.races is not None
     if place == "shared":
         b.races.atomic(b, lanes, at, size, ins)
@@ -101,7 +103,7 @@ def _note_atomic(b: Batch, lanes: Array, at: Array, place: str, size: int, rank:
 
 
 def as_values(raw: Array, kind: str, dtype: np.dtype[np.generic]) -> Value:
-    """Memory's bits as the numbers that an atomic computes with: bfloat16 as float32."""
+    """Memory's bits as the numbers that an atomic computes with; bfloat16 becomes float32."""
     return (raw.astype(np.uint32) << np.uint32(16)).view(np.float32) if kind == "bf16" else raw.view(dtype)
 
 
@@ -110,8 +112,8 @@ def as_bits(values: Array, kind: str, size: int) -> Value:
     return to_bf16(values) if kind == "bf16" else bits(values, size)
 
 
-def _ranks(key: Array) -> Array:
-    """For each element, how many earlier ones have the same key."""
+def _rank_repeats(key: Array) -> Array:
+    """For each element, the number of earlier elements with the same key."""
     order = np.argsort(key, kind="stable")
     ordered = key[order]
     start = np.concatenate([[True], ordered[1:] != ordered[:-1]])

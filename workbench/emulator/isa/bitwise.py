@@ -1,4 +1,4 @@
-"""Logic, shifts, and what picks or counts bits."""
+"""Logic, shifts, and instructions that select or count bits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.emulator.arrays import Lanes, Value
 from workbench.emulator.execution.batch import Batch
 from workbench.emulator.execution.operands import UNSIGNED, Fn, Unsigned, bits, getter, predicate, setter, size_of
 from workbench.emulator.ptx.instruction import Instruction
-from workbench.emulator.ptx.syntax import immediate
+from workbench.emulator.ptx.syntax import immediate_value
 
 
 def logic(ins: Instruction) -> Fn:
@@ -29,7 +29,7 @@ def logic(ins: Instruction) -> Fn:
     put = setter(ins.operands[0], result)
     gets = [getter(operand, kind) for operand in ins.operands[1:]]
     if op == "lop3":
-        table_number = immediate(ins.operands[4])
+        table_number = immediate_value(ins.operands[4])
         gets = gets[:3]
         first, second, third = gets
         return lambda b, i: put(b, i, _lop3(first(b, i), second(b, i), third(b, i), table_number))
@@ -80,8 +80,8 @@ def _shift(ins: Instruction, kind: str, size: int, width: int) -> Fn:
 
 
 def _bfind(a: Value, width: int, shift: bool) -> Value:
-    """The place of the highest bit that is not the sign's, or how far up it may be shifted; all ones where there is
-    none.
+    """The position of the highest bit that differs from the sign, or the shift that moves it to the top; all ones if
+    there is none.
     """
     if a.dtype.kind == "i":
         a = bits(a ^ (a >> a.dtype.type(width - 1)), width // 8)
@@ -116,31 +116,31 @@ def _prmt(a: Value, b: Value, selector: Value) -> Value:
     return result
 
 
-def _ones(count: Value, dtype: np.dtype[Unsigned]) -> Value:
-    """That many low bits set; all of them where `count` is the width or more."""
+def _low_bits(count: Value, dtype: np.dtype[Unsigned]) -> Value:
+    """A mask with `count` low bits set; all bits if `count` is the width or more."""
     width = 8 * dtype.itemsize
     some = (dtype.type(1) << np.minimum(count, np.uint32(width - 1)).astype(dtype)) - dtype.type(1)
     return np.where(count >= width, ~dtype.type(0), some)
 
 
 def _bfe(a: Value, position: Value, length: Value, width: int) -> Value:
-    """The field, filled with its sign; positions and lengths of any size (PTX ISA, bfe: the pseudo-code)."""
+    """The field, extended with its sign; positions and lengths of any size (PTX ISA, bfe: the pseudo-code)."""
     raw = np.asarray(a).view(UNSIGNED[width // 8])
     kind, top = raw.dtype, np.uint32(width - 1)
     position, length = position & np.uint32(255), length & np.uint32(255)
     moved = np.where(position > top, kind.type(0), raw >> np.minimum(position, top).astype(kind))
-    mask = _ones(np.minimum(length, np.where(position > top, np.uint32(0), np.uint32(width) - position)), kind)
+    mask = _low_bits(np.minimum(length, np.where(position > top, np.uint32(0), np.uint32(width) - position)), kind)
     sign = (raw >> np.minimum(position + length - np.uint32(1), top).astype(kind)) & kind.type(1)
     negative = (sign == 1) & (length > 0) & (np.asarray(a).dtype.kind == "i")
     return np.where(negative, moved & mask | ~mask, moved & mask).view(a.dtype)
 
 
 def _bfi(a: Value, b: Value, position: Value, length: Value) -> Value:
-    """`a` put into `b` as far as it fits (PTX ISA, bfi: the pseudo-code)."""
+    """Inserts `a` into `b` as far as it fits (PTX ISA, bfi: the pseudo-code)."""
     kind, top = a.dtype, np.uint32(8 * a.dtype.itemsize - 1)
     position, length = position & np.uint32(255), length & np.uint32(255)
     by = np.minimum(position, top).astype(kind)
-    mask = np.where(position > top, kind.type(0), _ones(length, kind) << by)
+    mask = np.where(position > top, kind.type(0), _low_bits(length, kind) << by)
     return (b & ~mask) | ((a << by) & mask)
 
 

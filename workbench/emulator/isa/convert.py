@@ -1,4 +1,4 @@
-"""cvt between integers and floats from 16 bits on, bfloat16 and TF32 included; the 8-bit floats are in fp8.py."""
+"""cvt between integers and floats of 16 bits and more, with bfloat16 and TF32; fp8.py has the 8-bit floats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from workbench.emulator.arrays import Lanes, Value
 from workbench.emulator.execution.batch import Batch
 from workbench.emulator.execution.operands import TYPES, UNSIGNED, Fn, getter, setter, size_of
-from workbench.emulator.isa.floats import join, to_bf16
+from workbench.emulator.isa.floats import join_halves, to_bf16
 from workbench.emulator.ptx.instruction import Instruction
 
 ROUND: dict[str, Callable[[Value], Value]] = {
@@ -36,7 +36,7 @@ def convert(ins: Instruction) -> Fn:
 
         def pair(b: Batch, i: Lanes) -> None:
             values = [np.fmax(get(b, i), np.float32(0)) if relu else get(b, i) for get in (low, high)]
-            put(b, i, join(values[0], values[1], to))
+            put(b, i, join_halves(values[0], values[1], to))
 
         return pair
     if to == "tf32":
@@ -71,7 +71,7 @@ def _convert(value: Value, to: str, source: str, rounding: str | None, sat: bool
         if to == "bf16":
             return to_bf16(value.astype(np.float32))
         result = value.astype(TYPES[to])
-        return _directed(result, value, rounding) if rounding in ("rz", "rm", "rp") else result
+        return _round_directed(result, value, rounding) if rounding in ("rz", "rm", "rp") else result
     dtype = np.dtype(TYPES[to])
     if from_float:
         whole = ROUND[rounding or "rzi"](value.astype(np.float64))
@@ -90,7 +90,7 @@ def _convert(value: Value, to: str, source: str, rounding: str | None, sat: bool
     return value.astype(dtype)
 
 
-def _directed(result: Value, value: Value, rounding: str) -> Value:
+def _round_directed(result: Value, value: Value, rounding: str) -> Value:
     exact, got = value.astype(np.float64), result.astype(np.float64)
     down = (got > exact) & ((rounding == "rm") | ((rounding == "rz") & (exact > 0)))
     up = (got < exact) & ((rounding == "rp") | ((rounding == "rz") & (exact < 0)))

@@ -1,4 +1,4 @@
-"""cp.async: copies from global to shared memory, a few bytes a thread, that groups stand for."""
+"""cp.async: copies of a few bytes per thread from global to shared memory, which complete in groups."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from workbench.emulator.execution.copies import IN_FLIGHT, WRITTEN, Selection
 from workbench.emulator.execution.operands import Fn, Unknown, getter
 from workbench.emulator.isa.access import address, broadcast, read_global, shared_index
 from workbench.emulator.ptx.instruction import Instruction
-from workbench.emulator.ptx.syntax import Mem, Reg, immediate
+from workbench.emulator.ptx.syntax import Mem, Reg, immediate_value
 
 
 def copy_async(ins: Instruction) -> Fn:
-    """cp.async.{ca,cg}.shared.global [d], [s], size{, src-size}: read at once, written at the wait that covers it; its
-    groups and waits.
+    """cp.async.{ca,cg}.shared.global [d], [s], size{, src-size}, and its groups and waits. A copy reads at once and
+    writes at the wait that covers it.
     """
     if "commit_group" in ins.mods:
         return lambda b, i: b.copies.commit(b.all_lanes(i))
     if "wait_group" in ins.mods or "wait_all" in ins.mods:
-        newest = immediate(ins.operands[0]) if "wait_group" in ins.mods else None
+        newest = immediate_value(ins.operands[0]) if "wait_group" in ins.mods else None
         return lambda b, i: b.copies.wait(b.all_lanes(i), newest)
     if "shared" not in ins.mods or "bulk" in ins.mods:
         raise Unknown(ins.text)
     target, source = ins.operands[0], ins.operands[1]
     assert isinstance(target, Mem) and isinstance(source, Mem)
     to, frm = address(target, "shared"), address(source, "global")
-    size = immediate(ins.operands[2])
+    size = immediate_value(ins.operands[2])
     if size not in (4, 8, 16):
         raise Unknown(ins.text)
     ignore = getter(ins.operands[3], "u32") if len(ins.operands) > 3 and isinstance(ins.operands[3], Reg) else None
-    fixed = immediate(ins.operands[3]) if len(ins.operands) > 3 and not isinstance(ins.operands[3], Reg) else size
+    fixed = immediate_value(ins.operands[3]) if len(ins.operands) > 3 and not isinstance(ins.operands[3], Reg) else size
 
     def run(b: Batch, i: Lanes) -> None:
         lanes = b.all_lanes(i)

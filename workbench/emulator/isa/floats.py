@@ -61,7 +61,7 @@ def _halves(value: Value, kind: str) -> tuple[Value, Value]:
     return widened[0], widened[1]
 
 
-def join(low: Value, high: Value, kind: str) -> Value:
+def join_halves(low: Value, high: Value, kind: str) -> Value:
     if kind == "f16x2":
         low, high = low.astype(np.float16).view(np.uint16), high.astype(np.float16).view(np.uint16)
     else:
@@ -106,7 +106,7 @@ def float_arithmetic(ins: Instruction) -> Fn:
 
 
 def _pair(ins: Instruction, kind: str, scalar: Callable[..., Value]) -> Fn:
-    """An operation on each half of packed pairs."""
+    """An operation on both halves of packed pairs."""
     put = setter(ins.operands[0], size_of(kind))
     gets = [getter(operand, kind) for operand in ins.operands[1:]]
     nan, sat = ".NaN" in ins.text, "sat" in ins.mods
@@ -115,16 +115,16 @@ def _pair(ins: Instruction, kind: str, scalar: Callable[..., Value]) -> Fn:
         parts = [_halves(get(b, i), kind) for get in gets]
         results = [scalar(*[part[half] for part in parts]) for half in (0, 1)]
         if nan:
-            results = [_with_nan(result, [part[half] for part in parts]) for half, result in enumerate(results)]
+            results = [_propagate_nan(result, [part[half] for part in parts]) for half, result in enumerate(results)]
         if sat:
             results = [_saturate(result) for result in results]
-        put(b, i, join(results[0], results[1], kind))
+        put(b, i, join_halves(results[0], results[1], kind))
 
     return run
 
 
 def _single(ins: Instruction, kind: str, function: Callable[..., Value]) -> Fn:
-    """An operation on floats."""
+    """An operation on one float per register."""
     put = setter(ins.operands[0], size_of(kind))
     gets = [getter(operand, kind) for operand in ins.operands[1:]]
     nan, sat, sign = ".NaN" in ins.text, "sat" in ins.mods, "xorsign" in ins.mods
@@ -135,7 +135,7 @@ def _single(ins: Instruction, kind: str, function: Callable[..., Value]) -> Fn:
         if sign:
             result = np.where(np.signbit(values[0]) ^ np.signbit(values[1]), -result, result)
         if nan:
-            result = _with_nan(result, values)
+            result = _propagate_nan(result, values)
         if sat:
             result = _saturate(result)
         put(b, i, to_bf16(result) if kind == "bf16" else result)
@@ -148,15 +148,15 @@ def _saturate(value: Value) -> Value:
     return np.fmin(np.fmax(value, value.dtype.type(0)), value.dtype.type(1))
 
 
-def _with_nan(result: Value, values: list[Value]) -> Value:
-    """What .NaN makes of a minimum or maximum: NaN if any operand is one."""
+def _propagate_nan(result: Value, values: list[Value]) -> Value:
+    """The result of a minimum or maximum with .NaN: NaN if any operand is NaN."""
     return np.where(np.isnan(values[0]) | np.isnan(values[1]), result.dtype.type(np.nan), result)
 
 
 def _scalar_float(op: str, kind: str, ftz: bool, ins: Instruction) -> Callable[..., Value]:
     mode = next((mod for mod in ins.mods if mod in ("rz", "rm", "rp")), None)
     if mode is not None:
-        rounded = rounding.directed(op, kind, mode)
+        rounded = rounding.directed_function(op, kind, mode)
         if rounded is None:
             raise Unknown(ins.text)
         return (lambda *values: flush(rounded(*map(flush, values)))) if ftz else rounded
@@ -185,7 +185,7 @@ def _fma(kind: str, *, ftz: bool, relu: bool) -> Callable[..., Value]:
 
 
 def _approximate(function: Callable[..., Value], kind: str, *, ftz: bool) -> Callable[..., Value]:
-    """A function computed in float64 and rounded once."""
+    """A function that is computed in float64 and rounded once."""
     out = np.float16 if kind == "f16" else np.float32 if kind != "f64" else np.float64
     flushes = ftz and kind == "f32"
 
@@ -197,7 +197,7 @@ def _approximate(function: Callable[..., Value], kind: str, *, ftz: bool) -> Cal
 
 
 def _fma64(a: Value, b: Value, c: Value) -> Value:
-    """float64 fused multiply-add through longdouble (64-bit significand): a last-bit double rounding remains
+    """float64 fused multiply-add through longdouble (64-bit significand). A double rounding of the last bit remains
     possible.
     """
     return (a.astype(np.longdouble) * b.astype(np.longdouble) + c.astype(np.longdouble)).astype(np.float64)

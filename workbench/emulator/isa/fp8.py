@@ -1,4 +1,4 @@
-"""The two 8-bit floats, e4m3 and e5m2 (PTX ISA, alternate floating-point formats): tables, and cvt between them and
+"""The 8-bit floats e4m3 and e5m2 (PTX ISA, alternate floating-point formats): tables, and cvt to and from
 wider types.
 """
 
@@ -27,7 +27,9 @@ DECODE: dict[str, np.ndarray] = {
 
 
 def encode(value: Value, kind: str) -> Value:
-    """float32 to 8 bits: nearest, ties to even, too large becomes the largest finite number (.satfinite), NaN stays."""
+    """float32 to 8 bits: nearest, ties to even. Too large values become the largest finite number (.satfinite), NaN
+    stays.
+    """
     table = DECODE[kind][:128]
     table = table[np.isfinite(table)].astype(np.float64)
     middles = (table[1:] + table[:-1]) / 2

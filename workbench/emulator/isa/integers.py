@@ -13,7 +13,7 @@ from workbench.emulator.execution.batch import Batch
 from workbench.emulator.execution.operands import UNSIGNED, Fn, Unknown, bits, getter, setter, size_of
 from workbench.emulator.ptx.instruction import Instruction
 
-MODIFIERS = frozenset(("lo", "hi", "wide", "sat", "relu"))  # of int_arithmetic
+MODIFIERS = frozenset(("lo", "hi", "wide", "sat", "relu"))  # modifiers of int_arithmetic
 CARRY = "%cc"  # the condition code's carry flag of each lane; a name that no program can declare
 
 
@@ -80,8 +80,8 @@ def int_arithmetic(ins: Instruction) -> Fn:
 
 
 def carry(ins: Instruction) -> Fn:
-    """add.cc, addc{.cc}, sub.cc, subc{.cc}, mad.{lo,hi}.cc, madc.{lo,hi}{.cc}: the carry (or borrow) goes in with a
-    `c`, out with `.cc`.
+    """add.cc, addc{.cc}, sub.cc, subc{.cc}, mad.{lo,hi}.cc, madc.{lo,hi}{.cc}: a `c` reads the carry (or borrow), `.cc`
+    writes it.
     """
     kind = ins.mods[-1]
     size = size_of(kind)
@@ -155,9 +155,7 @@ def dot4(ins: Instruction) -> Fn:
 
 
 def dot2(ins: Instruction) -> Fn:
-    """dp2a.{lo,hi}.atype.btype d, a, b, c: c plus the products of a's two halves with the lower or upper two bytes of
-    b.
-    """
+    """dp2a.{lo,hi}.atype.btype d, a, b, c: c plus the products of a's two halves with b's lower or upper two bytes."""
     put, gets = setter(ins.operands[0], 4), [getter(operand, "b32") for operand in ins.operands[1:]]
     first = 0 if ins.mods[0] == "lo" else 2
     signed_a, signed_b = ins.mods[1][0] == "s", ins.mods[2][0] == "s"

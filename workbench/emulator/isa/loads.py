@@ -1,4 +1,4 @@
-"""Loads and stores, and what tells the state spaces apart."""
+"""Loads, stores, and instructions about state spaces."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from workbench.emulator.isa.access import (
     address,
     broadcast,
     local_index,
-    place_of,
     read_global,
     read_shared,
+    resolve_space,
     write_global,
     write_shared,
 )
@@ -42,7 +42,7 @@ def load(ins: Instruction) -> Fn:
     where = address(source, space)
 
     def run(b: Batch, i: Lanes) -> None:
-        place, at = place_of(space, broadcast(b, i, where(b, i)))
+        place, at = resolve_space(space, broadcast(b, i, where(b, i)))
         b.count_memory(ins, place, i, at, size * vector, False)
         values = _read(b, i, at, size, vector, place, ins)
         for n, put in enumerate(puts):
@@ -99,7 +99,7 @@ def store(ins: Instruction) -> Fn:
     where = address(target, space)
 
     def run(b: Batch, i: Lanes) -> None:
-        place, at = place_of(space, broadcast(b, i, where(b, i)))
+        place, at = resolve_space(space, broadcast(b, i, where(b, i)))
         b.count_memory(ins, place, i, at, size * len(gets), True)
         values = [broadcast(b, i, get(b, i)) for get in gets]
         if place == "shared":
@@ -115,7 +115,7 @@ def store(ins: Instruction) -> Fn:
 
 
 def convert_address(ins: Instruction) -> Fn:
-    """cvta{.to}.space: shared and local have windows of their own in the generic space."""
+    """cvta{.to}.space: shared and local memory have their own windows in the generic space."""
     space = next(m for m in ins.mods if m in (*SPACES, "shared", "local", "global", "const", "param"))
     window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "const": CONST_WINDOW}.get(space, 0)
     put = setter(ins.operands[0], 8)

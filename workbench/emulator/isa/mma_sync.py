@@ -1,8 +1,8 @@
-"""Matrix instructions of Ampere: ldmatrix, stmatrix, mma.sync for f16, bf16 and tf32, and for the 8-bit floats of sm_89
-and later.
+"""Matrix instructions of Ampere: ldmatrix, stmatrix, and mma.sync for f16, bf16, tf32, and for the 8-bit floats of
+sm_89 and later.
 
-Accumulation: products are exact in float32 (f16, bf16, e4m3, e5m2) or float64 (tf32); the sum over k and the
-accumulator is formed in float32 by BLAS order, not in the tensor core's own (undocumented) order, so the last bits of a
+Accumulation: products are exact in float32 (f16, bf16, e4m3, e5m2) or float64 (tf32). The sum over k and the
+accumulator is formed in float32 in BLAS order, not in the tensor core's own (undocumented) order, so the last bits of a
 float32 accumulator may differ from hardware's.
 """
 
@@ -113,14 +113,14 @@ def _fragment_maps(m: int, n: int, k: int, kind: str) -> tuple[Array, ...]:
 
 
 def _addend(raw: list[Value], kind: str) -> Array:
-    """(warps, lanes, elements) of the registers that are added."""
+    """(warps, lanes, elements) of the accumulator's registers."""
     if kind == "f32":
         return np.stack([value.view(np.float32).reshape(-1, WARP) for value in raw], axis=-1)
     return _decode(raw, "f16")
 
 
 def _operand_types(ins: Instruction, m: int, n: int) -> tuple[str, str, str]:
-    """PTX types of d, a and b; raises `Unknown` for a form that is not known."""
+    """PTX types of d, a and b; raises `Unknown` for an unknown form."""
     kinds = [mod for mod in ins.mods if mod in ("f16", "bf16", "tf32", "f32", *fp8.DECODE)]
     out, kind, kind_b = kinds[0], kinds[1], kinds[2]
     if m != 16 or n != 8 or kind == "f32" or len(kinds) != 4:

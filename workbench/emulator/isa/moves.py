@@ -1,4 +1,4 @@
-"""Comparison, selection, moves."""
+"""Comparison, selection and moves."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Directed rounding (.rz, .rm, .rp) of sums and products: the exact result as a float64 and its error, then one step of
-the nearest float where needed.
+"""Directed rounding (.rz, .rm, .rp) of sums and products: the exact result as a float64 and its error, then one step
+from the nearest float if needed.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from workbench.emulator.arrays import Value
 
 
 def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
-    """The float64 sum and exactly what it lost (Knuth)."""
+    """The float64 sum and its exact rounding error (Knuth)."""
     total = a + b
     back = total - a
     return total, (a - (total - back)) + (b - back)
 
 
-def directed(op: str, kind: str, mode: str) -> Callable[..., Value] | None:
-    """The function of operands for one operation, None where its exact result does not fit two float64 numbers."""
+def directed_function(op: str, kind: str, mode: str) -> Callable[..., Value] | None:
+    """The function of the operands for one operation; None if its exact result does not fit two float64 numbers."""
     if kind == "f64" and op not in ("add", "sub"):
         return None
     if kind not in ("f32", "f64") or op not in ("add", "sub", "mul", "fma"):

@@ -1,9 +1,9 @@
-"""Device calls of `vprintf` (what cute.printf compiles to): parameters and the per-thread argument buffer -> text in
+"""Device calls of `vprintf` (cute.printf compiles to them): parameters and the per-thread argument buffer -> text in
 `Batch.printed`.
 
 The buffer holds the arguments one after another, each aligned to its size: integers of 4 or 8 bytes, floats promoted to
-8 (CUDA C++ programming guide, formatted output; layout read off the PTX). Threads print in the order of their numbers,
-which a GPU does not promise.
+8 (CUDA C++ programming guide, formatted output; layout read from the PTX). Threads print in the order of their numbers,
+which a GPU does not guarantee.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from workbench.emulator.execution.operands import Fn, Unknown, getter
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Mem, Name
 
-PRINT_LIMIT = 65_536  # characters a launch may print; the rest is dropped, as a full device FIFO would
+PRINT_LIMIT = 65_536  # characters that a launch may print; the rest is dropped, as with a full device FIFO
 _CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d*)(?:\.(\d+))?(hh|h|ll|l|z|j|t)?([diuoxXcsfFeEgGaAp%])")
 
 
 def store_param(ins: Instruction) -> Fn:
-    """st.param.type [name], value: one argument of the device call that follows."""
+    """st.param.type [name], value: one argument of the next device call."""
     target, source = ins.operands[0], ins.operands[1]
     if not isinstance(target, Mem) or target.offset or any(m in ("v2", "v4") for m in ins.mods):
         raise Unknown(ins.text)

@@ -58,8 +58,8 @@ def shuffle(ins: Instruction) -> Fn:
     return run
 
 
-def _by_warp(b: Batch, i: Lanes, flag: Value) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(warps, 32) of the flag and of who is active, plus the warp of each active lane."""
+def _group_by_warp(b: Batch, i: Lanes, flag: Value) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(warps, 32) of the flag and of the active lanes, plus the warp of each active lane."""
     lanes = b.all_lanes(i)
     full = np.zeros(b.lanes, dtype=bool)
     full[lanes] = flag
@@ -75,7 +75,7 @@ def vote(ins: Instruction) -> Fn:
         put = setter(ins.operands[0], 4)
 
         def active_mask(b: Batch, i: Lanes) -> None:
-            _, active, warp = _by_warp(b, i, True)
+            _, active, warp = _group_by_warp(b, i, True)
             put(b, i, (active * weights).sum(axis=1).astype(np.uint32)[warp])
 
         return active_mask
@@ -84,7 +84,7 @@ def vote(ins: Instruction) -> Fn:
     put = setter(ins.operands[0], 4 if mode == "ballot" else 0)
 
     def run(b: Batch, i: Lanes) -> None:
-        flag, active, warp = _by_warp(b, i, get(b, i))
+        flag, active, warp = _group_by_warp(b, i, get(b, i))
         if mode == "ballot":
             put(b, i, ((flag & active) * weights).sum(axis=1).astype(np.uint32)[warp])
         else:
@@ -119,8 +119,8 @@ def reduce_sync(ins: Instruction) -> Fn:
 
 
 def match(ins: Instruction) -> Fn:
-    """match.any.sync.type d, a, mask: who holds the same value; match.all.sync.type d|p, a, mask: everyone, if all hold
-    the same.
+    """match.any.sync.type d, a, mask: lanes with the same value; match.all.sync.type d|p, a, mask: all lanes, if they
+    have the same value.
     """
     kind, every = ins.mods[-1], "all" in ins.mods
     target = ins.operands[0]
@@ -155,7 +155,7 @@ def elect(ins: Instruction) -> Fn:
     put, put_predicate = setter(target.items[0], 4), setter(target.items[1], 0)
 
     def run(b: Batch, i: Lanes) -> None:
-        _, active, warp = _by_warp(b, i, True)
+        _, active, warp = _group_by_warp(b, i, True)
         leader = np.argmax(active, axis=1)[warp]
         put(b, i, leader.astype(np.uint32))
         put_predicate(b, i, b.all_lanes(i) % WARP == leader)

@@ -1,1 +1,1 @@
-"""ptx."""
+"""Parses PTX text, and has the table of its instructions."""

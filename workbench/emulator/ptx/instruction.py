@@ -1,10 +1,10 @@
-"""One PTX instruction with its form and its registers, and the kernel and module that instructions belong to."""
+"""One PTX instruction with its form and its registers, and the kernel and module that hold instructions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from workbench.emulator.ptx.instruction_table import Form, form_of
+from workbench.emulator.ptx.instruction_table import Form, find_form
 from workbench.emulator.ptx.syntax import FloatBits, Imm, Mem, Name, Operand, address_registers, value_registers
 
 
@@ -12,8 +12,8 @@ from workbench.emulator.ptx.syntax import FloatBits, Imm, Mem, Name, Operand, ad
 class Instruction:
     """One instruction: `ld.global.v4.b32` has opcode "ld" and modifiers ("global", "v4", "b32").
 
-    The table of instructions is looked up once, here: `form`, and the names of the registers that are read as values,
-    read as parts of addresses, and written. The guard is not among them.
+    The constructor looks up the instruction's `form` in the table, and sets the names of the registers that are read as
+    values, read as parts of addresses, and written. The guard is not among them.
     """
 
     opcode: str
@@ -23,15 +23,15 @@ class Instruction:
     negated: bool
     line: int | None
     text: str
-    target: int = -1  # of a branch, filled in when the kernel is complete
-    file: str = ""  # that `line` is in, "" where the PTX names none
+    target: int = -1  # index of a branch's target, set when the kernel is complete
+    file: str = ""  # the file of `line`, "" if the PTX names none
     form: Form = field(init=False)
     values: tuple[str, ...] = field(init=False)
     addresses: tuple[str, ...] = field(init=False)
     writes: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.form = form = form_of(self.opcode, self.mods)
+        self.form = form = find_form(self.opcode, self.mods)
         usage, last = form.operands, len(form.operands) - 1
         values: list[str] = []
         addresses: list[str] = []
@@ -52,12 +52,12 @@ class Instruction:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Every register that is read but the guard."""
+        """Every register that is read, except the guard."""
         return self.values + self.addresses
 
     @property
     def guards(self) -> tuple[str, ...]:
-        """The guard's register, if there is one."""
+        """The guard's register, if it has a guard."""
         return (self.guard,) if self.guard else ()
 
 

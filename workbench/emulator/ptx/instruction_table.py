@@ -1,12 +1,11 @@
 """The table of PTX instructions: one row for each opcode, or for an opcode with certain modifiers.
 
-Input: an opcode and its modifiers. Output: a `Form`, which says how operands are used, the role, the state space, the
-class in the counters, latency and FLOPs. The parser attaches the form to every instruction; nobody else keeps such a
-list.
+Input: an opcode and its modifiers. Output: a `Form` with the use of operands, the role, the state space, the class in
+the counters, latency and FLOPs. The parser attaches the form to every instruction; no other module has such a list.
 
-Latencies are in cycles of the SM clock and inferred: round numbers of the size that microbenchmarks of Hopper find
+Latencies are in cycles of the SM clock and inferred: round numbers close to the results of microbenchmarks of Hopper
 (such as Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking", 2024), not
-taken over from a table of theirs.
+copied from a table of theirs.
 """
 
 from __future__ import annotations
@@ -24,15 +23,16 @@ SPACES = ("global", "shared", "local", "param", "const")
 STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
 
 # Columns:
-#   opcodes    that share the row
-#   modifiers  that the row needs: runs of neighbours, joined by dots; the first row of an opcode that fits counts
-#   operands   a letter for each operand, the last for all that follow: w written, r read, x read and written.
-#              Registers of an address are read wherever they stand.
-#   role       what the instruction is
-#   class      under which it is counted: "type" is the float type or int, "{space}" the state space
+#   opcodes    the opcodes of the row
+#   modifiers  the modifiers that the row needs: runs of neighbours, joined by dots; the first matching row of an
+#              opcode counts
+#   operands   a letter for each operand, the last one for all further operands: w written, r read, x read and written.
+#              Registers of an address are always read.
+#   role       the kind of instruction
+#   class      its class in the counters: "type" is the float type or int, "{space}" the state space
 #   latency    cycles until the result is ready; None: FLOAT, DOUBLE or INTEGER by type
-#   flops      of one thread for each element of a float type
-#   timing     how the timeline follows it where a latency is not all (timing/cta_timeline.py)
+#   flops      FLOPs of one thread for each element of a float type
+#   timing     the timeline's rule if a latency is not enough (timing/cta_timeline.py)
 #   space      state space of its memory: "*" by modifier; a>b copies from a to b
 #   flags      see `Form`
 ROWS: tuple[tuple[str, str, str, str, str, int | None, int, str, str, str], ...] = (
@@ -152,15 +152,15 @@ class Row:
     modifiers: tuple[tuple[str, ...], ...]
     operands: str
     role: str
-    counted: str
+    counter_class: str
     latency: int | None
     flops: int
     timing: str
     space: str
     flags: frozenset[str]
 
-    def fits(self, mods: tuple[str, ...]) -> bool:
-        """Whether every run of modifiers that the row needs stands in `mods`."""
+    def matches(self, mods: tuple[str, ...]) -> bool:
+        """Whether `mods` contains every run of modifiers that the row needs."""
         return all(
             any(mods[at : at + len(run)] == run for at in range(len(mods) - len(run) + 1)) for run in self.modifiers
         )
@@ -171,46 +171,46 @@ class Form:
     """An opcode with its modifiers: everything about an instruction that does not depend on its operands."""
 
     opcode: str
-    known: bool  # whether the table has a row for it; other opcodes are taken to write their first operand
+    known: bool  # whether the table has a row for it; other opcodes are assumed to write their first operand
     operands: str  # how each operand is used, see `ROWS`
     role: str
-    counted: str  # class in the counters
+    counter_class: str  # class in the counters
     latency: int  # cycles
-    issue: int  # slots
-    flops: int  # of one thread
+    issue: int  # issue slots
+    flops: int  # FLOPs of one thread
     timing: str
-    space: str  # of the memory that it touches: "generic" where no modifier says it, "" where it touches none
-    float_type: str  # the first float type among the modifiers, "" where there is none
-    packed: bool  # whether a modifier is of a packed pair
-    strong: bool  # made to be seen by other threads (PTX ISA, memory consistency model: strong operations)
+    space: str  # state space of its memory: "generic" if no modifier names it, "" if it accesses none
+    float_type: str  # the first float type among the modifiers, "" for none
+    packed: bool  # whether a modifier is a packed pair's type
+    strong: bool  # other threads see it (PTX ISA, memory consistency model: strong operations)
     orders: bool  # an acquire or a release
-    asynchronous: bool  # ends later than the instruction does
+    asynchronous: bool  # its effect ends later than the instruction
     async_proxy: bool  # belongs to the asynchronous proxy: bulk copies and wgmma
-    atomic: bool  # reads and writes memory at once
+    atomic: bool  # reads and writes memory atomically
     ends_block: bool  # the last instruction of a basic block
-    parks: bool  # lanes wait there and run it again
+    parks: bool  # lanes wait at it and run it again
     aligned: bool  # needs every thread of the warp
     sink: bool  # an undefined value must not reach it
-    pinned: bool  # no compiler moves it across a fence
+    pinned: bool  # compilers do not move it across a fence
     waits: bool  # may wait for other threads, or makes them wait
-    other_lanes: bool  # reads registers of other lanes, which may not be active
+    other_lanes: bool  # reads registers of other lanes, which may be inactive
     carry_in: bool  # reads the carry flag
     carry_out: bool  # writes the carry flag
 
 
-def _rows() -> dict[str, tuple[Row, ...]]:
+def _rows_by_opcode() -> dict[str, tuple[Row, ...]]:
     """The rows of each opcode, in the table's order."""
     found: dict[str, tuple[Row, ...]] = {}
-    for opcodes, modifiers, operands, role, counted, latency, flops, timing, space, flags in ROWS:
+    for opcodes, modifiers, operands, role, counter_class, latency, flops, timing, space, flags in ROWS:
         names = tuple(opcodes.split())
         runs = tuple(tuple(run.split(".")) for run in modifiers.split())
-        row = Row(names, runs, operands, role, counted, latency, flops, timing, space, frozenset(flags.split()))
+        row = Row(names, runs, operands, role, counter_class, latency, flops, timing, space, frozenset(flags.split()))
         for name in names:
             found[name] = (*found.get(name, ()), row)
     return found
 
 
-TABLE = _rows()
+TABLE = _rows_by_opcode()
 UNKNOWN = Row((), (), "wr", "unknown", "int", None, 0, "", "", frozenset())
 
 
@@ -220,16 +220,16 @@ def _latency(row: Row, mods: tuple[str, ...], float_type: str) -> int:
     return DOUBLE if "f64" in mods else FLOAT if float_type else INTEGER
 
 
-def _counted(row: Row, float_type: str, space: str) -> str:
-    if row.counted == "type":
+def _counter_class(row: Row, float_type: str, space: str) -> str:
+    if row.counter_class == "type":
         return float_type or "int"
-    return row.counted.format(space=space if space in ("global", "shared", "local", "param") else "global")
+    return row.counter_class.format(space=space if space in ("global", "shared", "local", "param") else "global")
 
 
 @lru_cache(maxsize=4096)
-def form_of(opcode: str, mods: tuple[str, ...]) -> Form:
+def find_form(opcode: str, mods: tuple[str, ...]) -> Form:
     """The form of an opcode with its modifiers (`::` suffixes left out)."""
-    row = next((row for row in TABLE.get(opcode, ()) if row.fits(mods)), UNKNOWN)
+    row = next((row for row in TABLE.get(opcode, ()) if row.matches(mods)), UNKNOWN)
     float_type = next((mod for mod in mods if mod in FLOAT_TYPES), "")
     space = next((mod for mod in mods if mod in SPACES), "generic") if row.space == "*" else row.space
     packed = any(mod.endswith("x2") for mod in mods)
@@ -240,7 +240,7 @@ def form_of(opcode: str, mods: tuple[str, ...]) -> Form:
         known=row is not UNKNOWN,
         operands=row.operands,
         role=row.role,
-        counted=_counted(row, float_type, space),
+        counter_class=_counter_class(row, float_type, space),
         latency=_latency(row, mods, float_type),
         issue=0 if free else 2 if wide else 1,
         flops=row.flops * (2 if packed else 1) if float_type else 0,

@@ -1,4 +1,6 @@
-"""PTX text -> parsed module: kernels as flat lists of instructions with labels resolved and source lines attached."""
+"""Parses PTX text into a module: kernels as flat lists of instructions, with labels resolved and source lines
+attached.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,10 @@ import math
 import re
 
 from workbench.emulator.ptx.instruction import Instruction, Kernel, Module
-from workbench.emulator.ptx.statements import split_at_commas, statements
+from workbench.emulator.ptx.statements import split_at_commas, split_statements
 from workbench.emulator.ptx.syntax import SIZES, FloatBits, Imm, Mem, Name, Not, Operand, Reg, Vec
 
-DSL_PACKAGE = "nvidia_cutlass_dsl"  # in the path of every file of CuTe DSL: such lines are its callers'
+DSL_PACKAGE = "nvidia_cutlass_dsl"  # in the path of every file of CuTe DSL; its lines are replaced by the caller's
 _COMMENT = re.compile(r"/\*.*?\*/", flags=re.S)
 _FLOAT = re.compile(r"0[fF]([0-9a-fA-F]{8})$")
 _DOUBLE = re.compile(r"0[dD]([0-9a-fA-F]{16})$")
@@ -35,18 +37,18 @@ _SPECIAL = re.compile(
 def parse(text: str, source_file: str | None = None) -> Module:
     """The parsed module.
 
-    Source lines are those of `source_file` when it is given, else of any file outside CuTe DSL: inlined code has the
-    line of its caller. Raises ValueError, or another error of Python, for text that is no PTX.
+    Source lines are those of `source_file` if it is given, else of any file outside CuTe DSL: inlined code gets the
+    line of its caller. Raises ValueError, or another Python error, for text that is not PTX.
     """
     return _Parser(text, source_file).parse()
 
 
-def _operand(text: str) -> Operand:
+def _parse_operand(text: str) -> Operand:
     text = text.strip()
     if text.startswith("{"):
-        return Vec(tuple(_operand(item) for item in split_at_commas(text[1:-1])))
+        return Vec(tuple(_parse_operand(item) for item in split_at_commas(text[1:-1])))
     if text.startswith("["):
-        return _memory(text[1:-1].strip())
+        return _parse_memory(text[1:-1].strip())
     if text.startswith("%"):
         return Name(text) if _SPECIAL.match(text) else Reg(text)
     if match := _FLOAT.match(text):
@@ -59,18 +61,18 @@ def _operand(text: str) -> Operand:
         return Name(text)
 
 
-def _argument(text: str) -> Operand:
+def _parse_argument(text: str) -> Operand:
     """An operand that may be negated, or a pair a|b."""
     bare = text.strip()
     if "|" in bare and bare[0] not in "[{":
-        return Vec(tuple(_operand(item) for item in bare.split("|")))
-    return Not(_operand(bare[1:])) if bare.startswith("!") else _operand(bare)
+        return Vec(tuple(_parse_operand(item) for item in bare.split("|")))
+    return Not(_parse_operand(bare[1:])) if bare.startswith("!") else _parse_operand(bare)
 
 
-def _memory(text: str) -> Mem:
+def _parse_memory(text: str) -> Mem:
     if "{" in text:
         place, coordinates = split_at_commas(text)[:2]
-        found, items = _memory(place.strip()), _operand(coordinates)
+        found, items = _parse_memory(place.strip()), _parse_operand(coordinates)
         return Mem(found.base, found.offset, items.items if isinstance(items, Vec) else (items,))
     base: Reg | str | None = None
     offset = 0
@@ -92,26 +94,28 @@ class _Parser:
         self.kernel: Kernel | None = None
         self.line: int | None = None
         self.file = ""
-        # the newest line and file that stands for more than the whole function
+        # the latest line and file with a column, so that it is not the line of the whole function
         self.place: tuple[int, str] | None = None
         self.scopes: list[int] = []
-        self.locals: list[dict[str, str]] = []  # of each scope: registers declared without a %, as inline assembly does
+        self.locals: list[
+            dict[str, str]
+        ] = []  # registers of each scope that are declared without a %, as in inline assembly
         self.scope_count = 0
         for match in _FILE.finditer(self.text):
             self.module.files[int(match[1])] = match[2]
 
     def parse(self) -> Module:
-        for statement in statements(self.text):
-            self._statement(statement)
+        for statement in split_statements(self.text):
+            self._parse_statement(statement)
         for kernel in self.module.kernels.values():
-            _resolve(kernel)
+            _resolve_branches(kernel)
         return self.module
 
-    def _statement(self, text: str) -> None:
+    def _parse_statement(self, text: str) -> None:
         if text.startswith((".loc ", ".loc\t")):
-            self._loc(text)
+            self._set_location(text)
         elif ".entry" in text:
-            self._entry(text)
+            self._parse_entry(text)
         elif text == "{":
             self.scope_count += 1
             self.scopes.append(self.scope_count)
@@ -122,21 +126,21 @@ class _Parser:
             if not self.scopes:
                 self.kernel = None
         elif text.endswith(":") and self.kernel is not None:
-            self.kernel.labels[self._label(text[:-1])] = len(self.kernel.instructions)
+            self.kernel.labels[self._scoped_label(text[:-1])] = len(self.kernel.instructions)
         elif text.startswith("."):
-            self._directive(text)
+            self._parse_directive(text)
         elif self.kernel is not None and text:
-            self._instruction(text)
+            self._parse_instruction(text)
 
-    def _label(self, name: str) -> str:
-        """Labels inside a nested scope repeat from scope to scope, so the scope's number becomes part of the name."""
+    def _scoped_label(self, name: str) -> str:
+        """Labels repeat in nested scopes, so the scope's number becomes part of the name."""
         return f"{name}@{self.scopes[-1]}" if len(self.scopes) > 1 else name
 
-    def _loc(self, text: str) -> None:
-        """Note the source line, the innermost place first, then its caller.
+    def _set_location(self, text: str) -> None:
+        """Set the source line: that of the innermost function, else of its caller.
 
-        Inline assembly has a scope of its own. In it the compiler counts the lines of the assembly on from the source
-        line, and those are not lines of the file.
+        Inline assembly has its own scope. In it the compiler counts the lines of the assembly on from the source line,
+        and those are not lines of the file.
         """
         match = _LOC.match(text)
         if not match or len(self.scopes) > 1:
@@ -151,7 +155,7 @@ class _Parser:
                     self.place = int(line), name
                 return
 
-    def _entry(self, text: str) -> None:
+    def _parse_entry(self, text: str) -> None:
         match, head = _ENTRY.search(text), _NAME.search(text)
         assert head is not None
         self.kernel = Kernel(head[1])
@@ -165,11 +169,11 @@ class _Parser:
             self.kernel.max_threads = math.prod(int(extent) for extent in found[1].split(",") if extent.strip())
         self.module.kernels[self.kernel.name] = self.kernel
 
-    def _directive(self, text: str) -> None:
+    def _parse_directive(self, text: str) -> None:
         if found := _REGISTERS.match(text):
             self._declare(found[1], found[2])
         elif found := _STORAGE.search(text):
-            self._storage(found, text)
+            self._declare_storage(found, text)
         elif found := _DATA.search(text):
             values = [int(value, 0) for value in found[4].split(",")]
             size = SIZES[found[1]]
@@ -177,7 +181,7 @@ class _Parser:
             self.module.constants[found[2]] = data.ljust(size * int(found[3]), b"\0")
 
     def _declare(self, kind: str, names: str) -> None:
-        """Registers of one type; those without a % are local to their scope."""
+        """Declare registers of one type; those without a % are local to their scope."""
         if self.kernel is None:
             return
         for name in (name.strip() for name in names.split(",")):
@@ -185,7 +189,7 @@ class _Parser:
                 self.locals[-1][name] = f"%{name}@{self.scopes[-1]}"
             self.kernel.registers[re.sub(r"<\d+>", "", name)] = kind
 
-    def _storage(self, found: re.Match[str], text: str) -> None:
+    def _declare_storage(self, found: re.Match[str], text: str) -> None:
         space, align, kind, name, count = found[1], int(found[2] or 1), found[3], found[4], found[5]
         if text.startswith(".extern"):
             self.module.dynamic_shared.add(name)
@@ -201,24 +205,24 @@ class _Parser:
             start = -(-kernel.local_bytes // align) * align
             kernel.local[name], kernel.local_bytes = start, start + size
 
-    def _renamed(self, text: str) -> str:
-        """Registers of inline assembly under names of their own, since scopes repeat them."""
+    def _rename_locals(self, text: str) -> str:
+        """Gives registers of inline assembly unique names, since scopes repeat them."""
         known = {name: new for scope in self.locals for name, new in scope.items()}
         return _WORD.sub(lambda found: known.get(found[0], found[0]), text) if known else text
 
-    def _instruction(self, text: str) -> None:
+    def _parse_instruction(self, text: str) -> None:
         assert self.kernel is not None
-        text = self._renamed(" ".join(text.split()))
+        text = self._rename_locals(" ".join(text.split()))
         guard, negated, body = None, False, text
         if match := _GUARD.match(text):
             negated, guard, body = bool(match[1]), match[2], match[3]
         head, _, rest = body.partition(" ")
         opcode, *suffixes = head.strip().split(".")
         mods = tuple(mod.partition("::")[0] for mod in suffixes)
-        operands = tuple(_argument(part) for part in split_at_commas(rest))
+        operands = tuple(_parse_argument(part) for part in split_at_commas(rest))
         if opcode == "bra":
             label = operands[0].name if isinstance(operands[0], Name) else str(operands[0])
-            operands = (Name(self._label(label)), Name(label))
+            operands = (Name(self._scoped_label(label)), Name(label))
         ins = Instruction(
             opcode, tuple(mod for mod in mods if mod), operands, guard, negated, self.line, text, file=self.file
         )
@@ -229,7 +233,7 @@ class _Parser:
         self.kernel.instructions.append(ins)
 
 
-def _resolve(kernel: Kernel) -> None:
+def _resolve_branches(kernel: Kernel) -> None:
     for instruction in kernel.instructions:
         if instruction.opcode == "bra":
             scoped, plain = instruction.operands

@@ -1,4 +1,4 @@
-"""PTX text -> its statements: directives, instructions without their semicolon, labels with their colon, and braces."""
+"""Splits PTX text into statements: directives, instructions without semicolon, labels with their colon, and braces."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ _LABEL = re.compile(r"\s*[$\w]+$")
 
 
 class _Splitter:
-    """The statements that are complete, and the text of the one that is not."""
+    """The complete statements, and the text of the unfinished one."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
         self.current = ""
-        self.depth = 0  # of parentheses
+        self.depth = 0  # nesting of parentheses
 
     def end(self, closing: str = "") -> None:
-        """The statement ends here; `closing` is a brace, a statement of its own."""
+        """End the current statement; `closing` is a brace, which is a statement of its own."""
         if self.current.strip() or not closing:
             self.found.append(self.current.strip())
         if closing:
             self.found.append(closing)
         self.current = ""
 
-    def take(self, piece: str) -> None:
-        """Take one of the marks, or text without any."""
+    def add(self, piece: str) -> None:
+        """Add a mark, or text without any."""
         self.depth += (piece == "(") - (piece == ")")
         outside = self.depth == 0
         if outside and piece == "{" and not _inside_instruction(self.current):
@@ -42,7 +42,7 @@ class _Splitter:
             self.current += piece
 
 
-def statements(text: str) -> list[str]:
+def split_statements(text: str) -> list[str]:
     """The statements of a text that has no /* */ comments."""
     splitter = _Splitter()
     for raw in text.split("\n"):
@@ -54,14 +54,14 @@ def statements(text: str) -> list[str]:
             splitter.found.append(bare)
             continue
         for piece in _MARKS.split(line + "\n"):
-            splitter.take(piece)
+            splitter.add(piece)
     if splitter.current.strip():
         splitter.end()
     return splitter.found
 
 
 def split_at_commas(text: str) -> list[str]:
-    """Split at commas outside brackets."""
+    """Splits at commas outside brackets."""
     parts, depth, current = [], 0, ""
     for char in text:
         if char in "{[(":

@@ -1,4 +1,4 @@
-"""The operands of PTX instructions as records, and what can be read off one operand alone."""
+"""The operands of PTX instructions as records, and facts about single operands."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Name:
 class Mem:
     """[base + offset]: the base is a register, a symbol or None for an absolute address.
 
-    `coordinates` are those of a tensor, as in [base, {c0, c1}].
+    `coordinates` are a tensor's, as in [base, {c0, c1}].
     """
 
     base: Reg | str | None
@@ -89,7 +89,7 @@ Operand: TypeAlias = Union[Reg, Imm, FloatBits, Name, Mem, Vec, Not]  # noqa: UP
 
 
 def value_registers(operand: Operand) -> tuple[str, ...]:
-    """Names of the registers whose values an operand stands for; those of an address are not among them."""
+    """Names of the registers whose values an operand uses, without those of an address."""
     if isinstance(operand, Reg):
         return (operand.name,)
     if isinstance(operand, Vec):
@@ -98,20 +98,20 @@ def value_registers(operand: Operand) -> tuple[str, ...]:
 
 
 def address_registers(operand: Operand) -> tuple[str, ...]:
-    """Names of the registers that an address is made of: its base and its coordinates."""
+    """Names of the registers in an address: its base and its coordinates."""
     if not isinstance(operand, Mem):
         return ()
     base = (operand.base.name,) if isinstance(operand.base, Reg) else ()
     return base + tuple(name for item in operand.coordinates for name in value_registers(item))
 
 
-def immediate(operand: Operand) -> int:
+def immediate_value(operand: Operand) -> int:
     """The value of an integer literal; TypeError for any other operand."""
     if not isinstance(operand, Imm):
         raise TypeError(f"an integer literal is needed, not {operand}")
     return operand.value
 
 
-def positive(operand: Operand) -> Operand:
+def strip_negation(operand: Operand) -> Operand:
     """The operand without a negation."""
     return operand.operand if isinstance(operand, Not) else operand

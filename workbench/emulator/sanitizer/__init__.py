@@ -1,1 +1,1 @@
-"""sanitizer."""
+"""Checks of a running kernel: races, wgmma hazards, uninitialised values, deadlocks."""

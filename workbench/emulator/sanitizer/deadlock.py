@@ -62,7 +62,7 @@ def _pick_thread(b: Batch, at_mbarrier: Array) -> int:
     any more.
     """
     lanes = np.nonzero(at_mbarrier)[0]
-    left = mbarrier.fields(b.shared.view(np.int64)[b.waiting_for[lanes]])[2]
+    left = mbarrier.unpack_word(b.shared.view(np.int64)[b.waiting_for[lanes]])[2]
     return int(lanes[np.argmax(left != 0)])
 
 
@@ -90,7 +90,7 @@ def _describe_wait(b: Batch, waiting: int, place: int) -> str:
     """What some threads wait for, and what is missing; `place` is the mbarrier's word, or the CTA."""
     if waiting == BARRIER_WAIT:
         arrivals, expected, left, parity = (
-            int(field[0]) for field in mbarrier.fields(b.shared.view(np.int64)[place : place + 1])
+            int(field[0]) for field in mbarrier.unpack_word(b.shared.view(np.int64)[place : place + 1])
         )
         lacks = f"{arrivals} of {expected} arrivals" + (f" and {left} bytes" if left > 0 else "")
         if left < 0:

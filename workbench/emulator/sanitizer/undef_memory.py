@@ -11,7 +11,7 @@ from workbench.emulator.arrays import Lanes
 from workbench.emulator.execution.batch import WARP, Batch
 from workbench.emulator.execution.copies import UNDEFINED
 from workbench.emulator.execution.operands import size_of
-from workbench.emulator.isa.access import address, broadcast, place_of
+from workbench.emulator.isa.access import address, broadcast, resolve_space
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Mem, Vec
 from workbench.emulator.sanitizer.undef_state import (
@@ -39,7 +39,7 @@ def load(ins: Instruction) -> Follow:
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
         if where is None:
             return [None] * len(targets)
-        place, at = place_of(space, broadcast(b, i, where(b, i)))
+        place, at = resolve_space(space, broadcast(b, i, where(b, i)))
         memory = memory_marks(b, i, place, at)
         if memory is None:
             return [None] * len(targets)
@@ -67,7 +67,7 @@ def store(ins: Instruction) -> Follow:
 
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
         states = [operand_state(b, i, item) for item in items]
-        place, at = place_of(space, broadcast(b, i, where(b, i)))
+        place, at = resolve_space(space, broadcast(b, i, where(b, i)))
         if place == "global":
             stored = state_array(join(states), b, i)
             refuse(b, i, np.where(stored & BYTES & ((1 << size) - 1), stored, 0), "what is stored to global memory")

@@ -17,7 +17,7 @@ from workbench.emulator.execution.operands import getter, size_of
 from workbench.emulator.isa.access import broadcast
 from workbench.emulator.isa.warp import shuffle
 from workbench.emulator.ptx.instruction import Instruction
-from workbench.emulator.ptx.syntax import Imm, Name, Operand, Reg, Vec, positive
+from workbench.emulator.ptx.syntax import Imm, Name, Operand, Reg, Vec, strip_negation
 from workbench.emulator.sanitizer import undef_memory
 from workbench.emulator.sanitizer.undef_state import (
     BYTES,
@@ -35,7 +35,7 @@ from workbench.emulator.sanitizer.undef_state import (
 def _sources(ins: Instruction) -> list[Operand]:
     found: list[Operand] = []
     for operand in ins.operands[1:]:
-        inner = positive(operand)
+        inner = strip_negation(operand)
         found += inner.items if isinstance(inner, Vec) else (inner,)
     return found
 
@@ -109,7 +109,7 @@ def _logic(ins: Instruction) -> Follow:
     size = size_of(kind) or 1
 
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
-        states = [operand_state(b, i, positive(operand)) for operand in operands]
+        states = [operand_state(b, i, strip_negation(operand)) for operand in operands]
         kept = []
         for state, other, get in ((states[0], states[1], gets[1]), (states[1], states[0], gets[0])):
             if state is None:
@@ -158,7 +158,7 @@ def _select(ins: Instruction) -> Follow:
     choose = getter(ins.operands[3], "pred")
 
     def follow(b: Batch, i: Lanes, refuse: Refuse) -> list[State]:
-        condition = positive(ins.operands[3])
+        condition = strip_negation(ins.operands[3])
         one, other, which = (
             operand_state(b, i, ins.operands[1]),
             operand_state(b, i, ins.operands[2]),

@@ -1,1 +1,1 @@
-"""timing."""
+"""Models of time: a CTA's timeline, the caches, the roofline."""

@@ -1,10 +1,10 @@
-"""A model of a cache as one CTA sees it: lines of 128 bytes, filled by sectors of 32, first in first out, each CTA with
-its share.
+"""A model of a cache for one CTA: lines of 128 bytes, filled by sectors of 32, first in first out; each CTA has its
+share.
 
-A line stays until as many others were brought in as the share holds. Replacement in first-in-first-out order and an
-even share are inferred; NVIDIA documents sizes, lines and sectors (CUDA C++ programming guide, "Compute Capability
-9.0"; Nsight Compute documentation, "Memory Tables"), and that loads allocate and stores write through L1. Lines lie in
-a table by a hash of their number, four times as large as the share, so that few are forgotten early.
+A line stays until as many others were loaded as the share holds. First-in-first-out replacement and an even share are
+inferred. NVIDIA documents sizes, lines and sectors (CUDA C++ programming guide, "Compute Capability 9.0"; Nsight
+Compute documentation, "Memory Tables"), and that loads allocate and stores write through L1. Lines are in a table by a
+hash of their number, four times as large as the share, so that few are lost early.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import numpy as np
 from workbench.emulator.arrays import Array
 
 SECTOR, LINE = 32, 128
-ALIGNED = 512  # bytes, of every tensor of torch's CUDA allocator
+ALIGNED = 512  # alignment in bytes of the tensors of torch's CUDA allocator
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio (Knuth's multiplicative hash)
 OWNER = 48  # bits of a sector's number below that of its CTA in a key
 
 
-def sectors(cta: Array, where: Array, size: int) -> tuple[Array, int]:
-    """Keys (CTA, sector) that accesses of `size` bytes each touch, and how many each has."""
+def sector_keys(cta: Array, where: Array, size: int) -> tuple[Array, int]:
+    """Keys (CTA, sector) of accesses of `size` bytes each, and the number of keys per access."""
     first, last = where // SECTOR, (where + size - 1) // SECTOR
     parts = int((last - first).max()) + 1
     touched = np.minimum(first[:, None] + np.arange(parts), last[:, None])
     return ((cta[:, None] << OWNER) + touched).reshape(-1), parts
 
 
-class Places:
-    """Addresses as a GPU's allocator would give them: each tensor at a multiple of ALIGNED, one after the other.
+class AddressMap:
+    """Maps addresses to those of a GPU's allocator: each tensor at a multiple of ALIGNED, one after the other.
 
-    Where the host has them differs from run to run.
+    Host addresses differ from run to run.
     """
 
     def __init__(self, starts: Sequence[int], sizes: Sequence[int]) -> None:
@@ -40,8 +40,8 @@ class Places:
         room = -(-np.asarray(sizes, dtype=np.int64) // ALIGNED) * ALIGNED
         self.bases = ALIGNED + np.cumsum(room) - room
 
-    def of(self, where: Array) -> Array:
-        """The addresses' places."""
+    def map(self, where: Array) -> Array:
+        """The mapped addresses."""
         if not len(self.starts):
             return where
         owner = np.maximum(np.searchsorted(self.starts, where, side="right") - 1, 0)
@@ -56,11 +56,11 @@ class Cache:
         self.bits = max(int(np.ceil(np.log2(4 * self.lines))), 2)
         self.tags = np.full((ctas, 1 << self.bits), -1, dtype=np.int64)
         self.stamps = np.zeros((ctas, 1 << self.bits), dtype=np.int64)
-        self.filled = np.zeros((ctas, 1 << self.bits), dtype=np.uint8)  # sectors of the line that are there
+        self.filled = np.zeros((ctas, 1 << self.bits), dtype=np.uint8)  # mask of the line's loaded sectors
         self.fills = np.zeros(ctas, dtype=np.int64)
 
     def load(self, keys: Array) -> Array:
-        """Which of these sectors (ascending keys without repeats) had to be brought in."""
+        """Whether each of these sectors (ascending keys without repeats) had to be loaded."""
         line, of_sector = np.unique(keys // (LINE // SECTOR), return_inverse=True)
         cta, number = line >> (OWNER - 2), line & ((1 << (OWNER - 2)) - 1)
         slot = ((number.astype(np.uint64) * SPREAD) >> np.uint64(64 - self.bits)).astype(np.int64)

@@ -1,18 +1,17 @@
-"""How long a CTA takes by itself: its warps followed in time, instruction by instruction, as if nothing else ran on the
-SM.
+"""How long one CTA takes alone on an SM: its warps are followed in time, instruction by instruction.
 
 Input: a batch whose instructions the interpreter runs one after the other. Output: `records.CtaTimeline`.
 
-Each warp has a clock. Within a basic block an instruction starts when its operands are ready, whatever the order (ptxas
-reorders there); a block ends when its last instruction has started, because a warp issues in order. Operands are ready
-a latency after the instruction that makes them started. A barrier takes its warps to the latest of their clocks, an
-mbarrier's wait to the latest arrival, a wait for cp.async or wgmma to the end of what it covers. Limits of throughput
-are not in it: those are the other terms of the time model (analysis/model.py), but for wgmma, which one unit per SM
-executes in turn.
+Each warp has a clock. Within a basic block an instruction starts when its operands are ready, in any order (ptxas
+reorders there). A block ends when its last instruction has started, because a warp issues in order. Operands are ready
+a latency after the start of the instruction that makes them. A barrier sets its warps to the latest of their clocks, an
+mbarrier's wait to the latest arrival, a wait for cp.async or wgmma to the end of the covered groups. Limits of
+throughput are not included: they are other terms of the time model (analysis/model.py). The exception is wgmma, which
+one unit per SM executes in turn.
 
-Latencies are those of the table of instructions, and the ones below, in cycles of the SM clock and inferred in the same
-way; the one past L1 stands for L2 and DRAM together. wgmma takes n / 2 cycles for m64nN and 32 bytes of k, from the
-data sheet's dense rate: 2048 fp16 FMAs a cycle and SM.
+Latencies come from the table of instructions and from the constants below, in cycles of the SM clock and inferred in
+the same way; the one past L1 stands for L2 and DRAM together. wgmma takes n / 2 cycles for m64nN and 32 bytes of k,
+from the data sheet's dense rate: 2048 fp16 FMAs per cycle and SM.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from workbench.emulator.arrays import Array, Lanes
 from workbench.emulator.execution.batch import WARP, Batch
 from workbench.emulator.isa.access import address
 from workbench.emulator.ptx.instruction import Instruction
-from workbench.emulator.ptx.syntax import Mem, immediate
-from workbench.emulator.timing.cache_model import LINE, OWNER, SECTOR, Cache, Places, sectors
+from workbench.emulator.ptx.syntax import Mem, immediate_value
+from workbench.emulator.timing.cache_model import LINE, OWNER, SECTOR, AddressMap, Cache, sector_keys
 from workbench.records import CtaTimeline
 
 L1_HIT, BEYOND, TMA_LATENCY, BARRIER, WGMMA_START = 40, 560, 700, 20, 32
 ALL = slice(None)
-UNROLLED = 4  # turns of a plain loop that ptxas schedules together (inferred)
-KEPT_GROUPS = 64  # of committed copies and multiplications
+UNROLLED = 4  # iterations of a plain loop that ptxas schedules together (inferred)
+KEPT_GROUPS = 64  # stored groups of committed copies and multiplications
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What following needs of one instruction: registers read and written, latency, cycles that issuing it takes."""
+    """The facts about one instruction that the timeline needs: registers read and written, latency, issue cycles."""
 
     sources: tuple[str, ...]
     targets: tuple[str, ...]
     latency: float
     issue: int
-    kind: str = ""  # of those that need more than a latency: `Form.timing`
+    kind: str = ""  # `Form.timing`, for instructions that need more than a latency
 
     @property
     def waits(self) -> bool:
@@ -51,8 +50,8 @@ class Step:
         return self.kind.endswith("wait")
 
 
-def step(ins: Instruction) -> Step:
-    """The static part of following one instruction; a wgmma's unit forwards its accumulator itself."""
+def make_step(ins: Instruction) -> Step:
+    """The step of an instruction; a wgmma's unit forwards its accumulator itself."""
     form = ins.form
     sources = tuple(name for name in ins.reads if name not in ins.writes) if form.role == "wgmma" else ins.reads
     return Step(sources + ins.guards, ins.writes, form.latency, form.issue, form.timing)
@@ -64,8 +63,8 @@ def wgmma_cycles(ins: Instruction) -> float:
     return int(shape[4:].split("k")[0]) / 2
 
 
-def _plain_loops(instructions: list[Instruction], steps: list[Step]) -> dict[int, int]:
-    """First instruction of each innermost loop that waits for nothing but memory, by each instruction in it."""
+def _find_plain_loops(instructions: list[Instruction], steps: list[Step]) -> dict[int, int]:
+    """For each instruction in an innermost loop that waits only for memory: the loop's first instruction."""
     found: dict[int, int] = {}
     backward = [(ins.target, n) for n, ins in enumerate(instructions) if 0 <= ins.target <= n]
     for first, last in backward:
@@ -77,25 +76,25 @@ def _plain_loops(instructions: list[Instruction], steps: list[Step]) -> dict[int
 
 @dataclass(slots=True)
 class Memory:
-    """A batch's loads and stores seen by the caches: what L1 and L2 looked up and missed."""
+    """A batch's loads and stores in the caches: look-ups and misses of L1 and L2."""
 
     l1: Cache
     l2: Cache
-    places: Places
+    address_map: AddressMap
     requests: int = 0
     looked_up: int = 0
     lines: int = 0
     missed: int = 0
     l2_missed: int = 0
     written: int = 0
-    beyond: list[Array] = field(default_factory=list)  # keys of what had to come from beyond L1
+    beyond: list[Array] = field(default_factory=list)  # keys of sectors that came from beyond L1
 
     def access(self, cta: Array, warps: Array, where: Array, size: int, *, write: bool, by_l1: bool) -> Array | None:
-        """Lanes of `warps` access global memory; a load by L1 returns the warps that wait for more than L1."""
-        keys, parts = sectors(cta, self.places.of(where), size)
+        """Lanes of `warps` access global memory. A load by L1 returns the warps that wait for more than L1."""
+        keys, parts = sector_keys(cta, self.address_map.map(where), size)
         unique, inverse = np.unique(keys, return_inverse=True)
         if not by_l1:
-            self._from_l2(unique)
+            self._load_from_l2(unique)
             return None
         warp = np.repeat(warps, parts)
         asked = np.unique((warp << OWNER) + (keys & ((1 << OWNER) - 1)))
@@ -107,34 +106,34 @@ class Memory:
         self.looked_up += len(asked)
         missed = self.l1.load(unique)
         self.missed += int(missed.sum())
-        self._from_l2(unique[missed])
+        self._load_from_l2(unique[missed])
         late: Array = warp[missed[inverse.reshape(-1)]]
         return late
 
-    def _from_l2(self, keys: Array) -> None:
+    def _load_from_l2(self, keys: Array) -> None:
         if len(keys):
             self.beyond.append(keys)
             self.l2_missed += int(self.l2.load(keys).sum())
 
 
 class WarpTimeline:
-    """The clocks of a batch's warps; `executed` is called for every instruction that the interpreter runs."""
+    """The clocks of a batch's warps; the interpreter calls `execute` for each instruction that it runs."""
 
     def __init__(
         self, b: Batch, steps: list[Step], instructions: list[Instruction], *, l1_bytes: int, l2_bytes: int
     ) -> None:
         self.b, self.steps, self.instructions = b, steps, instructions
         allocations = b.memory.allocations
-        places = Places([a.start for a in allocations], [a.size for a in allocations])
-        self.memory = Memory(Cache(b.count, l1_bytes), Cache(b.count, l2_bytes), places)
-        self.loops = _plain_loops(instructions, steps)
+        address_map = AddressMap([a.start for a in allocations], [a.size for a in allocations])
+        self.memory = Memory(Cache(b.count, l1_bytes), Cache(b.count, l2_bytes), address_map)
+        self.loops = _find_plain_loops(instructions, steps)
         self.loop, self.turns = -1, 0
         self.warps = b.lanes // WARP
         self.now = np.zeros(self.warps)
         self.ready: dict[str, Array] = {}
         self.stalls = np.zeros(len(instructions))
         self.issued = 0.0
-        self.here: Array | slice = ALL  # the warps of the block that is executed
+        self.here: Array | slice = ALL  # the warps of the current block
         self.base: Array = self.now
         self.last: Array = self.now
         self.count = 0
@@ -155,11 +154,11 @@ class WarpTimeline:
     def enter(self, start: int, idx: Lanes) -> None:
         """These lanes begin the basic block at `start`.
 
-        A few turns of an innermost loop with no barrier or wait count as one block: ptxas unrolls it.
+        A few iterations of an innermost loop without barrier or wait count as one block, since ptxas unrolls it.
         """
         loop = self.loops.get(start, -1)
         here: Array | slice = ALL if idx is None else np.unique(idx // WARP)
-        same = loop >= 0 and loop == self.loop and self._is_here(here)
+        same = loop >= 0 and loop == self.loop and self._are_current_warps(here)
         self.turns = 0 if not same else self.turns + (start == loop)
         self.loop, self.here = loop, here
         if same and (start != loop or self.turns % UNROLLED):
@@ -168,14 +167,16 @@ class WarpTimeline:
         self.last = self.base
         self.count = 0
 
-    def _is_here(self, warps: Array | slice) -> bool:
-        """Whether these are the warps of the block before."""
+    def _are_current_warps(self, warps: Array | slice) -> bool:
+        """Whether these are the warps of the previous block."""
         if isinstance(warps, slice) or isinstance(self.here, slice):
             return warps is self.here
         return np.array_equal(warps, self.here)
 
     def access_memory(self, ins: Instruction, lanes: Array, where: Array, size: int, write: bool) -> None:
-        """Lanes access global memory: lines that L1 looks up and, of loads, which warps wait for more than L1."""
+        """Lanes access global memory: count the lines that L1 looks up, and note the warps whose loads wait for more
+        than L1.
+        """
         by_l1 = ins.form.role != "copy" or "ca" in ins.mods
         late = self.memory.access(self.b.cta[lanes], lanes // WARP, where, size, write=write, by_l1=by_l1)
         if late is not None:
@@ -191,9 +192,9 @@ class WarpTimeline:
             if ready is not None:
                 start = np.maximum(start, ready[self.here])
         if step.waits:
-            end = start = np.maximum(start, self._group_end(_group(step), self.instructions[n]))
+            end = start = np.maximum(start, self._group_end(_group_name(step), self.instructions[n]))
         elif step.kind:
-            end = start + self._special(n, step, start, active)
+            end = start + self._special_latency(n, step, start, active)
         else:
             end = start + step.latency
         self.stalls[n] += float(np.maximum(start - np.maximum(self.last, self.base + self.count), 0).sum())
@@ -207,11 +208,11 @@ class WarpTimeline:
             ready[self.here] = end
 
     def end_block(self) -> None:
-        """The block is over: a warp goes on when its last instruction has been issued."""
+        """End the block: a warp goes on when its last instruction has been issued."""
         self.now[self.here] = np.maximum(self.base + self.count, self.last)
 
-    def _special(self, n: int, step: Step, start: Array, active: Lanes) -> Array | float:
-        """The latency of an instruction that needs more than the table's."""
+    def _special_latency(self, n: int, step: Step, start: Array, active: Lanes) -> Array | float:
+        """The latency of an instruction for which the table's is not enough."""
         if step.kind == "load":
             latency = np.full(self.warps, float(L1_HIT))
             if self.late is not None:
@@ -219,10 +220,10 @@ class WarpTimeline:
                 self.late = None
             return latency[self.here]
         if step.kind == "wgmma":
-            return self._wgmma(n, start)
+            return self._wgmma_latency(n, start)
         if step.kind == "bulk_load":
-            return self._bulk_load(n, start, active)
-        name = _group(step)
+            return self._start_bulk_load(n, start, active)
+        name = _group_name(step)
         if step.kind.endswith("commit"):
             mask = np.zeros(self.warps, dtype=bool)
             mask[self.here] = True
@@ -234,8 +235,8 @@ class WarpTimeline:
         return 0.0
 
     def _group_end(self, name: str, ins: Instruction) -> Array:
-        """When all but the newest groups of these warps are over."""
-        left = immediate(ins.operands[0]) if ins.operands else 0
+        """The time when all but the newest groups of these warps have ended."""
+        left = immediate_value(ins.operands[0]) if ins.operands else 0
         seen = np.zeros(self.warps, dtype=np.int64)
         end = np.zeros(self.warps)
         mine = np.zeros(self.warps, dtype=bool)
@@ -249,8 +250,8 @@ class WarpTimeline:
         self.groups[name] = self.groups[name][-KEPT_GROUPS:]
         return end[self.here]
 
-    def _wgmma(self, n: int, start: Array) -> Array:
-        """One unit per SM: the warpgroups of a CTA take turns. Its end is what a wait for the group sees."""
+    def _wgmma_latency(self, n: int, start: Array) -> Array:
+        """The latency of a wgmma until its group's wait; the warpgroups of a CTA take turns on the SM's one unit."""
         cycles = wgmma_cycles(self.instructions[n])
         warps = np.arange(self.warps)[self.here]
         end = np.empty(len(warps))
@@ -262,7 +263,7 @@ class WarpTimeline:
         self.open["wgmma"][warps] = np.maximum(self.open["wgmma"][warps], end)
         return end - start
 
-    def _bulk_load(self, n: int, start: Array, active: Lanes) -> float:
+    def _start_bulk_load(self, n: int, start: Array, active: Lanes) -> float:
         b, of = self.b, self._barrier_of.get(n)
         lanes = b.all_lanes(active)
         if of is None or not len(lanes):
@@ -288,11 +289,11 @@ class WarpTimeline:
         np.maximum.at(self.mbarriers, index, when)
 
     def finish_wait(self, lanes: Array, index: Array) -> None:
-        """Lanes go on past an mbarrier."""
+        """Lanes go on after their wait at an mbarrier."""
         np.maximum.at(self.now, lanes // WARP, self.mbarriers[index])
 
     def release(self, free: Array) -> None:
-        """Lanes (a mask) are released by a barrier of their CTA together."""
+        """A barrier of their CTA releases these lanes (a mask) together."""
         lanes = np.nonzero(free)[0]
         latest = np.zeros(self.b.count)
         np.maximum.at(latest, self.b.cta[lanes], self.now[lanes // WARP])
@@ -301,7 +302,7 @@ class WarpTimeline:
         self.now[warps] = waited
 
     def result(self) -> CtaTimeline:
-        """What was seen: cycles of a CTA, hits, stalls by line."""
+        """The timeline: cycles of a CTA, hits, stalls by line."""
         per_cta = self.now.reshape(self.b.count, -1).max(axis=1)
         lines: dict[int, float] = {}
         for n in np.nonzero(self.stalls)[0].tolist():
@@ -326,6 +327,6 @@ class WarpTimeline:
         )
 
 
-def _group(step: Step) -> str:
+def _group_name(step: Step) -> str:
     """The kind of groups that an instruction commits or waits for."""
     return "copy" if step.kind.startswith("copy") else "bulk" if step.kind.startswith("bulk") else "wgmma"

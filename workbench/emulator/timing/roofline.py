@@ -1,11 +1,11 @@
-"""A modelled time for one launch: the roofline of the device's data sheet, nothing more.
+"""A modelled time for one launch: the roofline of the device's data sheet.
 
     T = max(counted global bytes / bandwidth, counted FLOPs / peak, counted thread-instructions / (SMs * 128 * clock))
 
-Bytes are those that the kernel's instructions ask for, whether a cache would serve them or not; the peak is that of
-fp16 on tensor cores if the kernel has matrix instructions, else that of fp32; 128 is an SM's lanes (four schedulers,
-one warp-instruction a cycle). Launch overhead, latency, occupancy and caches are left out, so it is not an estimate of
-what a GPU would measure: good for telling an extra pass over memory, not for claims.
+Bytes are those that the kernel's instructions request, whether a cache has them or not. The peak is that of fp16 on
+tensor cores if the kernel has matrix instructions, else that of fp32; 128 is an SM's lanes (four schedulers, one
+warp-instruction a cycle). Launch overhead, latency, occupancy and caches are left out, so the time is no estimate of a
+measurement on a GPU: it shows an extra pass over memory, but proves no speed.
 """
 
 from __future__ import annotations

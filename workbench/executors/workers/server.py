@@ -296,7 +296,7 @@ def main() -> None:
         import workbench.problems.inspection  # noqa: F401
         from workbench.emulator.compiled import tiering
 
-        tiering.warm()
+        tiering.preload()
 
         ready: Json = {"ready": True}
     except Exception as error:

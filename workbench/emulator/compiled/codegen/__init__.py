@@ -1,1 +1,1 @@
-"""codegen."""
+"""Translates PTX to LLVM IR, block by block."""

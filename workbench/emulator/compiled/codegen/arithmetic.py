@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from workbench.emulator.compiled.codegen.cfg import Unsupported
-from workbench.emulator.compiled.codegen.emitter import Emitter, floats, parts, vector
+from workbench.emulator.compiled.codegen.emitter import Emitter, floats, vector, vector_items
 from workbench.emulator.compiled.codegen.layout import DATA, ELEMENT, EXTRA
 from workbench.emulator.compiled.codegen.numbers import (
-    bits_of,
+    float_bits,
     flush,
     from_bf16,
     from_half,
@@ -29,8 +29,8 @@ LOOP_OF = {"ex2": 0, "lg2": 1, "sin": 2, "cos": 3, "tanh": 4}
 PLAIN = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 
 
-def only(ins: Instruction, *allowed: str) -> None:
-    """Refuse modifiers that are not expected: compiled code must not guess what they mean."""
+def allow_only(ins: Instruction, *allowed: str) -> None:
+    """Raise `Unsupported` for unexpected modifiers: compiled code must not guess their meaning."""
     for mod in ins.mods:
         if mod not in allowed:
             raise Unsupported(ins.text)
@@ -38,7 +38,7 @@ def only(ins: Instruction, *allowed: str) -> None:
 
 def float_arithmetic(e: Emitter, ins: Instruction) -> None:
     """Counterpart of floats.float_arithmetic."""
-    only(ins, "rn", "ftz", "sat", "full", "approx", "NaN", "relu", *FLOAT_KINDS, "f16x2", "bf16x2")
+    allow_only(ins, "rn", "ftz", "sat", "full", "approx", "NaN", "relu", *FLOAT_KINDS, "f16x2", "bf16x2")
     kinds = [mod for mod in ins.mods if mod in (*FLOAT_KINDS, "f16x2", "bf16x2")]
     if len(kinds) != 1 or ("NaN" in ins.mods and kinds[0] == "f64"):
         raise Unsupported(ins.text)
@@ -58,19 +58,19 @@ def _pair(e: Emitter, ins: Instruction, kind: str) -> None:
     raws = [e.get(operand, "b32") for operand in ins.operands[1:]]
     widen = from_half if kind == "f16" else from_bf16
     for shift in (0, 16):
-        parts = [widen(e, e.resize(e.new(f"lshr {vector(32)} {raw}, splat (i32 {shift})"), 32, 16)) for raw in raws]
+        parts = [widen(e, e.resize(e.assign(f"lshr {vector(32)} {raw}, splat (i32 {shift})"), 32, 16)) for raw in raws]
         halves.append(pack(e, *_scalar(e, ins, kind, parts), kind)[0])
-    e.put(ins.operands[0], join(e, halves[0], halves[1]), 32)
+    e.put(ins.operands[0], join_halves(e, halves[0], halves[1]), 32)
 
 
-def join(e: Emitter, low: str, high: str) -> str:
-    """Two 16-bit values as one of 32."""
-    up = e.new(f"shl {vector(32)} {e.resize(high, 16, 32)}, splat (i32 16)")
-    return e.new(f"or {vector(32)} {e.resize(low, 16, 32)}, {up}")
+def join_halves(e: Emitter, low: str, high: str) -> str:
+    """Two 16-bit values as one of 32 bits."""
+    up = e.assign(f"shl {vector(32)} {e.resize(high, 16, 32)}, splat (i32 16)")
+    return e.assign(f"or {vector(32)} {e.resize(low, 16, 32)}, {up}")
 
 
 def _scalar(e: Emitter, ins: Instruction, kind: str, values: list[str]) -> tuple[str, str]:
-    """One float operation; the result still has to be rounded to `kind`."""
+    """One float operation; the result must still be rounded to `kind`."""
     have = "double" if kind == "f64" else "float"
     op = "fma" if ins.opcode == "mad" else ins.opcode
     ftz = "ftz" in ins.mods and kind == "f32"
@@ -81,13 +81,13 @@ def _scalar(e: Emitter, ins: Instruction, kind: str, values: list[str]) -> tuple
     elif op in ("ex2", "lg2", "sin", "cos", "tanh", "rsqrt") or ("approx" in ins.mods and op in ("sqrt", "rcp")):
         result, have = _approximate(e, op, to_double(e, values[0], have)), "double"
         if kind in ("f32", "bf16"):
-            result, have = e.new(f"fptrunc {floats('double')} {result} to {floats('float')}"), "float"
+            result, have = e.assign(f"fptrunc {floats('double')} {result} to {floats('float')}"), "float"
     else:
-        result = _plain(e, op, values, have, ins)
+        result = _exact(e, op, values, have, ins)
     if "NaN" in ins.mods:
         result = e.select(
             floats("float"),
-            e.new(f"fcmp uno {floats('float')} {values[0]}, {values[1]}"),
+            e.assign(f"fcmp uno {floats('float')} {values[0]}, {values[1]}"),
             "splat (float 0x7FF8000000000000)",
             result,
         )
@@ -106,47 +106,47 @@ def _fma(e: Emitter, ins: Instruction, kind: str, values: list[str], have: str) 
     if "relu" in ins.mods:
         raise Unsupported(ins.text)
     wide = [to_double(e, value, have) for value in values]
-    product = e.new(f"fmul {floats('double')} {wide[0]}, {wide[1]}")
-    total = e.new(f"fadd {floats('double')} {product}, {wide[2]}")
+    product = e.assign(f"fmul {floats('double')} {wide[0]}, {wide[1]}")
+    total = e.assign(f"fadd {floats('double')} {product}, {wide[2]}")
     if kind == "f16":
         return total, "double"
-    return e.new(f"fptrunc {floats('double')} {total} to {floats('float')}"), "float"
+    return e.assign(f"fptrunc {floats('double')} {total} to {floats('float')}"), "float"
 
 
 def _approximate(e: Emitter, op: str, value: str) -> str:
-    """What numpy computes in double precision for an approximate instruction."""
+    """The double-precision numpy function for an approximate instruction."""
     t = floats("double")
     one = literal("double", 1.0)
     if op == "rcp":
-        return e.new(f"fdiv {t} {one}, {value}")
+        return e.assign(f"fdiv {t} {one}, {value}")
     if op in ("sqrt", "rsqrt"):
         root = e.unary("sqrt", t, value)
-        return root if op == "sqrt" else e.new(f"fdiv {t} {one}, {root}")
+        return root if op == "sqrt" else e.assign(f"fdiv {t} {one}, {root}")
     e.store(t, value, "context", DATA)
     e.helper("approximate", "%context_", LOOP_OF[op])
     return e.load(t, "context", EXTRA)
 
 
-def _plain(e: Emitter, op: str, values: list[str], have: str, ins: Instruction) -> str:
+def _exact(e: Emitter, op: str, values: list[str], have: str, ins: Instruction) -> str:
     t, size = floats(have), 64 if have == "double" else 32
     if op in PLAIN:
-        return e.new(f"{PLAIN[op]} {t} {values[0]}, {values[1]}")
+        return e.assign(f"{PLAIN[op]} {t} {values[0]}, {values[1]}")
     if op in ("min", "max"):
         return larger_or_smaller(e, values[0], values[1], have, op == "max")
     if op == "sqrt":
         return e.unary("sqrt", t, values[0])
     if op == "rcp":
-        return e.new(f"fdiv {t} {literal(have, 1.0)}, {values[0]}")
+        return e.assign(f"fdiv {t} {literal(have, 1.0)}, {values[0]}")
     if op == "copysign":
         return e.binary("copysign", t, values[1], values[0])
     if op in ("neg", "abs"):
-        raw, top = bits_of(e, values[0], have), 1 << (size - 1)
-        changed = e.new(
+        raw, top = float_bits(e, values[0], have), 1 << (size - 1)
+        changed = e.assign(
             f"xor {vector(size)} {raw}, splat (i{size} {top})"
             if op == "neg"
             else f"and {vector(size)} {raw}, splat (i{size} {top - 1})"
         )
-        return e.new(f"bitcast {vector(size)} {changed} to {t}")
+        return e.assign(f"bitcast {vector(size)} {changed} to {t}")
     raise Unsupported(ins.text)
 
 
@@ -161,11 +161,11 @@ def compare(e: Emitter, ins: Instruction) -> None:
         one = 0x3F80_0000 if ins.mods[-2] == "f32" else 0xFFFF_FFFF
         e.put(ins.operands[0], e.select(vector(32), flags, f"splat (i32 {one})", "zeroinitializer"), 32)
         return
-    targets = parts(ins.operands[0])
-    both = [flags, e.new(f"xor <32 x i1> {flags}, splat (i1 true)")][: len(targets)]
+    targets = vector_items(ins.operands[0])
+    both = [flags, e.assign(f"xor <32 x i1> {flags}, splat (i1 true)")][: len(targets)]
     if combine:
         other = e.predicate(ins.operands[3])
-        both = [e.new(f"{combine} <32 x i1> {value}, {other}") for value in both]
+        both = [e.assign(f"{combine} <32 x i1> {value}, {other}") for value in both]
     for target, value in zip(targets, both, strict=True):
         e.put_predicate(target, value)
 
@@ -191,7 +191,7 @@ def _test(e: Emitter, name: str, kind: str, a: object, b: object, ins: Instructi
         if name not in unordered:
             raise Unsupported(ins.text)
         left, have = get_float(e, a, kind)
-        return e.new(f"fcmp {unordered[name]} {floats(have)} {left}, {get_float(e, b, kind)[0]}")
+        return e.assign(f"fcmp {unordered[name]} {floats(have)} {left}, {get_float(e, b, kind)[0]}")
     if kind[0] not in "usb" or kind == "b128":
         raise Unsupported(ins.text)
     plain = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}.get(name, name)
@@ -199,7 +199,7 @@ def _test(e: Emitter, name: str, kind: str, a: object, b: object, ins: Instructi
         raise Unsupported(ins.text)
     test = plain if plain in ("eq", "ne") else ("s" if kind[0] == "s" else "u") + plain
     left = e.get(a, kind)
-    return e.new(f"icmp {test} {vector(int(kind[1:]))} {left}, {e.get(b, kind)}")
+    return e.assign(f"icmp {test} {vector(int(kind[1:]))} {left}, {e.get(b, kind)}")
 
 
 def select(e: Emitter, ins: Instruction) -> None:
@@ -225,13 +225,15 @@ def move(e: Emitter, ins: Instruction) -> None:
         total = "zeroinitializer"
         for n, item in enumerate(source.items):
             wide = e.resize(e.get(item, f"b{part}"), part, size)
-            total = e.new(
-                f"or {vector(size)} {total}, {e.new(f'shl {vector(size)} {wide}, splat (i{size} {part * n})')}"
+            total = e.assign(
+                f"or {vector(size)} {total}, {e.assign(f'shl {vector(size)} {wide}, splat (i{size} {part * n})')}"
             )
         e.put(target, total, size)
     elif isinstance(target, Vec):
         value, part = e.get(source, f"b{size}"), size // len(target.items)
         for n, item in enumerate(target.items):
-            e.put(item, e.resize(e.new(f"lshr {vector(size)} {value}, splat (i{size} {part * n})"), size, part), part)
+            e.put(
+                item, e.resize(e.assign(f"lshr {vector(size)} {value}, splat (i{size} {part * n})"), size, part), part
+            )
     else:
         e.put(target, e.get(source, kind), size)

@@ -1,5 +1,5 @@
-"""A kernel as basic blocks: where they begin, which registers are live between them, and where those are kept in a
-warp's record.
+"""A kernel as basic blocks: their bounds, the registers that are live between them, and their places in a warp's
+record.
 """
 
 from __future__ import annotations
@@ -13,31 +13,33 @@ from workbench.emulator.ptx.syntax import SIZES
 
 
 class Unsupported(Exception):
-    """Something that compiled code does not do; the kernel runs in the interpreter."""
+    """Compiled code does not support something; the kernel runs in the interpreter."""
 
 
 @dataclass(slots=True)
 class Block:
-    """Instructions [first, last) and the blocks that may follow."""
+    """Instructions [first, last) and the successors."""
 
     number: int
     first: int
     last: int
     following: tuple[int, ...] = ()
-    uses: set[str] = field(default_factory=set)  # read before they are surely written
+    uses: set[str] = field(default_factory=set)  # registers that may be read before they are written
     writes: set[str] = field(default_factory=set)
     live_in: set[str] = field(default_factory=set)
     live_out: set[str] = field(default_factory=set)
 
 
 def is_atomic(ins: Instruction) -> bool:
-    """Whether the order of threads matters to an instruction: an atomic, or a load or store that others are to see."""
+    """Whether the order of threads matters to an instruction: an atomic, or a strong load or store."""
     form = ins.form
     return form.role in ("atomic", "reduction") or (form.role in ("load", "store") and form.strong)
 
 
-def scope(kernel: Kernel) -> str:
-    """What has to go in lockstep: "warp" (nothing), "cta" (atomics on shared memory only) or "batch"."""
+def lockstep_scope(kernel: Kernel) -> str:
+    """The scope in which warps must run in lockstep: "warp" (none), "cta" (atomics on shared memory only) or
+    "batch".
+    """
     atomics = [ins for ins in kernel.instructions if is_atomic(ins)]
     if not atomics:
         return "warp"
@@ -52,7 +54,7 @@ def width(kernel: Kernel, name: str) -> int:
     return 1 if kind == "pred" else 8 * SIZES[kind]
 
 
-def blocks_of(kernel: Kernel) -> list[Block]:
+def split_blocks(kernel: Kernel) -> list[Block]:
     """The kernel's basic blocks in order; an atomic is a block of its own."""
     count = len(kernel.instructions)
     leaders = {0, count, *kernel.labels.values()}
@@ -80,7 +82,7 @@ def blocks_of(kernel: Kernel) -> list[Block]:
 def _local_sets(kernel: Kernel, block: Block) -> None:
     for ins in kernel.instructions[block.first : block.last]:
         reads, writes = (*ins.reads, *ins.guards), ins.writes
-        if ins.form.other_lanes:  # the value must be kept for lanes that are not active
+        if ins.form.other_lanes:  # inactive lanes must keep their value
             block.uses |= set(reads)
         block.uses |= set(reads) - block.writes
         if ins.guard:
@@ -99,7 +101,7 @@ def _liveness(blocks: list[Block]) -> None:
                 block.live_out, block.live_in, changed = out, into, True
 
 
-def slots_of(kernel: Kernel, blocks: list[Block]) -> tuple[dict[str, int], int]:
+def assign_slots(kernel: Kernel, blocks: list[Block]) -> tuple[dict[str, int], int]:
     """Offsets in the warp's record of all registers that are live at a block's start, and the record's size."""
     kept = sorted(set().union(*(block.live_in for block in blocks)))
     slots, at = {}, REGISTERS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.emulator.compiled.codegen.arithmetic import FLOAT_KINDS, join, only
+from workbench.emulator.compiled.codegen.arithmetic import FLOAT_KINDS, allow_only, join_halves
 from workbench.emulator.compiled.codegen.cfg import Unsupported
 from workbench.emulator.compiled.codegen.emitter import Emitter, floats, vector
 from workbench.emulator.compiled.codegen.integers import extend
@@ -27,7 +27,7 @@ ROUNDINGS = (*ROUND, "rn", "rz", "rm", "rp")
 
 def convert(e: Emitter, ins: Instruction) -> None:
     """cvt{.rnd}{.sat}.dtype.stype."""
-    only(ins, *ROUNDINGS, "rna", "sat", "relu", "ftz", *WHOLE, *FLOAT_KINDS, "f16x2", "bf16x2", "tf32")
+    allow_only(ins, *ROUNDINGS, "rna", "sat", "relu", "ftz", *WHOLE, *FLOAT_KINDS, "f16x2", "bf16x2", "tf32")
     kinds = [mod for mod in ins.mods if mod in (*WHOLE, *FLOAT_KINDS, "f16x2", "bf16x2", "tf32")]
     if len(kinds) != 2:
         raise Unsupported(ins.text)
@@ -53,7 +53,7 @@ def _pair(e: Emitter, ins: Instruction, to: str, source: str) -> None:
         value = get_float(e, operand, "f32")[0]
         value = clamp_below(e, value, "float") if "relu" in ins.mods else value
         parts.append(to_half(e, value, "float") if to == "f16x2" else to_bf16(e, value))
-    e.put(ins.operands[0], join(e, parts[0], parts[1]), 32)
+    e.put(ins.operands[0], join_halves(e, parts[0], parts[1]), 32)
 
 
 def _tf32(e: Emitter, ins: Instruction, rounding: str) -> None:
@@ -61,13 +61,13 @@ def _tf32(e: Emitter, ins: Instruction, rounding: str) -> None:
     raw = e.get(ins.operands[1], "f32")
     rounded = raw
     if rounding == "rn":
-        last = e.new(f"and {t} {e.new(f'lshr {t} {raw}, splat (i32 13)')}, splat (i32 1)")
-        rounded = e.new(f"add {t} {e.new(f'add {t} {raw}, splat (i32 4095)')}, {last}")
+        last = e.assign(f"and {t} {e.assign(f'lshr {t} {raw}, splat (i32 13)')}, splat (i32 1)")
+        rounded = e.assign(f"add {t} {e.assign(f'add {t} {raw}, splat (i32 4095)')}, {last}")
     elif rounding == "rna":
-        rounded = e.new(f"add {t} {raw}, splat (i32 4096)")
-    exponent = e.new(f"and {t} {raw}, splat (i32 2139095040)")
-    finite = e.new(f"icmp ne {t} {exponent}, splat (i32 2139095040)")
-    e.put(ins.operands[0], e.select(t, finite, e.new(f"and {t} {rounded}, splat (i32 -8192)"), raw), 32)
+        rounded = e.assign(f"add {t} {raw}, splat (i32 4096)")
+    exponent = e.assign(f"and {t} {raw}, splat (i32 2139095040)")
+    finite = e.assign(f"icmp ne {t} {exponent}, splat (i32 2139095040)")
+    e.put(ins.operands[0], e.select(t, finite, e.assign(f"and {t} {rounded}, splat (i32 -8192)"), raw), 32)
 
 
 def _from_float(e: Emitter, ins: Instruction, to: str, source: str, rounding: str | None) -> None:
@@ -82,7 +82,7 @@ def _from_float(e: Emitter, ins: Instruction, to: str, source: str, rounding: st
         name = f"llvm.fpto{to[0]}i.sat.v32i{size}.v32f64"
         result = e.call(name, vector(size), (floats("double"), whole))
         if size == 64 or source == "f64":  # else NaN becomes 0
-            nan = e.new(f"fcmp uno {floats('double')} {whole}, {whole}")
+            nan = e.assign(f"fcmp uno {floats('double')} {whole}, {whole}")
             result = e.select(vector(size), nan, f"splat (i{size} {-(1 << (size - 1))})", result)
         _put_whole(e, ins, result, to)
         return
@@ -107,11 +107,11 @@ def _from_integer(e: Emitter, ins: Instruction, to: str, source: str, rounding: 
     if "sat" in ins.mods or (size == 64 and rounding in ("rz", "rm", "rp")):
         raise Unsupported(ins.text)
     direct = "double" if to == "f64" or rounding in ("rz", "rm", "rp") else "float"
-    _round(e, ins, to, e.new(f"{source[0]}itofp {vector(size)} {value} to {floats(direct)}"), direct, rounding)
+    _round(e, ins, to, e.assign(f"{source[0]}itofp {vector(size)} {value} to {floats(direct)}"), direct, rounding)
 
 
 def _put_whole(e: Emitter, ins: Instruction, value: str, to: str) -> None:
-    """An integer into its register; that of an s8 is wider, and filled with the sign."""
+    """Write an integer to its register; an s8's register is wider, and extended with the sign."""
     size = int(to[1:])
     e.put(ins.operands[0], extend(e, value, 8, 32, True) if to == "s8" else value, 32 if to == "s8" else size)
 
@@ -130,7 +130,7 @@ def _limits(kind: str) -> tuple[int, int]:
 
 
 def _round(e: Emitter, ins: Instruction, to: str, value: str, have: str, rounding: str | None) -> None:
-    """To the target float type: nearest even, or one step back towards where .rz, .rm, .rp want it."""
+    """Round to the target float type: nearest even, or one step back for .rz, .rm, .rp."""
     if rounding not in ("rz", "rm", "rp") or to == "bf16":
         put_float(e, ins.operands[0], value, have, to)
         return
@@ -142,15 +142,15 @@ def _round(e: Emitter, ins: Instruction, to: str, value: str, have: str, roundin
         if back
         else to_double(
             e,
-            e.new(f"bitcast {t} {raw} to {floats('float' if size == 32 else 'double')}"),
+            e.assign(f"bitcast {t} {raw} to {floats('float' if size == 32 else 'double')}"),
             "float" if size == 32 else "double",
         )
     )
     exact = to_double(e, value, have)
-    above, below = e.new(f"fcmp ogt {double} {got}, {exact}"), e.new(f"fcmp olt {double} {got}, {exact}")
+    above, below = e.assign(f"fcmp ogt {double} {got}, {exact}"), e.assign(f"fcmp olt {double} {got}, {exact}")
     if rounding == "rz":
-        above = e.new(f"and <32 x i1> {above}, {e.new(f'fcmp ogt {double} {exact}, zeroinitializer')}")
-        below = e.new(f"and <32 x i1> {below}, {e.new(f'fcmp olt {double} {exact}, zeroinitializer')}")
+        above = e.assign(f"and <32 x i1> {above}, {e.assign(f'fcmp ogt {double} {exact}, zeroinitializer')}")
+        below = e.assign(f"and <32 x i1> {below}, {e.assign(f'fcmp olt {double} {exact}, zeroinitializer')}")
     result = e.select(t, above, _next(e, raw, size, up=False), raw) if rounding != "rp" else raw
     result = e.select(t, below, _next(e, raw, size, up=True), result) if rounding != "rm" else result
     e.put(ins.operands[0], result, size)
@@ -159,10 +159,10 @@ def _round(e: Emitter, ins: Instruction, to: str, value: str, have: str, roundin
 def _next(e: Emitter, raw: str, size: int, *, up: bool) -> str:
     """The neighbouring float's bits (numpy's nextafter towards an infinity)."""
     t, top = vector(size), 1 << (size - 1)
-    negative = e.new(f"icmp slt {t} {raw}, zeroinitializer")
-    zero = e.new(f"icmp eq {t} {e.new(f'and {t} {raw}, splat (i{size} {top - 1})')}, zeroinitializer")
+    negative = e.assign(f"icmp slt {t} {raw}, zeroinitializer")
+    zero = e.assign(f"icmp eq {t} {e.assign(f'and {t} {raw}, splat (i{size} {top - 1})')}, zeroinitializer")
     steps = ("-1", "1") if up else ("1", "-1")
-    moved = e.new(
+    moved = e.assign(
         f"add {t} {raw}, {e.select(t, negative, f'splat (i{size} {steps[0]})', f'splat (i{size} {steps[1]})')}"
     )
     return e.select(t, zero, f"splat (i{size} {1 if up else top + 1})", moved)

@@ -16,7 +16,7 @@ from workbench.emulator.ptx.syntax import FloatBits, Imm, Mem, Name, Reg, Vec
 FLOAT_OF = {16: "half", 32: "float", 64: "double"}
 EXPORTED = (
     "advance",
-    "leave",
+    "exit_lanes",
     "park",
     "give_up",
     "access_global",
@@ -28,8 +28,8 @@ EXPORTED = (
     "divide64",
     "fma64",
     "atomic",
-    "matrix_load",
-    "matrix_store",
+    "load_matrix",
+    "store_matrix",
     "multiply",
 )
 FIELDS = {
@@ -75,7 +75,7 @@ LANE_VALUES = {
 TID = {"%tid.x": layout.TID_X, "%tid.y": layout.TID_Y, "%tid.z": layout.TID_Z}
 
 
-def parts(operand: object) -> tuple[object, ...]:
+def vector_items(operand: object) -> tuple[object, ...]:
     """The items of a vector operand, or the operand alone."""
     return operand.items if isinstance(operand, Vec) else (operand,)
 
@@ -100,79 +100,79 @@ class Emitter:
         self, kernel: Kernel, slots: dict[str, int], symbols: dict[str, int], declared: set[str], params: dict[str, int]
     ) -> None:
         self.kernel, self.slots, self.symbols, self.params = kernel, slots, symbols, params
-        self.declared = declared  # of the module: declarations of intrinsics
+        self.declared = declared  # the module's declarations of intrinsics
         self.lines: list[str] = []
         self.values: dict[str, str] = {}
         self.written: set[str] = set()
         self.count = 0
         self.now = ("%mask", "%lanes")
         self.guarded = False
-        self.based = ""  # the value that BASE holds
+        self.based = ""  # the value in BASE
 
     # ---- text --------------------------------------------------------------------------------------
-    def new(self, line: str) -> str:
-        """An instruction with a result."""
+    def assign(self, line: str) -> str:
+        """Write an instruction with a result, and return its name."""
         self.count += 1
         self.lines.append(f"  %x{self.count} = {line}")
         return f"%x{self.count}"
 
-    def do(self, line: str) -> None:
-        """An instruction without one."""
+    def emit(self, line: str) -> None:
+        """Write an instruction without a result."""
         self.lines.append("  " + line)
 
     def call(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
         """Call an LLVM intrinsic; arguments are (type, value)."""
         self.declared.add(f"declare {result} @{name}({', '.join(kind for kind, _ in arguments)})")
-        return self.new(f"call {result} @{name}({', '.join(f'{kind} {value}' for kind, value in arguments)})")
+        return self.assign(f"call {result} @{name}({', '.join(f'{kind} {value}' for kind, value in arguments)})")
 
     def unary(self, name: str, kind: str, value: str) -> str:
-        """An intrinsic of one vector, overloaded on its type."""
-        return self.call(f"llvm.{name}.v32{_short(kind)}", kind, (kind, value))
+        """Call an intrinsic of one vector, overloaded on its type."""
+        return self.call(f"llvm.{name}.v32{_type_suffix(kind)}", kind, (kind, value))
 
     def binary(self, name: str, kind: str, a: str, b: str) -> str:
-        """An intrinsic of two vectors of one type."""
-        return self.call(f"llvm.{name}.v32{_short(kind)}", kind, (kind, a), (kind, b))
+        """Call an intrinsic of two vectors of one type."""
+        return self.call(f"llvm.{name}.v32{_type_suffix(kind)}", kind, (kind, a), (kind, b))
 
     def helper(self, name: str, *arguments: object) -> None:
         """Call a helper function through the context's table."""
-        place = self.new(f"getelementptr i8, ptr %context, i64 {8 * EXPORTED.index(name) + layout.HELPER_TABLE}")
-        function = self.new(f"load ptr, ptr {place}")
-        self.do(f"call i64 {function}({', '.join(f'i64 {argument}' for argument in arguments)})")
+        place = self.assign(f"getelementptr i8, ptr %context, i64 {8 * EXPORTED.index(name) + layout.HELPER_TABLE}")
+        function = self.assign(f"load ptr, ptr {place}")
+        self.emit(f"call i64 {function}({', '.join(f'i64 {argument}' for argument in arguments)})")
 
-    def place(self, base: str, offset: int) -> str:
+    def pointer(self, base: str, offset: int) -> str:
         """The address `base` + offset, of "context" or "warp"."""
-        return self.new(f"getelementptr i8, ptr %{base}, i64 {offset}")
+        return self.assign(f"getelementptr i8, ptr %{base}, i64 {offset}")
 
     def load(self, kind: str, base: str, offset: int) -> str:
-        """A value in the context or the warp's record."""
-        return self.new(f"load {kind}, ptr {self.place(base, offset)}, align 4")
+        """Load a value from the context or the warp's record."""
+        return self.assign(f"load {kind}, ptr {self.pointer(base, offset)}, align 4")
 
     def store(self, kind: str, value: str, base: str, offset: int) -> None:
-        """Put a value there."""
-        self.do(f"store {kind} {value}, ptr {self.place(base, offset)}, align 4")
+        """Store a value in the context or the warp's record."""
+        self.emit(f"store {kind} {value}, ptr {self.pointer(base, offset)}, align 4")
 
     def splat(self, kind: str, value: str) -> str:
         """A scalar in all lanes."""
-        first = self.new(f"insertelement <32 x {kind}> poison, {kind} {value}, i64 0")
-        return self.new(f"shufflevector <32 x {kind}> {first}, <32 x {kind}> poison, <32 x i32> zeroinitializer")
+        first = self.assign(f"insertelement <32 x {kind}> poison, {kind} {value}, i64 0")
+        return self.assign(f"shufflevector <32 x {kind}> {first}, <32 x {kind}> poison, <32 x i32> zeroinitializer")
 
     def select(self, kind: str, flag: str, a: str, b: str) -> str:
-        """a where flag else b, vectors of one type."""
-        return self.new(f"select <32 x i1> {flag}, {kind} {a}, {kind} {b}")
+        """a if flag else b, for vectors of one type."""
+        return self.assign(f"select <32 x i1> {flag}, {kind} {a}, {kind} {b}")
 
-    def number(self, flags: str) -> str:
+    def to_mask(self, flags: str) -> str:
         """A vector of flags as an i64 mask."""
-        return self.new(f"zext i32 {self.new(f'bitcast <32 x i1> {flags} to i32')} to i64")
+        return self.assign(f"zext i32 {self.assign(f'bitcast <32 x i1> {flags} to i32')} to i64")
 
-    def flags(self, mask: str) -> str:
+    def to_flags(self, mask: str) -> str:
         """An i32 mask as a vector of flags."""
-        return self.new(f"bitcast i32 {mask} to <32 x i1>")
+        return self.assign(f"bitcast i32 {mask} to <32 x i1>")
 
     def resize(self, value: str, have: int, want: int) -> str:
         """Zero-extend or truncate."""
         if have == want:
             return value
-        return self.new(f"{'zext' if want > have else 'trunc'} {vector(have)} {value} to {vector(want)}")
+        return self.assign(f"{'zext' if want > have else 'trunc'} {vector(have)} {value} to {vector(want)}")
 
     # ---- registers ---------------------------------------------------------------------------------
     def read(self, name: str) -> str:
@@ -180,33 +180,33 @@ class Emitter:
         if name not in self.values:
             bits = width(self.kernel, name)
             value = self.load("i32" if bits == 1 else vector(bits), "warp", self.slots[name])
-            self.values[name] = self.flags(value) if bits == 1 else value
+            self.values[name] = self.to_flags(value) if bits == 1 else value
         return self.values[name]
 
     def write(self, name: str, value: str) -> None:
-        """Set a register for the current instruction's lanes; the others' values are put back when the block ends."""
+        """Set a register for the current instruction's lanes; other lanes get their values back when the block ends."""
         if self.guarded and (name in self.values or name in self.slots):
             value = self.select(vector(width(self.kernel, name)), self.now[1], value, self.read(name))
         self.values[name] = value
         self.written.add(name)
 
-    def whole(self, name: str) -> str:
-        """A register with the values that lanes outside the block's mask have kept."""
+    def merge_lanes(self, name: str) -> str:
+        """A register, with the old values in lanes outside the block's mask."""
         if name not in self.written:
             return self.read(name)
         bits = width(self.kernel, name)
         return self.select(vector(bits), "%lanes", self.values[name], self.load(vector(bits), "warp", self.slots[name]))
 
-    def keep(self, names: set[str]) -> None:
-        """Write back what the block has set."""
+    def write_back(self, names: set[str]) -> None:
+        """Store the registers that the block has set."""
         for name in sorted(self.written & names):
             bits = width(self.kernel, name)
             if bits == 1:
-                old = self.flags(self.load("i32", "warp", self.slots[name]))
+                old = self.to_flags(self.load("i32", "warp", self.slots[name]))
                 flags = self.select("<32 x i1>", "%lanes", self.values[name], old)
-                self.store("i32", self.new(f"bitcast <32 x i1> {flags} to i32"), "warp", self.slots[name])
+                self.store("i32", self.assign(f"bitcast <32 x i1> {flags} to i32"), "warp", self.slots[name])
             else:
-                self.store(vector(bits), self.whole(name), "warp", self.slots[name])
+                self.store(vector(bits), self.merge_lanes(name), "warp", self.slots[name])
 
     # ---- operands ----------------------------------------------------------------------------------
     def bits(self, operand: object, size: int) -> str:
@@ -245,7 +245,7 @@ class Emitter:
     def predicate(self, operand: object) -> str:
         """An operand as flags."""
         if isinstance(operand, tuple):
-            return self.new(f"xor <32 x i1> {self.predicate(operand[1])}, splat (i1 true)")
+            return self.assign(f"xor <32 x i1> {self.predicate(operand[1])}, splat (i1 true)")
         if isinstance(operand, Imm):
             return f"splat (i1 {int(bool(operand.value))})"
         if isinstance(operand, Reg) and width(self.kernel, operand.name) == 1:
@@ -275,10 +275,12 @@ class Emitter:
         else:
             table = self.kernel.shared if space == "shared" else self.kernel.local
             return f"splat (i64 {table.get(operand.base, self.kernel.shared_bytes) + operand.offset})"
-        return self.new(f"add {vector(64)} {base}, splat (i64 {operand.offset})") if operand.offset else base
+        return self.assign(f"add {vector(64)} {base}, splat (i64 {operand.offset})") if operand.offset else base
 
-    def base(self, operand: object, space: str) -> int:
-        """Put the lanes' addresses without their offset in BASE, unless they are there already; the offset."""
+    def set_base(self, operand: object, space: str) -> int:
+        """Store the lanes' addresses without their offset in BASE, unless they are there already; returns the
+        offset.
+        """
         if not isinstance(operand, Mem):
             raise Unsupported(f"address {operand}")
         source = self.read(operand.base.name) if isinstance(operand.base, Reg) else str(operand.base)
@@ -288,11 +290,11 @@ class Emitter:
         return operand.offset
 
     def symbol(self, name: str, size: int) -> str:
-        """The address of a variable of the module, or the offset of one in shared or local memory."""
+        """The address of a module's variable, or the offset of one in shared or local memory."""
         if name in self.symbols:
             table = self.load("ptr", "context", layout.SYMBOLS)
-            value = self.new(
-                f"load i64, ptr {self.new(f'getelementptr i8, ptr {table}, i64 {8 * self.symbols[name]}')}"
+            value = self.assign(
+                f"load i64, ptr {self.assign(f'getelementptr i8, ptr {table}, i64 {8 * self.symbols[name]}')}"
             )
             return self.resize(self.splat("i64", value), 64, size)
         kernel = self.kernel
@@ -303,7 +305,7 @@ class Emitter:
             return self.resize(self.load(vector(32), "warp", TID[name]), 32, size)
         if name in LANE_VALUES:
             numbers = ", ".join(f"i32 {LANE_VALUES[name](lane)}" for lane in range(32))
-            return self.resize(self.new(f"add {vector(32)} <{numbers}>, zeroinitializer"), 32, size)
+            return self.resize(self.assign(f"add {vector(32)} <{numbers}>, zeroinitializer"), 32, size)
         if name in FIELDS:
             base, offset = FIELDS[name]
             return self.resize(self.splat("i32", self.load("i32", base, offset)), 32, size)
@@ -318,26 +320,26 @@ class Emitter:
         if ins.guard is None:
             return
         lanes = self.guard_lanes(ins)
-        self.now = (self.number(lanes), lanes)
+        self.now = (self.to_mask(lanes), lanes)
         row = self.load("ptr", "context", layout.GUARDED)
-        count_up(self, self.new(f"getelementptr i8, ptr {row}, i64 {8 * number}"), self.now[0])
+        count_up(self, self.assign(f"getelementptr i8, ptr {row}, i64 {8 * number}"), self.now[0])
 
     def guard_lanes(self, ins: Instruction) -> str:
-        """The block's lanes for which the guard holds."""
+        """The block's lanes whose guard holds."""
         flags = self.predicate(Reg(str(ins.guard)))
         if ins.negated:
-            flags = self.new(f"xor <32 x i1> {flags}, splat (i1 true)")
-        return self.new(f"and <32 x i1> {flags}, %lanes")
+            flags = self.assign(f"xor <32 x i1> {flags}, splat (i1 true)")
+        return self.assign(f"and <32 x i1> {flags}, %lanes")
 
 
 def count_up(e: Emitter, place: str, mask: str) -> None:
     """Add the number of lanes in a mask to a counter in memory."""
     lanes = e.call("llvm.ctpop.i64", "i64", ("i64", mask))
-    total = e.new(f"add i64 {e.new(f'load i64, ptr {place}')}, {lanes}")
-    e.do(f"store i64 {total}, ptr {place}")
+    total = e.assign(f"add i64 {e.assign(f'load i64, ptr {place}')}, {lanes}")
+    e.emit(f"store i64 {total}, ptr {place}")
 
 
-def _short(kind: str) -> str:
+def _type_suffix(kind: str) -> str:
     """LLVM's name for a vector's elements in an overloaded intrinsic."""
     inner = re.sub(r"<32 x (\w+)>", r"\1", kind)
     return {"half": "f16", "float": "f32", "double": "f64"}.get(inner, inner)

@@ -1,7 +1,7 @@
-"""Where things lie in the memory that compiled code works on; offsets in bytes.
+"""The layout of the memory that compiled code works on; offsets in bytes.
 
-A context belongs to one operating-system thread; a warp record holds one warp's lanes, with its registers behind the
-fixed part. Vectors over the 32 lanes of a warp lie one element after another (lane n at offset n * size).
+A context belongs to one operating-system thread. A warp record holds one warp's lanes, with its registers after the
+fixed part. Vectors over the 32 lanes of a warp have lane n at offset n * size.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NEVER = 1 << 30  # the next block of a warp that cannot run
 # ---- context ---------------------------------------------------------------------------------------
 HELPER_TABLE = 0  # addresses of the helpers that blocks call, 64 of them
 BLOCKS, KINDS, SIZES = 512, 520, 528  # per block: function, what it ends with (see END_*), instructions
-TABLE, TABLE_COUNT, RECENT = 536, 544, 552  # allocations (ENTRY_*), how many, the one used last
+TABLE, TABLE_COUNT, RECENT = 536, 544, 552  # allocations (ENTRY_*), their number, the last used one
 COUNTING, COUNTS, GUARDED, ROWS = (
     560,
     568,
@@ -24,7 +24,7 @@ FAULT, STEP_LIMIT = 592, 600
 SHARED_LIMIT, LOCAL_STRIDE, PARAMS, SYMBOLS = 608, 616, 624, 632
 BLOCK_X, BLOCK_Y, BLOCK_Z, GRID_X, GRID_Y, GRID_Z = 640, 648, 656, 664, 672, 680
 THREADS, CTA_WARPS, DYNAMIC_SHARED, SMS = 688, 696, 704, 720
-GROUP, LOCKSTEP = 728, 736  # CTAs that run at the same time, and whether their warps go block by block
+GROUP, LOCKSTEP = 728, 736  # CTAs that run at the same time, and whether their warps run in lockstep
 WARPS, WARP_STRIDE, CTAS = 744, 752, 760
 SHARED_BYTES, SHARED, WRITTEN, LOCAL = 768, 776, 784, 792
 STEPS = 800
@@ -35,7 +35,7 @@ ADDRESS, DATA, EXTRA, TEMP = (
     1280,
     3328,
     5376,
-)  # what blocks and helpers pass to each other; TEMP is for helpers alone
+)  # vectors that blocks and helpers pass to each other; TEMP is for helpers alone
 BASE = 18_432  # addresses to which an access adds its offset
 CONTEXT_BYTES = 20_480
 ELEMENT = 256  # bytes from one vector in DATA or EXTRA to the next
@@ -51,11 +51,11 @@ ALIVE, PARKED, LOW, MASK, UNIFORM = (
     144,
     152,
     160,
-)  # masks; the block to run next; its lanes; whether those are all that can run
+)  # masks; the block to run next; its lanes; whether no other lanes can run
 CTA, WARP_SHARED, WARP_WRITTEN, WARP_LOCAL, WARP_INDEX = 168, 176, 184, 192, 200
 BARRIER = 208  # 8-bit number of the barrier that a parked lane waits at
 CTAID_X, CTAID_Y, CTAID_Z, SMID = 240, 248, 256, 264
-RESTING = 272  # whether the warp spun for long, and others get a turn
+RESTING = 272  # whether the warp has spun for long, so that others get a turn
 TID_X, TID_Y, TID_Z = 320, 448, 576
 REGISTERS = 704
 
@@ -63,11 +63,11 @@ REGISTERS = 704
 ARRIVED, EXPECTED, FIRST_WARP, CTA_BYTES = 0, 128, 256, 264
 BARRIERS = 16
 
-# ---- how a block ends ------------------------------------------------------------------------------
+# ---- ends of a block -------------------------------------------------------------------------------
 END_BARRIER = 1
 
-# ---- why compiled code stopped ---------------------------------------------------------------------
-GAVE_UP, TOO_LONG = 1, 2  # GAVE_UP: run the launch in the interpreter, which words the fault
+# ---- reasons to stop -------------------------------------------------------------------------------
+GAVE_UP, TOO_LONG = 1, 2  # GAVE_UP: the interpreter runs the launch and writes the fault's message
 
 # ---- a memory row of counters ----------------------------------------------------------------------
 ROW_BYTES = 32  # bytes, requests, units, ideal

@@ -1,12 +1,12 @@
 """Loads, stores, atomics, address conversions, asynchronous copies: the counterparts of isa/loads.py, isa/atomics.py
-and isa/cp_async.py; the work is in runtime/memory.py.
+and isa/cp_async.py. runtime/memory.py does the work.
 """
 
 from __future__ import annotations
 
-from workbench.emulator.compiled.codegen.arithmetic import only
+from workbench.emulator.compiled.codegen.arithmetic import allow_only
 from workbench.emulator.compiled.codegen.cfg import Unsupported
-from workbench.emulator.compiled.codegen.emitter import Emitter, parts, vector
+from workbench.emulator.compiled.codegen.emitter import Emitter, vector, vector_items
 from workbench.emulator.compiled.codegen.layout import ADDRESS, DATA, ELEMENT, EXTRA, PARAMS
 from workbench.emulator.compiled.runtime import warp
 from workbench.emulator.execution.batch import CONST_WINDOW, LOCAL_WINDOW, SHARED_WINDOW
@@ -34,8 +34,8 @@ OPERATIONS = {
 
 
 def _shape(ins: Instruction) -> tuple[str, int, int]:
-    """Space, bytes of an element, elements."""
-    only(ins, *SPACES, *CACHES, *KINDS, *VECTORS)
+    """(space, bytes of an element, number of elements)."""
+    allow_only(ins, *SPACES, *CACHES, *KINDS, *VECTORS)
     space = next((mod for mod in ins.mods if mod in SPACES), "generic")
     if space in ("const", "generic") or ins.mods[-1] not in KINDS:
         raise Unsupported(ins.text)
@@ -49,26 +49,26 @@ def _shape(ins: Instruction) -> tuple[str, int, int]:
 def load(e: Emitter, ins: Instruction, number: int) -> None:
     """ld and ldu."""
     space, size, count = _shape(ins)
-    targets = parts(ins.operands[0])
+    targets = vector_items(ins.operands[0])
     source = ins.operands[1]
     if not isinstance(source, Mem) or size * count > 32 or len(targets) != count:
         raise Unsupported(ins.text)
     if space == "param":
         _load_param(e, ins, source, size)
         return
-    offset = e.base(source, space)
+    offset = e.set_base(source, space)
     e.helper(f"access_{space}", "%context_", "%warp_", e.now[0], number, size, count, 0, offset)
     for n, target in enumerate(targets):
         value = e.load(vector(8 * size), "context", DATA + ELEMENT * n)
         signed, wide = ins.mods[-1][0] == "s" and size < 8, 8 * size
         if signed or size == 1:
-            wide = 64 if signed else 32  # the register may be wider than what is loaded: the sign fills it
-            value = e.new(f"{'sext' if signed else 'zext'} {vector(8 * size)} {value} to {vector(wide)}")
+            wide = 64 if signed else 32  # the register may be wider than the loaded value: it is extended with the sign
+            value = e.assign(f"{'sext' if signed else 'zext'} {vector(8 * size)} {value} to {vector(wide)}")
         e.put(target, value, wide)
 
 
 def _load_param(e: Emitter, ins: Instruction, source: Mem, size: int) -> None:
-    targets = parts(ins.operands[0])
+    targets = vector_items(ins.operands[0])
     if source.base not in e.params or not isinstance(source.base, str):
         raise Unsupported(ins.text)
     length = next(length for name, length, _ in e.kernel.params if name == source.base)
@@ -77,24 +77,24 @@ def _load_param(e: Emitter, ins: Instruction, source: Mem, size: int) -> None:
         offset = source.offset + n * size
         if offset < 0 or offset + size > length:
             raise Unsupported(ins.text)
-        value = e.new(
-            f"load i{8 * size}, ptr {e.new(f'getelementptr i8, ptr {table}, i64 {e.params[source.base] + offset}')},"
+        value = e.assign(
+            f"load i{8 * size}, ptr {e.assign(f'getelementptr i8, ptr {table}, i64 {e.params[source.base] + offset}')},"
             " align 1"
         )
         wide = 8 * size
         if ins.mods[-1][0] == "s" and size < 8:
             wide = 64
-            value = e.new(f"sext i{8 * size} {value} to i64")
+            value = e.assign(f"sext i{8 * size} {value} to i64")
         e.put(target, e.splat(f"i{wide}", value), wide)
 
 
 def store(e: Emitter, ins: Instruction, number: int) -> None:
     """st."""
     space, size, count = _shape(ins)
-    sources = parts(ins.operands[1])
+    sources = vector_items(ins.operands[1])
     if space == "param" or size * count > 32 or len(sources) != count:
         raise Unsupported(ins.text)
-    offset = e.base(ins.operands[0], space)
+    offset = e.set_base(ins.operands[0], space)
     for n, source in enumerate(sources):
         e.store(vector(8 * size), e.get(source, f"b{8 * size}"), "context", DATA + ELEMENT * n)
     e.helper(f"access_{space}", "%context_", "%warp_", e.now[0], number, size, count, 1, offset)
@@ -102,7 +102,7 @@ def store(e: Emitter, ins: Instruction, number: int) -> None:
 
 def atomic(e: Emitter, ins: Instruction, number: int) -> None:
     """atom and red on 32- and 64-bit integers, and additions of f32 and f64."""
-    only(
+    allow_only(
         ins,
         "global",
         "shared",
@@ -149,17 +149,19 @@ def atomic(e: Emitter, ins: Instruction, number: int) -> None:
 
 def convert_address(e: Emitter, ins: Instruction) -> None:
     """cvta."""
-    only(ins, "to", "shared", "local", "global", "const", "param", "u64")
+    allow_only(ins, "to", "shared", "local", "global", "const", "param", "u64")
     space = next(mod for mod in ins.mods if mod in SPACES)
     value = e.get(ins.operands[1], "u64")
-    result = e.new(f"{'sub' if 'to' in ins.mods else 'add'} {vector(64)} {value}, splat (i64 {WINDOWS.get(space, 0)})")
+    result = e.assign(
+        f"{'sub' if 'to' in ins.mods else 'add'} {vector(64)} {value}, splat (i64 {WINDOWS.get(space, 0)})"
+    )
     e.put(ins.operands[0], result, 64)
 
 
 def space_test(e: Emitter, ins: Instruction) -> None:
     """isspacep."""
-    only(ins, "shared", "local", "global", "const")
-    top = e.new(f"lshr {vector(64)} {e.get(ins.operands[1], 'u64')}, splat (i64 56)")
+    allow_only(ins, "shared", "local", "global", "const")
+    top = e.assign(f"lshr {vector(64)} {e.get(ins.operands[1], 'u64')}, splat (i64 56)")
     e.put_predicate(
-        ins.operands[0], e.new(f"icmp eq {vector(64)} {top}, splat (i64 {WINDOWS.get(ins.mods[0], 0) >> 56})")
+        ins.operands[0], e.assign(f"icmp eq {vector(64)} {top}, splat (i64 {WINDOWS.get(ins.mods[0], 0) >> 56})")
     )

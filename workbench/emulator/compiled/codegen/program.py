@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from workbench.emulator.compiled.codegen import arithmetic, convert, integers, memory, warps
-from workbench.emulator.compiled.codegen.cfg import Block, Unsupported, blocks_of, scope, slots_of
+from workbench.emulator.compiled.codegen.cfg import Block, Unsupported, assign_slots, lockstep_scope, split_blocks
 from workbench.emulator.compiled.codegen.emitter import Emitter
 from workbench.emulator.compiled.codegen.layout import BARRIERS, MASK
 from workbench.emulator.ptx.instruction import Instruction, Kernel
@@ -18,16 +18,16 @@ from workbench.emulator.ptx.syntax import Imm
 BLOCK_LIMIT = 10_000
 
 
-def _by_type(e: Emitter, ins: Instruction) -> None:
+def _arithmetic(e: Emitter, ins: Instruction) -> None:
     (arithmetic.float_arithmetic if ins.form.float_type else integers.int_arithmetic)(e, ins)
 
 
-def _nothing(e: Emitter, ins: Instruction) -> None:
-    """An instruction with no effect that the emulator models."""
+def _no_operation(e: Emitter, ins: Instruction) -> None:
+    """An instruction without an effect that the emulator models."""
 
 
 PLAIN: dict[str, Callable[[Emitter, Instruction], None]] = {
-    **dict.fromkeys(("add", "sub", "mul", "mad", "div", "min", "max", "neg", "abs"), _by_type),
+    **dict.fromkeys(("add", "sub", "mul", "mad", "div", "min", "max", "neg", "abs"), _arithmetic),
     **dict.fromkeys(
         ("fma", "sqrt", "rcp", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "copysign"), arithmetic.float_arithmetic
     ),
@@ -52,7 +52,7 @@ PLAIN: dict[str, Callable[[Emitter, Instruction], None]] = {
     "elect": warps.elect,
     "mma": warps.multiply,
     **dict.fromkeys(
-        ("membar", "fence", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "discard", "pragma"), _nothing
+        ("membar", "fence", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "discard", "pragma"), _no_operation
     ),
 }
 COUNTED: dict[str, Callable[[Emitter, Instruction, int], None]] = {
@@ -68,15 +68,15 @@ COUNTED: dict[str, Callable[[Emitter, Instruction, int], None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """How a kernel is cut up and laid out: all that its launches need to know besides the code."""
+    """The blocks and the memory layout of a kernel: all facts besides the code that its launches need."""
 
     kernel: Kernel
     blocks: list[Block]
-    slots: dict[str, int]  # offsets of registers in a warp's record
+    slots: dict[str, int]  # offset of each register in a warp's record
     warp_bytes: int
     params: dict[str, int]  # offsets in the parameter buffer
     symbols: dict[str, int]  # positions in the symbol table
-    scope: str  # see cfg.scope
+    scope: str  # see cfg.lockstep_scope
 
     @property
     def barriers(self) -> list[bool]:
@@ -84,26 +84,26 @@ class Program:
         return [self.kernel.instructions[block.last - 1].form.role == "barrier" for block in self.blocks]
 
 
-def plan(kernel: Kernel, symbols: tuple[str, ...]) -> Program:
-    """The program of a kernel; raises `Unsupported` for register types that are not known here, and for enormous
-    blocks.
-    """
-    blocks = blocks_of(kernel)
+def plan_program(kernel: Kernel, symbols: tuple[str, ...]) -> Program:
+    """The program of a kernel; raises `Unsupported` for unknown register types, and for enormous blocks."""
+    blocks = split_blocks(kernel)
     longest = max((block.last - block.first for block in blocks), default=0)
     if longest > BLOCK_LIMIT:
         raise Unsupported(f"{longest} instructions with no branch between them")
-    slots, size = slots_of(kernel, blocks)
+    slots, size = assign_slots(kernel, blocks)
     params, at = {}, 0
     for name, length, _ in kernel.params:
         params[name], at = at, at + -(-length // 16) * 16
-    return Program(kernel, blocks, slots, size, params, {name: n for n, name in enumerate(symbols)}, scope(kernel))
+    return Program(
+        kernel, blocks, slots, size, params, {name: n for n, name in enumerate(symbols)}, lockstep_scope(kernel)
+    )
 
 
-def translate(program: Program, parts: int) -> list[str]:
+def translate_program(program: Program, parts: int) -> list[str]:
     """The IR in up to `parts` modules of about the same size, each with a table `blocks` of its functions in order and
     their `count`.
 
-    Raises `Unsupported`, naming the instruction, when there is one that is not known here.
+    Raises `Unsupported` with the instruction for an unknown one.
     """
     starts = {block.first: block.number for block in program.blocks}
     functions, needs = [], []
@@ -132,20 +132,20 @@ def translate(program: Program, parts: int) -> list[str]:
 
 
 def _function(kernel: Kernel, block: Block, starts: dict[int, int], e: Emitter) -> str:
-    e.do("%context_ = ptrtoint ptr %context to i64")
-    e.do("%warp_ = ptrtoint ptr %warp to i64")
-    e.do(f"%place = getelementptr i8, ptr %warp, i64 {MASK}")
-    e.do("%mask = load i64, ptr %place")
-    e.do("%mask_ = trunc i64 %mask to i32")
-    e.do("%lanes = bitcast i32 %mask_ to <32 x i1>")
+    e.emit("%context_ = ptrtoint ptr %context to i64")
+    e.emit("%warp_ = ptrtoint ptr %warp to i64")
+    e.emit(f"%place = getelementptr i8, ptr %warp, i64 {MASK}")
+    e.emit("%mask = load i64, ptr %place")
+    e.emit("%mask_ = trunc i64 %mask to i32")
+    e.emit("%lanes = bitcast i32 %mask_ to <32 x i1>")
     last = kernel.instructions[block.last - 1]
     ended = last.form.ends_block
     for number in range(block.first, block.last - ended):
         _instruction(e, kernel.instructions[number], number)
     e.now, e.guarded = ("%mask", "%lanes"), False
-    taken = e.number(e.guard_lanes(last)) if ended and last.guard else "%mask"
-    e.keep(block.live_out)
-    _end(starts, block, e, last if ended else None, taken)
+    taken = e.to_mask(e.guard_lanes(last)) if ended and last.guard else "%mask"
+    e.write_back(block.live_out)
+    _end_block(starts, block, e, last if ended else None, taken)
     return (
         f"define internal void @b{block.number}(ptr %context, ptr %warp) {{\n"
         + "\n".join(e.lines)
@@ -166,24 +166,24 @@ def _instruction(e: Emitter, ins: Instruction, number: int) -> None:
         raise Unsupported(ins.text) from error
 
 
-def _end(starts: dict[int, int], block: Block, e: Emitter, ins: Instruction | None, taken: str) -> None:
-    """Where the lanes go on."""
+def _end_block(starts: dict[int, int], block: Block, e: Emitter, ins: Instruction | None, taken: str) -> None:
+    """Set where the lanes go on."""
     here = ("%context_", "%warp_", block.number)
     if ins is None:
         e.helper("advance", *here, 0, 0)
     elif ins.form.role == "branch":
         e.helper("advance", *here, taken, starts.get(ins.target, len(starts)))
     elif ins.form.role == "exit":
-        e.helper("leave", *here, taken)
+        e.helper("exit_lanes", *here, taken)
     elif ins.form.role == "barrier":
         _barrier(e, ins, taken, here)
     elif ins.form.role == "trap":
-        stop = e.new(f"icmp ne i64 {taken}, 0")
+        stop = e.assign(f"icmp ne i64 {taken}, 0")
         e.helper("advance", *here, 0, 0)
-        e.do(f"br i1 {stop}, label %trapped, label %done")
+        e.emit(f"br i1 {stop}, label %trapped, label %done")
         e.lines.append("trapped:")
         e.helper("give_up", "%context_")
-        e.do("br label %done")
+        e.emit("br label %done")
         e.lines.append("done:")
     else:
         raise Unsupported(ins.text)
@@ -193,7 +193,7 @@ def _barrier(e: Emitter, ins: Instruction, taken: str, here: tuple[str, str, int
     if "cluster" in ins.mods or "warp" in ins.mods:
         e.helper("advance", *here, 0, 0)
         return
-    arithmetic.only(ins, "sync", "arrive", "cta", "aligned")
+    arithmetic.allow_only(ins, "sync", "arrive", "cta", "aligned")
     number = ins.operands[0] if ins.operands else Imm(0)
     count = ins.operands[1] if len(ins.operands) > 1 else Imm(0)
     if (

@@ -1,4 +1,4 @@
-"""Helpers that blocks call for memory instructions: counting, then the checked access of the space."""
+"""Helpers that blocks call for memory instructions: they count, then make the checked access."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from workbench.emulator.compiled.codegen.layout import ADDRESS, BASE
 from workbench.emulator.compiled.runtime.count import count_sectors, count_wavefronts
 from workbench.emulator.compiled.runtime.helper_compiler import helper, load64, store64
 from workbench.emulator.compiled.runtime.memory import (
-    global_read,
-    global_write,
     local_access,
-    shared_read,
-    shared_write,
+    read_global,
+    read_shared,
+    write_global,
+    write_shared,
 )
 
 
@@ -31,7 +31,7 @@ def access_global(
         return 0
     add_offset(context, offset)
     count_sectors(context, mask, spec, size * vector)
-    return global_write(context, mask, size, vector) if write else global_read(context, mask, size, vector)
+    return write_global(context, mask, size, vector) if write else read_global(context, mask, size, vector)
 
 
 @helper
@@ -43,7 +43,7 @@ def access_shared(
         return 0
     add_offset(context, offset)
     count_wavefronts(context, mask, spec, size * vector, write)
-    return shared_write(context, warp, mask, size, vector) if write else shared_read(context, warp, mask, size, vector)
+    return write_shared(context, warp, mask, size, vector) if write else read_shared(context, warp, mask, size, vector)
 
 
 @helper

@@ -20,8 +20,8 @@ WORDS_OF = TEMP + 512  # 32 banks of up to 32 words each, 8 bytes a word
 
 
 @helper
-def distinct(context: int, mask: int, shift: int) -> int:
-    """How many different values the active lanes' addresses have after `shift` low bits are dropped."""
+def count_distinct(context: int, mask: int, shift: int) -> int:
+    """The number of different values of the active lanes' addresses without their `shift` low bits."""
     before = -1
     count = 0
     rising = 1
@@ -37,11 +37,11 @@ def distinct(context: int, mask: int, shift: int) -> int:
         before = key
     if rising:
         return count
-    return distinct_sorted(context, mask, shift)
+    return count_distinct_sorted(context, mask, shift)
 
 
 @helper
-def distinct_sorted(context: int, mask: int, shift: int) -> int:
+def count_distinct_sorted(context: int, mask: int, shift: int) -> int:
     """The same for addresses in any order: insertion into a sorted list without repeats."""
     count = 0
     left = mask
@@ -74,8 +74,8 @@ def add_row(context: int, spec: int, size: int, requests: int, units: int, ideal
 
 
 @helper
-def regular(context: int, mask: int, size: int) -> int:
-    """Whether all active lanes have one address, or all 32 lanes have addresses one after another."""
+def is_regular(context: int, mask: int, size: int) -> int:
+    """Whether all active lanes have one address, or all 32 lanes have consecutive addresses."""
     first: int = load64(context + ADDRESS + 8 * lowest_bit(mask))
     apart = 0
     unlike = 0
@@ -88,10 +88,10 @@ def regular(context: int, mask: int, size: int) -> int:
 
 @helper
 def count_sectors(context: int, mask: int, spec: int, size: int) -> int:
-    """One request to global memory: 32-byte sectors, and how few the distinct bytes would need."""
+    """Count one request to global memory: 32-byte sectors, and the fewest that the distinct bytes need."""
     if load64(context + COUNTING) == 0:
         return 0
-    if regular(context, mask, size):
+    if is_regular(context, mask, size):
         first: int = load64(context + ADDRESS + 8 * lowest_bit(mask))
         last: int = load64(context + ADDRESS + 8 * highest_bit(mask))
         bytes_needed = last - first + size
@@ -103,22 +103,27 @@ def count_sectors(context: int, mask: int, spec: int, size: int) -> int:
             (last >> 5) - (first >> 5) + 1,
             (bytes_needed + SECTOR - 1) // SECTOR,
         )
-    pieces = distinct(context, mask, lowest_bit(size))
+    pieces = count_distinct(context, mask, lowest_bit(size))
     return add_row(
-        context, spec, popcount(mask) * size, 1, distinct(context, mask, 5), (pieces * size + SECTOR - 1) // SECTOR
+        context,
+        spec,
+        popcount(mask) * size,
+        1,
+        count_distinct(context, mask, 5),
+        (pieces * size + SECTOR - 1) // SECTOR,
     )
 
 
 @helper
 def clear_banks(context: int) -> int:
-    """No words in any bank."""
+    """Remove all words from the banks."""
     fill(context + TAKEN, 0, 256)
     return 0
 
 
 @helper
 def put_words(context: int, at: int, size: int) -> int:
-    """Add the words of one access to the banks; a word that is there already costs nothing.
+    """Add the words of one access to the banks, without repeats.
 
     Returns how many are new.
     """
@@ -142,7 +147,7 @@ def put_words(context: int, at: int, size: int) -> int:
 
 @helper
 def worst_bank(context: int) -> int:
-    """The most words in one bank."""
+    """The largest number of words in one bank."""
     worst = 0
     for bank in range(32):
         taken: int = load64(context + TAKEN + 8 * bank)
@@ -151,10 +156,8 @@ def worst_bank(context: int) -> int:
 
 
 @helper
-def paired(context: int, mask: int) -> int:
-    """Whether, in a whole warp, every lane has the address of the next one, or every lane that of the one after the
-    next.
-    """
+def reads_in_pairs(context: int, mask: int) -> int:
+    """Whether, in a whole warp, every lane has the address of its neighbour, or of its neighbour but one."""
     next_differs = 0
     second_differs = 0
     for lane in range(32):
@@ -166,15 +169,15 @@ def paired(context: int, mask: int) -> int:
 
 @helper
 def count_wavefronts(context: int, mask: int, spec: int, size: int, write: int) -> int:
-    """One request to shared memory: 8-byte accesses go by half warps, 16-byte ones by quarters, counted along the
+    """Count one request to shared memory: 8-byte accesses by half warps, 16-byte ones by quarters, counted along the
     active lanes; see counters.py.
     """
     if load64(context + COUNTING) == 0:
         return 0
     parts = size // WORD if size >= WORD else 1
-    if parts > 1 and write == 0 and paired(context, mask):
+    if parts > 1 and write == 0 and reads_in_pairs(context, mask):
         parts = parts // 2
-    if regular(context, mask, size):
+    if is_regular(context, mask, size):
         groups = ((popcount(mask) - 1) * parts >> 5) + 1
         return add_row(context, spec, popcount(mask) * size, 1, groups, groups)
     units = 0
@@ -201,7 +204,7 @@ def count_wavefronts(context: int, mask: int, spec: int, size: int, write: int) 
 
 @helper
 def count_matrix_rows(context: int, spec: int, count: int) -> int:
-    """ldmatrix and stmatrix: each group of eight rows of 16 bytes is one request."""
+    """Count ldmatrix and stmatrix: each group of eight rows of 16 bytes is one request."""
     if load64(context + COUNTING) == 0:
         return 0
     for group in range(count):

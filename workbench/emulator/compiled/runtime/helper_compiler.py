@@ -1,10 +1,9 @@
-"""A small typed subset of Python, translated to LLVM IR text: the language that the engine's helper functions are
-written in.
+"""A small typed subset of Python, translated to LLVM IR text: the language of the engine's helper functions.
 
 A helper is an ordinary function on integers (64 bits, two's complement) and addresses; floats come from `load_f32` and
-its kin. Allowed: assignments to local names, if, while, for over range (rising), break, continue, return, arithmetic,
-comparisons (signed), `and`/`or`/`not` (with short circuit), conditional expressions, the intrinsics below, and calls of
-other helpers. `//` and `%` truncate as C does.
+similar intrinsics. Allowed: assignments to local names, if, while, for over range (rising), break, continue, return,
+arithmetic, comparisons (signed), `and`/`or`/`not` (with short circuit), conditional expressions, the intrinsics below,
+and calls of other helpers. `//` and `%` truncate as in C.
 """
 
 from __future__ import annotations
@@ -59,26 +58,28 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
 
 def helper(function: Helper) -> Helper:
-    """Register a function of the subset; it is only ever compiled."""
+    """Register a function of the subset; it never runs in Python."""
     HELPERS[function.__name__] = function
     return function
 
 
-def _whole(*_: object) -> int:
+def _int_intrinsic(*_: object) -> int:
     raise NotImplementedError("this exists in compiled code only")
 
 
-def _real(*_: object) -> float:
+def _float_intrinsic(*_: object) -> float:
     raise NotImplementedError("this exists in compiled code only")
 
 
-load8 = load16 = load32 = load64 = store8 = store16 = store32 = store64 = store_f16 = store_f32 = store_f64 = _whole
-load_f16 = load_f32 = load_f64 = fma80 = _real
-unsigned_less = unsigned_divide = popcount = lowest_bit = highest_bit = fill = call2 = call4 = _whole
+load8 = load16 = load32 = load64 = store8 = store16 = store32 = store64 = store_f16 = store_f32 = store_f64 = (
+    _int_intrinsic
+)
+load_f16 = load_f32 = load_f64 = fma80 = _float_intrinsic
+unsigned_less = unsigned_divide = popcount = lowest_bit = highest_bit = fill = call2 = call4 = _int_intrinsic
 
 
 class _Function:
-    """One helper on its way to IR: variables live in allocas, which LLVM's passes turn into registers."""
+    """The translation of one helper: variables live in allocas, which LLVM's passes turn into registers."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
@@ -213,7 +214,7 @@ class _Function:
         self._emit(f"store {kind} {value}, ptr %v.{name}")
 
     def _branch(self, test: ast.expr, yes: str, no: str) -> None:
-        """Go to `yes` or `no`; `and`, `or` and `not` become branches."""
+        """Branch to `yes` or `no`; `and`, `or` and `not` become branches."""
         if isinstance(test, ast.BoolOp):
             for part in test.values[:-1]:
                 following = self._label()
@@ -343,6 +344,6 @@ class _Function:
         return "0", "i64"
 
 
-def translate() -> str:
+def translate_helpers() -> str:
     """LLVM IR of every registered helper."""
     return DECLARATIONS + "\n".join(_Function(function).text() for function in HELPERS.values())

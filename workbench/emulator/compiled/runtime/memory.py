@@ -1,9 +1,9 @@
-"""Helpers that touch memory: every address is checked, and anything out of the ordinary makes compiled code give up
-(see layout.GAVE_UP).
+"""Helpers that access memory. Every address is checked; compiled code gives up at any irregular access
+(layout.GAVE_UP).
 
-Addresses of the lanes lie in ADDRESS, values in DATA (vector n at n * ELEMENT, lane l at l * size). `spec` names a
-place in the code: the number of the instruction, whose memory row is counted. Sizes are in bytes; `vector` is the
-number of elements of a lane's access.
+Addresses of the lanes are in ADDRESS, values in DATA (vector n at n * ELEMENT, lane l at l * size). `spec` is the
+number of the instruction, whose memory row counts the access. Sizes are in bytes; `vector` is the number of elements of
+a lane's access.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ ONES = 0x0101_0101_0101_0101  # the shadow of eight written bytes
 
 @helper
 def give_up(context: int) -> int:
-    """Note that the interpreter must run this launch."""
+    """Make the interpreter run this launch."""
     store64(context + FAULT, GAVE_UP)
     return 0
 
 
 @helper
-def find(context: int, low: int, high: int) -> int:
-    """The table entry that holds all of [low, high), 0 when there is none."""
+def find_entry(context: int, low: int, high: int) -> int:
+    """The table entry that holds all of [low, high), 0 if there is none."""
     entry: int = load64(context + RECENT)
     if low >= load64(entry + ENTRY_START) and high <= load64(entry + ENTRY_END):
         return entry
@@ -68,7 +68,7 @@ def find(context: int, low: int, high: int) -> int:
 
 @helper
 def has_unwritten(shadow: int, size: int) -> int:
-    """Whether any of `size` bytes of a shadow is not set."""
+    """Whether any of `size` bytes of a shadow is 0."""
     at = 0
     while at + 8 <= size:
         if load64(shadow + at) != ONES:
@@ -82,8 +82,8 @@ def has_unwritten(shadow: int, size: int) -> int:
 
 
 @helper
-def lanes_in(context: int, mask: int, total: int) -> int:
-    """The entry that holds the accesses of all active lanes, 0 when they are in several; misaligned ones give up."""
+def find_common_entry(context: int, mask: int, total: int) -> int:
+    """The entry that holds the accesses of all active lanes, 0 if they are in several; misaligned ones give up."""
     low = 0x7FFF_FFFF_FFFF_FFFF
     high = -low
     odd = 0
@@ -104,12 +104,12 @@ def lanes_in(context: int, mask: int, total: int) -> int:
     if odd & (total - 1):
         give_up(context)
         return 0
-    return find(context, low, high + total)
+    return find_entry(context, low, high + total)
 
 
 @helper
-def take(context: int, lane: int, at: int, size: int, vector: int) -> int:
-    """One lane's elements from memory into DATA."""
+def load_lane(context: int, lane: int, at: int, size: int, vector: int) -> int:
+    """Load one lane's elements from memory into DATA."""
     to = context + DATA + lane * size
     for _ in range(vector):
         if size == 4:
@@ -126,8 +126,8 @@ def take(context: int, lane: int, at: int, size: int, vector: int) -> int:
 
 
 @helper
-def give(context: int, lane: int, at: int, size: int, vector: int) -> int:
-    """One lane's elements from DATA into memory."""
+def store_lane(context: int, lane: int, at: int, size: int, vector: int) -> int:
+    """Store one lane's elements from DATA to memory."""
     source = context + DATA + lane * size
     for _ in range(vector):
         if size == 4:
@@ -145,7 +145,9 @@ def give(context: int, lane: int, at: int, size: int, vector: int) -> int:
 
 @helper
 def read_words(context: int, mask: int, base: int, vector: int) -> int:
-    """All lanes' 4-byte elements at addresses plus `base`; the common case of a full warp is a loop that vectorises."""
+    """Load all lanes' 4-byte elements at addresses plus `base`; for a full warp, the common case, the loop
+    vectorises.
+    """
     if mask == 0xFFFF_FFFF:
         for n in range(vector):
             for lane in range(32):
@@ -157,15 +159,15 @@ def read_words(context: int, mask: int, base: int, vector: int) -> int:
     while left != 0:
         lane = lowest_bit(left)
         left &= left - 1
-        take(context, lane, load64(context + ADDRESS + 8 * lane) + base, 4, vector)
+        load_lane(context, lane, load64(context + ADDRESS + 8 * lane) + base, 4, vector)
     return 0
 
 
 @helper
-def global_read(context: int, mask: int, size: int, vector: int) -> int:
-    """Checked reads of global memory into DATA."""
+def read_global(context: int, mask: int, size: int, vector: int) -> int:
+    """Read global memory into DATA, with checks."""
     total = size * vector
-    entry = lanes_in(context, mask, total)
+    entry = find_common_entry(context, mask, total)
     if entry != 0 and load64(entry + ENTRY_WRITTEN) == 0 and size == 4:
         return read_words(context, mask, 0, vector)
     left = mask
@@ -173,22 +175,22 @@ def global_read(context: int, mask: int, size: int, vector: int) -> int:
         lane = lowest_bit(left)
         left &= left - 1
         at: int = load64(context + ADDRESS + 8 * lane)
-        entry = find(context, at, at + total)
+        entry = find_entry(context, at, at + total)
         if entry == 0:
             return give_up(context)
         if load64(entry + ENTRY_WRITTEN) != 0 and has_unwritten(
             load64(entry + ENTRY_WRITTEN) + at - load64(entry + ENTRY_START), total
         ):
             return give_up(context)
-        take(context, lane, at, size, vector)
+        load_lane(context, lane, at, size, vector)
     return 0
 
 
 @helper
-def global_write(context: int, mask: int, size: int, vector: int) -> int:
-    """Checked writes of DATA to global memory, lanes in rising order."""
+def write_global(context: int, mask: int, size: int, vector: int) -> int:
+    """Write DATA to global memory, with checks, lanes in rising order."""
     total = size * vector
-    lanes_in(context, mask, total)
+    find_common_entry(context, mask, total)
     if load64(context + FAULT) != 0:
         return 0
     left = mask
@@ -196,17 +198,17 @@ def global_write(context: int, mask: int, size: int, vector: int) -> int:
         lane = lowest_bit(left)
         left &= left - 1
         at: int = load64(context + ADDRESS + 8 * lane)
-        entry = find(context, at, at + total)
+        entry = find_entry(context, at, at + total)
         if entry == 0 or load64(entry + ENTRY_WRITABLE) == 0:
             return give_up(context)
-        give(context, lane, at, size, vector)
+        store_lane(context, lane, at, size, vector)
         if load64(entry + ENTRY_WRITTEN) != 0:
-            mark(load64(entry + ENTRY_WRITTEN) + at - load64(entry + ENTRY_START), total)
+            mark_written(load64(entry + ENTRY_WRITTEN) + at - load64(entry + ENTRY_START), total)
     return 0
 
 
 @helper
-def mark(shadow: int, size: int) -> int:
+def mark_written(shadow: int, size: int) -> int:
     """Set the shadow of `size` bytes."""
     at = 0
     while at + 4 <= size:
@@ -220,7 +222,7 @@ def mark(shadow: int, size: int) -> int:
 
 @helper
 def shared_fits(context: int, mask: int, total: int) -> int:
-    """Whether all active lanes' offsets lie in shared memory and are aligned."""
+    """Whether all active lanes' offsets are aligned and inside shared memory."""
     limit = load64(context + SHARED_LIMIT) - total
     left = mask
     bad = 0
@@ -232,8 +234,8 @@ def shared_fits(context: int, mask: int, total: int) -> int:
 
 
 @helper
-def shared_read(context: int, warp: int, mask: int, size: int, vector: int) -> int:
-    """Checked reads of the CTA's shared memory into DATA."""
+def read_shared(context: int, warp: int, mask: int, size: int, vector: int) -> int:
+    """Read the CTA's shared memory into DATA, with checks."""
     total = size * vector
     if not shared_fits(context, mask, total):
         return give_up(context)
@@ -260,13 +262,13 @@ def shared_read(context: int, warp: int, mask: int, size: int, vector: int) -> i
     while left != 0:
         lane = lowest_bit(left)
         left &= left - 1
-        take(context, lane, load64(context + ADDRESS + 8 * lane) + base, size, vector)
+        load_lane(context, lane, load64(context + ADDRESS + 8 * lane) + base, size, vector)
     return 0
 
 
 @helper
-def shared_write(context: int, warp: int, mask: int, size: int, vector: int) -> int:
-    """Checked writes of DATA to the CTA's shared memory."""
+def write_shared(context: int, warp: int, mask: int, size: int, vector: int) -> int:
+    """Write DATA to the CTA's shared memory, with checks."""
     total = size * vector
     if not shared_fits(context, mask, total):
         return give_up(context)
@@ -277,14 +279,14 @@ def shared_write(context: int, warp: int, mask: int, size: int, vector: int) -> 
         lane = lowest_bit(left)
         left &= left - 1
         at: int = load64(context + ADDRESS + 8 * lane)
-        give(context, lane, at + base, size, vector)
-        mark(at + shadow, total)
+        store_lane(context, lane, at + base, size, vector)
+        mark_written(at + shadow, total)
     return 0
 
 
 @helper
 def local_access(context: int, warp: int, mask: int, size: int, vector: int, write: int) -> int:
-    """Checked reads or writes of the lanes' own local memory."""
+    """Read or write the lanes' own local memory, with checks."""
     total = size * vector
     stride: int = load64(context + LOCAL_STRIDE)
     aligned = (total if total < 16 else 16) - 1
@@ -297,7 +299,7 @@ def local_access(context: int, warp: int, mask: int, size: int, vector: int, wri
             return give_up(context)
         at = load64(warp + WARP_LOCAL) + lane * stride + offset
         if write:
-            give(context, lane, at, size, vector)
+            store_lane(context, lane, at, size, vector)
         else:
-            take(context, lane, at, size, vector)
+            load_lane(context, lane, at, size, vector)
     return 0

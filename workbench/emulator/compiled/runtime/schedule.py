@@ -1,7 +1,7 @@
-"""Helpers that schedule: warps by smallest block number, and barriers.
+"""Helpers that schedule warps by smallest block number, and handle barriers.
 
-Free running (each warp until it waits) is for kernels without atomics; others go in lockstep, block by block over all
-warps of the group, so that atomics happen in the interpreter's order.
+Kernels without atomics run freely (each warp until it waits). Others run in lockstep, block by block over all warps of
+the group, so that atomics happen in the interpreter's order.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from workbench.emulator.execution.warp_scheduler import PATIENCE
 
 
 @helper
-def choose(warp: int) -> int:
-    """Pick the smallest block among the lanes that can run."""
+def choose_block(warp: int) -> int:
+    """Pick the smallest block of the runnable lanes."""
     live = load64(warp + ALIVE) & ~load64(warp + PARKED)
     low = NEVER
     for lane in range(32):
@@ -79,7 +79,7 @@ def count_lanes(context: int, warp: int, block: int) -> int:
 
 @helper
 def advance(context: int, warp: int, block: int, taken: int, target: int) -> int:
-    """The lanes of MASK have run `block` and go on: those in `taken` at block `target`, the others at the next one."""
+    """The lanes of MASK have run `block`: those in `taken` go on at block `target`, the others at the next one."""
     count_lanes(context, warp, block)
     after = block + 1
     mask = load64(warp + MASK)
@@ -93,11 +93,11 @@ def advance(context: int, warp: int, block: int, taken: int, target: int) -> int
     for lane in range(32):
         if mask >> lane & 1:
             store32(warp + PC + 4 * lane, target if taken >> lane & 1 else after)
-    return choose(warp)
+    return choose_block(warp)
 
 
 @helper
-def leave(context: int, warp: int, block: int, taken: int) -> int:
+def exit_lanes(context: int, warp: int, block: int, taken: int) -> int:
     """The lanes of `taken` exit at the end of `block`."""
     count_lanes(context, warp, block)
     after = block + 1
@@ -106,7 +106,7 @@ def leave(context: int, warp: int, block: int, taken: int) -> int:
     for lane in range(32):
         if mask >> lane & 1:
             store32(warp + PC + 4 * lane, after)
-    return choose(warp)
+    return choose_block(warp)
 
 
 @helper
@@ -127,11 +127,11 @@ def park(context: int, warp: int, block: int, taken: int, number: int, count: in
             store64(cta + ARRIVED + 8 * number, load64(cta + ARRIVED + 8 * number) + popcount(taken))
         else:
             store64(warp + PARKED, load64(warp + PARKED) | taken)
-    return choose(warp)
+    return choose_block(warp)
 
 
 @helper
-def waiting(warp: int, number: int) -> int:
+def waiting_lanes(warp: int, number: int) -> int:
     """The mask of the lanes that wait at a barrier."""
     parked: int = load64(warp + PARKED)
     if parked == 0:
@@ -143,8 +143,8 @@ def waiting(warp: int, number: int) -> int:
 
 
 @helper
-def release(warp: int, free: int) -> int:
-    """Let parked lanes run again; first write down where the running ones are."""
+def release_lanes(warp: int, free: int) -> int:
+    """Let parked lanes run again; first store the positions of the running ones."""
     if free == 0:
         return 0
     if load64(warp + UNIFORM):
@@ -153,12 +153,12 @@ def release(warp: int, free: int) -> int:
             if mask >> lane & 1:
                 store32(warp + PC + 4 * lane, load64(warp + LOW))
     store64(warp + PARKED, load64(warp + PARKED) & ~free)
-    return choose(warp)
+    return choose_block(warp)
 
 
 @helper
-def complete(context: int, cta: int) -> int:
-    """Release every barrier of the CTA that has all its threads; returns how many there were."""
+def complete_barriers(context: int, cta: int) -> int:
+    """Release every barrier that all threads of the CTA have reached; returns their number."""
     warps: int = load64(context + CTA_WARPS)
     stride: int = load64(context + WARP_STRIDE)
     first: int = load64(cta + FIRST_WARP)
@@ -172,7 +172,7 @@ def complete(context: int, cta: int) -> int:
     while number < BARRIERS and parked > 0:
         lanes = 0
         for w in range(warps):
-            lanes += popcount(waiting(first + w * stride, number))
+            lanes += popcount(waiting_lanes(first + w * stride, number))
         if lanes > 0:
             expected = load64(cta + EXPECTED + 8 * number) if load64(cta + EXPECTED + 8 * number) > 0 else alive
             parked -= lanes
@@ -180,13 +180,13 @@ def complete(context: int, cta: int) -> int:
                 store64(cta + ARRIVED + 8 * number, 0)
                 released += 1
                 for w in range(warps):
-                    release(first + w * stride, waiting(first + w * stride, number))
+                    release_lanes(first + w * stride, waiting_lanes(first + w * stride, number))
         number += 1
     return released
 
 
 @helper
-def too_long(context: int, steps: int) -> int:
+def must_stop(context: int, steps: int) -> int:
     """Whether compiled code must stop: a fault, or more instructions than the limit."""
     if steps > load64(context + STEP_LIMIT):
         store64(context + FAULT, TOO_LONG)
@@ -203,7 +203,7 @@ def run_warp(context: int, warp: int) -> int:
     while low != NEVER:
         call2(load64(blocks + 8 * low), context, warp)
         steps += load64(sizes + 8 * low)
-        if too_long(context, steps):
+        if must_stop(context, steps):
             return 0
         low = load64(warp + LOW)
     store64(context + STEPS, steps)
@@ -226,23 +226,23 @@ def run_free(context: int, cta: int) -> int:
             alive |= load64(warp + ALIVE)
         if alive == 0:
             return 0
-        if complete(context, cta) == 0:
+        if complete_barriers(context, cta) == 0:
             store64(context + FAULT, GAVE_UP)
             return 0
     return 0
 
 
 @helper
-def complete_all(context: int, ctas: int) -> int:
-    """Release the barriers of a whole group."""
+def complete_all_barriers(context: int, ctas: int) -> int:
+    """Complete the barriers of a whole group."""
     released = 0
     for n in range(ctas):
-        released += complete(context, load64(context + CTAS) + n * CTA_BYTES)
+        released += complete_barriers(context, load64(context + CTAS) + n * CTA_BYTES)
     return released
 
 
 @helper
-def lowest(context: int, warps: int) -> int:
+def lowest_block(context: int, warps: int) -> int:
     """The smallest block at which a warp that does not rest can go on."""
     stride: int = load64(context + WARP_STRIDE)
     first: int = load64(context + WARPS)
@@ -254,21 +254,19 @@ def lowest(context: int, warps: int) -> int:
 
 
 @helper
-def rest(context: int, warps: int, block: int) -> int:
-    """The warps at `block` rest; returns the smallest block of the others, and lets all run again when there are
-    none.
-    """
+def rest_warps(context: int, warps: int, block: int) -> int:
+    """Let the warps at `block` rest; returns the smallest block of the others. If there are none, all run again."""
     stride: int = load64(context + WARP_STRIDE)
     first: int = load64(context + WARPS)
     for w in range(warps):
         if load64(first + w * stride + LOW) == block:
             store64(first + w * stride + RESTING, 1)
-    return lowest(context, warps)
+    return lowest_block(context, warps)
 
 
 @helper
-def wake(context: int, warps: int) -> int:
-    """Nobody rests any longer; returns how many did."""
+def wake_warps(context: int, warps: int) -> int:
+    """End the rest of all warps; returns how many rested."""
     stride: int = load64(context + WARP_STRIDE)
     first: int = load64(context + WARPS)
     woken = 0
@@ -280,8 +278,8 @@ def wake(context: int, warps: int) -> int:
 
 @helper
 def run_lockstep(context: int, ctas: int) -> int:
-    """Run a group of CTAs to its end: the smallest block of all, over every warp that is there, and again; whoever
-    spins lets others go first (execution/warp_scheduler.py).
+    """Run a group of CTAs to its end, always the smallest block over all present warps; spinning warps let others go
+    first (execution/warp_scheduler.py).
     """
     warps = load64(context + CTA_WARPS) * ctas
     stride: int = load64(context + WARP_STRIDE)
@@ -290,9 +288,9 @@ def run_lockstep(context: int, ctas: int) -> int:
     before = -1
     backs = 0
     while 1:
-        low = lowest(context, warps)
+        low = lowest_block(context, warps)
         if low == NEVER:
-            if wake(context, warps) > 0:
+            if wake_warps(context, warps) > 0:
                 before = -1
                 continue
             alive = 0
@@ -300,7 +298,7 @@ def run_lockstep(context: int, ctas: int) -> int:
                 alive |= load64(first + w * stride + ALIVE)
             if alive == 0:
                 return 0
-            if complete_all(context, ctas) == 0:
+            if complete_all_barriers(context, ctas) == 0:
                 store64(context + FAULT, GAVE_UP)
                 return 0
             continue
@@ -308,9 +306,9 @@ def run_lockstep(context: int, ctas: int) -> int:
             backs += 1
             if backs > PATIENCE:
                 backs = 0
-                other = rest(context, warps, low)
+                other = rest_warps(context, warps, low)
                 if other == NEVER:
-                    wake(context, warps)
+                    wake_warps(context, warps)
                 else:
                     low = other
         before = low
@@ -318,8 +316,8 @@ def run_lockstep(context: int, ctas: int) -> int:
             if load64(first + w * stride + LOW) == low and load64(first + w * stride + RESTING) == 0:
                 call2(load64(load64(context + BLOCKS) + 8 * low), context, first + w * stride)
         steps += load64(load64(context + SIZES) + 8 * low)
-        if too_long(context, steps):
+        if must_stop(context, steps):
             return 0
         if load8(load64(context + KINDS) + low) == END_BARRIER:
-            complete_all(context, ctas)
+            complete_all_barriers(context, ctas)
     return 0

@@ -1,4 +1,4 @@
-"""Helpers that start: the records of warps and CTAs at the beginning, and CTAs one group after another."""
+"""Helpers that initialise the records of warps and CTAs, and run CTAs group by group."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ from workbench.emulator.compiled.runtime.helper_compiler import (
     store32,
     store64,
 )
-from workbench.emulator.compiled.runtime.schedule import choose, run_free, run_lockstep
+from workbench.emulator.compiled.runtime.schedule import choose_block, run_free, run_lockstep
 
 
 @helper
 def start_warp(context: int, warp: int, cta: int, index: int, place: int, block: int) -> int:
-    """A warp's record at the beginning: `place` is the CTA's number in its group, `block` its number in the grid."""
+    """Initialise a warp's record: `place` is the CTA's number in its group, `block` its number in the grid."""
     threads: int = load64(context + THREADS)
     bx: int = load64(context + BLOCK_X)
     by: int = load64(context + BLOCK_Y)
@@ -77,12 +77,12 @@ def start_warp(context: int, warp: int, cta: int, index: int, place: int, block:
     store64(warp + CTAID_Y, block // gx % gy)
     store64(warp + CTAID_Z, block // (gx * gy))
     store64(warp + SMID, block % load64(context + SMS))
-    return choose(warp)
+    return choose_block(warp)
 
 
 @helper
 def start_cta(context: int, place: int, block: int) -> int:
-    """A CTA's records and its shared memory at the beginning."""
+    """Initialise a CTA's records and its shared memory."""
     cta = load64(context + CTAS) + place * CTA_BYTES
     warps: int = load64(context + CTA_WARPS)
     stride: int = load64(context + WARP_STRIDE)

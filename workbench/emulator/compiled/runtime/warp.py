@@ -39,7 +39,7 @@ from workbench.emulator.compiled.runtime.helper_compiler import (
     unsigned_divide,
     unsigned_less,
 )
-from workbench.emulator.compiled.runtime.memory import give_up, global_read, global_write, shared_read, shared_write
+from workbench.emulator.compiled.runtime.memory import give_up, read_global, read_shared, write_global, write_shared
 
 OLD, NEW = EXTRA + 3 * ELEMENT, EXTRA + 4 * ELEMENT
 ADD, MIN, MAX, AND, OR, XOR, EXCHANGE, INCREMENT, DECREMENT, SWAP = range(10)
@@ -68,7 +68,7 @@ def match_any(context: int, mask: int) -> int:
 
 @helper
 def approximate(context: int, which: int) -> int:
-    """EXTRA = numpy's own function of the 32 doubles in DATA."""
+    """EXTRA = numpy's function of the 32 doubles in DATA."""
     store64(context + LOOP_ARGUMENTS, context + DATA)
     store64(context + LOOP_ARGUMENTS + 8, context + EXTRA)
     store64(context + LOOP_COUNT, 32)
@@ -81,7 +81,7 @@ def approximate(context: int, which: int) -> int:
 
 @helper
 def divide64(context: int, mask: int, signed: int) -> int:
-    """EXTRA = DATA / (DATA + ELEMENT) in 64 bits as the interpreter divides; the smallest integer gives up."""
+    """EXTRA = DATA / (DATA + ELEMENT) in 64 bits as the interpreter divides; gives up at the smallest integer."""
     for lane in range(32):
         a: int = load64(context + DATA + 8 * lane)
         b: int = load64(context + DATA + ELEMENT + 8 * lane)
@@ -107,8 +107,8 @@ def fma64(context: int) -> int:
 
 
 @helper
-def load_of(at: int, size: int, signed: int) -> int:
-    """An integer of 4 or 8 bytes."""
+def load_integer(at: int, size: int, signed: int) -> int:
+    """Load an integer of 4 or 8 bytes."""
     if size == 8:
         return load64(at)
     return load32(at) << 32 >> 32 if signed else load32(at)
@@ -116,7 +116,7 @@ def load_of(at: int, size: int, signed: int) -> int:
 
 @helper
 def combine(before: int, value: int, swap: int, op: int, signed: int) -> int:
-    """What an integer atomic leaves behind."""
+    """The new value of an integer atomic."""
     less = before < value if signed else unsigned_less(before, value)
     if op == ADD:
         return before + value
@@ -141,7 +141,7 @@ def combine(before: int, value: int, swap: int, op: int, signed: int) -> int:
 
 @helper
 def atomic_step(context: int, lane: int, op: int, size: int, kind: int) -> int:
-    """One lane's update: DATA holds what memory held, OLD the operands, NEW the values to swap in; the result goes to
+    """One lane's update: DATA holds the old value, OLD the operands, NEW the values to swap in; the result goes to
     DATA.
     """
     memory = context + DATA + lane * size
@@ -154,9 +154,9 @@ def atomic_step(context: int, lane: int, op: int, size: int, kind: int) -> int:
         return 0
     signed = kind == SIGNED
     result = combine(
-        load_of(memory, size, signed),
-        load_of(value, size, signed),
-        load_of(context + NEW + lane * size, size, signed),
+        load_integer(memory, size, signed),
+        load_integer(value, size, signed),
+        load_integer(context + NEW + lane * size, size, signed),
         op,
         signed,
     )
@@ -169,7 +169,7 @@ def atomic_step(context: int, lane: int, op: int, size: int, kind: int) -> int:
 
 @helper
 def atomic(context: int, warp: int, mask: int, spec: int, space: int, op: int, size: int, kind: int) -> int:
-    """atom and red, lanes in rising order; the values from before end up in EXTRA. `space`: 0 global, 1 shared."""
+    """atom and red, lanes in rising order; the old values go to EXTRA. `space`: 0 global, 1 shared."""
     if mask == 0:
         return 0
     if space == 1:
@@ -182,9 +182,9 @@ def atomic(context: int, warp: int, mask: int, spec: int, space: int, op: int, s
         left &= left - 1
         one = 1 << lane
         if space == 0:
-            global_read(context, one, size, 1)
+            read_global(context, one, size, 1)
         else:
-            shared_read(context, warp, one, size, 1)
+            read_shared(context, warp, one, size, 1)
         if load64(context + FAULT) != 0:
             return 0
         before: int = load64(context + DATA + lane * size)
@@ -194,21 +194,21 @@ def atomic(context: int, warp: int, mask: int, spec: int, space: int, op: int, s
             store64(context + EXTRA + 8 * lane, before)
         atomic_step(context, lane, op, size, kind)
         if space == 0:
-            global_write(context, one, size, 1)
+            write_global(context, one, size, 1)
         else:
-            shared_write(context, warp, one, size, 1)
+            write_shared(context, warp, one, size, 1)
     return 0
 
 
 @helper
-def matrix_load(context: int, warp: int, mask: int, spec: int, count: int, trans: int, offset: int) -> int:
+def load_matrix(context: int, warp: int, mask: int, spec: int, count: int, trans: int, offset: int) -> int:
     """ldmatrix: `count` tiles of 8 x 8 16-bit elements, row addresses in ADDRESS; fragment n in DATA + n * ELEMENT."""
     if mask != 0xFFFF_FFFF:
         return give_up(context) if mask else 0
     rows = (1 << 8 * count) - 1
     add_offset(context, offset)
     count_matrix_rows(context, spec, count)
-    shared_read(context, warp, rows, 4, 4)
+    read_shared(context, warp, rows, 4, 4)
     if load64(context + FAULT) != 0:
         return 0
     base: int = load64(warp + WARP_SHARED)
@@ -226,8 +226,8 @@ def matrix_load(context: int, warp: int, mask: int, spec: int, count: int, trans
 
 
 @helper
-def matrix_store(context: int, warp: int, mask: int, spec: int, count: int, trans: int, offset: int) -> int:
-    """stmatrix: the reverse of matrix_load, fragments in EXTRA."""
+def store_matrix(context: int, warp: int, mask: int, spec: int, count: int, trans: int, offset: int) -> int:
+    """stmatrix: the reverse of load_matrix, fragments in EXTRA."""
     if mask != 0xFFFF_FFFF:
         return give_up(context) if mask else 0
     for n in range(count):
@@ -243,12 +243,12 @@ def matrix_store(context: int, warp: int, mask: int, spec: int, count: int, tran
                 place_half(context, 8 * n + row, column + 1, value >> 16)
     add_offset(context, offset)
     count_matrix_rows(context, spec, count)
-    return shared_write(context, warp, (1 << 8 * count) - 1, 4, 4)
+    return write_shared(context, warp, (1 << 8 * count) - 1, 4, 4)
 
 
 @helper
 def place_half(context: int, row: int, column: int, value: int) -> int:
-    """Put a 16-bit element of a row of 16 bytes where `shared_write` takes 4-byte elements from."""
+    """Place a 16-bit element of a row of 16 bytes where `write_shared` takes its 4-byte elements from."""
     store16(context + DATA + ELEMENT * (column // 2) + 4 * row + 2 * (column % 2), value)
     return 0
 

@@ -1,1 +1,1 @@
-"""sm90."""
+"""Hopper's instructions: bulk copies and TMA, mbarriers, clusters, tensor maps, wgmma."""

@@ -1,9 +1,8 @@
 """Asynchronous copies complete as late as the program allows: at the wait that covers them, or when nothing else can
 run.
 
-Bytes of shared memory that a copy in flight will write are marked, so that whoever reads them without waiting is found.
-What a copy in flight still has to read may be overwritten before it does, as on the device. The marks are in
-execution/copies.py.
+Bytes of shared memory that a copy in flight will write are marked, so that a read without a wait is found. The source
+of a copy in flight may be overwritten before the copy reads it, as on the device. The marks are in execution/copies.py.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from workbench.emulator.ptx.instruction import Instruction
 
 
 def notice_leaks(b: Batch) -> None:
-    """Say which copies the kernel never waited for; bulk stores are finished (the device would, if the CTA's shared
-    memory lived long enough).
+    """Note copies that the kernel never waited for. Bulk stores are finished, as the device would if the CTA's shared
+    memory lived long enough.
     """
     for queue, what in ((b.copies, "cp.async"), (b.stores, "a bulk store")):
         for copy in queue.copies:
@@ -46,7 +45,7 @@ def notice_leaks(b: Batch) -> None:
 
 
 def finish_arrivals(b: Batch) -> bool:
-    """Finish every bulk load in flight; whether there was one."""
+    """Finish every bulk load in flight; False if there was none."""
     due, b.arrivals = b.arrivals, []
     for arrival in due:
         arrival.finish(slice(None))
@@ -54,8 +53,8 @@ def finish_arrivals(b: Batch) -> bool:
 
 
 def fence(ins: Instruction) -> Fn:
-    """fence.proxy.async: what was written by ordinary stores may be read by TMA and wgmma from here on (the whole
-    CTA's, which is lenient).
+    """fence.proxy.async: TMA and wgmma may read ordinary stores of before. All stores of the CTA count, which is
+    lenient.
     """
 
     def run(b: Batch, i: Lanes) -> None:
@@ -67,9 +66,11 @@ def fence(ins: Instruction) -> Fn:
     return run
 
 
-def unreadable(b: Batch, ins: Instruction, lane: int, marks: Array, places: Array, what: str) -> EmulationFault | None:
-    """The fault of reading shared memory through the asynchronous proxy where nothing is yet, where an undefined value
-    is, or what was not fenced; None for values. `places`: of the marks, in the batch's shared memory.
+def unreadable_fault(
+    b: Batch, ins: Instruction, lane: int, marks: Array, places: Array, what: str
+) -> EmulationFault | None:
+    """The fault of a read of shared memory through the asynchronous proxy: no value yet, an undefined one, or one not
+    fenced; None for values. `places` are the positions of the marks in the batch's shared memory.
     """
     for wrong, kind, why, hint in (
         (

@@ -1,5 +1,4 @@
-"""What bulk copies of every kind share: places in shared memory, multicast, completion on mbarriers, checks of what is
-read.
+"""Common parts of bulk copies: offsets in shared memory, multicast, completion on mbarriers, checks of reads.
 
 A load reads when it is issued and arrives as late as possible; a store reads and writes at the wait for its group
 (async_copies.py).
@@ -15,20 +14,18 @@ from workbench.emulator.arrays import Array, Lanes, Value
 from workbench.emulator.execution.batch import RANK_SHIFT, Batch
 from workbench.emulator.execution.copies import IN_FLIGHT, WRITTEN, Copy, Selection
 from workbench.emulator.isa.access import broadcast
-from workbench.emulator.isa.sm90.async_copies import unreadable
-from workbench.emulator.isa.sm90.descriptor import swizzled
+from workbench.emulator.isa.sm90.async_copies import unreadable_fault
+from workbench.emulator.isa.sm90.descriptor import swizzle_addresses
 from workbench.emulator.isa.sm90.mbarrier import complete_tx
 from workbench.emulator.ptx.instruction import Instruction
 
-ALIGNMENT = 16  # bytes, of addresses and sizes of bulk copies
+ALIGNMENT = 16  # alignment in bytes of addresses and sizes of bulk copies
 
 
 def shared_range(
     b: Batch, ins: Instruction, lane: int, where: int, size: int, alignment: int, write: bool
 ) -> tuple[int, int]:
-    """(start in the batch's shared memory of the CTA that an address means, offset in it); faults outside it or
-    misaligned.
-    """
+    """(start of the addressed CTA in the batch's shared memory, offset in it); faults outside it or if misaligned."""
     rank, offset = where >> RANK_SHIFT, where & ((1 << RANK_SHIFT) - 1)
     if offset % alignment:
         raise b.fault(
@@ -53,7 +50,7 @@ def shared_range(
 
 
 def multicast_members(b: Batch, lane: int, mask: int) -> list[int]:
-    """Batch numbers of the CTAs that a multicast mask names."""
+    """Batch numbers of the CTAs in a multicast mask."""
     base = int(b.cta[lane]) // b.cluster_size * b.cluster_size
     return [base + rank for rank in range(b.cluster_size) if mask >> rank & 1]
 
@@ -63,15 +60,15 @@ def lane_numbers(value: Value, b: Batch, i: Lanes) -> list[int]:
     return [int(v) for v in broadcast(b, i, value)]
 
 
-def byte_places(start: int, offset: int, size: int, swizzle: int) -> Array:
+def byte_offsets(start: int, offset: int, size: int, swizzle: int) -> Array:
     """Index of each byte of a box in the batch's shared memory."""
-    return start + swizzled(offset + np.arange(size, dtype=np.int64), swizzle)
+    return start + swizzle_addresses(offset + np.arange(size, dtype=np.int64), swizzle)
 
 
-def copy_later(
+def start_copy(
     b: Batch, ins: Instruction, lane: int, barrier: int, members: list[int] | None, places: list[Array], data: Array
 ) -> None:
-    """A load in flight: its bytes are marked now, and written and counted on the mbarrier when it is finished."""
+    """Start a load: its bytes are marked now; when it finishes, they are written and counted on the mbarrier."""
     clock = b.races.bulk_write(b, lane, places, ins) if b.races is not None else None
     for at in places:
         b.shared_written[at] = IN_FLIGHT
@@ -80,15 +77,15 @@ def copy_later(
         for at in places:
             b.shared[at] = data
             b.shared_written[at] = WRITTEN
-        _arrived(b, ins, lane, barrier, data.size, members, clock)
+        _count_arrival(b, ins, lane, barrier, data.size, members, clock)
 
     b.arrivals.append(Copy(ins, np.array([lane]), np.array([0]), finish))
 
 
-def _arrived(
+def _count_arrival(
     b: Batch, ins: Instruction, lane: int, where: int, size: int, members: list[int] | None, clock: Array | None
 ) -> None:
-    """Count the bytes of a finished copy on the mbarrier: one, or the same place in every CTA of a multicast."""
+    """Count the bytes of a finished copy on the mbarrier, or on the same one in every CTA of a multicast."""
     if members is None:
         complete_tx(b, np.array([lane]), np.array([where]), np.array([size]), ins, clock)
         return
@@ -100,8 +97,8 @@ def _arrived(
         )
 
 
-def note_reading(b: Batch, lane: int, places: Array, ins: Instruction) -> Callable[[], None]:
-    """Note that a bulk store reads these bytes of shared memory; the value says that it is over."""
+def note_bulk_read(b: Batch, lane: int, places: Array, ins: Instruction) -> Callable[[], None]:
+    """Note that a bulk store reads these bytes of shared memory; returns a function that ends the read."""
     if b.races is None:
         return lambda: None
     races, tick = b.races, b.races.bulk_read(b, lane, places, ins)
@@ -112,7 +109,7 @@ def check_readable(b: Batch, ins: Instruction, lane: int, places: Array | slice,
     """Fault unless these bytes of shared memory hold values that the asynchronous proxy may read."""
     marks = b.shared_written[places]
     if (marks != WRITTEN).any():
-        fault = unreadable(
+        fault = unreadable_fault(
             b, ins, lane, marks, np.arange(places.start, places.stop) if isinstance(places, slice) else places, what
         )
         if fault is not None:

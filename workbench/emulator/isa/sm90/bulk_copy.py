@@ -13,20 +13,20 @@ from workbench.emulator.execution.operands import Fn, Unknown, getter
 from workbench.emulator.isa.access import address
 from workbench.emulator.isa.sm90.bulk import (
     ALIGNMENT,
-    byte_places,
+    byte_offsets,
     check_readable,
-    copy_later,
     lane_numbers,
     multicast_members,
-    note_reading,
+    note_bulk_read,
     shared_range,
+    start_copy,
 )
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Mem
 
 
 def copy_bytes(ins: Instruction) -> Fn:
-    """cp.async.bulk of a range of bytes: global to shared, shared to global, shared to another CTA's shared."""
+    """cp.async.bulk of a range of bytes: global to shared, shared to global, shared to another CTA's shared memory."""
     if ins.form.atomic:
         raise Unknown(ins.text)
     return _store(ins) if ins.form.space == "shared>global" else _load(ins)
@@ -45,8 +45,8 @@ def _store(ins: Instruction) -> Fn:
             source_bytes = slice(start + offset, start + offset + sizes[n])
             check_readable(b, ins, lane, source_bytes, "a bulk store")
             target_bytes = _global_range(b, ins, lane, into[n], sizes[n], True)
-            done = note_reading(b, lane, np.arange(source_bytes.start, source_bytes.stop), ins)
-            b.stores.add(ins, np.array([lane]), _store_later(b, target_bytes, source_bytes, done))
+            done = note_bulk_read(b, lane, np.arange(source_bytes.start, source_bytes.stop), ins)
+            b.stores.add(ins, np.array([lane]), _make_store_finish(b, target_bytes, source_bytes, done))
 
     return run
 
@@ -77,8 +77,8 @@ def _load(ins: Instruction) -> Fn:
             members = multicast_members(b, lane, masks[n]) if mask_of else None
             start, offset = shared_range(b, ins, lane, into[n], size, ALIGNMENT, True)
             starts = [start] if members is None else [cta * b.shared_bytes for cta in members]
-            places = [byte_places(begin, offset, size, 0) for begin in starts]
-            copy_later(b, ins, lane, barriers[n], members, places, data.copy())
+            places = [byte_offsets(begin, offset, size, 0) for begin in starts]
+            start_copy(b, ins, lane, barriers[n], members, places, data.copy())
 
     return run
 
@@ -90,8 +90,8 @@ def _check_size(b: Batch, ins: Instruction, lane: int, size: int) -> None:
         )
 
 
-def _store_later(b: Batch, target: Array, source: slice, done: Callable[[], None]) -> Finish:
-    """The end of a store: a range of shared memory goes to global memory."""
+def _make_store_finish(b: Batch, target: Array, source: slice, done: Callable[[], None]) -> Finish:
+    """The function that ends a store: it copies a range of shared memory to global memory."""
 
     def finish(_: Selection) -> None:
         target[...] = b.shared[source]

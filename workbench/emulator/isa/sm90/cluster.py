@@ -1,7 +1,7 @@
 """Clusters: addresses in another CTA's shared memory, the cluster barrier, asynchronous stores.
 
-An address of shared memory is 32 bits: the offset, and above bit 24 the rank of the CTA in its cluster plus one (0 =
-the CTA's own; ours, PTX leaves the mapping open).
+An address of shared memory has 32 bits: the offset, and above bit 24 the rank of the CTA in its cluster plus one (0 =
+the CTA's own). PTX leaves this mapping open.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workbench.emulator.ptx.syntax import Mem, Vec
 
 
 def map_address(ins: Instruction) -> Fn:
-    """mapa{.shared::cluster}.{u32,u64} d, a, rank: the same place in the shared memory of another CTA of the
+    """mapa{.shared::cluster}.{u32,u64} d, a, rank: the same offset in the shared memory of another CTA of the
     cluster.
     """
     if "shared" not in ins.mods:
@@ -58,7 +58,7 @@ def cta_rank(ins: Instruction) -> Fn:
 
 
 def arrive(b: Batch, idx: Lanes) -> None:
-    """barrier.cluster.arrive: each lane notes which phase it waits for."""
+    """barrier.cluster.arrive: each lane stores the phase that it waits for."""
     lanes = b.all_lanes(idx)
     cluster = b.cta[lanes] // b.cluster_size
     b.cluster_phase_of[lanes] = b.cluster_phase[cluster]
@@ -80,8 +80,8 @@ def wait(b: Batch, idx: Lanes, line: int | None) -> None:
 
 
 def complete(b: Batch) -> bool:
-    """Complete the phase of every cluster all of whose threads have arrived (exited ones no longer count) and wake who
-    waits for it.
+    """Complete the phase of every cluster whose threads have all arrived (exited ones do not count), and wake its
+    waiting lanes.
     """
     count = len(b.cluster_arrived)
     expected = np.bincount(b.cta[b.alive] // b.cluster_size, minlength=count)
@@ -99,8 +99,8 @@ def complete(b: Batch) -> bool:
 
 
 def store_async(ins: Instruction) -> Fn:
-    """st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.v2,.v4}.{b32,b64,...} [a], v, [mbar]: done at once,
-    then counted on the mbarrier.
+    """st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.v2,.v4}.{b32,b64,...} [a], v, [mbar]: writes at
+    once, then counts on the mbarrier.
     """
     if "complete_tx" not in ins.text:
         raise Unknown(ins.text)

@@ -1,7 +1,7 @@
-"""TMA descriptors: the 128 bytes in memory -> a `Descriptor`.
+"""TMA descriptors: 128 bytes of memory -> a `Descriptor`.
 
-The format is NVIDIA's and undocumented, as CuTe DSL 4.8 writes it, read off by differential probes: 64 bits global
-address; 32-bit word 2: rank - 1 in bits 4-6, data type in bits 7-10, swizzle in bits 13-14; words 3-6 strides of
+NVIDIA's format is undocumented; this is the format that CuTe DSL 4.8 writes, found by differential probes: 64 bits
+global address; 32-bit word 2: rank - 1 in bits 4-6, data type in bits 7-10, swizzle in bits 13-14; words 3-6 strides of
 dimensions 1-4 in units of 16 bytes; words 8-12 extents - 1; bytes 55-59 box extents - 1.
 """
 
@@ -39,7 +39,7 @@ SWIZZLE_BITS = {0: 0, 1: 0x10, 2: 0x30, 3: 0x70}
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """A tensor map: extents and box in elements, strides in bytes, dimension 0 the contiguous one."""
+    """A tensor map: extents and box in elements, strides in bytes; dimension 0 is the contiguous one."""
 
     start: int
     kind: str
@@ -51,13 +51,13 @@ class Descriptor:
 
     @property
     def box_bytes(self) -> int:
-        """Bytes of one whole box in shared memory, which is what an mbarrier is told, clipped or not."""
+        """Bytes of one whole box in shared memory. An mbarrier gets this number, clipped or not."""
         return int(np.prod(self.box)) * self.size
 
 
 @lru_cache(maxsize=256)
 def decode_descriptor(raw: bytes) -> Descriptor:
-    """The descriptor in 128 bytes; raises ValueError for a data type that is none."""
+    """Decodes 128 bytes; raises ValueError for an unknown data type or rank."""
     words = np.frombuffer(raw, dtype=np.uint32)
     flags = int(words[2])
     rank = (flags >> 4 & 7) + 1
@@ -78,16 +78,16 @@ def decode_descriptor(raw: bytes) -> Descriptor:
     )
 
 
-def swizzled(where: Array, swizzle: int) -> Array:
-    """Byte addresses after the swizzle: bits 4-6 XOR bits 7-9 as far as the swizzle reaches (PTX ISA, swizzling
-    modes).
+def swizzle_addresses(where: Array, swizzle: int) -> Array:
+    """Byte addresses after the swizzle: bits 4-6 XOR bits 7-9 as far as the swizzle reaches (PTX ISA,
+    swizzling modes).
     """
     found: Array = where ^ (where >> 3 & SWIZZLE_BITS[swizzle])
     return found
 
 
 def raw_descriptor(b: Batch, ins: Instruction, lane: int, where: int) -> bytes:
-    """The 128 bytes of a descriptor; faults where there is none, or one that TMA need not know yet."""
+    """The 128 bytes of a descriptor; faults outside memory, or if TMA may have an older version in its cache."""
     found = b.memory.find(where)
     if found is None or where + 128 > found.end:
         raise b.fault(
@@ -105,6 +105,7 @@ def raw_descriptor(b: Batch, ins: Instruction, lane: int, where: int) -> bytes:
 
 
 def read_descriptor(b: Batch, ins: Instruction, lane: int, where: int) -> Descriptor:
+    """The descriptor at an address; faults if the bytes are none."""
     try:
         return decode_descriptor(raw_descriptor(b, ins, lane, where))
     except ValueError as error:

@@ -22,23 +22,23 @@ from workbench.emulator.execution.batch import Batch
 from workbench.emulator.execution.operands import Fn, getter
 from workbench.emulator.isa.access import address
 from workbench.emulator.isa.sm90.bulk import (
-    byte_places,
-    copy_later,
+    byte_offsets,
     lane_numbers,
     multicast_members,
     shared_range,
+    start_copy,
 )
 from workbench.emulator.isa.sm90.descriptor import Descriptor, raw_descriptor, read_descriptor
 from workbench.emulator.isa.sm90.tma import tensor_operand
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Mem, Vec
 
-CORNER_BITS = {1: 16, 2: 8, 3: 5}  # dimensions of space -> bits of one corner
+CORNER_BITS = {1: 16, 2: 8, 3: 5}  # number of spatial dimensions -> bits of one corner
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The bounding box: first position, number of positions and step of each dimension of space; channels and pixels of
+    """The bounding box: first position, number of positions and step of each spatial dimension; channels and pixels of
     a load.
     """
 
@@ -49,8 +49,8 @@ class Box:
     pixels: int
 
 
-def box_of(raw: bytes, d: Descriptor) -> Box:
-    """The bounding box in a descriptor of 128 bytes."""
+def decode_box(raw: bytes, d: Descriptor) -> Box:
+    """The bounding box of a descriptor of 128 bytes."""
     words = np.frombuffer(raw, dtype=np.uint32)
     space = len(d.extents) - 2
     width = CORNER_BITS[space]
@@ -87,32 +87,32 @@ def load(ins: Instruction) -> Fn:
         masks = lane_numbers(mask_of(b, i), b, i) if mask_of else [0] * len(lanes)
         for n, lane in enumerate(int(lane) for lane in lanes):
             d = read_descriptor(b, ins, lane, maps[n])
-            data = _column(
+            data = _read_pixels(
                 b,
                 ins,
                 lane,
                 d,
-                box_of(raw_descriptor(b, ins, lane, maps[n]), d),
+                decode_box(raw_descriptor(b, ins, lane, maps[n]), d),
                 tuple(values[n] for values in at),
                 tuple(values[n] for values in by),
             )
             members = multicast_members(b, lane, masks[n]) if mask_of else None
             base, offset = shared_range(b, ins, lane, places[n], data.size, 128, True)
             starts = [base] if members is None else [cta * b.shared_bytes for cta in members]
-            copy_later(
+            start_copy(
                 b,
                 ins,
                 lane,
                 barriers[n],
                 members,
-                [byte_places(start, offset, data.size, d.swizzle) for start in starts],
+                [byte_offsets(start, offset, data.size, d.swizzle) for start in starts],
                 data,
             )
 
     return run
 
 
-def _column(
+def _read_pixels(
     b: Batch, ins: Instruction, lane: int, d: Descriptor, box: Box, at: tuple[int, ...], by: tuple[int, ...]
 ) -> Array:
     """The bytes of a load's pixels, channels fastest, before the swizzle."""
@@ -149,7 +149,7 @@ def _column(
 
 
 def _gather(b: Batch, ins: Instruction, lane: int, where: Array, size: int) -> Array:
-    """(rows, size) bytes at addresses of one tensor; faults out of its bounds or where nothing wrote."""
+    """(rows, size) bytes at addresses of one tensor; faults outside it or where nothing wrote."""
     found = b.memory.find(int(where.min()))
     if found is None or int(where.max()) + size > found.end:
         bad = int(where.min()) if found is None else found.end

@@ -1,11 +1,10 @@
-"""mbarriers (PTX ISA, parallel synchronization: mbarrier): a 64-bit word in shared memory, so that they live where the
-program puts them.
+"""mbarriers (PTX ISA, parallel synchronization: mbarrier): a 64-bit word in shared memory, at the program's address.
 
-Our layout of the word, which PTX leaves opaque: bits 0-19 arrivals still expected in this phase, bits 20-39 arrivals
+PTX leaves the layout of the word open; ours: bits 0-19 arrivals still expected in this phase, bits 20-39 arrivals
 expected per phase, bits 40-62 bytes still expected (23 bits, two's complement), bit 63 the phase's parity. A phase is
-complete when no arrival and no byte is expected any more. Lanes whose try_wait is false are parked, and woken by the
-completion; when nothing else can run they are woken with "false" instead, as the time limit of a real try_wait would,
-and only when that does not help either is it a deadlock.
+complete when no arrival and no byte is expected any more. Lanes whose try_wait is false are parked; the completion
+wakes them. When no other lane can run, they wake with "false" instead, as at the time limit of a real try_wait. If that
+does not help either, it is a deadlock.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from workbench.emulator.ptx.syntax import Imm, Mem, Name, Vec
 
 COUNT = (1 << 20) - 1  # the largest arrival count, and the mask of its field (PTX ISA, mbarrier.init)
 TX_BITS = 23
-TX_LIMIT = (1 << 20) - 1  # the largest count of bytes (PTX ISA, mbarrier.expect_tx)
+TX_LIMIT = (1 << 20) - 1  # the largest number of bytes (PTX ISA, mbarrier.expect_tx)
 
 
-def fields(word: Array) -> tuple[Array, Array, Array, Array]:
+def unpack_word(word: Array) -> tuple[Array, Array, Array, Array]:
     """(arrivals pending, arrivals expected, bytes pending, parity) of words as int64."""
     tx = word >> 40 & ((1 << TX_BITS) - 1)
     return word & COUNT, word >> 20 & COUNT, np.where(tx >= 1 << (TX_BITS - 1), tx - (1 << TX_BITS), tx), word >> 63 & 1
 
 
-def _word(pending: Value, expected: Value, tx: Value, parity: Value) -> Value:
+def _pack_word(pending: Value, expected: Value, tx: Value, parity: Value) -> Value:
     return pending | expected << 20 | (tx & ((1 << TX_BITS) - 1)) << 40 | parity << 63
 
 
-def _places(b: Batch, lanes: Array, where: Array, ins: Instruction, *, write: bool = False) -> Array:
-    """Indices of the words; faults for one outside shared memory, misaligned, or that was never initialised."""
+def _word_indices(b: Batch, lanes: Array, where: Array, ins: Instruction, *, write: bool = False) -> Array:
+    """Indices of the words; faults outside shared memory, if misaligned, or if never initialised."""
     index = shared_index(b, lanes, where, 8, write, ins) // 8
     if not write:
         new = b.barriers[index] == 0
@@ -55,11 +54,12 @@ def _places(b: Batch, lanes: Array, where: Array, ins: Instruction, *, write: bo
     return index
 
 
-def _apply(
+def _apply_counts(
     b: Batch, lanes: Array, index: Array, arrivals: Array, tx: Array, ins: Instruction, clock: Array | None = None
 ) -> None:
-    """Count arrivals and bytes (expected: positive, arrived: negative), one word after the other, and complete phases;
-    `clock`: of the copy that brings the bytes, None for threads.
+    """Count arrivals and bytes (expected: positive, arrived: negative), one word after the other, and complete phases.
+
+    `clock` is that of the copy that brings the bytes, None for threads.
     """
     if b.timeline is not None:
         b.timeline.arrive(lanes, index, ins)
@@ -70,7 +70,7 @@ def _apply(
     added, bytes_ = np.zeros(len(unique), dtype=np.int64), np.zeros(len(unique), dtype=np.int64)
     np.add.at(added, inverse, arrivals)
     np.add.at(bytes_, inverse, tx)
-    pending, expected, left, parity = fields(words[unique])
+    pending, expected, left, parity = unpack_word(words[unique])
     pending, left = pending - added, left + bytes_
     over = pending < 0
     if over.any():
@@ -84,7 +84,7 @@ def _apply(
             hint="compare the arrival count of mbarrier_init with the threads that arrive",
         )
     done = (pending == 0) & (left == 0)
-    words[unique] = _word(np.where(done, expected, pending), expected, left, parity ^ done)
+    words[unique] = _pack_word(np.where(done, expected, pending), expected, left, parity ^ done)
     if done.any():
         b.stalls = 0
         if b.races is not None:
@@ -96,13 +96,15 @@ def _apply(
 def complete_tx(
     b: Batch, lanes: Array, where: Array, count: Array, ins: Instruction, clock: Array | None = None
 ) -> None:
-    """Bytes of an asynchronous copy have arrived; `clock`: what its issuer had seen and done (races)."""
-    _apply(b, lanes, _places(b, lanes, where, ins), np.zeros(len(lanes), dtype=np.int64), -count, ins, clock)
+    """Count arrived bytes of an asynchronous copy; `clock` is the issuer's clock for the race checks."""
+    _apply_counts(
+        b, lanes, _word_indices(b, lanes, where, ins), np.zeros(len(lanes), dtype=np.int64), -count, ins, clock
+    )
 
 
 def operation(ins: Instruction) -> Fn:
-    """mbarrier.{init, inval, arrive, arrive_drop, expect_tx, complete_tx, test_wait}; try_wait is the machine's, since
-    it parks lanes.
+    """mbarrier.{init, inval, arrive, arrive_drop, expect_tx, complete_tx, test_wait}. The machine handles try_wait,
+    since it parks lanes.
     """
     name = ins.mods[0]
     table = {
@@ -120,7 +122,7 @@ def operation(ins: Instruction) -> Fn:
     return table[name](ins)
 
 
-def _lanes_at(where: Get, b: Batch, i: Lanes) -> tuple[Array, Array]:
+def _lanes_and_addresses(where: Get, b: Batch, i: Lanes) -> tuple[Array, Array]:
     return b.all_lanes(i), broadcast(b, i, where(b, i))
 
 
@@ -129,7 +131,7 @@ def _init(ins: Instruction) -> Fn:
     where, count = address(ins.operands[0], "shared"), getter(ins.operands[1], "u32")
 
     def run(b: Batch, i: Lanes) -> None:
-        lanes, at = _lanes_at(where, b, i)
+        lanes, at = _lanes_and_addresses(where, b, i)
         expected = broadcast(b, i, count(b, i)).astype(np.int64)
         if ((expected < 1) | (expected > COUNT)).any():
             raise b.fault(
@@ -138,8 +140,8 @@ def _init(ins: Instruction) -> Fn:
                 ins.line,
                 int(lanes[0]),
             )
-        index = _places(b, lanes, at, ins, write=True)
-        b.shared.view(np.int64)[index] = _word(expected, expected, np.int64(0), np.int64(0))
+        index = _word_indices(b, lanes, at, ins, write=True)
+        b.shared.view(np.int64)[index] = _pack_word(expected, expected, np.int64(0), np.int64(0))
         b.shared_written.view(np.uint64)[index] = np.uint64(0x0101010101010101)
         b.barriers[index] = 1
         if b.races is not None:
@@ -153,8 +155,8 @@ def _invalidate(ins: Instruction) -> Fn:
     where = address(ins.operands[0], "shared")
 
     def run(b: Batch, i: Lanes) -> None:
-        lanes, at = _lanes_at(where, b, i)
-        b.barriers[_places(b, lanes, at, ins)] = 0
+        lanes, at = _lanes_and_addresses(where, b, i)
+        b.barriers[_word_indices(b, lanes, at, ins)] = 0
 
     return run
 
@@ -176,21 +178,21 @@ def _arrive(ins: Instruction) -> Fn:
     amount = getter(rest[1], "u32") if len(rest) > 1 else None
 
     def run(b: Batch, i: Lanes) -> None:
-        lanes, at = _lanes_at(where, b, i)
+        lanes, at = _lanes_and_addresses(where, b, i)
         given = broadcast(b, i, amount(b, i)).astype(np.int64) if amount else np.ones(len(lanes), dtype=np.int64)
-        index = _places(b, lanes, at, ins)
+        index = _word_indices(b, lanes, at, ins)
         if put is not None:
             put(b, i, b.shared.view(np.uint64)[index])
         if expects:
-            _expected(b, lanes, given, ins)
-            _apply(b, lanes, index, np.ones(len(lanes), dtype=np.int64), given, ins)
+            _check_expected(b, lanes, given, ins)
+            _apply_counts(b, lanes, index, np.ones(len(lanes), dtype=np.int64), given, ins)
         else:
-            _apply(b, lanes, index, given, np.zeros(len(lanes), dtype=np.int64), ins)
+            _apply_counts(b, lanes, index, given, np.zeros(len(lanes), dtype=np.int64), ins)
 
     return run
 
 
-def _expected(b: Batch, lanes: Array, given: Array, ins: Instruction) -> None:
+def _check_expected(b: Batch, lanes: Array, given: Array, ins: Instruction) -> None:
     if (given > TX_LIMIT).any():
         raise b.fault(
             "mbarrier_bytes",
@@ -207,10 +209,12 @@ def _expect(ins: Instruction) -> Fn:
     sign = 1 if ins.mods[0] == "expect_tx" else -1
 
     def run(b: Batch, i: Lanes) -> None:
-        lanes, at = _lanes_at(where, b, i)
+        lanes, at = _lanes_and_addresses(where, b, i)
         given = broadcast(b, i, amount(b, i)).astype(np.int64)
-        _expected(b, lanes, given, ins)
-        _apply(b, lanes, _places(b, lanes, at, ins), np.zeros(len(lanes), dtype=np.int64), sign * given, ins)
+        _check_expected(b, lanes, given, ins)
+        _apply_counts(
+            b, lanes, _word_indices(b, lanes, at, ins), np.zeros(len(lanes), dtype=np.int64), sign * given, ins
+        )
 
     return run
 
@@ -221,7 +225,9 @@ def _pending_count(ins: Instruction) -> Fn:
 
 
 class Poll:
-    """mbarrier.{try_wait,test_wait}{.parity} p, [a], state or parity{, limit}: which lanes' phase is complete."""
+    """mbarrier.{try_wait,test_wait}{.parity} p, [a], state or parity{, limit}: tests whether lanes' phases are
+    complete.
+    """
 
     def __init__(self, ins: Instruction) -> None:
         target = ins.operands[0].items[0] if isinstance(ins.operands[0], Vec) else ins.operands[0]
@@ -230,10 +236,10 @@ class Poll:
         self.parity = "parity" in ins.mods
         self.phase = getter(ins.operands[2], "u32" if self.parity or isinstance(ins.operands[2], Imm) else "u64")
 
-    def ready(self, b: Batch, idx: Lanes) -> tuple[Array, Array]:
-        """(complete or not, index of the word) per lane."""
-        lanes, at = _lanes_at(self.where, b, idx)
-        index = _places(b, lanes, at, self.ins)
+    def test(self, b: Batch, idx: Lanes) -> tuple[Array, Array]:
+        """(whether the phase is complete, index of the word) per lane."""
+        lanes, at = _lanes_and_addresses(self.where, b, idx)
+        index = _word_indices(b, lanes, at, self.ins)
         asked = broadcast(b, idx, self.phase(b, idx)).astype(np.uint64)
         asked = asked & np.uint64(1) if self.parity else asked >> np.uint64(63)
         return (b.shared.view(np.uint64)[index] >> np.uint64(63)) != asked, index
@@ -243,7 +249,7 @@ def _test(ins: Instruction) -> Fn:
     poll = Poll(ins)
 
     def run(b: Batch, i: Lanes) -> None:
-        ready, index = poll.ready(b, i)
+        ready, index = poll.test(b, i)
         poll.put(b, i, ready)
         if b.races is not None:
             b.races.clocks.leave_mbarrier(index[ready], b.all_lanes(i)[ready])
@@ -254,20 +260,22 @@ def _test(ins: Instruction) -> Fn:
 
 
 def arrive_after_copies(ins: Instruction) -> Fn:
-    """cp.async.mbarrier.arrive{.noinc}.shared.b64 [a]: arrives when this thread's earlier cp.async are complete, which
-    they are made here.
+    """cp.async.mbarrier.arrive{.noinc}.shared.b64 [a]: arrives when this thread's earlier cp.async are complete; they
+    are completed here.
     """
     assert isinstance(ins.operands[0], Mem)
     where = address(ins.operands[0], "shared")
-    arrivals = 1 if "noinc" in ins.mods else 0  # without .noinc the pending count is raised by one before
+    arrivals = 1 if "noinc" in ins.mods else 0  # without .noinc the pending count is first raised by one
 
     def run(b: Batch, i: Lanes) -> None:
-        lanes, at = _lanes_at(where, b, i)
-        index = _places(b, lanes, at, ins)
+        lanes, at = _lanes_and_addresses(where, b, i)
+        index = _word_indices(b, lanes, at, ins)
         b.copies.wait(lanes, None)
         if b.races is not None and not arrivals:
             b.races.clocks.arrive_mbarrier(index, lanes)
         if arrivals:
-            _apply(b, lanes, index, np.ones(len(lanes), dtype=np.int64), np.zeros(len(lanes), dtype=np.int64), ins)
+            _apply_counts(
+                b, lanes, index, np.ones(len(lanes), dtype=np.int64), np.zeros(len(lanes), dtype=np.int64), ins
+            )
 
     return run

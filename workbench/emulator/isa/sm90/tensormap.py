@@ -1,9 +1,9 @@
-"""TMA descriptors that a kernel edits itself: tensormap.replace, tensormap.cp_fenceproxy, and the fences of the
-tensormap proxy.
+"""TMA descriptors that a kernel edits: tensormap.replace, tensormap.cp_fenceproxy, and the fences of the tensormap
+proxy.
 
-TMA reads descriptors through a proxy of its own, with a cache: an edited descriptor in global memory may be used only
-after the edit was released to that proxy, and after the CTA that uses it acquired it (execution/tensor_maps.py finds
-where that was forgotten). The format is in tma.py.
+TMA reads descriptors through its own proxy, which has a cache. An edited descriptor in global memory may be used only
+after the edit was released to that proxy, and after the using CTA acquired it (execution/tensor_maps.py checks this).
+The format is in descriptor.py.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy as np
 
 from workbench.emulator.arrays import Array, Lanes
 from workbench.emulator.execution.operands import Fn, Unknown, getter
-from workbench.emulator.isa.access import address, broadcast, global_allocation, place_of, shared_index
+from workbench.emulator.isa.access import address, broadcast, global_allocation, resolve_space, shared_index
 from workbench.emulator.ptx.instruction import Instruction
-from workbench.emulator.ptx.syntax import Imm, Mem, immediate
+from workbench.emulator.ptx.syntax import Imm, Mem, immediate_value
 
 if TYPE_CHECKING:
     from workbench.emulator.execution.batch import Batch
 
 BYTES = 128
 CHUNK = 16
-# field -> (offset of its first element, bytes of an element, what is stored of a value); strides are in units of 16
+# field -> (offset of its first element, bytes of an element, stored form of a value); strides are in units of 16
 # bytes from the second dimension on, extents and boxes are stored minus one
 FIELDS: dict[str, tuple[int, int, Callable[[int], int]]] = {
     "global_address": (0, 8, lambda v: v),
@@ -55,12 +55,12 @@ def fence(ins: Instruction) -> Fn:
         for lane, place in {
             (int(b.cta[lane]), int(place)): (int(lane), int(place)) for lane, place in zip(lanes, at, strict=True)
         }.values():
-            b.tensor_maps.acquired[int(b.cta[lane]), place] = _global(b, ins, lane, place, False).tobytes()
+            b.tensor_maps.acquired[int(b.cta[lane]), place] = _global_descriptor(b, ins, lane, place, False).tobytes()
 
     return acquire
 
 
-def _global(b: Batch, ins: Instruction, lane: int, where: int, write: bool) -> Array:
+def _global_descriptor(b: Batch, ins: Instruction, lane: int, where: int, write: bool) -> Array:
     """The 128 bytes of a descriptor in global memory; faults outside every tensor, misaligned or read-only."""
     ((found, _),) = global_allocation(b, np.array([lane]), np.array([where]), BYTES, write, ins)
     b.changes += write
@@ -69,7 +69,7 @@ def _global(b: Batch, ins: Instruction, lane: int, where: int, write: bool) -> A
     return found.data[where - found.start : where - found.start + BYTES]
 
 
-def _shared(b: Batch, ins: Instruction, lane: int, where: int, write: bool) -> Array:
+def _shared_descriptor(b: Batch, ins: Instruction, lane: int, where: int, write: bool) -> Array:
     """The 128 bytes of a descriptor in shared memory; faults outside it or misaligned."""
     start = int(shared_index(b, np.array([lane]), np.array([where]), BYTES, write, ins)[0])
     return b.shared[start : start + BYTES]
@@ -88,11 +88,11 @@ def _replace(ins: Instruction) -> Fn:
         address(ins.operands[0], space),
         getter(value, "u64" if size == 8 or field == "global_stride" else "u32"),
     )
-    dimension = immediate(ins.operands[1]) if isinstance(ins.operands[1], Imm) and len(ins.operands) == 3 else 0
+    dimension = immediate_value(ins.operands[1]) if isinstance(ins.operands[1], Imm) and len(ins.operands) == 3 else 0
 
     def run(b: Batch, i: Lanes) -> None:
         lanes, values = b.all_lanes(i), broadcast(b, i, get(b, i))
-        place, at = place_of(space, broadcast(b, i, where(b, i)))
+        place, at = resolve_space(space, broadcast(b, i, where(b, i)))
         for lane, target, given in zip(lanes, at, values, strict=True):
             if field in ("global_address", "global_stride") and int(given) % CHUNK:
                 raise b.fault(
@@ -103,9 +103,9 @@ def _replace(ins: Instruction) -> Fn:
                     int(lane),
                 )
             raw = (
-                _shared(b, ins, int(lane), int(target), False)
+                _shared_descriptor(b, ins, int(lane), int(target), False)
                 if place == "shared"
-                else _global(b, ins, int(lane), int(target), True)
+                else _global_descriptor(b, ins, int(lane), int(target), True)
             )
             if place != "shared":
                 b.tensor_maps.released[int(target)] = False
@@ -118,8 +118,8 @@ def _replace(ins: Instruction) -> Fn:
 
 
 def _publish(ins: Instruction) -> Fn:
-    """tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.scope.sync.aligned [to], [from], 128: by a
-    whole warp, one copy.
+    """tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.scope.sync.aligned [to], [from], 128: a
+    whole warp makes one copy.
     """
     assert isinstance(ins.operands[0], Mem) and isinstance(ins.operands[1], Mem)
     to, frm = address(ins.operands[0], "global"), address(ins.operands[1], "shared")
@@ -127,7 +127,9 @@ def _publish(ins: Instruction) -> Fn:
     def run(b: Batch, i: Lanes) -> None:
         lanes, targets, sources = b.all_lanes(i), broadcast(b, i, to(b, i)), broadcast(b, i, frm(b, i))
         for lane, target, source in zip(lanes, targets, sources, strict=True):
-            _global(b, ins, int(lane), int(target), True)[:] = _shared(b, ins, int(lane), int(source), False)
+            _global_descriptor(b, ins, int(lane), int(target), True)[:] = _shared_descriptor(
+                b, ins, int(lane), int(source), False
+            )
             b.tensor_maps.released[int(target)] = True
 
     return run

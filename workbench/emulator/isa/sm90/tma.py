@@ -1,8 +1,7 @@
 """TMA: bulk copies of tensors through descriptors, 1 to 5 dimensions, all swizzles, multicast, reduction; loads in tile
 mode.
 
-The descriptor's format is in descriptor.py, loads in im2col mode are in im2col.py, copies of plain ranges in
-bulk_copy.py.
+descriptor.py has the descriptor's format, im2col.py loads in im2col mode, bulk_copy.py copies of plain ranges.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from workbench.emulator.execution.operands import Fn, Get, Unknown, getter
 from workbench.emulator.isa.access import address
 from workbench.emulator.isa.atomics import ATOMIC, as_bits, as_values
 from workbench.emulator.isa.sm90.bulk import (
-    byte_places,
+    byte_offsets,
     check_readable,
-    copy_later,
     lane_numbers,
     multicast_members,
-    note_reading,
+    note_bulk_read,
     shared_range,
+    start_copy,
 )
 from workbench.emulator.isa.sm90.bulk_copy import copy_bytes
 from workbench.emulator.isa.sm90.descriptor import Descriptor, read_descriptor
 from workbench.emulator.ptx.instruction import Instruction
-from workbench.emulator.ptx.syntax import Mem, Operand, immediate
+from workbench.emulator.ptx.syntax import Mem, Operand, immediate_value
 
 
 def copy(ins: Instruction) -> Fn:
@@ -39,7 +38,7 @@ def copy(ins: Instruction) -> Fn:
     if "commit_group" in ins.mods:
         return lambda b, i: b.stores.commit(b.all_lanes(i))
     if "wait_group" in ins.mods:
-        newest = immediate(ins.operands[0])
+        newest = immediate_value(ins.operands[0])
         return lambda b, i: b.stores.wait(b.all_lanes(i), newest)
     if "prefetch" in ins.mods:
         return lambda b, i: None
@@ -51,7 +50,7 @@ def copy(ins: Instruction) -> Fn:
 
 
 def tensor_operand(operand: Operand) -> tuple[Get, list[Get]]:
-    """(address of the descriptor, coordinates) out of [desc, {c0, c1, ...}]."""
+    """(address of the descriptor, coordinates) of the operand [desc, {c0, c1, ...}]."""
     assert isinstance(operand, Mem) and operand.coordinates
     return address(Mem(operand.base, operand.offset), "global"), [getter(item, "s32") for item in operand.coordinates]
 
@@ -70,18 +69,18 @@ def _load_tensor(ins: Instruction) -> Fn:
         masks = lane_numbers(mask_of(b, i), b, i) if mask_of else [0] * len(lanes)
         for n, lane in enumerate(lanes):
             d = read_descriptor(b, ins, int(lane), maps[n])
-            _same_rank(b, ins, int(lane), d, at)
-            data = _box(b, ins, int(lane), d, tuple(column[n] for column in at))
+            _check_rank(b, ins, int(lane), d, at)
+            data = _read_box(b, ins, int(lane), d, tuple(column[n] for column in at))
             bases = multicast_members(b, int(lane), masks[n]) if mask_of else None
             base, offset = shared_range(b, ins, int(lane), places[n], d.box_bytes, 128, True)
             starts = [base] if bases is None else [cta * b.shared_bytes for cta in bases]
-            copy_later(
+            start_copy(
                 b,
                 ins,
                 int(lane),
                 barriers[n],
                 bases,
-                [byte_places(start, offset, data.size, d.swizzle) for start in starts],
+                [byte_offsets(start, offset, data.size, d.swizzle) for start in starts],
                 data,
             )
 
@@ -105,19 +104,19 @@ def _store_tensor(ins: Instruction) -> Fn:
         )
         for n, lane in enumerate(lanes):
             d = read_descriptor(b, ins, int(lane), maps[n])
-            _same_rank(b, ins, int(lane), d, at)
+            _check_rank(b, ins, int(lane), d, at)
             start, offset = shared_range(b, ins, int(lane), places[n], d.box_bytes, 128, False)
             clipped = _clip(d, tuple(column[n] for column in at))
             if clipped is None:
                 continue
             inside, first, count = clipped
             shape = (*reversed(d.box), d.size)
-            source_bytes = byte_places(start, offset, d.box_bytes, d.swizzle).reshape(shape)[inside]
+            source_bytes = byte_offsets(start, offset, d.box_bytes, d.swizzle).reshape(shape)[inside]
             check_readable(b, ins, int(lane), source_bytes, "a TMA store")
             found, target, flags = _window(b, ins, int(lane), d, first, count, True)
             if b.races is not None:
                 b.races.store_global(b, *_elements(int(lane), found, d, first, count), d.size, ins, None)
-            done = note_reading(b, int(lane), source_bytes, ins)
+            done = note_bulk_read(b, int(lane), source_bytes, ins)
             store = _Store(b, d, op, target=target, flags=flags, source=source_bytes, done=done)
             b.stores.add(ins, np.array([lane]), store.finish)
             b.counting.count_bulk(ins, written=int(np.prod(count)) * d.size)
@@ -127,7 +126,7 @@ def _store_tensor(ins: Instruction) -> Fn:
 
 @dataclass(frozen=True, slots=True)
 class _Store:
-    """A store in flight: from `source` in shared memory to `target` in global memory, and what notes that it is
+    """A store in flight, from `source` in shared memory to `target` in global memory; its end marks the bytes as
     written.
     """
 
@@ -143,14 +142,14 @@ class _Store:
     def finish(self, _: Selection) -> None:
         """Read, combine and write."""
         data = self.b.shared[self.source]
-        self.target[...] = _reduced(self.target, data, self.d, self.op) if self.op else data
+        self.target[...] = _reduce(self.target, data, self.d, self.op) if self.op else data
         if self.flags is not None:
             self.flags[...] = 1
         self.done()
 
 
-def _same_rank(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: list[list[int]]) -> None:
-    """Fault where a descriptor has another number of dimensions than the instruction gives coordinates."""
+def _check_rank(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: list[list[int]]) -> None:
+    """Fault if the descriptor's rank differs from the instruction's number of coordinates."""
     if len(at) != len(d.box):
         raise b.fault(
             "bad_descriptor",
@@ -163,7 +162,7 @@ def _same_rank(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: list[li
 
 def _clip(d: Descriptor, at: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[int, ...], tuple[int, ...]] | None:
     """(part of the box inside the tensor, its first coordinates, its extents), slowest dimension first in the slices;
-    None where nothing is inside.
+    None if all of it is outside.
     """
     low = [max(-c, 0) for c in at]
     high = [min(box, extent - c) for c, box, extent in zip(at, d.box, d.extents, strict=True)]
@@ -212,8 +211,8 @@ def _window(
     return found, data, flags
 
 
-def _box(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: tuple[int, ...]) -> Array:
-    """A box's bytes as they come to lie in shared memory before the swizzle; zeros outside the tensor."""
+def _read_box(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: tuple[int, ...]) -> Array:
+    """A box's bytes in their order in shared memory before the swizzle; zeros outside the tensor."""
     out = np.zeros((*reversed(d.box), d.size), dtype=np.uint8)
     clipped = _clip(d, at)
     if clipped is not None:
@@ -237,14 +236,16 @@ def _box(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: tuple[int, ..
 def _elements(
     lane: int, found: Allocation, d: Descriptor, first: tuple[int, ...], count: tuple[int, ...]
 ) -> tuple[Array, Allocation, Array]:
-    """(the lane for each element of a part of a tensor, its allocation, the elements' offsets in it), for the races."""
+    """(lane of each element of a part of a tensor, its allocation, the elements' offsets in it), for the race
+    checks.
+    """
     offsets = np.array([d.start - found.start], dtype=np.int64)
     for begin, n, stride in zip(first, count, d.strides, strict=True):
         offsets = (offsets[:, None] + (begin + np.arange(n)) * stride).reshape(-1)
     return np.full(len(offsets), lane), found, offsets
 
 
-def _reduced(old: Array, new: Array, d: Descriptor, op: str) -> Array:
+def _reduce(old: Array, new: Array, d: Descriptor, op: str) -> Array:
     """old op new, element by element, both as bytes."""
     kind = np.dtype(
         {

@@ -1,10 +1,10 @@
 """wgmma.mma_async of Hopper: A from shared memory or registers, B from shared memory, f16, bf16, tf32, e4m3, e5m2, s8,
 u8.
 
-Accumulation: products and their sum over one instruction's k, then the accumulator, in float32 by BLAS order (integers
-exactly), not in the tensor core's own undocumented order. A multiplication is computed when it is issued, but its
-registers are in flight until the wait that covers it (sanitizer/wgmma_hazards.py), and the shared memory that it reads
-is being read until then (sanitizer/shared_races.py).
+Accumulation: products and their sum over one instruction's k, then the accumulator, in float32 in BLAS order (integers
+exactly), not in the tensor core's own undocumented order. A multiplication is computed when it is issued. Its registers
+are in flight until the wait that covers it (sanitizer/wgmma_hazards.py), and it reads its shared memory until then
+(sanitizer/shared_races.py).
 
 Layouts: PTX ISA, asynchronous warpgroup-level matrix shared-memory layout; the canonical layouts are those of CUTLASS's
 mma_sm90_desc.hpp, in units of 16 bytes (T elements): K-major ((8,m),(T,2k)):((swizzle span, SBO),(1,T or LBO));
@@ -24,22 +24,24 @@ from workbench.emulator.execution.copies import WRITTEN
 from workbench.emulator.execution.operands import Fn, Get, Unknown, getter, setter
 from workbench.emulator.isa import fp8
 from workbench.emulator.isa.access import broadcast
-from workbench.emulator.isa.sm90.async_copies import unreadable
+from workbench.emulator.isa.sm90.async_copies import unreadable_fault
 from workbench.emulator.isa.sm90.descriptor import SWIZZLE_BITS
 from workbench.emulator.ptx.instruction import Instruction
-from workbench.emulator.ptx.syntax import Imm, Operand, Vec, immediate, value_registers
+from workbench.emulator.ptx.syntax import Imm, Operand, Vec, immediate_value, value_registers
 
 GROUP = 4 * WARP  # threads of a warpgroup
 ROWS = 64
 CHUNK = 16
 SIZES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 SPAN = {0: 16, 3: 32, 2: 64, 1: 128}  # swizzle mode of a matrix descriptor -> bytes
-TMA_MODE = {0: 0, 3: 1, 2: 2, 1: 3}  # the same as TMA numbers it
+TMA_MODE = {0: 0, 3: 1, 2: 2, 1: 3}  # swizzle mode of a matrix descriptor -> TMA's number
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """How a matrix lies in shared memory, from its descriptor: byte offsets between cores, swizzle mode."""
+    """The layout of a matrix in shared memory, from its descriptor: byte offsets between core matrices,
+    swizzle mode.
+    """
 
     leading: int
     stride: int
@@ -47,13 +49,13 @@ class Tile:
 
 
 @lru_cache(maxsize=512)
-def offsets(tile: Tile, extent: int, depth: int, size: int, turned: bool) -> Array:
-    """Byte offset of each element (extent, depth) before the swizzle; `turned`: the extent, not the depth, is
-    contiguous.
+def element_offsets(tile: Tile, extent: int, depth: int, size: int, transposed: bool) -> Array:
+    """Byte offset of each element (extent, depth) before the swizzle; if `transposed`, the extent is contiguous, not
+    the depth.
     """
     span, unit = SPAN[tile.mode], CHUNK // size
     rows, k = np.arange(extent)[:, None], np.arange(depth)[None, :]
-    if not turned:
+    if not transposed:
         step = tile.leading if tile.mode == 0 else CHUNK
         return (rows % 8) * span + (rows // 8) * tile.stride + (k // unit) * step + (k % unit) * size
     per = span // size
@@ -83,7 +85,7 @@ def _matrix(
     extent: int,
     depth: int,
     kind: str,
-    turned: bool,
+    transposed: bool,
     tick: int,
     *,
     own_rows: bool,
@@ -98,7 +100,7 @@ def _matrix(
     for one in np.unique(layout):
         pick = np.nonzero(layout == one)[0]
         tile = Tile(int(one >> 16 & 0x3FFF) << 4, int(one >> 32 & 0x3FFF) << 4, int(one >> 62 & 3))
-        where = ((word[pick] & 0x3FFF) << 4)[:, None, None] + offsets(tile, extent, depth, size, turned)
+        where = ((word[pick] & 0x3FFF) << 4)[:, None, None] + element_offsets(tile, extent, depth, size, transposed)
         where = where ^ (where >> 3 & SWIZZLE_BITS[TMA_MODE[tile.mode]])
         if (where + size > b.shared_limit).any():
             bad = int(np.argmax((where + size > b.shared_limit).any(axis=(1, 2))))
@@ -113,16 +115,16 @@ def _matrix(
         marks = b.shared_written[index * size]
         if (marks != WRITTEN).any():
             lane = int(lanes[pick][int(np.argmax((marks != WRITTEN).any(axis=(1, 2))))])
-            fault = unreadable(b, ins, lane, marks, index * size, "wgmma")
+            fault = unreadable_fault(b, ins, lane, marks, index * size, "wgmma")
             if fault is not None:
                 raise fault
         out[pick] = _decode(b.shared.view(f"u{size}")[index], kind)
         if b.races is not None:
-            step = CHUNK // size  # one place in each 16 bytes stands for them
+            step = CHUNK // size  # one byte stands for each 16 bytes
             b.races.read_wgmma_operand(
                 b,
                 lanes[pick],
-                (index[:, ::step] if turned else index[:, :, ::step]) * size,
+                (index[:, ::step] if transposed else index[:, :, ::step]) * size,
                 ins,
                 tick,
                 own_rows=own_rows,
@@ -130,7 +132,7 @@ def _matrix(
     return out
 
 
-def _groups(b: Batch, i: Lanes, ins: Instruction) -> Array:
+def _warpgroups(b: Batch, i: Lanes, ins: Instruction) -> Array:
     lanes = b.all_lanes(i)
     if (
         len(lanes) % GROUP
@@ -165,20 +167,20 @@ def _register_map(depth: int, size: int) -> tuple[Array, Array]:
 
 
 def operation(ins: Instruction) -> Fn:
-    """wgmma.mma_async, and the fence and groups that belong to it."""
+    """wgmma.mma_async, and its fence and groups."""
     if ins.mods[0] == "fence":
         return lambda b, i: b.wgmma.fence(b, i)
     if ins.mods[0] == "commit_group":
         return lambda b, i: b.wgmma.commit(b, i)
     if ins.mods[0] == "wait_group":
-        newest = immediate(ins.operands[0])
+        newest = immediate_value(ins.operands[0])
         return lambda b, i: b.wgmma.wait(b, i, newest)
     return _Multiplication(ins).run
 
 
 class _Multiplication:
     """wgmma.mma_async.sync.aligned.m64nNkK.out.a.b d, a or its descriptor, b's descriptor, scale-d{, scale-a, scale-b{,
-    turn-a, turn-b}}.
+    trans-a, trans-b}}.
     """
 
     def __init__(self, ins: Instruction) -> None:
@@ -191,8 +193,8 @@ class _Multiplication:
         d, a, b_operand, scale_d, *rest = ins.operands
         assert isinstance(d, Vec)
         self.from_registers = isinstance(a, Vec)
-        self.negative, turns = _signs_and_turns(rest)
-        self.turn_a, self.turn_b = (False, turns[0]) if self.from_registers else (turns[0], turns[1])
+        self.negative, transposes = _signs_and_transposes(rest)
+        self.turn_a, self.turn_b = (False, transposes[0]) if self.from_registers else (transposes[0], transposes[1])
         self.gets_d, self.puts_d = [getter(item, "b32") for item in d.items], [setter(item, 4) for item in d.items]
         self.gets_a = [getter(item, "b32") for item in a.items] if isinstance(a, Vec) else [getter(a, "u64")]
         self.get_b = getter(b_operand, "u64")
@@ -204,39 +206,39 @@ class _Multiplication:
 
     def run(self, b: Batch, i: Lanes) -> None:
         """Multiply and accumulate for every warpgroup among the lanes."""
-        lanes = _groups(b, i, self.ins)
+        lanes = _warpgroups(b, i, self.ins)
         b.wgmma.issue(b, i, self.ins, self.sums, self.inputs, self.shape)
         tick = b.races.next_tick(self.ins) if b.races is not None else 0
-        left = self._left(b, i, lanes, tick)
+        left = self._read_a(b, i, lanes, tick)
         word = broadcast(b, i, self.get_b(b, i)).view(np.int64)[::GROUP]
         right = _matrix(
             b, self.ins, lanes[::GROUP], word, self.n, self.depth, self.kind_b, self.turn_b, tick, own_rows=False
         )
         product = np.matmul(left, right.transpose(0, 2, 1))[:, self.row_d, self.col_d]
-        words = self._rounded(self._accumulated(b, i, lanes, -product if self.negative else product))
+        words = self._round(self._add_accumulator(b, i, lanes, -product if self.negative else product))
         for position, put in enumerate(self.puts_d):
             put(b, i, np.ascontiguousarray(words[:, :, position]).reshape(-1))
         b.count_flops(self.ins, 2 * ROWS * self.n * self.depth * len(left))
 
-    def _left(self, b: Batch, i: Lanes, lanes: Array, tick: int) -> Array:
+    def _read_a(self, b: Batch, i: Lanes, lanes: Array, tick: int) -> Array:
         """(warpgroups, 64, depth) of A, from shared memory or registers."""
         if not self.from_registers:
             word = broadcast(b, i, self.gets_a[0](b, i)).view(np.int64)[::GROUP]
             return _matrix(
                 b, self.ins, lanes[::GROUP], word, ROWS, self.depth, self.kind_a, self.turn_a, tick, own_rows=True
             )
-        raw = _stacked(b, i, self.gets_a).view(f"u{SIZES[self.kind_a]}")
+        raw = _stack_registers(b, i, self.gets_a).view(f"u{SIZES[self.kind_a]}")
         full = np.empty((len(raw), ROWS, self.depth), dtype=np.float64 if self.out == "s32" else np.float32)
         full[:, self.row_a, self.col_a] = _decode(raw, self.kind_a)
         return full
 
-    def _accumulated(self, b: Batch, i: Lanes, lanes: Array, product: Array) -> Array:
-        """The products plus the accumulators, where they are kept; (warpgroups, threads, registers)."""
+    def _add_accumulator(self, b: Batch, i: Lanes, lanes: Array, product: Array) -> Array:
+        """The products plus the accumulators, where scale-d is true; (warpgroups, threads, registers)."""
         keep = np.asarray(self.keep(b, i)).astype(bool) if self.keep else np.bool_(self.always)
         kept = np.broadcast_to(keep, lanes.shape).reshape(-1, GROUP)
         if not kept.any():
             return product
-        raw = _stacked(b, i, self.gets_d)
+        raw = _stack_registers(b, i, self.gets_d)
         if self.out == "f32":
             old = raw.view(np.float32)
         else:
@@ -246,7 +248,7 @@ class _Multiplication:
         total: Array = product + np.where(kept[..., None], old, 0)
         return total
 
-    def _rounded(self, product: Array) -> Array:
+    def _round(self, product: Array) -> Array:
         """The sums as 32-bit words of the accumulator's registers."""
         if self.out == "s32":
             if "satfinite" in self.ins.mods:
@@ -256,14 +258,14 @@ class _Multiplication:
         return np.ascontiguousarray(product.astype(kind)).view(np.uint32)
 
 
-def _signs_and_turns(operands: list[Operand]) -> tuple[bool, list[bool]]:
-    """(whether the product is negated, which operands are transposed) of the immediates scale-a, scale-b, turn-a,
-    turn-b.
+def _signs_and_transposes(operands: list[Operand]) -> tuple[bool, list[bool]]:
+    """(whether the product is negated, which operands are transposed) from the immediates scale-a, scale-b, trans-a,
+    trans-b.
     """
     flags = [item.value for item in operands if isinstance(item, Imm)]
     return len(flags) >= 2 and flags[0] * flags[1] < 0, [bool(flag) for flag in flags[2:]] + [False, False]
 
 
-def _stacked(b: Batch, i: Lanes, gets: list[Get]) -> Array:
+def _stack_registers(b: Batch, i: Lanes, gets: list[Get]) -> Array:
     """(warpgroups, threads, registers) of some registers' bits."""
     return np.ascontiguousarray(np.stack([broadcast(b, i, get(b, i)).reshape(-1, GROUP) for get in gets], axis=-1))
