@@ -23,7 +23,7 @@ ENTRIES = {
 
 
 def lower_attention(stage: Stage, binding: Binding) -> Launch:
-    """The attention's configuration, and its operands q, k, v."""
+    """Return the launch of an attention stage: its configuration and the operands q, k, v."""
     bound, config = dict(binding.operands), configure(stage)
     return Launch(
         entry=ENTRIES[type(config)],
@@ -33,7 +33,7 @@ def lower_attention(stage: Stage, binding: Binding) -> Launch:
 
 
 def configure(stage: Stage) -> SimtConfig | Sm80Config | Sm90Config | UnfusedConfig:
-    """The configuration of the kernel that the stage's settings name."""
+    """Return the configuration of the kernel that the stage's settings select."""
     named = dict(stage.operation.named)
     causal = bool(named.get("causal", 0))
     scale = float(str(named["scale"])) if "scale" in named else None
@@ -67,7 +67,7 @@ def configure(stage: Stage) -> SimtConfig | Sm80Config | Sm90Config | UnfusedCon
 
 
 def configure_product(stage: Stage) -> Epilogue | GemmSm90Config:
-    """The configuration of both products; with a schedule they are Hopper's."""
+    """Return the configuration of both products; with a schedule they use the Hopper GEMM."""
     if setting(stage, "schedule") is None:
         return config_of(stage)
     config = dict(lower_gemm_sm90(stage, NOWHERE).static)["cfg"]

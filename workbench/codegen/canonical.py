@@ -1,4 +1,4 @@
-"""Programs that compile to the same code: a text with the settings in order of their names and without those that change nothing, and the code itself."""
+"""Canonical program texts: settings ordered by name, without those that do not change the compiled code."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NOWHERE = Binding(init_source="", forward_arguments=())
 
 @functools.lru_cache(maxsize=4096)
 def canonical(text: str) -> str:
-    """A short text with the code of this program: equal texts have equal code, and two texts of one code are rare. `arch` always stays, since it says what the code is compiled for.
+    """Return a canonical text of a program: equal texts have equal code, and equal code rarely has two texts.
 
-    Raises `ProgramError` for what is no program.
+    `arch` always stays, because it selects the target of the compilation. Raises `ProgramError` for an invalid program.
     """
     program = _ordered(parse(text))
     if rejections := check(program):
@@ -40,7 +40,7 @@ def canonical(text: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def code(text: str) -> str:
-    """What a program's text compiles to, without that text at its head, and what for."""
+    """Return the target architectures and the code of a program's text, without the title."""
     program = parse(text)
     arches = [call.positional for stage in program.stages for call in stage.settings if call.name == "arch"]
     return f"{arches}\n{_code(program)}"
@@ -62,5 +62,5 @@ def _with_stage(program: Program, at: int, stage: Stage) -> Program:
 
 
 def _code(program: Program) -> str:
-    """Equal for programs of equal code: the launches of the stages, which decide it."""
+    """Return a text that is equal for programs with equal code: the launches of their stages."""
     return repr([LOWERINGS[stage.operation.name](stage, NOWHERE) for stage in program.stages])

@@ -23,7 +23,7 @@ POINTWISE = {
 
 
 def lower_conv(stage: Stage, binding: Binding) -> Launch:
-    """The launch of a convolution: sums on CUDA cores, or an implicit GEMM by mma.sync or wgmma."""
+    """Return the launch of a convolution: direct sums on CUDA cores, or an implicit GEMM by mma.sync or wgmma."""
     if setting(stage, "product") is not None:
         return lower_product(stage, binding)
     if setting(stage, "mma") is None and setting(stage, "schedule") is None:
@@ -35,7 +35,7 @@ def lower_conv(stage: Stage, binding: Binding) -> Launch:
 
 
 def lower_product(stage: Stage, binding: Binding) -> Launch:
-    """The launch of the gemm of the filters and each image, whose operands the host function makes of x and w."""
+    """Return the launch of a 1 x 1 convolution as a GEMM; the host function makes its operands from x and w."""
     operands = tuple((role, text) for role, text in binding.operands if role not in ("x", "w"))
     own = dataclasses.replace(binding, operands=(*operands, ("a", "w"), ("b", "x")))
     launch = lower_gemm(as_gemm(stage), own)
@@ -45,7 +45,7 @@ def lower_product(stage: Stage, binding: Binding) -> Launch:
 
 
 def coordinates_hook(stage: Stage) -> Hook | None:
-    """The epilogue of one output, whose operands are tensors: epilogue(total, bias, n, k, z, p, q)."""
+    """Return the epilogue of the direct kernel, whose operands are tensors: epilogue(total, bias, n, k, z, p, q)."""
 
     def element(read: Read) -> str:
         return f"{read.role}[k]" if read.along == "n" else f"{read.role}[n, k, z, p, q]"
@@ -54,12 +54,12 @@ def coordinates_hook(stage: Stage) -> Hook | None:
 
 
 def elements_hook(stage: Stage) -> Hook | None:
-    """The epilogue of one output, whose operands are elements: epilogue(total, bias)."""
+    """Return the epilogue of the sliding-window kernel, whose operands are elements: epilogue(total, bias)."""
     return epilogue_hook(chain_of(stage).calls, place=(), element=lambda read: read.role)
 
 
 def fragments_hook(stage: Stage) -> Hook | None:
-    """The epilogue of output i of a thread, whose operands are fragments: epilogue(total, bias, i)."""
+    """Return the epilogue of the implicit GEMM, whose operands are fragments: epilogue(total, bias, i)."""
 
     def element(read: Read) -> str:
         return f"{read.role}[0]" if read.along == "n" else f"{read.role}[i]"

@@ -12,7 +12,7 @@ from workbench.language.ir import Binding, Stage, number, setting
 
 
 def lower_elementwise(stage: Stage, binding: Binding) -> Launch:
-    """The launch of an elementwise stage."""
+    """Return the launch of an elementwise stage."""
     value = stage.operation.positional[0]
     inputs, repeated = leaves(value)
     bound = dict(binding.operands)
@@ -33,7 +33,7 @@ def lower_elementwise(stage: Stage, binding: Binding) -> Launch:
 
 
 def expression_hook(value: object, names: tuple[str, ...]) -> Hook:
-    """The expression as a function of its tensors' elements, in that order."""
+    """Return the expression as a function of its tensors' elements, in that order."""
     parameters = {name: f"{name}_in" if name in (*FUNCTIONS, "e") else name for name in names}
     body = [f"return {expression(value, parameters)}"]
     return Hook(name="expression", source=function_text("expression", tuple(parameters.values()), body))

@@ -1,4 +1,4 @@
-"""Name of an operation -> how its stage becomes a launch of the kernel library."""
+"""Operation name -> function that lowers its stages to launches of the kernel library."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from workbench.language.ir import Binding, Stage, setting
 
 
 def lower_any_matvec(stage: Stage, binding: Binding) -> Launch:
-    """matvec: several rows in a CTA, or a reduction of each row."""
+    """Lower matvec: with `rows` several rows per CTA, otherwise as a reduction of each row."""
     return (lower_matrix_vector if setting(stage, "rows") is None else lower_matvec)(stage, binding)
 
 
 def lower_any_pool(stage: Stage, binding: Binding) -> Launch:
-    """pool: windows, or a reduction of each plane."""
+    """Lower pool: over windows, or as a reduction of each plane."""
     is_whole = dict(stage.operation.named).get("window") == "all"
     return (lower_plane_pool if is_whole else lower_pool)(stage, binding)
 

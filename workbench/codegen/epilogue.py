@@ -1,6 +1,6 @@
-"""Element-by-element epilogues -> the hook that a kernel calls: a function of one sum, of tensors and of a place.
+"""Elementwise epilogues -> hooks that kernels call on each accumulator.
 
-The kernel calls `cfg.epilogue(total, operands, batch, row, column)` and stores what comes back.
+The kernel calls `cfg.epilogue(total, operands, batch, row, column)` and stores the returned value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PLACE = ("batch", "row", "column")
 
 
 def plain(read: Read) -> str:
-    """The element of a tensor where a hook has batch, row and column."""
+    """Return the text of a tensor's element in a hook that takes batch, row and column."""
     return {"n": f"{read.role}[column]", "m": f"{read.role}[row]"}.get(read.along, f"{read.role}[batch, row, column]")
 
 
@@ -31,9 +31,10 @@ def epilogue_hook(
     element: Callable[[Read], str] = plain,
     about: str = "",
 ) -> Hook | None:
-    """The hook of some calls, None without any: parameters `total`, a tensor for each that is read, then `place`.
+    """Return the hook of a chain of calls, or None for an empty chain.
 
-    `element` gives the text of a tensor's element at that place.
+    Its parameters are `total`, one per tensor that is read, then `place`. `element` returns the text of a tensor's
+    element at that place.
     """
     steps = tuple(steps)
     if not steps:
@@ -46,7 +47,7 @@ def epilogue_hook(
 
 
 def statements(steps: Iterable[Step], element: Callable[[Read], str] = plain) -> list[str]:
-    """Statements that take `total` (float32) through the calls."""
+    """Return the statements that apply the calls to `total` (float32)."""
     return [_statement(call, f"{element(read)}.to(cutlass.Float32)" if read else None) for call, read in steps]
 
 

@@ -1,4 +1,4 @@
-"""Expression IR -> Python text over float32 values, as in a hook; it calls functions of `workbench.kernels.scalars`."""
+"""Expression IR -> Python text on float32 values for hooks; it calls functions of `workbench.kernels.scalars`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workbench.language.ir import Call
 
 
 def functions_used(value: object) -> tuple[str, ...]:
-    """Names of the scalar functions in an expression, in order of first use."""
+    """Return the names of the scalar functions in an expression, in order of first use."""
     if not isinstance(value, Call):
         return ()
     names = [value.name] if value.name in FUNCTIONS else []
@@ -19,7 +19,10 @@ def functions_used(value: object) -> tuple[str, ...]:
 
 
 def expression(value: object, operands: Mapping[str, str], known: Mapping[Call, str] | None = None) -> str:
-    """Python text of an expression; `operands` name its tensors' elements, `known` calls that have a name already."""
+    """Return the Python text of an expression.
+
+    `operands` maps tensors to the names of their elements, `known` maps calls to names that already hold their value.
+    """
     if isinstance(value, Call):
         if known and value in known:
             return known[value]
@@ -32,7 +35,7 @@ def expression(value: object, operands: Mapping[str, str], known: Mapping[Call, 
 
 
 def call_text(name: str, parts: list[str]) -> str:
-    """Text of a function of values whose texts are `parts`."""
+    """Return the text of a function call on arguments with the texts `parts`."""
     if name in INFIX:
         return f"({parts[0]} {INFIX[name]} {parts[1]})"
     if name in ("max", "min"):
@@ -41,11 +44,11 @@ def call_text(name: str, parts: list[str]) -> str:
 
 
 def number_text(value: object) -> str:
-    """Text of a number as float32."""
+    """Return the text of a number as float32."""
     return f"cutlass.Float32({float(str(value))!r})"
 
 
 def function_text(name: str, parameters: tuple[str, ...], body: list[str], about: str = "") -> str:
-    """Text of one function, such as a hook's; `body` are its lines."""
+    """Return the text of one function; `body` holds its lines."""
     lines = [f'"""{about}"""', *body] if about else body
     return "\n".join((f"def {name}({', '.join(parameters)}):", *(f"    {line}" for line in lines))) + "\n"

@@ -18,7 +18,7 @@ TRANSPOSED = ".transpose(-2, -1)"
 
 
 def lower_gemm_sm90(stage: Stage, binding: Binding) -> Launch:
-    """The launch of a checked gemm with a schedule."""
+    """Return the launch of a checked gemm with a schedule."""
     config, bound = _with_hooks(config_of(stage), chain_of(stage)), dict(binding.operands)
     config, stored = _as_stored(config, bound)
     roles = tuple(read.role for read in config.reads)
@@ -33,7 +33,7 @@ def lower_gemm_sm90(stage: Stage, binding: Binding) -> Launch:
 
 
 def lower_ggemm(stage: Stage, binding: Binding) -> Launch:
-    """The launch of a checked ggemm."""
+    """Return the launch of a checked ggemm."""
     config, bound = _with_hooks(config_of(stage), chain_of(stage)), dict(binding.operands)
     config, stored = _as_stored(config, bound)
     return Launch(
@@ -45,9 +45,9 @@ def lower_ggemm(stage: Stage, binding: Binding) -> Launch:
 
 
 def _as_stored(config: GemmSm90Config, bound: dict[str, str]) -> tuple[GemmSm90Config, tuple[tuple[str, str], ...]]:
-    """The configuration for operands as they are stored, and those that are bound to a transpose.
+    """Return the configuration for operands as they are stored, and the operands that are bound to a transpose.
 
-    The stored tensor is the same object at every call, and its CuTe tensor is kept; a view of it is made anew.
+    The stored tensor is the same object at every call, so its CuTe tensor is cached; a transposed view is a new object.
     """
     transposed = {role: bound.get(role, role).endswith(TRANSPOSED) for role in ("a", "b")}
     stored = tuple((role, bound[role].removesuffix(TRANSPOSED)) for role in ("a", "b") if transposed[role])
@@ -59,7 +59,7 @@ def _called(role: str, bound: dict[str, str], stored: tuple[tuple[str, str], ...
 
 
 def _with_hooks(config: GemmSm90Config, chain: Chain) -> GemmSm90Config:
-    """The configuration with the functions of the epilogue."""
+    """Return the configuration with the hooks of the epilogue."""
     if config.split_k > 1:
         return dataclasses.replace(config, epilogue=epilogue_hook(chain.calls))
     finish = epilogue_hook(chain.after, name="finish", place=())
@@ -67,7 +67,10 @@ def _with_hooks(config: GemmSm90Config, chain: Chain) -> GemmSm90Config:
 
 
 def _tile_hook(chain: Chain, *, swap: bool) -> Hook | None:
-    """The epilogue of a sum of a tile, for `cfg.epilogue`; past the edge, any element of a vector will do."""
+    """Return the epilogue of an accumulator of a tile, for `cfg.epilogue`.
+
+    Vector indices are clamped to the shape, because accumulators past the edge are not stored.
+    """
     if not chain.calls:
         return None
     rows, columns = ("n", "m") if swap else ("m", "n")

@@ -7,6 +7,6 @@ from collections.abc import Mapping
 
 
 def called(role: str, bound: Mapping[str, str]) -> str:
-    """What a message calls an operand: its name in forward where it has one, else what the emitter calls it."""
+    """Return the name of an operand in messages: its name in forward if it has one, otherwise its role."""
     said = bound.get(role, role)
     return said if re.fullmatch(r"[\w.]+", said) else role

@@ -14,7 +14,7 @@ from workbench.language.ir import Binding, Stage, names_in, number, setting
 
 
 def lower_scan(stage: Stage, binding: Binding) -> Launch:
-    """The scan's configuration, and the names of its tensors in order."""
+    """Return the launch of a scan: its configuration and its tensors in order."""
     value, named = stage.operation.positional[0], dict(stage.operation.named)
     names, bound = names_in(value), dict(binding.operands)
     axis = named.get("axis", "last")
@@ -39,7 +39,7 @@ def lower_scan(stage: Stage, binding: Binding) -> Launch:
 
 
 def write_value(value: object) -> Hook:
-    """The function of the operands' elements that is scanned."""
+    """Return the hook that computes the scanned value from the operands' elements."""
     names = names_in(value)
     parameters = {name: f"{name}_element" if name in FUNCTIONS else name for name in names}
     body = [f"return {expression(value, parameters)}"]

@@ -1,4 +1,4 @@
-"""Stages whose launch follows from their arguments alone: gather, scatter_add, pool, matvec with rows, view."""
+"""Lowers operations with a one-to-one configuration: gather, scatter_add, pool, matvec with rows, view."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.language.operations import pool, view
 
 
 def lower_gather(stage: Stage, binding: Binding) -> Launch:
-    """gather or scatter_add."""
+    """Return the launch of gather or scatter_add."""
     named, name = dict(stage.operation.named), stage.operation.name
     config = GatherConfig(
         axis=int(str(named.get("axis", 0))),
@@ -26,7 +26,7 @@ def lower_gather(stage: Stage, binding: Binding) -> Launch:
 
 
 def lower_matvec(stage: Stage, binding: Binding) -> Launch:
-    """matvec with rows."""
+    """Return the launch of matvec with several rows per CTA."""
     config = MatvecConfig(
         threads=number(stage, "threads_per_row", 32),
         rows=number(stage, "rows", 1),
@@ -38,7 +38,7 @@ def lower_matvec(stage: Stage, binding: Binding) -> Launch:
 
 
 def lower_pool(stage: Stage, binding: Binding) -> Launch:
-    """pool with a window."""
+    """Return the launch of pool with a window."""
     named, sizes = dict(stage.operation.named), pool.sizes(stage)
     config = PoolConfig(
         op=str(named.get("op", "max")),
@@ -58,7 +58,7 @@ def lower_pool(stage: Stage, binding: Binding) -> Launch:
 
 
 def lower_view(stage: Stage, binding: Binding) -> Launch:
-    """view: no kernel, one line of torch."""
+    """Return the launch of a view: one line of torch, no kernel."""
     named = dict(stage.operation.named)
     how = next(name for name in view.LEGAL if name in named)
     axes = named.get("axes")

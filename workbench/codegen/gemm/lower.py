@@ -1,4 +1,4 @@
-"""gemm stage -> launch: naive without a tile, tiled, tensor cores with mma, multistage with stages."""
+"""Lowers gemm stages: naive without a tile, tiled, tensor cores with mma, multistage with stages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Epilogue(TypedDict):
 
 
 def lower_gemm(stage: Stage, binding: Binding) -> Launch:
-    """The launch of a checked stage; with a schedule that of `gemm_sm90`."""
+    """Return the launch of a checked stage; with a schedule that of the Hopper GEMM."""
     if setting(stage, "schedule") is not None:
         return lower_gemm_sm90(stage, binding)
     config, bound = config_of(stage), dict(binding.operands)
@@ -36,12 +36,12 @@ def lower_gemm(stage: Stage, binding: Binding) -> Launch:
 
 
 def operand_names(roles: tuple[str, ...], bound: dict[str, str]) -> Mapping[str, str]:
-    """What messages call the operands."""
+    """Return the names of the operands in error messages."""
     return {role: called(role, bound) for role in roles}
 
 
 def config_of(stage: Stage) -> Epilogue:
-    """The configuration of a checked stage without a schedule."""
+    """Return the configuration of a checked stage without a schedule."""
     chain = chain_of(stage)
     common = _Epilogue(epilogue=epilogue_hook(chain.calls), reads=chain.reads, result=chain.cast or "")
     tile, mma = setting(stage, "tile"), setting(stage, "mma")

@@ -1,4 +1,4 @@
-"""Source of the kernel library, parsed once: module name -> functions, classes, constants and imports. Nothing is imported."""
+"""Parsed source of the kernel library: module name -> functions, classes, constants, imports. Nothing is imported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIBRARY = "workbench.kernels"
 
 
 class SpecialiseError(WorkbenchError):
-    """The kernel library says something that cannot be written out for one case: a fault of the library."""
+    """The kernel library contains code that cannot be specialised; this is a fault of the library."""
 
 
 @record

@@ -12,7 +12,7 @@ from workbench.kernels.static import Static
 
 @cute.jit
 def add_loaded(cfg: Static, total: cute.Tensor, loaded: cute.Tensor):
-    """Add what was loaded to the thread's `width` sums."""
+    """Add the loaded vectors to the thread's `width` sums."""
     for u in cutlass.range_constexpr(cfg.unroll):
         for e in cutlass.range_constexpr(cfg.width):
             total[e] = total[e] + loaded[e, u]

@@ -130,7 +130,7 @@ def load_fragments(load, step, stage):
 
 
 def multiply_stage(product, stage):
-    """Add the product of a stage's tiles; each step's fragments are loaded while the step before is multiplied."""
+    """Multiply the tiles of a stage; the fragments of a step are loaded while the previous step is multiplied."""
     tiled_mma, tCrC, _, load_a, load_b = product
     tCrA, tCrB = load_a[2], load_b[2]
     steps = cute.size(tCrA, mode=[2])
@@ -172,7 +172,7 @@ def store_sums(
 
 @cute.jit
 def add_sums(tCrC: cute.Tensor, tCcC: cute.Tensor, mD: cute.Tensor, start: tuple, shape: tuple):
-    """Add a tile to d (rows * columns), float32, by atomics, clipped at the edges."""
+    """Add the accumulators of a tile to d (rows * columns), float32, by atomics, predicated on the shape."""
     rows, columns = shape
     for m in cutlass.range_constexpr(cute.size(tCrC, mode=[1])):
         for n in cutlass.range_constexpr(cute.size(tCrC, mode=[2])):

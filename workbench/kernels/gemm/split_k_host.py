@@ -13,20 +13,20 @@ from workbench.kernels.tensors import device_key, expect_on_device, view_flat, z
 
 
 def choose_splits(cfg: Static, m, n, k, sms):
-    """As many slices of k as fill the SMs, but none with fewer tiles of k than `min_k_tiles`."""
+    """Return as many slices of k as fill the SMs, with at least `min_k_tiles` k tiles each."""
     tiles = -(-m // cfg.tile_m) * -(-n // cfg.tile_n)
     return max(1, min(cfg.ctas_per_sm * sms // tiles, -(-k // cfg.tile_k) // cfg.min_k_tiles))
 
 
 def access_elements(matrix):
-    """Elements of the widest access (1, 2, 4 or 8) that is aligned in every line of a 16-bit matrix."""
+    """Return the elements of the widest access (1, 2, 4 or 8) that is aligned in every line of a 16-bit matrix."""
     along = 1 if matrix.stride(1) == 1 else 0
     pitch = matrix.stride(1 - along) if matrix.shape[1 - along] > 1 else 8
     return math.gcd(8, matrix.shape[along], pitch, matrix.data_ptr() // 2)
 
 
 def contiguous_lines(matrix):
-    """Contiguous along one axis, copied if it is along none; an axis of one element counts as the rows."""
+    """Return the matrix, contiguous along one axis; it is copied if no axis is contiguous."""
     if 1 not in matrix.stride() or (matrix.stride(1) != 1 and matrix.shape[0] == 1):
         return matrix.contiguous()
     return matrix

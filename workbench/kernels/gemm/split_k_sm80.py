@@ -1,8 +1,8 @@
-"""Multistage matrix product on sm_80 tensor cores with k split over CTAs, for few output tiles and a large k.
+"""Split-K matrix product on sm_80 tensor cores, multistage, for few output tiles and a large k.
 
-Slices are added up in one of two ways. By atomics: each CTA adds its tile to a float32 result. In order: each CTA writes
-its tile to a workspace and counts itself at the tile's semaphore; the CTA that counts last adds the slices in their
-order, so that the result is the same in every run, and leaves the semaphore at 0.
+Partial sums are added in one of two ways. By atomics, each CTA adds its tile to a float32 result. In order, each CTA
+writes its tile to a workspace and increments the tile's semaphore; the last CTA adds the slices in order, so results
+are bitwise reproducible, and resets the semaphore to 0.
 """
 
 import cuda.bindings.driver as cuda
@@ -23,7 +23,7 @@ from workbench.kernels.static import Static, dtype
 
 @cute.jit
 def add_slices(cfg: Static, tCrC: cute.Tensor, partials: cute.Tensor, semaphores: cute.Tensor):
-    """Hand this CTA's partial tile over; in the last CTA the sums become those of all slices: True there."""
+    """Publish this CTA's partial tile; return True in the tile's last CTA, whose accumulators then hold the total."""
     thread, _, _ = cute.arch.thread_idx()
     block_n, block_m, split = cute.arch.block_idx()
     blocks_n, blocks_m, splits = cute.arch.grid_dim()
@@ -93,7 +93,7 @@ def split_k_kernel(
         cute.arch.cp_async_commit_group()
     for k_tile in range(first, end):
         cute.arch.cp_async_wait_group(cfg.stages - 2)
-        # this tile has arrived for everyone, and nobody still reads the stage that is filled next
+        # after the barrier the k tile is visible to all threads, and the stage to be filled next is free
         cute.arch.sync_threads()
         ahead = k_tile + cfg.stages - 1
         if ahead < end:

@@ -9,7 +9,7 @@ from workbench.records import record
 
 @record
 class NormConfig:
-    """RMSNorm or LayerNorm over the last axis, of x or of x + residual."""
+    """RMSNorm or LayerNorm over the last axis of x, or of x + residual."""
 
     CONSTANTS: ClassVar[dict[str, str]] = {
         "per_thread": "elements of a row that a thread should hold",

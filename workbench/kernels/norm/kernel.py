@@ -23,7 +23,7 @@ def loads_early(cfg: Static, elements, threads):
 
 @cute.jit
 def row_sum(value: cutlass.Float32, scratch: cute.Tensor, threads: cutlass.Constexpr):
-    """The sum over the threads that share a row, the same for each of them; scratch has a word per warp."""
+    """Return the sum over the threads that share a row, in each of them; scratch has one word per warp."""
     thread, _, _ = cute.arch.thread_idx()
     for step in cutlass.range_constexpr(5):
         value += cute.arch.shuffle_sync_bfly(value, offset=16 >> step)

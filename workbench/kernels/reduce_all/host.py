@@ -10,7 +10,7 @@ from workbench.kernels.tensors import access_width, count_sms, device_key, expec
 
 
 def accumulator_of(cfg: Static, dtype):
-    """(torch's type, CuTe's type) that elements are combined in: float32 for floats, int64 for sums of int32."""
+    """Return (torch dtype, CuTe type) of the accumulator: float32 for floats, int64 for sums of int32."""
     if dtype != torch.int32:
         return torch.float32, cutlass.Float32
     if cutlass.const_expr(cfg.op == "sum"):
@@ -19,7 +19,7 @@ def accumulator_of(cfg: Static, dtype):
 
 
 def start_value(cfg: Static, dtype):
-    """What combines with anything to give it back."""
+    """Return the identity of the reduction."""
     if cutlass.const_expr(cfg.op == "sum"):
         return 0
     if cutlass.const_expr(cfg.op == "max"):

@@ -122,7 +122,7 @@ def scan_row(
     warps: cutlass.Constexpr,
     width: cutlass.Constexpr,
 ):
-    """Leave the best keys of this warp's part of the row in `best`."""
+    """Collect the largest keys of this warp's part of the row in `best`."""
     lane = cute.arch.lane_idx()
     vectors = columns // width
     pieces = cute.zipped_divide(x, (width,))

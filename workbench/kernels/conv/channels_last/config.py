@@ -27,5 +27,5 @@ class ChannelsLastConfig:
 
     @property
     def stored(self) -> str:
-        """The element type in memory."""
+        """Element type in memory."""
         return self.element

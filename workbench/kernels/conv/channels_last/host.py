@@ -13,7 +13,7 @@ from workbench.kernels.tensors import device_key, expect_on_device, view_flat, v
 
 
 def expand_pair(value, name, least):
-    """(vertical, horizontal) of a setting that is one number or two."""
+    """Return (vertical, horizontal) of a setting that is one number or two."""
     both = (value, value) if isinstance(value, int) else (value[0], value[1])
     if min(both) < least:
         raise ValueError(f"{name} must be one or two numbers, at least {least}, not {value}")
@@ -34,7 +34,7 @@ def expect_images(names: Static, x, w):
 
 
 def output_extents(x, w, stride, padding, dilation):
-    """(rows, columns) of the output."""
+    """Return (rows, columns) of the output."""
     extents = []
     for axis in (0, 1):
         window = dilation[axis] * (w.shape[2 + axis] - 1) + 1
@@ -46,7 +46,7 @@ def output_extents(x, w, stride, padding, dilation):
 
 
 def plan_output(names: Static, x, w, stride, padding, dilation):
-    """(extents of the output; stride, padding and dilation as pairs) of images and filters that go together."""
+    """Check images and filters; return (extents of the output; stride, padding and dilation as pairs)."""
     expect_images(names, x, w)
     stride, padding = expand_pair(stride, "stride", 1), expand_pair(padding, "padding", 0)
     dilation = expand_pair(dilation, "dilation", 1)
@@ -54,7 +54,7 @@ def plan_output(names: Static, x, w, stride, padding, dilation):
 
 
 def pad_channels(tensor):
-    """Channels padded with zeros to a multiple of 4, so that cp.async can copy them."""
+    """Return the tensor with its channels padded with zeros to a multiple of 4, so that cp.async can copy them."""
     missing = -tensor.shape[1] % 4
     if not missing:
         return tensor

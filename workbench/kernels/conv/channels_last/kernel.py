@@ -21,12 +21,12 @@ from workbench.kernels.gemm.async_tiles import (
 from workbench.kernels.gemm.sm80 import smem_layout
 from workbench.kernels.static import Static, dtype
 
-OUTSIDE = -(1 << 30)  # a row that is outside of every image
+OUTSIDE = -(1 << 30)  # marks a row outside of every image
 
 
 @cute.jit
 def find_corners(cfg: Static, geometry: cute.IntTuple, block: cutlass.Int32, width: cutlass.Constexpr):
-    """The image's first row in x, and the position under the filter's first element, of this thread's pixels: (3, n)."""
+    """Return (3, n): per pixel of this thread its image's first row in x, and (row, column) of the filter's corner."""
     height, _, out_height, out_width, _, pixels, stride, padding = geometry
     thread, _, _ = cute.arch.thread_idx()
     across = cfg.tile_k // width
@@ -65,10 +65,10 @@ def gather_tile(
     position, c = divide(k_tile * cfg.tile_k + chunk, channels)
     r, s = divide(position, window[1])
     down, right, rows, length = r * dilation[0], s * dilation[1], cutlass.Uint32(height), cutlass.Uint32(columns)
-    exists = r < window[0]  # the last tile of k may stick out
+    exists = r < window[0]  # the last k tile may be partial
     for step in cutlass.range_constexpr(cute.size(corners, mode=[1])):
         h, w = corners[1, step] + down, corners[2, step] + right
-        # unsigned: what is negative is large
+        # the unsigned comparison also rejects negative values
         inside = exists & (cutlass.Uint32(h) < rows) & (cutlass.Uint32(w) < length)
         offset = (cutlass.Int64(corners[0, step] + h) * columns + w) * channels + c
         row = step * (cfg.threads // across) + thread // across
@@ -108,7 +108,7 @@ def conv2d_kernel(
         cute.arch.cp_async_commit_group()
     for k_tile in range(num_k_tiles):
         cute.arch.cp_async_wait_group(cfg.stages - 2)
-        # this tile has arrived for everyone, and nobody still reads the stage that is filled next
+        # after the barrier the k tile is visible to all threads, and the stage to be filled next is free
         cute.arch.sync_threads()
         ahead = k_tile + cfg.stages - 1
         if ahead < num_k_tiles:

@@ -42,7 +42,7 @@ END = 9  # cluster tiles up to the problem's last
 
 @cute.jit
 def find_problem(table, tile, problem):
-    """The problem that a cluster tile belongs to, searched from `problem` on."""
+    """Return the problem of a cluster tile; the search starts at `problem`."""
     while cutlass.Int64(tile) >= table[problem, END]:
         problem += 1
     return problem
@@ -50,7 +50,7 @@ def find_problem(table, tile, problem):
 
 @cute.jit
 def tile_in_problem(cfg: Static, table, problem, tile, cta_m, cta_n):
-    """(m, n) of this CTA's tile in the problem."""
+    """Return (m, n) of this CTA's tile within the problem."""
     first = cutlass.Int32(0)
     if problem > 0:
         first = table[problem - 1, END].to(cutlass.Int32)
@@ -61,7 +61,7 @@ def tile_in_problem(cfg: Static, table, problem, tile, cta_m, cta_n):
 
 
 def count_k_tiles(cfg: Static, table, problem):
-    """How many k tiles a problem has."""
+    """Return the number of k tiles of a problem."""
     return cute.ceil_div(table[problem, K].to(cutlass.Int32), cfg.tile_k)
 
 
@@ -106,7 +106,7 @@ def grouped_kernel(
     b_smem_layout: cute.ComposedLayout,
     d_smem_layout: cute.ComposedLayout,
 ):
-    """Persistent CTAs: one warp loads tiles of all problems through TMA; warpgroups multiply and store them."""
+    """Persistent warp-specialised GEMM over many problems: one producer warp loads by TMA, MMA warpgroups multiply."""
     tidx, _, _ = cute.arch.thread_idx()
     cta_m, cta_n, cluster = cute.arch.block_idx()
     _, _, num_clusters = cute.arch.grid_dim()
@@ -136,7 +136,7 @@ def grouped_kernel(
 
 @cute.jit
 def load_problems(cfg: Static, mainloop_pipeline, load_a, load_b, maps, schedule, warp_idx):
-    """Load the k tiles of every tile of this cluster, problem after problem."""
+    """Run the producer loop: load the k tiles of every output tile of this cluster, problem after problem."""
     num_tiles, cluster, num_clusters, cta_m, cta_n = schedule
     drafts, places, table = maps
     tma_a, tAgA, tAsA = partition_load(load_a, cta_n, cfg.cluster_n)
@@ -171,7 +171,7 @@ def load_problems(cfg: Static, mainloop_pipeline, load_a, load_b, maps, schedule
 
 @cute.jit
 def multiply_problems(cfg: Static, tiled_mma, smem, mainloop_pipeline, store, maps, schedule, tidx, warp_idx):
-    """What a warpgroup that multiplies does: sums of a tile, store, problem after problem."""
+    """Run the consumer loop of one MMA warpgroup over the output tiles of all problems."""
     num_tiles, cluster, num_clusters, cta_m, cta_n = schedule
     drafts, places, table = maps
     sA, sB, sD = smem
@@ -205,7 +205,7 @@ def multiply_problems(cfg: Static, tiled_mma, smem, mainloop_pipeline, store, ma
 
 @cute.jit
 def store_tile(cfg: Static, smem_copy, tma_copy, map_d, tCcC, at, shape, warp_idx, warp_group):
-    """A warpgroup's part of a tile through shared memory into d, with the problem's own descriptor."""
+    """Store a warpgroup's part of an output tile to d through shared memory, with the problem's own TMA descriptor."""
     tiled_copy_r2s, tRS_rAcc, tRS_rD, tRS_sD = smem_copy
     tma_d, bSG_sD, bSG_gD = tma_copy
     m0, n0, _ = at
