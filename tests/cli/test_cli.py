@@ -83,6 +83,14 @@ def test_run_test_diff_export_history(tmp_path: Path, cutegen: Callable[..., Don
         ),
         (("run", "torch.relu(x)"), "'torch.relu(x)' is an expression: say its inputs too"),
         (("run", "--resume", "nothing"), "no session is called"),
+        (
+            ("run", "relu", "--resume", "nothing", "--set", "dim=64", "--executor", "emulator", "--arch", "sm_90a"),
+            "its own problem and executor: leave out relu, --set, --executor, --arch",
+        ),
+        (
+            ("run", "--by", "replay", "--recording", "softmax", "--precision", "fp16"),
+            "a recording has its own problem: leave out --precision",
+        ),
         (("export", "x.py"), "which session"),
         (("run", "relu", "--executor", "gpu"), "cannot run here"),
     ],
@@ -166,7 +174,7 @@ def test_profile_and_calibrate_without_a_gpu(tmp_path: Path, cutegen: Callable[.
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("profile",), "what is to be profiled"),
+        (("profile",), "nothing to profile"),
         (("profile", "relu", "nowhere.py"), "no candidate file"),
         (("profile", "--session", "nothing"), "no session is called"),
     ],
@@ -234,7 +242,7 @@ def test_run_begins_with_a_program(tmp_path: Path, cutegen: Callable[..., Done])
         done = cutegen("run", "softmax", "--program", given, "--steps", "1", *SMALL)
         assert (
             done.returncode == 0
-            and "accepted: the version to begin with" in done.stdout
+            and "accepted: the first version" in done.stdout
             and "step 1 of 1" in done.stdout
             and "(from v1)" in done.stdout
         ), done
@@ -479,6 +487,12 @@ def test_landscapes_are_shown_and_what_was_not_recorded_says_what_was(
         (("own.py", "--set", "dim=7"), "recorded are 46 problems, which cutegen landscape lists"),
         (("relu", "threads", "threads"), "named for both axes"),
         (("relu", "--where", "threads"), "SETTING=VALUE"),
+        (("--where", "tile=64x64x32", "--set", "n=7"), "name a problem, or leave out --where, --set"),
+        (
+            ("matmul_bf16_8192", "--precision", "fp16"),
+            "recorded with its own sizes and precision: leave out --precision",
+        ),
+        (("relu", "--mode", "eval"), "in fp32, eval mode"),
     ):
         done = cutegen("landscape", *arguments)
         assert (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from workbench import docs
-from workbench.cli.reference import write_pages
+from workbench.cli.reference import render_pages
 from workbench.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "tests" / "bench"))
 
 @pytest.mark.parametrize("name", ["magics", "command_line", "language", "plugins", "api"])
 def test_generated_pages_are_current(name: str) -> None:
-    assert docs.read(name) == write_pages()[name], "run python -m workbench.cli.reference"
+    assert docs.read(name) == render_pages()[name], "run python -m workbench.cli.reference"
 
 
 def test_measurements_are_current() -> None:

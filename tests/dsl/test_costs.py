@@ -12,7 +12,7 @@ from workbench.cli import main
 from workbench.language import OPERATIONS, Call, Program, Stage, check, configurations, format_program, parse
 from workbench.language.explain import cost_of, explain
 from workbench.language.operation import MEANINGS
-from workbench.views.commands.explained import explained, formatted
+from workbench.views.commands.explanation import explain_program
 
 GEMM = "gemm(a, b) .arch(sm_90a) .mma(f16) "
 
@@ -57,12 +57,12 @@ def test_threads_and_shared_memory_of_convolutions(how: str) -> None:
         and launch.block[0] == cost.threads
         and abs(launch.dynamic_shared_bytes - cost.shared_bytes) <= 1024
     )
-    assert f"{cost.stage_bytes} bytes of shared memory" in str(explained(text))
+    assert f"{cost.stage_bytes} bytes of shared memory" in str(explain_program(text))
 
 
 def test_explained_names_costs_waves_and_what_is_counted() -> None:
     text = str(
-        explained(
+        explain_program(
             GEMM + ".tile(128, 256, 64) .schedule(cooperative) .cluster(2, 1) >> bias() >> rowsum()",
             size=(4096, 4096, 4096),
         )
@@ -77,7 +77,7 @@ def test_explained_names_costs_waves_and_what_is_counted() -> None:
         "sum of each row",
     ):
         assert part in text
-    assert "goes through memory" in str(explained("h = gemm(a, b) |> softmax(h)"))
+    assert "goes through memory" in str(explain_program("h = gemm(a, b) |> softmax(h)"))
 
 
 def test_every_setting_of_every_operation_has_words() -> None:
@@ -131,7 +131,7 @@ def test_what_is_enumerated_is_legal_fits_and_is_read_back(stage: Stage, calls: 
     chain = parse("gemm(a, b) " + " ".join(f">> {call}" for call in calls)).stages[0].epilogues
     program = Program(stages=(Stage(operation=stage.operation, settings=stage.settings, epilogues=chain),))
     text = format_program(program)
-    assert parse(text) == program and formatted(text) == text and not check(program)
+    assert parse(text) == program and format_program(parse(text)) == text and not check(program)
     cost = cost_of(program.stages[0])
     assert (
         cost.shared_bytes is not None

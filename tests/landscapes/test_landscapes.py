@@ -33,8 +33,8 @@ from workbench.proposers.recognition import recognise
 from workbench.records import Candidate, Problem
 from workbench.session import Session
 from workbench.views.plots import colours
-from workbench.views.plots.heat_map import settings
-from workbench.views.plots.landscape import curves, heat_map, standing
+from workbench.views.plots.heat_map import varying_settings
+from workbench.views.plots.landscape import heat_map, landscape_summary, regret_curves
 from workbench.views.text import tables
 from workbench.views.text.mime_bundle import seconds
 
@@ -346,11 +346,12 @@ def test_a_wrong_configuration_is_a_failure_and_what_is_not_there_is_unavailable
         session.cold_l2 = False
         with pytest.raises(Unavailable, match="cold L2"):
             session.generate()
-    with (
-        Session.create("relu", root=tmp_path / "s", executor="replay") as session,
-        pytest.raises(Unavailable, match=r"was never recorded.*recorded are matmul_bf16, row_sum"),
+    eval_mode = dataclasses.replace(problems.load("relu"), mode="eval")
+    with pytest.raises(
+        Unavailable, match=r"nothing was recorded of relu .* in fp32, eval mode; recorded are matmul_bf16"
     ):
-        session.generate()
+        Session.create(eval_mode, root=tmp_path / "s", executor="replay")
+    assert not list((tmp_path / "s").glob("relu*"))  # a refused problem leaves no empty session
 
 
 # ---- search -----------------------------------------------------------------------------------------------------------
@@ -524,7 +525,7 @@ def test_a_heat_map_is_over_two_settings(recorded: Path) -> None:
 
 def test_more_values_than_an_axis_holds_are_said() -> None:
     shown = heat_map(landscapes.landscapes()["matmul_bf16_4096"], "tile", "cluster")
-    count = len(settings(landscapes.landscapes()["matmul_bf16_4096"])["tile"])
+    count = len(varying_settings(landscapes.landscapes()["matmul_bf16_4096"])["tile"])
     assert (
         count > 14
         and re.search(r"; 14 of \d+ values of tile, those with the fastest", shown.text)
@@ -543,11 +544,11 @@ def test_every_shipped_landscape_has_a_heat_map_in_a_second_or_two() -> None:
 def test_curves_and_standing_are_texts_too(recorded: Path) -> None:
     places = list(landscapes.landscapes().values())
     walk = search_strategies.random_order(places[0], 0)
-    shown = curves(
+    shown = regret_curves(
         "random", {"random": search_strategies.regret(places[0], walk), "nothing correct": (math.inf, math.inf)}
     )
     assert "none correct" in shown.text and json.dumps(shown.plotly)
-    said = standing(places)
+    said = landscape_summary(places)
     assert (
         said.svg.count('text-anchor="end" fill="#3f8f43">') == len(places) + 1 and "faster than its bound" in said.text
     )  # numbers in a column; times are made up

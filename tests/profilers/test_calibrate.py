@@ -70,7 +70,7 @@ def test_every_ceiling_is_measured_and_named(small: None) -> None:
         and rates["matmul int8"].unit == "op/s"
         and rates["launch cute"].unit == "s"
     )
-    said = str(profiling.rates(found))
+    said = str(profiling.render_calibration(found))
     assert "95 % interval" in said and "H200 (2026-11-21), measured" in said and "torch._int_mm, 128" in said
 
 
@@ -101,7 +101,7 @@ def test_a_part_goes_over_what_was_known() -> None:
         rates=(Rate(name="copy", value=1.0, unit="B/s", by="a"), Rate(name="l2", value=2.0, unit="B/s", by="b")),
     )
     now = dataclasses.replace(before, date="2026-02-02", rates=(Rate(name="copy", value=3.0, unit="B/s", by="c"),))
-    made = profiling._over(before, now)
+    made = profiling._merge_calibrations(before, now)
     assert (
         made.rate("copy") == 3.0
         and made.rate("l2") == 2.0

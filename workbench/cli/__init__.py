@@ -1,6 +1,6 @@
-"""The command line `cutegen`; its commands are those of workbench.views.commands.all_commands.
+"""The command line `cutegen`. Its commands are listed in workbench.views.commands.all_commands.
 
-Exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped.
+Exit status: 0 success, 1 not correct, 2 usage or unavailable, 130 stopped.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from workbench.cli.output import INTERRUPTED, OK, USAGE, choose_json
+from workbench.cli.output import INTERRUPTED, OK, USAGE, set_json
 from workbench.cli.parser import make_parser
 from workbench.errors import Stopped, WorkbenchError
 from workbench.interrupts import defer_during_imports
@@ -18,10 +18,10 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of `cutegen`."""
+    """Entry point of `cutegen`. Returns the exit status."""
     try:
         arguments = make_parser().parse_args(argv)
-        choose_json(arguments.json)
+        set_json(arguments.json)
         with defer_during_imports():
             return int(arguments.function(arguments))
     except (KeyboardInterrupt, Stopped) as error:
@@ -31,14 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"cutegen: {error}", file=sys.stderr)
         return USAGE
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # or the interpreter complains when it flushes at exit
+        # without this the interpreter prints an error when it flushes standard output at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except OSError as error:
-        print(
-            f"cutegen: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), file=sys.stderr
-        )
+        where = f": {error.filename}" if error.filename else ""
+        print(f"cutegen: {error.strerror or error}{where}", file=sys.stderr)
         return USAGE
     finally:
         from workbench import executors

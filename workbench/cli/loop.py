@@ -1,225 +1,237 @@
-"""`cutegen run` and `cutegen demo`: the loop on a problem, each step printed as it comes."""
+"""`cutegen run` and `cutegen demo`: run the loop on a problem and print each step."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.cli.output import NOT_CORRECT, OK, as_json, say
+from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, wants_json
+from workbench.cli.sessions import create_session
 from workbench.errors import Stopped, Unavailable, UserError
+from workbench.plugins import DEFAULTS
 from workbench.protocols import Proposer
 
 if TYPE_CHECKING:
     from workbench.session import Session
 
+PLAYBACK = "replay"  # the value of --by that plays a recording instead of running a proposer
+
 
 def run(arguments: argparse.Namespace) -> int:
-    """The loop on a problem."""
+    """Run the loop on a problem, or continue a stored session."""
     from workbench.views.commands.problems import choose_l2
     from workbench.views.text import tables
 
-    _check_by(arguments)
-    with _open_problem(arguments) as session:
+    _check_arguments(arguments)
+    with _open_session(arguments) as session:
         choose_l2(session, arguments)
-        _events(session)
-        say(str(tables.status(session)))
+        _print_events(session)
+        echo(str(tables.status(session)))
         try:
-            if arguments.program is None or _begin(session, arguments.program):
-                _run_by(session, arguments)
+            if arguments.program is None or _add_first_version(session, arguments.program):
+                _run_loop(session, arguments)
         except (KeyboardInterrupt, Stopped):
             raise Stopped(
                 f"stopped; everything finished is kept, go on with: cutegen run --resume {session.folder}"
             ) from None
-        return _finish(session)
+        return _print_summary(session)
 
 
 def demo(arguments: argparse.Namespace) -> int:
-    """The loop on a shipped problem, every step printed; leaves an HTML report and a finished notebook."""
-    import nbformat
-
-    from workbench.session import Session
-    from workbench.views.text import report
+    """Run the loop on a problem of the package, and write an HTML report and a finished notebook."""
+    from workbench import executors
+    from workbench.views.commands.problems import choose_l2
 
     folder = Path(arguments.out)
     folder.mkdir(parents=True, exist_ok=True)
-    where = {"gpu": " on the GPU", "replay": ": measurements that were recorded on a GPU"}.get(
-        arguments.executor, ": compile, emulate and check with no GPU"
-    )
-    say(f"problem {arguments.spec}{where}")
-    from workbench.views.commands.problems import choose_l2, load_problem
-
-    with Session.create(
-        load_problem(arguments, None),
-        root=folder / "sessions",
-        executor=arguments.executor,
-        arch=arguments.arch,
-        device=arguments.device,
-    ) as session:
+    chosen = executors.choose(arguments.executor)
+    how = "full sizes" if chosen.full_size else "compile, emulate and check with no GPU"
+    echo(f"problem {arguments.spec} on the executor {chosen.name}: {how}")
+    with create_session(arguments, root=folder / "sessions") as session:
         choose_l2(session, arguments)
-        _events(session)
-        _loop(session, arguments.steps, "planner", show_diff=True)
-        (folder / "report.html").write_text(report.html_page(session), encoding="utf-8")
-        nbformat.write(report.notebook(session), folder / "demo.ipynb")
-        best = session.best
-        if best is not None:
-            (folder / "best.py").write_text(session.export(best.number))
-        status = _finish(session)
-        say(
-            f"\nleft in {folder}/: report.html (open it in a browser), demo.ipynb (the same as a notebook), "
+        _print_events(session)
+        _run_steps(session, arguments.steps, DEFAULTS.proposer, show_diff=True)
+        _write_report(session, folder)
+        status = _print_summary(session)
+        echo(
+            f"\nwritten to {folder}/: report.html (open it in a browser), demo.ipynb (the same as a notebook), "
             "best.py (loads in KernelBench)"
         )
         return status
 
 
-def _events(session: Session) -> None:
-    session.subscribe(
-        lambda event: (
-            say(f"  {event.message}")
-            if event.kind in ("note", "stopped") or (event.kind == "running" and sys.stderr.isatty())
-            else None
-        )
-    )
+def _write_report(session: Session, folder: Path) -> None:
+    """Write report.html, demo.ipynb and the best version of a session into a folder."""
+    import nbformat
+
+    from workbench.views.text import report
+
+    (folder / "report.html").write_text(report.html_page(session), encoding="utf-8")
+    nbformat.write(report.notebook(session), folder / "demo.ipynb")
+    if session.best is not None:
+        (folder / "best.py").write_text(session.export(session.best.number))
 
 
-def _open_problem(arguments: argparse.Namespace) -> Session:
-    from workbench.session import Session
-    from workbench.views.commands.problems import load_problem
+def _print_events(session: Session) -> None:
+    """Print notes and stops of the session; in a terminal also what runs."""
+    kinds = ("note", "stopped", "running") if sys.stderr.isatty() else ("note", "stopped")
+    session.subscribe(lambda event: echo(f"  {event.message}") if event.kind in kinds else None)
 
-    if getattr(arguments, "resume", None):
+
+def _open_session(arguments: argparse.Namespace) -> Session:
+    """The session to resume, a new one for a recording, or a new one for the problem of the arguments."""
+    from workbench.session import Session, recording
+
+    if arguments.resume:
         return Session.open(arguments.resume)
-    if getattr(arguments, "recording", None):
-        from workbench.session import recording
-
+    if arguments.recording:
         found = recording.load(arguments.recording)
-        return Session.create(
-            found.problem,
-            executor=arguments.executor,
-            arch=arguments.arch or found.arch,
-            device=arguments.device or found.device,
-        )
+        arguments.arch, arguments.device = arguments.arch or found.arch, arguments.device or found.device
+        return create_session(arguments, found.problem)
     if not arguments.spec:
-        raise UserError("which problem? a shipped name, or a file in KernelBench's form")
-    say(f"looking at {arguments.spec} ...")
-    return Session.create(
-        load_problem(arguments, None), executor=arguments.executor, arch=arguments.arch, device=arguments.device
-    )
+        raise UserError("which problem? name a problem of the package, or a file in KernelBench's form")
+    echo(f"looking at {arguments.spec} ...")
+    return create_session(arguments)
 
 
-def _begin(session: Session, program: str) -> bool:
-    """The person's own first version, tested; it becomes the baseline where it is correct."""
+def _add_first_version(session: Session, program: str) -> bool:
+    """Add and test the user's first version. Returns whether the session has a baseline then."""
     from workbench.views.commands.problems import candidate_version
     from workbench.views.text import tables
 
-    say("\n--- the version to begin with")
+    echo("\n--- the first version")
     version = candidate_version(session, program, test=True)
     verdict = version.trials[-1].verdict
     if verdict.correct and not verdict.suspect:
-        version = session.accept(version.number, reason="the version to begin with")
-    say(str(tables.verdict(version)))
+        version = session.accept(version.number, reason="the first version")
+    echo(str(tables.verdict(version)))
     if session.baseline is None:
-        say("there is nothing to refine: mend --program, or leave it out for a first version of the planner")
+        echo("there is nothing to refine: correct --program, or omit it to let the planner write the first version")
     return session.baseline is not None
 
 
-def _check_by(arguments: argparse.Namespace) -> None:
-    """Refuse what --by, --until and --setting cannot be before a session is kept."""
+def _check_arguments(arguments: argparse.Namespace) -> None:
+    """Raise `UserError` for arguments that exclude each other, before a session is created."""
     from workbench.proposers.llm.settings import why_no_model
-    from workbench.session import chain, loops
+    from workbench.session import chain
     from workbench.views.commands.conversation import read_model_settings
 
-    if (arguments.by == "replay") != bool(arguments.recording):
-        raise UserError("--by replay and --recording NAME go together")
+    if (arguments.by == PLAYBACK) != bool(arguments.recording):
+        raise UserError(f"--by {PLAYBACK} and --recording NAME go together")
+    _check_ignored(arguments)
     if arguments.program is not None:
         _check_program(arguments)
-    proposer = None if arguments.by == "replay" else _proposer(arguments.by)
+    proposer = None if arguments.by == PLAYBACK else _load_proposer(arguments.by)
+    _check_until(arguments, proposer)
     needs_model = proposer is not None and proposer.needs_model
-    if arguments.until is not None and (proposer is None or needs_model):
-        why = "a recording has its own end" if proposer is None else "the chain ends after --steps refinements"
-        raise UserError(f"--until goes with --by planner; {why}")
-    if arguments.until is not None:
-        loops.parse_until(arguments.until, arguments.epsilon, arguments.patience)
-    elif arguments.epsilon is not None or arguments.patience is not None:
-        raise UserError("--epsilon and --patience belong to --until sol")
     if needs_model:
-        chain.parse_settings(_chain(arguments))
+        chain.parse_settings(_chain_settings(arguments))
     elif arguments.setting:
-        raise UserError("--setting is of the chain: --by llm")
+        raise UserError(f"--setting changes the chain, which needs --by {DEFAULTS.model_proposer}")
     if needs_model and not read_model_settings(arguments) and not arguments.resume and (missing := why_no_model()):
         raise Unavailable(f"proposer {arguments.by!r} cannot run here: {missing}")
 
 
-def _proposer(by: str) -> Proposer:
-    """The proposer that --by names; refused is one whose source no option of the command line gives."""
+def _check_ignored(arguments: argparse.Namespace) -> None:
+    """Refuse a problem and its options beside --resume or --recording, which would ignore them."""
+    from workbench.views.commands.shared_arguments import SIZES, TARGET
+
+    given = [arguments.spec] if arguments.spec else []
+    given += [option.flags[0] for option in SIZES if option.is_given(arguments)]
+    if arguments.recording and given:
+        raise UserError(f"a recording has its own problem: leave out {', '.join(given)}")
+    given += [option.flags[0] for option in TARGET if option.is_given(arguments)]
+    if arguments.resume and given:
+        raise UserError(f"--resume continues a session with its own problem and executor: leave out {', '.join(given)}")
+
+
+def _check_until(arguments: argparse.Namespace, proposer: Proposer | None) -> None:
+    """Check --until, --epsilon and --patience against each other and the proposer (None for a recording)."""
+    from workbench.session import loops
+
+    if arguments.until is None:
+        if arguments.epsilon is not None or arguments.patience is not None:
+            raise UserError("--epsilon and --patience belong to --until sol")
+        return
+    if proposer is None or proposer.needs_model:
+        why = "a recording has its own end" if proposer is None else "the chain ends after --steps refinements"
+        raise UserError(f"--until needs --by {DEFAULTS.proposer}; {why}")
+    loops.parse_until(arguments.until, arguments.epsilon, arguments.patience)
+
+
+def _load_proposer(by: str) -> Proposer:
+    """The proposer of --by. One that needs the source as an option is refused: no argument gives it."""
     from workbench import plugins
 
     found = {name: plugins.load("proposer", name, check=False) for name in plugins.names("proposer")}
     writers = [name for name, proposer in found.items() if not proposer.needs_source]
     if by not in writers:
-        raise UserError(f"nobody who writes kernels is called {by!r}; --by is one of {', '.join((*writers, 'replay'))}")
+        raise UserError(f"no proposer is called {by!r}; --by is one of {', '.join((*writers, PLAYBACK))}")
     return plugins.load("proposer", by)
 
 
 def _check_program(arguments: argparse.Namespace) -> None:
-    """Refuse what --program cannot be, or cannot go with, before a session is kept."""
+    """Check --program: the options beside it, the file, or the text of the program."""
     from workbench.errors import ProgramError
     from workbench.landscapes.keys import with_arch
     from workbench.language import check, parse
     from workbench.views.commands.problems import check_candidate
 
-    if arguments.by == "replay" or arguments.resume:
-        why = "--resume goes on with one that has versions" if arguments.resume else "a recording has its own"
+    if arguments.by == PLAYBACK or arguments.resume:
+        why = "--resume continues a session that has versions" if arguments.resume else "a recording has its own"
         raise UserError(f"--program is a session's first version; {why}")
     check_candidate(arguments.program)
     if Path(arguments.program).is_file():
         return
-    arches = (
-        (arguments.arch,) if getattr(arguments, "arch", "") else ("sm_80", "sm_90a")
-    )  # which of the two a session takes, its executor decides
+    arches = (arguments.arch,) if arguments.arch else ("sm_80", "sm_90a")  # the executor will choose one of the two
     found = [check(parse(with_arch(arguments.program, arch))) for arch in arches]
     if all(found):
         raise ProgramError("the program is rejected: " + " | ".join(map(str, found[-1])), found[-1])
 
 
-def _chain(arguments: argparse.Namespace) -> dict[str, str]:
+def _chain_settings(arguments: argparse.Namespace) -> dict[str, str]:
     return {"depth": str(arguments.steps), **dict(item.partition("=")[::2] for item in arguments.setting)}
 
 
-def _run_by(session: Session, arguments: argparse.Namespace) -> None:
-    """A recording played back, CuTeGen's chain for a language model, or the proposer's loop."""
+def _run_loop(session: Session, arguments: argparse.Namespace) -> None:
+    """Play a recording, run the chain of a language model, or run the steps of another proposer."""
     from workbench.views.commands.conversation import read_model_settings
-    from workbench.views.text import tables
 
-    if arguments.by == "replay":
-        differences = session.play(arguments.recording)
-        for version in session.versions:
-            say(str(tables.verdict(version)))
-        say("\n".join(differences) or f"all {len(session.versions)} versions came out as recorded")
+    if arguments.by == PLAYBACK:
+        _play_recording(session, arguments.recording)
         return
     if read_model_settings(arguments):
         session.model(**read_model_settings(arguments))
-    if _proposer(arguments.by).needs_model:
-        session.subscribe(
-            lambda event: say(f"  {event.message}") if event.kind in ("proposed", "judged", "decided") else None
-        )
-        session.run_chain(arguments.by, **_chain(arguments))
-        say(f"spent: {session.client().budget.describe()}")
-        return
-    if arguments.until is not None:
-        _until(session, arguments)
-        return
-    _loop(session, arguments.steps, arguments.by)
+    if _load_proposer(arguments.by).needs_model:
+        kinds = ("proposed", "judged", "decided")
+        session.subscribe(lambda event: echo(f"  {event.message}") if event.kind in kinds else None)
+        session.run_chain(arguments.by, **_chain_settings(arguments))
+        echo(f"spent: {session.client().budget.describe()}")
+    elif arguments.until is not None:
+        _run_until(session, arguments)
+    else:
+        _run_steps(session, arguments.steps, arguments.by)
 
 
-def _until(session: Session, arguments: argparse.Namespace) -> None:
-    """The loop with a rule to stop, each version printed as it is judged."""
+def _play_recording(session: Session, name: str) -> None:
+    """Play a recording and print the verdicts and their differences from the recorded ones."""
+    from workbench.views.text import tables
+
+    differences = session.play(name)
+    for version in session.versions:
+        echo(str(tables.verdict(version)))
+    echo("\n".join(differences) or f"all {len(session.versions)} versions came out as recorded")
+
+
+def _run_until(session: Session, arguments: argparse.Namespace) -> None:
+    """Run the loop with a stop rule, and print each version after its decision."""
     from workbench.views.text import tables
 
     session.subscribe(
         lambda event: (
-            say(str(tables.verdict(session.version(event.version))))
+            echo(str(tables.verdict(session.version(event.version))))
             if event.kind == "decided" and event.version
             else None
         )
@@ -227,13 +239,13 @@ def _until(session: Session, arguments: argparse.Namespace) -> None:
     session.run_until(arguments.until, arguments.by, epsilon=arguments.epsilon, patience=arguments.patience)
 
 
-def _loop(session: Session, steps: int, by: str, *, show_diff: bool = False) -> None:
-    """One step at a time, each printed as it comes."""
+def _run_steps(session: Session, steps: int, by: str, *, show_diff: bool = False) -> None:
+    """Run a number of steps, and print each version."""
     from workbench.views.text import report, tables
 
     total = steps + (1 if session.baseline is None else 0)
     for number in range(1, total + 1):
-        say(f"\n--- step {number} of {total}: {by}")
+        echo(f"\n--- step {number} of {total}: {by}")
         made = session.run(0 if session.baseline is None else 1, by)
         if not made:
             break
@@ -241,39 +253,37 @@ def _loop(session: Session, steps: int, by: str, *, show_diff: bool = False) -> 
         parent = session.version(version.parent) if version.parent else None
         if show_diff and parent is not None:
             shown = report.render_change(version, parent)
-            say(str(shown) if shown else "")
-        say(str(tables.verdict(version)))
+            echo(str(shown) if shown else "")
+        echo(str(tables.verdict(version)))
 
 
-def _finish(session: Session) -> int:
+def _print_summary(session: Session) -> int:
+    """Print history and roofline, or one JSON document. Returns the exit status."""
     from workbench.views.plots import roofline
     from workbench.views.text import tables
-    from workbench.wire import to_plain
 
     if session.versions:
-        say("\n" + str(tables.history(session)))
-        say("\n" + str(roofline.roofline(session)))
-    best = session.best
-    if as_json():
-        rows = [
-            {
-                "version": v.number,
-                "title": v.proposal.title,
-                "verdict": to_plain(v.trials[-1].verdict) if v.trials else None,
-                "decision": v.decision.kind if v.decision else None,
-            }
-            for v in session.versions
-        ]
-        print(
-            json.dumps(
-                {
-                    "session": session.name,
-                    "folder": str(session.folder),
-                    "best": best.number if best else None,
-                    "versions": rows,
-                }
-            )
-        )
+        echo("\n" + str(tables.history(session)))
+        echo("\n" + str(roofline.roofline(session)))
+    if wants_json():
+        print_json(_summary(session))
     else:
-        say(f"\nsession {session.name} is kept in {session.folder}; go on with: cutegen run --resume {session.folder}")
-    return OK if best is not None else NOT_CORRECT
+        echo(f"\nsession {session.name} is kept in {session.folder}; go on with: cutegen run --resume {session.folder}")
+    return OK if session.best is not None else NOT_CORRECT
+
+
+def _summary(session: Session) -> dict[str, object]:
+    """The session as plain values for --json."""
+    from workbench.wire import to_plain
+
+    rows = [
+        {
+            "version": v.number,
+            "title": v.proposal.title,
+            "verdict": to_plain(v.trials[-1].verdict) if v.trials else None,
+            "decision": v.decision.kind if v.decision else None,
+        }
+        for v in session.versions
+    ]
+    best = session.best.number if session.best else None
+    return {"session": session.name, "folder": str(session.folder), "best": best, "versions": rows}

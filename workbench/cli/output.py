@@ -1,24 +1,30 @@
-"""Where the command line prints, and its exit statuses."""
+"""Exit statuses, and printing that keeps standard output free for --json."""
 
 from __future__ import annotations
 
+import json
 import sys
 
 OK, NOT_CORRECT, USAGE, INTERRUPTED = 0, 1, 2, 130
 _json = False
 
 
-def say(text: str) -> None:
-    """What a person reads, on standard error when --json owns standard output."""
+def echo(text: str) -> None:
+    """Print text for the user; with --json it goes to standard error."""
     print(text, file=sys.stderr if _json else sys.stdout, flush=True)
 
 
-def as_json() -> bool:
-    """Whether standard output holds one JSON document."""
+def print_json(document: object) -> None:
+    """Print the single JSON document of --json to standard output."""
+    print(json.dumps(document))
+
+
+def wants_json() -> bool:
+    """Whether the command was called with --json."""
     return _json
 
 
-def choose_json(wanted: bool) -> None:
-    """From now on in this process."""
+def set_json(wanted: bool) -> None:
+    """Switch --json on or off for this process."""
     global _json
     _json = wanted

@@ -1,4 +1,4 @@
-"""The parser of `cutegen`, made from the table of commands; imports no session, so that --help is quick."""
+"""Builds the parser of `cutegen` from the table of commands. It imports no session, so --help is fast."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from workbench.cli import loop, profiling, sessions, tools
 from workbench.views.commands.all_commands import COMMANDS
 from workbench.views.commands.table import add_arguments
 
-Carry = Callable[[argparse.Namespace], int]
+CommandFunction = Callable[[argparse.Namespace], int]  # returns the exit status
 
 
-def tuning_command(arguments: argparse.Namespace) -> int:
-    """`cutegen tune`, loaded when it runs: --help stays quick."""
+def run_tuning(arguments: argparse.Namespace) -> int:
+    """Import the tuner and run `cutegen tune`. The late import keeps --help fast."""
     from workbench.cli import tuning
 
-    return tuning.carry_out(arguments)
+    return tuning.run_tuning(arguments)
 
 
-FUNCTIONS: Mapping[str, Carry] = {
+FUNCTIONS: Mapping[str, CommandFunction] = {
     "calibrate": profiling.calibrate,
     "demo": loop.demo,
     "diff": sessions.diff,
@@ -35,18 +35,18 @@ FUNCTIONS: Mapping[str, Carry] = {
     "profile": profiling.profile,
     "run": loop.run,
     "test": sessions.test,
-    "tune": lambda arguments: tuning_command(arguments),
-}  # what carries a command out; returns the exit status
+    "tune": run_tuning,
+}
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """All commands of the shell, each with the function that carries it out."""
-    made = argparse.ArgumentParser(
+    """The parser of all shell commands. Each sets its function as `arguments.function`."""
+    parser = argparse.ArgumentParser(
         prog="cutegen",
         description="Step a generate-test-refine loop for CuTe DSL kernels, with or without a GPU.",
-        epilog="exit status: 0 fine, 1 not correct, 2 usage or unavailable, 130 stopped",
+        epilog="exit status: 0 success, 1 not correct, 2 usage or unavailable, 130 stopped",
     )
-    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS.values():
         if "shell" not in command.places:
             continue
@@ -59,4 +59,4 @@ def make_parser() -> argparse.ArgumentParser:
         )
         one.set_defaults(function=FUNCTIONS[command.name])
         add_arguments(one, command.arguments_in("shell"))
-    return made
+    return parser

@@ -1,13 +1,14 @@
-"""`cutegen profile` and `cutegen calibrate`: their arguments and what they print.
+"""`cutegen profile` and `cutegen calibrate`.
 
-Exit status as the command line's: 0 fine, 1 nothing could be seen.
+Exit status: 0 success, 1 if the profile is empty.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
+import dataclasses
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING
 from workbench import plugins
 from workbench.analysis import calibration
 from workbench.analysis.calibration import Calibration, Rate
-from workbench.cli.output import as_json, say
+from workbench.cli.output import OK, echo, print_json, wants_json
+from workbench.cli.sessions import create_session
 from workbench.errors import Stopped, UserError
 from workbench.views.text.mime_bundle import Shown, amount, seconds, table
+from workbench.wire import to_plain
 
 if TYPE_CHECKING:
     from workbench.records import Version
@@ -29,24 +32,24 @@ def profile(arguments: argparse.Namespace) -> int:
     from workbench.profilers.recorded import compact
     from workbench.views.plots import profile as profile_plots
     from workbench.views.plots import roofline
-    from workbench.wire import to_plain
 
     for name in arguments.by.split("+"):
-        plugins.load("profiler", name)  # what cannot run here is refused before anything is looked at
-    with _version(arguments) as (session, version):
+        plugins.load("profiler", name)  # refuse an unavailable profiler before the problem is inspected
+    with _open_version(arguments) as (session, version):
         found = session.profile(version.number, arguments.by, sections=arguments.sections)
         made = profile_plots.plot(found, arguments.plot) if arguments.plot else roofline.profile(version, found)
-        say(str(made))
+        echo(str(made))
         if arguments.html:
             head = f'<meta charset="utf-8"><title>profile of v{version.number}</title><style>{STYLE}</style>'
             page = f'<!doctype html><html lang="en">{head}<body>{made.html}</body></html>'
             Path(arguments.html).write_text(page, encoding="utf-8")
-            say(f"written to {arguments.html}")
-        if as_json():
-            print(json.dumps(to_plain(compact(found))))
-        return 0 if found.kernels or found.lines or found.timeline or found.energy else 1
+            echo(f"written to {arguments.html}")
+        if wants_json():
+            print_json(to_plain(compact(found)))
+        return OK if found.kernels or found.lines or found.timeline or found.energy else NOTHING_PROFILED
 
 
+NOTHING_PROFILED = 1
 STYLE = (
     ":root{color-scheme:light dark;font-family:system-ui,sans-serif}"
     "body{max-width:1100px;margin:2rem auto;padding:0 1rem;"
@@ -56,12 +59,10 @@ STYLE = (
 
 
 @contextlib.contextmanager
-def _version(arguments: argparse.Namespace) -> Iterator[tuple[Session, Version]]:
-    """The session and version that the arguments name; the session of a candidate file is gone afterwards."""
-    import tempfile
-
+def _open_version(arguments: argparse.Namespace) -> Iterator[tuple[Session, Version]]:
+    """The session and the version of the arguments. For a candidate file the session is temporary."""
     from workbench.session import Session
-    from workbench.views.commands.problems import candidate_version, check_candidate, load_problem, text_of
+    from workbench.views.commands.problems import candidate_version, check_candidate, load_problem, read_source
     from workbench.views.commands.validation import check_kernel, check_order
 
     if arguments.session:
@@ -70,104 +71,91 @@ def _version(arguments: argparse.Namespace) -> Iterator[tuple[Session, Version]]
         return
     if not arguments.spec or not arguments.candidate:
         raise UserError(
-            "what is to be profiled? cutegen profile PROBLEM FILE, or cutegen profile --session NAME [--version v2]"
+            "nothing to profile: give cutegen profile PROBLEM FILE, or cutegen profile --session NAME [--version v2]"
         )
     check_order("profile", arguments.spec, arguments.candidate)
     check_candidate(arguments.candidate)
     problem = load_problem(arguments, None)
     if Path(arguments.candidate).is_file() and arguments.candidate.endswith(".py"):
-        check_kernel(arguments.candidate, text_of(Path(arguments.candidate)), problem)
-    with (
-        tempfile.TemporaryDirectory() as root,
-        Session.create(
-            problem, root=root, executor=arguments.executor, arch=arguments.arch, device=arguments.device
-        ) as session,
-    ):
+        check_kernel(arguments.candidate, read_source(Path(arguments.candidate)), problem)
+    with tempfile.TemporaryDirectory() as root, create_session(arguments, problem, root=root) as session:
         yield session, candidate_version(session, arguments.candidate, test=False)
 
 
 def calibrate(arguments: argparse.Namespace) -> int:
-    """Measure this GPU's ceilings and keep them, or list what is kept."""
+    """Measure the ceilings of this GPU and store them, or list the stored ones."""
     if arguments.show:
-        return show()
-    from workbench.profilers import calibrate as measuring
+        return print_calibrations()
+    from workbench.profilers import calibrate as calibrator
 
-    measuring.require_gpu()
+    calibrator.require_gpu()
     try:
-        with _bar() as progress:
-            found = measuring.calibrate(progress, only=arguments.only)
+        with _progress_bar() as progress:
+            found = calibrator.calibrate(progress, only=arguments.only)
     except KeyboardInterrupt:
-        raise Stopped("stopped; what was kept before is unchanged") from None
+        raise Stopped("stopped; stored calibrations are unchanged") from None
     if not found.rates:
-        raise UserError(f"nothing could be measured: {'; '.join(found.notes)}")
+        raise UserError(f"no ceiling could be measured: {'; '.join(found.notes)}")
     if arguments.only and not arguments.out:
-        found = _over(calibration.find(found.device), found)
+        found = _merge_calibrations(calibration.find(found.device), found)
     path = calibration.save(found, Path(arguments.out) if arguments.out else None)
-    say(str(rates(found)))
-    say(f"kept in {path}; bounds on {found.device} use it from now on" if not arguments.out else f"written to {path}")
-    if as_json():
-        from workbench.wire import to_plain
-
-        print(json.dumps({"path": str(path), "calibration": to_plain(found)}))
-    return 0
+    echo(str(render_calibration(found)))
+    echo(f"written to {path}" if arguments.out else f"stored in {path}; bounds on {found.device} use it from now on")
+    if wants_json():
+        print_json({"path": str(path), "calibration": to_plain(found)})
+    return OK
 
 
-def _over(before: Calibration | None, found: Calibration) -> Calibration:
-    """What was measured now over what was known; the day is today's for all."""
-    import dataclasses
-
+def _merge_calibrations(before: Calibration | None, found: Calibration) -> Calibration:
+    """The new rates, and the old ones that were not measured again. A note gives the date of the old ones."""
     new = {rate.name for rate in found.rates}
     old = [rate for rate in before.rates if rate.name not in new] if before else []
+    notes = [f"of {before.date[:10]}: {', '.join(rate.name for rate in old)}"] if before and old else []
     return dataclasses.replace(
         found,
         rates=(*found.rates, *old),
-        notes=(
-            *found.notes,
-            *((f"of {before.date[:10]}: {', '.join(rate.name for rate in old)}",) if before and old else ()),
-        ),
+        notes=(*found.notes, *notes),
     )
 
 
 @contextlib.contextmanager
-def _bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on standard error where somebody watches."""
+def _progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar on standard error. It is hidden if that is not a terminal."""
     from tqdm.auto import tqdm
 
     with tqdm(total=1, unit="ceiling", leave=False, disable=None) as bar:
 
-        def progress(name: str, done: int, total: int) -> None:
+        def update(name: str, done: int, total: int) -> None:
             bar.total = total
             bar.set_description(name)
             bar.n = done
             bar.refresh()
 
-        yield progress
+        yield update
 
 
-def show() -> int:
-    """Everything that is kept, this machine's first."""
+def print_calibrations() -> int:
+    """Print all stored calibrations, those of this machine first."""
     known = calibration.load_all()
-    if as_json():
-        from workbench.wire import to_plain
-
-        print(json.dumps([{"path": str(path), "calibration": to_plain(found)} for path, found in known]))
-        return 0
+    if wants_json():
+        print_json([{"path": str(path), "calibration": to_plain(found)} for path, found in known])
+        return OK
     for path, found in known:
-        say(f"{path}{' (shipped)' if path.parent == calibration.SHIPPED else ''}")
-        say(str(rates(found)) + "\n")
+        echo(f"{path}{' (shipped)' if path.parent == calibration.SHIPPED else ''}")
+        echo(str(render_calibration(found)) + "\n")
     if not known:
-        say("nothing is kept; on a machine with a GPU: cutegen calibrate")
-    return 0
+        echo("no calibration is stored; on a machine with a GPU run: cutegen calibrate")
+    return OK
 
 
-def rates(found: Calibration) -> Shown:
+def render_calibration(found: Calibration) -> Shown:
     """A calibration as a table."""
     head = ["ceiling", "median", "95 % interval", "by"]
     rows = [
         [
             rate.name,
-            value(rate, rate.value),
-            f"{value(rate, rate.low)} to {value(rate, rate.high)}"
+            format_rate(rate, rate.value),
+            f"{format_rate(rate, rate.low)} to {format_rate(rate, rate.high)}"
             if rate.low is not None and rate.high is not None
             else "—",
             rate.by,
@@ -178,6 +166,6 @@ def rates(found: Calibration) -> Shown:
     return Shown("\n".join([plain, *(f"note: {note}" for note in found.notes)]), html=listed)
 
 
-def value(rate: Rate, number: float) -> str:
-    """A rate with its unit."""
+def format_rate(rate: Rate, number: float) -> str:
+    """A value of a rate with its unit."""
     return seconds(number) if rate.unit == "s" else f"{amount(number)}{rate.unit}"

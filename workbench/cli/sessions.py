@@ -1,100 +1,108 @@
-"""`cutegen test`, `diff`, `export` and `history`: one file, or what a session has kept."""
+"""`cutegen test`, `diff`, `export` and `history`: test one file, or read a stored session."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.cli.output import NOT_CORRECT, OK, as_json, say
+from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, wants_json
 from workbench.errors import UserError
 
 if TYPE_CHECKING:
+    from workbench.records import Problem
     from workbench.session import Session
+
+
+def create_session(
+    arguments: argparse.Namespace, problem: Problem | None = None, *, root: str | Path | None = None
+) -> Session:
+    """Create a session with the executor, arch and device of the arguments; `problem` defaults to theirs."""
+    from workbench.session import Session
+    from workbench.views.commands.problems import load_problem
+
+    return Session.create(
+        problem or load_problem(arguments, None),
+        root=root,
+        executor=arguments.executor,
+        arch=arguments.arch,
+        device=arguments.device,
+    )
 
 
 def test(arguments: argparse.Namespace) -> int:
-    """One verdict on one file, or on a program."""
-    import tempfile
-
-    from workbench.session import Session
-    from workbench.views.commands.problems import candidate_version, check_candidate, choose_l2, load_problem
+    """Test a file or a program, and print the verdict."""
+    from workbench.views.commands.problems import candidate_version, check_candidate, choose_l2
     from workbench.views.commands.validation import check_order
     from workbench.views.text import tables
     from workbench.wire import to_plain
 
     check_order("test", arguments.spec, arguments.candidate)
     check_candidate(arguments.candidate)
-    with (
-        tempfile.TemporaryDirectory() as root,
-        Session.create(
-            load_problem(arguments, None),
-            root=root,
-            executor=arguments.executor,
-            arch=arguments.arch,
-            device=arguments.device,
-        ) as session,
-    ):
+    with tempfile.TemporaryDirectory() as root, create_session(arguments, root=root) as session:
         choose_l2(session, arguments)
         version = candidate_version(session, arguments.candidate, test=True)
-        say(str(tables.verdict(version)))
+        echo(str(tables.verdict(version)))
         verdict = version.trials[-1].verdict
-        if as_json():
-            print(json.dumps(to_plain(verdict)))
+        if wants_json():
+            print_json(to_plain(verdict))
         return OK if verdict.correct else NOT_CORRECT
 
 
 def diff(arguments: argparse.Namespace) -> int:
-    """Two files, or two versions of a session."""
+    """Compare two files, or two versions of a session."""
     from workbench.analysis.hunks import hunks
-    from workbench.views.commands.problems import text_of
-    from workbench.views.text.diff import unified
+    from workbench.views.commands.problems import read_source
+    from workbench.views.text.diff import unified_diff
+    from workbench.wire import to_plain
 
     paths = [Path(arguments.old), Path(arguments.new)]
     if all(path.is_file() for path in paths):
-        old, new = (text_of(path) for path in paths)
+        old, new = (read_source(path) for path in paths)
     else:
-        with _stored(arguments.session) as session:
+        with _open_stored(arguments.session) as session:
             old, new = (session.version(name).proposal.candidate.source for name in (arguments.old, arguments.new))
     found = hunks(old, new)
-    if as_json():
-        from workbench.wire import to_plain
-
-        print(json.dumps([to_plain(hunk) for hunk in found]))
+    if wants_json():
+        print_json([to_plain(hunk) for hunk in found])
     else:
-        print(unified(old, new, arguments.old, arguments.new) if found else "no difference")
+        print(unified_diff(old, new, arguments.old, arguments.new) if found else "no difference")
     return OK
 
 
 def export(arguments: argparse.Namespace) -> int:
-    """Write a version as a KernelBench-ready file."""
-    with _stored(arguments.session) as session:
+    """Write a version as a file for KernelBench."""
+    with _open_stored(arguments.session) as session:
         source = session.export(arguments.version, arguments.path)
-        if as_json():
-            print(json.dumps({"path": arguments.path, "source": source}))
-        say(f"written to {arguments.path}")
+        if wants_json():
+            print_json({"path": arguments.path, "source": source})
+        echo(f"written to {arguments.path}")
     return OK
 
 
 def history(arguments: argparse.Namespace) -> int:
-    """The version tree of a session, or the sessions there are."""
+    """Print the version tree of a session, or the names of the stored sessions."""
     from workbench.session import Session
     from workbench.views.text import tables
 
     if arguments.session is None and len(Session.names()) != 1:
-        print(json.dumps(Session.names()) if as_json() else "\n".join(Session.names()) or "no sessions yet")
+        if wants_json():
+            print_json(Session.names())
+        else:
+            print("\n".join(Session.names()) or "no sessions yet")
         return OK
-    with _stored(arguments.session) as session:
-        print(
-            json.dumps(json.loads(tables.frame(session).reset_index().to_json(orient="records")))
-            if as_json()
-            else tables.history(session)
-        )
+    with _open_stored(arguments.session) as session:
+        if wants_json():
+            print_json(json.loads(tables.version_frame(session).reset_index().to_json(orient="records")))
+        else:
+            print(tables.history(session))
     return OK
 
 
-def _stored(name: str | None) -> Session:
+def _open_stored(name: str | None) -> Session:
+    """Open a stored session for reading; without a name the only one there is."""
     from workbench.session import Session
 
     known = Session.names()

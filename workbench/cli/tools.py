@@ -1,19 +1,22 @@
-"""`cutegen emulate`, `lab`, `explain`, `format` and `doctor`: what needs no session."""
+"""`cutegen emulate`, `lab`, `landscape`, `explain`, `format`, `docs` and `doctor`: the commands without a session."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from workbench.cli.output import OK, as_json, say
+from workbench.cli.output import OK, echo, print_json, wants_json
 from workbench.errors import UserError
+
+if TYPE_CHECKING:
+    from workbench.landscapes import Landscape
 
 
 def emulate(arguments: argparse.Namespace) -> int:
-    """An unmodified CuTe DSL program on the emulator."""
+    """Run an unmodified CuTe DSL program on the emulator."""
     from workbench.emulator import run_script
 
     return run_script.run(
@@ -24,15 +27,15 @@ def emulate(arguments: argparse.Namespace) -> int:
         sanitize=arguments.sanitize,
         counters=arguments.counters,
         follow=arguments.follow,
-        as_json=as_json(),
+        as_json=wants_json(),
     )
 
 
 def lab(arguments: argparse.Namespace) -> int:
-    """JupyterLab on the first tutorial, on a copy of the tutorials."""
+    """Copy the tutorials and start JupyterLab on the first one."""
     import shutil
 
-    source = _tutorials()
+    source = _tutorial_folder()
     folder = Path(arguments.folder)
     folder.mkdir(parents=True, exist_ok=True)
     for path in sorted(source.glob("*.ipynb")):
@@ -47,103 +50,139 @@ def lab(arguments: argparse.Namespace) -> int:
     os.execv(sys.executable, command)
 
 
-def _tutorials() -> Path:
+def _tutorial_folder() -> Path:
+    """The tutorials in the installed package, or in a checkout."""
     package = Path(__file__).parent.parent
     return inside if (inside := package / "tutorials").is_dir() else package.parent / "notebooks"
 
 
 def landscape(arguments: argparse.Namespace) -> int:
-    """What was recorded of a problem over two settings, or where all problems stand."""
-    from workbench import landscapes, problems
-    from workbench.views.commands.problems import load_problem
-    from workbench.views.plots.heat_map import heat_map, pairs
-    from workbench.views.plots.landscape import standing
+    """Print the recorded landscape of a problem as a heat map, or a summary of all problems."""
+    from workbench import landscapes
+    from workbench.views.plots.heat_map import heat_map, parse_where
+    from workbench.views.plots.landscape import landscape_summary
 
-    known = landscapes.landscapes()
-    if not arguments.spec:
-        shown = standing(tuple(known.values()))
+    if arguments.spec:
+        shown = heat_map(_find_landscape(arguments), arguments.x, arguments.y, parse_where(arguments.where))
     else:
-        place = (
-            known.get(arguments.spec) if arguments.spec not in problems.shipped() else None
-        )  # a problem has sizes and a precision
-        if place is None:
-            problem = load_problem(arguments, None)
-            place = landscapes.find(problem)
-            if place is None:
-                raise UserError(
-                    f"nothing was recorded of {problem.name} at these sizes in {problem.precision}; "
-                    f"{landscapes.describe_recorded(problem)}"
-                )
-        shown = heat_map(place, arguments.x, arguments.y, pairs(arguments.where))
-    print(json.dumps({"text": shown.text}) if as_json() else shown.text)
+        _refuse_given(arguments, "the summary of all problems has no settings: name a problem, or leave out")
+        shown = landscape_summary(tuple(landscapes.landscapes().values()))
+    _print_text(shown.text)
     if arguments.svg:
         Path(arguments.svg).write_text(shown.svg, encoding="utf-8")
-        say(f"written to {arguments.svg}")
+        echo(f"written to {arguments.svg}")
     return OK
 
 
-def explain(arguments: argparse.Namespace) -> int:
-    """A program of the language in words; an operation's settings; or all operations."""
-    from workbench.views.commands import explained
+def _find_landscape(arguments: argparse.Namespace) -> Landscape:
+    """The landscape of the problem, or the one with that name. Raises `UserError` if nothing was recorded."""
+    from workbench import landscapes, problems
+    from workbench.views.commands.problems import load_problem
 
-    text = str(explained.answer(arguments.program, arguments))
-    print(json.dumps({"text": text}) if as_json() else text)
+    named = landscapes.landscapes().get(arguments.spec)
+    if named is not None and arguments.spec not in problems.shipped():
+        _refuse_given(arguments, f"{arguments.spec} was recorded with its own sizes and precision: leave out")
+        return named
+    problem = load_problem(arguments, None)
+    found = landscapes.find(problem)
+    if found is None:
+        raise UserError(landscapes.not_recorded(problem))
+    return found
+
+
+def _refuse_given(arguments: argparse.Namespace, reason: str) -> None:
+    """Raise `UserError` for --where and the options of a problem, where they would be ignored."""
+    from workbench.views.commands.shared_arguments import SIZES, WHERE
+
+    options = SIZES if arguments.spec else (WHERE, *SIZES)
+    given = [option.flags[0] for option in options if option.is_given(arguments)]
+    if given:
+        raise UserError(f"{reason} {', '.join(given)}")
+
+
+def _print_text(text: str, key: str = "text") -> None:
+    """Print a text, or with --json a document that holds it."""
+    if wants_json():
+        print_json({key: text})
+    else:
+        print(text)
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    """Explain a program, list the settings of an operation, or list all operations."""
+    from workbench.views.commands import explanation
+
+    _print_text(str(explanation.explain_text(arguments.program, arguments)))
     return OK
 
 
 def format_text(arguments: argparse.Namespace) -> int:
-    """The canonical text of a program."""
-    from workbench.views.commands.explained import formatted
+    """Print the canonical text of a program."""
+    from workbench.language import format_program, parse
 
-    text = formatted(arguments.program)
-    print(json.dumps({"program": text}) if as_json() else text)
+    _print_text(format_program(parse(arguments.program)), key="program")
     return OK
 
 
 def show_docs(arguments: argparse.Namespace) -> int:
-    """A page of the documentation, or which pages there are."""
+    """Print a page of the documentation, or the list of pages."""
     from workbench import docs
 
-    text = docs.read(arguments.page) if arguments.page else docs.overview("cutegen docs")
-    print(json.dumps({"text": text}) if as_json() else text)
+    _print_text(docs.read(arguments.page) if arguments.page else docs.overview("cutegen docs"))
     return OK
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """What is available here; why not, and how to get it."""
-    import shutil
+    """Print what is available here, and for the rest why not and how to get it."""
+    from workbench import executors
 
-    from workbench import executors, plugins
-    from workbench.errors import Unavailable
-    from workbench.proposers.llm.settings import why_no_model
-    from workbench.protocols import Proposer
-    from workbench.toolchain.binary import nvdisasm
-
-    rows: list[tuple[str, bool, str]] = []
-    for kind in plugins.GROUPS:
-        for name in plugins.names(kind):
-            plugin = plugins.load(kind, name, check=False)
-            reason = plugin.why_not() or (
-                why_no_model() if isinstance(plugin, Proposer) and plugin.needs_model else None
-            )
-            rows.append((f"{kind} {name}", reason is None, reason or ""))
-    try:
-        nvdisasm()
-        rows.append(("nvdisasm (SASS)", True, ""))
-    except Unavailable as error:
-        rows.append(("nvdisasm (SASS)", False, str(error)))
-    ncu = shutil.which("ncu")
-    rows.append(
-        ("ncu (hardware counters)", ncu is not None, "" if ncu else "not on the path; it comes with the CUDA toolkit")
-    )
-    endpoint = os.environ.get("OPENAI_BASE_URL") or ("the default endpoint" if os.environ.get("OPENAI_API_KEY") else "")
-    rows.append(
-        ("LLM endpoint", bool(endpoint), endpoint or "set OPENAI_BASE_URL or OPENAI_API_KEY; nothing here needs one")
-    )
+    rows = [*_plugin_rows(), *_tool_rows()]
     rows += [(f"sandbox: {name}", active, why) for name, active, why in executors.protections()]
-    if as_json():
-        print(json.dumps([{"what": name, "available": ok, "why": why} for name, ok, why in rows]))
+    if wants_json():
+        print_json([{"what": name, "available": ok, "why": why} for name, ok, why in rows])
         return OK
     for name, ok, why in rows:
         print(f"{'yes' if ok else 'no '}  {name}" + (f": {why}" if why else ""))
     return OK
+
+
+AvailabilityRow = tuple[str, bool, str]  # (name, whether it is available, why not)
+
+
+def _plugin_rows() -> list[AvailabilityRow]:
+    from workbench import plugins
+    from workbench.proposers.llm.settings import why_no_model
+    from workbench.protocols import Proposer
+
+    rows: list[AvailabilityRow] = []
+    for kind in plugins.GROUPS:
+        for name in plugins.names(kind):
+            plugin = plugins.load(kind, name, check=False)
+            needs_model = isinstance(plugin, Proposer) and plugin.needs_model
+            reason = plugin.why_not() or (why_no_model() if needs_model else None)
+            rows.append((f"{kind} {name}", reason is None, reason or ""))
+    return rows
+
+
+def _tool_rows() -> list[AvailabilityRow]:
+    """The rows of nvdisasm, ncu and the endpoint of a language model."""
+    import shutil
+
+    from workbench.errors import Unavailable
+    from workbench.toolchain.binary import nvdisasm
+
+    try:
+        nvdisasm()
+        disassembler = ("nvdisasm (SASS)", True, "")
+    except Unavailable as error:
+        disassembler = ("nvdisasm (SASS)", False, str(error))
+    found = shutil.which("ncu") is not None
+    counters = ("ncu (hardware counters)", found, "" if found else "not on the path; it comes with the CUDA toolkit")
+    default = "the default endpoint" if os.environ.get("OPENAI_API_KEY") else ""
+    endpoint = os.environ.get("OPENAI_BASE_URL") or default
+    model = (
+        "LLM endpoint",
+        bool(endpoint),
+        endpoint or "set OPENAI_BASE_URL or OPENAI_API_KEY; nothing here needs one",
+    )
+    return [disassembler, counters, model]

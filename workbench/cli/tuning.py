@@ -1,14 +1,13 @@
-"""`cutegen tune`: records a landscape of a person's own problem on their own GPU."""
+"""`cutegen tune`: records a landscape of the user's problem on the local GPU."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from workbench.cli.output import OK, as_json, say
+from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, wants_json
 from workbench.errors import Stopped, UserError
 from workbench.landscapes.table import Row
 from workbench.tuning.tune import Progress, Tuned, TuneRequest, tune
@@ -16,22 +15,22 @@ from workbench.views.commands.problems import load_problem
 from workbench.views.text.mime_bundle import seconds
 
 
-def carry_out(arguments: argparse.Namespace) -> int:
-    """Tune; exit status 0 when a correct configuration was found."""
+def run_tuning(arguments: argparse.Namespace) -> int:
+    """Tune, and print the result. The exit status is 0 if a correct configuration was found."""
     request = make_request(arguments)
-    with _bar() as progress:
+    with _progress_bar() as progress:
         try:
             found = tune(request, progress)
         except KeyboardInterrupt:
-            raise Stopped("stopped; the rows so far are kept, and the same command goes on") from None
+            raise Stopped("stopped; the rows so far are stored, and the same command continues") from None
     if arguments.export and found.best_source:
         Path(arguments.export).write_text(found.best_source, encoding="utf-8")
-    report(found, arguments.export)
-    return OK if any(row.correct and row.program for row in found.rows) else 1
+    print_result(found, arguments.export)
+    return OK if any(row.correct and row.program for row in found.rows) else NOT_CORRECT
 
 
 def make_request(arguments: argparse.Namespace) -> TuneRequest:
-    """What the arguments ask for; raises `UserError` for what does not go together."""
+    """The request of the arguments. Raises `UserError` for arguments that exclude each other."""
     from workbench.tuning.space import parse_over
 
     if arguments.program and arguments.file:
@@ -39,7 +38,7 @@ def make_request(arguments: argparse.Namespace) -> TuneRequest:
     if arguments.over and not arguments.program:
         raise UserError("--over varies settings of a program: give --program TEXT too")
     if arguments.budget < 1 or arguments.seconds <= 0:
-        raise UserError("--budget and --seconds are over 0")
+        raise UserError("--budget and --seconds must be over 0")
     file = Path(arguments.file) if arguments.file else None
     if file is not None and not file.is_file():
         raise UserError(f"no file at {file}")
@@ -56,49 +55,43 @@ def make_request(arguments: argparse.Namespace) -> TuneRequest:
 
 
 @contextmanager
-def _bar() -> Iterator[Progress]:
-    """A progress bar with the best time so far; plain lines where nobody watches."""
+def _progress_bar() -> Iterator[Progress]:
+    """A progress bar with the best time so far. It is hidden if standard error is not a terminal."""
     from tqdm.auto import tqdm
 
     best: list[float] = []
     with tqdm(total=1, unit="configuration", leave=False, disable=None) as bar:
 
-        def progress(done: int, total: int, row: Row | None) -> None:
+        def update(done: int, total: int, row: Row | None) -> None:
             bar.total, bar.n = total, done
             if row is not None and row.correct and row.program and row.median_s:
                 best[:] = [min([row.median_s, *best])]
                 bar.set_postfix_str(f"best {seconds(best[0])}")
             bar.refresh()
 
-        yield progress
+        yield update
 
 
-def report(found: Tuned, export: str | None) -> None:
-    """What was measured, and what to do with it."""
+def print_result(found: Tuned, export: str | None) -> None:
+    """Print the counts, the best configuration and the file of the landscape."""
     correct = [row for row in found.rows if row.correct and row.program]
-    if as_json():
+    if wants_json():
         best = {"program": found.best.program, "median_s": found.best.median_s} if found.best else None
-        print(
-            json.dumps(
-                {"path": str(found.path), "planned": found.planned, "correct": len(correct), "best": best, "eager_s": found.eager_s}
-            )
-        )  # fmt: skip
+        counts = {"planned": found.planned, "correct": len(correct)}
+        print_json({"path": str(found.path), **counts, "best": best, "eager_s": found.eager_s})
         return
     measured = sum(bool(row.program) for row in found.rows)
-    say(
+    echo(
         f"{measured} of {found.planned} configurations are measured, {len(correct)} are correct; "
         f"torch eager {seconds(found.eager_s)}"
     )
     if found.best is not None:
-        gain = (
-            f", {found.eager_s / found.best.median_s:.2f} times torch eager"
-            if found.eager_s and found.best.median_s
-            else ""
-        )
-        say(f"best {seconds(found.best.median_s)}{gain}: {found.best.program}")
+        best_s = found.best.median_s
+        gain = f", {found.eager_s / best_s:.2f} times torch eager" if found.eager_s and best_s else ""
+        echo(f"best {seconds(best_s)}{gain}: {found.best.program}")
     if measured < found.planned:
-        say("the same command goes on with the rest")
+        echo("the same command continues with the rest")
     if export and found.best_source:
-        say(f"best written to {export}")
+        echo(f"best written to {export}")
     if found.best is not None:
-        say(f"kept in {found.path}; cutegen landscape and --executor replay read it")
+        echo(f"stored in {found.path}; cutegen landscape and --executor replay read it")

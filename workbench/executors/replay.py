@@ -39,8 +39,10 @@ class ReplayExecutor(Executor):
         )
 
     def admit(self, problem: Problem, facts: Facts, device: str) -> None:
-        """Refuse to judge what was recorded on one device as if it were another's."""
+        """Refuse a problem without a landscape, and a device other than the recorded one."""
         place, name = landscapes.find(problem), devices.find(device).name
+        if place is None and self.lookup is None:
+            raise Unavailable(_no_landscape(problem))
         if place is not None and name not in str(place.runs[-1]["device"]):
             raise UserError(
                 f"--device {name}: {problem.name} was recorded on an {place.runs[-1]['device']}; "
@@ -56,13 +58,14 @@ class ReplayExecutor(Executor):
         return found if found is not None else _from_landscape(job)
 
 
+def _no_landscape(problem: Problem) -> str:
+    return f"{landscapes.not_recorded(problem)}; or run it with the emulator or on a GPU"
+
+
 def _from_landscape(job: Job) -> Outcome:
     place = landscapes.find(job.problem)
     if place is None:
-        raise Unavailable(
-            f"{job.problem.name} ({job.problem.precision}, these sizes) was never recorded: "
-            f"run it with the emulator or on a GPU; {landscapes.describe_recorded(job.problem)}"
-        )
+        raise Unavailable(_no_landscape(job.problem))
     if not job.cold_l2:
         raise Unavailable("the recorded times are with a cold L2: leave --l2 warm out")
     program = job.candidate.program

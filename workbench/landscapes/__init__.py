@@ -29,7 +29,7 @@ from workbench.wire import Json
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["Landscape", "Row", "describe_recorded", "find", "landscapes", "problem_key"]
+__all__ = ["Landscape", "Row", "describe_recorded", "find", "landscapes", "not_recorded", "problem_key"]
 
 OWN = "CUTEGEN_LANDSCAPES"
 FEW = 8  # at most so many landscapes are listed in one line
@@ -177,6 +177,15 @@ def landscapes() -> dict[str, Landscape]:
 def find(problem: Problem) -> Landscape | None:
     """The landscape of a problem; None where there is none."""
     return _read_all().get(problem_key(problem))
+
+
+def not_recorded(problem: Problem) -> str:
+    """A line for a problem without a landscape: its precision and mode, and what was recorded instead."""
+    mode = "" if problem.mode == "train" else f", {problem.mode} mode"
+    return (
+        f"nothing was recorded of {problem.name} at these sizes in {problem.precision}{mode}; "
+        f"{describe_recorded(problem)}"
+    )
 
 
 def describe_recorded(problem: Problem) -> str:

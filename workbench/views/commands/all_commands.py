@@ -1,6 +1,6 @@
-"""Every command of the magics and of the command line, in one table.
+"""The table of all commands of the magics and of the command line.
 
-Parsers, help, completion and the reference pages are made from it.
+Parsers, help, completion and the reference pages are generated from it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sub-commands about a language model, and its conversation: every call with what was sent and what came back."""
+"""Handlers of the commands about a language model, and the view of its calls."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from workbench.views.text.mime_bundle import Shown
 
 
 def read_model_settings(arguments: Namespace) -> dict[str, ModelValue]:
-    """The model settings among parsed arguments."""
+    """The model settings of parsed arguments."""
     return {name: getattr(arguments, name) for name in NAMES if getattr(arguments, name, None) is not None}
 
 
-def model(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
-    """Set or show the model of the session."""
+def set_model(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+    """Change the model settings of the session, and show them."""
     session = state.session
     values = session.model(**read_model_settings(arguments))
     if arguments.ask_key:
@@ -41,45 +41,45 @@ def model(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
 
 
 def ask(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
-    """A question about a version; the code stays as it is."""
+    """Ask the model about a version. The code is not changed."""
     if not arguments.words:
         raise UserError("ask what? for example: %cutegen ask why is this slower than v2")
     return Shown(state.session.ask(" ".join(arguments.words), arguments.about))
 
 
-def choices(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
-    """Several proposals from the same baseline."""
+def make_choices(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+    """Make several versions from the same baseline."""
     state.session.choices(arguments.count, arguments.by, " ".join(arguments.words))
     return tables.history(state.session)
 
 
-def chain(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
-    """CuTeGen's loop to the end."""
+def run_chain(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+    """Run CuTeGen's loop to the end."""
     options = dict(item.partition("=")[::2] for item in arguments.setting)
     state.session.run_chain(arguments.by, **options)
     return tables.history(state.session)
 
 
 def repair(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
-    """One repair round of a failed version."""
+    """Repair a failed version in one round."""
     version = state.session.repair(arguments.version, arguments.by)
     return tables.verdict(version) if version else Shown(state.last_note or "no repair")
 
 
-def replay(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+def play_recording(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
     """Open a new session and play a recording into it."""
     from workbench.session import recording
 
     found = recording.load(arguments.name)
     state.use(Session.create(found.problem, executor=arguments.executor, arch=found.arch, device=found.device))
     differences = state.session.play(arguments.name)
-    said = "\n".join(differences) or f"all {len(state.session.versions)} versions came out as recorded"
+    verdicts = "\n".join(differences) or f"all {len(state.session.versions)} versions came out as recorded"
     history = tables.history(state.session)
-    return Shown(f"{found.label}\n\n{history}\n\n{said}")
+    return Shown(f"{found.label}\n\n{history}\n\n{verdicts}")
 
 
-def find(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
-    """Places in CuTe DSL, CUTLASS and our examples; or the lines of one file."""
+def search_sources(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+    """Search CuTe DSL, CUTLASS and our examples, or read lines of one file."""
     from workbench import search
     from workbench.search import corpus
 
@@ -93,22 +93,24 @@ def find(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
     return Shown("\n\n".join(filter(None, (found, corpus.missing_packages_note()))))
 
 
-def conversation(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
-    """Every call of the session's model."""
-    return render(state.session)
+def show_conversation(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+    """Show every call of the session's model."""
+    return render_exchanges(state.session)
 
 
-def render(session: Session) -> Shown:
-    """All exchanges: a table of what each was for and took, with prompt and reply to unfold."""
+def render_exchanges(session: Session) -> Shown:
+    """All model calls of a session: purpose, tokens and cost of each, with prompt and reply to unfold."""
     kept = session.exchanges()
     if not kept:
-        return Shown("no model was asked in this session")
+        return Shown("this session has not called a model")
     made = {number: version.number for version in session.versions for number in version.proposal.exchanges}
-    text = "\n".join(_line(number, exchange, made.get(number)) for number, exchange in kept.items())
-    return Shown(text, html="".join(_block(number, exchange, made.get(number)) for number, exchange in kept.items()))
+    text = "\n".join(_summary_line(number, exchange, made.get(number)) for number, exchange in kept.items())
+    return Shown(
+        text, html="".join(_details_html(number, exchange, made.get(number)) for number, exchange in kept.items())
+    )
 
 
-def _line(number: int, exchange: Exchange, version: int | None) -> str:
+def _summary_line(number: int, exchange: Exchange, version: int | None) -> str:
     tokens = f"{exchange.tokens_in} + {exchange.tokens_out} tokens{' (upper bounds)' if exchange.estimated else ''}"
     cost = "cost unknown" if exchange.cost_usd is None else f"{exchange.cost_usd:.4f} USD"
     end = (
@@ -121,7 +123,7 @@ def _line(number: int, exchange: Exchange, version: int | None) -> str:
     return f"{number:3}  {exchange.purpose:9}  {exchange.model}  {tokens}, {cost}  {end}"
 
 
-def _block(number: int, exchange: Exchange, version: int | None) -> str:
+def _details_html(number: int, exchange: Exchange, version: int | None) -> str:
     style = "white-space:pre-wrap;overflow-wrap:anywhere;max-height:30em;overflow:auto;margin:4px 0 8px 16px"
     parts = [
         f"<b>{html.escape(role)}</b><pre style='{style}'>{html.escape(text)}</pre>" for role, text in exchange.messages
@@ -131,5 +133,7 @@ def _block(number: int, exchange: Exchange, version: int | None) -> str:
         for name, arguments, result in exchange.tools
     ]
     parts.append(f"<b>reply</b><pre style='{style}'>{html.escape(exchange.reply)}</pre>")
-    summary = f"<summary style='font-family:monospace'>{html.escape(_line(number, exchange, version))}</summary>"
+    summary = (
+        f"<summary style='font-family:monospace'>{html.escape(_summary_line(number, exchange, version))}</summary>"
+    )
     return f"<details>{summary}{''.join(parts)}</details>"

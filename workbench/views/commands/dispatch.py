@@ -1,4 +1,4 @@
-"""One line of %cutegen -> what it shows: finds the command, parses its arguments, calls its handler."""
+"""Runs a line of %cutegen: finds the command, parses its arguments and calls its handler."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from workbench.views.text.mime_bundle import Shown
 MAGICS = {name: command for name, command in COMMANDS.items() if "notebook" in command.places}
 
 
-def parser_of(name: str) -> NotebookParser:
+def make_parser(name: str) -> NotebookParser:
     """The argument parser of a command."""
     return notebook_parser(MAGICS[name])
 
 
 def split_line(line: str) -> tuple[str, list[str]]:
-    """(command, words) of a magic line. For a person's words, quotes and apostrophes may be unbalanced."""
+    """(command, words) of a magic line. For a command with free text, quotes may be unbalanced."""
     name, _, rest = line.strip().partition(" ")
     try:
         return name, shlex.split(rest)
@@ -34,7 +34,7 @@ def split_line(line: str) -> tuple[str, list[str]]:
 
 
 def overview() -> str:
-    """All commands, a line each."""
+    """Help text with one line per command."""
     width = max(map(len, MAGICS))
     cells = " / ".join(f"%%cutegen {command.name}" for command in MAGICS.values() if command.takes_cell)
     lines = [f"%cutegen COMMAND ... (or {cells} with a cell); %cutegen help COMMAND explains one"]
@@ -45,22 +45,22 @@ def overview() -> str:
 
 
 def run(line: str, cell: str | None, state: Notebook) -> object:
-    """Carry out one magic line; raises `UserError` for anything the person can mend."""
+    """Run one magic line and return the result to show. Raises `UserError` for wrong input."""
     name, words = split_line(line)
     if name in ("", "help", "--help", "-h"):
-        return Shown(parser_of(words[0]).format_help().strip() if words and words[0] in MAGICS else overview())
+        return Shown(make_parser(words[0]).format_help().strip() if words and words[0] in MAGICS else overview())
     if name not in MAGICS:
-        raise Refused(f"no command {name!r}; %cutegen help lists them" + _suggest(name))
+        raise Refused(f"no command {name!r}; %cutegen help lists them" + _suggestion(name))
     if "-h" in words or "--help" in words:
-        return Shown(parser_of(name).format_help().strip())
+        return Shown(make_parser(name).format_help().strip())
     if cell is not None and not MAGICS[name].takes_cell:
         raise Refused(f"%cutegen {name} takes no cell: use one % and put nothing below it")
-    return HANDLERS[name](parser_of(name).parse_args(words), cell, state)
+    return HANDLERS[name](make_parser(name).parse_args(words), cell, state)
 
 
-def _suggest(name: str) -> str:
+def _suggestion(name: str) -> str:
     close = difflib.get_close_matches(name, MAGICS, n=1)
     return f" (did you mean {close[0]}?)" if close else ""
 
 
-__all__ = ["MAGICS", "Command", "overview", "parser_of", "run", "split_line"]
+__all__ = ["MAGICS", "Command", "make_parser", "overview", "run", "split_line"]

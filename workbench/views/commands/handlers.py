@@ -1,6 +1,7 @@
-"""What each command of %cutegen does.
+"""The handlers of the commands of %cutegen.
 
-Input: parsed arguments, the cell's text and the notebook's state. Output: something to show, or None.
+A handler gets the parsed arguments, the text of the cell and the state of the notebook. It returns an object to show,
+or None.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def refine(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     if arguments.until is None:
         return generate(arguments, cell, state)
     if arguments.words or arguments.start:
-        raise UserError("--until goes on by itself; leave words and --from out")
+        raise UserError("--until runs several steps: leave out words and --from")
     state.session.run_until(arguments.until, arguments.by, epsilon=arguments.epsilon, patience=arguments.patience)
     return Shown(f"{tables.history(state.session)}\n{state.last_note or ''}".rstrip())
 
@@ -61,10 +62,8 @@ def write_program(arguments: Namespace, cell: str | None, state: Notebook) -> ob
     session, text = state.session, "\n".join((" ".join(arguments.words), cell or "")).strip()
     if text:
         return tables.verdict(session.program(text))
-    last = next(
-        (found for version in reversed(session.versions) if (found := version.proposal.candidate.program)), None
-    )
-    return Shown(last or plain(recognised(session.facts)))
+    programs = (version.proposal.candidate.program for version in reversed(session.versions))
+    return Shown(next(filter(None, programs), None) or plain(recognised(session.facts)))
 
 
 def test(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -110,8 +109,8 @@ def reject(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 
 def undo(arguments: Namespace, cell: str | None, state: Notebook) -> object:
-    taken = state.session.undo()
-    return Shown(f"taken back: v{taken.version} {taken.kind}")
+    undone = state.session.undo()
+    return Shown(f"taken back: v{undone.version} {undone.kind}")
 
 
 def run_steps(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -121,16 +120,12 @@ def run_steps(arguments: Namespace, cell: str | None, state: Notebook) -> object
 
 def show_landscape(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     from workbench import landscapes
-    from workbench.views.plots.heat_map import heat_map, pairs
+    from workbench.views.plots.heat_map import heat_map, parse_where
 
     place = landscapes.find(state.session.problem)
     if place is None:
-        problem = state.session.problem
-        raise UserError(
-            f"nothing was recorded of {problem.name} at these sizes in {problem.precision}; "
-            f"{landscapes.describe_recorded(problem)}"
-        )
-    return heat_map(place, arguments.x, arguments.y, pairs(arguments.where))
+        raise UserError(landscapes.not_recorded(state.session.problem))
+    return heat_map(place, arguments.x, arguments.y, parse_where(arguments.where))
 
 
 def show_source(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -156,7 +151,7 @@ def open_session(arguments: Namespace, cell: str | None, state: Notebook) -> obj
 
 
 def explain(arguments: Namespace, cell: str | None, state: Notebook) -> object:
-    from workbench.views.commands import explained
+    from workbench.views.commands import explanation
 
     text, session = " ".join(arguments.words), None if arguments.list else state.current
     if not text and session is not None and session.versions:
@@ -166,7 +161,7 @@ def explain(arguments: Namespace, cell: str | None, state: Notebook) -> object:
                 "this version was not written in muCUTLASS; give a program: "
                 "%cutegen explain softmax(x) .threads_per_row(32)"
             )
-    return explained.answer(text, arguments, device=session.device if session is not None else "")
+    return explanation.explain_text(text, arguments, device=session.device if session is not None else "")
 
 
 def pin(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -179,14 +174,14 @@ def unpin(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 
 class Source(Shown):
-    """A version's source: highlighted in a notebook, plain in a terminal."""
+    """The source of a version, as HTML in a notebook and as text in a terminal."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, html=f'<pre style="line-height:1.35">{html.escape(text)}</pre>')
 
 
 def show_page(arguments: Namespace, cell: str | None, state: Notebook) -> object:
-    """A page of the documentation, or the list of pages."""
+    """Show a page of the documentation, or the list of pages."""
     if not arguments.page:
         return Shown(docs.overview("%cutegen docs"))
     text = docs.read(arguments.page)
@@ -194,7 +189,7 @@ def show_page(arguments: Namespace, cell: str | None, state: Notebook) -> object
 
 
 def show_sessions(arguments: Namespace, cell: str | None, state: Notebook) -> object:
-    """Names of the stored sessions."""
+    """List the stored sessions."""
     return Shown("\n".join(Session.names()) or "no sessions yet")
 
 
@@ -215,22 +210,22 @@ HANDLERS: Mapping[str, Handler] = {
     "landscape": show_landscape,
     "roofline": lambda arguments, cell, state: roofline.roofline(state.session),
     "history": lambda arguments, cell, state: tables.history(state.session),
-    "compare": lambda arguments, cell, state: tables.frame(state.session),
+    "compare": lambda arguments, cell, state: tables.version_frame(state.session),
     "status": lambda arguments, cell, state: tables.status(state.session),
     "panel": open_panel,
     "export": export,
-    "model": conversation.model,
+    "model": conversation.set_model,
     "ask": conversation.ask,
-    "choices": conversation.choices,
-    "chain": conversation.chain,
+    "choices": conversation.make_choices,
+    "chain": conversation.run_chain,
     "repair": conversation.repair,
-    "conversation": conversation.conversation,
+    "conversation": conversation.show_conversation,
     "pin": pin,
     "unpin": unpin,
-    "replay": conversation.replay,
+    "replay": conversation.play_recording,
     "docs": show_page,
     "explain": explain,
-    "search": conversation.find,
+    "search": conversation.search_sources,
     "open": open_session,
     "sessions": show_sessions,
 }

@@ -1,7 +1,8 @@
-"""The commands that show a session: sources, profiles, plots, histories, exported files."""
+"""The commands that show or export something of a session: sources, profiles, plots, histories, files."""
 
 from __future__ import annotations
 
+from workbench.plugins import DEFAULTS
 from workbench.views.commands.shared_arguments import LANDSCAPE, PROBLEM, PROFILE, SIZES, VERSION
 from workbench.views.commands.table import BOTH, Argument, Command
 
@@ -9,21 +10,21 @@ STORED_SESSION = Argument(
     flags=("--session",), about="name of the session (needed when there are several)", places=("shell",)
 )
 LOOK = (
-    Command(name="show", about="the source of a version", group="looking", arguments=(VERSION,)),
+    Command(name="show", about="show the source of a version", group="looking", arguments=(VERSION,)),
     Command(
         name="profile",
-        about="counters, stalls, timeline or energy: on each source line and as plots",
+        about="profile a version: counters, stalls, timeline or energy, per source line and as plots",
         group="looking",
         places=BOTH,
         example="cutegen profile softmax best.py --by ncu+timeline+energy",
         arguments=(
-            VERSION.only("notebook"),
+            VERSION.only_in("notebook"),
             Argument(
                 flags=("spec",),
                 nargs="?",
                 default="",
                 kind="problem",
-                about="a shipped problem or a file",
+                about="a problem of the package, or a file",
                 places=("shell",),
             ),
             Argument(
@@ -33,37 +34,41 @@ LOOK = (
                 about="a file with class ModelNew, or a muCUTLASS program",
                 places=("shell",),
             ),
-            Argument(flags=("--session",), about="instead of a file: a stored session", places=("shell",)),
+            Argument(flags=("--session",), about="a stored session, instead of a file", places=("shell",)),
             Argument(
                 flags=("--version",),
                 name="chosen",
                 default="",
-                about="with --session: which version (default best)",
+                about="with --session: the version (default best)",
                 places=("shell",),
             ),
-            Argument(flags=("--html",), metavar="FILE", about="write tables and plots as a page", places=("shell",)),
+            Argument(
+                flags=("--html",), metavar="FILE", about="write tables and plots to an HTML file", places=("shell",)
+            ),
             *PROFILE,
-            *(argument.only("shell") for argument in PROBLEM),
+            *(argument.only_in("shell") for argument in PROBLEM),
         ),
     ),
     Command(
         name="diff",
-        about="two versions side by side, or one with its parent; on the command line also two files",
+        about="compare two versions, or one with its parent; on the command line also two files",
         group="looking",
         places=BOTH,
         example="cutegen diff v1 v2",
         arguments=(
             STORED_SESSION,
             Argument(flags=("old",), nargs="?", default="", kind="version", about="a version", places=("notebook",)),
-            Argument(flags=("new",), nargs="?", default="", kind="version", about="another", places=("notebook",)),
+            Argument(
+                flags=("new",), nargs="?", default="", kind="version", about="another version", places=("notebook",)
+            ),
             Argument(flags=("old",), about="a version or a file", places=("shell",)),
-            Argument(flags=("new",), about="another", places=("shell",)),
+            Argument(flags=("new",), about="another version or file", places=("shell",)),
         ),
     ),
     Command(
         name="landscape",
-        about="what was recorded on a GPU for every configuration of a problem, as a heat map over two settings; "
-        "on the command line without a problem: where all stand",
+        about="show the recorded times of a problem's configurations on a GPU as a heat map over two settings; "
+        "on the command line without a problem: a summary of all problems",
         group="looking",
         places=BOTH,
         example="cutegen landscape matmul tile schedule --precision bf16",
@@ -74,35 +79,35 @@ LOOK = (
                 default="",
                 metavar="PROBLEM",
                 kind="problem",
-                about="a problem, or the name of what was recorded",
+                about="a problem, or the name of a recorded landscape",
                 places=("shell",),
             ),
             *LANDSCAPE,
-            Argument(flags=("--svg",), metavar="FILE", about="write the picture too", places=("shell",)),
-            *(argument.only("shell") for argument in SIZES),
+            Argument(flags=("--svg",), metavar="FILE", about="write the picture to a file", places=("shell",)),
+            *(argument.only_in("shell") for argument in SIZES),
         ),
     ),
-    Command(name="roofline", about="the trajectory of the versions", group="looking"),
+    Command(name="roofline", about="plot all versions in a roofline", group="looking"),
     Command(
         name="history",
-        about="the version tree; on the command line without a session: the sessions there are",
+        about="show the version tree; on the command line without a session: list the sessions",
         group="looking",
         places=BOTH,
         example="cutegen history",
         arguments=(STORED_SESSION,),
     ),
-    Command(name="compare", about="a pandas table of all versions", group="looking"),
-    Command(name="status", about="where the session stands", group="looking"),
+    Command(name="compare", about="return a pandas DataFrame of all versions", group="looking"),
+    Command(name="status", about="show the state of the session", group="looking"),
     Command(
         name="panel",
-        about="everything in one widget",
+        about="show the panel: everything in one widget",
         group="looking",
         arguments=(
             Argument(
                 flags=("--by",),
-                default="planner",
+                default=DEFAULTS.proposer,
                 kind="proposer",
-                about="who writes when you press Generate, Refine or Run: planner, llm, ...",
+                about="the proposer of the buttons Generate, Refine and Run: planner, llm, ...",
             ),
         ),
     ),
@@ -114,8 +119,8 @@ LOOK = (
         example="cutegen export best.py",
         arguments=(
             STORED_SESSION,
-            Argument(flags=("path",), about="where to write it"),
-            Argument(flags=("--version",), default="best", kind="version", about="which version (default best)"),
+            Argument(flags=("path",), about="the file to write"),
+            Argument(flags=("--version",), default="best", kind="version", about="the version (default best)"),
         ),
     ),
 )

@@ -1,19 +1,20 @@
-"""The commands of the loop: open a problem, write versions, test them, decide."""
+"""The commands of the loop: open a problem, make versions, test them, decide."""
 
 from __future__ import annotations
 
+from workbench.plugins import DEFAULTS
 from workbench.views.commands.parsing import parse_indices
 from workbench.views.commands.shared_arguments import BY, L2, MODEL, PENDING, PROBLEM, SETTING, STEPS, UNTIL, VERSION
 from workbench.views.commands.table import BOTH, Argument, Command
 
-SPEC = Argument(flags=("spec",), kind="problem", about="a shipped problem or a file", places=("shell",))
+SPEC = Argument(flags=("spec",), kind="problem", about="a problem of the package, or a file", places=("shell",))
 CANDIDATE = Argument(
     flags=("candidate",), about="a file with class ModelNew, or a muCUTLASS program", places=("shell",)
 )
 WRITE = (
     BY,
     Argument(flags=("--from",), name="start", kind="version", about="branch from this version instead of the baseline"),
-    Argument(flags=("words",), nargs="*", default=(), about="your words for the next step"),
+    Argument(flags=("words",), nargs="*", default=(), about="free text for the proposer"),
 )
 LOOP = (
     Command(
@@ -27,9 +28,9 @@ LOOP = (
                 nargs="?",
                 default="",
                 kind="problem",
-                about="a shipped name, a file, an expression (with --inputs), or the name of the cell's problem",
+                about="a problem of the package, a file, an expression (with --inputs), or a name for the cell",
             ),
-            Argument(flags=("--session",), about="name of the session"),
+            Argument(flags=("--session",), about="name of the session (default: the problem's)"),
             *PROBLEM,
         ),
     ),
@@ -42,22 +43,22 @@ LOOP = (
     ),
     Command(
         name="refine",
-        about="one more change to the baseline, with your words; or several, --until sol",
+        about="make one more change to the baseline, as your text says; or several, --until sol",
         takes_words=True,
         group="the loop",
         arguments=(*UNTIL, *WRITE),
     ),
     Command(
         name="edit",
-        about="your own version: the cell is the whole file",
+        about="add your own version: the cell is the whole file",
         takes_cell=True,
         takes_words=True,
         group="the loop",
-        arguments=(Argument(flags=("title",), nargs="*", default=(), about="what the version is called"),),
+        arguments=(Argument(flags=("title",), nargs="*", default=(), about="title of the version"),),
     ),
     Command(
         name="program",
-        about="your own version in muCUTLASS: on the line, or in the cell",
+        about="add your own version in muCUTLASS, on the line or in the cell",
         takes_cell=True,
         takes_words=True,
         group="the loop",
@@ -67,56 +68,58 @@ LOOP = (
                 nargs="...",
                 default=(),
                 metavar="PROGRAM",
-                about="softmax(x) .threads_per_row(32); may stand in the cell below %%cutegen program "
-                "(default: show the latest version's, or the problem's without settings)",
+                about="softmax(x) .threads_per_row(32), here or in the cell below %%cutegen program "
+                "(default: show the program of the latest version, or of the problem without settings)",
             ),
         ),
     ),
     Command(
         name="test",
-        about="compile, run and check a version again; on the command line: one verdict on a file, "
+        about="compile, run and check a version again; on the command line: test a file, "
         "with exit status 0 only if it is correct",
         group="the loop",
         places=BOTH,
         example="cutegen test softmax best.py",
         arguments=(
-            VERSION.only("notebook"),
-            L2.only("notebook"),
+            VERSION.only_in("notebook"),
+            L2.only_in("notebook"),
             SPEC,
             CANDIDATE,
-            *(argument.only("shell") for argument in PROBLEM),
+            *(argument.only_in("shell") for argument in PROBLEM),
         ),
     ),
     Command(
         name="accept",
-        about="make a version, or some hunks of it, the baseline",
+        about="make a version, or some of its hunks, the baseline",
         group="the loop",
         arguments=(
             PENDING,
             Argument(
                 flags=("--hunks",),
                 parse=parse_indices,
-                about="only these changes to the parent: 1,3 or 2-4; they become a new version, which is tested first",
+                about="only these changes to the parent: 1,3 or 2-4; they make a new version, which is tested first",
             ),
             Argument(
                 flags=("--force",),
                 action="store_true",
-                about="even though it is not correct, or faster than the device can be",
+                about="accept it although it is not correct, or faster than the device can be",
             ),
-            Argument(flags=("--reason",), nargs="*", default=(), about="why"),
+            Argument(flags=("--reason",), nargs="*", default=(), about="the reason"),
         ),
     ),
     Command(
         name="reject",
-        about="say no, and why: reject [v2] reads A twice",
+        about="reject a version with a reason: reject [v2] reads A twice",
         takes_words=True,
         group="the loop",
-        arguments=(Argument(flags=("words",), nargs="*", default=(), kind="version", about="a version, and why"),),
+        arguments=(
+            Argument(flags=("words",), nargs="*", default=(), kind="version", about="a version, and the reason"),
+        ),
     ),
-    Command(name="undo", about="take the last decision back", group="the loop"),
+    Command(name="undo", about="take back the last decision", group="the loop"),
     Command(
         name="run",
-        about="several steps; accepts what is correct and faster",
+        about="run several steps; accept each version that is correct and faster",
         group="the loop",
         places=BOTH,
         example="cutegen run softmax --steps 3 --set dim=4096",
@@ -126,19 +129,18 @@ LOOP = (
                 nargs="?",
                 default="",
                 kind="problem",
-                about="a shipped problem, a file, or an expression of PyTorch (with --inputs)",
+                about="a problem of the package, a file, or a PyTorch expression (with --inputs)",
                 places=("shell",),
             ),
             Argument(
                 flags=("--program",),
                 metavar="TEXT|FILE",
-                about="the first version: a muCUTLASS program, or a file with one or with class ModelNew; "
-                "refinements begin there",
+                about="the first version: a muCUTLASS program, or a file with one or with class ModelNew",
                 places=("shell",),
             ),
             Argument(
                 flags=("--by",),
-                default="planner",
+                default=DEFAULTS.proposer,
                 kind="proposer",
                 about="planner (built in), llm (CuTeGen's chain; see --model), or on the command line replay "
                 "(see --recording)",
@@ -149,12 +151,17 @@ LOOP = (
                 about="with --by replay: a recorded session, by name or file",
                 places=("shell",),
             ),
-            SETTING.only("shell"),
-            *(argument.only("shell") for argument in MODEL),
+            SETTING.only_in("shell"),
+            *(argument.only_in("shell") for argument in MODEL),
             STEPS,
-            *(argument.only("shell") for argument in UNTIL),
-            Argument(flags=("--resume",), metavar="SESSION", about="go on with a stored session", places=("shell",)),
-            *(argument.only("shell") for argument in PROBLEM),
+            *(argument.only_in("shell") for argument in UNTIL),
+            Argument(
+                flags=("--resume",),
+                metavar="SESSION",
+                about="continue a stored session; it has its own problem and executor",
+                places=("shell",),
+            ),
+            *(argument.only_in("shell") for argument in PROBLEM),
         ),
     ),
 )

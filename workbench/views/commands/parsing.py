@@ -1,4 +1,4 @@
-"""Text of one argument -> its value; raises `argparse.ArgumentTypeError`, which names what is wrong."""
+"""Parse functions for arguments. They raise `argparse.ArgumentTypeError` with the reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from workbench.records import Scalar
 
 
 def parse_setting(text: str) -> tuple[str, Scalar]:
-    """`name=value` with a number or a bool."""
+    """Parse `name=value` with a number, true or false."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
@@ -23,7 +23,7 @@ def parse_setting(text: str) -> tuple[str, Scalar]:
 
 
 def parse_size(text: str) -> tuple[int, ...]:
-    """`4096,4096,4096`."""
+    """Parse sizes such as `4096,4096,4096`."""
     parts = text.split(",")
     if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not a size: whole numbers over 0, as in 4096,4096,4096")
@@ -31,7 +31,7 @@ def parse_size(text: str) -> tuple[int, ...]:
 
 
 def parse_indices(text: str) -> list[int]:
-    """`1,3` or `2-4`."""
+    """Parse numbers such as `1,3` or `2-4`."""
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -42,12 +42,12 @@ def parse_indices(text: str) -> list[int]:
 
 
 def parse_steps(text: str) -> int:
-    """A number of refinements: 0, 1, 2, ..."""
+    """Parse a number of refinements: 0, 1, 2, ..."""
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps (0, 1, 2, ...)")
     return int(text)
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """`speed,memory`."""
+    """Parse names such as `speed,memory`."""
     return tuple(filter(None, text.split(",")))

@@ -1,4 +1,4 @@
-"""What the arguments name: a problem, a candidate, the state of L2. Imports no session, so that help is quick."""
+"""Loads the problem and the candidate of parsed arguments. It imports no session, so help is fast."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Protocol
 from workbench import problems
 from workbench.errors import UserError
 from workbench.records import Problem, Version
-from workbench.views.commands.validation import beside
+from workbench.views.commands.validation import hint_for_program
 
 
 class Editable(Protocol):
-    """A session, as far as a candidate needs one."""
+    """The part of a session that `candidate_version` needs."""
 
     cold_l2: bool
 
     def program(self, text: str, *, test: bool = True) -> Version:
-        """A version written in muCUTLASS."""
+        """Add a version from a muCUTLASS program."""
 
     def edit(self, source: str, *, title: str = "", test: bool = True) -> Version:
-        """A version from a file's text."""
+        """Add a version from the text of a file."""
 
 
 def load_problem(arguments: argparse.Namespace, cell: str | None) -> Problem:
-    """A problem from a cell, an expression with --inputs, a shipped name or a path."""
+    """Load the problem of a cell, of an expression with --inputs, of the package by name, or of a file."""
     options = {"settings": tuple(arguments.settings), "precision": arguments.precision, "mode": arguments.mode}
     inputs = getattr(arguments, "inputs", None)
     body = (cell or "").strip()
@@ -40,32 +40,31 @@ def load_problem(arguments: argparse.Namespace, cell: str | None) -> Problem:
         return problems.load(body + "\n", name=arguments.spec or "cell", **options)
     if not arguments.spec:
         raise UserError(f"which problem? a shipped name ({', '.join(problems.shipped())}), a file, or a cell")
-    if not os.path.isfile(arguments.spec) and (said := beside(arguments.spec)):
-        raise UserError(said)
+    if not os.path.isfile(arguments.spec) and (hint := hint_for_program(arguments.spec)):
+        raise UserError(hint)
     return problems.load(arguments.spec, **options)
 
 
 def check_candidate(text: str) -> None:
-    """Refuse what is neither a file nor looks like a program of muCUTLASS."""
+    """Raise `UserError` for a text that is neither a file nor looks like a muCUTLASS program."""
     if not os.path.isfile(text) and "(" not in text:
         raise UserError(
-            f"no candidate file at {textwrap.shorten(text, 200) or 'an empty name'}; give "
-            f'a file with class ModelNew, or a muCUTLASS program: "softmax(x) '
-            f'.threads_per_row(32)"'
+            f"no candidate file at {textwrap.shorten(text, 200) or 'an empty name'}; give a file with class ModelNew, "
+            'or a muCUTLASS program: "softmax(x) .threads_per_row(32)"'
         )
 
 
 def candidate_version(session: Editable, text: str, *, test: bool) -> Version:
-    """A version of a kernel's file, or of a program of muCUTLASS: its text, or a file that holds it."""
+    """Add a version from a kernel's file, from the text of a muCUTLASS program, or from a file with one."""
     if not os.path.isfile(text):
         return session.program(text, test=test)
-    if Path(text).suffix != ".py" and "class " not in text_of(Path(text)):
-        return session.program(text_of(Path(text)).strip(), test=test)
-    return session.edit(text_of(Path(text)), title=Path(text).name, test=test)
+    if Path(text).suffix != ".py" and "class " not in read_source(Path(text)):
+        return session.program(read_source(Path(text)).strip(), test=test)
+    return session.edit(read_source(Path(text)), title=Path(text).name, test=test)
 
 
-def text_of(path: Path) -> str:
-    """A file's text; raises `UserError` where it is none."""
+def read_source(path: Path) -> str:
+    """The text of a file. Raises `UserError` if it is not UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -73,6 +72,6 @@ def text_of(path: Path) -> str:
 
 
 def choose_l2(session: Editable, arguments: argparse.Namespace) -> None:
-    """Cold or warm, where the person said which."""
+    """Set cold or warm L2 if --l2 was given."""
     if arguments.l2 is not None:
         session.cold_l2 = arguments.l2 == "cold"

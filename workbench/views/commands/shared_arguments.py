@@ -1,14 +1,15 @@
-"""Arguments that several commands have: the problem, where it runs, versions, proposers, the language model."""
+"""Arguments that several commands share: problem, executor, version, proposer, profiler, language model."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from workbench.analysis import devices
+from workbench.plugins import DEFAULTS
 from workbench.views.commands.parsing import parse_names, parse_setting, parse_size, parse_steps
 from workbench.views.commands.table import Argument
 
-WORDS = Argument(flags=("words",), nargs="*", default=(), about="your words")
+WORDS = Argument(flags=("words",), nargs="*", default=(), about="free text")
 VERSION = Argument(
     flags=("version",),
     nargs="?",
@@ -19,8 +20,10 @@ VERSION = Argument(
 PENDING = dataclasses.replace(
     VERSION, default="pending", about="v1, v2, ..., latest, best, baseline or pending (default pending)"
 )
-BY = Argument(flags=("--by",), default="planner", kind="proposer", about="planner (built in), llm, or another proposer")
-BY_LLM = dataclasses.replace(BY, default="llm")
+BY = Argument(
+    flags=("--by",), default=DEFAULTS.proposer, kind="proposer", about="planner (built in), llm, or another proposer"
+)
+BY_MODEL = dataclasses.replace(BY, default=DEFAULTS.model_proposer)
 STEPS = Argument(
     flags=("--steps",), parse=parse_steps, default=3, about="refinements after the first version (default 3)"
 )
@@ -29,16 +32,16 @@ SETTING = Argument(
     action="append",
     default=(),
     metavar="NAME=VALUE",
-    about="of the chain: depth, repair_rounds, regenerate, timeouts, profile=late|always|never, "
+    about="a setting of the chain: depth, repair_rounds, regenerate, timeouts, profile=late|always|never, "
     "accept=faster|correct, continue_from=latest|best",
 )
 DEVICE = Argument(
     flags=("--device",),
     kind="device",
-    about="whose rates and limits are used for the bound: A100, H100, H200, B200, RTX4090",
+    about="the device whose rates and limits the bound uses: A100, H100, H200, B200, RTX4090",
 )
 SIZES = (
-    Argument(flags=("--inputs",), about='declared inputs of an expression: "x: f32[4096, 4096]"'),
+    Argument(flags=("--inputs",), about='the inputs of an expression: "x: f32[4096, 4096]"'),
     Argument(
         flags=("--set",),
         name="settings",
@@ -52,69 +55,73 @@ SIZES = (
         flags=("--precision",),
         choices=("fp32", "tf32", "fp16", "bf16"),
         default="fp32",
-        about="what inputs and parameters are cast to",
+        about="dtype of floating inputs and parameters (tf32: float32 storage, TF32 arithmetic)",
     ),
-    Argument(flags=("--mode",), choices=("train", "eval"), default="train", about="KernelBench runs in train mode"),
+    Argument(
+        flags=("--mode",),
+        choices=("train", "eval"),
+        default="train",
+        about="mode of the model (KernelBench uses train)",
+    ),
 )
 L2 = Argument(
     flags=("--l2",),
     choices=("cold", "warm"),
-    about="what timed calls on a GPU find in L2: nothing of theirs (the default), or what the same call left there",
+    about="state of L2 before a timed call on a GPU: without its data (cold, the default), or as the last call left it",
 )
-PROBLEM = (
-    *SIZES,
-    Argument(
-        flags=("--executor",),
-        choices=("auto", "emulator", "gpu", "replay"),
-        default="auto",
-        kind="executor",
-        about="where candidates run; replay answers from recorded measurements",
-    ),
-    Argument(flags=("--arch",), choices=devices.ARCHES, default="", about="what the kernel is compiled for"),
-    L2,
-    DEVICE,
+EXECUTOR = Argument(
+    flags=("--executor",),
+    metavar="NAME",
+    default=DEFAULTS.executor,
+    kind="executor",
+    about="where candidates run: auto (default), emulator, gpu, replay (recorded measurements) or another executor",
 )
+ARCH = Argument(flags=("--arch",), choices=devices.ARCHES, default="", about="the compile target")
+TARGET = (EXECUTOR, ARCH, DEVICE)
+PROBLEM = (*SIZES, *TARGET, L2)
 UNTIL = (
     Argument(
         flags=("--until",),
         metavar="sol|N",
-        about="sol: until the best version beats torch and is near the bound, or nothing helps any more; "
-        "N: that many refinements",
+        kind="stop",
+        about="sol: stop when the best version beats torch and is near the bound, or there is no further gain; "
+        "N: stop after N refinements",
     ),
     Argument(
         flags=("--epsilon",),
         parse=float,
-        about="with --until sol: how far above the bound is near enough (default 0.25)",
+        about="with --until sol: the accepted fraction above the bound (default 0.25)",
     ),
     Argument(flags=("--patience",), parse=int, about="with --until sol: attempts in a row without a gain (default 4)"),
 )
+WHERE = Argument(
+    flags=("--where",),
+    action="append",
+    default=(),
+    metavar="SETTING=VALUE",
+    about="only configurations with this value: schedule=pingpong, tile=128x256x64; schedule= if it was not set",
+)
 LANDSCAPE = (
     Argument(flags=("x",), nargs="?", default="", kind="landscape", about="a setting (default tile)"),
-    Argument(flags=("y",), nargs="?", default="", kind="landscape", about="another (default cluster)"),
-    Argument(
-        flags=("--where",),
-        action="append",
-        default=(),
-        metavar="SETTING=VALUE",
-        about="only configurations that have it: schedule=pingpong, tile=128x256x64; schedule= where it was not set",
-    ),
+    Argument(flags=("y",), nargs="?", default="", kind="landscape", about="another setting (default cluster)"),
+    WHERE,
 )
 EXPLAIN = (
     Argument(
         flags=("--device",),
         choices=devices.names(),
         kind="device",
-        about="whose limits are used (default: the session's, else H200)",
+        about="the device whose limits are used (default: the session's, else H200)",
     ),
     Argument(
-        flags=("--size",), parse=parse_size, metavar="M,N,K", about="of a product: how many tiles and waves there are"
+        flags=("--size",), parse=parse_size, metavar="M,N,K", about="the size of a product: print its tiles and waves"
     ),
-    Argument(flags=("--compile",), action="store_true", about="compile it too, for registers and spills"),
+    Argument(flags=("--compile",), action="store_true", about="compile it, and print registers and spills"),
 )
 PROFILE = (
     Argument(
         flags=("--by",),
-        default="counters",
+        default=DEFAULTS.profiler,
         metavar="NAMES",
         kind="profiler",
         about="counters (emulator, at the emulated sizes; the default), sampled (emulator, a few CTAs at full size), "
@@ -125,7 +132,7 @@ PROFILE = (
         parse=parse_names,
         default="",
         metavar="A,B",
-        about="of ncu, only these: speed, memory, pipes, stalls, occupancy, launch, source",
+        about="only these sections of ncu: speed, memory, pipes, stalls, occupancy, launch, source",
     ),
     Argument(
         flags=("--plot",),
@@ -133,21 +140,21 @@ PROFILE = (
         about="only this plot: roofline, pipes, stalls, occupancy, source, timeline or energy",
     ),
 )
-MODEL_SETTINGS = {  # the settings of `session.model`, as they are on a command line
-    "base_url": "any OpenAI-compatible address, such as http://localhost:11434/v1 (Ollama), "
+MODEL_SETTINGS = {  # name -> help; the names are those of `Session.model`
+    "base_url": "address of any OpenAI-compatible endpoint, such as http://localhost:11434/v1 (Ollama), "
     ":8000/v1 (vLLM), :8080/v1 (llama.cpp)",
-    "model": "the model's name there",
-    "language": "what it writes: cute (CuTe DSL) or mucutlass (the small language)",
-    "max_tokens": "of one reply (default 32000)",
-    "temperature": "default: the server's own",
-    "budget_tokens": "all calls of this session together",
-    "budget_usd": "the same in dollars; needs the prices",
+    "model": "name of the model at the endpoint",
+    "language": "language that the model writes: cute (CuTe DSL) or mucutlass",
+    "max_tokens": "tokens of one reply at most (default 32000)",
+    "temperature": "sampling temperature (default: the server's)",
+    "budget_tokens": "tokens of all calls of this session at most",
+    "budget_usd": "dollars for all calls of this session at most; needs the prices",
     "price_in": "dollars per million input tokens",
     "price_out": "dollars per million output tokens",
-    "first_s": "how long a model may think before its first byte",
-    "silence_s": "how long to wait for the next byte",
-    "total_s": "how long one call may take",
-    "retries": "after errors that pass (429, 5xx, lost connections)",
+    "first_s": "timeout in seconds before the first byte of a reply",
+    "silence_s": "timeout in seconds between two bytes",
+    "total_s": "timeout in seconds of one call",
+    "retries": "retries after temporary errors (429, 5xx, lost connections)",
 }
 MODEL = tuple(
     Argument(flags=(f"--{name.replace('_', '-')}",), about=about, group="language model")

@@ -1,4 +1,4 @@
-"""What a command of the magics or of the command line is: its arguments, help and completion come from one record."""
+"""Records of commands and arguments, from which parsers, help and completion are made."""
 
 from __future__ import annotations
 
@@ -13,13 +13,24 @@ from workbench.records import record
 Place = Literal["notebook", "shell"]
 BOTH: tuple[Place, ...] = ("notebook", "shell")
 Kind = Literal[
-    "", "version", "problem", "session", "proposer", "profiler", "executor", "device", "operation", "landscape", "page"
+    "",
+    "version",
+    "problem",
+    "session",
+    "proposer",
+    "profiler",
+    "executor",
+    "device",
+    "operation",
+    "landscape",
+    "page",
+    "stop",
 ]
 
 
 @record
 class Argument:
-    """One argument: flags begin with dashes, a positional one has a bare name."""
+    """One argument. Flags start with dashes; a positional argument has a bare name."""
 
     flags: tuple[str, ...]
     about: str = ""
@@ -27,10 +38,10 @@ class Argument:
     choices: tuple[str, ...] = ()
     parse: Callable[[str], object] | None = None
     metavar: str | None = None
-    nargs: str | None = None  # as argparse takes it: ?, *, ... (the rest as it stands)
+    nargs: str | None = None  # as for argparse: ?, * or ... (all remaining words)
     action: Literal["store", "append", "store_true"] = "store"
-    name: str | None = None  # of the parsed value, where it is not the flag's
-    kind: Kind = ""  # what its values are, for completion
+    name: str | None = None  # of the parsed value, if it differs from the flag
+    kind: Kind = ""  # of its values, for completion
     places: tuple[Place, ...] = BOTH
     group: str = ""  # heading in the help of the command line
 
@@ -39,12 +50,22 @@ class Argument:
         """Whether it has no flag."""
         return not self.flags[0].startswith("-")
 
-    def only(self, place: Place) -> Argument:
-        """The same argument in one place alone."""
+    @property
+    def destination(self) -> str:
+        """The name of the parsed value."""
+        return self.name or self.flags[0].lstrip("-").replace("-", "_")
+
+    def is_given(self, arguments: argparse.Namespace) -> bool:
+        """Whether the parsed value differs from the default."""
+        default = list(self.default) if isinstance(self.default, tuple) else self.default
+        return bool(getattr(arguments, self.destination) != default)
+
+    def only_in(self, place: Place) -> Argument:
+        """A copy of the argument that exists only in one place."""
         return dataclasses.replace(self, places=(place,))
 
     def options(self) -> dict[str, Any]:
-        """Keyword arguments of `add_argument`."""
+        """Keyword arguments for `argparse.ArgumentParser.add_argument`."""
         found: dict[str, Any] = {"help": self.about.replace("%", "%%") or None}
         if self.action != "store":
             found["action"] = self.action
@@ -67,35 +88,35 @@ class Command:
     places: tuple[Place, ...] = ("notebook",)
     example: str = ""  # on the command line
     takes_cell: bool = False
-    takes_words: bool = False  # a person's words: quotes and apostrophes may be unbalanced
+    takes_words: bool = False  # takes free text, in which quotes may be unbalanced
     group: str = ""
 
     def arguments_in(self, place: Place) -> tuple[Argument, ...]:
-        """Its arguments in the notebook or in the shell."""
+        """The arguments that it has in one place."""
         return tuple(argument for argument in self.arguments if place in argument.places)
 
 
 class NotebookParser(argparse.ArgumentParser):
-    """An argument parser that raises instead of leaving the process."""
+    """An argument parser that raises `Refused` instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
-        """One line with the command's name and where help is."""
+        """Raise `Refused` with the name of the command and a hint to its help."""
         raise Refused(f"{self.prog}: {message}; see %cutegen help {self.prog.rsplit(' ', 1)[-1]}")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        """Help was printed: nothing more to do."""
+        """Raise `Refused` instead of ending the process."""
         raise Refused(message or "")
 
 
 def notebook_parser(command: Command) -> NotebookParser:
-    """The parser of a magic."""
+    """The argument parser of a magic."""
     parser = NotebookParser(prog=f"%cutegen {command.name}", description=command.about, add_help=False)
     add_arguments(parser, command.arguments_in("notebook"))
     return parser
 
 
 def add_arguments(parser: argparse.ArgumentParser, arguments: Iterable[Argument]) -> None:
-    """Give a parser these arguments, under their headings."""
+    """Add arguments to a parser, under their headings."""
     groups: dict[str, Any] = {"": parser}
     for argument in arguments:
         if argument.group not in groups:

@@ -1,4 +1,4 @@
-"""The commands to begin with, the tools of the command line, and what explains the language."""
+"""The commands for beginners, the help, and the tools of the command line."""
 
 from __future__ import annotations
 
@@ -8,27 +8,35 @@ from workbench.views.commands.table import BOTH, Argument, Command
 START = (
     Command(
         name="demo",
-        about="the loop on a shipped problem; leaves a report and a notebook",
+        about="run the loop on a problem; write a report and a notebook",
         places=("shell",),
         example="cutegen demo",
         group="to begin",
         arguments=(
             Argument(
-                flags=("spec",), nargs="?", default="softmax", kind="problem", about="a shipped problem or a file"
+                flags=("spec",),
+                nargs="?",
+                default="softmax",
+                kind="problem",
+                about="a problem of the package, or a file",
             ),
             STEPS,
-            Argument(flags=("--out",), default="cutegen-demo", about="folder for what is left behind"),
+            Argument(
+                flags=("--out",),
+                default="cutegen-demo",
+                about="folder for the report, the notebook and the best version",
+            ),
             *PROBLEM,
         ),
     ),
     Command(
         name="lab",
-        about="JupyterLab on the first tutorial",
+        about="start JupyterLab on the first tutorial",
         places=("shell",),
         example="cutegen lab -- --no-browser",
         group="to begin",
         arguments=(
-            Argument(flags=("--folder",), default="cutegen-tutorials", about="where the tutorials are copied to"),
+            Argument(flags=("--folder",), default="cutegen-tutorials", about="folder to copy the tutorials to"),
             Argument(flags=("rest",), nargs="*", default=(), about="options for JupyterLab, after --"),
         ),
     ),
@@ -36,7 +44,7 @@ START = (
 HELP = (
     Command(
         name="docs",
-        about="a page of the documentation; without a name: which pages there are",
+        about="show a page of the documentation; without a name: list the pages",
         group="help and language",
         places=BOTH,
         example="cutegen docs language",
@@ -44,7 +52,7 @@ HELP = (
     ),
     Command(
         name="explain",
-        about="what each setting of a muCUTLASS program means and costs; without one: the operations",
+        about="explain each setting of a muCUTLASS program and its cost; without a program: list the operations",
         group="help and language",
         places=BOTH,
         example='cutegen explain "gemm(a, b) .arch(sm_90a) .mma(bf16) .schedule(cooperative)" --size 4096,4096,4096',
@@ -59,7 +67,10 @@ HELP = (
                 places=("notebook",),
             ),
             Argument(
-                flags=("--list",), action="store_true", about="all operations of the language", places=("notebook",)
+                flags=("--list",),
+                action="store_true",
+                about="list all operations of the language",
+                places=("notebook",),
             ),
             Argument(
                 flags=("program",),
@@ -74,26 +85,26 @@ HELP = (
     ),
     Command(
         name="search",
-        about="search CuTe DSL, CUTLASS and examples: search TMA multicast",
+        about="search CuTe DSL, CUTLASS and our examples: search TMA multicast",
         takes_words=True,
         group="help and language",
         arguments=(
             WORDS,
-            Argument(flags=("--lines",), default="", about="100-160: read these lines of the file that is named"),
+            Argument(flags=("--lines",), default="", about="100-160: read these lines of the named file"),
         ),
     ),
     Command(
         name="open",
         about="open a stored session",
         group="help and language",
-        arguments=(Argument(flags=("name",), kind="session", about="its name"),),
+        arguments=(Argument(flags=("name",), kind="session", about="name of the session"),),
     ),
-    Command(name="sessions", about="the stored sessions", group="help and language"),
+    Command(name="sessions", about="list the stored sessions", group="help and language"),
 )
 TOOLS = (
     Command(
         name="emulate",
-        about="an unmodified CuTe DSL script or notebook, with no GPU; exit status 0 only if nothing was found",
+        about="run an unmodified CuTe DSL script or notebook without a GPU; exit status 0 only if nothing was found",
         places=("shell",),
         example="cutegen emulate --device A100 --sanitize my_gemm.py --m 512",
         group="tools",
@@ -102,44 +113,48 @@ TOOLS = (
                 flags=("--device",),
                 default="H200",
                 kind="device",
-                about="the GPU that the program finds: A100, H100, H200, RTX4090 (default H200)",
+                about="the GPU that the program sees: A100, H100, H200, RTX4090 (default H200)",
             ),
             Argument(
-                flags=("--arch",), about="what CuTe DSL compiles for, sm_80 to sm_90a (default: the device's own)"
+                flags=("--arch",), about="the compile target of CuTe DSL, sm_80 to sm_90a (default: the device's)"
             ),
             Argument(
                 flags=("--sanitize",),
                 action="store_true",
-                about="report advice too (uncoalesced access, bank conflicts), and take a read of unwritten shared "
-                "memory for an error; other errors are always reported",
+                about="also report advice (uncoalesced access, bank conflicts), and treat a read of unwritten shared "
+                "memory as an error; other errors are always reported",
             ),
             Argument(
                 flags=("--follow",),
                 action="store_true",
-                about="follow the first CTAs of each launch in time: cycles, the lines at which warps wait, "
-                "cache hits, and a better modelled time",
+                about="model the first CTAs of each launch cycle by cycle: the lines at which warps wait, cache hits, "
+                "and a better modelled time",
             ),
-            Argument(flags=("--counters",), metavar="FILE", about="write everything counted and found to a JSON file"),
-            Argument(flags=("program",), about="a .py or .ipynb file; options of ours come before it"),
+            Argument(flags=("--counters",), metavar="FILE", about="write all counters and findings to a JSON file"),
+            Argument(flags=("program",), about="a .py or .ipynb file; options of cutegen come before it"),
             Argument(flags=("rest",), nargs="...", default=(), about="arguments of the program"),
         ),
     ),
     Command(
         name="calibrate",
-        about="measure this GPU's ceilings (about two minutes), so that bounds say what can be reached",
+        about="measure the ceilings of this GPU (about two minutes); bounds then use them",
         places=("shell",),
         example="cutegen calibrate --show",
         group="tools",
         arguments=(
-            Argument(flags=("--show",), action="store_true", about="list what is kept, and measure nothing"),
+            Argument(flags=("--show",), action="store_true", about="list the stored calibrations and measure nothing"),
             Argument(
                 flags=("--only",),
                 action="append",
                 default=(),
                 metavar="NAME",
-                about="measure only what begins with this: copy, read, write, l2, shared, matmul, launch",
+                about="measure only ceilings that start with this: copy, read, write, l2, shared, matmul, launch",
             ),
-            Argument(flags=("--out",), metavar="FILE", about="write it there instead of keeping it for this user"),
+            Argument(
+                flags=("--out",),
+                metavar="FILE",
+                about="write the calibration to this file instead of storing it for this user",
+            ),
         ),
     ),
     Command(
@@ -155,7 +170,7 @@ TOOLS = (
                 nargs="?",
                 default="",
                 kind="problem",
-                about="a shipped problem, a file, or an expression of PyTorch (with --inputs)",
+                about="a problem of the package, a file, or a PyTorch expression (with --inputs)",
             ),
             Argument(
                 flags=("--program",),
@@ -165,35 +180,39 @@ TOOLS = (
             Argument(
                 flags=("--over",),
                 metavar="SETTINGS",
-                about="with --program: which settings vary, tile=128x128x64|128x256x64,stages; without values: all",
+                about="with --program: the settings to vary, tile=128x128x64|128x256x64,stages; without values: all",
             ),
             Argument(
                 flags=("--file",),
                 metavar="FILE",
-                about="instead: a file with class ModelNew and SPACE = {NAME: (values)} for its constants; "
-                "it runs unconfined, as your own script does",
+                about="a file with class ModelNew and SPACE = {NAME: (values)} for its constants, instead; "
+                "it runs without a sandbox, like any script of yours",
             ),
-            Argument(flags=("--budget",), parse=int, default=200, about="configurations at most (default 200)"),
-            Argument(flags=("--seconds",), parse=float, default=600.0, about="time at most (default 600)"),
+            Argument(
+                flags=("--budget",), parse=int, default=200, about="number of configurations at most (default 200)"
+            ),
+            Argument(flags=("--seconds",), parse=float, default=600.0, about="seconds at most (default 600)"),
             Argument(
                 flags=("--out",),
                 metavar="FILE",
-                about="the landscape's file; one that is there is gone on with "
+                about="the file of the landscape; an existing one is continued "
                 "(default: landscapes/NAME.csv beside the sessions)",
             ),
-            Argument(flags=("--export",), metavar="FILE", about="write the best configuration's file there"),
+            Argument(
+                flags=("--export",), metavar="FILE", about="write the source of the best configuration to this file"
+            ),
             Argument(
                 flags=("--dry-run",),
                 name="dry_run",
                 action="store_true",
-                about="reduced sizes on the emulator: what compiles and is correct, with no times",
+                about="test reduced sizes on the emulator, without times",
             ),
             *SIZES,
         ),
     ),
     Command(
         name="format",
-        about="the canonical text of a muCUTLASS program",
+        about="print the canonical text of a muCUTLASS program",
         places=("shell",),
         example='cutegen format "gemm(a,b).tile(64,64,16)"',
         group="tools",
@@ -201,7 +220,7 @@ TOOLS = (
     ),
     Command(
         name="doctor",
-        about="what is available here, why not, and how to get it",
+        about="list what is available here, and how to get the rest",
         places=("shell",),
         example="cutegen doctor",
         group="tools",

@@ -1,6 +1,6 @@
-"""Checks that the problem and the kernel that a person names go together, from their texts alone.
+"""Checks that a problem and a kernel fit together, from their source texts. Nothing is run.
 
-Which is the problem and which the kernel, and whether the kernel's class takes what the problem's does. Nothing runs.
+It checks the order of the two arguments, and that the kernel's class takes as many inputs as the problem's.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ KERNEL, REFERENCE = "ModelNew", "Model"
 
 
 def check_order(command: str, spec: str, candidate: str) -> None:
-    """Refuse a kernel that stands where the problem should, and the problem where the kernel should."""
-    if KERNEL in _classes(spec) and (candidate in problems.shipped() or REFERENCE in _classes(candidate)):
+    """Raise `UserError` if the kernel and the problem are given in the wrong order."""
+    if KERNEL in _class_names(spec) and (candidate in problems.shipped() or REFERENCE in _class_names(candidate)):
         raise UserError(
             f"{spec} is a kernel and {candidate} a problem: the problem comes first: "
             f"cutegen {command} {candidate} {spec}"
@@ -26,15 +26,15 @@ def check_order(command: str, spec: str, candidate: str) -> None:
 
 
 def check_kernel(path: str, source: str, problem: Problem) -> None:
-    """Refuse a file without class ModelNew, or whose ModelNew takes more or fewer inputs than the problem's Model.
+    """Raise `UserError` for a file without class ModelNew, or with one that takes other inputs than Model.
 
-    What is no Python is left to the compiler.
+    A file with a syntax error passes; the compiler reports it.
     """
     try:
         tree = ast.parse(source)
     except SyntaxError:
         return
-    made = _class(tree, KERNEL)
+    made = _find_class(tree, KERNEL)
     if made is None:
         if not any(
             isinstance(node, (ast.Name, ast.alias))
@@ -43,23 +43,22 @@ def check_kernel(path: str, source: str, problem: Problem) -> None:
         ):
             found = ", ".join(node.name for node in tree.body if isinstance(node, ast.ClassDef))
             raise UserError(
-                f"{path} defines no class {KERNEL}, which a kernel for {problem.name} "
-                f"is{f'; it has {found}' if found else ''}"
+                f"{path} defines no class {KERNEL}, which a kernel for {problem.name} is"
+                f"{f'; it has {found}' if found else ''}"
             )
         return
-    given = _class(ast.parse(problem.source), REFERENCE)
+    given = _find_class(ast.parse(problem.source), REFERENCE)
     for method, what in (("forward", "inputs of the problem"), ("__init__", "get_init_inputs() of the problem")):
-        own, wanted = (_takes(one, method) for one in (made, given))
+        own, wanted = (_parameters(one, method) for one in (made, given))
         if own is not None and wanted is not None and (own[0] > wanted[1] or own[1] < wanted[0]):
             raise UserError(
                 f"{path} does not fit {problem.name}: {KERNEL}.{method} takes {own[2]}, "
-                f"and {REFERENCE}.{method} {wanted[2]} ({what}); is it a kernel for "
-                f"another problem?"
+                f"and {REFERENCE}.{method} {wanted[2]} ({what}); is it a kernel for another problem?"
             )
 
 
-def beside(spec: str) -> str:
-    """What to say instead of a problem, where the text is a program or an expression; "" where it is neither."""
+def hint_for_program(spec: str) -> str:
+    """A hint for a program or an expression that was given as the problem; empty for any other text."""
     from workbench.language import OPERATIONS, parse
 
     if "(" not in spec:
@@ -70,18 +69,18 @@ def beside(spec: str) -> str:
         known = False
     if known:
         return (
-            f"{spec!r} is a program of muCUTLASS, not a problem: name the problem that it "
-            f"computes, and the program beside it: cutegen run PROBLEM --program {spec!r} (in "
-            f"a notebook %cutegen problem PROBLEM, then %cutegen program {spec})"
+            f"{spec!r} is a program of muCUTLASS, not a problem: name the problem that it computes, and the program "
+            f"beside it: cutegen run PROBLEM --program {spec!r} "
+            f"(in a notebook %cutegen problem PROBLEM, then %cutegen program {spec})"
         )
     return (
         f'{spec!r} is an expression: say its inputs too, as in --inputs "x: f32[4096, 4096]", '
-        f'and write it in PyTorch: "torch.softmax(x, -1)"'
+        'and write it in PyTorch: "torch.softmax(x, -1)"'
     )
 
 
-def _classes(path: str) -> tuple[str, ...]:
-    """Names of the classes of a file of Python; none of anything else."""
+def _class_names(path: str) -> tuple[str, ...]:
+    """Names of the classes in a Python file; empty for any other file."""
     try:
         return tuple(
             node.name
@@ -92,12 +91,12 @@ def _classes(path: str) -> tuple[str, ...]:
         return ()
 
 
-def _class(tree: ast.Module, name: str) -> ast.ClassDef | None:
+def _find_class(tree: ast.Module, name: str) -> ast.ClassDef | None:
     return next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name), None)
 
 
-def _takes(made: ast.ClassDef | None, method: str) -> tuple[int, float, str] | None:
-    """(fewest, most, names) of what a method takes beside self; None where a base class may have it."""
+def _parameters(made: ast.ClassDef | None, method: str) -> tuple[int, float, str] | None:
+    """(fewest, most, names) of the parameters of a method without self; None if a base class may define it."""
     function = (
         next((node for node in made.body if isinstance(node, ast.FunctionDef) and node.name == method), None)
         if made is not None

@@ -38,7 +38,7 @@ def _order(value: str) -> tuple[float, ...] | tuple[float, str]:
     return tuple(map(float, parts)) if all(part.isdigit() for part in parts) else (math.inf, value)
 
 
-def settings(place: Landscape) -> dict[str, tuple[str, ...]]:
+def varying_settings(place: Landscape) -> dict[str, tuple[str, ...]]:
     """Every setting that varies, with its values; "" where it was left out."""
     rows = [format_settings(program) for program in place.rows]
     names = sorted({name for row in rows for name in row})
@@ -52,7 +52,7 @@ def heat_map(place: Landscape, x: str = "", y: str = "", where: Mapping[str, obj
     `where` keeps only rows with those values, each a text or a tuple. Raises `UserError` for a setting that does not
     vary, and where no correct configuration is left.
     """
-    free = settings(place)
+    free = varying_settings(place)
     x, y = _axes(place.name, free, x, y)
     for name in where or {}:
         _varies(place.name, free, name)
@@ -106,7 +106,7 @@ def _altering_settings(
     )
 
 
-def pairs(items: Sequence[str]) -> dict[str, str]:
+def parse_where(items: Sequence[str]) -> dict[str, str]:
     """What `--where` was given, setting -> value; raises `UserError` for what is no pair."""
     for item in items:
         if "=" not in item:

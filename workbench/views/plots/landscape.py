@@ -17,13 +17,13 @@ from workbench.views.plots.heat_map import heat_map, layout
 from workbench.views.plots.roofline import INK, MEASURED, MODELLED, ROOF
 from workbench.views.text.mime_bundle import Shown, seconds, table
 
-__all__ = ["curves", "heat_map", "standing"]
+__all__ = ["heat_map", "landscape_summary", "regret_curves"]
 
 COLOURS = (MEASURED, MODELLED, ROOF, INK)
 MOST_OF_BOUND = 1.1  # how far bars go: what is faster than its bound says so in its number
 
 
-def curves(title: str, named: Mapping[str, Sequence[float]], most: int = 64) -> Shown:
+def regret_curves(title: str, named: Mapping[str, Sequence[float]], most: int = 64) -> Shown:
     """Regret after each try: how much slower than the best configuration the best so far is, in percent.
 
     Tries on a logarithmic axis.
@@ -100,7 +100,7 @@ def _lines(title: str, named: Mapping[str, Sequence[float]], most: int) -> str:
     )
 
 
-def standing(places: Sequence[Landscape], device: str = "H200") -> Shown:
+def landscape_summary(places: Sequence[Landscape], device: str = "H200") -> Shown:
     """For each problem: the bound, the fastest configuration, torch eager, and both as fractions of the bound."""
     lines, bars, notes = [], [], []
     for place in places:

@@ -56,7 +56,7 @@ def render(old: str, new: str, *, old_name: str = "old", new_name: str = "new", 
         f'<table style="{style}"><caption style="text-align:left">{html.escape(said)}</caption>'
         f"<colgroup>{columns}</colgroup>{heads}<tbody>{''.join(body)}</tbody></table>"
     )
-    return Shown(unified(old, new, old_name, new_name), html=page)
+    return Shown(unified_diff(old, new, old_name, new_name), html=page)
 
 
 def _heading(hunk: Hunk, prefix: str) -> str:
@@ -141,7 +141,7 @@ def _folded(lines: Sequence[str], i: int, k: int, count: int) -> str:
     return f'<tr><td style="padding:2px 6px;text-align:left" colspan="6">{inside}</td></tr>'
 
 
-def unified(old: str, new: str, old_name: str = "old", new_name: str = "new") -> str:
+def unified_diff(old: str, new: str, old_name: str = "old", new_name: str = "new") -> str:
     """Unified text with `@@ hunk N @@` headings and three lines of context."""
     a, b = old.splitlines(), new.splitlines()
     lines = [f"--- {old_name}", f"+++ {new_name}"]

@@ -152,7 +152,7 @@ def history(session: Session) -> Shown:
     return Shown("\n".join(lines), html="".join(items))
 
 
-def frame(session: Session) -> DataFrame:
+def version_frame(session: Session) -> DataFrame:
     """A pandas DataFrame, one row per version; modelled and measured times are separate columns in seconds."""
     import pandas
 

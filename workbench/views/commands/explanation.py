@@ -1,4 +1,4 @@
-"""What a program of the language costs, in words: per setting, per CTA, on a device, and at a size."""
+"""Explains muCUTLASS programs in words: each setting, and the cost per CTA, on a device and at a size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import math
 import re
 import tempfile
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from workbench.analysis import devices
@@ -23,14 +25,17 @@ from workbench.views.text.mime_bundle import Shown
 if TYPE_CHECKING:
     import torch
 
-MOST_VALUES = 8  # of a setting that are listed
+MOST_VALUES = 8  # values of a setting that are listed
 INIT = "def __init__(self):\n    super().__init__()\n"
 
 
-def explained(text: str, *, device: str = "H200", size: tuple[int, ...] | None = None, compiled: bool = False) -> Shown:
-    """The program settled, setting by setting.
+def explain_program(
+    text: str, *, device: str = "H200", size: tuple[int, ...] | None = None, compiled: bool = False
+) -> Shown:
+    """Explain a program, setting by setting.
 
-    `size` is m, n, k of a product (and batches); `compiled` asks the compiler for registers and spills.
+    `size` is (m, n, k) of a product, or (m, n, k, batches). `compiled` compiles it for its registers and spills.
+    Raises `ProgramError` if the program is rejected.
     """
     program = parse(text)
     rejections = check(program)
@@ -38,30 +43,31 @@ def explained(text: str, *, device: str = "H200", size: tuple[int, ...] | None =
         raise ProgramError("the program is rejected: " + " | ".join(map(str, rejections)), rejections)
     lines = [format_program(program), *(f"  {note}" for note in notes(program))]
     for stage in program.stages:
-        lines += ["", *_stage(stage, device, size)]
+        lines += ["", *_stage_lines(stage, device, size)]
     if compiled:
-        lines += ["", *_registers(program)]
+        lines += ["", *_register_lines(program)]
     return Shown("\n".join(lines))
 
 
-def answer(text: str, arguments: Namespace, *, device: str = "") -> Shown:
-    """What `explain` says of a program, of an operation by its name, or of the language.
+def explain_text(text: str, arguments: Namespace, *, device: str = "") -> Shown:
+    """Explain a program, or an operation by its name; without a text list all operations.
 
-    `arguments` has device, size and compile.
+    `arguments` has `device`, `size` and `compile`.
     """
     if not text.strip():
-        return listed()
+        return list_operations()
     if text.strip() in OPERATIONS:
-        return described(OPERATIONS[text.strip()])
+        return describe_operation(OPERATIONS[text.strip()])
     if text.strip().isidentifier():
         near = difflib.get_close_matches(text.strip().lower(), OPERATIONS, n=1)
         guess = f"; did you mean {near[0]}?" if near else ""
         raise UserError(f"muCUTLASS has no operation {text.strip()}{guess}; there are: {', '.join(OPERATIONS)}")
-    return explained(text, device=arguments.device or device or "H200", size=arguments.size, compiled=arguments.compile)
+    device = arguments.device or device or "H200"
+    return explain_program(text, device=device, size=arguments.size, compiled=arguments.compile)
 
 
-def listed() -> Shown:
-    """All operations, what each computes."""
+def list_operations() -> Shown:
+    """All operations with a description each."""
     width = max(map(len, OPERATIONS))
     return Shown(
         "\n".join(
@@ -75,8 +81,8 @@ def listed() -> Shown:
     )
 
 
-def described(operation: Operation) -> Shown:
-    """An operation: named arguments and settings with their legal values, and epilogues."""
+def describe_operation(operation: Operation) -> Shown:
+    """An operation with its arguments, its settings, their legal values, and its epilogues."""
     rows = [(f"{item.name}=", item.legal) for item in operation.arguments]
     for item in operation.settings:
         said = [", ".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in item.values]
@@ -88,22 +94,18 @@ def described(operation: Operation) -> Shown:
     return Shown("\n".join([operation.about, *(f"  {what.ljust(width)}  {meaning}" for what, meaning in rows)]))
 
 
-def formatted(text: str) -> str:
-    """The canonical text of a program; what it says is not checked."""
-    return format_program(parse(text))
-
-
-def _stage(stage: Stage, device_name: str, size: tuple[int, ...] | None) -> list[str]:
+def _stage_lines(stage: Stage, device_name: str, size: tuple[int, ...] | None) -> list[str]:
     found = explain(stage)
     width = max((len(line.what) for line in found[1:]), default=0)
     return [
         found[0].what,
         *(f"  {line.what.ljust(width)}  {line.meaning}" for line in found[1:]),
-        *_cost(cost_of(stage), device_name, size),
+        *_cost_lines(cost_of(stage), device_name, size),
     ]
 
 
-def _cost(cost: Cost, device_name: str, size: tuple[int, ...] | None) -> list[str]:
+def _cost_lines(cost: Cost, device_name: str, size: tuple[int, ...] | None) -> list[str]:
+    """Threads, shared memory, registers and occupancy of a CTA; with a size also the waves."""
     if cost.threads is None:
         return []
     device = devices.find(device_name)
@@ -124,11 +126,11 @@ def _cost(cost: Cost, device_name: str, size: tuple[int, ...] | None) -> list[st
         f"{found.fraction:.0%} of its threads, limited by {found.limiter} (modelled)"
     )
     if size is not None and cost.tile is not None:
-        lines.append(_waves(cost, found.blocks * device.sms, size))
+        lines.append(_waves_line(cost, found.blocks * device.sms, size))
     return lines
 
 
-def _waves(cost: Cost, slots: int, size: tuple[int, ...]) -> str:
+def _waves_line(cost: Cost, slots: int, size: tuple[int, ...]) -> str:
     if len(size) < 3:
         raise UserError("a size is m, n, k of a product, or m, n, k, batches: --size 4096,4096,4096")
     m, n, _, *batches = size
@@ -142,32 +144,23 @@ def _waves(cost: Cost, slots: int, size: tuple[int, ...]) -> str:
     )
 
 
-def _registers(program: Program) -> list[str]:
-    """Registers and spills of every kernel, by compiling it on small tensors; nothing runs."""
+def _register_lines(program: Program) -> list[str]:
+    """Registers and spills of every kernel. The program is compiled on small tensors and not run."""
     from workbench.emulator import emulated
     from workbench.toolchain.binary import describe_module
 
-    roles = {
-        name: (role, stage)
-        for stage in program.stages
-        for role, name in operands(OPERATIONS[stage.operation.name], stage).items()
-    }
-    names = [name for name in roles if name not in {stage.result for stage in program.stages}]
+    roles = _input_roles(program)
     arch = next(
         (str(call.positional[0]) for stage in program.stages for call in stage.settings if call.name == "arch"), "sm_80"
     )
-    said: list[str] = []
+    lines: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "candidate.py"
-        path.write_text(
-            compile_program(format_program(program), Binding(init_source=INIT, forward_arguments=tuple(names)))
-        )
-        spec = importlib.util.spec_from_file_location("explained_candidate", path)
-        assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        binding = Binding(init_source=INIT, forward_arguments=tuple(roles))
+        path.write_text(compile_program(format_program(program), binding))
+        module = _import_file(path)
 
-        def only_compile(
+        def compile_only(
             function: object, key: object, arguments: tuple[object, ...], constants: tuple[object, ...] = ()
         ) -> None:
             import cutlass.cute as cute
@@ -175,31 +168,51 @@ def _registers(program: Program) -> list[str]:
             made = cute.compile(function, *arguments, module.cuda.CUstream(0), *constants)
             for build in describe_module(made.__ptx__, made.__cubin__, arch):
                 name = re.sub(r"^kernel_cutlass_(\w+?_kernel).*", r"\1", build.kernel)
-                said.append(
+                lines.append(
                     f"  {name}: {build.registers} registers a thread, {build.spill_bytes or 0} bytes spilled, {arch} "
                     "(counted by the compiler)"
                 )
 
-        module.call = only_compile  # type: ignore[attr-defined]
+        module.call = compile_only  # type: ignore[attr-defined]
         with emulated(arch=arch, source_file=str(path)):
-            for rank in (2, 3, 4, 5):
-                try:
-                    module.ModelNew()(*(_sample(*roles[name], rank) for name in names))
-                    break
-                except (
-                    ValueError,
-                    TypeError,
-                    IndexError,
-                ) as error:  # the kernel wants more axes, unless this was the last try
-                    if rank == 5 or said:
-                        raise UserError(
-                            f"registers cannot be told, since no small operands were found that fit: {error}"
-                        ) from None
-    return said
+            _call_with_samples(module.ModelNew, roles, lines)
+    return lines
 
 
-def _sample(role: str, stage: Stage, rank: int) -> torch.Tensor:
-    """A small tensor of zeros for an operand; the full ones have `rank` axes."""
+def _input_roles(program: Program) -> dict[str, tuple[str, Stage]]:
+    """Name of each input of the program -> its role, and the stage that reads it."""
+    roles = {
+        name: (role, stage)
+        for stage in program.stages
+        for role, name in operands(OPERATIONS[stage.operation.name], stage).items()
+    }
+    results = {stage.result for stage in program.stages}
+    return {name: role for name, role in roles.items() if name not in results}
+
+
+def _import_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("explained_candidate", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _call_with_samples(
+    model: Callable[[], Callable[..., object]], roles: dict[str, tuple[str, Stage]], lines: list[str]
+) -> None:
+    """Call the model with small tensors of 2 to 5 axes until a rank fits; `lines` are those of compiled kernels."""
+    for rank in (2, 3, 4, 5):
+        try:
+            model()(*(_sample_tensor(role, stage, rank) for role, stage in roles.values()))
+            return
+        except (ValueError, TypeError, IndexError) as error:  # the kernel may need more axes
+            if rank == 5 or lines:
+                raise UserError(f"registers are unknown: no small operands were found that fit: {error}") from None
+
+
+def _sample_tensor(role: str, stage: Stage, rank: int) -> torch.Tensor:
+    """A small tensor of zeros for an operand. Operands of full size have `rank` axes."""
     import torch
 
     kind = next((str(call.positional[0]) for call in stage.settings if call.name == "mma"), "")
