@@ -36,7 +36,7 @@ from workbench.views.plots import colours
 from workbench.views.plots.heat_map import varying_settings
 from workbench.views.plots.landscape import heat_map, landscape_summary, regret_curves
 from workbench.views.text import tables
-from workbench.views.text.mime_bundle import seconds
+from workbench.views.text.mime_bundle import format_seconds
 
 RUN = {
     "device": "NVIDIA H200",
@@ -438,7 +438,7 @@ def test_numbers_on_the_cells_of_a_heat_map_can_be_read_on_any_ground(recorded: 
 @given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255))
 def test_black_or_white_reads_on_every_ground(red: int, green: int, blue: int) -> None:
     ground = f"#{red:02x}{green:02x}{blue:02x}"
-    assert colours.contrast(colours.ink_on(ground), ground) >= 4.5
+    assert colours.contrast(colours.readable_ink(ground), ground) >= 4.5
 
 
 def test_a_heat_map_shows_the_fastest_of_each_pair(recorded: Path) -> None:
@@ -454,7 +454,7 @@ def test_a_heat_map_shows_the_fastest_of_each_pair(recorded: Path) -> None:
     )
     assert (
         min(value for line in shown.plotly["data"][0]["z"] for value in line if value) == 1
-        and seconds(least) in shown.text
+        and format_seconds(least) in shown.text
     )  # type: ignore[index]
     with pytest.raises(UserError, match=r"over 'threads'; settings that vary: .*cluster.*schedule.*stages"):
         heat_map(place, "threads")

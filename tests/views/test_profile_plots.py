@@ -30,7 +30,8 @@ from workbench.records import (
     Version,
     Work,
 )
-from workbench.views.plots import profile, roofline, svg
+from workbench.views.plots import profile, svg
+from workbench.views.text.profile_report import profile_report
 
 KERNEL = KernelMetrics(
     kernel="kernel_cutlass_softmax_kernel_tensorptrf32gmemo",
@@ -261,7 +262,7 @@ def test_a_whole_profile_says_what_is_missing_and_how_it_was_confined() -> None:
         source_hash="",
         path="",
     )
-    shown = roofline.profile(version, full())
+    shown = profile_report(version, full())
     Balance(shown.html)
     assert (
         "note: no <b>" in shown.text
@@ -271,9 +272,7 @@ def test_a_whole_profile_says_what_is_missing_and_how_it_was_confined() -> None:
     )
     assert "http://" not in shown.html.replace("http://www.w3.org/2000/svg", "")
     empty = dataclasses.replace(full(), kernels=(), lines=(), timeline=None, energy=None)
-    assert (
-        "<svg" not in roofline.profile(version, empty).html and "fast & <good>" in roofline.profile(version, empty).text
-    )
+    assert "<svg" not in profile_report(version, empty).html and "fast & <good>" in profile_report(version, empty).text
 
 
 @given(st.floats(1e-9, 1e9), st.integers(2, 8))

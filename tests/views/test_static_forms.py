@@ -97,7 +97,7 @@ def test_roofline_svg_names_its_lines_and_shares_labels() -> None:
         )
         for n, rate in ((1, 1e11), (2, 2e12), (3, 2.01e12))
     )
-    svg = roofline._svg(points, bound, devices.find("H200").copy_bandwidth)
+    svg = roofline._draw_svg(points, bound, devices.find("H200").copy_bandwidth)
     root = ET.fromstring(svg)
     texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "v1" in texts and "v2, v3" in texts and "ridge 12.5 FLOP/B" in texts
@@ -106,7 +106,7 @@ def test_roofline_svg_names_its_lines_and_shares_labels() -> None:
         and any("modelled" in (text or "") for text in texts)
         and not any("version, measured" in (text or "") for text in texts)
     )
-    assert svg == roofline._svg(points, bound, devices.find("H200").copy_bandwidth)
+    assert svg == roofline._draw_svg(points, bound, devices.find("H200").copy_bandwidth)
 
 
 def test_work_without_flops_has_a_roofline_too() -> None:
@@ -132,6 +132,7 @@ def test_work_without_flops_has_a_roofline_too() -> None:
         for n in (1, 2)
     )
     texts = [
-        node.text for node in ET.fromstring(roofline._svg(points, bound, None)).iter("{http://www.w3.org/2000/svg}text")
+        node.text
+        for node in ET.fromstring(roofline._draw_svg(points, bound, None)).iter("{http://www.w3.org/2000/svg}text")
     ]
     assert "v1, v2" in texts

@@ -69,7 +69,7 @@ def _write_report(session: Session, folder: Path) -> None:
     from workbench.views.text import report
 
     (folder / "report.html").write_text(report.html_page(session), encoding="utf-8")
-    nbformat.write(report.notebook(session), folder / "demo.ipynb")
+    nbformat.write(report.make_notebook(session), folder / "demo.ipynb")
     if session.best is not None:
         (folder / "best.py").write_text(session.export(session.best.number))
 

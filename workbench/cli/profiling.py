@@ -19,7 +19,7 @@ from workbench.analysis.calibration import Calibration, Rate
 from workbench.cli.output import OK, echo, print_json, wants_json
 from workbench.cli.sessions import create_session
 from workbench.errors import Stopped, UserError
-from workbench.views.text.mime_bundle import Shown, amount, seconds, table
+from workbench.views.text.mime_bundle import MimeBundle, format_amount, format_seconds, render_table
 from workbench.wire import to_plain
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ def profile(arguments: argparse.Namespace) -> int:
     """Profile a candidate file, or a version of a stored session."""
     from workbench.profilers.recorded import compact
     from workbench.views.plots import profile as profile_plots
-    from workbench.views.plots import roofline
+    from workbench.views.text.profile_report import profile_report
 
     for name in arguments.by.split("+"):
         plugins.load("profiler", name)  # refuse an unavailable profiler before the problem is inspected
     with _open_version(arguments) as (session, version):
         found = session.profile(version.number, arguments.by, sections=arguments.sections)
-        made = profile_plots.plot(found, arguments.plot) if arguments.plot else roofline.profile(version, found)
+        made = profile_plots.plot(found, arguments.plot) if arguments.plot else profile_report(version, found)
         echo(str(made))
         if arguments.html:
             head = f'<meta charset="utf-8"><title>profile of v{version.number}</title><style>{STYLE}</style>'
@@ -148,7 +148,7 @@ def print_calibrations() -> int:
     return OK
 
 
-def render_calibration(found: Calibration) -> Shown:
+def render_calibration(found: Calibration) -> MimeBundle:
     """A calibration as a table."""
     head = ["ceiling", "median", "95 % interval", "by"]
     rows = [
@@ -162,10 +162,10 @@ def render_calibration(found: Calibration) -> Shown:
         ]
         for rate in found.rates
     ]
-    plain, listed = table(head, rows, f"{found.device} ({found.summary}), measured")
-    return Shown("\n".join([plain, *(f"note: {note}" for note in found.notes)]), html=listed)
+    plain, listed = render_table(head, rows, f"{found.device} ({found.summary}), measured")
+    return MimeBundle("\n".join([plain, *(f"note: {note}" for note in found.notes)]), html=listed)
 
 
 def format_rate(rate: Rate, number: float) -> str:
     """A value of a rate with its unit."""
-    return seconds(number) if rate.unit == "s" else f"{amount(number)}{rate.unit}"
+    return format_seconds(number) if rate.unit == "s" else f"{format_amount(number)}{rate.unit}"

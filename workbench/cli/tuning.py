@@ -12,7 +12,7 @@ from workbench.errors import Stopped, UserError
 from workbench.landscapes.table import Row
 from workbench.tuning.tune import Progress, Tuned, TuneRequest, tune
 from workbench.views.commands.problems import load_problem
-from workbench.views.text.mime_bundle import seconds
+from workbench.views.text.mime_bundle import format_seconds
 
 
 def run_tuning(arguments: argparse.Namespace) -> int:
@@ -66,7 +66,7 @@ def _progress_bar() -> Iterator[Progress]:
             bar.total, bar.n = total, done
             if row is not None and row.correct and row.program and row.median_s:
                 best[:] = [min([row.median_s, *best])]
-                bar.set_postfix_str(f"best {seconds(best[0])}")
+                bar.set_postfix_str(f"best {format_seconds(best[0])}")
             bar.refresh()
 
         yield update
@@ -83,12 +83,12 @@ def print_result(found: Tuned, export: str | None) -> None:
     measured = sum(bool(row.program) for row in found.rows)
     echo(
         f"{measured} of {found.planned} configurations are measured, {len(correct)} are correct; "
-        f"torch eager {seconds(found.eager_s)}"
+        f"torch eager {format_seconds(found.eager_s)}"
     )
     if found.best is not None:
         best_s = found.best.median_s
         gain = f", {found.eager_s / best_s:.2f} times torch eager" if found.eager_s and best_s else ""
-        echo(f"best {seconds(best_s)}{gain}: {found.best.program}")
+        echo(f"best {format_seconds(best_s)}{gain}: {found.best.program}")
     if measured < found.planned:
         echo("the same command continues with the rest")
     if export and found.best_source:

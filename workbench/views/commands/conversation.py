@@ -13,7 +13,7 @@ from workbench.session.model_settings import NAMES
 from workbench.store import ModelValue
 from workbench.views.notebook.protocol import Notebook
 from workbench.views.text import tables
-from workbench.views.text.mime_bundle import Shown
+from workbench.views.text.mime_bundle import MimeBundle
 
 
 def read_model_settings(arguments: Namespace) -> dict[str, ModelValue]:
@@ -21,7 +21,7 @@ def read_model_settings(arguments: Namespace) -> dict[str, ModelValue]:
     return {name: getattr(arguments, name) for name in NAMES if getattr(arguments, name, None) is not None}
 
 
-def set_model(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+def set_model(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBundle:
     """Change the model settings of the session, and show them."""
     session = state.session
     values = session.model(**read_model_settings(arguments))
@@ -33,40 +33,40 @@ def set_model(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
         f"key       {'set' if client.key is not None else 'none (a server of your own needs none)'}",
         f"spent     {client.budget.describe()}",
     ]
-    return Shown(
+    return MimeBundle(
         "\n".join(
             [*lines, *[f"{name:9} {value}" for name, value in values.items() if name not in ("model", "base_url")]]
         )
     )
 
 
-def ask(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+def ask(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBundle:
     """Ask the model about a version. The code is not changed."""
     if not arguments.words:
         raise UserError("ask what? for example: %cutegen ask why is this slower than v2")
-    return Shown(state.session.ask(" ".join(arguments.words), arguments.about))
+    return MimeBundle(state.session.ask(" ".join(arguments.words), arguments.about))
 
 
-def make_choices(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+def make_choices(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBundle:
     """Make several versions from the same baseline."""
     state.session.choices(arguments.count, arguments.by, " ".join(arguments.words))
     return tables.history(state.session)
 
 
-def run_chain(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+def run_chain(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBundle:
     """Run CuTeGen's loop to the end."""
     options = dict(item.partition("=")[::2] for item in arguments.setting)
     state.session.run_chain(arguments.by, **options)
     return tables.history(state.session)
 
 
-def repair(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+def repair(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBundle:
     """Repair a failed version in one round."""
     version = state.session.repair(arguments.version, arguments.by)
-    return tables.verdict(version) if version else Shown(state.last_note or "no repair")
+    return tables.verdict(version) if version else MimeBundle(state.last_note or "no repair")
 
 
-def play_recording(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+def play_recording(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBundle:
     """Open a new session and play a recording into it."""
     from workbench.session import recording
 
@@ -75,10 +75,10 @@ def play_recording(arguments: Namespace, cell: str | None, state: Notebook) -> S
     differences = state.session.play(arguments.name)
     verdicts = "\n".join(differences) or f"all {len(state.session.versions)} versions came out as recorded"
     history = tables.history(state.session)
-    return Shown(f"{found.label}\n\n{history}\n\n{verdicts}")
+    return MimeBundle(f"{found.label}\n\n{history}\n\n{verdicts}")
 
 
-def search_sources(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+def search_sources(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBundle:
     """Search CuTe DSL, CUTLASS and our examples, or read lines of one file."""
     from workbench import search
     from workbench.search import corpus
@@ -87,25 +87,25 @@ def search_sources(arguments: Namespace, cell: str | None, state: Notebook) -> S
         first, _, last = arguments.lines.partition("-")
         if not first.isdigit() or (last and not last.isdigit()):
             raise UserError(f"--lines {arguments.lines}: a range such as 100-160 is needed")
-        return Shown(search.read(" ".join(arguments.words), int(first), int(last) if last else None))
+        return MimeBundle(search.read(" ".join(arguments.words), int(first), int(last) if last else None))
     hits = search.search(" ".join(arguments.words))
     found = "\n\n".join(map(str, hits)) or "nothing found; try other words"
-    return Shown("\n\n".join(filter(None, (found, corpus.missing_packages_note()))))
+    return MimeBundle("\n\n".join(filter(None, (found, corpus.missing_packages_note()))))
 
 
-def show_conversation(arguments: Namespace, cell: str | None, state: Notebook) -> Shown:
+def show_conversation(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBundle:
     """Show every call of the session's model."""
     return render_exchanges(state.session)
 
 
-def render_exchanges(session: Session) -> Shown:
+def render_exchanges(session: Session) -> MimeBundle:
     """All model calls of a session: purpose, tokens and cost of each, with prompt and reply to unfold."""
     kept = session.exchanges()
     if not kept:
-        return Shown("this session has not called a model")
+        return MimeBundle("this session has not called a model")
     made = {number: version.number for version in session.versions for number in version.proposal.exchanges}
     text = "\n".join(_summary_line(number, exchange, made.get(number)) for number, exchange in kept.items())
-    return Shown(
+    return MimeBundle(
         text, html="".join(_details_html(number, exchange, made.get(number)) for number, exchange in kept.items())
     )
 

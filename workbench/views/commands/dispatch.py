@@ -10,7 +10,7 @@ from workbench.views.commands.all_commands import COMMANDS
 from workbench.views.commands.handlers import HANDLERS
 from workbench.views.commands.table import Command, NotebookParser, notebook_parser
 from workbench.views.notebook.protocol import Notebook
-from workbench.views.text.mime_bundle import Shown
+from workbench.views.text.mime_bundle import MimeBundle
 
 MAGICS = {name: command for name, command in COMMANDS.items() if "notebook" in command.places}
 
@@ -48,11 +48,11 @@ def run(line: str, cell: str | None, state: Notebook) -> object:
     """Run one magic line and return the result to show. Raises `UserError` for wrong input."""
     name, words = split_line(line)
     if name in ("", "help", "--help", "-h"):
-        return Shown(make_parser(words[0]).format_help().strip() if words and words[0] in MAGICS else overview())
+        return MimeBundle(make_parser(words[0]).format_help().strip() if words and words[0] in MAGICS else overview())
     if name not in MAGICS:
         raise Refused(f"no command {name!r}; %cutegen help lists them" + _suggestion(name))
     if "-h" in words or "--help" in words:
-        return Shown(make_parser(name).format_help().strip())
+        return MimeBundle(make_parser(name).format_help().strip())
     if cell is not None and not MAGICS[name].takes_cell:
         raise Refused(f"%cutegen {name} takes no cell: use one % and put nothing below it")
     return HANDLERS[name](make_parser(name).parse_args(words), cell, state)

@@ -20,7 +20,7 @@ from workbench.errors import ProgramError, UserError
 from workbench.language import OPERATIONS, Binding, Program, Stage, check, format_program, parse
 from workbench.language.explain import Cost, cost_of, explain, notes
 from workbench.language.operation import Operation, operands
-from workbench.views.text.mime_bundle import Shown
+from workbench.views.text.mime_bundle import MimeBundle
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +31,7 @@ INIT = "def __init__(self):\n    super().__init__()\n"
 
 def explain_program(
     text: str, *, device: str = "H200", size: tuple[int, ...] | None = None, compiled: bool = False
-) -> Shown:
+) -> MimeBundle:
     """Explain a program, setting by setting.
 
     `size` is (m, n, k) of a product, or (m, n, k, batches). `compiled` compiles it for its registers and spills.
@@ -46,10 +46,10 @@ def explain_program(
         lines += ["", *_stage_lines(stage, device, size)]
     if compiled:
         lines += ["", *_register_lines(program)]
-    return Shown("\n".join(lines))
+    return MimeBundle("\n".join(lines))
 
 
-def explain_text(text: str, arguments: Namespace, *, device: str = "") -> Shown:
+def explain_text(text: str, arguments: Namespace, *, device: str = "") -> MimeBundle:
     """Explain a program, or an operation by its name; without a text list all operations.
 
     `arguments` has `device`, `size` and `compile`.
@@ -66,10 +66,10 @@ def explain_text(text: str, arguments: Namespace, *, device: str = "") -> Shown:
     return explain_program(text, device=device, size=arguments.size, compiled=arguments.compile)
 
 
-def list_operations() -> Shown:
+def list_operations() -> MimeBundle:
     """All operations with a description each."""
     width = max(map(len, OPERATIONS))
-    return Shown(
+    return MimeBundle(
         "\n".join(
             [
                 "operations of muCUTLASS; explain NAME lists an operation's settings, "
@@ -81,7 +81,7 @@ def list_operations() -> Shown:
     )
 
 
-def describe_operation(operation: Operation) -> Shown:
+def describe_operation(operation: Operation) -> MimeBundle:
     """An operation with its arguments, its settings, their legal values, and its epilogues."""
     rows = [(f"{item.name}=", item.legal) for item in operation.arguments]
     for item in operation.settings:
@@ -91,7 +91,7 @@ def describe_operation(operation: Operation) -> Shown:
         rows.append((f".{item.name}({'n' if values else ''})", "; ".join(filter(None, (values, item.words("n"))))))
     rows += [(">>", ", ".join(operation.epilogues))] if operation.epilogues else []
     width = max(len(what) for what, _ in rows)
-    return Shown("\n".join([operation.about, *(f"  {what.ljust(width)}  {meaning}" for what, meaning in rows)]))
+    return MimeBundle("\n".join([operation.about, *(f"  {what.ljust(width)}  {meaning}" for what, meaning in rows)]))
 
 
 def _stage_lines(stage: Stage, device_name: str, size: tuple[int, ...] | None) -> list[str]:

@@ -20,7 +20,8 @@ from workbench.views.plots import profile as profile_plots
 from workbench.views.plots import roofline
 from workbench.views.text import diff as diff_view
 from workbench.views.text import tables
-from workbench.views.text.mime_bundle import Shown
+from workbench.views.text.mime_bundle import MimeBundle
+from workbench.views.text.profile_report import profile_report
 
 Handler = Callable[[Namespace, str | None, Notebook], object]
 
@@ -37,7 +38,7 @@ def open_problem(arguments: Namespace, cell: str | None, state: Notebook) -> obj
 
 def generate(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     version = state.session.generate(arguments.by, " ".join(arguments.words), start=arguments.start)
-    return tables.verdict(version) if version else Shown(state.last_note or "no further idea")
+    return tables.verdict(version) if version else MimeBundle(state.last_note or "no further idea")
 
 
 def refine(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -46,7 +47,7 @@ def refine(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     if arguments.words or arguments.start:
         raise UserError("--until runs several steps: leave out words and --from")
     state.session.run_until(arguments.until, arguments.by, epsilon=arguments.epsilon, patience=arguments.patience)
-    return Shown(f"{tables.history(state.session)}\n{state.last_note or ''}".rstrip())
+    return MimeBundle(f"{tables.history(state.session)}\n{state.last_note or ''}".rstrip())
 
 
 def edit(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -63,7 +64,7 @@ def write_program(arguments: Namespace, cell: str | None, state: Notebook) -> ob
     if text:
         return tables.verdict(session.program(text))
     programs = (version.proposal.candidate.program for version in reversed(session.versions))
-    return Shown(next(filter(None, programs), None) or plain(recognised(session.facts)))
+    return MimeBundle(next(filter(None, programs), None) or plain(recognised(session.facts)))
 
 
 def test(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -75,7 +76,7 @@ def test(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 def profile(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     version = state.session.version(arguments.version)
     found = state.session.profile(version.number, arguments.by, sections=arguments.sections)
-    return profile_plots.plot(found, arguments.plot) if arguments.plot else roofline.profile(version, found)
+    return profile_plots.plot(found, arguments.plot) if arguments.plot else profile_report(version, found)
 
 
 def show_diff(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -110,7 +111,7 @@ def reject(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 def undo(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     undone = state.session.undo()
-    return Shown(f"taken back: v{undone.version} {undone.kind}")
+    return MimeBundle(f"taken back: v{undone.version} {undone.kind}")
 
 
 def run_steps(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -136,7 +137,7 @@ def show_source(arguments: Namespace, cell: str | None, state: Notebook) -> obje
 def export(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     version = state.session.version(arguments.version)
     state.session.export(version.number, arguments.path)
-    return Shown(f"v{version.number} written to {arguments.path}")
+    return MimeBundle(f"v{version.number} written to {arguments.path}")
 
 
 def open_panel(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -166,14 +167,14 @@ def explain(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 def pin(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     pins = state.session.pin(" ".join(arguments.words)) if arguments.words else state.session.constraints
-    return Shown("pinned: " + ("; ".join(pins) or "nothing"))
+    return MimeBundle("pinned: " + ("; ".join(pins) or "nothing"))
 
 
 def unpin(arguments: Namespace, cell: str | None, state: Notebook) -> object:
-    return Shown("pinned: " + ("; ".join(state.session.unpin(" ".join(arguments.words))) or "nothing"))
+    return MimeBundle("pinned: " + ("; ".join(state.session.unpin(" ".join(arguments.words))) or "nothing"))
 
 
-class Source(Shown):
+class Source(MimeBundle):
     """The source of a version, as HTML in a notebook and as text in a terminal."""
 
     def __init__(self, text: str) -> None:
@@ -183,14 +184,14 @@ class Source(Shown):
 def show_page(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     """Show a page of the documentation, or the list of pages."""
     if not arguments.page:
-        return Shown(docs.overview("%cutegen docs"))
+        return MimeBundle(docs.overview("%cutegen docs"))
     text = docs.read(arguments.page)
-    return Shown(text, markdown=text)
+    return MimeBundle(text, markdown=text)
 
 
 def show_sessions(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     """List the stored sessions."""
-    return Shown("\n".join(Session.names()) or "no sessions yet")
+    return MimeBundle("\n".join(Session.names()) or "no sessions yet")
 
 
 HANDLERS: Mapping[str, Handler] = {

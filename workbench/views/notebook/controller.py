@@ -1,8 +1,8 @@
-"""The desk of one session: what the panel and the lab extension share. Commands come in, states go out.
+"""The controller of a session, which the panel and the lab extension share.
 
-Input: a `Session` and commands (plain dicts from the browser). Output: `state()` and `live()` as plain JSON, and a
-call of every listener when they change. Commands only enqueue: one owned thread does the steps, another the
-whole-version decisions, so that accept, reject and stop are served while a step runs.
+It takes commands (plain dicts from the browser) and gives `state()` and `live_state()` as plain JSON; it calls its
+listeners after each change. Commands are queued: one thread runs the steps, another one the decisions about whole
+versions, so accept, reject and stop work during a step.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from workbench.views.notebook import view_model
 
 STEPS = ("generate", "test", "profile", "refine", "run", "repair", "ask", "choices")
 DECISIONS = ("accept", "reject", "undo")
-LOG_LIMIT = 200  # entries kept in the browser
-MAX_RUN = 50  # steps that one press of "Run" may ask for
+LOG_LIMIT = 200  # log entries that the browser keeps
+MAX_RUN = 50  # steps per press of "Run" at most
 
 Listener = Callable[[str], None]
-Message = Mapping[str, object]  # a command from the browser: plain JSON
-_desks: weakref.WeakKeyDictionary[Session, Desk] = weakref.WeakKeyDictionary()
+Message = Mapping[str, object]  # a command from the browser, as plain JSON
+_controllers: weakref.WeakKeyDictionary[Session, SessionController] = weakref.WeakKeyDictionary()
 
 
 class LogEntry(TypedDict):
-    """One line of the log."""
+    """One entry of the log."""
 
     kind: str
     message: str
@@ -44,39 +44,39 @@ class LogEntry(TypedDict):
 
 @functools.lru_cache(maxsize=32)
 def needs_model(proposer: str) -> bool:
-    """Whether the proposer of this name asks a language model; False for a name that nobody has."""
+    """Whether a proposer needs a language model; False for an unknown name."""
     return proposer in plugins.names("proposer") and plugins.load("proposer", proposer, check=False).needs_model
 
 
 def _read_number(value: object) -> int:
-    """A whole number that the browser sent; raises `TypeError` or `ValueError` for what is none."""
+    """A whole number from the browser. Raises `TypeError` or `ValueError` for anything else."""
     if isinstance(value, (int, float, str)):
         return int(value)
     raise TypeError(f"a number is needed, not {value!r}")
 
 
 def _read_indices(value: object) -> tuple[int, ...]:
-    """The hunks that the browser sent; raises `UserError` for what is no list."""
+    """Hunk numbers from the browser. Raises `UserError` if they are not a list."""
     if not isinstance(value, (list, tuple)):
         raise UserError(f"hunks are a list of numbers, not {value!r}")
     return tuple(_read_number(index) for index in value)
 
 
 def _read_reference(value: object) -> int | str | None:
-    """The version that the browser named, None where it named none."""
+    """The version named by the browser, or None."""
     return value if isinstance(value, (int, str)) and value else None
 
 
-def desk_of(session: Session) -> Desk:
-    """The one desk of this session."""
-    found = _desks.get(session)
+def get_controller(session: Session) -> SessionController:
+    """The controller of a session. Each session has exactly one."""
+    found = _controllers.get(session)
     if found is None:
-        found = _desks[session] = Desk(session)
+        found = _controllers[session] = SessionController(session)
     return found
 
 
 def kernel_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop of the Jupyter kernel that we run in, through which messages go out; None in plain Python."""
+    """The event loop of the Jupyter kernel, which sends messages to the browser; None in plain Python."""
     import IPython
 
     if getattr(IPython.get_ipython(), "kernel", None) is None:
@@ -87,8 +87,8 @@ def kernel_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-class Desk:
-    """Shared controller of every live view of a session; all methods may be called from any thread."""
+class SessionController:
+    """Controls all live views of a session. All methods may be called from any thread."""
 
     def __init__(self, session: Session) -> None:
         self._session = weakref.ref(session)
@@ -101,32 +101,32 @@ class Desk:
         self._message = {"kind": "info", "text": ""}
         self._shown: int | None = None
         self._against: int | None = None
-        self.proposer: tuple[str, dict[str, object]] = ("planner", {})  # who writes, and its options
+        self.proposer: tuple[str, dict[str, object]] = (plugins.DEFAULTS.proposer, {})  # name and options
         self._profiles: dict[int, Profile] = {}
         self._steps = ThreadPoolExecutor(1, thread_name_prefix="cutegen-step")
         self._decisions = ThreadPoolExecutor(1, thread_name_prefix="cutegen-decide")
         self._decided: tuple[Version, Version | None] | None = None
         for event in session.events()[-LOG_LIMIT:]:
-            self._note(event)
+            self._log_event(event)
         self._unsubscribe = session.subscribe(self._on_event)
 
     @property
     def session(self) -> Session:
-        """The session; raises `UserError` when it is gone."""
+        """The session. Raises `UserError` if it was closed."""
         session = self._session()
         if session is None:
             raise UserError(f"session {self.name!r} is closed; open it again")
         return session
 
-    # ---- what is shown ----
+    # ---- states for the browser ----
 
     def state(self) -> dict[str, object]:
-        """Everything that changes with a version or a decision, diff and roofline included."""
+        """The state that changes with a version or a decision, with diff and roofline."""
         from workbench.views.plots import roofline as plots
 
         session = self.session
         versions: tuple[Version, ...] = session.versions
-        shown, against = self._pair(versions)
+        shown, against = self._shown_pair(versions)
         bundle = plots.roofline(session)._repr_mimebundle_()
         old = against.proposal.candidate.source if against else ""
         nothing = {"rows": [], "kernels": [], "note": "no version yet"}
@@ -136,14 +136,14 @@ class Desk:
             "against": against.number if against else None,
             "reason": shown.proposal.reason if shown else "",
             "diff": view_model.diff_blocks(old, shown.proposal.candidate.source) if shown else [],
-            "choices": view_model.choices(versions, shown) if shown else [],
-            "profile": view_model.profile(shown, self._profiles.get(shown.number)) if shown else nothing,
+            "choices": view_model.choice_rows(versions, shown) if shown else [],
+            "profile": view_model.profile_table(shown, self._profiles.get(shown.number)) if shown else nothing,
             "roofline": bundle.get("image/svg+xml", ""),
             "rooflineText": bundle.get("text/plain", ""),
         }
 
     def outline(self, versions: tuple[Version, ...] | None = None) -> dict[str, object]:
-        """The light part of the state: header, version tree, what is pending, cost."""
+        """The small part of the state: header, version tree, pending versions, cost."""
         session = self.session
         versions = session.versions if versions is None else versions
         pending = [version.number for version in versions if view_model.status(version) == "pending"]
@@ -155,25 +155,26 @@ class Desk:
             "executor": session.executor_name,
             "arch": session.arch,
             "device": str(session.device),
-            "versions": view_model.tree(versions),
+            "versions": view_model.version_tree(versions),
             "pending": pending,
             "baseline": baseline.number if baseline else None,
             "best": best.number if best else None,
-            "cost": session.spent() or view_model.cost(versions),
+            "cost": session.spent() or view_model.total_cost(versions),
             "llm": needs_model(self.proposer[0]),
         }
 
-    def live(self) -> dict[str, object]:
-        """What changes while a step runs."""
+    def live_state(self) -> dict[str, object]:
+        """The state that changes during a step."""
         with self._lock:
             return {
                 "busy": self._busy,
                 "progress": dict(self._progress),
                 "message": dict(self._message),
-                "log": [entry.copy() for entry in self._log],
-            }  # copies: tokens are added to the last entry
+                "log": [entry.copy() for entry in self._log],  # copies, because tokens change the last entry
+            }
 
-    def _pair(self, versions: tuple[Version, ...]) -> tuple[Version | None, Version | None]:
+    def _shown_pair(self, versions: tuple[Version, ...]) -> tuple[Version | None, Version | None]:
+        """The version on display and the one it is compared with."""
         by_number = {version.number: version for version in versions}
         shown = by_number.get(self._shown or 0) or (versions[-1] if versions else None)
         if shown is None:
@@ -181,33 +182,33 @@ class Desk:
         against = by_number.get(self._against or 0) if self._against else by_number.get(shown.parent or 0)
         return shown, against
 
-    def selected(self) -> Version | None:
-        """The version that the views show."""
-        return self._pair(self.session.versions)[0]
+    def selected_version(self) -> Version | None:
+        """The version on display."""
+        return self._shown_pair(self.session.versions)[0]
 
     # ---- listeners ----
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener("state" | "live" | "decided" | "closed")` after each change, from any thread.
+    def add_listener(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener("state" | "live" | "decided" | "closed")` after each change, on any thread.
 
-        Returns a function that ends it.
+        Returns a function that removes it.
         """
         with self._lock:
             self._listeners.append(listener)
 
-        def forget() -> None:
+        def remove() -> None:
             with self._lock, contextlib.suppress(ValueError):
                 self._listeners.remove(listener)
 
-        return forget
+        return remove
 
-    def _tell(self, what: str) -> None:
+    def _notify(self, what: str) -> None:
         with self._lock:
             listeners = tuple(self._listeners)
         for listener in listeners:
             listener(what)
 
-    def _note(self, event: Event) -> None:
+    def _log_event(self, event: Event) -> None:
         if event.kind == "token" and self._log and self._log[-1]["kind"] == "token":
             self._log[-1]["message"] += event.message
         elif event.message:
@@ -218,49 +219,49 @@ class Desk:
             if event.kind == "running":
                 self._progress = {"message": event.message, "fraction": event.fraction}
             else:
-                self._note(event)
-        self._tell("live" if event.kind in ("token", "running", "proposing", "note") else "state")
+                self._log_event(event)
+        self._notify("live" if event.kind in ("token", "running", "proposing", "note") else "state")
 
-    def say(self, text: str, kind: str = "info") -> None:
-        """Show one line in the status region."""
+    def set_message(self, text: str, kind: str = "info") -> None:
+        """Show a line in the status region."""
         with self._lock:
             self._message = {"kind": kind, "text": text}
-        self._tell("live")
+        self._notify("live")
 
-    def fault(self, text: str) -> None:
-        """Keep an error line for the next `live()`, without telling the listeners (they are the ones at fault)."""
+    def set_error(self, text: str) -> None:
+        """Store an error line for the next `live_state()`. Listeners are not called, because one of them failed."""
         with self._lock:
             self._message = {"kind": "error", "text": text}
 
-    def decided_pair(self) -> tuple[Version, Version | None]:
-        """The version decided last and what it was compared with."""
+    def last_decision(self) -> tuple[Version, Version | None]:
+        """The version of the last decision, and the version it was compared with."""
         if self._decided is None:
             raise UserError("nothing was decided yet")
         return self._decided
 
     # ---- commands ----
 
-    def command(self, message: Message) -> None:
-        """Check one command from a view and enqueue it; what is wrong with it is said in the status region."""
+    def handle_command(self, message: Message) -> None:
+        """Check a command from a view and queue it. Errors are shown in the status region."""
         name = str(message.get("command", ""))
         try:
             if name == "stop":
                 self.session.stop()
-                self.say("stopping; everything finished so far is kept")
+                self.set_message("stopping; everything finished so far is kept")
             elif name == "select":
                 self._select(message)
             elif name == "next":
-                self._next()
+                self._select_next_pending()
             elif name in STEPS:
                 self._enqueue_step(name, message)
             elif name in DECISIONS:
                 whole = message.get("hunks") is None
                 pool = self._decisions if whole else self._steps
-                pool.submit(self._guard, name, lambda: self._decide(name, message))
+                pool.submit(self._run_guarded, name, lambda: self._decide(name, message))
             elif name != "hello":
                 raise UserError(f"unknown command {name!r}")
         except WorkbenchError as error:
-            self.say(str(error), "error")
+            self.set_message(str(error), "error")
 
     def _enqueue_step(self, name: str, message: Message) -> None:
         with self._lock:
@@ -269,10 +270,10 @@ class Desk:
             self._busy = name
             self._progress = {"message": f"{name} …", "fraction": None}
             self._message = {"kind": "info", "text": f"{name} started"}
-        self._tell("live")
-        self._steps.submit(self._guard, name, lambda: self._step(name, message), True)
+        self._notify("live")
+        self._steps.submit(self._run_guarded, name, lambda: self._run_step(name, message), True)
 
-    def _guard(self, name: str, work: Callable[[], str], step: bool = False) -> None:
+    def _run_guarded(self, name: str, work: Callable[[], str], step: bool = False) -> None:
         kind, text = "info", ""
         try:
             text = work()
@@ -280,19 +281,19 @@ class Desk:
             text = f"{name} stopped; everything finished so far is kept"
         except WorkbenchError as error:
             kind, text = "error", str(error)
-        except (RuntimeError, sqlite3.ProgrammingError) as error:  # a closed session has no threads and no database
+        except (RuntimeError, sqlite3.ProgrammingError) as error:  # the session was closed
             kind = "error"
             text = f"{name}: session {self.name!r} is closed ({error}); open it again and run this cell again"
-        except Exception as error:  # our own fault: the view must not stay busy for ever
+        except Exception as error:  # a bug of ours must not leave the view busy forever
             kind, text = "error", f"{name} failed inside the workbench: {type(error).__name__}: {error}"
         with self._lock:
             if step:
                 self._busy = ""
                 self._progress = {"message": "", "fraction": None}
             self._message = {"kind": kind, "text": text}
-        self._tell("state")
+        self._notify("state")
 
-    def _step(self, name: str, message: Message) -> str:
+    def _run_step(self, name: str, message: Message) -> str:
         session = self.session
         by, options = self.proposer
         version: Version | None
@@ -335,7 +336,7 @@ class Desk:
         if name == "undo":
             session.undo()
             return "last decision undone"
-        number, reason = self._checked(message), str(message.get("reason", ""))
+        number, reason = self._check_decision(message), str(message.get("reason", ""))
         if name == "accept":
             hunks = message.get("hunks")
             chosen = None if hunks is None else _read_indices(hunks)
@@ -346,12 +347,12 @@ class Desk:
             version = session.reject(number, reason=reason, source_hash=str(message["sourceHash"]))
         version = session.version(version.number)
         self._decided = (version, session.version(version.parent) if version.parent else None)
-        self._shown, self._against = self._pending_after(number), None
-        self._tell("decided")
+        self._shown, self._against = self._next_pending(number), None
+        self._notify("decided")
         return f"v{version.number} {view_model.status(session.version(version.number))}"
 
-    def _checked(self, message: Message) -> int:
-        """The version that a decision is about; refused unless session, version and source hash are those shown now."""
+    def _check_decision(self, message: Message) -> int:
+        """The number of the version to decide on. Raises if session, version or source are not those on display."""
         if message.get("session") != self.name:
             raise StaleDecision(
                 f"this decision is for session {message.get('session')!r}, but {self.name!r} is open; "
@@ -366,7 +367,7 @@ class Desk:
             raise StaleDecision(f"v{number} is not the source that was shown; look at it again, then decide")
         return number
 
-    def _pending_after(self, number: int) -> int | None:
+    def _next_pending(self, number: int) -> int | None:
         pending = [version.number for version in self.session.versions if view_model.status(version) == "pending"]
         return next((other for other in pending if other > number), pending[0] if pending else None)
 
@@ -374,22 +375,22 @@ class Desk:
         self._shown = self.session.version(_read_number(message["version"])).number
         against = message.get("against")
         self._against = self.session.version(_read_number(against)).number if against else None
-        self._tell("state")
+        self._notify("state")
 
-    def _next(self) -> None:
-        shown = self.selected()
-        following = self._pending_after(shown.number if shown else 0)
+    def _select_next_pending(self) -> None:
+        shown = self.selected_version()
+        following = self._next_pending(shown.number if shown else 0)
         if following is None:
-            self.say("no version is waiting for a decision")
+            self.set_message("no version is waiting for a decision")
             return
         self._shown, self._against = following, None
-        self.say(f"v{following} is waiting for a decision")
-        self._tell("state")
+        self.set_message(f"v{following} is waiting for a decision")
+        self._notify("state")
 
     def close(self) -> None:
-        """Stop the work, forget the listeners; the session itself stays open."""
+        """End the threads and remove the listeners. The session stays open."""
         self._unsubscribe()
-        self._tell("closed")
+        self._notify("closed")
         with self._lock:
             self._listeners.clear()
         for pool in (self._steps, self._decisions):

@@ -1,7 +1,7 @@
-"""The static record of a session's decisions. Input: decided versions. Output: two display outputs that last.
+"""The static record of a session's decisions: two display outputs of a notebook.
 
-Both are plain MIME bundles under their own display ids (HTML + text, and the roofline's plotly + SVG + text). They are
-updated when a decision is made, so that a saved notebook shows them with no kernel and no widget.
+One holds the decisions with their diffs (HTML and text), the other the roofline (plotly, SVG and text). Each decision
+updates them. A saved notebook shows them without a kernel or a widget.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ CELL = (
 ADDED, REMOVED = "background:rgba(46,160,67,.18)", "background:rgba(218,54,51,.16)"
 
 
-class Record:
-    """Two outputs under the current cell: the decisions with their diffs, and the roofline."""
+class DecisionRecord:
+    """Two outputs of the current cell: the decisions with their diffs, and the roofline."""
 
     def __init__(self, session: Session) -> None:
         from IPython.display import display
 
         self._entries: list[tuple[str, str]] = []
         self._decisions = display(self._bundle(session.name), raw=True, display_id=True)
-        self._roofline = display(roofline(session), raw=True, display_id=True)
+        self._roofline = display(roofline_bundle(session), raw=True, display_id=True)
 
     def _bundle(self, name: str) -> dict[str, str]:
         if not self._entries:
@@ -42,14 +42,14 @@ class Record:
         }
 
     def add_decision(self, session: Session, version: Version, against: Version | None) -> None:
-        """Append a decision and show the roofline as it is now."""
+        """Append a decision and update the roofline."""
         self._entries.append((decision_html(version, against), decision_text(version, against)))
         self._decisions.update(self._bundle(session.name), raw=True)
-        self._roofline.update(roofline(session), raw=True)
+        self._roofline.update(roofline_bundle(session), raw=True)
 
 
-def roofline(session: Session) -> dict[str, object]:
-    """The roofline's MIME bundle."""
+def roofline_bundle(session: Session) -> dict[str, object]:
+    """The MIME bundle of the roofline."""
     from workbench.views.plots import roofline as plots
 
     return plots.roofline(session)._repr_mimebundle_()
@@ -57,12 +57,12 @@ def roofline(session: Session) -> dict[str, object]:
 
 def _headline(version: Version, against: Version | None) -> str:
     decision = version.decision
-    said = f"v{version.number} {view_model.status(version)}"
+    line = f"v{version.number} {view_model.status(version)}"
     if decision and decision.hunks is not None:
-        said += f" (hunks {', '.join(map(str, decision.hunks)) or 'none'})"
+        line += f" (hunks {', '.join(map(str, decision.hunks)) or 'none'})"
     if decision and decision.reason:
-        said += f": {decision.reason}"
-    return said + (f" — compared with v{against.number}" if against else " — the first version")
+        line += f": {decision.reason}"
+    return line + (f" — compared with v{against.number}" if against else " — the first version")
 
 
 def decision_text(version: Version, against: Version | None) -> str:
@@ -80,11 +80,11 @@ def decision_text(version: Version, against: Version | None) -> str:
 
 
 def decision_html(version: Version, against: Version | None) -> str:
-    """The decision and a side-by-side diff as HTML that survives the sanitiser: inline styles only, no script."""
+    """The decision and a side-by-side diff as HTML that JupyterLab's sanitiser keeps: inline styles, no script."""
     source = version.proposal.candidate.source
     head = html.escape(_headline(version, against))
     about = f"<p>{html.escape(f'{version.proposal.title}; {view_model.verdict_text(version)}')}</p>"
-    if against is None:  # a first version has nothing beside it: its source, folded
+    if against is None:  # a first version has no diff, so show its source
         text = f'<pre style="font-size:12px">{html.escape(source)}</pre>'
         listing = f"<details><summary>source of v{version.number}</summary>{text}</details>"
         return f"<details open><summary><strong>{head}</strong></summary>{about}{listing}</details>"
@@ -94,12 +94,12 @@ def decision_html(version: Version, against: Version | None) -> str:
 
 
 def side_by_side(blocks: list[DiffBlock], caption: str, *, numbered: bool = False) -> str:
-    """A two-sided HTML table of diff blocks; column widths are given because JupyterLab lays tables out fixed."""
+    """A two-sided HTML table of diff blocks. JupyterLab uses a fixed table layout, so columns need widths."""
     rows = []
     for block in blocks:
         if numbered and block["kind"] == "hunk":
             rows.append(f'<tr><th colspan="6" style="text-align:left">hunk {block["index"]}</th></tr>')
-        rows.append(_rows(block))
+        rows.append(_html_rows(block))
     body = "".join(rows) or f'<tr><td style="{CELL}" colspan="6">no difference</td></tr>'
     columns = "".join(f'<col style="width:{width}">' for width in ("5%", "2%", "43%", "5%", "2%", "43%"))
     style = "border-collapse:collapse;width:100%;table-layout:fixed;text-align:left"
@@ -107,7 +107,7 @@ def side_by_side(blocks: list[DiffBlock], caption: str, *, numbered: bool = Fals
     return f'<table style="{style}">{top}<tbody>{body}</tbody></table>'
 
 
-def _row(old: list[Cell] | None, new: list[Cell] | None, changed: bool) -> str:
+def _html_row(old: list[Cell] | None, new: list[Cell] | None, changed: bool) -> str:
     cells = []
     for side, sign, tint in ((old, "−", REMOVED), (new, "+", ADDED)):
         mark = sign if changed and side else ""
@@ -118,9 +118,9 @@ def _row(old: list[Cell] | None, new: list[Cell] | None, changed: bool) -> str:
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _rows(block: DiffBlock) -> str:
+def _html_rows(block: DiffBlock) -> str:
     if block["kind"] == "skip":
         return f'<tr><td style="{CELL};text-align:center" colspan="6">… {block["count"]} equal lines …</td></tr>'
     if block["kind"] == "same":
-        return "".join(_row([old, text], [new, text], False) for old, new, text in block["lines"])
-    return "".join(_row(old, new, True) for old, new in itertools.zip_longest(block["old"], block["new"]))
+        return "".join(_html_row([old, text], [new, text], False) for old, new, text in block["lines"])
+    return "".join(_html_row(old, new, True) for old, new in itertools.zip_longest(block["old"], block["new"]))

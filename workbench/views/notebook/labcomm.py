@@ -1,7 +1,7 @@
-"""Kernel side of the lab extension's comm. Input: commands of the side panel. Output: the outline of a session.
+"""The kernel side of the lab extension's comm: it receives commands and sends the outline of a session.
 
-The kernel opens a comm on target "cutegen" when the extension is loaded; a page that (re)connects later finds it with a
-comm-info request and says hello. Nothing here runs a step itself: commands go to the session's desk.
+The kernel opens a comm with target "cutegen" when the extension is loaded. A page that connects later finds it by a
+comm-info request and sends "hello". Commands go to the controller of the session.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from workbench.errors import WorkbenchError
 from workbench.session import Session
-from workbench.views.notebook.controller import Desk, desk_of, kernel_loop
+from workbench.views.notebook.controller import SessionController, get_controller, kernel_loop
 
 TARGET = "cutegen"
 ALLOWED = (
@@ -36,47 +36,47 @@ ALLOWED = (
 
 
 class CommContent(TypedDict):
-    """What a page sent."""
+    """The content of a message from a page."""
 
     data: dict[str, object]
 
 
 class CommMessage(TypedDict):
-    """A message of Jupyter's comm protocol, as far as it is read here."""
+    """The part of a comm message of Jupyter that is used here."""
 
     content: CommContent
 
 
 class Link:
-    """One comm to every page that shows this kernel's notebook."""
+    """A comm to all pages that show the notebook of this kernel."""
 
     def __init__(self) -> None:
         from comm import create_comm
 
-        self._desk: Desk | None = None
-        self._forget: Callable[[], None] = lambda: None
-        self._loop, self._home = kernel_loop(), threading.get_ident()
+        self._controller: SessionController | None = None
+        self._remove_listener: Callable[[], None] = lambda: None
+        self._loop, self._thread_id = kernel_loop(), threading.get_ident()
         self._waiting = False
         self._comm = create_comm(target_name=TARGET, data={"kind": "open"})
         self._comm.on_msg(self._on_message)
 
-    def follow(self, session: Session) -> None:
-        """Show this session from now on, and send commands to it."""
-        self._forget()
-        self._desk = desk_of(session)
-        self._forget = self._desk.listen(self._changed)
+    def show_session(self, session: Session) -> None:
+        """Show a session, and send commands to its controller."""
+        self._remove_listener()
+        self._controller = get_controller(session)
+        self._remove_listener = self._controller.add_listener(self._on_change)
         self._send()
 
     def _on_message(self, message: CommMessage) -> None:
         data = message["content"]["data"]
         command = data.get("command")
-        if command not in ALLOWED or command == "hello" or self._desk is None:
+        if command not in ALLOWED or command == "hello" or self._controller is None:
             self._send()
         else:
-            self._desk.command(data)
+            self._controller.handle_command(data)
 
-    def _changed(self, _what: str) -> None:
-        if self._loop is None or self._loop.is_closed() or threading.get_ident() == self._home:
+    def _on_change(self, _what: str) -> None:
+        if self._loop is None or self._loop.is_closed() or threading.get_ident() == self._thread_id:
             self._send()
         elif not self._waiting:
             self._waiting = True
@@ -86,19 +86,23 @@ class Link:
     def _send(self) -> None:
         self._waiting = False
         payload: dict[str, object] = {"kind": "state", "state": None}
-        if self._desk is not None:
+        if self._controller is not None:
             try:
-                live = self._desk.live()
-                selected = self._desk.selected()
+                live = self._controller.live_state()
+                selected = self._controller.selected_version()
                 live.pop("log")
-                payload["state"] = {**self._desk.outline(), **live, "shown": selected.number if selected else None}
+                payload["state"] = {
+                    **self._controller.outline(),
+                    **live,
+                    "shown": selected.number if selected else None,
+                }
             except (WorkbenchError, sqlite3.ProgrammingError) as error:
-                payload["error"] = f"session {self._desk.name} is closed ({error}); open it again"
+                payload["error"] = f"session {self._controller.name} is closed ({error}); open it again"
         self._comm.send(payload)
 
     def close(self) -> None:
-        """Close the comm; pages show that no session is open."""
-        self._forget()
+        """Close the comm. Pages then show that no session is open."""
+        self._remove_listener()
         self._comm.close()
 
 
@@ -106,7 +110,7 @@ _link: Link | None = None
 
 
 def load(ipython: InteractiveShell) -> None:
-    """Open the comm, once, when IPython runs in a Jupyter kernel; in a plain terminal there is nothing to talk to."""
+    """Open the comm if IPython runs in a Jupyter kernel and it is not open yet."""
     global _link
     if _link is None and getattr(ipython, "kernel", None) is not None:
         _link = Link()
@@ -120,7 +124,7 @@ def unload(_ipython: InteractiveShell | None = None) -> None:
         _link = None
 
 
-def follow(session: Session) -> None:
-    """Make this the session that the lab extension shows; does nothing when the comm is not open."""
+def show_session(session: Session) -> None:
+    """Show a session in the lab extension, if the comm is open."""
     if _link is not None:
-        _link.follow(session)
+        _link.show_session(session)

@@ -1,4 +1,4 @@
-"""`%load_ext workbench`: the %cutegen line and cell magic, its completer, progress, one-line errors."""
+"""The %cutegen magic of `%load_ext workbench`: line and cell magic, completion, progress line, one-line errors."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class CutegenMagics(Magics):  # type: ignore[misc]
 
     @property
     def session(self) -> Session:
-        """The session in use; raises `UserError` when there is none."""
+        """The current session. Raises `UserError` if there is none."""
         if self.current is None:
             raise UserError("no session yet: %cutegen problem NAME, or %cutegen open NAME")
         return self.current
 
     def use(self, session: Session) -> None:
-        """Make a session the current one; the one before is closed (its log stays)."""
-        self.leave()
+        """Make a session the current one, and close the previous one."""
+        self.close_session()
         self.current = session
-        self._unsubscribe = session.subscribe(self._note)
+        self._unsubscribe = session.subscribe(self._keep_note)
         self.shell.user_ns["session"] = session
-        labcomm.follow(session)
+        labcomm.show_session(session)
 
-    def leave(self) -> None:
+    def close_session(self) -> None:
         """Close the current session."""
         if self._unsubscribe is not None:
             self._unsubscribe()
@@ -54,18 +54,18 @@ class CutegenMagics(Magics):  # type: ignore[misc]
             self.current.close()
             self.current = None
 
-    def _note(self, event: Event) -> None:
+    def _keep_note(self, event: Event) -> None:
         if event.kind == "note":
             self.last_note = event.message
 
     @line_cell_magic  # type: ignore[untyped-decorator]
     def cutegen(self, line: str, cell: str | None = None) -> object:
         """Step the generate-test-refine loop: %cutegen help lists the commands."""
-        out, line = _out(line)
+        out, line = _split_out(line)
         try:
-            with _progress(self, line.strip().partition(" ")[0]):
+            with _progress_line(self, line.strip().partition(" ")[0]):
                 result = dispatch.run(line, cell, self)
-        except WorkbenchError as error:  # a stop too: what follows in the cell does not run, as after any interrupt
+        except WorkbenchError as error:  # also for a stop: the rest of the cell must not run
             raise UsageError(str(error)) from None
         if out:
             self.shell.user_ns[out] = result
@@ -73,8 +73,8 @@ class CutegenMagics(Magics):  # type: ignore[misc]
         return result
 
 
-def _out(line: str) -> tuple[str, str]:
-    """`--out NAME` anywhere in the line, and the rest."""
+def _split_out(line: str) -> tuple[str, str]:
+    """(NAME of `--out NAME`, or "", the rest of the line)."""
     words = line.split()
     if "--out" in words:
         at = words.index("--out")
@@ -84,8 +84,8 @@ def _out(line: str) -> tuple[str, str]:
     return "", line
 
 
-def interactive() -> bool:
-    """Whether someone sits in front of the notebook (nbclient and nbval say no); CUTEGEN_PROGRESS=0 or 1 overrides."""
+def is_interactive() -> bool:
+    """Whether a person uses the notebook (not nbclient or nbval). CUTEGEN_PROGRESS=0 or 1 overrides it."""
     forced = os.environ.get("CUTEGEN_PROGRESS")
     if forced:
         return forced != "0"
@@ -95,9 +95,9 @@ def interactive() -> bool:
 
 
 @contextlib.contextmanager
-def _progress(state: CutegenMagics, command: str) -> Iterator[None]:
-    """One line that follows the work and gives way to the result; nothing when nobody watches."""
-    if not interactive():
+def _progress_line(state: CutegenMagics, command: str) -> Iterator[None]:
+    """Show the progress in one line, and remove it at the end. Nothing is shown without a user."""
+    if not is_interactive():
         yield
         return
     from IPython.display import clear_output, display
@@ -117,8 +117,8 @@ def _progress(state: CutegenMagics, command: str) -> Iterator[None]:
         clear_output(wait=True)
 
 
-def _before_cursor(context: CompletionContext) -> str:
-    """The magic's text up to the cursor: its line, or the cell so far."""
+def _text_before_cursor(context: CompletionContext) -> str:
+    """The text of the magic up to the cursor: its line, or the cell so far."""
     if context.full_text.lstrip().startswith("%%cutegen "):
         *above, line = context.full_text.split("\n")[: context.cursor_line + 1]
         return "\n".join([*above, line[: context.cursor_position]]).lstrip()
@@ -130,10 +130,10 @@ def _before_cursor(context: CompletionContext) -> str:
     return str(line.lstrip())
 
 
-def _matcher(state: CutegenMagics) -> Callable[[CompletionContext], dict[str, object]]:
+def _make_matcher(state: CutegenMagics) -> Callable[[CompletionContext], dict[str, object]]:
     @context_matcher()  # type: ignore[untyped-decorator]
     def cutegen_matcher(context: CompletionContext) -> dict[str, object]:
-        text = _before_cursor(context)
+        text = _text_before_cursor(context)
         if not text.startswith(("%cutegen ", "%%cutegen ")):
             return {"completions": [], "suppress": False}
         fragment, found = completion.complete(state.current, text)
@@ -149,11 +149,11 @@ def _matcher(state: CutegenMagics) -> Callable[[CompletionContext], dict[str, ob
 
 
 def load(ipython: InteractiveShell) -> None:
-    """Register the magics once."""
+    """Register the magics and the completer."""
     unload(ipython)
     magics = CutegenMagics(ipython)
     ipython.register_magics(magics)
-    matcher = _matcher(magics)
+    matcher = _make_matcher(magics)
     if ipython.Completer is not None:
         ipython.Completer.custom_matchers.append(matcher)
     setattr(ipython, KEY, (magics, matcher))
@@ -161,12 +161,12 @@ def load(ipython: InteractiveShell) -> None:
 
 
 def unload(ipython: InteractiveShell) -> None:
-    """Take magics, completer and comm away again; the current session is closed."""
+    """Remove magics, completer and comm, and close the current session."""
     held = getattr(ipython, KEY, None)
     if held is None:
         return
     magics, matcher = held
-    magics.leave()
+    magics.close_session()
     labcomm.unload(ipython)
     if ipython.Completer is not None and matcher in ipython.Completer.custom_matchers:
         ipython.Completer.custom_matchers.remove(matcher)

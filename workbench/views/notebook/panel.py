@@ -1,7 +1,7 @@
-"""The panel: one anywidget for the whole loop. Input: a `Session`. Output: a live view, and a record of every decision.
+"""The panel: an anywidget for the whole loop of a session.
 
-The widget is live only. What must last (the diffs of decided versions and the roofline) is displayed separately under
-the same cell, so a notebook reopened with no kernel still shows it. Sources of the front end: extensions/panel.
+The widget works only with a running kernel. The diffs of decided versions and the roofline are separate outputs of the
+same cell, so a reopened notebook shows them without a kernel. The front end is in extensions/panel.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from pathlib import Path
 import anywidget
 import traitlets
 
+from workbench.plugins import DEFAULTS
 from workbench.session import Session
 from workbench.views.notebook import decision_record, labcomm
-from workbench.views.notebook.controller import Desk, desk_of, kernel_loop
+from workbench.views.notebook.controller import SessionController, get_controller, kernel_loop
 
 STATIC = Path(__file__).parent / "static"
-SOON_S = 0.1  # changes within this time are sent together
+SEND_DELAY_S = 0.1  # changes within this time are sent together
 
 
 class Panel(anywidget.AnyWidget):  # type: ignore[misc]
@@ -29,39 +30,39 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
     state = traitlets.Dict().tag(sync=True)
     live = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, session: Session, *, by: str = "planner", **options: object) -> None:
-        """A panel whose Generate, Refine and Run ask the proposer `by`, with its options.
+    def __init__(self, session: Session, *, by: str = DEFAULTS.proposer, **options: object) -> None:
+        """Create the panel. Generate, Refine and Run use the proposer `by` with `options`.
 
-        An example of an option is `sources=[...]` for "scripted".
+        Example of an option: `sources=[...]` for the proposer "scripted".
         """
-        self.desk: Desk = desk_of(session)
-        self.desk.proposer = (by, options)
+        self.controller: SessionController = get_controller(session)
+        self.controller.proposer = (by, options)
         self._name = str(session.name)
-        self._loop, self._home = kernel_loop(), threading.get_ident()
+        self._loop, self._thread_id = kernel_loop(), threading.get_ident()
         self._waiting: set[str] = set()
-        self._gate = threading.Lock()
-        self._record: decision_record.Record | None = None
-        super().__init__(state=self.desk.state(), live=self.desk.live())
+        self._waiting_lock = threading.Lock()
+        self._record: decision_record.DecisionRecord | None = None
+        super().__init__(state=self.controller.state(), live=self.controller.live_state())
         self.on_msg(self._on_message)
-        self._forget = self.desk.listen(self._changed)
+        self._remove_listener = self.controller.add_listener(self._on_change)
 
     def __repr__(self) -> str:
         return f"<Panel of session {self._name}>"
 
     def _repr_mimebundle_(self, **kwargs: object) -> tuple[dict[str, object], dict[str, object]]:
-        """The widget view with a text/plain that is the same on every run."""
+        """The widget's bundle with a text/plain that does not change between runs."""
         shown = super()._repr_mimebundle_(**kwargs)
         data, metadata = shown if isinstance(shown, tuple) else (shown or {}, {})
         return {**data, "text/plain": repr(self)}, metadata
 
     def _ipython_display_(self) -> None:
-        """Show the panel, and below it the outputs that its decisions are recorded in."""
+        """Display the panel, and below it the record of its decisions."""
         from IPython.display import display
 
-        labcomm.follow(self.desk.session)
+        labcomm.show_session(self.controller.session)
         data, metadata = self._repr_mimebundle_()
         display(data, metadata=metadata, raw=True)
-        self._record = decision_record.Record(self.desk.session)
+        self._record = decision_record.DecisionRecord(self.controller.session)
 
     # ---- from the browser ----
 
@@ -69,42 +70,42 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         if isinstance(content, dict):
             if content.get("command") == "hello":
                 self._push({"state", "live"})
-            self.desk.command(content)
+            self.controller.handle_command(content)
 
     # ---- to the browser ----
 
-    def _changed(self, what: str) -> None:
-        """A listener of the desk, called on any thread: what is sent goes through the kernel's own loop."""
+    def _on_change(self, what: str) -> None:
+        """Listener of the controller, called on any thread. It sends on the event loop of the kernel."""
         kinds = {"state": {"state", "live"}, "decided": {"decided", "state"}}.get(what, {what})
-        if self._loop is None or self._loop.is_closed() or threading.get_ident() == self._home:
+        if self._loop is None or self._loop.is_closed() or threading.get_ident() == self._thread_id:
             self._push(kinds)
             return
-        with self._gate:
+        with self._waiting_lock:
             scheduled = bool(self._waiting)
             self._waiting |= kinds
         if not scheduled:
-            with contextlib.suppress(RuntimeError):  # the loop closed meanwhile: the kernel is going down
-                self._loop.call_soon_threadsafe(self._loop.call_later, SOON_S, self._flush)
+            with contextlib.suppress(RuntimeError):  # the loop was closed: the kernel is shutting down
+                self._loop.call_soon_threadsafe(self._loop.call_later, SEND_DELAY_S, self._flush)
 
     def _flush(self) -> None:
-        with self._gate:
+        with self._waiting_lock:
             kinds, self._waiting = self._waiting, set()
         self._push(kinds)
 
     def _push(self, kinds: set[str]) -> None:
         if "closed" in kinds:
-            self.live = {**self.desk.live(), "closed": True}
+            self.live = {**self.controller.live_state(), "closed": True}
             return
         try:
             if "state" in kinds:
-                self.state = self.desk.state()
+                self.state = self.controller.state()
             if "decided" in kinds and self._record is not None:
-                self._record.add_decision(self.desk.session, *self.desk.decided_pair())
-        except Exception as error:  # a view must never take the loop down with it
-            self.desk.fault(f"cannot show session {self._name}: {error}")
-        self.live = self.desk.live()
+                self._record.add_decision(self.controller.session, *self.controller.last_decision())
+        except Exception as error:  # an error in a view must not end the loop
+            self.controller.set_error(f"cannot show session {self._name}: {error}")
+        self.live = self.controller.live_state()
 
     def close(self) -> None:
-        """Take the widget away; the session and the static record stay."""
-        self._forget()
+        """Close the widget. The session and the record of decisions stay."""
+        self._remove_listener()
         super().close()

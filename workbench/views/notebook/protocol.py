@@ -1,4 +1,4 @@
-"""What the handlers of the commands see of a notebook."""
+"""The protocol of the notebook state that command handlers use."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from workbench.session import Session
 
 
 class Notebook(Protocol):
-    """What the magics hold between cells."""
+    """The state that the magics keep between cells."""
 
     current: Session | None
     last_note: str
 
     @property
     def session(self) -> Session:
-        """The session in use; raises `UserError` when there is none."""
+        """The current session. Raises `UserError` if there is none."""
 
     def use(self, session: Session) -> None:
         """Make a session the current one."""

@@ -1,7 +1,7 @@
-"""What the live views show of a session, as plain JSON: versions, a diff in blocks, the profile table, cost.
+"""The data of the live views as plain JSON: version tree, diff blocks, profile table, cost.
 
-Input: a session (its versions are `records.Version`). Output: dicts and lists that go to the browser unchanged; every
-text in them is shown as text, never as HTML, except `roofline`, which is our own SVG.
+The dicts and lists go to the browser unchanged. The browser shows all texts as text, never as HTML, except
+`roofline`, which is SVG that the workbench has drawn.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class VersionRow(TypedDict):
 
 
 class DiffBlock(TypedDict, total=False):
-    """`same` has `lines` of [old line, new line, text], `skip` a `count`, `hunk` its `index` and both sides."""
+    """A block of a diff: `same` has `lines` of [old, new, text], `skip` a `count`, `hunk` an `index` and both sides."""
 
     kind: Required[str]
     lines: list[list[Cell]]
@@ -44,13 +44,13 @@ class DiffBlock(TypedDict, total=False):
 
 
 class ChoiceRow(VersionRow):
-    """A version to choose, with its hunks against the parent."""
+    """A version to choose from, with its hunks against the parent."""
 
     hunks: list[DiffBlock]
 
 
 class KernelRow(TypedDict):
-    """What the compiler says of one kernel."""
+    """The resources of one compiled kernel."""
 
     kernel: str
     arch: str
@@ -61,7 +61,7 @@ class KernelRow(TypedDict):
 
 
 class ProfileTable(TypedDict):
-    """Counters, a row per source line: its number, eight counts, its text; and the kernels."""
+    """One row per source line (number, eight counters, text), and the kernels."""
 
     rows: list[list[Cell]]
     kernels: list[KernelRow]
@@ -80,14 +80,14 @@ CONTEXT = 3  # equal lines shown on each side of a hunk
 
 
 def status(version: Version) -> str:
-    """`accepted` or `rejected` as decided, else `pending`."""
+    """`accepted` or `rejected` by the decision, else `pending`."""
     if version.decision is None:
         return "pending"
     return "accepted" if version.decision.kind == "accept" else "rejected"
 
 
 def verdict_text(version: Version) -> str:
-    """The latest verdict in one line, with the provenance of its time; "not tested" when there is none."""
+    """The latest verdict in one line with the provenance of its time; "not tested" without a trial."""
     if not version.trials:
         return "not tested"
     verdict = version.trials[-1].verdict
@@ -97,7 +97,7 @@ def verdict_text(version: Version) -> str:
         return f"{failure.stage}: {failure.message}{where}" if failure else "wrong"
     parts = ["correct"]
     if verdict.time_s is not None:
-        parts.append(f"{_seconds(verdict.time_s)} {verdict.time_provenance}")
+        parts.append(f"{_format_seconds(verdict.time_s)} {verdict.time_provenance}")
     if verdict.fraction_of_bound is not None:
         parts.append(f"{verdict.fraction_of_bound:.1%} of the bound")
     if verdict.speedup is not None:
@@ -109,7 +109,7 @@ def verdict_text(version: Version) -> str:
     return "; ".join(parts + doubts + [f"disturbed: {doubt}" for doubt in verdict.disturbed])
 
 
-def _seconds(value: float) -> str:
+def _format_seconds(value: float) -> str:
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= scale:
             return f"{value / scale:.3g} {unit}"
@@ -136,8 +136,8 @@ def version_row(version: Version, depth: int) -> VersionRow:
     }
 
 
-def tree(versions: Sequence[Version]) -> list[VersionRow]:
-    """The version tree, each version after its parent, children in order of number."""
+def version_tree(versions: Sequence[Version]) -> list[VersionRow]:
+    """The rows of the version tree: each version after its parent, siblings by number."""
     known = {version.number for version in versions}
     children: dict[int | None, list[Version]] = {}
     for version in versions:
@@ -152,25 +152,25 @@ def tree(versions: Sequence[Version]) -> list[VersionRow]:
 
 
 def diff_blocks(old: str, new: str) -> list[DiffBlock]:
-    """The two texts side by side, in the order of their lines."""
+    """The blocks of a side-by-side diff, in order."""
     a, b = old.splitlines(), new.splitlines()
     found = hunks(old, new)
     blocks: list[DiffBlock] = []
     i = k = 0
     for hunk in found:
-        _same(blocks, a, i, k, hunk.old_start - i, before=i > 0)
+        _add_equal_lines(blocks, a, i, k, hunk.old_start - i, before=i > 0)
         i, k = hunk.old_start, hunk.new_start
         old_lines: list[list[Cell]] = [[i + n + 1, line.rstrip("\r\n")] for n, line in enumerate(hunk.old)]
         new_lines: list[list[Cell]] = [[k + n + 1, line.rstrip("\r\n")] for n, line in enumerate(hunk.new)]
         blocks.append({"kind": "hunk", "index": hunk.index, "old": old_lines, "new": new_lines})
         i, k = i + len(hunk.old), k + len(hunk.new)
     if found:
-        _same(blocks, a, i, k, min(len(a) - i, len(b) - k), before=True, after=False)
+        _add_equal_lines(blocks, a, i, k, min(len(a) - i, len(b) - k), before=True, after=False)
     return blocks
 
 
-def choices(versions: Sequence[Version], shown: Version) -> list[ChoiceRow]:
-    """The undecided versions from the same parent as `shown`, to be set side by side; empty where there is only one."""
+def choice_rows(versions: Sequence[Version], shown: Version) -> list[ChoiceRow]:
+    """The pending versions with the same parent as `shown`; empty if `shown` is the only one."""
     parent = next((version for version in versions if version.number == shown.parent), None)
     old = parent.proposal.candidate.source if parent else ""
     found = [version for version in versions if version.parent == shown.parent and status(version) == "pending"]
@@ -187,10 +187,10 @@ def choices(versions: Sequence[Version], shown: Version) -> list[ChoiceRow]:
     ]
 
 
-def _same(
+def _add_equal_lines(
     blocks: list[DiffBlock], lines: list[str], i: int, k: int, count: int, *, before: bool, after: bool = True
 ) -> None:
-    """Append `count` equal lines from old line i and new line k, the middle skipped where it is long."""
+    """Append `count` equal lines from old line i and new line k. The middle of a long stretch is skipped."""
     head = CONTEXT if before else 0
     tail = CONTEXT if after else 0
     if count <= head + tail + 1:
@@ -204,10 +204,10 @@ def _same(
         blocks.append({"kind": "same", "lines": rows[-tail:]})
 
 
-def profile(version: Version, made: Profile | None = None) -> ProfileTable:
-    """Counted per source line, all launches summed, busiest first, and the compiler's resources.
+def profile_table(version: Version, made: Profile | None = None) -> ProfileTable:
+    """Counters per source line, summed over all launches, busiest first; and the resources of the kernels.
 
-    All of it is of the profile `made`, else of the latest trial.
+    The source is the profile `made`, else the latest trial.
     """
     trial = version.trials[-1] if version.trials else None
     launches = made.launches if made else trial.outcome.launches if trial else ()
@@ -215,7 +215,7 @@ def profile(version: Version, made: Profile | None = None) -> ProfileTable:
     source = version.proposal.candidate.source.splitlines()
     merged: dict[int, list[int]] = {}
     for counts in (line for launch in launches for line in launch.lines):
-        values = _values(counts)
+        values = _counter_values(counts)
         merged[counts.line] = [a + b for a, b in zip(merged.get(counts.line, [0] * len(values)), values, strict=True)]
     ordered = sorted(merged.items(), key=lambda item: (-item[1][0], item[0]))
     rows: list[list[Cell]] = [
@@ -223,10 +223,10 @@ def profile(version: Version, made: Profile | None = None) -> ProfileTable:
     ]
     empty = "not tested yet" if trial is None else "no counters: this trial did not run on the emulator"
     note = made.summary if made else "" if rows else empty
-    return {"rows": rows, "kernels": [_kernel(build, made) for build in builds], "note": note}
+    return {"rows": rows, "kernels": [_kernel_row(build, made) for build in builds], "note": note}
 
 
-def _values(counts: LineCounts) -> list[int]:
+def _counter_values(counts: LineCounts) -> list[int]:
     return [
         counts.instructions,
         counts.flops,
@@ -239,7 +239,7 @@ def _values(counts: LineCounts) -> list[int]:
     ]
 
 
-def _kernel(build: KernelBuild, made: Profile | None) -> KernelRow:
+def _kernel_row(build: KernelBuild, made: Profile | None) -> KernelRow:
     resident = made.occupancy if made else ()
     occupancy = [
         f"{fraction:.0%}, limited by {limiter}" for kernel, fraction, limiter in resident if kernel == build.kernel
@@ -254,8 +254,8 @@ def _kernel(build: KernelBuild, made: Profile | None) -> KernelRow:
     }
 
 
-def cost(versions: Iterable[Version]) -> Cost:
-    """Tokens and money so far. `usd` is None (unknown) as soon as one proposal used tokens without a known price."""
+def total_cost(versions: Iterable[Version]) -> Cost:
+    """Tokens and dollars of all versions. `usd` is None if one proposal used tokens without a known price."""
     tokens_in = tokens_out = 0
     usd: float | None = 0.0
     for proposal in (version.proposal for version in versions):

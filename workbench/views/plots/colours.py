@@ -1,4 +1,4 @@
-"""Colours #rrggbb: a shade between two, and the ink that reads on a ground."""
+"""Functions on colours #rrggbb: blending, contrast and readable ink."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ def blend(share: float, full: str, none: str) -> str:
 
 
 def contrast(one: str, other: str) -> float:
-    """WCAG's contrast of two colours #rrggbb, from 1 to 21."""
+    """The WCAG contrast ratio of two colours #rrggbb, from 1 to 21."""
     low, high = sorted(map(_luminance, (one, other)))
     return (high + 0.05) / (low + 0.05)
 
 
 def _luminance(colour: str) -> float:
-    """Relative luminance of sRGB."""
+    """The relative luminance of an sRGB colour, from 0 to 1."""
     parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
     return sum(
         weight * (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4)
@@ -24,6 +24,6 @@ def _luminance(colour: str) -> float:
     )
 
 
-def ink_on(ground: str) -> str:
-    """Black or white, whichever reads better on an opaque ground #rrggbb: a contrast of 4.5 at least."""
+def readable_ink(ground: str) -> str:
+    """Black or white, whichever has more contrast (at least 4.5) on an opaque ground #rrggbb."""
     return max("#000000", "#ffffff", key=lambda ink: contrast(ink, ground))

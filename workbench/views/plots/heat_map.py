@@ -1,4 +1,4 @@
-"""A recorded landscape as a heat map over two of its settings, with its table as text."""
+"""Draws a recorded landscape as a heat map over two settings, with a table as text."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from workbench.errors import UserError
 from workbench.landscapes import Landscape, Row
 from workbench.landscapes.keys import format_settings, format_value, settings_of
 from workbench.records import record
-from workbench.views.plots.colours import blend, ink_on
+from workbench.views.plots.colours import blend, readable_ink
 from workbench.views.plots.roofline import INK, MEASURED
-from workbench.views.text.mime_bundle import Shown, seconds, table
+from workbench.views.text.mime_bundle import MimeBundle, format_seconds, render_table
 
 CLEAR = "rgba(0,0,0,0)"
-MOST = 14  # values on an axis
-# A cell twice as slow as the fastest and slower. Cells are opaque, so that what is written on them reads the same on
-# light and on dark.
+MOST = 14  # values on an axis at most
+# The colour of cells that are twice as slow as the fastest, or slower. Cells are opaque, so their text is readable on
+# light and dark grounds.
 PALE = "#c9c9c9"
 NOT_SET = "not set"
-# Settings that change what others mean -> (the mark of a cell whose fastest has it, whose meaning changes, how).
+# Setting that changes the meaning of others -> (mark of cells with it, the settings that it changes, explanation).
 ALTERS = {
     "streamk": ("*", ("splitk",), ".streamk(yes): tiles of the last wave are cut along k"),
     "swap": (
@@ -32,61 +32,78 @@ ALTERS = {
 }
 
 
-def _order(value: str) -> tuple[float, ...] | tuple[float, str]:
-    """Numbers by size, words after them."""
+def _sort_key(value: str) -> tuple[float, ...] | tuple[float, str]:
+    """Sort numbers and sizes such as 128x64 by value, and words after them."""
     parts = value.split("x")
     return tuple(map(float, parts)) if all(part.isdigit() for part in parts) else (math.inf, value)
 
 
 def varying_settings(place: Landscape) -> dict[str, tuple[str, ...]]:
-    """Every setting that varies, with its values; "" where it was left out."""
+    """Name -> values of each setting that varies. The value is "" for programs without the setting."""
     rows = [format_settings(program) for program in place.rows]
     names = sorted({name for row in rows for name in row})
-    found = {name: tuple(sorted({row.get(name, "") for row in rows}, key=_order)) for name in names}
+    found = {name: tuple(sorted({row.get(name, "") for row in rows}, key=_sort_key)) for name in names}
     return {name: values for name, values in found.items() if len(values) > 1}
 
 
-def heat_map(place: Landscape, x: str = "", y: str = "", where: Mapping[str, object] | None = None) -> Shown:
-    """For each pair of values of two settings the fastest correct configuration that has them.
+def heat_map(place: Landscape, x: str = "", y: str = "", where: Mapping[str, object] | None = None) -> MimeBundle:
+    """The fastest correct configuration for each pair of values of two settings.
 
     `where` keeps only rows with those values, each a text or a tuple. Raises `UserError` for a setting that does not
-    vary, and where no correct configuration is left.
+    vary, and if no correct configuration is left.
     """
     free = varying_settings(place)
-    x, y = _axes(place.name, free, x, y)
+    x, y = _choose_axes(place.name, free, x, y)
     for name in where or {}:
-        _varies(place.name, free, name)
+        _check_varies(place.name, free, name)
     kept = _spell_values(where or {})
-    cells = _fastest(place, (x, y), kept)
+    cells = _fastest_rows(place, (x, y), kept)
     if not cells:
-        measured = "; ".join(f"{name} {_listed(free[name])}" for name in kept)
-        raise UserError(f"no correct configuration of {place.name} has {_said(kept)}; measured were {measured}")
-    columns, rows = (_shown_values(cells, at) for at in (0, 1))
+        measured = "; ".join(f"{name} {_list_values(free[name])}" for name in kept)
+        raise UserError(
+            f"no correct configuration of {place.name} has {_describe_values(kept)}; measured were {measured}"
+        )
+    columns, rows = (_axis_values(cells, at) for at in (0, 1))
     found = [[cells.get((column, row)) for column in columns] for row in rows]
     altered = _altering_settings(found, (x, y), kept)
-    among = f", {_said(kept)}" if kept else ""
+    among = f", {_describe_values(kept)}" if kept else ""
     title = f"{place.name}: {x} and {y}{among}; the fastest of each pair, measured, {place.provenance}"
-    notes = [
-        f"{len(shown)} of {count} values of {name}, those with the fastest"
-        for name, at, shown in ((x, 0, columns), (y, 1, rows))
-        if (count := len({pair[at] for pair in cells})) > len(shown)
-    ]
+    notes = _omission_notes(cells, (x, y), (columns, rows))
     notes += [f"{ALTERS[name][0]} {ALTERS[name][2]}" for name in altered]
-    grid = _cells(found, altered)
-    lines = [
-        [row or NOT_SET, *(cell.said if cell else "" for cell in line)] for row, line in zip(rows, grid, strict=True)
+    return _render(title, notes, (x, y), columns, rows, _make_cells(found, altered))
+
+
+def _omission_notes(
+    cells: Mapping[tuple[str, str], Row], axes: tuple[str, str], shown: tuple[list[str], list[str]]
+) -> list[str]:
+    """A note for each axis that shows only some of its values."""
+    counts = [len({pair[at] for pair in cells}) for at in (0, 1)]
+    return [
+        f"{len(values)} of {count} values of {name}, those with the fastest"
+        for name, values, count in zip(axes, shown, counts, strict=True)
+        if count > len(values)
     ]
-    text, page = table([f"{y} \\ {x}", *(value or NOT_SET for value in columns)], lines, "; ".join((title, *notes)))
-    return Shown(
+
+
+def _render(
+    title: str, notes: list[str], axes: tuple[str, str], columns: list[str], rows: list[str], grid: Grid
+) -> MimeBundle:
+    """The heat map as text, HTML, SVG and plotly JSON."""
+    lines = [
+        [row or NOT_SET, *(cell.label if cell else "" for cell in line)] for row, line in zip(rows, grid, strict=True)
+    ]
+    head = [f"{axes[1]} \\ {axes[0]}", *(value or NOT_SET for value in columns)]
+    text, page = render_table(head, lines, "; ".join((title, *notes)))
+    return MimeBundle(
         text,
         html=page,
-        svg=_svg(title, notes, columns, rows, grid),
-        plotly=_plotly(title, notes, (x, y), columns, rows, grid),
+        svg=_draw_svg(title, notes, columns, rows, grid),
+        plotly=_make_figure(title, notes, axes, columns, rows, grid),
     )
 
 
 def _spell_values(where: Mapping[str, object]) -> dict[str, str]:
-    """The values to keep as a program writes them."""
+    """The values of `where`, spelt as in a program."""
     return {
         name: format_value(value) if isinstance(value, tuple) else str(value).removeprefix(NOT_SET)
         for name, value in where.items()
@@ -96,7 +113,7 @@ def _spell_values(where: Mapping[str, object]) -> dict[str, str]:
 def _altering_settings(
     found: Sequence[Sequence[Row | None]], axes: tuple[str, str], kept: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The settings of some row that change what an axis means and are neither on an axis nor kept."""
+    """Settings of the rows that change the meaning of an axis and are neither on an axis nor in `where`."""
     return tuple(
         name
         for name, (_, whose, _) in ALTERS.items()
@@ -107,17 +124,17 @@ def _altering_settings(
 
 
 def parse_where(items: Sequence[str]) -> dict[str, str]:
-    """What `--where` was given, setting -> value; raises `UserError` for what is no pair."""
+    """Setting -> value from the texts of `--where`. Raises `UserError` for a text without "="."""
     for item in items:
         if "=" not in item:
             raise UserError(
-                f"--where {item}: write SETTING=VALUE, such as --where schedule=pingpong; SETTING= where it was not set"
+                f"--where {item}: write SETTING=VALUE, such as --where schedule=pingpong; SETTING= if it was not set"
             )
     return dict(item.partition("=")[::2] for item in items)
 
 
-def _fastest(place: Landscape, axes: tuple[str, str], kept: Mapping[str, str]) -> dict[tuple[str, str], Row]:
-    """Values of the two settings -> the fastest correct row that has them, the fastest of all first."""
+def _fastest_rows(place: Landscape, axes: tuple[str, str], kept: Mapping[str, str]) -> dict[tuple[str, str], Row]:
+    """Values of the two settings -> the fastest correct row with them, ordered by time."""
     cells: dict[tuple[str, str], Row] = {}
     for row in place.correct:
         values = format_settings(row.program)
@@ -126,10 +143,10 @@ def _fastest(place: Landscape, axes: tuple[str, str], kept: Mapping[str, str]) -
     return cells
 
 
-def _axes(name: str, free: Mapping[str, tuple[str, ...]], x: str, y: str) -> tuple[str, str]:
-    """The two settings, chosen where they were left out."""
+def _choose_axes(name: str, free: Mapping[str, tuple[str, ...]], x: str, y: str) -> tuple[str, str]:
+    """The settings of the two axes. Missing ones are chosen from those that vary."""
     for one in filter(None, (x, y)):
-        _varies(name, free, one)
+        _check_varies(name, free, one)
     if x == y != "":
         others = ", ".join(other for other in free if other != x)
         raise UserError(
@@ -138,73 +155,77 @@ def _axes(name: str, free: Mapping[str, tuple[str, ...]], x: str, y: str) -> tup
     x = x or next((one for one in ("tile", "threads_per_row", "threads", *free) if one in free and one != y), "")
     y = y or next((one for one in ("cluster", "vector", *free) if one in free and one != x), "")
     if not x or not y:
-        raise UserError(f"a heat map is over two settings, and of {name} {x or 'none'} alone varies")
+        raise UserError(f"a heat map needs two settings, but {name} varies only in {x or 'none'}")
     return x, y
 
 
-def _varies(name: str, free: Mapping[str, tuple[str, ...]], one: str) -> None:
+def _check_varies(name: str, free: Mapping[str, tuple[str, ...]], one: str) -> None:
     if one not in free:
         raise UserError(f"{name} was not measured over {one!r}; settings that vary: {', '.join(free)}")
 
 
-def _said(kept: Mapping[str, str]) -> str:
+def _describe_values(kept: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value or NOT_SET}" for name, value in kept.items())
 
 
-def _listed(values: Sequence[str]) -> str:
+def _list_values(values: Sequence[str]) -> str:
     return ", ".join(value or NOT_SET for value in values)
 
 
 @record
 class _Cell:
-    """What stands in a cell: `slow` in times of the fastest, `filled` the settings that its program leaves out."""
+    """A cell: `slowdown` is the time over that of the fastest, `defaults` lists settings that the program omits."""
 
     row: Row
-    slow: float
-    said: str
-    filled: str
+    slowdown: float
+    label: str
+    defaults: str
 
     @property
     def tip(self) -> str:
-        """Under the pointer, a line each."""
-        return f"{self.row.program}\n{seconds(self.row.median_s)} (measured), {self.slow:.2f}x the fastest" + (
-            f"\nleft out: {self.filled}" if self.filled else ""
+        """The tooltip."""
+        return (
+            f"{self.row.program}\n{format_seconds(self.row.median_s)} (measured), {self.slowdown:.2f}x the fastest"
+            + (f"\nleft out: {self.defaults}" if self.defaults else "")
         )
 
 
-def _shown_values(cells: Mapping[tuple[str, str], Row], at: int) -> list[str]:
-    """The values that go on an axis: of too many, those with the fastest configurations."""
+Grid = Sequence[Sequence[_Cell | None]]
+
+
+def _axis_values(cells: Mapping[tuple[str, str], Row], at: int) -> list[str]:
+    """The values of an axis; of more than MOST, those with the fastest configurations."""
     values: dict[str, None] = {}
     for pair in cells:  # fastest first
         values.setdefault(pair[at])
-    return sorted(list(values)[:MOST], key=_order)
+    return sorted(list(values)[:MOST], key=_sort_key)
 
 
-def _cells(found: Sequence[Sequence[Row | None]], altered: Sequence[str]) -> list[list[_Cell | None]]:
-    """The rows as cells, beside the fastest of them; those with a setting of `altered` get its mark."""
+def _make_cells(found: Sequence[Sequence[Row | None]], altered: Sequence[str]) -> Grid:
+    """The rows as cells with their slow-down. Rows with a setting of `altered` get its mark."""
     least = min(row.median_s or math.inf for line in found for row in line if row)
 
     def cell(row: Row) -> _Cell:
         values = format_settings(row.program)
-        filled = ", ".join(f"{name} {value}" for name, value in values.items() if name not in settings_of(row.program))
+        defaults = ", ".join(
+            f"{name} {value}" for name, value in values.items() if name not in settings_of(row.program)
+        )
         return _Cell(
             row=row,
-            slow=(row.median_s or math.inf) / least,
-            said=seconds(row.median_s) + "".join(ALTERS[name][0] for name in altered if name in values),
-            filled=filled,
+            slowdown=(row.median_s or math.inf) / least,
+            label=format_seconds(row.median_s) + "".join(ALTERS[name][0] for name in altered if name in values),
+            defaults=defaults,
         )
 
     return [[cell(row) if row else None for row in line] for line in found]
 
 
-def _shade(slow: float) -> str:
-    """The colour of a cell: full for the fastest, pale from twice its time on."""
+def _cell_colour(slow: float) -> str:
+    """The colour of a cell: full for the fastest, pale at twice its time or more."""
     return blend(2.0 - slow, MEASURED, PALE)
 
 
-def _svg(
-    title: str, notes: Sequence[str], columns: list[str], rows: list[str], grid: Sequence[Sequence[_Cell | None]]
-) -> str:
+def _draw_svg(title: str, notes: Sequence[str], columns: list[str], rows: list[str], grid: Grid) -> str:
     wide, high, top = 62, 30, 30 + 14 * len(notes)
     left = max(110, 12 + 6 * max(map(len, rows)))
     across = max(left + wide * len(columns) + 10, 12 + 6 * max(map(len, (title, *notes))))
@@ -223,32 +244,32 @@ def _svg(
         out.append(f'<text x="{left - 6}" y="{top + high * j + 19}" text-anchor="end" {ink}>{label}</text>')
         for i, cell in enumerate(line):
             if cell is not None:
-                shade = _shade(cell.slow)
+                shade = _cell_colour(cell.slowdown)
                 box = f'x="{left + wide * i}" y="{top + high * j}" width="{wide - 2}" height="{high - 2}"'
                 centre = f'x="{left + wide * i + wide / 2 - 1}" y="{top + high * j + 18}" text-anchor="middle"'
                 tip = html.escape(cell.tip)
                 out.append(f'<rect {box} fill="{shade}" stroke="{INK}" stroke-opacity=".3"><title>{tip}</title></rect>')
-                out.append(f'<text {centre} fill="{ink_on(shade)}">{cell.said}</text>')
+                out.append(f'<text {centre} fill="{readable_ink(shade)}">{cell.label}</text>')
     for i, column in enumerate(columns):
         below = f'x="{left + wide * i + wide / 2}" y="{top + high * len(rows) + 16}" text-anchor="middle"'
         out.append(f"<text {below} {ink}>{html.escape(column or NOT_SET)}</text>")
     return "".join(out) + "</svg>"
 
 
-def _plotly(
+def _make_figure(
     title: str,
     notes: Sequence[str],
     names: tuple[str, str],
     columns: list[str],
     rows: list[str],
-    grid: Sequence[Sequence[_Cell | None]],
+    grid: Grid,
 ) -> dict[str, object]:
     x, y = ([value or NOT_SET for value in values] for values in (columns, rows))
     trace = {
         "type": "heatmap",
         "x": x,
         "y": y,
-        "z": [[round(cell.slow, 4) if cell else None for cell in line] for line in grid],
+        "z": [[round(cell.slowdown, 4) if cell else None for cell in line] for line in grid],
         "zmin": 1,
         "zmax": 2,
         "colorscale": [[0, MEASURED], [1, PALE]],
@@ -265,37 +286,36 @@ def _plotly(
         "xgap": 1,
         "ygap": 1,
     }
-    # places and not names: of a category called "4", plotly takes the fourth
+    # positions instead of names: plotly reads a category called "4" as the fourth one
     written_on = [
         {
             "x": i,
             "y": j,
-            "text": cell.said,
+            "text": cell.label,
             "showarrow": False,
-            "font": {"color": ink_on(_shade(cell.slow)), "size": 11 if len(columns) < 10 else 10},
+            "font": {"color": readable_ink(_cell_colour(cell.slowdown)), "size": 11 if len(columns) < 10 else 10},
         }
         for j, line in enumerate(grid)
         for i, cell in enumerate(line)
         if cell
     ]
-    across, up = (
-        {"type": "category", "automargin": True, "title": {"text": name, "standoff": 12}} for name in names
-    )  # beyond the longest of the values, which the margin grows with
+    # the standoff keeps the axis title clear of long values; automargin grows with them
+    across, up = ({"type": "category", "automargin": True, "title": {"text": name, "standoff": 12}} for name in names)
     above = [title.replace("; the", "<br>the", 1), *notes]
     return {
         "data": [trace],
-        "layout": layout("<br>".join(above), across, up, 190 + 16 * len(notes) + 28 * len(rows))
+        "layout": figure_layout("<br>".join(above), across, up, 190 + 16 * len(notes) + 28 * len(rows))
         | {"annotations": written_on, "margin": {"t": 80 + 16 * len(notes), "b": 60}},
     }
 
 
 def _break_lines(text: str) -> str:
-    """For plotly, which breaks no lines."""
+    """HTML with line breaks, because plotly does not wrap text."""
     return "<br>".join(html.escape(part, quote=False) for line in text.splitlines() for part in textwrap.wrap(line, 90))
 
 
-def layout(title: str, x: dict[str, object], y: dict[str, object], height: int) -> dict[str, object]:
-    """Of a plotly figure that reads on light and on dark; `x` and `y` add to its axes."""
+def figure_layout(title: str, x: dict[str, object], y: dict[str, object], height: int) -> dict[str, object]:
+    """The layout of a plotly figure for light and dark grounds. `x` and `y` add to the axes."""
     axis = {"gridcolor": "rgba(128,128,128,.25)", "color": INK}
     return {
         "title": {"text": title, "font": {"size": 12}},

@@ -1,7 +1,6 @@
-"""Recorded landscapes as pictures.
+"""Plots of recorded landscapes: regret curves of search strategies, and a summary of all problems.
 
-A heat map over two settings (heat_map.py), regret curves of search strategies, and where problems stand. Each with its
-table as text.
+The heat map over two settings is in heat_map.py. Each plot has a table as text.
 """
 
 from __future__ import annotations
@@ -12,29 +11,29 @@ from collections.abc import Mapping, Sequence
 
 from workbench.analysis import devices, speed_of_light
 from workbench.landscapes import Landscape
-from workbench.records import Work
-from workbench.views.plots.heat_map import heat_map, layout
+from workbench.records import Bound, Work
+from workbench.views.plots.heat_map import figure_layout, heat_map
 from workbench.views.plots.roofline import INK, MEASURED, MODELLED, ROOF
-from workbench.views.text.mime_bundle import Shown, seconds, table
+from workbench.views.text.mime_bundle import MimeBundle, format_seconds, render_table
 
 __all__ = ["heat_map", "landscape_summary", "regret_curves"]
 
 COLOURS = (MEASURED, MODELLED, ROOF, INK)
-MOST_OF_BOUND = 1.1  # how far bars go: what is faster than its bound says so in its number
+MOST_OF_BOUND = 1.1  # bars end here, at 110 % of the bound; the number beside a bar is not cut
 
 
-def regret_curves(title: str, named: Mapping[str, Sequence[float]], most: int = 64) -> Shown:
-    """Regret after each try: how much slower than the best configuration the best so far is, in percent.
+def regret_curves(title: str, named: Mapping[str, Sequence[float]], most: int = 64) -> MimeBundle:
+    """Regret after each try, in percent: how much slower the best so far is than the best configuration.
 
-    Tries on a logarithmic axis.
+    The axis of tries is logarithmic.
     """
     marks = [tries for tries in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512) if tries <= most]
     lines = [
-        [name, *(_percent(curve[min(tries, len(curve)) - 1]) for tries in marks)]
+        [name, *(_format_regret(curve[min(tries, len(curve)) - 1]) for tries in marks)]
         for name, curve in named.items()
         if curve
     ]
-    text, page = table(["after tries", *map(str, marks)], lines, title)
+    text, page = render_table(["after tries", *map(str, marks)], lines, title)
     data = [
         {
             "type": "scatter",
@@ -47,20 +46,20 @@ def regret_curves(title: str, named: Mapping[str, Sequence[float]], most: int = 
         for (name, curve), colour in zip(named.items(), COLOURS, strict=False)
         if (points := curve[:most])
     ]
-    shape = layout(
+    shape = figure_layout(
         title,
         {"type": "log", "title": {"text": "tries"}},
         {"title": {"text": "slower than the best, %"}, "range": [0, 100]},
         360,
     )
-    return Shown(text, html=page, svg=_lines(title, named, most), plotly={"data": data, "layout": shape})
+    return MimeBundle(text, html=page, svg=_draw_curves(title, named, most), plotly={"data": data, "layout": shape})
 
 
-def _percent(value: float) -> str:
+def _format_regret(value: float) -> str:
     return "none correct" if math.isinf(value) else f"{value:.1%}"
 
 
-def _lines(title: str, named: Mapping[str, Sequence[float]], most: int) -> str:
+def _draw_curves(title: str, named: Mapping[str, Sequence[float]], most: int) -> str:
     width, height, left, bottom, top = 640, 300, 60, 40, 30
 
     def at(tries: int, value: float) -> tuple[float, float]:
@@ -100,76 +99,68 @@ def _lines(title: str, named: Mapping[str, Sequence[float]], most: int) -> str:
     )
 
 
-def landscape_summary(places: Sequence[Landscape], device: str = "H200") -> Shown:
-    """For each problem: the bound, the fastest configuration, torch eager, and both as fractions of the bound."""
+SUMMARY_HEAD = (
+    *("problem", "limited by", "FLOP/B", "bound", "fastest", "of bound"),
+    *("torch eager", "of bound", "slowest correct", "configurations"),
+)
+
+
+def landscape_summary(places: Sequence[Landscape], device: str = "H200") -> MimeBundle:
+    """For each problem: the bound, the fastest configuration and torch eager, both also as fractions of the bound."""
     lines, bars, notes = [], [], []
     for place in places:
-        best, facts = place.best, place.facts
-        if best is None or best.median_s is None:
+        if place.best is None or place.best.median_s is None:
             continue
-        work = Work(
-            case="full",
-            flops=facts["flops"],
-            least_bytes=facts["least_bytes"],
-            dtype=facts["dtype"],
-            tensor_cores=facts["tensor_cores"],
-        )
-        bound = speed_of_light.bound(work, devices.find(device))
-        eager = place.eager.median_s if place.eager else None
-        slowest = place.correct[-1].median_s or 0.0
-        lines.append(
-            [
-                place.name,
-                bound.limited_by,
-                f"{bound.intensity:.3g}",
-                seconds(bound.bound_s),
-                seconds(best.median_s),
-                f"{bound.bound_s / best.median_s:.0%}",
-                seconds(eager),
-                f"{bound.bound_s / eager:.0%}" if eager else "",
-                seconds(slowest),
-                len(place.rows),
-            ]
-        )
-        if best.median_s < bound.bound_s:
-            notes.append(
-                f"{place.name} is faster than its bound"
-                + (
-                    ", which counts on float32's own units: by three products of TF32 on tensor cores"
-                    if "tf32x3" in best.program
-                    else ""
-                )
-            )
-        bars.append((place.name, bound.bound_s / best.median_s, bound.bound_s / eager if eager else 0.0))
+        bound, best_s = _bound(place, device), place.best.median_s
+        eager_s = place.eager.median_s if place.eager else None
+        lines.append(_summary_row(place, bound, best_s, eager_s))
+        if best_s < bound.bound_s:
+            notes.append(_beyond_bound_note(place.name, place.best.program))
+        bars.append((place.name, bound.bound_s / best_s, bound.bound_s / eager_s if eager_s else 0.0))
     title = (
         f"Where problems stand: bound modelled from the data sheet, times measured, {places[0].provenance}"
         if places
         else "no landscape"
     )
-    text, page = table(
-        [
-            "problem",
-            "limited by",
-            "FLOP/B",
-            "bound",
-            "fastest",
-            "of bound",
-            "torch eager",
-            "of bound",
-            "slowest correct",
-            "configurations",
-        ],
-        lines,
-        "; ".join((title, *notes)),
+    text, page = render_table(SUMMARY_HEAD, lines, "; ".join((title, *notes)))
+    return MimeBundle(text, html=page, svg=_draw_bars(title, notes, bars))
+
+
+def _bound(place: Landscape, device: str) -> Bound:
+    facts = place.facts
+    work = Work(
+        case="full",
+        flops=facts["flops"],
+        least_bytes=facts["least_bytes"],
+        dtype=facts["dtype"],
+        tensor_cores=facts["tensor_cores"],
     )
-    return Shown(text, html=page, svg=_bars(title, notes, bars))
+    return speed_of_light.bound(work, devices.find(device))
 
 
-def _bars(title: str, notes: Sequence[str], bars: Sequence[tuple[str, float, float]]) -> str:
-    """Bars to a little over the bound.
+def _summary_row(place: Landscape, bound: Bound, best_s: float, eager_s: float | None) -> list[object]:
+    return [
+        place.name,
+        bound.limited_by,
+        f"{bound.intensity:.3g}",
+        format_seconds(bound.bound_s),
+        format_seconds(best_s),
+        f"{bound.bound_s / best_s:.0%}",
+        format_seconds(eager_s),
+        f"{bound.bound_s / eager_s:.0%}" if eager_s else "",
+        format_seconds(place.correct[-1].median_s or 0.0),
+        len(place.rows),
+    ]
 
-    What they say in numbers stands in columns of its own, clear of them and of the bound's line.
-    """
+
+def _beyond_bound_note(name: str, program: str) -> str:
+    """The note on a configuration that is faster than its bound. TF32 products explain it."""
+    by_tf32 = ", which counts on float32's own units: by three products of TF32 on tensor cores"
+    return f"{name} is faster than its bound" + (by_tf32 if "tf32x3" in program else "")
+
+
+def _draw_bars(title: str, notes: Sequence[str], bars: Sequence[tuple[str, float, float]]) -> str:
+    """A thick bar for the fastest configuration and a thin one for torch eager, with numbers at the right."""
     left, wide, high, top = 190, 420, 24, 48
     numbers = left + wide * MOST_OF_BOUND
     out = [

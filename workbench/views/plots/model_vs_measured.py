@@ -1,6 +1,6 @@
-"""The planner's time model of Hopper products beside measured times.
+"""Compares the planner's time model of Hopper matrix products with measured times.
 
-A picture, and a table by the stages of the pipeline.
+The result is a plot, and a table by the number of pipeline stages.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from workbench.language.operations.gemm.sm90 import config_of
 from workbench.problems import inspection
 from workbench.proposers.ladders import gemm_hopper_model, gemm_size
 from workbench.records import record
-from workbench.views.plots.heat_map import layout
+from workbench.views.plots.heat_map import figure_layout
 from workbench.views.plots.roofline import INK, MEASURED, MODELLED, ROOF
-from workbench.views.text.mime_bundle import Shown, seconds, table
+from workbench.views.text.mime_bundle import MimeBundle, format_seconds, render_table
 
-FEW = 4  # stages, up to which kernels are drawn apart
-COLOURS = (ROOF, MODELLED, INK, MEASURED)  # of 2, 3, 4 and more stages
+FEW = 4  # kernels with more stages form one group
+COLOURS = (ROOF, MODELLED, INK, MEASURED)  # for 2, 3, 4 and more stages
 
 
 @record
 class Kernel:
-    """One kernel of a landscape: seconds by the model and by the GPU's clock, and how many stages its pipeline has."""
+    """One kernel of a landscape: its modelled and measured time in seconds, and the stages of its pipeline."""
 
     program: str
     modelled_s: float
@@ -38,10 +38,10 @@ class Kernel:
     stages: int
 
 
-def kernels_of(place: Landscape, device: str = "H200") -> tuple[Kernel, ...]:
-    """The legal kernels of a landscape that the model knows, those with a schedule, fastest first.
+def modelled_kernels(place: Landscape, device: str = "H200") -> tuple[Kernel, ...]:
+    """The legal kernels of a landscape that the model covers (gemm with a schedule), fastest first.
 
-    Raises `UserError` where there are none.
+    Raises `UserError` if there are none.
     """
     size = gemm_size.size_of(inspection.inspect(place.problem()))
     found = []
@@ -66,13 +66,12 @@ def kernels_of(place: Landscape, device: str = "H200") -> tuple[Kernel, ...]:
             )
     if not found:
         raise UserError(
-            f"{place.name} has no products with a schedule (gemm, cooperative or "
-            f"pingpong), which are what this model knows"
+            f"{place.name} has no gemm with a schedule (cooperative or pingpong); the model covers only those"
         )
     return tuple(found)
 
 
-def ranked_alike(kernels: Sequence[Kernel]) -> float:
+def rank_correlation(kernels: Sequence[Kernel]) -> float:
     """Spearman's rank correlation of modelled and measured times."""
     if len(kernels) < 2:
         return 1.0
@@ -82,19 +81,19 @@ def ranked_alike(kernels: Sequence[Kernel]) -> float:
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """Of each value, the middle of the places that it and its equals have in order."""
+    """The rank of each value. Equal values share the mean of their ranks."""
     places: dict[float, list[int]] = defaultdict(list)
     for place, value in enumerate(sorted(values)):
         places[value].append(place)
     return [statistics.mean(places[value]) for value in values]
 
 
-def against_model(place: Landscape) -> Shown:
+def compare_with_model(place: Landscape) -> MimeBundle:
     """Modelled and measured times of a product's kernels.
 
-    How alike they rank, and by what factor a kernel is slower than the model says, by its stages.
+    The table gives the ratio measured / modelled for each number of stages, the note the rank correlation.
     """
-    kernels = kernels_of(place)
+    kernels = modelled_kernels(place)
     groups = {str(count): [kernel for kernel in kernels if kernel.stages == count] for count in range(2, FEW + 1)}
     groups[f"over {FEW}"] = [kernel for kernel in kernels if kernel.stages > FEW]
     lines = []
@@ -105,7 +104,7 @@ def against_model(place: Landscape) -> Shown:
                 [
                     name,
                     len(group),
-                    seconds(min(kernel.measured_s for kernel in group)),
+                    format_seconds(min(kernel.measured_s for kernel in group)),
                     f"{statistics.median(factors):.2f}",
                     f"{factors[0]:.2f} to {factors[-1]:.2f}",
                 ]
@@ -113,46 +112,49 @@ def against_model(place: Landscape) -> Shown:
     picked = min(kernels, key=lambda kernel: kernel.modelled_s)
     title = f"{place.name}: time by the planner's model and measured, {len(kernels)} kernels, {place.provenance}"
     note = (
-        f"rank correlation {ranked_alike(kernels):.2f}; what the model finds fastest is "
+        f"rank correlation {rank_correlation(kernels):.2f}; what the model finds fastest is "
         f"{picked.measured_s / kernels[0].measured_s - 1:.1%} slower than the fastest"
     )
-    text, page = table(
+    text, page = render_table(
         ["stages", "kernels", "fastest, measured", "measured / modelled, median", "from least to most"],
         lines,
         f"{title}; {note}",
     )
-    return Shown(text, html=page, svg=_svg(title, note, groups), plotly=_plotly(title, note, groups))
+    return MimeBundle(text, html=page, svg=_draw_svg(title, note, groups), plotly=_make_figure(title, note, groups))
 
 
-def _apart(programs: Sequence[str]) -> dict[str, str]:
-    """Of each program the settings that not all of them have."""
+def _distinct_settings(programs: Sequence[str]) -> dict[str, str]:
+    """Program -> its settings that not all programs share."""
     parts = {program: program.split(" .")[1:] for program in programs}
     common = set.intersection(*map(set, parts.values()))
     return {program: " ".join(f".{part}" for part in found if part not in common) for program, found in parts.items()}
 
 
-def _us(value_s: float) -> float:
+def _microseconds(value_s: float) -> float:
     return float(f"{value_s * 1e6:.4g}")
 
 
-def _plotly(title: str, note: str, groups: dict[str, list[Kernel]]) -> dict[str, object]:
-    said = _apart([kernel.program for group in groups.values() for kernel in group])
+def _make_figure(title: str, note: str, groups: dict[str, list[Kernel]]) -> dict[str, object]:
+    labels = _distinct_settings([kernel.program for group in groups.values() for kernel in group])
     data = [
         {
             "type": "scatter",
             "mode": "markers",
             "name": f"{name} stages",
             "marker": {"color": colour, "size": 6, "opacity": 0.7},
-            "x": [_us(kernel.modelled_s) for kernel in group],
-            "y": [_us(kernel.measured_s) for kernel in group],
-            "text": [html.escape(said[kernel.program]) for kernel in group],
+            "x": [_microseconds(kernel.modelled_s) for kernel in group],
+            "y": [_microseconds(kernel.measured_s) for kernel in group],
+            "text": [html.escape(labels[kernel.program]) for kernel in group],
             "hovertemplate": "%{text}<br>modelled %{x} µs, measured %{y} µs<extra></extra>",
         }
         for (name, group), colour in zip(groups.items(), COLOURS, strict=True)
         if group
     ]
     both = [
-        _us(value) for group in groups.values() for kernel in group for value in (kernel.modelled_s, kernel.measured_s)
+        _microseconds(value)
+        for group in groups.values()
+        for kernel in group
+        for value in (kernel.modelled_s, kernel.measured_s)
     ]
     data.append(
         {
@@ -168,7 +170,7 @@ def _plotly(title: str, note: str, groups: dict[str, list[Kernel]]) -> dict[str,
     axis = {"type": "log", "dtick": "D2", "tickformat": "~s"}
     return {
         "data": data,
-        "layout": layout(
+        "layout": figure_layout(
             f"{title}<br>{note}",
             {**axis, "title": {"text": "by the model, µs"}},
             {**axis, "title": {"text": "measured, µs"}},
@@ -177,7 +179,7 @@ def _plotly(title: str, note: str, groups: dict[str, list[Kernel]]) -> dict[str,
     }
 
 
-def _svg(title: str, note: str, groups: dict[str, list[Kernel]]) -> str:
+def _draw_svg(title: str, note: str, groups: dict[str, list[Kernel]]) -> str:
     width, height, left, bottom, top = 640, 340, 60, 40, 50
     both = [
         math.log(value)
@@ -214,8 +216,8 @@ def _svg(title: str, note: str, groups: dict[str, list[Kernel]]) -> str:
         x, y = at(value, value)
         out.append(
             f'<text x="{x:.1f}" y="{height - bottom + 16}" text-anchor="middle" '
-            f'fill="{INK}">{seconds(value)}</text><text x="{left - 6}" y="{y + 4:.1f}" '
-            f'text-anchor="end" fill="{INK}">{seconds(value)}</text>'
+            f'fill="{INK}">{format_seconds(value)}</text><text x="{left - 6}" y="{y + 4:.1f}" '
+            f'text-anchor="end" fill="{INK}">{format_seconds(value)}</text>'
         )
     return (
         "".join(out)

@@ -1,37 +1,39 @@
-"""Roofline and profile plots from a session or records: plotly JSON, our own SVG, and a table as text."""
+"""The roofline of a session with its versions: plotly JSON, SVG, HTML table and plain text."""
 
 from __future__ import annotations
 
 import html
 import itertools
 import math
-from collections.abc import Callable
 
 from workbench.analysis import devices
 from workbench.analysis import roofline as points_of
 from workbench.analysis.roofline import RooflinePoint
-from workbench.records import Bound, Profile, Version
+from workbench.records import Bound
 from workbench.session import Session
 from workbench.views.plots.svg import INTENSITIES, RATES
-from workbench.views.text.mime_bundle import Shown, amount, seconds, table
+from workbench.views.text.mime_bundle import MimeBundle, format_amount, format_seconds, render_table
 
-INK, ROOF, MEASURED, MODELLED = "#7a7a7a", "#c0504d", "#3f8f43", "#2b83c6"  # mid tones: read on light and on dark
+INK, ROOF, MEASURED, MODELLED = "#7a7a7a", "#c0504d", "#3f8f43", "#2b83c6"  # mid tones, readable on light and dark
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 700, 400, 70, 50, 34, 20
 
 
-def roofline(session: Session) -> Shown:
-    """The roofline of a session's device, with every correct version as a point, joined in order."""
+def roofline(session: Session) -> MimeBundle:
+    """The roofline of a session's device. Each correct version is a point; lines connect them in order."""
     points = points_of.roofline_points(session.versions)
     bound = next(
         (v.trials[-1].verdict.bound for v in reversed(session.versions) if v.trials and v.trials[-1].verdict.bound),
         None,
     )
     if bound is None:
-        return Shown("no version has been tested yet: nothing to place on the roofline")
+        return MimeBundle("no version has been tested yet: nothing to place on the roofline")
     copy = devices.find(bound.device).copy_bandwidth
-    text, page = _table(points, bound, copy)
-    return Shown(
-        text, html=_svg(points, bound, copy) + page, svg=_svg(points, bound, copy), plotly=_plotly(points, bound, copy)
+    text, page = _version_table(points, bound, copy)
+    return MimeBundle(
+        text,
+        html=_draw_svg(points, bound, copy) + page,
+        svg=_draw_svg(points, bound, copy),
+        plotly=_make_figure(points, bound, copy),
     )
 
 
@@ -39,33 +41,35 @@ def _title(bound: Bound) -> str:
     return f"Roofline, {bound.device}, case {bound.case}: limited by {bound.limited_by}"
 
 
-def _table(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None) -> tuple[str, str]:
+def _version_table(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None) -> tuple[str, str]:
     rows = [
         [
             f"v{p.version}",
             p.title,
-            seconds(p.time_s) if p.provenance == "modelled" else "—",
-            seconds(p.time_s) if p.provenance == "measured" else "—",
-            amount(p.rate) + "FLOP/s",
+            format_seconds(p.time_s) if p.provenance == "modelled" else "—",
+            format_seconds(p.time_s) if p.provenance == "measured" else "—",
+            format_amount(p.rate) + "FLOP/s",
             f"{bound.bound_s / p.time_s:.0%}",
             {True: "accepted", False: "rejected", None: "pending"}[p.accepted],
         ]
         for p in points
     ]
     source, _, measured = bound.rates.partition("; attainable: ")
-    caption = f"{_title(bound)}; bound {seconds(bound.bound_s)} ({source})"
+    caption = f"{_title(bound)}; bound {format_seconds(bound.bound_s)} ({source})"
     if bound.attainable_s is not None:
-        caption += f", attainable {seconds(bound.attainable_s)}" + (f" (ceilings {measured})" if measured else "")
+        caption += f", attainable {format_seconds(bound.attainable_s)}" + (
+            f" (ceilings {measured})" if measured else ""
+        )
     caption += f"; intensity {bound.intensity:.3g} FLOP/B (counted), ridge {bound.ridge:.3g} FLOP/B"
     if copy:
-        caption += f"; a copy reaches {amount(copy)}B/s (measured)"
-    return table(["version", "title", "modelled", "measured", "rate", "of bound", "decision"], rows, caption)
+        caption += f"; a copy reaches {format_amount(copy)}B/s (measured)"
+    return render_table(["version", "title", "modelled", "measured", "rate", "of bound", "decision"], rows, caption)
 
 
 class _Axes:
-    """Log-log axes that hold the roofs and all points.
+    """Log-log axes that contain the roofs and all points.
 
-    Work without FLOPs (a histogram, a transposition) stands at their lower left.
+    Work without FLOPs (a histogram, a transposition) is placed at the lower left.
     """
 
     def __init__(self, points: tuple[RooflinePoint, ...], bound: Bound) -> None:
@@ -85,63 +89,74 @@ class _Axes:
         )
 
 
-def _svg(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None) -> str:
+def _draw_svg(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None) -> str:
     axes = _Axes(points, bound)
-    left, right = 10**axes.x0, 10**axes.x1
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'width="{WIDTH}" role="img" font-family="sans-serif" font-size="11">'
-    ]
-    described = "; ".join(f"v{p.version} {amount(p.rate)}FLOP/s {p.provenance}" for p in points) or "no timed version"
-    out.append(f"<title>{html.escape(_title(bound))}</title><desc>{html.escape(described)}</desc>")
+    described = "; ".join(f"v{p.version} {format_amount(p.rate)}FLOP/s {p.provenance}" for p in points)
+    return "".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+            f'width="{WIDTH}" role="img" font-family="sans-serif" font-size="11">'
+            f"<title>{html.escape(_title(bound))}</title>"
+            f"<desc>{html.escape(described or 'no timed version')}</desc>",
+            *_draw_grid(axes),
+            *_draw_roofs(axes, bound, copy),
+            *(_draw_step(axes, before, after) for before, after in itertools.pairwise(points)),
+            *(_draw_marker(axes, point) for point in points),
+            *_draw_labels(axes, points),
+            *_draw_legend(axes, points, bound, copy),
+            *_draw_titles(bound),
+            "</svg>",
+        ]
+    )
+
+
+def _draw_grid(axes: _Axes) -> list[str]:
+    """Grid lines with numbers at the powers of ten."""
+    out = []
     for power in range(math.ceil(axes.x0), math.floor(axes.x1) + 1):
         at = axes.x(10**power)
         out.append(
-            f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" '
-            f'stroke="{INK}" stroke-opacity=".2"/><text x="{at:.1f}" '
-            f'y="{HEIGHT - BOTTOM + 16}" text-anchor="middle" '
-            f'fill="{INK}">{10.0**power:g}</text>'
+            f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="{INK}" stroke-opacity=".2"/>'
+            f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle" fill="{INK}">{10.0**power:g}</text>'
         )
     for power in range(math.ceil(axes.y0), math.floor(axes.y1) + 1):
         at = axes.y(10**power)
         out.append(
-            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}" '
-            f'stroke="{INK}" stroke-opacity=".2"/><text x="{LEFT - 6}" y="{at + 4:.1f}" '
-            f'text-anchor="end" fill="{INK}">{amount(10.0**power)}</text>'
+            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}" stroke="{INK}" stroke-opacity=".2"/>'
+            f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end" fill="{INK}">{format_amount(10.0**power)}</text>'
         )
+    return out
+
+
+def _draw_roofs(axes: _Axes, bound: Bound, copy: float | None) -> list[str]:
+    """The roof of the data sheet, the bandwidth of a copy (dashed), and the ridge (dotted)."""
+    left, right = 10**axes.x0, 10**axes.x1
     roof = [(left, left * bound.bandwidth), (bound.ridge, bound.peak_flops), (right, bound.peak_flops)]
-    out.append(f'<polyline fill="none" stroke="{ROOF}" stroke-width="2" points="{_path(axes, roof)}"/>')
+    out = [f'<polyline fill="none" stroke="{ROOF}" stroke-width="2" points="{_svg_points(axes, roof)}"/>']
     if copy:
-        out.append(
-            f'<polyline fill="none" stroke="{ROOF}" stroke-dasharray="5 4" '
-            f'points="{_path(axes, [(left, left * copy), (bound.peak_flops / copy, bound.peak_flops)])}"/>'
-        )
+        copied = _svg_points(axes, [(left, left * copy), (bound.peak_flops / copy, bound.peak_flops)])
+        out.append(f'<polyline fill="none" stroke="{ROOF}" stroke-dasharray="5 4" points="{copied}"/>')
     at = axes.x(bound.ridge)
     out.append(
         f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{axes.y(bound.peak_flops):.1f}" '
         f'y2="{HEIGHT - BOTTOM}" stroke="{ROOF}" stroke-dasharray="1 3"/>'
+        f'<text x="{at + 4:.1f}" y="{HEIGHT - BOTTOM - 6}" fill="{ROOF}">ridge {bound.ridge:.3g} FLOP/B</text>'
     )
-    out.append(f'<text x="{at + 4:.1f}" y="{HEIGHT - BOTTOM - 6}" fill="{ROOF}">ridge {bound.ridge:.3g} FLOP/B</text>')
-    out += [_step(axes, before, after) for before, after in itertools.pairwise(points)]
-    out += [_marker(axes, point) for point in points] + _labels(axes, points)
-    out += _legend(axes, points, bound, copy)
-    out.append(
-        f'<text x="{WIDTH / 2}" y="16" text-anchor="middle" fill="{INK}" '
-        f'font-size="13">{html.escape(_title(bound))}</text>'
-    )
-    out.append(
-        f'<text x="{WIDTH / 2}" y="{HEIGHT - 10}" text-anchor="middle" fill="{INK}">FLOP '
-        f"per byte of least traffic (counted)</text>"
-    )
-    out.append(
-        f'<text transform="translate(14 {HEIGHT / 2}) rotate(-90)" text-anchor="middle" '
-        f'fill="{INK}">FLOP/s</text></svg>'
-    )
-    return "".join(out)
+    return out
 
 
-def _step(axes: _Axes, before: RooflinePoint, after: RooflinePoint) -> str:
-    """A dotted line from one version to the next, with an arrow head where there is room for one."""
+def _draw_titles(bound: Bound) -> list[str]:
+    """The title of the plot and those of the axes."""
+    centred = f'text-anchor="middle" fill="{INK}"'
+    return [
+        f'<text x="{WIDTH / 2}" y="16" {centred} font-size="13">{html.escape(_title(bound))}</text>',
+        f'<text x="{WIDTH / 2}" y="{HEIGHT - 10}" {centred}>FLOP per byte of least traffic (counted)</text>',
+        f'<text transform="translate(14 {HEIGHT / 2}) rotate(-90)" {centred}>FLOP/s</text>',
+    ]
+
+
+def _draw_step(axes: _Axes, before: RooflinePoint, after: RooflinePoint) -> str:
+    """A dotted line from one version to the next, with an arrow head if it is long enough."""
     (x0, y0), (x1, y1) = (axes.x(before.intensity), axes.y(before.rate)), (axes.x(after.intensity), axes.y(after.rate))
     line = f'<line x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}" stroke="{INK}" stroke-dasharray="2 3"/>'
     length = math.hypot(x1 - x0, y1 - y0)
@@ -155,8 +170,8 @@ def _step(axes: _Axes, before: RooflinePoint, after: RooflinePoint) -> str:
     )
 
 
-def _labels(axes: _Axes, points: tuple[RooflinePoint, ...]) -> list[str]:
-    """One label beside each cluster of markers: versions that lie on each other share it."""
+def _draw_labels(axes: _Axes, points: tuple[RooflinePoint, ...]) -> list[str]:
+    """The version numbers beside the markers. Overlapping markers share one label."""
     clusters: list[tuple[float, float, list[int]]] = []
     for point in points:
         x, y = axes.x(point.intensity), axes.y(point.rate)
@@ -171,20 +186,21 @@ def _labels(axes: _Axes, points: tuple[RooflinePoint, ...]) -> list[str]:
     ]
 
 
-def _legend(axes: _Axes, points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None) -> list[str]:
-    """What each line and marker is, and where its numbers come from: at the right, under the compute roof."""
+def _draw_legend(axes: _Axes, points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None) -> list[str]:
+    """The legend of lines and markers with the sources of numbers: at the right, below the compute roof."""
     x, y = WIDTH - RIGHT - 232, axes.y(bound.peak_flops) + 22
     rows = [
         (
             f'<line x1="0" x2="16" y1="-4" y2="-4" stroke="{ROOF}" stroke-width="2"/>',
-            f"{amount(bound.peak_flops)}FLOP/s, {amount(bound.bandwidth)}B/s ({bound.rates.split(';')[0]})",
+            f"{format_amount(bound.peak_flops)}FLOP/s, {format_amount(bound.bandwidth)}B/s "
+            f"({bound.rates.split(';')[0]})",
         )
     ]
     if copy:
         rows.append(
             (
                 f'<line x1="0" x2="16" y1="-4" y2="-4" stroke="{ROOF}" stroke-dasharray="5 4"/>',
-                f"copy {amount(copy)}B/s (measured)",
+                f"copy {format_amount(copy)}B/s (measured)",
             )
         )
     kinds = {point.provenance for point in points}
@@ -204,30 +220,31 @@ def _legend(axes: _Axes, points: tuple[RooflinePoint, ...], bound: Bound, copy: 
         )
     return [
         f'<g transform="translate({x:.1f} {y + 16 * n:.1f})">{mark}<text x="22" '
-        f'fill="{INK}">{html.escape(said)}</text></g>'
-        for n, (mark, said) in enumerate(rows)
+        f'fill="{INK}">{html.escape(label)}</text></g>'
+        for n, (mark, label) in enumerate(rows)
     ]
 
 
-def _path(axes: _Axes, pairs: list[tuple[float, float]]) -> str:
+def _svg_points(axes: _Axes, pairs: list[tuple[float, float]]) -> str:
     return " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in pairs if x > 0 and y > 0)
 
 
-def _marker(axes: _Axes, point: RooflinePoint) -> str:
-    """A circle (modelled) or a square (measured), filled when accepted; its tooltip names it."""
+def _draw_marker(axes: _Axes, point: RooflinePoint) -> str:
+    """A circle (modelled) or a square (measured) with a tooltip. It is filled if the version was accepted."""
     x, y = axes.x(point.intensity), axes.y(point.rate)
     colour = MEASURED if point.provenance == "measured" else MODELLED
     fill = colour if point.accepted else "none"
-    said = f"<title>v{point.version} {html.escape(point.title)}: {seconds(point.time_s)} ({point.provenance})</title>"
+    tip = f"v{point.version} {html.escape(point.title)}: {format_seconds(point.time_s)} ({point.provenance})"
     if point.provenance == "measured":
         return (
             f'<rect x="{x - 5:.1f}" y="{y - 5:.1f}" width="10" height="10" fill="{fill}" '
-            f'stroke="{colour}" stroke-width="2">{said}</rect>'
+            f'stroke="{colour}" stroke-width="2"><title>{tip}</title></rect>'
         )
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{fill}" stroke="{colour}" stroke-width="2">{said}</circle>'
+    outline = f'fill="{fill}" stroke="{colour}" stroke-width="2"'
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" {outline}><title>{tip}</title></circle>'
 
 
-def _plotly(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None) -> dict[str, object]:
+def _make_figure(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None) -> dict[str, object]:
     axes = _Axes(points, bound)
     left, right = 10**axes.x0, 10**axes.x1
     data: list[dict[str, object]] = [
@@ -252,20 +269,20 @@ def _plotly(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None)
             }
         )
     for kind, symbol, colour in (("modelled", "circle", MODELLED), ("measured", "square", MEASURED)):
-        mine = [point for point in points if point.provenance == kind]
-        if mine:
+        shown = [point for point in points if point.provenance == kind]
+        if shown:
             data.append(
                 {
                     "type": "scatter",
                     "mode": "lines+markers+text",
                     "name": f"versions ({kind})",
-                    "x": [p.intensity for p in mine],
-                    "y": [p.rate for p in mine],
-                    "text": [f"v{p.version}" for p in mine],
+                    "x": [p.intensity for p in shown],
+                    "y": [p.rate for p in shown],
+                    "text": [f"v{p.version}" for p in shown],
                     "textposition": "middle right",
-                    "hovertext": [f"v{p.version} {p.title}: {seconds(p.time_s)}" for p in mine],
+                    "hovertext": [f"v{p.version} {p.title}: {format_seconds(p.time_s)}" for p in shown],
                     "line": {"color": colour, "dash": "dot"},
-                    "marker": {"symbol": [symbol if p.accepted else symbol + "-open" for p in mine], "size": 10},
+                    "marker": {"symbol": [symbol if p.accepted else symbol + "-open" for p in shown], "size": 10},
                 }
             )
     axis = {"gridcolor": "rgba(128,128,128,.25)", "color": INK}
@@ -279,89 +296,3 @@ def _plotly(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None)
         "yaxis": {**axis, **RATES, "title": {"text": "FLOP/s"}},
     }
     return {"data": data, "layout": layout}
-
-
-def profile(version: Version, found: Profile) -> Shown:
-    """Counters on each source line, instruction mix, occupancy, modelled seconds by resource, findings.
-
-    Then the plots. Without emulated launches: the kernels, and the plots.
-    """
-    from workbench.views.plots import profile
-
-    drawn = profile.all_of(found)
-    if not found.launches:
-        launched = profile.kernels(found) if found.kernels else Shown("")
-        return _with(Shown("\n\n".join(filter(None, [f"v{version.number}", launched.text])), html=launched.html), drawn)
-    source = version.proposal.candidate.source.splitlines()
-    said: Callable[[int], str] = (
-        amount if found.case == "full" else str
-    )  # what was multiplied up is not known to the digit
-    rows = []
-    for launch in found.launches:
-        for line in sorted(launch.lines, key=lambda row: -row.instructions)[:20]:
-            text = source[line.line - 1].strip()[:70] if 0 < line.line <= len(source) else ""
-            counts = (
-                said(count)
-                for count in (line.instructions, line.flops, line.global_read_bytes, line.global_write_bytes)
-            )
-            rows.append(
-                [
-                    line.line,
-                    text,
-                    *counts,
-                    _against(said, line.global_sectors, line.global_ideal_sectors),
-                    _against(said, line.shared_wavefronts, line.shared_ideal_wavefronts),
-                ]
-            )
-    text, page = table(
-        [
-            "line",
-            "source",
-            "instructions",
-            "FLOPs",
-            "bytes read",
-            "bytes written",
-            "sectors / ideal",
-            "wavefronts / ideal",
-        ],
-        rows,
-        f"v{version.number}: {found.summary}. {_counted(found)}, busiest lines first",
-    )
-    limits, limits_page = table(
-        ["resource", "modelled at full size"],
-        [[name, seconds(value)] for name, value in found.limits],
-        "Where the time goes (modelled; the largest limits)",
-    )
-    mix, mix_page = table(
-        ["class", "thread-instructions"],
-        [[name, said(count)] for launch in found.launches for name, count in launch.classes],
-        "Instructions executed (counted)",
-    )
-    built = [[b.kernel[:40], b.registers, b.spill_bytes, b.static_shared_bytes] for b in found.builds]
-    compiled, compiled_page = table(["kernel", "registers", "spilled bytes", "static shared bytes"], built, "Compiled")
-    resident = [f"occupancy {fraction:.0%}, limited by {limiter}" for _, fraction, limiter in found.occupancy]
-    findings = [f"line {item.line}: {item.message}" for item in found.findings]
-    tail = resident + (["findings:", *findings] if findings else [])
-    listed = "<ul>" + "".join(f"<li>{html.escape(item)}</li>" for item in resident + findings) + "</ul>"
-    return _with(
-        Shown(
-            "\n\n".join([text, limits, mix, compiled, "\n".join(tail)]),
-            html=page + limits_page + mix_page + compiled_page + listed,
-        ),
-        drawn,
-    )
-
-
-def _counted(found: Profile) -> str:
-    if found.case != "full":
-        return "Counted on the emulated case"
-    parts = [f"{launch.sampled} of {math.prod(launch.grid)}" for launch in found.launches if launch.sampled]
-    return f"Counted on {', '.join(parts)} CTAs at full size and multiplied" if parts else "Counted at full size"
-
-
-def _with(head: Shown, drawn: Shown) -> Shown:
-    return Shown(f"{head.text}\n\n{drawn.text}", html=head.html + drawn.html, parts=(head, *drawn.parts))
-
-
-def _against(said: Callable[[int], str], count: int, ideal: int) -> str:
-    return f"{said(count)} / {said(ideal)}" if count else ""

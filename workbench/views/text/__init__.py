@@ -1,1 +1,1 @@
-"""text."""
+"""Views as text and HTML: tables, diffs, reports."""

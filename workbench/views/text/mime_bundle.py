@@ -1,4 +1,4 @@
-"""What a view returns: one object with HTML, SVG, plotly JSON and plain text, so that it lasts in a saved notebook."""
+"""The result of every view: an object with text, HTML, SVG and plotly JSON, and functions that format numbers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 PLOTLY = "application/vnd.plotly.v1+json"
 
 
-class Shown:
-    """A MIME bundle. `text` is always there; `str()` gives it.
+class MimeBundle:
+    """A MIME bundle for a notebook. `text` is always set, and `str()` returns it.
 
-    `parts`: what a notebook shows instead, an output each. A picture inside HTML is lost in a notebook that is not
-    trusted; one with a bundle of its own is not.
+    If `parts` are given, a notebook displays each of them as an output instead. An untrusted notebook drops a picture
+    inside HTML, but shows a picture in a bundle of its own.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class Shown:
         markdown: str = "",
         svg: str = "",
         plotly: Mapping[str, object] | None = None,
-        parts: Sequence[Shown] = (),
+        parts: Sequence[MimeBundle] = (),
     ) -> None:
         self.text, self.html, self.svg, self.plotly, self.parts = text, html, svg, plotly, tuple(parts)
         self.markdown = markdown
@@ -54,8 +54,8 @@ class Shown:
         return bundle
 
 
-def seconds(value: float | None) -> str:
-    """A time with a unit that suits it."""
+def format_seconds(value: float | None) -> str:
+    """A time with a suitable unit; a dash for None."""
     if value is None:
         return "—"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
@@ -64,16 +64,16 @@ def seconds(value: float | None) -> str:
     return f"{value / 1e-9:.4g} ns"
 
 
-def amount(value: float) -> str:
-    """A count with k, M, G or T."""
+def format_amount(value: float) -> str:
+    """A number with the prefix k, M, G or T, and a space before the prefix."""
     for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= scale:
             return f"{value / scale:.4g} {unit}"
     return f"{value:.4g}"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[object]], caption: str = "") -> tuple[str, str]:
-    """The same table as plain text and as HTML."""
+def render_table(head: Sequence[str], rows: Sequence[Sequence[object]], caption: str = "") -> tuple[str, str]:
+    """A table as (plain text, HTML)."""
     cells = [[str(value) for value in row] for row in rows]
     widths = [max([len(title), *(len(row[n]) for row in cells)]) for n, title in enumerate(head)]
     lines = ["  ".join(title.ljust(width) for title, width in zip(head, widths, strict=True)).rstrip()]

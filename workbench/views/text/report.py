@@ -1,4 +1,4 @@
-"""A session as one self-contained HTML file, and as a notebook with its outputs. Nothing is fetched from anywhere."""
+"""A session as one self-contained HTML file, and as a notebook with outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.session import Session
 from workbench.views.notebook import view_model
 from workbench.views.plots import profile, roofline
 from workbench.views.text import diff, tables
-from workbench.views.text.mime_bundle import Shown, table
+from workbench.views.text.mime_bundle import MimeBundle, render_table
 
 STYLE = """
 :root { color-scheme: light dark; font-family: system-ui, sans-serif; line-height: 1.4 }
@@ -28,14 +28,14 @@ details { margin: .5rem 0 }
 """
 
 
-def _pairs(session: Session) -> list[tuple[Version, Version | None]]:
+def _versions_with_parents(session: Session) -> list[tuple[Version, Version | None]]:
     """Every version with its parent, or None."""
     known = {version.number: version for version in session.versions}
     return [(version, known.get(version.parent or 0)) for version in session.versions]
 
 
-def render_change(version: Version, parent: Version | None) -> Shown | None:
-    """What a version changed against its parent; None for a first version."""
+def render_change(version: Version, parent: Version | None) -> MimeBundle | None:
+    """The diff of a version against its parent; None for a first version."""
     if parent is None:
         return None
     return diff.render(
@@ -48,7 +48,7 @@ def render_change(version: Version, parent: Version | None) -> Shown | None:
 
 
 def html_page(session: Session) -> str:
-    """The whole session: status, history, roofline, then each version with verdict, diff to its parent and source."""
+    """The session as an HTML page: status, history, roofline, then verdict, diff and source of each version."""
     parts = [
         f"<h1>{html.escape(session.name)}</h1>",
         tables.status(session).html,
@@ -56,7 +56,7 @@ def html_page(session: Session) -> str:
         tables.history(session).html,
     ]
     parts += ["<h2>Roofline</h2>", roofline.roofline(session).html]
-    for version, parent in _pairs(session):
+    for version, parent in _versions_with_parents(session):
         changed = render_change(version, parent)
         heading = f"<h2>v{version.number} {html.escape(version.proposal.title)}</h2>"
         parts.append(f'<section id="v{version.number}">{heading}{tables.verdict(version).html}')
@@ -65,7 +65,7 @@ def html_page(session: Session) -> str:
                 f"<details open><summary>what changed against v{parent.number}</summary>{changed.html}</details>"
             )
         if version.trials:
-            parts.append(_counters(version, session.job(version)))
+            parts.append(_counters_html(version, session.job(version)))
         source = html.escape(version.proposal.candidate.source)
         parts.append(f"<details><summary>source</summary><pre>{source}</pre></details></section>")
     title = html.escape(f"{session.name}: {len(session.versions)} version{'s' if len(session.versions) != 1 else ''}")
@@ -73,8 +73,8 @@ def html_page(session: Session) -> str:
     return f"{head}<body>{''.join(parts)}</body></html>"
 
 
-def _counters(version: Version, job: Job) -> str:
-    shown = view_model.profile(version)
+def _counters_html(version: Version, job: Job) -> str:
+    shown = view_model.profile_table(version)
     if not shown["rows"]:
         return ""
     head = [
@@ -89,20 +89,20 @@ def _counters(version: Version, job: Job) -> str:
         "wavefronts",
         "ideal wavefronts",
     ]
-    drawn = profile.all_of(CounterProfiler().profile(job, version.trials[-1].outcome)).html
-    counted = table(head, shown["rows"][:25])[1]
+    plots = profile.all_plots(CounterProfiler().profile(job, version.trials[-1].outcome)).html
+    counted = render_table(head, shown["rows"][:25])[1]
     summary = "<summary>counters by source line (counted), and their plots</summary>"
-    return f"<details>{summary}{counted}{drawn}</details>"
+    return f"<details>{summary}{counted}{plots}</details>"
 
 
-def notebook(session: Session) -> NotebookNode:
-    """An nbformat notebook whose cells are the commands of the session and whose outputs are already there."""
+def make_notebook(session: Session) -> NotebookNode:
+    """The session as an nbformat notebook: its commands as cells, with their outputs."""
     import nbformat.v4 as nb
 
     cells = [nb.new_markdown_cell(f"# {session.name}\n\nWritten by `cutegen`: the loop as it ran, with its outputs.")]
     count = 0
 
-    def code(source: str, shown: Shown | None = None) -> None:
+    def add_code(source: str, shown: MimeBundle | None = None) -> None:
         nonlocal count
         count += 1
         outputs = (
@@ -110,18 +110,18 @@ def notebook(session: Session) -> NotebookNode:
         )
         cells.append(nb.new_code_cell(source, outputs=outputs, execution_count=count))
 
-    code("%load_ext workbench")
-    code(f"%cutegen open {session.name}", tables.status(session))
-    for version, parent in _pairs(session):
+    add_code("%load_ext workbench")
+    add_code(f"%cutegen open {session.name}", tables.status(session))
+    for version, parent in _versions_with_parents(session):
         cells.append(
             nb.new_markdown_cell(f"## v{version.number}: {version.proposal.title}\n\n{version.proposal.reason}")
         )
-        code(f"%cutegen test v{version.number}", tables.verdict(version))
+        add_code(f"%cutegen test v{version.number}", tables.verdict(version))
         changed = render_change(version, parent)
         if changed and parent:
-            code(f"%cutegen diff v{parent.number} v{version.number}", changed)
-    code("%cutegen history", tables.history(session))
-    code("%cutegen roofline", roofline.roofline(session))
+            add_code(f"%cutegen diff v{parent.number} v{version.number}", changed)
+    add_code("%cutegen history", tables.history(session))
+    add_code("%cutegen roofline", roofline.roofline(session))
     kernel = {
         "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
         "language_info": {"name": "python"},

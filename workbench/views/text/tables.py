@@ -1,4 +1,4 @@
-"""A session as tables and cards: history tree, comparison, status, verdict."""
+"""Tables of a session: verdict, history, comparison and status."""
 
 from __future__ import annotations
 
@@ -9,60 +9,63 @@ from workbench.analysis import devices
 from workbench.records import Outcome, Version
 from workbench.session import Session
 from workbench.views.notebook import view_model
-from workbench.views.text.mime_bundle import Shown, seconds, table
+from workbench.views.text.mime_bundle import MimeBundle, format_seconds, render_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-PRECISIONS = {
-    "tfloat32": ", tf32 maths",
-    "float16": " in fp16",
-    "bfloat16": " in bf16",
-}  # what the person allowed, where it is not fp32
+# dtype of the bound -> its mention beside the time; float32 is not mentioned
+PRECISIONS = {"tfloat32": ", tf32 maths", "float16": " in fp16", "bfloat16": " in bf16"}
+GREEN, RED = "rgba(46,160,67,.18)", "rgba(218,54,51,.16)"  # grounds of a verdict
 
 
-def verdict(version: Version) -> Shown:
-    """One version's verdict: the proposal and its reason, the failing source line, the numbers and their origin."""
-    proposal = version.proposal
-    lines = [f"v{version.number} {proposal.title}" + (f"  (from v{version.parent})" if version.parent else "")]
-    if proposal.reason:
-        lines.append(f"  why: {proposal.reason}")
-    if proposal.predicted_gain:
-        lines.append(f"  predicted: {proposal.predicted_gain:.2f}x (modelled)")
+def verdict(version: Version) -> MimeBundle:
+    """The verdict on a version: proposal and reason, the failing source line, times and their provenance."""
+    lines = _proposal_lines(version)
     if not version.trials:
-        return Shown("\n".join([*lines, "  not tested yet"]))
-    trial = version.trials[-1]
-    found = trial.verdict
-    if found.correct:
-        worst = f", errors under {_tenths(found.worst_error)} of the tolerance" if found.worst_error is not None else ""
-        cases = ", ".join(dict.fromkeys(check.case for check in trial.outcome.checks))
-        lines.append(f"  CORRECT at {cases}{worst}")
-    else:
-        lines += _failure(version)
-    lines += _numbers(version)
+        return MimeBundle("\n".join([*lines, "  not tested yet"]))
+    found = version.trials[-1].verdict
+    lines += [_correct_line(version)] if found.correct else _failure_lines(version)
+    lines += _time_lines(version)
     lines += [f"  {'REFUSED as suspect' if doubt == found.refused else 'suspect'}: {doubt}" for doubt in found.suspect]
     if version.decision:
-        lines.append(
-            f"  {version.decision.kind}ed" + (f": {version.decision.reason}" if version.decision.reason else "")
-        )
-    mark, colour = ("✓ correct", "rgba(46,160,67,.18)") if found.correct else ("✗ not correct", "rgba(218,54,51,.16)")
+        reason = f": {version.decision.reason}" if version.decision.reason else ""
+        lines.append(f"  {version.decision.kind}ed{reason}")
+    mark, colour = ("✓ correct", GREEN) if found.correct else ("✗ not correct", RED)
     if found.refused:
-        mark, colour = "✗ refused as suspect", "rgba(218,54,51,.16)"
+        mark, colour = "✗ refused as suspect", RED
     text = "\n".join(lines)
     wrapped = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;margin:0"
     page = (
         f'<div style="border-left:4px solid;padding:2px 8px;background:{colour}"><strong>{mark}</strong>'
         f'<pre style="{wrapped}">{html.escape(text)}</pre></div>'
     )
-    return Shown(text, html=page)
+    return MimeBundle(text, html=page)
 
 
-def _tenths(error: float) -> str:
-    """The error rounded up coarsely: inputs are fresh each time, so its digits are not the kernel's."""
+def _proposal_lines(version: Version) -> list[str]:
+    proposal = version.proposal
+    lines = [f"v{version.number} {proposal.title}" + (f"  (from v{version.parent})" if version.parent else "")]
+    if proposal.reason:
+        lines.append(f"  why: {proposal.reason}")
+    if proposal.predicted_gain:
+        lines.append(f"  predicted: {proposal.predicted_gain:.2f}x (modelled)")
+    return lines
+
+
+def _correct_line(version: Version) -> str:
+    trial = version.trials[-1]
+    worst = trial.verdict.worst_error
+    error = f", errors under {_round_up_error(worst)} of the tolerance" if worst is not None else ""
+    return f"  CORRECT at {', '.join(dict.fromkeys(check.case for check in trial.outcome.checks))}{error}"
+
+
+def _round_up_error(error: float) -> str:
+    """The error, rounded up to 50 % or 100 %. Inputs are random, so more digits would change from run to run."""
     return next((f"{limit:.0%}" for limit in (0.5,) if error < limit), "100%")
 
 
-def _failure(version: Version) -> list[str]:
+def _failure_lines(version: Version) -> list[str]:
     failure = version.trials[-1].verdict.failure
     if failure is None:
         return ["  NOT CORRECT"]
@@ -76,17 +79,17 @@ def _failure(version: Version) -> list[str]:
     return out
 
 
-def _numbers(version: Version) -> list[str]:
+def _time_lines(version: Version) -> list[str]:
     found = version.trials[-1].verdict
     out = []
     if found.time_s is not None and found.bound is not None:
         policy = PRECISIONS.get(found.bound.dtype, "")
         out.append(
-            f"  time at case {found.bound.case}{policy}: {seconds(found.time_s)} ({_provenance(version)}); "
-            f"bound {seconds(found.bound.bound_s)} ({found.bound.limited_by}); "
+            f"  time at case {found.bound.case}{policy}: {format_seconds(found.time_s)} ({_provenance(version)}); "
+            f"bound {format_seconds(found.bound.bound_s)} ({found.bound.limited_by}); "
             f"{found.fraction_of_bound:.0%} of the bound"
         )
-        if found.bound.case == "full" and no_room(found.bound.least_bytes, found.bound.device):
+        if found.bound.case == "full" and memory_warning(found.bound.least_bytes, found.bound.device):
             out.append(
                 f"  warning: the full case, {found.bound.least_bytes / 1e9:,.1f} GB, "
                 f"does not fit {found.bound.device}'s memory"
@@ -97,11 +100,11 @@ def _numbers(version: Version) -> list[str]:
             f"; {found.speedup_interval[0]:.3f} to {found.speedup_interval[1]:.3f}" if found.speedup_interval else ""
         )
         out.append(f"  {found.speedup:.2f}x its parent ({found.time_provenance}{noise}{interval})")
-    return out + _timing(version.trials[-1].outcome) + [f"  disturbed: {doubt}" for doubt in found.disturbed]
+    return out + _timing_lines(version.trials[-1].outcome) + [f"  disturbed: {doubt}" for doubt in found.disturbed]
 
 
-def _timing(outcome: Outcome) -> list[str]:
-    """How a measured time was taken, what it does not contain, and torch eager beside it."""
+def _timing_lines(outcome: Outcome) -> list[str]:
+    """How a time was measured, the launch overhead that it excludes, and the comparison with torch eager."""
     timing, out = outcome.timing, []
     if timing is None:
         return []
@@ -112,10 +115,10 @@ def _timing(outcome: Outcome) -> list[str]:
     how = f"a CUDA graph of {timing.calls_per_sample} calls" if timing.method == "graph" else "events"
     out.append(
         f"  timed with {how}, {'cold' if timing.cold_l2 else 'warm'} L2, {len(timing.samples_s)} samples{rounds}: "
-        f"95 % between {seconds(timing.low_s)} and {seconds(timing.high_s)}"
+        f"95 % between {format_seconds(timing.low_s)} and {format_seconds(timing.high_s)}"
     )
     if timing.launch_overhead_s is not None:
-        out.append(f"  launching a call takes the host {seconds(timing.launch_overhead_s)}; no part of the time")
+        out.append(f"  launching a call takes the host {format_seconds(timing.launch_overhead_s)}; no part of the time")
     states = [one for one in timing.surroundings if one.sm_clock_mhz is not None and one.power_w is not None]
     if states:
         clocks, power = sorted(one.sm_clock_mhz or 0 for one in states), max(one.power_w or 0.0 for one in states)
@@ -127,9 +130,9 @@ def _timing(outcome: Outcome) -> list[str]:
 
 
 def _provenance(version: Version) -> str:
-    """Counted, modelled or measured, and for a measurement that was not made now where and when it was."""
+    """The provenance of the time; for a replayed measurement also its device and date."""
     trial = version.trials[-1]
-    recorded = dict(trial.outcome.versions).get("recorded") if trial.outcome.executor == "replay" else None
+    recorded = dict(trial.outcome.versions).get("recorded")
     return (
         f"{trial.verdict.time_provenance}, recorded on {trial.outcome.device} {recorded}"
         if recorded
@@ -137,23 +140,23 @@ def _provenance(version: Version) -> str:
     )
 
 
-def history(session: Session) -> Shown:
+def history(session: Session) -> MimeBundle:
     """The version tree with verdicts and decisions."""
     if not session.versions:
-        return Shown("no versions yet: %cutegen generate, or %%cutegen edit")
+        return MimeBundle("no versions yet: %cutegen generate, or %%cutegen edit")
     lines, items = [], []
-    for row in view_model.tree(session.versions):
+    for row in view_model.version_tree(session.versions):
         mark = {"accepted": "✓", "rejected": "✗", "pending": "?"}[row["status"]]
         reason = f" — {row['decision']}" if row["decision"] else ""
         lines.append(
             f"{'  ' * row['depth']}{mark} v{row['number']} {row['title']} [{row['verdict']}] {row['status']}{reason}"
         )
         items.append(f'<div style="padding-left:{24 * row["depth"]}px">{html.escape(lines[-1].strip())}</div>')
-    return Shown("\n".join(lines), html="".join(items))
+    return MimeBundle("\n".join(lines), html="".join(items))
 
 
 def version_frame(session: Session) -> DataFrame:
-    """A pandas DataFrame, one row per version; modelled and measured times are separate columns in seconds."""
+    """A pandas DataFrame with one row per version. Modelled and measured times are separate columns, in seconds."""
     import pandas
 
     rows = []
@@ -177,8 +180,8 @@ def version_frame(session: Session) -> DataFrame:
     return pandas.DataFrame(rows).set_index("version") if rows else pandas.DataFrame()
 
 
-def status(session: Session) -> Shown:
-    """What this session is, where it stands and what to do next."""
+def status(session: Session) -> MimeBundle:
+    """The state of a session: problem, shapes, executor, baseline, best and pending version, warnings."""
     base, best, pending = session.baseline, session.best, session.pending
     small = next((case for case in session.facts.cases if case.name == "shrunk"), None)
     rows = [
@@ -196,28 +199,28 @@ def status(session: Session) -> Shown:
         ["pending", f"v{pending.number}: accept it or reject it" if pending else "nothing"],
     ]
     rows += [
-        ["warning", said]
+        ["warning", warning]
         for work in session.facts.work
-        if work.case == "full" and (said := no_room(work.least_bytes, session.device))
+        if work.case == "full" and (warning := memory_warning(work.least_bytes, session.device))
     ]
     rows += [["warning", item.message] for item in session.facts.degeneracies] + [
         ["note", note] for note in session.facts.notes
     ]
     if session.constraints:
         rows.append(["pinned", "; ".join(session.constraints)])
-    text, page = table(["what", "now"], rows, f"session {session.name}")
-    return Shown(text, html=page)
+    text, page = render_table(["what", "now"], rows, f"session {session.name}")
+    return MimeBundle(text, html=page)
 
 
-def no_room(least_bytes: int, device: str) -> str:
-    """One line where inputs, parameters and results, once each, exceed the device's memory; "" where they fit."""
+def memory_warning(least_bytes: int, device: str) -> str:
+    """A warning if inputs, parameters and results together exceed the device's memory; "" if they fit."""
     memory = devices.find(device).memory_bytes
+    if least_bytes <= memory:
+        return ""
     return (
-        ""
-        if least_bytes <= memory
-        else f"the full case does not fit the device: inputs, parameters and results take "
-        f"{least_bytes / 1e9:,.1f} GB, {device} has {memory / 1e9:,.1f} GB; its bound and modelled times are of no run "
-        "that there could be; make sizes smaller with --set NAME=VALUE"
+        f"the full case does not fit the device: inputs, parameters and results take {least_bytes / 1e9:,.1f} GB, "
+        f"{device} has {memory / 1e9:,.1f} GB; bound and modelled times belong to no possible run; "
+        "make sizes smaller with --set NAME=VALUE"
     )
 
 

@@ -1,4 +1,4 @@
-"""The desk, the panel's traits and the static record, on a real session with real kernels."""
+"""The controller, the panel's traits and the static record, on a real session with real kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from workbench import Session
 from workbench.records import Candidate, Proposal, Version
 from workbench.views.notebook import decision_record, view_model
-from workbench.views.notebook.controller import desk_of
+from workbench.views.notebook.controller import get_controller
 from workbench.views.notebook.panel import Panel
 
 CANDIDATES = Path(__file__).parents[1] / "browser/candidates"
@@ -58,19 +58,19 @@ def decision(session: Session, /, **changed: Any) -> dict[str, Any]:
     ],
 )
 def test_stale_or_incomplete_decision_changes_nothing(session: Session, changed: dict[str, Any], said: str) -> None:
-    desk = desk_of(session)
+    controller = get_controller(session)
     before = session.decisions()
-    desk.say("")
-    desk.command(decision(session, **changed))
-    wait_for(lambda: said in desk.live()["message"]["text"])
-    assert desk.live()["message"]["kind"] == "error"
+    controller.set_message("")
+    controller.handle_command(decision(session, **changed))
+    wait_for(lambda: said in controller.live_state()["message"]["text"])
+    assert controller.live_state()["message"]["kind"] == "error"
     assert session.decisions() == before
 
 
 def test_unknown_command_is_said(session: Session) -> None:
-    desk = desk_of(session)
-    desk.command({"command": "__class__"})
-    assert "unknown command" in desk.live()["message"]["text"]
+    controller = get_controller(session)
+    controller.handle_command({"command": "__class__"})
+    assert "unknown command" in controller.live_state()["message"]["text"]
 
 
 def test_commands_from_another_thread_are_done_on_the_owned_one(session: Session) -> None:
@@ -112,16 +112,16 @@ def version(number: int, parent: int | None, source: str = "x\n", **proposal: An
 
 
 def test_tree_puts_children_after_their_parent() -> None:
-    rows = view_model.tree([version(1, None), version(2, 1), version(3, 1), version(4, 2)])
+    rows = view_model.version_tree([version(1, None), version(2, 1), version(3, 1), version(4, 2)])
     assert [(row["number"], row["depth"]) for row in rows] == [(1, 0), (2, 1), (4, 2), (3, 1)]
 
 
 def test_unknown_cost_stays_unknown() -> None:
     free, priced = version(1, None), version(2, 1, tokens_in=10, tokens_out=5, cost_usd=0.25)
     unknown = version(3, 2, tokens_in=7, tokens_out=1)
-    assert view_model.cost([free])["usd"] == 0
-    assert view_model.cost([free, priced]) == {"usd": 0.25, "tokens_in": 10, "tokens_out": 5}
-    assert view_model.cost([free, priced, unknown]) == {"usd": None, "tokens_in": 17, "tokens_out": 6}
+    assert view_model.total_cost([free])["usd"] == 0
+    assert view_model.total_cost([free, priced]) == {"usd": 0.25, "tokens_in": 10, "tokens_out": 5}
+    assert view_model.total_cost([free, priced, unknown]) == {"usd": None, "tokens_in": 17, "tokens_out": 6}
 
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "d = 1", "", "  e"]), max_size=40)
