@@ -158,6 +158,8 @@ def test_sizes_of_a_problem_and_settings_of_its_landscape_are_completed(ip: Any,
     assert found("%cutegen problem softmax --set batch_size=8 --set dim=") == [
         str(problems.module_scalars(problems.load("softmax").source)["dim"])
     ]
+    assert {"batch_size=", "dim="} <= set(found("%cutegen problem softmax --set batch_size=8 --set "))
+    assert found("%cutegen refine --until ") == ["sol"]  # a value, and no further option
     own = tmp_path / "own.py"
     own.write_text(problems.load("relu").source.replace("dim", "width"))
     assert "width=" in found(f"%cutegen problem {own} --set ") and "schedule=" not in found(

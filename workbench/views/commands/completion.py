@@ -17,7 +17,7 @@ from workbench.views.commands.table import Argument
 
 PROGRAM = re.compile(r"%{1,2}cutegen\s+(?:program\s|explain\s(?=[^-]*\())[\s\"']*")
 # NAME, NAME= or NAME=VALUE after --where or --set; a value with a space is in quotes
-PAIR = re.compile(r"(--where|--set)[ =]\s*(\w*)(=('?[^'=]*))?$")
+PAIR = re.compile(r"(--where|--set)[ =]\s*(\w*)(=('[^'=]*|[^\s'=]*))?$")
 
 
 def complete(session: Session | None, text: str) -> tuple[str | None, list[str]]:
