@@ -81,7 +81,7 @@ class SessionLog:
         """A version by number, "v3", "latest", "pending", "best" or "baseline". Raises `UserError` if none matches."""
         text = str(reference).strip()
         if text in ("latest", "pending", "best", "baseline"):
-            found = self._named(text)
+            found = self._find_named(text)
             if found is None:
                 hint = "" if self._versions else "; make one with generate or edit"
                 raise UserError(f"there is no {text} version yet{hint}")
@@ -95,7 +95,7 @@ class SessionLog:
             raise UserError(f"no version {text!r}; there are: {known}")
         return match
 
-    def _named(self, name: str) -> Version | None:
+    def _find_named(self, name: str) -> Version | None:
         if name == "latest":
             return self._versions[-1] if self._versions else None
         if name == "pending":

@@ -85,9 +85,9 @@ def describe_operation(operation: Operation) -> MimeBundle:
     """An operation with its arguments, its settings, their legal values, and its epilogues."""
     rows = [(f"{item.name}=", item.legal) for item in operation.arguments]
     for item in operation.settings:
-        said = [", ".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in item.values]
-        more = " | ..." if len(said) > MOST_VALUES or not item.closed else ""
-        values = " | ".join(said[:MOST_VALUES]) + more if any(said) else ""
+        spelt = [", ".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in item.values]
+        more = " | ..." if len(spelt) > MOST_VALUES or not item.closed else ""
+        values = " | ".join(spelt[:MOST_VALUES]) + more if any(spelt) else ""
         rows.append((f".{item.name}({'n' if values else ''})", "; ".join(filter(None, (values, item.words("n"))))))
     rows += [(">>", ", ".join(operation.epilogues))] if operation.epilogues else []
     width = max(len(what) for what, _ in rows)

@@ -176,7 +176,8 @@ def _draw_bars(title: str, notes: Sequence[str], bars: Sequence[tuple[str, float
         (numbers + 94, "end", INK, "eager"),
     )
     out += [
-        f'<text x="{x:.1f}" y="36" text-anchor="{anchor}" fill="{ink}">{said}</text>' for x, anchor, ink, said in heads
+        f'<text x="{x:.1f}" y="36" text-anchor="{anchor}" fill="{ink}">{label}</text>'
+        for x, anchor, ink, label in heads
     ]
     for n, (name, ours, eager) in enumerate(bars):
         y = top + high * n

@@ -130,9 +130,9 @@ def _equal_row(i: int, k: int, text: str) -> str:
 
 def _folded_row(lines: Sequence[str], i: int, k: int, count: int) -> str:
     text = "\n".join(f"{i + n + 1:5} {k + n + 1:5}  {lines[i + n]}" for n in range(count))
-    said = f"{count} equal line{'s' * (count > 1)}"
+    summary = f"{count} equal line{'s' * (count > 1)}"
     inside = (
-        f"<details><summary>{said}</summary><pre "
+        f"<details><summary>{summary}</summary><pre "
         f'style="font-size:12px;margin:0;text-align:left">{html.escape(text)}</pre></details>'
     )
     return f'<tr><td style="padding:2px 6px;text-align:left" colspan="6">{inside}</td></tr>'
