@@ -519,7 +519,7 @@ def test_a_heat_map_is_over_two_settings(recorded: Path) -> None:
     header, rows = table.read(recorded)
     few = [one for one in rows if one.program in ("", canonical(SUM), canonical(SUM + " .threads_per_row(64)"))]
     table.write(recorded, header, few)
-    with pytest.raises(UserError, match="a heat map is over two settings, and of row_sum threads_per_row alone varies"):
+    with pytest.raises(UserError, match="a heat map needs two settings, but row_sum varies only in threads_per_row"):
         heat_map(landscapes.landscapes()["row_sum"])
 
 
