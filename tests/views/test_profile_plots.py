@@ -225,7 +225,7 @@ def test_the_heat_is_where_the_samples_are() -> None:
 
 
 def test_the_table_has_pipes_and_stalls_beside_each_line() -> None:
-    shown = profile.lines(full())
+    shown = profile.line_table(full())
     assert shown is not None
     first = next(line for line in shown.text.splitlines() if line.startswith("3 "))
     assert (
@@ -245,7 +245,7 @@ def test_modelled_and_counted_are_named_so() -> None:
     found = dataclasses.replace(
         full(), kernels=(modelled,), lines=lines, timeline=None, energy=None, by="counters", case="shrunk"
     )
-    assert profile.available(found) == ("roofline", "pipes", "stalls", "occupancy", "source")
+    assert profile.available_plots(found) == ("roofline", "pipes", "stalls", "occupancy", "source")
     for name in ("roofline", "pipes", "stalls", "source"):
         assert "modelled" in profile.plot(found, name).text and "measured by ncu" not in profile.plot(found, name).text
     with pytest.raises(UserError, match="nothing for the plot 'energy'; it has: roofline, pipes"):
