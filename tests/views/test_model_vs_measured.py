@@ -43,5 +43,5 @@ def test_the_picture_says_what_the_table_says() -> None:
 
 
 def test_a_landscape_without_such_kernels_is_refused_in_a_line() -> None:
-    with pytest.raises(UserError, match=r"^softmax has no products with a schedule"):
+    with pytest.raises(UserError, match=r"^softmax has no gemm with a schedule"):
         compare_with_model(landscapes()["softmax"])
