@@ -1,4 +1,6 @@
-"""Tolerances: honest kernels pass in any order of summation, lower precision and trivial outputs do not; against torch."""
+"""Tolerances: honest kernels pass in any order of summation, lower precision and trivial outputs do not;
+against torch.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,9 @@ def test_nan_and_infinity_match_only_themselves() -> None:
 
 
 def test_tf32_adds_up_over_products_in_a_row() -> None:
-    """Four layers, each on operands of ten bits: over the tolerance of one product, under that of four; a twentieth more than that is not."""
+    """Four layers, each on operands of ten bits: over the tolerance of one product, under that of four; a twentieth
+    more than that is not.
+    """
     rng = np.random.default_rng(3)
 
     def ten_bits(value: np.ndarray) -> np.ndarray:

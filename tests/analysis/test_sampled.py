@@ -1,4 +1,6 @@
-"""The model of sampled launches: each resource can be the limit, more never costs less, and what L2 keeps is not written."""
+"""The model of sampled launches: each resource can be the limit, more never costs less, and what L2 keeps is not
+written.
+"""
 
 from __future__ import annotations
 

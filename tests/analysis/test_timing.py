@@ -1,4 +1,6 @@
-"""Intervals that hold between runs, ratios of paired rounds, doubts about disturbed runs, and what a verdict makes of them."""
+"""Intervals that hold between runs, ratios of paired rounds, doubts about disturbed runs, and what a verdict makes of
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Fuzzes the emulator: python tests/emulator/fuzz.py [--cases 10000] [--seed 0]
 
-Each case changes the text of a kernel (a token dropped, doubled, swapped, a number changed) or its launch (grid, block, shared memory, parameters),
-and runs it with a small limit of instructions. It must end in a result or in an `EmulationFault`: no other exception, no crash, no hang. What does
-not is printed with its seed, which alone makes the case again.
+Each case changes the text of a kernel (a token dropped, doubled, swapped, a number changed) or its launch (grid, block,
+shared memory, parameters), and runs it with a small limit of instructions. It must end in a result or in an
+`EmulationFault`: no other exception, no crash, no hang. What does not is printed with its seed, which alone makes the
+case again.
 """
 
 from __future__ import annotations

@@ -86,8 +86,15 @@ def test_threads_that_spin_let_others_go_first() -> None:
 def test_a_signed_load_fills_a_wider_register_with_the_sign(engine: str) -> None:
     data = aligned(64)
     data[:2] = 0x8000_0000, 0xFFFE_8003
-    bodies = "ld.global.s32 %rd4, [%rd1];\nld.global.s16 %r6, [%rd1+4];\nld.global.s16 %rd5, [%rd1+6];\nld.param.s32 %rd6, [k_param_1];\nld.global.s8 %rd7, [%rd1+3];\nld.global.u32 %rd8, [%rd1];\n"
-    stores = "st.global.b64 [%rd1+16], %rd4;\nst.global.b32 [%rd1+24], %r6;\nst.global.b64 [%rd1+32], %rd5;\nst.global.b64 [%rd1+40], %rd6;\nst.global.b64 [%rd1+48], %rd7;\nst.global.b64 [%rd1+56], %rd8;"
+    bodies = (
+        "ld.global.s32 %rd4, [%rd1];\nld.global.s16 %r6, [%rd1+4];\nld.global.s16 %rd5, [%rd1+6];\n"
+        "ld.param.s32 %rd6, [k_param_1];\nld.global.s8 %rd7, [%rd1+3];\nld.global.u32 %rd8, [%rd1];\n"
+    )
+    stores = (
+        "st.global.b64 [%rd1+16], %rd4;\nst.global.b32 [%rd1+24], %r6;\n"
+        "st.global.b64 [%rd1+32], %rd5;\nst.global.b64 [%rd1+40], %rd6;\n"
+        "st.global.b64 [%rd1+48], %rd7;\nst.global.b64 [%rd1+56], %rd8;"
+    )
     machine = Machine(assembled(bodies + stores).native._ptx, DeviceLimits(), engine=engine)
     memory = GlobalMemory()
     memory.register(data.ctypes.data, data.nbytes, "data")

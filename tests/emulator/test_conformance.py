@@ -49,7 +49,10 @@ def test_an_unsupported_form_fails_by_name(architecture: str) -> None:
     from workbench.emulator.execution.machine import Machine
 
     for row in [row for row in ROWS if row["arch"] == architecture and row["supported"] == "no"]:
-        text = f".version 8.8\n.target {architecture}\n.address_size 64\n.visible .entry k()\n{{\n{row['example']};\nret;\n}}\n"
+        text = (
+            f".version 8.8\n.target {architecture}\n.address_size 64\n.visible .entry k()\n{{\n"
+            f"{row['example']};\nret;\n}}\n"
+        )
         with pytest.raises(EmulationFault, match="does not know") as caught:
             Machine(text, DeviceLimits()).run(GridRequest(entry="k", grid=(1, 1, 1), block=(128, 1, 1)), GlobalMemory())
         assert (
@@ -85,7 +88,9 @@ def test_what_an_architecture_refuses_is_written_down() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_ampere_probe_that_compiles_also_runs() -> None:
-    """Each probe executed by one warpgroup: the end of the launch, or a fault that names what is wrong, never a crash of the emulator."""
+    """Each probe executed by one warpgroup: the end of the launch, or a fault that names what is wrong, never a crash
+    of the emulator.
+    """
     import cutlass.cute as cute
     import torch
     from cutlass.cute.runtime import from_dlpack

@@ -1,4 +1,6 @@
-"""CTAs followed in time and through the caches: latencies add up along dependences, barriers wait for the slowest, caches hold what they hold."""
+"""CTAs followed in time and through the caches: latencies add up along dependences, barriers wait for the slowest,
+caches hold what they hold.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,11 @@ def test_a_barrier_waits_for_the_slowest_warp() -> None:
 
 
 def test_turns_of_a_plain_loop_overlap_in_fours() -> None:
-    loop = "mov.u32 %r20, 0;\nL1:\nld.global.b32 %r10, [%rd3];\nadd.s32 %r21, %r21, %r10;\nadd.s64 %rd3, %rd3, 4096;\nadd.s32 %r20, %r20, 1;\nsetp.lt.u32 %p1, %r20, TURNS;\n@%p1 bra L1;\n"
+    loop = (
+        "mov.u32 %r20, 0;\nL1:\nld.global.b32 %r10, [%rd3];\nadd.s32 %r21, %r21, %r10;\n"
+        "add.s64 %rd3, %rd3, 4096;\nadd.s32 %r20, %r20, 1;\nsetp.lt.u32 %p1, %r20, TURNS;\n"
+        "@%p1 bra L1;\n"
+    )
     four, sixteen = (
         cycles(loop.replace("TURNS", str(n)).replace("mov.u32 %r20", "mov.u32 %r21, 0;\nmov.u32 %r20")) for n in (4, 16)
     )

@@ -20,7 +20,9 @@ WORD = st.integers(0, 2**32 - 1)
 
 
 def run(body: str, inputs: list[np.ndarray], outputs: int = 1, out_type: type = np.uint32) -> list[np.ndarray]:
-    """One warp: lane n holds inputs[k][n] in %r<10+k>; the outputs are %r<60+k>. 64-bit operands go in %rd<10+k> and %rd<60+k>."""
+    """One warp: lane n holds inputs[k][n] in %r<10+k>; the outputs are %r<60+k>. 64-bit operands go in %rd<10+k> and
+    %rd<60+k>.
+    """
     wide = inputs[0].dtype.itemsize == 8
     kind, reg, size = ("b64", "rd", 8) if wide else ("b32", "r", 4)
     held = np.zeros(size * LANES * (len(inputs) + outputs) + 256, np.uint8)
@@ -28,8 +30,14 @@ def run(body: str, inputs: list[np.ndarray], outputs: int = 1, out_type: type = 
     held = held[start : start + size * LANES * (len(inputs) + outputs)]
     for n, values in enumerate(inputs):
         held[n * size * LANES : (n + 1) * size * LANES] = values.view(np.uint8)
-    text = ".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k(\n .param .u64 k_param_0\n)\n{\n.reg .pred %p<9>;\n.reg .b16 %rs<99>;\n.reg .b32 %r<99>;\n.reg .b64 %rd<99>;\n"
-    text += f"ld.param.u64 %rd1, [k_param_0];\nmov.u32 %r2, %tid.x;\nmul.wide.u32 %rd2, %r2, {size};\nadd.s64 %rd3, %rd1, %rd2;\n"
+    text = (
+        ".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k(\n .param .u64 k_param_0\n"
+        ")\n{\n.reg .pred %p<9>;\n.reg .b16 %rs<99>;\n.reg .b32 %r<99>;\n.reg .b64 %rd<99>;\n"
+    )
+    text += (
+        f"ld.param.u64 %rd1, [k_param_0];\nmov.u32 %r2, %tid.x;\nmul.wide.u32 %rd2, %r2, {size};\n"
+        f"add.s64 %rd3, %rd1, %rd2;\n"
+    )
     text += (
         "".join(f"ld.global.{kind} %{reg}{10 + n}, [%rd3+{n * size * LANES}];\n" for n in range(len(inputs)))
         + body
@@ -113,7 +121,8 @@ def test_products_of_24_bits_and_bytes() -> None:
         lanes([1, 2, 3, 4], np.uint32),
     )
     low, high, signed, dot = run(
-        "mul24.lo.u32 %r60, %r10, %r11;\nmad24.hi.u32 %r61, %r10, %r11, %r12;\nmul24.lo.s32 %r62, %r10, %r11;\ndp4a.s32.s32 %r63, %r10, %r11, %r12;",
+        "mul24.lo.u32 %r60, %r10, %r11;\nmad24.hi.u32 %r61, %r10, %r11, %r12;\n"
+        "mul24.lo.s32 %r62, %r10, %r11;\ndp4a.s32.s32 %r63, %r10, %r11, %r12;",
         [a, b, c],
         4,
     )
@@ -187,7 +196,9 @@ def test_8_bit_conversions_of_pairs() -> None:
 def test_registers_of_inline_assembly_belong_to_their_scope() -> None:
     a = lanes([2, 5], np.uint32)
     first, second = run(
-        "setp.ne.u32 %p1, %r10, %r10;\n{\n.reg .b32 t;\n.reg .pred p;\nadd.u32 t, %r10, 1;\nsetp.gt.u32 p, t, 4;\nselp.b32 %r60, t, 0, p;\n}\n{\n.reg .b32 t;\nmov.b32 t, 9;\n@%p1 bra skip;\nadd.u32 %r61, t, %r10;\nskip:\n}",
+        "setp.ne.u32 %p1, %r10, %r10;\n{\n.reg .b32 t;\n.reg .pred p;\nadd.u32 t, %r10, 1;\n"
+        "setp.gt.u32 p, t, 4;\nselp.b32 %r60, t, 0, p;\n}\n{\n.reg .b32 t;\nmov.b32 t, 9;\n"
+        "@%p1 bra skip;\nadd.u32 %r61, t, %r10;\nskip:\n}",
         [a],
         2,
     )
@@ -196,8 +207,10 @@ def test_registers_of_inline_assembly_belong_to_their_scope() -> None:
 
 def test_bfloat16_atomics_round_each_sum() -> None:
     text = (
-        ".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k(\n .param .u64 k_param_0\n)\n{\n.reg .b16 %rs<9>;\n.reg .b64 %rd<9>;\n"
-        "ld.param.u64 %rd1, [k_param_0];\nmov.b16 %rs1, 0x3F80;\natom.global.add.noftz.bf16 %rs2, [%rd1], %rs1;\nret;\n}\n"
+        ".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k(\n .param .u64 k_param_0\n"
+        ")\n{\n.reg .b16 %rs<9>;\n.reg .b64 %rd<9>;\n"
+        "ld.param.u64 %rd1, [k_param_0];\nmov.b16 %rs1, 0x3F80;\n"
+        "atom.global.add.noftz.bf16 %rs2, [%rd1], %rs1;\nret;\n}\n"
     )
     held = np.zeros(128, np.uint16)
     memory = GlobalMemory()
@@ -211,8 +224,10 @@ def test_bfloat16_atomics_round_each_sum() -> None:
 
 def test_lines_of_the_dsl_are_its_callers() -> None:
     text = (
-        '.version 8.8\n.target sm_80\n.address_size 64\n.file 1 "/x/nvidia_cutlass_dsl/a.py"\n.file 2 "/home/me/prog.py"\n.visible .entry k()\n{\n.reg .b32 %r<9>;\n'
-        ".loc 2 10 0\nmov.b32 %r1, 1;\n.loc 1 99 0, function_name $L, inlined_at 2 20 3\nmov.b32 %r2, 1;\n.loc 1 77 0\nmov.b32 %r3, 1;\nret;\n}\n"
+        '.version 8.8\n.target sm_80\n.address_size 64\n.file 1 "/x/nvidia_cutlass_dsl/a.py"\n'
+        '.file 2 "/home/me/prog.py"\n.visible .entry k()\n{\n.reg .b32 %r<9>;\n'
+        ".loc 2 10 0\nmov.b32 %r1, 1;\n.loc 1 99 0, function_name $L, inlined_at 2 20 3\n"
+        "mov.b32 %r2, 1;\n.loc 1 77 0\nmov.b32 %r3, 1;\nret;\n}\n"
     )
     assert [(ins.line, ins.file) for ins in parse(text).kernels["k"].instructions] == [
         (10, "/home/me/prog.py"),

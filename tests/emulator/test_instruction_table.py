@@ -1,4 +1,6 @@
-"""The table of PTX instructions: it has a row for every form that CuTe DSL emits, and says what the interpreter really reads and writes."""
+"""The table of PTX instructions: it has a row for every form that CuTe DSL emits, and says what the interpreter really
+reads and writes.
+"""
 
 from __future__ import annotations
 

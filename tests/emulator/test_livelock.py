@@ -1,4 +1,6 @@
-"""Sampled launches whose CTAs wait for others: one that waits for a CTA outside the sample ends with that reason, one that makes progress is left alone."""
+"""Sampled launches whose CTAs wait for others: one that waits for a CTA outside the sample ends with that reason, one
+that makes progress is left alone.
+"""
 
 from __future__ import annotations
 

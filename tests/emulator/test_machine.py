@@ -16,8 +16,16 @@ from workbench.emulator.execution.machine import Machine
 from workbench.emulator.isa import bitwise, floats
 from workbench.records import Launch
 
-HEAD = ".version 8.8\n.target sm_80\n.address_size 64\n.visible .entry k(\n .param .u64 k_param_0,\n .param .u32 k_param_1\n)\n{\n.reg .pred %p<9>;\n.reg .b32 %r<99>;\n.reg .b64 %rd<99>;\n.shared .align 16 .b8 sm[1024];\n"
-START = "ld.param.u64 %rd1, [k_param_0];\nld.param.u32 %r1, [k_param_1];\nmov.u32 %r2, %tid.x;\nmov.u32 %r3, %ctaid.x;\nmov.u32 %r4, %ntid.x;\nmad.lo.s32 %r5, %r3, %r4, %r2;\nmul.wide.u32 %rd2, %r5, 4;\nadd.s64 %rd3, %rd1, %rd2;\n"
+HEAD = (
+    ".version 8.8\n.target sm_80\n.address_size 64\n.visible .entry k(\n .param .u64 k_param_0,\n"
+    " .param .u32 k_param_1\n)\n{\n.reg .pred %p<9>;\n.reg .b32 %r<99>;\n.reg .b64 %rd<99>;\n"
+    ".shared .align 16 .b8 sm[1024];\n"
+)
+START = (
+    "ld.param.u64 %rd1, [k_param_0];\nld.param.u32 %r1, [k_param_1];\nmov.u32 %r2, %tid.x;\n"
+    "mov.u32 %r3, %ctaid.x;\nmov.u32 %r4, %ntid.x;\nmad.lo.s32 %r5, %r3, %r4, %r2;\n"
+    "mul.wide.u32 %rd2, %r5, 4;\nadd.s64 %rd3, %rd1, %rd2;\n"
+)
 FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
@@ -74,7 +82,8 @@ def test_stride_touches_more_sectors() -> None:
 def test_divergent_loop_ends_at_each_threads_own_count() -> None:
     data = np.zeros(64, np.uint32)
     run(
-        "mov.u32 %r6, 0;\nmov.u32 %r7, 0;\n$L1:\nsetp.ge.u32 %p1, %r6, %r5;\n@%p1 bra $L2;\nadd.u32 %r7, %r7, %r6;\nadd.u32 %r6, %r6, 1;\nbra $L1;\n$L2:\nst.global.u32 [%rd3], %r7;",
+        "mov.u32 %r6, 0;\nmov.u32 %r7, 0;\n$L1:\nsetp.ge.u32 %p1, %r6, %r5;\n@%p1 bra $L2;\n"
+        "add.u32 %r7, %r7, %r6;\nadd.u32 %r6, %r6, 1;\nbra $L1;\n$L2:\nst.global.u32 [%rd3], %r7;",
         data,
         grid=2,
     )
@@ -84,7 +93,9 @@ def test_divergent_loop_ends_at_each_threads_own_count() -> None:
 def test_shared_memory_and_barrier_reverse_a_block() -> None:
     data = np.zeros(128, np.uint32)
     run(
-        "mov.u32 %r6, sm;\nmad.lo.u32 %r7, %r2, 4, %r6;\nst.shared.u32 [%r7], %r2;\nbar.sync 0;\nsub.u32 %r8, 127, %r2;\nmad.lo.u32 %r9, %r8, 4, %r6;\nld.shared.u32 %r10, [%r9];\nst.global.u32 [%rd3], %r10;",
+        "mov.u32 %r6, sm;\nmad.lo.u32 %r7, %r2, 4, %r6;\nst.shared.u32 [%r7], %r2;\nbar.sync 0;\n"
+        "sub.u32 %r8, 127, %r2;\nmad.lo.u32 %r9, %r8, 4, %r6;\nld.shared.u32 %r10, [%r9];\n"
+        "st.global.u32 [%rd3], %r10;",
         data,
         block=128,
     )
@@ -118,7 +129,8 @@ def test_shuffles(mode: str, expected: list[int]) -> None:
 def test_ballot_and_reduction() -> None:
     data = np.zeros(32, np.uint32)
     run(
-        "setp.lt.u32 %p1, %r2, 5;\nvote.sync.ballot.b32 %r6, %p1, -1;\nredux.sync.add.u32 %r7, %r2, -1;\nadd.u32 %r8, %r6, %r7;\nst.global.u32 [%rd3], %r8;",
+        "setp.lt.u32 %p1, %r2, 5;\nvote.sync.ballot.b32 %r6, %p1, -1;\n"
+        "redux.sync.add.u32 %r7, %r2, -1;\nadd.u32 %r8, %r6, %r7;\nst.global.u32 [%rd3], %r8;",
         data,
     )
     assert (data == 31 + 496).all()
@@ -146,7 +158,9 @@ def test_misaligned_and_uninitialised() -> None:
         == "misaligned"
     )
     data = np.zeros(32, np.uint32)
-    assert fault("ld.global.u32 %r6, [%rd3];", data, written=np.zeros(128, np.uint8)).failure.kind == "uninitialised"  # type: ignore[arg-type]
+    unwritten = np.zeros(128, np.uint8)
+    found = fault("ld.global.u32 %r6, [%rd3];", data, written=unwritten)  # type: ignore[arg-type]
+    assert found.failure.kind == "uninitialised"
     assert fault("mov.u32 %r6, sm;\nld.shared.u32 %r7, [%r6];", data).failure.kind == "uninitialised"
 
 
@@ -247,7 +261,8 @@ def test_lop3_is_its_truth_table(values: list[int], table: int) -> None:
 def test_integer_division_truncates_like_c(a: int, b: int) -> None:
     data = np.array([a, b, 0, 0], np.int32)
     run(
-        "ld.global.s32 %r6, [%rd1];\nld.global.s32 %r7, [%rd1+4];\ndiv.s32 %r8, %r6, %r7;\nrem.s32 %r9, %r6, %r7;\nst.global.s32 [%rd1+8], %r8;\nst.global.s32 [%rd1+12], %r9;",
+        "ld.global.s32 %r6, [%rd1];\nld.global.s32 %r7, [%rd1+4];\ndiv.s32 %r8, %r6, %r7;\n"
+        "rem.s32 %r9, %r6, %r7;\nst.global.s32 [%rd1+8], %r8;\nst.global.s32 [%rd1+12], %r9;",
         data,
         block=1,
     )

@@ -1,4 +1,6 @@
-"""cute.math on the emulator against torch in float64: each function on float32 and float64, in the ranges where code paths differ."""
+"""cute.math on the emulator against torch in float64: each function on float32 and float64, in the ranges where code
+paths differ.
+"""
 
 from __future__ import annotations
 

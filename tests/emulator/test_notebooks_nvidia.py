@@ -1,4 +1,6 @@
-"""NVIDIA's CuTe DSL notebooks, unmodified, from the nvidia-cutlass wheel (extra `search`), cell by cell under emulation."""
+"""NVIDIA's CuTe DSL notebooks, unmodified, from the nvidia-cutlass wheel (extra `search`), cell by cell under
+emulation.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +73,8 @@ def test_every_cell_runs_or_names_the_api_that_was_dropped(name: str, launches: 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_elementwise_add_at_its_own_size() -> None:
-    """Five kernels on 2048 x 2048, each checked against torch by the notebook and launched a hundred times: three minutes on the numpy engine."""
+    """Five kernels on 2048 x 2048, each checked against torch by the notebook and launched a hundred times: three
+    minutes on the numpy engine.
+    """
     failed, emulation = errors_of("elementwise_add")
     assert failed == [] and not emulation.faults and len({launch.kernel for launch in emulation.launches}) == 5

@@ -1,4 +1,6 @@
-"""`cutegen emulate`: unmodified programs, the exit status and the report; some in a process of their own, as a person runs them."""
+"""`cutegen emulate`: unmodified programs, the exit status and the report; some in a process of their own, as a person
+runs them.
+"""
 
 from __future__ import annotations
 
@@ -170,8 +172,10 @@ def test_a_crash_of_the_program_shows_its_own_traceback(tmp_path: Path, here: Ca
 def test_advice_is_shown_on_request(tmp_path: Path, here: Callable[..., Done]) -> None:
     path = tmp_path / "strided.py"
     path.write_text(
-        "import torch, cutlass.cute as cute\nfrom cutlass.cute.runtime import from_dlpack\n\n@cute.kernel\ndef k(x: cute.Tensor):\n    x[cute.arch.thread_idx()[0] * 8] = 1.0\n\n"
-        "@cute.jit\ndef go(x: cute.Tensor):\n    k(x).launch(grid=(1, 1, 1), block=(128, 1, 1))\n\ngo(from_dlpack(torch.zeros(1024, device='cuda')))\n"
+        "import torch, cutlass.cute as cute\nfrom cutlass.cute.runtime import from_dlpack\n\n"
+        "@cute.kernel\ndef k(x: cute.Tensor):\n    x[cute.arch.thread_idx()[0] * 8] = 1.0\n\n"
+        "@cute.jit\ndef go(x: cute.Tensor):\n    k(x).launch(grid=(1, 1, 1), block=(128, 1, 1))\n\n"
+        "go(from_dlpack(torch.zeros(1024, device='cuda')))\n"
     )
     plain, advised = here(str(path)), here("--sanitize", str(path))
     assert plain.returncode == advised.returncode == 0

@@ -1,4 +1,6 @@
-"""Races in shared and global memory, missing waits, deadlocks: each planted one is found on its line, and the same kernel without it is not suspected."""
+"""Races in shared and global memory, missing waits, deadlocks: each planted one is found on its line, and the same
+kernel without it is not suspected.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Reverse:
 
 
 class Flags:
-    """Every warp writes the same place: the same value, or, as a mistake, its own number; then neighbours in one word."""
+    """Every warp writes the same place: the same value, or, as a mistake, its own number; then neighbours in
+    one word.
+    """
 
     def __init__(self, mistake: str = "") -> None:
         self.mistake = mistake
@@ -93,7 +97,9 @@ class Staged:
 
 
 class Named:
-    """Two warps write a tile, two others read it, around a named barrier; every warp goes twice round, so that the tile is also overwritten."""
+    """Two warps write a tile, two others read it, around a named barrier; every warp goes twice round, so that the tile
+    is also overwritten.
+    """
 
     def __init__(self, mistake: str = "") -> None:
         self.mistake = mistake
@@ -163,7 +169,9 @@ class Phases:
 
 
 class Neighbours:
-    """Global memory: each CTA writes its own elements (`mistake`: all CTAs the same ones, or it reads a neighbour's in place), then reverses them within the CTA."""
+    """Global memory: each CTA writes its own elements (`mistake`: all CTAs the same ones, or it reads a neighbour's in
+    place), then reverses them within the CTA.
+    """
 
     def __init__(self, mistake: str = "") -> None:
         self.mistake = mistake
@@ -191,7 +199,9 @@ class Neighbours:
 
 
 class SplitK:
-    """CTA 0 leaves half of a sum in y[256:384] and raises a flag, y[0] as an integer; CTA 1 waits for it and adds its own half."""
+    """CTA 0 leaves half of a sum in y[256:384] and raises a flag, y[0] as an integer; CTA 1 waits for it and adds its
+    own half.
+    """
 
     def __init__(self, mistake: str = "") -> None:
         self.mistake = mistake
@@ -223,7 +233,9 @@ class SplitK:
 
 
 class LastBlock:
-    """Each CTA leaves 128 partial sums; the one that counts last, by an atomic counter, adds them up. `mistake`: the first one does."""
+    """Each CTA leaves 128 partial sums; the one that counts last, by an atomic counter, adds them up. `mistake`: the
+    first one does.
+    """
 
     def __init__(self, mistake: str = "") -> None:
         self.mistake = mistake
@@ -427,7 +439,8 @@ def test_kernels_that_meet_in_other_ways_are_not_suspected() -> None:
             "global_race",
             "all",
             "all",
-            "byte 0 of tensor[1024] float32 (4096 bytes), index [0] of y (shape [1024], strides [1]), which thread (0, 0, 0) of block (1, 0, 0) writes at the same time",
+            "byte 0 of tensor[1024] float32 (4096 bytes), index [0] of y (shape [1024], strides "
+            "[1]), which thread (0, 0, 0) of block (1, 0, 0) writes at the same time",
         ),
         (
             Neighbours,
@@ -435,7 +448,9 @@ def test_kernels_that_meet_in_other_ways_are_not_suspected() -> None:
             "global_race",
             "neighbour",
             "own",
-            "byte 512 of tensor[1024] float32 (4096 bytes), index [128] of y (shape [1024], strides [1]), which thread (0, 0, 0) of block (1, 0, 0) wrote at line {other}, with nothing to order the two, is read by thread (0, 0, 0) of block (0, 0, 0)",
+            "byte 512 of tensor[1024] float32 (4096 bytes), index [128] of y (shape [1024], "
+            "strides [1]), which thread (0, 0, 0) of block (1, 0, 0) wrote at line {other}, "
+            "with nothing to order the two, is read by thread (0, 0, 0) of block (0, 0, 0)",
         ),
         (Neighbours, "barrier", "global_race", "reverse", "own", "of block (0, 0, 0) wrote at line {other}"),
         (SplitK, "flag", "global_race", "read", "left", "of block (0, 0, 0) wrote at line {other}"),
@@ -487,7 +502,8 @@ def test_a_race_is_found_on_its_line_and_names_the_other(
             "parity",
             "mbarrier_deadlock",
             (
-                "96 threads wait at line {use} for the mbarrier at offset 0, which lacks 32 of 32 arrivals in its phase of parity 1",
+                "96 threads wait at line {use} for the mbarrier at offset 0, which lacks 32 of "
+                "32 arrivals in its phase of parity 1",
                 "32 threads wait at line {turn} for the mbarrier at offset 8",
             ),
         ),
@@ -497,8 +513,10 @@ def test_a_race_is_found_on_its_line_and_names_the_other(
             "one side",
             "barrier_deadlock",
             (
-                "128 threads of block (0, 0, 0) wait at line {meet} for the cluster barrier, where 128 of 256 threads have arrived",
-                "128 threads of block (1, 0, 0) wait at line {wait} for barrier 3, where 128 of 160 threads have arrived",
+                "128 threads of block (0, 0, 0) wait at line {meet} for the cluster barrier, where "
+                "128 of 256 threads have arrived",
+                "128 threads of block (1, 0, 0) wait at line {wait} for barrier 3, where 128 of "
+                "160 threads have arrived",
             ),
         ),
     ],

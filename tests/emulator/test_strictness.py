@@ -1,4 +1,6 @@
-"""What a launch was given, registers that nothing wrote, barriers of half a warp: on views, on PTX, and through CuTe DSL."""
+"""What a launch was given, registers that nothing wrote, barriers of half a warp: on views, on PTX, and through CuTe
+DSL.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,8 @@ def test_a_compiled_function_and_one_called_at_once_know_their_tensors() -> None
             assert torch.equal(y, x[32:64])
             with pytest.raises(
                 EmulationFault,
-                match=r"inside its storage: byte 256 of tensor\[128\] float32 \(512 bytes\), index \[32\] of x \(shape \[32\], strides \[1\]\)",
+                match=r"inside its storage: byte 256 of tensor\[128\] float32 \(512 bytes\), "
+                r"index \[32\] of x \(shape \[32\], strides \[1\]\)",
             ):
                 call(part, out, 1)
             call(whole, out, 64)
@@ -200,7 +203,8 @@ def test_warps_come_to_one_instruction_for_barriers_of_their_own() -> None:
 def test_addresses_of_shared_memory_wrap_at_32_bits() -> None:
     data = aligned(32)
     run(
-        "mul.lo.u32 %r9, %r2, 4;\nst.shared.u32 [%r9], %r2;\nbar.sync 0;\nsub.u32 %r8, 0, %r9;\nld.shared.u32 %r7, [%r8+124];\nst.global.u32 [%rd3], %r7;",
+        "mul.lo.u32 %r9, %r2, 4;\nst.shared.u32 [%r9], %r2;\nbar.sync 0;\nsub.u32 %r8, 0, %r9;\n"
+        "ld.shared.u32 %r7, [%r8+124];\nst.global.u32 [%rd3], %r7;",
         data,
     )
     assert (data == 31 - np.arange(32)).all()

@@ -1,4 +1,6 @@
-"""TMA descriptors that a kernel edits: tensormap.replace in shared and global memory, and the fences that make an edit known to TMA."""
+"""TMA descriptors that a kernel edits: tensormap.replace in shared and global memory, and the fences that make an edit
+known to TMA.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""wgmma in TF32, which CuTe DSL 4.8 does not emit, from PTX: D (64, 8) = A (64, 8) @ B (8, 8) transposed, all K-major in shared memory without a swizzle."""
+"""wgmma in TF32, which CuTe DSL 4.8 does not emit, from PTX: D (64, 8) = A (64, 8) @ B (8, 8) transposed, all K-major
+in shared memory without a swizzle.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ import pytest
 from workbench.emulator.execution.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.execution.machine import Machine
 
-# A core matrix is 8 rows of 16 bytes (4 elements). Core (row block, k half) of A lies at (2 * row block + k half) * 128, those of B from 2048 on: 128 bytes to the next along k, 256 along rows.
+# A core matrix is 8 rows of 16 bytes (4 elements). Core (row block, k half) of A is at (2 * row block + k half) * 128,
+# those of B begin at 2048: 128 bytes to the next along k, 256 along rows.
 A_AND_B = """
 ld.param.u64 %rd1, [k_param_0];
 mov.u32 %r1, %tid.x;
@@ -52,7 +55,11 @@ add.s64 %rd9, %rd6, %rd8;
 st.global.v2.b32 [%rd9], {%r20, %r21};
 st.global.v2.b32 [%rd9+256], {%r22, %r23};
 """
-HEAD = ".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k(\n .param .u64 k_param_0\n)\n{\n.reg .pred %p<9>;\n.reg .b32 %r<99>;\n.reg .b64 %rd<99>;\n.shared .align 128 .b8 sm[4096];\n"
+HEAD = (
+    ".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k(\n .param .u64 k_param_0\n"
+    ")\n{\n.reg .pred %p<9>;\n.reg .b32 %r<99>;\n.reg .b64 %rd<99>;\n"
+    ".shared .align 128 .b8 sm[4096];\n"
+)
 
 
 def product(

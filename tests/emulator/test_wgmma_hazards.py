@@ -1,4 +1,6 @@
-"""wgmma is asynchronous: results used before the wait, registers changed without a fence, stages overwritten while they are multiplied; each on its line, and correct loops pass."""
+"""wgmma is asynchronous: results used before the wait, registers changed without a fence, stages overwritten while they
+are multiplied; each on its line, and correct loops pass.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ def test_correct_loops_are_not_suspected(k: int, scaled: bool) -> None:
             "wait",
             "wgmma_in_flight",
             "store",
-            "an accumulator of the wgmma of line {multiply}, which has not been waited for, is read by thread (128, 0, 0)",
+            "an accumulator of the wgmma of line {multiply}, which has not been waited for, "
+            "is read by thread (128, 0, 0)",
             "wait_group(0)",
         ),
         ("one too few", "wgmma_in_flight", "store", "an accumulator of the wgmma of line {multiply}", "wait_group(0)"),
@@ -79,7 +82,8 @@ def test_correct_loops_are_not_suspected(k: int, scaled: bool) -> None:
             "release",
             "wgmma_in_flight",
             "load",
-            "which the wgmma of line {multiply} still reads (nothing waited for that multiplication), is overwritten by a TMA load, issued by thread (0, 0, 0)",
+            "which the wgmma of line {multiply} still reads (nothing waited for that multiplication), "
+            "is overwritten by a TMA load, issued by thread (0, 0, 0)",
             "before the stage is released",
         ),
     ],
@@ -127,8 +131,14 @@ mov.b32 %r23, %r21;
 wgmma.fence.sync.aligned;
 """
 )
-SUMS = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1, %f2, %f3, %f4}, {%r20, %r21, %r22, %r23}, %rd5, %p2, 1, 1, 0;\n"
-WIDER = "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%f1, %f2, %f3, %f4, %f11, %f12, %f13, %f14}, {%r30, %r31, %r32, %r33}, %rd5, %p2, 1, 1, 0;\n"
+SUMS = (
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1, %f2, %f3, %f4}, {%r20, "
+    "%r21, %r22, %r23}, %rd5, %p2, 1, 1, 0;\n"
+)
+WIDER = (
+    "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%f1, %f2, %f3, %f4, %f11, "
+    "%f12, %f13, %f14}, {%r30, %r31, %r32, %r33}, %rd5, %p2, 1, 1, 0;\n"
+)
 COMMIT, WAIT = "wgmma.commit_group.sync.aligned;\n", "wgmma.wait_group.sync.aligned 0;\n"
 
 
@@ -209,7 +219,11 @@ def test_a_wgmma_that_nothing_waits_for_is_said(left: str) -> None:
     ] == [("leaked_wgmma", "advice")]
 
 
-STORED = "bar.sync 0;\nsetp.eq.u32 %p3, %r2, 0;\n@%p3 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r6], 512;\n@%p3 cp.async.bulk.commit_group;\n"
+STORED = (
+    "bar.sync 0;\nsetp.eq.u32 %p3, %r2, 0;\n"
+    "@%p3 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r6], 512;\n"
+    "@%p3 cp.async.bulk.commit_group;\n"
+)
 AGAIN = "mad.lo.u32 %r9, %r2, 4, %r6;\nst.shared.b32 [%r9], %r2;\n"
 
 

@@ -1,4 +1,6 @@
-"""Real errors of broken candidates, explained in one line on the candidate's own line; and what a module's binary says."""
+"""Real errors of broken candidates, explained in one line on the candidate's own line; and what a module's
+binary says.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ class ModelNew(torch.nn.Module):
         FORWARD
         return z
 """
-COPY = "cute.copy(cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), cutlass.Float32), cute.local_tile(x, (8,), (0,)), cute.local_tile(z, (4,), (0,)))"
+COPY = (
+    "cute.copy(cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), cutlass.Float32), "
+    "cute.local_tile(x, (8,), (0,)), cute.local_tile(z, (4,), (0,)))"
+)
 # name: (what is put where, stage, kind, text that stands on the reported line, part of the message)
 CASES = {
     "syntax": ({"BODY": "z[t = x[t]"}, "source", "syntax", "z[t =", "never closed"),
@@ -118,7 +123,8 @@ CASES = {
     "too_many_threads": ({"BLOCK": "(2048, 1, 1)"}, "launch", "bad_launch", "", "2048 threads"),
     "too_much_shared": (
         {
-            "BODY": "s = cutlass.utils.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(200000))\n    s[t] = x[t]\n    z[t] = s[t]"
+            "BODY": "s = cutlass.utils.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(200000))\n"
+            "    s[t] = x[t]\n    z[t] = s[t]"
         },
         "launch",
         "bad_launch",

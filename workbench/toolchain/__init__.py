@@ -1,4 +1,6 @@
-"""Describes compiled modules (registers, spills, shared memory, SASS) and explains errors on the candidate's own lines."""
+"""Describes compiled modules (registers, spills, shared memory, SASS) and explains errors on the candidate's
+own lines.
+"""
 
 from __future__ import annotations
 

@@ -80,5 +80,7 @@ def written(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def views(*tensors: torch.Tensor, align: int | None = None) -> list[Any]:
-    """CuTe tensors with dynamic shapes and strides; `align` in bytes is what the compiler is told, by default what an element needs."""
+    """CuTe tensors with dynamic shapes and strides; `align` in bytes is what the compiler is told, by default what an
+    element needs.
+    """
     return [from_dlpack(t, assumed_align=align or t.element_size()).mark_layout_dynamic() for t in tensors]

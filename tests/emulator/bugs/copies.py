@@ -170,7 +170,9 @@ class Rows(Case):
 
 
 class Vector(Case):
-    """128-bit loads and stores; the alignment that the DSL is told must be the tensor's (a pointer made by hand is believed)."""
+    """128-bit loads and stores; the alignment that the DSL is told must be the tensor's (a pointer made by hand is
+    believed).
+    """
 
     correct = ("", "half", "aligned slice")
 

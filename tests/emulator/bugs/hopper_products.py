@@ -93,7 +93,9 @@ class Filled(Case):
 
 
 class Loop(Case):
-    """D (64, 16) = A B^T over five steps of k: TMA into two stages, one warp loads, one warpgroup multiplies with one product in flight."""
+    """D (64, 16) = A B^T over five steps of k: TMA into two stages, one warp loads, one warpgroup multiplies with one
+    product in flight.
+    """
 
     arch = "sm_90a"
     correct = ("", "wait at once", "three stages")

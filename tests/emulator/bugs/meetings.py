@@ -96,7 +96,9 @@ class InPlace(Case):
 
 
 class Turns(Case):
-    """A warp writes, another reads, at named barriers: one that both sides wait at, or one that the writer only arrives at."""
+    """A warp writes, another reads, at named barriers: one that both sides wait at, or one that the writer only arrives
+    at.
+    """
 
     correct = ("", "arrive only")
 

@@ -84,7 +84,9 @@ class Transpose(Case):
 
 
 class Flags(Case):
-    """Every warp writes the same place: the same value, or, as a mistake, its own number; neighbours in one word are no race."""
+    """Every warp writes the same place: the same value, or, as a mistake, its own number; neighbours in one word are no
+    race.
+    """
 
     correct = ("", "one writer")
     advice = ("bank_conflict",)
@@ -223,7 +225,9 @@ class WarpSums(Case):
 
 
 class Scan(Case):
-    """Inclusive prefix sum of 128 numbers (Hillis and Steele), in place with two barriers a step, or between two buffers."""
+    """Inclusive prefix sum of 128 numbers (Hillis and Steele), in place with two barriers a step, or between two
+    buffers.
+    """
 
     correct = ("", "two buffers")
 

@@ -3,8 +3,9 @@
     python tests/emulator/conformance/collect.py            compile everything (minutes), write forms.csv and probes.csv
     python tests/emulator/conformance/collect.py --refresh  only look again which forms of forms.csv are supported
 
-forms.csv: form (opcode with all modifiers), arch, how many sources emit it, the first of them, whether every operand pattern seen decodes, an
-example (of a pattern that does not decode, where there is one). probes.csv: each probe that an architecture refuses, and the compiler's words.
+forms.csv: form (opcode with all modifiers), arch, how many sources emit it, the first of them, whether every operand
+pattern seen decodes, an example (of a pattern that does not decode, where there is one). probes.csv: each probe that an
+architecture refuses, and the compiler's words.
 """
 
 from __future__ import annotations
@@ -201,7 +202,8 @@ def collect() -> None:
                         form.sources.append(source)
                     form.examples.setdefault(pattern(ins.text), ins.text)
         print(
-            f"{arch}: {count} sources, {sum(1 for _, a in forms if a == arch)} forms, {sum(1 for _, a, _ in refused if a == arch)} refused",
+            f"{arch}: {count} sources, {sum(1 for _, a in forms if a == arch)} forms, "
+            f"{sum(1 for _, a, _ in refused if a == arch)} refused",
             file=sys.stderr,
         )
     rows = []

@@ -1,7 +1,8 @@
-"""One small kernel for each instruction wrapper of `cutlass.cute.arch`, `cute.math` and `cute.nvgpu`: what the conformance list is collected from.
+"""One small kernel for each instruction wrapper of `cutlass.cute.arch`, `cute.math` and `cute.nvgpu`: what the
+conformance list is collected from.
 
-A probe is a plain function of an `Env` (operands of every type loaded from memory, so that nothing folds away; a place to keep results) that is
-traced inside one kernel. `LEFT_OUT` says why a public name has none.
+A probe is a plain function of an `Env` (operands of every type loaded from memory, so that nothing folds away; a place
+to keep results) that is traced inside one kernel. `LEFT_OUT` says why a public name has none.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ Probe = Callable[["Env"], Any]
 
 
 class Env:
-    """What a probe may use: `env("f32", 0)` is an operand, `env.pointer("f32")` global memory, `env.smem("f32")` shared memory, `env.bar` an mbarrier."""
+    """What a probe may use: `env("f32", 0)` is an operand, `env.pointer("f32")` global memory, `env.smem("f32")` shared
+    memory, `env.bar` an mbarrier.
+    """
 
     def __init__(self, tensors: dict[str, Any], lane: Any) -> None:
         self.tensors, self.lane = tensors, lane
@@ -602,7 +605,9 @@ def _vector(e: Env, kind: str) -> Any:
 
 
 def copy_probes() -> Iterator[tuple[str, Probe]]:
-    """Vector loads and stores of every width between registers, shared and global memory; cp.async; local memory; printf; fragments of matrices."""
+    """Vector loads and stores of every width between registers, shared and global memory; cp.async; local memory;
+    printf; fragments of matrices.
+    """
     for kind in TYPES:
         for count in (1, 2, 4, 8, 16):
             if 1 <= count * TYPES[kind].width // 8 <= 16:

@@ -1,4 +1,6 @@
-"""What the Hopper tests run: GEMMs as (dtype, tile, CTAs of a cluster, (m, n, k), contiguous dimensions of A and B), tensors and boxes to copy."""
+"""What the Hopper tests run: GEMMs as (dtype, tile, CTAs of a cluster, (m, n, k), contiguous dimensions of A and B),
+tensors and boxes to copy.
+"""
 
 import torch
 

@@ -1,4 +1,6 @@
-"""A tile (16 rows, 64 columns) of a matrix through shared memory by TMA, with a descriptor of another matrix that the kernel edits, in shared or in global memory."""
+"""A tile (16 rows, 64 columns) of a matrix through shared memory by TMA, with a descriptor of another matrix that the
+kernel edits, in shared or in global memory.
+"""
 
 import cutlass
 import cutlass.cute as cute
@@ -9,7 +11,9 @@ ROWS, COLUMNS = 16, 64
 
 
 class EditedMap:
-    """`mode`: where the descriptor is edited, `shared` or `global`. Planted mistakes by name: `acquire`, `release` (global only), `again` (an edit after the fences)."""
+    """`mode`: where the descriptor is edited, `shared` or `global`. Planted mistakes by name: `acquire`, `release`
+    (global only), `again` (an edit after the fences).
+    """
 
     def __init__(self, mode, mistake=""):
         self.mode, self.mistake = mode, mistake

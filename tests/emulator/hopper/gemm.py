@@ -1,6 +1,8 @@
-"""A Hopper GEMM of our own for the tests: TMA (multicast over a cluster), mbarrier pipeline, warp-specialised, wgmma, TMA-store epilogue.
+"""A Hopper GEMM of our own for the tests: TMA (multicast over a cluster), mbarrier pipeline, warp-specialised, wgmma,
+TMA-store epilogue.
 
-D (m, n, L=1) = A (m, k) @ B (n, k) transposed; either operand K-major or MN-major; accumulated in float32 (int32 for integers).
+D (m, n, L=1) = A (m, k) @ B (n, k) transposed; either operand K-major or MN-major; accumulated in float32 (int32 for
+integers).
 """
 
 import cutlass
@@ -14,7 +16,9 @@ STAGES = 3
 
 
 class Gemm:
-    """One configuration: tile (m, n, k) of a CTA, CTAs of a cluster along m that share their tile of B. Planted mistakes by name: `wait`, `release`, `fence`, `arrivals`."""
+    """One configuration: tile (m, n, k) of a CTA, CTAs of a cluster along m that share their tile of B. Planted
+    mistakes by name: `wait`, `release`, `fence`, `arrivals`.
+    """
 
     def __init__(self, tile, cluster, mistake=""):
         self.tile, self.cluster, self.mistake = tile, cluster, mistake

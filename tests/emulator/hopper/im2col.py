@@ -1,4 +1,6 @@
-"""The im2col matrix of a convolution by TMA: rows are output pixels (w, h, d, n), columns (c, s, r, t); one CTA for each tile (PIXELS, CHANNELS)."""
+"""The im2col matrix of a convolution by TMA: rows are output pixels (w, h, d, n), columns (c, s, r, t); one CTA for
+each tile (PIXELS, CHANNELS).
+"""
 
 import cutlass
 import cutlass.cute as cute

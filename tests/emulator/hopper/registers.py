@@ -1,4 +1,6 @@
-"""One wgmma tile with A from registers and B from shared memory that the threads fill: D (64, n) = A (64, k) @ B (n, k) transposed."""
+"""One wgmma tile with A from registers and B from shared memory that the threads fill: D (64, n) = A (64, k) @ B (n, k)
+transposed.
+"""
 
 import cutlass
 import cutlass.cute as cute

@@ -1,4 +1,6 @@
-"""Tensors of 1 to 5 dimensions through shared memory and back by TMA, box by box; the store may add to what is there."""
+"""Tensors of 1 to 5 dimensions through shared memory and back by TMA, box by box; the store may add to what is
+there.
+"""
 
 import cutlass
 import cutlass.cute as cute
@@ -6,7 +8,9 @@ from cutlass.cute.nvgpu import cpasync
 
 
 class TensorCopy:
-    """`box`: extents of a box, the contiguous one first. Planted mistakes by name: `parity`, `bytes`, `count`, `uninitialised`, `wait`."""
+    """`box`: extents of a box, the contiguous one first. Planted mistakes by name: `parity`, `bytes`, `count`,
+    `uninitialised`, `wait`.
+    """
 
     def __init__(self, box, add=False, mistake=""):
         self.box, self.add, self.mistake = box, add, mistake

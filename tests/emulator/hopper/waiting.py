@@ -1,7 +1,9 @@
-"""A software-pipelined wgmma loop for the tests: D (64, n) = A (64, k) @ B (n, k) transposed, TMA into three stages, the multiplication of one step in flight while the next is issued.
+"""A software-pipelined wgmma loop for the tests: D (64, n) = A (64, k) @ B (n, k) transposed, TMA into three stages,
+the multiplication of one step in flight while the next is issued.
 
-Planted mistakes by name: `wait` (no wait before the accumulators are stored), `one too few` (wait_group(1) there), `commit` (the last groups are never committed), `fence` (none at all),
-`scale` and `scale in flight` (the accumulators are scaled with no fence after it; before the wait), `release` (a stage is released while it is still multiplied).
+Planted mistakes by name: `wait` (no wait before the accumulators are stored), `one too few` (wait_group(1) there),
+`commit` (the last groups are never committed), `fence` (none at all), `scale` and `scale in flight` (the accumulators
+are scaled with no fence after it; before the wait), `release` (a stage is released while it is still multiplied).
 """
 
 import cutlass

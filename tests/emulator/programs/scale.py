@@ -1,4 +1,6 @@
-"""y = 2 x on a GPU, as such programs are written: compiled ahead, on a stream of its own, timed, checked. `--over N` reads N elements too many."""
+"""y = 2 x on a GPU, as such programs are written: compiled ahead, on a stream of its own, timed, checked. `--over N`
+reads N elements too many.
+"""
 
 import argparse
 
