@@ -5,7 +5,7 @@ from pathlib import Path
 
 import workbench.kernels
 from workbench.codegen.expression_writer import expression, function_text, functions_used
-from workbench.language.expressions.scalars import ARITY, FUNCTIONS, MATH, arity, spelt
+from workbench.language.expressions.scalars import ARITY, FUNCTIONS, MATH, arity, emitted_name
 from workbench.language.ir import Call
 
 SOURCE = Path(workbench.kernels.__file__).with_name("scalars.py").read_text()
@@ -13,13 +13,13 @@ DEFINED = {node.name: node for node in ast.parse(SOURCE).body if isinstance(node
 
 
 def test_the_tables_name_every_function():
-    assert set(DEFINED) == {spelt(name) for name in FUNCTIONS}
-    assert {name for name in FUNCTIONS if "cute.math" in ast.unparse(DEFINED[spelt(name)])} == MATH
+    assert set(DEFINED) == {emitted_name(name) for name in FUNCTIONS}
+    assert {name for name in FUNCTIONS if "cute.math" in ast.unparse(DEFINED[emitted_name(name)])} == MATH
 
 
 def test_the_table_of_arguments():
     for name in set(FUNCTIONS) & set(ARITY):
-        arguments = DEFINED[spelt(name)].args
+        arguments = DEFINED[emitted_name(name)].args
         assert arity(name) == (len(arguments.args) - len(arguments.defaults), len(arguments.args))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from workbench.codegen.expression_writer import function_text, number_text
 from workbench.codegen.launch import Hook
 from workbench.kernels.operands import Read
-from workbench.language.expressions.scalars import INFIX, spelt
+from workbench.language.expressions.scalars import INFIX, emitted_name
 from workbench.language.ir import Call
 from workbench.language.operation import COMBINERS
 from workbench.language.operations.epilogue import Step
@@ -65,4 +65,4 @@ def _statement(call: Call, element: str | None) -> str:
         if call.name in INFIX:
             return f"total = total {INFIX[call.name]} {other}"
         return f"total = cute.arch.f{call.name}(total, {other}, nan=True)"
-    return f"total = {spelt(call.name)}({', '.join(['total', *map(repr, numbers)])})"
+    return f"total = {emitted_name(call.name)}({', '.join(['total', *map(repr, numbers)])})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workbench.language.expressions.scalars import FUNCTIONS, INFIX, spelt
+from workbench.language.expressions.scalars import FUNCTIONS, INFIX, emitted_name
 from workbench.language.ir import Call
 
 
@@ -40,7 +40,7 @@ def call_text(name: str, parts: list[str]) -> str:
         return f"({parts[0]} {INFIX[name]} {parts[1]})"
     if name in ("max", "min"):
         return f"cute.arch.f{name}({parts[0]}, {parts[1]}, nan=True)"
-    return f"{spelt(name)}({', '.join(parts)})"
+    return f"{emitted_name(name)}({', '.join(parts)})"
 
 
 def number_text(value: object) -> str:

@@ -15,12 +15,12 @@ from workbench.codegen.launch import Launch
 from workbench.codegen.specialise.builder import Builder
 from workbench.codegen.specialise.file import write_module
 from workbench.errors import ProgramError
-from workbench.language.checks import check, unbound
+from workbench.language.checks import check, check_bound
 from workbench.language.ir import Binding, Program, Stage
-from workbench.language.limits import unfit
+from workbench.language.limits import check_limits
 from workbench.language.operation import operands
 from workbench.language.parser import format_program, parse
-from workbench.language.ranks import beyond
+from workbench.language.ranks import check_ranks
 from workbench.language.registry import OPERATIONS
 
 IMPORTS = ("import torch", "import torch.nn as nn")
@@ -30,7 +30,9 @@ def compile_program(text: str, binding: Binding) -> str:
     """Program text -> candidate file; raises `ProgramError` listing every rejection."""
     program = parse(text)
     rejections = check(program)
-    rejections = rejections or unbound(program, binding) or beyond(program, binding) or unfit(program, binding)
+    rejections = (
+        rejections or check_bound(program, binding) or check_ranks(program, binding) or check_limits(program, binding)
+    )
     if rejections:
         raise ProgramError("the program is rejected: " + " | ".join(map(str, rejections)), rejections)
     return emit(program, binding)

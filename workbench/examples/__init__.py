@@ -1,1 +1,4 @@
-"""Worked example kernels: each module explains its design, runs and checks itself (`python -m workbench.examples.NAME`), and needs nothing of the workbench."""
+"""Worked examples: each module configures a kernel of `workbench.kernels`, explains how it works, runs and checks it.
+
+python -m workbench.examples.NAME
+"""

@@ -1,1 +1,4 @@
-"""Kernel library: CuTe DSL modules over frozen configs; `workbench.codegen` specialises them to one self-contained file."""
+"""Kernel library: CuTe DSL modules over frozen configs.
+
+`workbench.codegen` specialises them to one self-contained file.
+"""

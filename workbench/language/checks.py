@@ -86,7 +86,8 @@ def _operands(operation: Operation, stage: Stage) -> list[Rejection]:
                 Rejection(
                     field="operands",
                     value=format_value(value),
-                    reason=f"{operation.name} takes {'a tensor or an expression of tensors' if expressions else 'a tensor'} here",
+                    reason=f"{operation.name} takes "
+                    f"{'a tensor or an expression of tensors' if expressions else 'a tensor'} here",
                     legal=legal,
                 )
             ]
@@ -103,8 +104,11 @@ def _operands(operation: Operation, stage: Stage) -> list[Rejection]:
     ]
 
 
-def unbound(program: Program, binding: Binding) -> tuple[Rejection, ...]:
-    """Operands that are neither forward's, nor bound, nor written by a stage before; and boundary tensors that hide one of forward's."""
+def check_bound(program: Program, binding: Binding) -> tuple[Rejection, ...]:
+    """Rejections of operands that no argument of forward, no binding and no earlier stage provides.
+
+    Results of stages that hide an argument of forward are rejected too.
+    """
     known = {*binding.forward_arguments, *dict(binding.operands)}
     found: list[Rejection] = []
     for stage in program.stages:
@@ -200,7 +204,9 @@ def _read(stage: Stage) -> tuple[str, ...]:
 
 
 def configurations(stage: Stage, only: tuple[str, ...] | None = None) -> Iterator[Stage]:
-    """Every legal way to set what the stage leaves open (of the names in `only`, where given); settings that it has stay as they are.
+    """Every legal choice of the settings that the stage leaves open; those that it has stay as they are.
+
+    `only` names the settings to vary, all of them where it is None.
 
     In the order of the operation's settings and their values, a setting left out first.
     """

@@ -1,4 +1,5 @@
-"""What may come next in the unfinished text of a program: operations, their named arguments, settings of the operation, values of both, epilogues."""
+"""What may come next in the unfinished text of a program: operations, their named arguments, settings of the operation,
+values of both, epilogues."""
 
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ from workbench.language.registry import OPERATIONS
 
 
 def completions(text: str) -> tuple[str, list[str]]:
-    """(the end of the text that is taken out, what may stand there instead), in the order of the language; a setting that takes values ends in "("."""
+    """(the end of the text that is taken out, what may stand there instead), in the order of the language.
+
+    A setting that takes values ends in "(".
+    """
     stage = text.rpartition("|>")[2]
     head = re.match(r"\s*(?:\w+\s*=\s*)?(\w*)(\s*\()?", stage)
     assert head is not None  # it matches anything
@@ -58,7 +62,10 @@ def _behind(operation: Operation, stage: str) -> tuple[str, list[str]]:
 
 
 def _arguments(operation: Operation, inside: str) -> tuple[str, list[str]]:
-    """Named arguments that are not yet given, behind the operands, or the values of one; a value that takes more ends in "("."""
+    """Named arguments that are not yet given, behind the operands, or the values of one.
+
+    A value that takes more ends in "(".
+    """
     if (found := re.search(r",\s*(\w*)$", inside)) is not None:
         given = set(re.findall(r"(\w+)\s*=", inside))
         return found[1], _starting(

@@ -1,7 +1,7 @@
-"""What the settings of a program cost: threads, shared memory, registers, tiles; pure arithmetic on the text, nothing is compiled.
+"""What the settings of a program cost: threads, shared memory, registers, tiles. Nothing is compiled.
 
-Threads, shared memory and accumulators are counted from the settings, as the emitters lay them out; a register total is inferred: what a thread keeps
-beside its accumulators is the compiler's decision.
+Threads, shared memory and accumulators are counted from the settings, as the emitters lay them out. A register total is
+inferred, since the compiler decides what a thread keeps beside its accumulators.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ REGISTERS_OF_SM = 65_536
 
 @record
 class Cost:
-    """What one CTA of a stage takes; None where the settings do not say. Registers are 32-bit and per thread, sizes in bytes."""
+    """What one CTA of a stage takes; None where the settings do not say.
+
+    Registers are 32-bit and per thread, sizes in bytes.
+    """
 
     threads: int | None = None
     shared_bytes: int | None = None
@@ -52,7 +55,7 @@ class Line:
 def cost_of(stage: Stage) -> Cost:
     """What one CTA of a checked stage takes."""
     if stage.operation.name == "gemm":
-        return _scheduled(config_of(stage)) if setting(stage, "schedule") is not None else _gemm(stage)
+        return _sm90_cost(config_of(stage)) if setting(stage, "schedule") is not None else _gemm(stage)
     if stage.operation.name in ("conv", "convtranspose") and (
         setting(stage, "product") is not None or setting(stage, "mma") is not None
     ):
@@ -65,7 +68,7 @@ def cost_of(stage: Stage) -> Cost:
     return Cost()
 
 
-def _scheduled(config: GemmSm90Config) -> Cost:
+def _sm90_cost(config: GemmSm90Config) -> Cost:
     per_thread = (
         min(255, REGISTERS_OF_SM // config.threads // 8 * 8)
         if config.mma_warpgroups > 1 and not config.in_cluster
@@ -166,7 +169,10 @@ def _meaning(operation: Operation, call: Call, stage: Stage) -> str:
             if len(call.positional) == 3
             else ""
         )
-        return f"a CTA computes {cost.tile[0]} rows and {cost.tile[1]} columns of the result{deep}; {cost.accumulators} sums in each thread's registers"
+        return (
+            f"a CTA computes {cost.tile[0]} rows and {cost.tile[1]} columns of the result{deep}; "
+            f"{cost.accumulators} sums in each thread's registers"
+        )
     if call.name == "stages" and cost.stage_bytes is not None:
         return f"{said}, {cost.stages} x {cost.stage_bytes} bytes"
     if call.name == "splitk":
@@ -176,9 +182,16 @@ def _meaning(operation: Operation, call: Call, stage: Stage) -> str:
             else "a second kernel adds, out of float32 sums in memory"
         )
     if call.name == "store" and len(call.positional) == 2:
-        return f"the result is stored by TMA; each warpgroup keeps {call.positional[1]} pieces of it in shared memory on their way"
+        return (
+            f"the result is stored by TMA; each warpgroup keeps {call.positional[1]} pieces of it in shared "
+            "memory on their way"
+        )
     if call.name == "streamk":
-        return f"tiles of the last wave are cut along k into equal shares; sums of pieces go through {config_of(stage).workspace_bytes} bytes of memory for each CTA that runs at once, and flags, and whoever has a tile's end adds them"
+        return (
+            "tiles of the last wave are cut along k into equal shares; sums of pieces go through "
+            f"{config_of(stage).workspace_bytes} bytes of memory for each CTA that runs at once, and flags, and "
+            "whoever has a tile's end adds them"
+        )
     return (
         f"{said}; {cost.stage_bytes} bytes of shared memory, {cost.accumulators} sums in each thread's registers"
         if call.name == "tile" and cost.stage_bytes is not None
@@ -188,7 +201,10 @@ def _meaning(operation: Operation, call: Call, stage: Stage) -> str:
 
 def _epilogue(call: Call) -> str:
     if call.name in epilogue.REDUCTIONS:
-        return f"the {call.name[3:]} of each {'row' if call.name.startswith('row') else 'column'} is the result; parts of each tile are put together by a second kernel, always in the same order"
+        return (
+            f"the {call.name[3:]} of each {'row' if call.name.startswith('row') else 'column'} is the result; "
+            "parts of each tile are put together by a second kernel, always in the same order"
+        )
     if call.name == "cast":
         return f"the result is {call.positional[0]}"
     return {
@@ -202,5 +218,7 @@ def notes(program: Program) -> tuple[str, ...]:
     if len(program.stages) == 1:
         return ()
     return (
-        f"{len(program.stages)} kernels in order; {', '.join(str(stage.result) for stage in program.stages[:-1])} {'goes' if len(program.stages) == 2 else 'go'} through memory between them",
+        f"{len(program.stages)} kernels in order; "
+        f"{', '.join(str(stage.result) for stage in program.stages[:-1])} "
+        f"{'goes' if len(program.stages) == 2 else 'go'} through memory between them",
     )

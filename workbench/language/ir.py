@@ -48,7 +48,7 @@ class Rejection:
 
 @record
 class Operand:
-    """What is known of a tensor at the problem's full size; dtype as torch spells it without the prefix, "" where it is not known."""
+    """A tensor at the problem's full size; its dtype as torch spells it without the prefix, "" where it is unknown."""
 
     shape: tuple[int, ...]
     dtype: str = ""
@@ -56,7 +56,7 @@ class Operand:
 
 @record
 class Binding:
-    """How a program's tensors come from a module: forward's arguments, and an expression for each operand that is none of them."""
+    """Where a program's tensors come from in a module: arguments of forward, or for other operands an expression."""
 
     init_source: str  # `def __init__` of the reference, so that parameters have the same names
     forward_arguments: tuple[str, ...]

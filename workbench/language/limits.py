@@ -1,6 +1,7 @@
-"""Settings that a tensor's size or type at the problem's full size does not allow: refused before anything is emitted, where it is known.
+"""Rejects settings that a tensor's size or type at the problem's full size does not allow, before anything is emitted.
 
-The limits are of what compiled within 90 s on 64 busy cores, and of what was measured, on an H200 (workbench/landscapes/h200.csv.gz).
+The limits come from what compiled within 90 s on 64 busy cores, and from measurements on an H200
+(workbench/landscapes/h200.csv.gz).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from workbench.kernels.gemm.sm90.config import STORED
 from workbench.language import ranks
 from workbench.language.expressions import axes
 from workbench.language.expressions.expressions import leaves
-from workbench.language.expressions.lowering import is_new
+from workbench.language.expressions.lowering import needs_rowwise
 from workbench.language.expressions.reduction_passes import plan
 from workbench.language.ir import Binding, Operand, Program, Rejection, Stage, number, setting
 from workbench.language.operation import SHARED_BYTES, WARPS
@@ -20,8 +21,12 @@ from workbench.language.operations import bulk_copy, rowwise
 from workbench.language.parser import format_value
 from workbench.language.registry import OPERATIONS
 
-KEPT_MOST = 256  # elements of a row in a thread's registers, of which it has 255: 256 took up to 26 s to compile, 768 spilt 2.8 KB a thread or more, 8192 did not compile
-WRITTEN_MOST = 2560  # multiply-adds that a direct convolution writes out for one channel: all from 2880 on spilt 6.9 KB a thread or more and took 9 times as long as the fastest; 7744 did not compile
+# Elements of a row in a thread's registers, of which it has 255. 256 took up to 26 s to compile, 768 spilled 2.8 KB per
+# thread or more, 8192 did not compile.
+KEPT_MOST = 256
+# Multiply-adds that a direct convolution writes out for one channel. All from 2880 on spilled 6.9 KB per thread or more
+# and took 9 times as long as the fastest; 7744 did not compile.
+WRITTEN_MOST = 2560
 HEAD_MOST = 256  # head dimension of attention but by schedule(stages)
 OLD = (
     "softmax",
@@ -44,7 +49,7 @@ SHARES = (1, 2, 4, 8, 16, 32)  # what split may be
 SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes
 
 
-def unfit(program: Program, binding: Binding) -> tuple[Rejection, ...]:
+def check_limits(program: Program, binding: Binding) -> tuple[Rejection, ...]:
     """Rejections of settings that the problem's tensors do not allow; of tensors that are not known nothing is said."""
     known = dict(binding.tensors)
     found: list[Rejection] = []
@@ -52,9 +57,9 @@ def unfit(program: Program, binding: Binding) -> tuple[Rejection, ...]:
         found += [
             *_narrow(stage, known),
             *_head(stage, known),
-            *_kept(stage, known),
+            *_check_kept(stage, known),
             *_strip(stage, known),
-            *_written(stage, known),
+            *_check_written_out(stage, known),
         ]
         if stage.result is not None:
             shape = _result(stage, known)
@@ -94,7 +99,8 @@ def _narrow(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
         Rejection(
             field="mma",
             value=mma,
-            reason=f"it multiplies {STORED[mma]}, and {format_value(stage.operation.positional[0])} is {first.dtype} in this problem",
+            reason=f"it multiplies {STORED[mma]}, and {format_value(stage.operation.positional[0])} is {first.dtype} "
+            "in this problem",
             legal=", ".join(legal),
         )
     ]
@@ -119,7 +125,7 @@ def _head(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
     ]
 
 
-def _kept(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
+def _check_kept(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
     """Rows that a thread's registers do not hold."""
     if setting(stage, "kept") is None:
         return []
@@ -129,7 +135,7 @@ def _kept(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
     if shape is None or len(shape) < max(axes.view(axis).least, 1):
         return []
     strided = axes.view(axis).strided
-    (setter, sharing), (rows, columns) = _sharing(stage, strided), axes.sizes(axis, shape)
+    (setter, sharing), (rows, columns) = _sharing_threads(stage, strided), axes.sizes(axis, shape)
     width = number(stage, "vector", 1) if columns % number(stage, "vector", 1) == 0 else 1
     vectors = rows if strided else columns // width
     each = -(-vectors // sharing) * width * len(names)
@@ -170,21 +176,22 @@ def _strip(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
         Rejection(
             field=field,
             value=value,
-            reason=f"two stages of {strip} columns need {len(names) * bulk_copy.PIECES * 2 * 16 * (-(-strip // unit) + 1)} bytes of shared memory",
+            reason=f"two stages of {strip} columns need "
+            f"{len(names) * bulk_copy.PIECES * 2 * 16 * (-(-strip // unit) + 1)} bytes of shared memory",
             legal=f"threads * unroll at most {(most - 1) * unit}",
         )
     ]
 
 
-def _sharing(stage: Stage, strided: bool) -> tuple[str, int]:
+def _sharing_threads(stage: Stage, strided: bool) -> tuple[str, int]:
     """The setting that says how many threads share a row, and how many do."""
-    if stage.operation.name in OLD and (stage.operation.name == "crossentropy" or not is_new(stage)):
+    if stage.operation.name in OLD and (stage.operation.name == "crossentropy" or not needs_rowwise(stage)):
         return "threads_per_row", number(stage, "threads_per_row", 1)
     chosen = rowwise.how(stage, strided)
     return ("split", chosen.split) if strided else ("threads_per_row", chosen.threads * chosen.cluster)
 
 
-def _written(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
+def _check_written_out(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
     """Direct convolutions write out every multiply-add of a thread for one channel."""
     filters = _first(stage, known, 1)
     if stage.operation.name != "conv" or setting(stage, "rows") is None or filters is None:
@@ -197,7 +204,8 @@ def _written(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
         Rejection(
             field="rows",
             value=str(down),
-            reason=f"{down} rows of {across} filters of {size} are {taps * down * across} multiply-adds of a thread, all written out, more than {WRITTEN_MOST}",
+            reason=f"{down} rows of {across} filters of {size} are {taps * down * across} multiply-adds of a thread, "
+            f"all written out, more than {WRITTEN_MOST}",
             legal=f"rows * filters at most {WRITTEN_MOST // taps}" if taps <= WRITTEN_MOST else "without rows",
         )
     ]

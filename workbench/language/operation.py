@@ -32,7 +32,8 @@ MEANINGS = {
     "tile": "rows and columns of the result that a CTA computes, and how much of k at a time: ({values})",
     "thread_tile": "each thread computes {values} outputs",
     "stages": "{values} tiles of k in shared memory at once",
-    "schedule": "{values}: warpgroups that multiply share a tile (cooperative) or take turns with one each (pingpong), a further one loads",
+    "schedule": "{values}: warpgroups that multiply share a tile (cooperative) or take turns with one each "
+    "(pingpong), a further one loads",
     "cluster": "({values}) CTAs along m and n share tiles by multicast",
     "raster": "neighbouring CTAs walk bands of tiles ({values}), so that what they read stays in L2",
     "store": "the result is stored by {values}",
@@ -76,17 +77,17 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float)
 
 
-def said_by_check(value: object) -> bool:
+def allow_any(value: object) -> bool:
     """Any value: the operation's own check says which are legal."""
     return True
 
 
 def flag(name: str, reason: str) -> Argument:
     """A truth value, written 0 or 1."""
-    return one_of(name, (0, 1), reason)
+    return choice_argument(name, (0, 1), reason)
 
 
-def one_of(name: str, values: tuple[object, ...], reason: str) -> Argument:
+def choice_argument(name: str, values: tuple[object, ...], reason: str) -> Argument:
     """One of some words or numbers."""
     return Argument(
         name=name,
@@ -96,9 +97,9 @@ def one_of(name: str, values: tuple[object, ...], reason: str) -> Argument:
     )
 
 
-def checked(name: str, legal: str) -> Argument:
+def checked_argument(name: str, legal: str) -> Argument:
     """An argument whose value the operation's own check settles."""
-    return Argument(name=name, legal=legal, reason="", holds=said_by_check)
+    return Argument(name=name, legal=legal, reason="", holds=allow_any)
 
 
 def no_check(stage: Stage) -> list[Rejection]:
@@ -106,7 +107,7 @@ def no_check(stage: Stage) -> list[Rejection]:
     return []
 
 
-def unwanted(stage: Stage, names: tuple[str, ...], reason: str, legal: str = "leave it out") -> list[Rejection]:
+def reject_settings(stage: Stage, names: tuple[str, ...], reason: str, legal: str = "leave it out") -> list[Rejection]:
     """Rejections of those of the named settings that the stage has, where they mean nothing."""
     return [
         Rejection(field=name, value=str(setting(stage, name)), reason=reason, legal=legal)
@@ -121,7 +122,10 @@ def no_operands(stage: Stage) -> tuple[str, ...]:
 
 
 def role_of(stage: Stage, index: int) -> str | None:
-    """What the emitter calls the tensor that an epilogue reads: bias, residual, or other; from the second on with a number; None if it reads none."""
+    """The role of the tensor that an epilogue reads: bias, residual, or other, from the second on with a number.
+
+    None where it reads no tensor.
+    """
     bases = [
         call.name
         if call.name in READERS
@@ -135,7 +139,7 @@ def role_of(stage: Stage, index: int) -> str | None:
     return None if base is None else f"{base}{before + 1}" if before else base
 
 
-def read_by_epilogues(stage: Stage) -> dict[str, str]:
+def epilogue_operands(stage: Stage) -> dict[str, str]:
     """What the emitter calls the tensors of a stage's epilogues -> their names in the program."""
     found = {}
     for index, call in enumerate(stage.epilogues):
@@ -145,9 +149,9 @@ def read_by_epilogues(stage: Stage) -> dict[str, str]:
     return found
 
 
-def of_epilogues(stage: Stage) -> tuple[str, ...]:
+def epilogue_roles(stage: Stage) -> tuple[str, ...]:
     """The operands of a stage's epilogues."""
-    return tuple(read_by_epilogues(stage))
+    return tuple(epilogue_operands(stage))
 
 
 @record
@@ -174,7 +178,7 @@ class Operation:
 
 
 def operands(operation: Operation, stage: Stage) -> dict[str, str]:
-    """What the emitter calls each operand -> its name in the program: `gemm(h, w) >> bias(c)` is a: h, b: w, bias: c."""
+    """Role of each operand -> its name in the program: `gemm(h, w) >> bias(c)` is a: h, b: w, bias: c."""
     names = [value for value in stage.operation.positional if isinstance(value, str)]
     named_by_text = not operation.roles or any(isinstance(value, Call) for value in stage.operation.positional)
     found = (
@@ -182,7 +186,7 @@ def operands(operation: Operation, stage: Stage) -> dict[str, str]:
         if named_by_text
         else dict(zip(operation.roles, names, strict=False))
     )
-    named = dict(stage.operation.named) | read_by_epilogues(stage)
+    named = dict(stage.operation.named) | epilogue_operands(stage)
     for role in operation.implied(stage):
         name = named.get(role, role)
         found[role] = name if isinstance(name, str) else role
@@ -202,7 +206,7 @@ KEPT = Setting(name="kept", values=((),), reason="it takes nothing: each row is 
 KEEPDIM = flag("keepdim", "whether the reduced axis stays, as 1")
 AFFINE = flag("affine", "whether there is a weight, and a bias")
 EPS = Argument(name="eps", legal="a number", reason="what is added to the variance", holds=is_number)
-AXIS = checked("axis", "last, last(n), first, middle, all, a number from 0, over(i, j), but(i)")
+AXIS = checked_argument("axis", "last, last(n), first, middle, all, a number from 0, over(i, j), but(i)")
 
 
 def close(name: str, known: tuple[str, ...]) -> str:
@@ -216,7 +220,7 @@ def value_of(call: Call) -> object:
     return call.positional[0] if len(call.positional) == 1 else call.positional
 
 
-def spelt(named: tuple[tuple[str, object], ...]) -> str:
+def format_named(named: tuple[tuple[str, object], ...]) -> str:
     """Named arguments as they were written."""
     return ", ".join(
         f"{name}={value.name}({', '.join(map(str, value.positional))})"
@@ -227,7 +231,7 @@ def spelt(named: tuple[tuple[str, object], ...]) -> str:
 
 
 def check_arguments(operation: Operation, stage: Stage) -> list[Rejection]:
-    """Rejections of named arguments that the operation does not have, or that are given twice, and of values that they do not take."""
+    """Rejections of named arguments that are unknown, given twice, or given a value that they do not take."""
     found: list[Rejection] = []
     known = {item.name: item for item in operation.arguments}
     tensors = () if operation.epilogues else operation.implied(stage)  # an epilogue names its tensor itself
@@ -237,7 +241,7 @@ def check_arguments(operation: Operation, stage: Stage) -> list[Rejection]:
             found.append(
                 Rejection(
                     field=name,
-                    value=spelt(tuple(pair for pair in stage.operation.named if pair[0] == name)),
+                    value=format_named(tuple(pair for pair in stage.operation.named if pair[0] == name)),
                     reason="it is given twice",
                     legal="once",
                 )
@@ -246,7 +250,7 @@ def check_arguments(operation: Operation, stage: Stage) -> list[Rejection]:
             found.append(
                 Rejection(
                     field=name,
-                    value=spelt(((name, value),)).partition("=")[2],
+                    value=format_named(((name, value),)).partition("=")[2],
                     reason="a whole number, written without a point",
                     legal=known[name].legal,
                 )
@@ -280,7 +284,7 @@ def check_values(operation: Operation, stage: Stage) -> list[Rejection]:
             found.append(
                 Rejection(
                     field=call.name,
-                    value=spelt(call.named),
+                    value=format_named(call.named),
                     reason="a setting takes its values without names",
                     legal=f".{call.name}({', '.join(str(value) for _, value in call.named)})",
                 )

@@ -42,7 +42,7 @@ def parse(text: str) -> Program:
     except UnexpectedInput as error:
         where = f"line {error.line}, column {error.column}" if getattr(error, "line", -1) > 0 else "the end"
         names = sorted(getattr(error, "expected", None) or getattr(error, "allowed", None) or [])[:6]
-        expected = ", ".join(_spelt(name) for name in names)
+        expected = ", ".join(_terminal_text(name) for name in names)
         raise ProgramError(
             f"muCUTLASS cannot be read at {where}: {error.get_context(text, 20).strip().splitlines()[0]!r}"
             + (f"; expected {expected}" if expected else "")
@@ -50,7 +50,7 @@ def parse(text: str) -> Program:
     return Program(stages=tuple(_stage(child) for child in tree.children))
 
 
-def _spelt(terminal: str) -> str:
+def _terminal_text(terminal: str) -> str:
     """What stands in a program for a terminal of the grammar."""
     pattern = next((item.pattern for item in _parser().terminals if item.name == terminal), None)
     return (

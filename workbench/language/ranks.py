@@ -1,4 +1,4 @@
-"""Axes that a program names of tensors that have fewer, where it is known how many they have: refused before anything is emitted."""
+"""Rejects axes that a program names of a tensor with fewer axes, where their number is known, before it is emitted."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SAME = (
 )  # the result has its operand's axes
 
 
-def beyond(program: Program, binding: Binding) -> tuple[Rejection, ...]:
+def check_ranks(program: Program, binding: Binding) -> tuple[Rejection, ...]:
     """Rejections of axes that an operand does not have; of operands whose axes are not known nothing is said."""
     known = dict(binding.axes)
     found: list[Rejection] = []
     for stage in program.stages:
         name, count = _widest(stage, known)
         if count is not None:
-            found += _checked(stage, name, count)
+            found += _check_stage(stage, name, count)
         if stage.result is not None:
             own = _result(stage, count)
             known = {other: number for other, number in known.items() if other != stage.result} | (
@@ -41,7 +41,10 @@ def beyond(program: Program, binding: Binding) -> tuple[Rejection, ...]:
 
 
 def _widest(stage: Stage, known: Mapping[str, int]) -> tuple[str, int | None]:
-    """The operand whose shape the stage works over, and how many axes it has, where that is known of every one that could be it."""
+    """The operand whose shape the stage works over, and its number of axes.
+
+    None where the axes of an operand that could be it are not known.
+    """
     plain, spread = leaves(stage.operation.positional[0])
     names = plain or spread
     if not names or any(name not in known for name in names):
@@ -50,23 +53,23 @@ def _widest(stage: Stage, known: Mapping[str, int]) -> tuple[str, int | None]:
     return name, known[name]
 
 
-def _checked(stage: Stage, name: str, count: int) -> list[Rejection]:
+def _check_stage(stage: Stage, name: str, count: int) -> list[Rejection]:
     operation, named = stage.operation.name, dict(stage.operation.named)
     if operation in OVER_ROWS:
         axis = named.get("axis", "last")
         if axis == "middle":
             return (
-                _refused("axis", axis, name, count, _axes(count), ", and middle is the second of three")
+                _reject("axis", axis, name, count, _axes(count), ", and middle is the second of three")
                 if count != 3
                 else []
             )
-        return _refused("axis", axis, name, count, _axes(count)) if axes.view(axis).least > count else []
+        return _reject("axis", axis, name, count, _axes(count)) if axes.view(axis).least > count else []
     if operation in ("gather", "scatter_add", "scan"):
         axis = named.get("axis", "last" if operation == "scan" else 0)
         least = 1 if axis == "last" else int(str(axis)) + 1
         last = ["last"] if operation == "scan" else []
         return (
-            _refused("axis", axis, name, count, ", ".join([*last, *_numbers(count)]) if count else "")
+            _reject("axis", axis, name, count, ", ".join([*last, *_numbers(count)]) if count else "")
             if least > count
             else []
         )
@@ -86,7 +89,7 @@ def _numbers(count: int) -> list[str]:
     return ["0"] if count == 1 else [f"0 to {count - 1}"]
 
 
-def _refused(field: str, value: object, name: str, count: int, legal: str, more: str = "") -> list[Rejection]:
+def _reject(field: str, value: object, name: str, count: int, legal: str, more: str = "") -> list[Rejection]:
     return [
         Rejection(
             field=field,
@@ -109,11 +112,11 @@ def _result(stage: Stage, count: int | None) -> int | None:
     if operation.name in ("reduce", "rowwise"):
         if named.get("keepdim") or (operation.name == "rowwise" and plan(operation.positional[0]).whole):
             return count
-        return count - _reduced(named.get("axis", "last"), count)
+        return count - _count_reduced(named.get("axis", "last"), count)
     return None
 
 
-def _reduced(axis: object, count: int) -> int:
+def _count_reduced(axis: object, count: int) -> int:
     """How many of the axes go."""
     if axis == "all":
         return count
@@ -123,5 +126,5 @@ def _reduced(axis: object, count: int) -> int:
         return count - 1
     if axis == "last":
         return 1
-    first, last = axes.ends(axis)
+    first, last = axes.axis_range(axis)
     return last - first + 1

@@ -18,7 +18,7 @@ from workbench.errors import ProgramError
 from workbench.landscapes.keys import problem_key
 from workbench.language import OPERATIONS, Binding, Call, Program, Stage, configurations, format_program, parse
 from workbench.language.checks import check_stage
-from workbench.language.limits import unfit
+from workbench.language.limits import check_limits
 from workbench.problems import inspection
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
@@ -159,7 +159,7 @@ def _sample_rest(
     programs = {code(rung): rung for rung in rungs}
     for text in texts:
         short = canonical(text)
-        if not unfit(parse(short), binding):
+        if not check_limits(parse(short), binding):
             programs.setdefault(code(short), short)
         if len(programs) >= most:
             break

@@ -8,7 +8,7 @@ from workbench.codegen.guards import called
 from workbench.codegen.launch import Launch
 from workbench.codegen.rows.lowering import HOST, make_config
 from workbench.kernels.rows.config import RunningConfig
-from workbench.language.expressions.lowering import normalised
+from workbench.language.expressions.lowering import normalise
 from workbench.language.expressions.reduction_passes import plan
 from workbench.language.ir import Binding, Call, Stage
 
@@ -24,7 +24,7 @@ def lower_channel_norm(stage: Stage, binding: Binding) -> Launch:
         "groupnorm": Call(name="last", positional=(2,)),
         "instancenorm": "last",
     }[name]
-    value = normalised("x", named.get("eps", 1e-5), bool(affine))
+    value = normalise("x", named.get("eps", 1e-5), bool(affine))
     cfg = make_config(plan(value), stage, axis=axis, keepdim=False)
     static: tuple[tuple[str, object], ...] = (
         ("cfg", cfg),

@@ -9,7 +9,7 @@ from workbench.codegen.expression_writer import call_text, expression, function_
 from workbench.codegen.launch import Hook
 from workbench.kernels.rows.config import Level, Result, Slot
 from workbench.language.expressions.expressions import leaves
-from workbench.language.expressions.reduction_passes import Plan, arguments, known, outside, per_row
+from workbench.language.expressions.reduction_passes import Plan, arguments, named_calls, per_row, without_reductions
 from workbench.language.expressions.reductions import ARGS, Reduction
 from workbench.language.expressions.scalars import FUNCTIONS
 from workbench.language.ir import Call
@@ -113,7 +113,7 @@ def make_online_level(found: Plan, *, is_combined: bool) -> Level:
 def make_result(found: Plan, depth: int) -> Result:
     """What is stored once `depth` levels are done, the last of a plan."""
     reads = Reads(found, depth, (found.value,) if found.whole else ())
-    inputs, repeated = leaves(outside(found.value))
+    inputs, repeated = leaves(without_reductions(found.value))
     text = expression(found.value, reads.elements, reads.names)
     names = (*(parameter(name) for name in (*inputs, *repeated)), *reads.used_names([text]))
     return Result(
@@ -139,7 +139,7 @@ class Reads:
 
     def __init__(self, found: Plan, depth: int, values: Sequence[object]) -> None:
         self.elements = {name: parameter(name) for name in (*found.plain, *found.spread)}
-        names: dict[Call, str] = dict(known(found, depth))
+        names: dict[Call, str] = dict(named_calls(found, depth))
         self.known = list(names.values())
         self._lines: list[tuple[str, str]] = []
         for number, call in enumerate(dict.fromkeys(item for value in values for item in per_row(value)), 1):

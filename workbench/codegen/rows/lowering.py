@@ -9,7 +9,7 @@ from workbench.codegen.launch import Launch
 from workbench.codegen.rows.hooks import make_levels, make_online_level, make_result
 from workbench.kernels.rows.config import BulkConfig, Level, LossConfig, RowConfig, Slot
 from workbench.language.expressions import axes
-from workbench.language.expressions.lowering import expansion, is_new
+from workbench.language.expressions.lowering import expansion, needs_rowwise
 from workbench.language.expressions.reduction_passes import Plan, plan
 from workbench.language.ir import Binding, Call, Stage, number, setting
 from workbench.language.operations import bulk_copy
@@ -134,7 +134,7 @@ def make_config(found: Plan, stage: Stage, *, axis: object, keepdim: bool) -> Ro
 def settings_of(stage: Stage, by_columns: bool) -> How:
     """Settings with their defaults: operations over the last axis begin with one thread for each row."""
     chosen = how(stage, by_columns)
-    is_simple = stage.operation.name != "rowwise" and not is_new(stage) and not by_columns
+    is_simple = stage.operation.name != "rowwise" and not needs_rowwise(stage) and not by_columns
     if is_simple and setting(stage, "threads_per_row") is None:
         return How(**{name: getattr(chosen, name) for name in How.__dataclass_fields__} | {"threads": 1})
     return chosen
@@ -150,5 +150,5 @@ def axis_of(axis: object) -> tuple[str, int, int, int]:
     if isinstance(axis, Call) and axis.name in ("last", "but"):
         (count,) = (int(str(item)) for item in axis.positional)
         return (axis.name, 0, count, least) if axis.name == "last" else (axis.name, count, count, least)
-    first, last = axes.ends(axis)
+    first, last = axes.axis_range(axis)
     return "strided", first, last, least

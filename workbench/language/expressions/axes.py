@@ -17,8 +17,8 @@ class View:
     segments: bool = False
 
 
-def known(axis: object) -> bool:
-    """Whether the axis can be said."""
+def is_axis(axis: object) -> bool:
+    """Whether the value names an axis."""
     if isinstance(axis, Call):
         numbers = [item for item in axis.positional if isinstance(item, int) and item >= 0]
         right = {"last": 1, "but": 1, "over": 2}.get(axis.name) == len(axis.positional) == len(numbers)
@@ -39,7 +39,7 @@ def view(axis: object) -> View:
     if isinstance(axis, Call) and axis.name in ("last", "but"):
         count = int(str(axis.positional[0]))
         return View(least=count) if axis.name == "last" else View(least=count + 1, segments=True)
-    return View(least=3 if axis == "middle" else ends(axis)[1] + 1, strided=True)  # middle: the second of three
+    return View(least=3 if axis == "middle" else axis_range(axis)[1] + 1, strided=True)  # middle: the second of three
 
 
 def sizes(axis: object, shape: tuple[int, ...]) -> tuple[int, int]:
@@ -52,11 +52,11 @@ def sizes(axis: object, shape: tuple[int, ...]) -> tuple[int, int]:
     if isinstance(axis, Call) and axis.name == "but":
         (i,) = map(int, map(str, axis.positional))
         return shape[i], math.prod(shape[:i]) * math.prod(shape[i + 1 :])
-    first, last = ends(axis)
+    first, last = axis_range(axis)
     return math.prod(shape[first : last + 1]), math.prod(shape[last + 1 :])
 
 
-def ends(axis: object) -> tuple[int, int]:
+def axis_range(axis: object) -> tuple[int, int]:
     """The first and the last axis of over(i, j), i, first or middle."""
     if isinstance(axis, Call):
         first, last = axis.positional

@@ -27,7 +27,10 @@ def leaves(value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def check_expression(value: object, reductions: tuple[str, ...] = ()) -> list[Rejection]:
-    """Unknown functions, wrong numbers of arguments, broadcasts of what is no tensor; `reductions` of one argument may occur too."""
+    """Rejections of unknown functions, wrong numbers of arguments, and broadcasts of anything but a tensor.
+
+    `reductions` are further functions of one argument that may occur.
+    """
     if isinstance(value, tuple):
         return [
             Rejection(

@@ -1,4 +1,4 @@
-"""softmax, norms and reductions as expressions with reductions: what `rowwise` writes for them where rows.py's own kernels do not reach."""
+"""Lowers softmax, norms and reductions to expressions with reductions, of which `rowwise` writes the kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def call(name: str, *positional: object) -> Call:
     return Call(name=name, positional=positional)
 
 
-def is_new(stage: Stage) -> bool:
+def needs_rowwise(stage: Stage) -> bool:
     """Whether a stage asks for more than rows.py's kernels over the last axis do."""
     named = dict(stage.operation.named)
     axis, op = named.get("axis", "last"), named.get("op", "sum")
@@ -44,7 +44,7 @@ def expansion(stage: Stage) -> object:
     if operation.name == "log_softmax":
         return log_softmax(x)
     if operation.name == "layernorm":
-        return normalised(x, eps, affine) if is_new(stage) else normalised_twice(x, eps)
+        return normalise(x, eps, affine) if needs_rowwise(stage) else normalise_in_two_passes(x, eps)
     if operation.name == "matvec":
         return call("sum", call("mul", x, call("spread", "vector")))
     if operation.name == "rmsnorm":
@@ -66,18 +66,21 @@ def log_softmax(x: object) -> Call:
 
 
 def log_sum(x: object) -> Call:
-    """log(sum(exp(x - m))) + m, with the largest as m, or the float32 nearest to it where that is infinite: -inf - -inf would be no number."""
+    """log(sum(exp(x - m))) + m, where m is the largest element, or the largest finite float32 where that is infinite.
+
+    So nothing is computed as -inf - -inf, which is NaN.
+    """
     largest = call("clamp", call("max", x), -LARGEST, LARGEST)
     return call("add", call("log", call("sum", call("exp", call("sub", x, largest)))), largest)
 
 
-def normalised(x: object, eps: object, affine: bool) -> Call:
+def normalise(x: object, eps: object, affine: bool) -> Call:
     """(x - mean) / sqrt(var + eps), times weight plus bias where there are such."""
     normal = call("mul", call("sub", x, call("mean", x)), call("rsqrt", call("add", call("var", x), eps)))
     return call("add", call("mul", normal, call("spread", "weight")), call("spread", "bias")) if affine else normal
 
 
-def normalised_twice(x: object, eps: object) -> Call:
+def normalise_in_two_passes(x: object, eps: object) -> Call:
     """The same with weight and bias, in two passes: the mean, then the mean square of what is left."""
     below = call("sub", x, call("mean", x))
     scale = call("rsqrt", call("add", call("mean", call("mul", below, below)), eps))

@@ -1,4 +1,4 @@
-"""An expression with reductions over rows -> the walks over a row that it takes, and what is worked out once per row between them."""
+"""An expression with reductions over rows -> its passes over a row, and what is computed once per row between them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Plan:
         return is_reduction(self.value) and isinstance(self.value, Call) and self.value.name in ("argmax", "argmin")
 
 
-def multiplied(node: object) -> object:
-    """Division by what is worked out once per row becomes multiplication by its reciprocal: one division per row, not per element."""
+def multiply_by_reciprocals(node: object) -> object:
+    """Replace division by a value of the row by multiplication by its reciprocal: one division per row."""
     if not isinstance(node, Call) or node.name == "spread":
         return node
-    parts = tuple(multiplied(part) for part in node.positional)
+    parts = tuple(multiply_by_reciprocals(part) for part in node.positional)
     if node.name == "div" and _per_element(parts[0]) and not _per_element(parts[1]) and _has_reduction(parts[1]):
         return Call(name="mul", positional=(parts[0], Call(name="reciprocal", positional=(parts[1],))))
     return Call(name=node.name, positional=parts, named=node.named)
@@ -46,7 +46,7 @@ def multiplied(node: object) -> object:
 
 def plan(value: object) -> Plan:
     """The walks that an expression takes."""
-    value = multiplied(value)
+    value = multiply_by_reciprocals(value)
     depths: dict[Call, int] = {}
     _depth(value, depths)
     numbered = {call: Reduction(call=call, number=number) for number, call in enumerate(depths, 1)}
@@ -77,7 +77,7 @@ def _per_element(node: object) -> bool:
     return isinstance(node, str)
 
 
-def known(found: Plan, depth: int, index: str = "") -> dict[Call, str]:
+def named_calls(found: Plan, depth: int, index: str = "") -> dict[Call, str]:
     """Calls that have a name once the first `depth` walks are done."""
     return {item.call: item.name + index for level in found.levels[:depth] for item in level}
 
@@ -100,10 +100,10 @@ def arguments(level: tuple[Reduction, ...]) -> tuple[object, ...]:
     return tuple(item.call.positional[0] for item in level)
 
 
-def outside(node: object) -> object:
+def without_reductions(node: object) -> object:
     """The expression with its reductions left out, for the tensors that are read again."""
     if is_reduction(node):
         return 0
     if isinstance(node, Call) and node.name != "spread":
-        return Call(name=node.name, positional=tuple(outside(part) for part in node.positional))
+        return Call(name=node.name, positional=tuple(without_reductions(part) for part in node.positional))
     return node

@@ -1,6 +1,7 @@
-"""Reductions as text: what a thread keeps of the elements it has seen, how it takes in one more, how two threads' parts become one.
+"""Reductions as text: the state of a thread, how it absorbs an element, and how the states of two threads are merged.
 
-A variance is kept as mean, squares about it, and count (Welford; merged after Chan, Golub and LeVeque), so that it is as accurate as two passes.
+The state of a variance is mean, sum of squares about it, and count (Welford; merged after Chan, Golub and LeVeque),
+which is as accurate as two passes.
 """
 
 from __future__ import annotations

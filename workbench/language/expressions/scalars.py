@@ -35,6 +35,6 @@ def arity(name: str) -> tuple[int, int]:
     return ARITY.get(name, (1, 1))
 
 
-def spelt(name: str) -> str:
+def emitted_name(name: str) -> str:
     """What the function is called in emitted text: abs is Python's own."""
     return "abs_" if name == "abs" else name

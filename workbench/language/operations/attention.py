@@ -7,7 +7,7 @@ stage; output: its Rejections.
 from __future__ import annotations
 
 from workbench.language.ir import Call, Rejection, Stage, setting
-from workbench.language.operation import ARCH, Argument, Operation, Setting, flag, is_number, unwanted
+from workbench.language.operation import ARCH, Argument, Operation, Setting, flag, is_number, reject_settings
 from workbench.language.operations.gemm import checks as gemm_checks
 
 SCHEDULES = ("flash", "stages")
@@ -51,7 +51,7 @@ def check_flash(stage: Stage) -> list[Rejection]:
                 legal="with arch(sm_90a) and mma(f16) or mma(bf16); leave it out for mma.sync",
             )
         )
-    found += unwanted(stage, ("thread_tile",), "belongs to the products of schedule(stages) without mma")
+    found += reject_settings(stage, ("thread_tile",), "belongs to the products of schedule(stages) without mma")
     if stages is not None and (schedule != "flash" or stages not in (2, 3)):
         found.append(
             Rejection(

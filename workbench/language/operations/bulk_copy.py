@@ -32,7 +32,8 @@ def check(stage: Stage, found: Plan, view: View) -> list[Rejection]:
             Rejection(
                 field="through",
                 value="shared",
-                reason="only a reduction along a strided axis, in one walk, without broadcast operands, goes through shared memory",
+                reason="only a reduction along a strided axis, in one walk, without broadcast operands, goes "
+                "through shared memory",
                 legal="without through",
             )
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.language.expressions.lowering import normalised
+from workbench.language.expressions.lowering import normalise
 from workbench.language.ir import Call, Rejection, Stage, number, setting
 from workbench.language.operation import AFFINE, EPS, Argument, Operation, flag, is_number
 from workbench.language.operations import rowwise
@@ -30,7 +30,7 @@ def check(stage: Stage) -> list[Rejection]:
             )
         ]
     axis: object = Call(name="but", positional=(1,)) if name == "batchnorm" else Call(name="last", positional=(2,))
-    return rowwise.check_settings(stage, normalised("x", 1e-5, False), axis)
+    return rowwise.check_settings(stage, normalise("x", 1e-5, False), axis)
 
 
 def _operands(stage: Stage) -> tuple[str, ...]:
@@ -55,7 +55,9 @@ GROUPS = Argument(
 OPERATIONS = (
     Operation(
         name="batchnorm",
-        about="batchnorm(x, eps=1e-05, affine=0|1, running=0|1, momentum=0.1): statistics of the batch by channel (axis 1); operands weight, bias, and with running=1 running_mean, running_var, batches, which it updates as torch does",
+        about="batchnorm(x, eps=1e-05, affine=0|1, running=0|1, momentum=0.1): statistics of the batch by channel "
+        "(axis 1); operands weight, bias, and with running=1 running_mean, running_var, batches, which it "
+        "updates as torch does",
         settings=SETTINGS,
         check=check,
         arguments=(EPS, AFFINE, RUNNING_STATISTICS, MOMENTUM),
@@ -73,7 +75,8 @@ OPERATIONS = (
     ),
     Operation(
         name="instancenorm",
-        about="instancenorm(x, eps=1e-05, affine=0|1): each channel of each sample by itself; operands weight, bias by channel",
+        about="instancenorm(x, eps=1e-05, affine=0|1): each channel of each sample by itself; operands weight, "
+        "bias by channel",
         settings=SETTINGS,
         check=check,
         arguments=(EPS, AFFINE),

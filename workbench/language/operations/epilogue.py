@@ -84,7 +84,7 @@ def check(stage: Stage) -> list[Rejection]:
     for index, call in enumerate(stage.epilogues):
         found += _check_order(stage, index, closed)
         closed = closed or call.name in REDUCTIONS
-        reason = _wrong(call)
+        reason = _find_wrong_arguments(call)
         if reason is not None:
             found.append(Rejection(field=call.name, value=_arguments_text(call), reason=reason[0], legal=reason[1]))
     return found + (_check_reduction(stage) if closed else [])
@@ -133,7 +133,7 @@ def _arguments_text(call: Call) -> str:
     return ", ".join([*(str(value) for value in call.positional), *(f"{name}={value}" for name, value in call.named)])
 
 
-def _wrong(call: Call) -> Reason | None:
+def _find_wrong_arguments(call: Call) -> Reason | None:
     """(reason, legal) where a call's arguments are not what it takes."""
     names = [value for value in call.positional if isinstance(value, str)]
     keywords = dict(call.named)
@@ -147,10 +147,10 @@ def _wrong(call: Call) -> Reason | None:
         return None if not call.positional and keepdim else ("it takes no tensor", "nothing, or keepdim=1")
     if keywords:
         return "it has no such argument", "along=m for a vector along m" if vector else "none by name"
-    return _wrong_values(call, names)
+    return _find_wrong_values(call, names)
 
 
-def _wrong_values(call: Call, names: list[str]) -> Reason | None:
+def _find_wrong_values(call: Call, names: list[str]) -> Reason | None:
     """(reason, legal) where the positional arguments are not what a call takes."""
     numbers = [float(value) for value in call.positional if isinstance(value, int | float)]
     count = len(call.positional)

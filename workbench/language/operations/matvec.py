@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from workbench.language.ir import Rejection, Stage, setting
-from workbench.language.operation import THREADS_PER_ROW, UNROLL, VECTOR, Setting, unwanted
+from workbench.language.operation import THREADS_PER_ROW, UNROLL, VECTOR, Setting, reject_settings
 
 REGISTERS_OF_SM, REGISTERS_OF_THREAD = 65_536, 256
 
 
 def check(stage: Stage) -> list[Rejection]:
     """Rejections of settings that do not go with rows."""
-    found = unwanted(stage, ("cluster", "parts"), "with rows a CTA has its rows whole", "leave it out, or rows")
+    found = reject_settings(stage, ("cluster", "parts"), "with rows a CTA has its rows whole", "leave it out, or rows")
     values = [
         setting(stage, item.name, least) for item, least in ((ROWS, 1), (UNROLL, 1), (VECTOR, 1), (THREADS_PER_ROW, 32))
     ]

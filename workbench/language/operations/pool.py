@@ -9,10 +9,10 @@ from workbench.language.operation import (
     VECTOR,
     Operation,
     Setting,
-    checked,
+    checked_argument,
+    choice_argument,
     flag,
-    one_of,
-    unwanted,
+    reject_settings,
 )
 
 SIZES = ("window", "stride", "padding", "dilation")
@@ -76,7 +76,7 @@ def check(stage: Stage) -> list[Rejection]:
                 for name in others
             ),
         ]
-    found += unwanted(stage, ("threads_per_row", "vector"), "is for window=all")
+    found += reject_settings(stage, ("threads_per_row", "vector"), "is for window=all")
     return found + _sizes(stage, named)
 
 
@@ -87,7 +87,7 @@ def _sizes(stage: Stage, named: dict[str, object]) -> list[Rejection]:
         return [
             Rejection(
                 field="window",
-                value=_spelt(named.get("window", "")),
+                value=_format_value(named.get("window", "")),
                 reason="an extent for each axis that is pooled",
                 legal="all, 3, size(3, 3) or size(3, 3, 3)",
             )
@@ -98,7 +98,7 @@ def _sizes(stage: Stage, named: dict[str, object]) -> list[Rejection]:
             found.append(
                 Rejection(
                     field=name,
-                    value=_spelt(named[name]),
+                    value=_format_value(named[name]),
                     reason=f"one number, or one for each of the {rank} axes of the window, {least} and more",
                     legal=f"2 or size({', '.join('2' * rank)})",
                 )
@@ -110,14 +110,16 @@ def _sizes(stage: Stage, named: dict[str, object]) -> list[Rejection]:
         found.append(
             Rejection(
                 field="padding",
-                value=_spelt(named["padding"]),
+                value=_format_value(named["padding"]),
                 reason="torch pads at most half a window",
                 legal="at most half of each extent of the window",
             )
         )
     if named.get("op", "max") == "avg" and all_sizes["dilation"] != (1, 1, 1):
         found.append(
-            Rejection(field="dilation", value=_spelt(named["dilation"]), reason="means are of neighbours", legal="1")
+            Rejection(
+                field="dilation", value=_format_value(named["dilation"]), reason="means are of neighbours", legal="1"
+            )
         )
     if setting(stage, "schedule") == "strip":
         taps, reach = (
@@ -145,7 +147,7 @@ def _sizes(stage: Stage, named: dict[str, object]) -> list[Rejection]:
     return found
 
 
-def _spelt(value: object) -> str:
+def _format_value(value: object) -> str:
     return f"{value.name}({', '.join(map(str, value.positional))})" if isinstance(value, Call) else str(value)
 
 
@@ -177,10 +179,10 @@ SETTINGS = (
     ),
 )
 ARGUMENTS = (
-    one_of("op", OPS, "what a window is combined into"),
-    *(checked(name, "2 or size(2, 2)" if name != "window" else "all, 2 or size(2, 2)") for name in SIZES),
+    choice_argument("op", OPS, "what a window is combined into"),
+    *(checked_argument(name, "2 or size(2, 2)" if name != "window" else "all, 2 or size(2, 2)") for name in SIZES),
     flag("ceil", "a truth value"),
     flag("count_padding", "a truth value"),
-    checked("divisor", "1 and more"),
+    checked_argument("divisor", "1 and more"),
 )
 OPERATIONS = (Operation(name="pool", about=ABOUT, settings=SETTINGS, check=check, arguments=ARGUMENTS, roles=("x",)),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.language.expressions.expressions import check_expression
-from workbench.language.expressions.lowering import expansion, is_new
+from workbench.language.expressions.lowering import expansion, needs_rowwise
 from workbench.language.expressions.reductions import REDUCTIONS
 from workbench.language.ir import Rejection, Stage, setting
 from workbench.language.operation import (
@@ -19,9 +19,9 @@ from workbench.language.operation import (
     VECTOR,
     Operation,
     Setting,
+    choice_argument,
     flag,
-    one_of,
-    unwanted,
+    reject_settings,
 )
 from workbench.language.operations import matvec, rowwise
 
@@ -56,10 +56,10 @@ def check(stage: Stage) -> list[Rejection]:
         ]
     if stage.operation.name == "matvec" and setting(stage, "rows") is not None:
         return matvec.check(stage)
-    if stage.operation.name in GENERAL and is_new(stage):
+    if stage.operation.name in GENERAL and needs_rowwise(stage):
         axis = dict(stage.operation.named).get("axis", "last")
         return (
-            unwanted(stage, ("passes",), "only without axis, unroll, cluster and parts", "nothing")
+            reject_settings(stage, ("passes",), "only without axis, unroll, cluster and parts", "nothing")
             or check_expression(stage.operation.positional[0], REDUCTIONS)
             or rowwise.check_axis(axis)
             or rowwise.check_settings(stage, expansion(stage), axis)
@@ -121,17 +121,18 @@ OPERATIONS = (
         about=f"reduce(x or an expression, op={'|'.join(REDUCTIONS)}, axis as softmax, keepdim=0|1)",
         settings=(*ROW, THREADS, KEPT, *MORE, rowwise.THROUGH),
         check=check,
-        arguments=(one_of("op", REDUCTIONS, "no such reduction"), AXIS, KEEPDIM),
+        arguments=(choice_argument("op", REDUCTIONS, "no such reduction"), AXIS, KEEPDIM),
         expressions=True,
         roles=("x",),
     ),
     Operation(
         name="crossentropy",
-        about="crossentropy(x, target, reduction=mean|sum|none, logits=1|0): loss of logits x (rows, classes), or with logits=0 of logarithms of shares, and class numbers",
+        about="crossentropy(x, target, reduction=mean|sum|none, logits=1|0): loss of logits x (rows, classes), or "
+        "with logits=0 of logarithms of shares, and class numbers",
         settings=(*ROW, KEPT),
         check=check,
         arguments=(
-            one_of("reduction", ("mean", "sum", "none"), "how the rows' losses become one"),
+            choice_argument("reduction", ("mean", "sum", "none"), "how the rows' losses become one"),
             flag("logits", "whether x are logits"),
         ),
         roles=("x", "target"),

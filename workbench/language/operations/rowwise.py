@@ -89,7 +89,7 @@ def check_axis(axis: object) -> list[Rejection]:
     """An axis that is none."""
     return (
         []
-        if axes.known(axis)
+        if axes.is_axis(axis)
         else [
             Rejection(
                 field="axis",

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from workbench.language.expressions.expressions import check_expression
 from workbench.language.ir import Rejection, Stage, names_in
-from workbench.language.operation import ARCH, THREADS, Operation, Setting, checked, flag, one_of, unwanted
+from workbench.language.operation import (
+    ARCH,
+    THREADS,
+    Operation,
+    Setting,
+    checked_argument,
+    choice_argument,
+    flag,
+    reject_settings,
+)
 
 OPS = ("sum", "prod", "max")
 
@@ -44,7 +53,7 @@ def check_axis(stage: Stage) -> list[Rejection]:
         reason = "a total after the last element is for the last axis, from its start"
         found.append(Rejection(field="exclusive", value="2", reason=reason, legal="0, 1"))
     if axis != "last":
-        found += unwanted(stage, ("schedule", "per_thread"), "is for the last axis")
+        found += reject_settings(stage, ("schedule", "per_thread"), "is for the last axis")
     return found
 
 
@@ -61,9 +70,9 @@ SETTINGS = (
     ),
 )
 ARGUMENTS = (
-    one_of("op", OPS, "what is combined"),
-    checked("axis", "last, or its number from 0"),
-    one_of("exclusive", (0, 1, 2), "1: without the element itself; 2: and the total after the last one"),
+    choice_argument("op", OPS, "what is combined"),
+    checked_argument("axis", "last, or its number from 0"),
+    choice_argument("exclusive", (0, 1, 2), "1: without the element itself; 2: and the total after the last one"),
     flag("reverse", "whether it starts at the end"),
 )
 ABOUT = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from workbench.language.ir import Rejection, Stage
-from workbench.language.operation import ARCH, Operation, checked
+from workbench.language.operation import ARCH, Operation, checked_argument
 
 LEGAL = {
     "flatten": "(i, j): axes i to j become one",
@@ -62,9 +62,9 @@ def _like(stage: Stage) -> tuple[str, ...]:
 
 
 ARGUMENTS = (
-    *(checked(name, legal) for name, legal in LEGAL.items()),
-    checked("like", "the name of a tensor"),
-    checked("axes", "(j, k): its axes j to k"),
+    *(checked_argument(name, legal) for name, legal in LEGAL.items()),
+    checked_argument("like", "the name of a tensor"),
+    checked_argument("axes", "(j, k): its axes j to k"),
 )
 OPERATIONS = (
     Operation(

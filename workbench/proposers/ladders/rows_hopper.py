@@ -13,7 +13,7 @@ import math
 
 from workbench.language import Call
 from workbench.language.expressions import axes
-from workbench.language.expressions.lowering import expansion, normalised
+from workbench.language.expressions.lowering import expansion, normalise
 from workbench.language.expressions.reduction_passes import plan
 from workbench.proposers.ladders.base import Context, Rung, put
 from workbench.records import record
@@ -58,7 +58,7 @@ def lay_of(context: Context) -> Lay | None:
     named = dict(call.named)
     axis: object = named.get("axis", "last")
     if call.name in ("batchnorm", "groupnorm", "instancenorm"):
-        value: object = normalised("x", 1e-5, False)
+        value: object = normalise("x", 1e-5, False)
         axis = {
             "batchnorm": Call(name="but", positional=(1,)),
             "groupnorm": Call(name="groups", positional=(named.get("groups", 1),)),
@@ -116,7 +116,7 @@ def lay(shape: tuple[int, ...], axis: object, walks: int, whole: bool, tensors: 
         return Lay(
             batches=1, rows=total // length, columns=length, walks=walks, whole=whole, tensors=tensors, run=length
         )
-    first, last = axes.ends(axis)
+    first, last = axes.axis_range(axis)
     batches, rows = math.prod(shape[:first]), math.prod(shape[first : last + 1])
     return Lay(
         batches=batches,

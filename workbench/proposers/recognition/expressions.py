@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.language import Call, Stage
-from workbench.language.expressions.lowering import call, log_softmax, normalised
+from workbench.language.expressions.lowering import call, log_softmax, normalise
 from workbench.language.expressions.lowering import softmax as soft
 from workbench.language.expressions.reduction_passes import is_reduction
 from workbench.proposers.recognition.graph import Computation, Unrecognised, number, python, short
@@ -173,7 +173,7 @@ class Builder:
         x = self.argument(op.operands[0], frame)
         if name != "native_layer_norm":
             return log_softmax(x) if "log" in name else soft(x)
-        made: object = normalised(x, constant(op.operands[4]), False)
+        made: object = normalise(x, constant(op.operands[4]), False)
         for weight, function in ((op.operands[2], "mul"), (op.operands[3], "add")):
             made = call(function, made, self.element(weight, frame)) if weight != "None" else made
         return made

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from workbench.language import OPERATIONS, Call, Program, Stage, check
-from workbench.language.operation import READERS, read_by_epilogues
+from workbench.language.operation import READERS, epilogue_operands
 from workbench.proposers.recognition.graph import Computation, Piece, Unrecognised
 from workbench.records import Facts
 
@@ -80,7 +80,7 @@ def _rename_stage(stage: Stage, names: dict[str, str]) -> Stage:
     """The stage with other names for its tensors."""
     operation, own = OPERATIONS[stage.operation.name], dict(stage.operation.named)
     for role in operation.implied(stage):
-        if role not in read_by_epilogues(stage) and names.get(str(own.get(role, role)), role) != role:
+        if role not in epilogue_operands(stage) and names.get(str(own.get(role, role)), role) != role:
             own[role] = names[str(own.get(role, role))]
     main = dataclasses.replace(
         stage.operation,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.language.ir import Rejection, Stage, setting
-from workbench.language.operation import unwanted
+from workbench.language.operation import reject_settings
 from workbench.language.operations.conv import epilogue
 from workbench.language.operations.conv.configs import arguments_of, as_gemm
 from workbench.language.operations.conv.tensor_core_checks import check_sm80, check_sm90
@@ -21,12 +21,12 @@ def check(stage: Stage) -> list[Rejection]:
     if setting(stage, "product") is not None:
         return found + _check_product(stage)
     legal = "leave it out, or add .product() where filters have one tap"
-    found += unwanted(stage, ONLY_GEMM, "only a product has it", legal)
+    found += reject_settings(stage, ONLY_GEMM, "only a product has it", legal)
     if setting(stage, "schedule") is not None:
-        found += unwanted(stage, ONLY_DIRECT, "a schedule says which thread computes what")
+        found += reject_settings(stage, ONLY_DIRECT, "a schedule says which thread computes what")
         return found + check_sm90(stage)
     if setting(stage, "mma") is not None:
-        found += unwanted(stage, (*ONLY_DIRECT, "cluster", "unfold"), "mma.sync has no text for it")
+        found += reject_settings(stage, (*ONLY_DIRECT, "cluster", "unfold"), "mma.sync has no text for it")
         return found + check_sm80(stage)
     return found + _check_direct(stage)
 
@@ -46,7 +46,7 @@ def _check_product(stage: Stage) -> list[Rejection]:
         found.append(Rejection(field="product", value=str(product), reason=reason, legal="nothing"))
     if found:
         return found
-    found = unwanted(stage, (*ONLY_DIRECT, "unfold"), "a product is a gemm")
+    found = reject_settings(stage, (*ONLY_DIRECT, "unfold"), "a product is a gemm")
     return found + gemm_checks.check(as_gemm(stage))
 
 
@@ -119,7 +119,7 @@ def _check_output_padding(given: dict[str, object]) -> list[Rejection]:
 
 def _check_direct(stage: Stage) -> list[Rejection]:
     legal = "add .schedule(cooperative) and .arch(sm_90a)"
-    found = unwanted(stage, ONLY_SCHEDULED, "only kernels with a schedule have it", legal)
+    found = reject_settings(stage, ONLY_SCHEDULED, "only kernels with a schedule have it", legal)
     rows, filters = setting(stage, "rows"), setting(stage, "filters")
     if stage.operation.name == "convtranspose":
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.language.operation import ARCH, THREADS, Operation, Setting, checked, of_epilogues
+from workbench.language.operation import ARCH, THREADS, Operation, Setting, checked_argument, epilogue_roles
 from workbench.language.operations.conv import epilogue
 from workbench.language.operations.conv.checks import check
 
@@ -59,7 +59,7 @@ OF_GEMM = tuple(
     Setting(name=name, closed=False) for name in ("raster", "store", "splitk", "streamk", "swap", "through", "launch")
 )  # with product(), as gemm has them
 ARGUMENTS = tuple(
-    checked(name, "a number, or one of each extent") for name in ("stride", "padding", "dilation", "groups")
+    checked_argument(name, "a number, or one of each extent") for name in ("stride", "padding", "dilation", "groups")
 )
 OPERATIONS = (
     Operation(
@@ -72,7 +72,7 @@ OPERATIONS = (
         arguments=ARGUMENTS,
         epilogues=epilogue.NAMES,
         roles=("x", "w"),
-        implied=of_epilogues,
+        implied=epilogue_roles,
     ),
     Operation(
         name="convtranspose",
@@ -80,9 +80,9 @@ OPERATIONS = (
         "w (channels, filters / groups, extents); otherwise as conv",
         settings=tuple(item for item in SETTINGS if item.name not in ("unfold", "rows", "filters", "product")),
         check=check,
-        arguments=(*ARGUMENTS, checked("output_padding", "less than the stride or the dilation")),
+        arguments=(*ARGUMENTS, checked_argument("output_padding", "less than the stride or the dilation")),
         epilogues=epilogue.NAMES,
         roles=("x", "w"),
-        implied=of_epilogues,
+        implied=epilogue_roles,
     ),
 )

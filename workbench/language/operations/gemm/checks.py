@@ -99,7 +99,7 @@ def _check_outputs(tile: Tile, thread: tuple[int, int]) -> list[Rejection]:
         return []
     adds = f"a step of k is {k * outputs} multiply-adds of a thread, all written out"
     legal = f"k at most {WRITTEN // outputs} with {outputs} outputs per thread"
-    return [_refused_tile(tile, f"{adds}, which takes minutes to compile", legal)]
+    return [_reject_tile(tile, f"{adds}, which takes minutes to compile", legal)]
 
 
 def _check_accumulators(tile: Tile) -> list[Rejection]:
@@ -107,15 +107,15 @@ def _check_accumulators(tile: Tile) -> list[Rejection]:
     m, n, k = tile
     if m * n > 128 * ACCUMULATORS:
         reason = f"each thread would hold {m * n // 128} accumulators, more than its registers take"
-        return [_refused_tile(tile, reason, f"m * n at most {128 * ACCUMULATORS}")]
+        return [_reject_tile(tile, reason, f"m * n at most {128 * ACCUMULATORS}")]
     if m * n > 128 * FEW and k > 64:
         elements = f"a thread's registers do not take {(m + n) * k // 128} elements of a step of k"
         reason = f"beside {m * n // 128} accumulators {elements}"
-        return [_refused_tile(tile, reason, f"k at most 64, or m * n at most {128 * FEW}")]
+        return [_reject_tile(tile, reason, f"k at most 64, or m * n at most {128 * FEW}")]
     return []
 
 
-def _refused_tile(tile: Tile, reason: str, legal: str) -> Rejection:
+def _reject_tile(tile: Tile, reason: str, legal: str) -> Rejection:
     return Rejection(field="tile", value=", ".join(map(str, tile)), reason=reason, legal=legal)
 
 

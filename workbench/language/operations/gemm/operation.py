@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.language.operation import ARCH, Operation, Setting, of_epilogues
+from workbench.language.operation import ARCH, Operation, Setting, epilogue_roles
 from workbench.language.operations import epilogue
 from workbench.language.operations.gemm.checks import check
 
@@ -36,6 +36,6 @@ OPERATIONS = (
         check=check,
         epilogues=epilogue.NAMES,
         roles=("a", "b"),
-        implied=of_epilogues,
+        implied=epilogue_roles,
     ),
 )

@@ -9,7 +9,7 @@ import dataclasses
 
 from workbench.kernels.gemm.sm90.config import BYTES, SHARED_BYTES, TF32, GemmSm90Config, default_tile
 from workbench.language.ir import Rejection, Stage, setting
-from workbench.language.operation import unwanted
+from workbench.language.operation import reject_settings
 from workbench.language.operations.epilogue import chain_of
 
 SCHEDULES = ("cooperative", "pingpong")
@@ -25,7 +25,7 @@ def check_scheduled(stage: Stage) -> list[Rejection]:
     """All rejections of a gemm that names a schedule."""
     schedule, kind = setting(stage, "schedule"), setting(stage, "mma")
     found = check_schedule(stage, tuple(BYTES))
-    found += unwanted(stage, ("thread_tile",), "wgmma says which thread holds which output")
+    found += reject_settings(stage, ("thread_tile",), "wgmma says which thread holds which output")
     if setting(stage, "through") is not None and (kind != "tf32" or schedule != "cooperative"):
         found.append(
             Rejection(
@@ -42,7 +42,7 @@ def check_scheduled(stage: Stage) -> list[Rejection]:
 
 
 def check_schedule(stage: Stage, kinds: tuple[str, ...]) -> list[Rejection]:
-    """What a schedule needs: Hopper, a known way to share tiles, and one of the kinds that the operation's text multiplies."""
+    """Rejections of what a schedule does not allow: another architecture, an unknown schedule, or an unknown mma."""
     found: list[Rejection] = []
     arch, schedule, kind = setting(stage, "arch", "sm_80"), setting(stage, "schedule"), setting(stage, "mma")
     if arch != "sm_90a":
@@ -70,7 +70,7 @@ def check_schedule(stage: Stage, kinds: tuple[str, ...]) -> list[Rejection]:
 
 def check_unscheduled(stage: Stage) -> list[Rejection]:
     """Settings that mean nothing without a schedule."""
-    return unwanted(
+    return reject_settings(
         stage, ONLY_SCHEDULED, "only kernels with a schedule have it", "add .schedule(cooperative) and .arch(sm_90a)"
     )
 
@@ -168,7 +168,8 @@ def _splits(stage: Stage) -> list[Rejection]:
             Rejection(
                 field="splitk",
                 value=said,
-                reason="the warpgroups of pingpong skip each other's steps of k, which are not the same number in every part",
+                reason="the warpgroups of pingpong skip each other's steps of k, which are not the same number in "
+                "every part",
                 legal="leave it out, or schedule(cooperative)",
             )
         ]
@@ -189,7 +190,8 @@ def _streamk(stage: Stage) -> list[Rejection]:
             Rejection(
                 field="streamk",
                 value="yes",
-                reason="the warpgroups of pingpong skip each other's steps of k, which are not the same number in every piece of work",
+                reason="the warpgroups of pingpong skip each other's steps of k, which are not the same number in "
+                "every piece of work",
                 legal="leave it out, or schedule(cooperative)",
             )
         ]
@@ -223,7 +225,8 @@ def _tile(stage: Stage) -> list[Rejection]:
             Rejection(
                 field="tile",
                 value=f"{m}, {n}, {k}",
-                reason="a warpgroup multiplies 64 rows at a time (wgmma m64nNkK), and rows of shared memory are swizzled in 32, 64 or 128 bytes",
+                reason="a warpgroup multiplies 64 rows at a time (wgmma m64nNkK), and rows of shared memory are "
+                "swizzled in 32, 64 or 128 bytes",
                 legal=legal,
             )
         ]
@@ -239,7 +242,8 @@ def _sizes(config: GemmSm90Config, asked: object) -> list[Rejection]:
             Rejection(
                 field="tile",
                 value=size,
-                reason=f"each thread would hold {config.warpgroup_m * n // 128} accumulators, more than its registers take",
+                reason=f"each thread would hold {config.warpgroup_m * n // 128} accumulators, more than its "
+                "registers take",
                 legal=legal,
             )
         ]
