@@ -1,4 +1,4 @@
-"""Rules of the partial evaluator, each on a few lines of a library module."""
+"""Rules of the partial evaluator, each shown on a few lines of a library module."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAD = "import cutlass\nfrom workbench.kernels.host import call\nfrom workbench.
 
 @record
 class Config:
-    """A configuration as kernels have it."""
+    """A configuration like those of the kernels."""
 
     CONSTANTS: ClassVar[dict[str, str]] = {"tile": "rows of a CTA"}
     tile: int = 64
@@ -31,14 +31,14 @@ class Config:
 
 @record
 class Level:
-    """One pass."""
+    """A nested part of a configuration."""
 
     name: str
     start: float
 
 
 def write(source: str, *, cfg: Config | None = None, many: dict[str, tuple[str, ...]] | None = None) -> str:
-    """The text of `main` and what it reaches, without the imports."""
+    """Return the text of `main` and of everything that it reaches, without imports."""
     module = parse_module("workbench.kernels.sample", HEAD + textwrap.dedent(source))
     builder = Builder()
     symbols = {role: tuple(Symbol(name=item, base=item) for item in items) for role, items in (many or {}).items()}

@@ -1,4 +1,4 @@
-"""Programs run on an emulated Hopper, and what the planner makes of a body of forward."""
+"""Helpers: run programs on an emulated Hopper GPU, and recognise the body of a forward."""
 
 from __future__ import annotations
 
@@ -35,14 +35,17 @@ def get_init_inputs():
 def run_on(
     text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...], arch: str = "sm_90a"
 ) -> torch.Tensor:
-    """The result of a program; a finding of the emulator fails the test."""
+    """Return the result of a program; an error found by the emulator fails the test."""
     result, emulation = launched(text, arguments, names, arch=arch)
     assert not [item for item in emulation.findings if item.severity == "error"]
     return result
 
 
 def found(body: str, *, full: str = "", init: str = "", facts: bool = False, **inputs: str) -> Any:
-    """What is recognised of `return body`, or None; an input is a shape, or an expression that has a parenthesis. With `facts`, both."""
+    """Return what the planner recognises in `return body`, or None; with `facts` also the problem's facts.
+
+    An input is a shape, or an expression if it contains a parenthesis.
+    """
     made = ", ".join(shape if "(" in shape else f"torch.randn({shape})" for shape in inputs.values())
     known = inspect(
         Problem(name="it", source=PROBLEM.format(full=full, init=init, names=", ".join(inputs), body=body, inputs=made))

@@ -1,4 +1,7 @@
-"""Modules of the kinds of KernelBench's level 2, in this project's words: layers in a row, at its sizes. name -> (__init__, forward, inputs, sizes)."""
+"""Modules like those of KernelBench's level 2, layers in sequence, at its sizes.
+
+Name -> (__init__, forward, inputs, sizes).
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ PLANE, CUBE, ROWS = (
 
 
 def conv(d: int) -> str:
-    """The convolution of most of them."""
+    """Return the text of the convolution of most modules."""
     return CONV.format(d=d)
 
 
 def up(d: int, kernel: int = 3) -> str:
-    """The transposed convolution of most of them."""
+    """Return the text of the transposed convolution of most modules."""
     return UP.format(d=d, kernel=kernel)
 
 
 def vector(name: str, d: int) -> str:
-    """A number for each filter."""
+    """Return the text of a parameter with one value per filter."""
     return VECTOR.format(name=name, ones=", ".join(["1"] * d))
 
 
@@ -251,7 +254,7 @@ MODULES: dict[str, tuple[str, str, str, str]] = {
 
 
 def problem(name: str, **sizes: int) -> Problem:
-    """The module as a KernelBench file, some sizes replaced."""
+    """Return the module as a KernelBench file, with some sizes replaced."""
     init, forward, inputs, given = MODULES[name]
     names, values = (side.strip().split(", ") for side in given.split("="))
     *before, last = forward.split("; ")

@@ -1,4 +1,7 @@
-"""A program of the language, compiled and run on the emulator; one text is compiled once for all shapes and tests that it meets in a row."""
+"""Helpers: compile a program and run it on the emulator.
+
+A program is compiled once for all shapes and tests that use it in a row.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ FOLDER = tempfile.TemporaryDirectory(prefix="candidates-")
 def load(
     text: str, names: tuple[str, ...], operands: tuple[tuple[str, str], ...] = (), resident: int | None = None
 ) -> tuple[Any, Path]:
-    """The candidate of a program, imported, and its file; on a device that runs `resident` clusters at once, which are compiled into it."""
+    """Return the imported candidate of a program and its file.
+
+    `resident`: number of clusters that the device runs at once, which is compiled into the candidate.
+    """
     source = compile_program(text, Binding(init_source=INIT, forward_arguments=names, operands=operands))
     module, path = imported(source)
     if resident is not None and hasattr(module, "max_active_clusters"):
@@ -32,7 +38,7 @@ def load(
 
 
 def imported(source: str) -> tuple[Any, Path]:
-    """A candidate's module, and the file that it was written to."""
+    """Write a candidate to a file and import it; return the module and the file."""
     path = Path(tempfile.mkdtemp(dir=FOLDER.name)) / "candidate.py"
     path.write_text(source)
     spec = importlib.util.spec_from_file_location(f"candidate_{path.parent.name}", path)
@@ -51,7 +57,7 @@ def launched(
     resident: int | None = None,
     arch: str | None = None,
 ) -> tuple[torch.Tensor, Emulation]:
-    """What the program computes, and what was emulated for it; for the architecture that the text names unless another is given."""
+    """Return a program's result and its emulation, by default for the architecture that the text names."""
     module, path = load(text, names, operands, resident)
     arch = arch or ("sm_90a" if "sm_90a" in text else "sm_80")
     with emulated(arch=arch, device="H200", source_file=str(path)) as emulation:
@@ -61,7 +67,7 @@ def launched(
 def run(
     text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...], operands: tuple[tuple[str, str], ...] = ()
 ) -> torch.Tensor:
-    """What the program computes; its text is the same when it is made again."""
+    """Return a program's result, and check that compiling it again gives the same text."""
     binding = Binding(init_source=INIT, forward_arguments=names, operands=operands)
     assert compile_program(text, binding) == load(text, names, operands)[1].read_text()
     return launched(text, arguments, names, operands=operands)[0]

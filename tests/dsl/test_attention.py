@@ -1,4 +1,7 @@
-"""attention in the language: every kernel against torch on the emulator, odd and narrow shapes, shared heads, masks; recognition; rejections."""
+"""attention: every kernel against torch on the emulator; recognition; rejections.
+
+Shapes are odd and narrow, heads are shared, masks are causal.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One text for all programs with the same code."""
+"""Programs with the same code have the same canonical text."""
 
 from __future__ import annotations
 

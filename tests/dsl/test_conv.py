@@ -1,4 +1,7 @@
-"""muCUTLASS's convolutions: checks, and every kind of kernel on the emulator against torch, exact (small integers, so every sum is)."""
+"""Convolutions: checks, and every kernel on the emulator against torch.
+
+Operands are small integers, so all sums are exact.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def convolved(
     arch: str = "sm_90a",
     resident: int | None = None,
 ) -> torch.Tensor:
-    """What the program's kernels compute, on a device that runs `resident` clusters at once."""
+    """Return the program's result on a device that runs `resident` clusters at once."""
     result, emulation = launched(
         f"{operation} {how} {epilogue}", tensors, ("x", "w", "bias")[: len(tensors)], resident=resident, arch=arch
     )

@@ -1,4 +1,4 @@
-"""The planner on convolutions: what is recognised, that other arguments are right or unrecognised, and the first rung of its ladder."""
+"""The planner on convolutions: recognised modules, arguments that must stay unrecognised, the first proposal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Explaining programs: costs agree with what the emulator sees launched; formatting is a fixed point; what is enumerated is legal and its text is read back."""
+"""Explained programs: costs agree with the emulator's launches, formatting is idempotent.
+
+Every enumerated program is legal, and its text parses back to it.
+"""
 
 from __future__ import annotations
 

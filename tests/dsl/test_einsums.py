@@ -1,4 +1,4 @@
-"""Products that are written as einsum: the plain product is planned and computes what torch does; other contractions are left."""
+"""Products written as einsum: plain products are planned and agree with torch, other contractions are left alone."""
 
 from __future__ import annotations
 

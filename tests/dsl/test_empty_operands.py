@@ -1,4 +1,4 @@
-"""Operands without elements: the result that torch gives, or one line that says what is missing."""
+"""Operands without elements give torch's result, or a one-line error that names the empty extent."""
 
 from __future__ import annotations
 

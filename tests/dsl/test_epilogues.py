@@ -1,4 +1,7 @@
-"""Epilogue chains of products: tensors of every extent, reductions, casts; each way of computing a tile on the emulator, exact (small integers); rejections."""
+"""Epilogue chains of products, on the emulator: tensors of every extent, reductions, casts; rejections.
+
+Every way of computing a tile is covered. Operands are small integers, so results are exact.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "
 
 
 def whole(rows: int, columns: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """Small integers."""
+    """Return a tensor of small integers."""
     return torch.randint(-3, 4, (rows, columns), generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def launched(text: str, tensors: dict[str, torch.Tensor], resident: int = 3) -> tuple[torch.Tensor, Emulation]:
-    """What the program computes, on a device that runs few clusters at once."""
+    """Return the program's result on a device that runs `resident` clusters at once."""
     return running.launched(text, tuple(tensors.values()), tuple(tensors), resident=resident)
 
 
 def wanted(text: str, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The same by torch in float64, call by call."""
+    """Compute the reference in float64 with torch, call by call."""
     x = tensors["a"].double() @ tensors["b"].double()
     stage = parse(text).stages[0]
     combine = {
@@ -61,7 +64,7 @@ def wanted(text: str, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
 
 
 def tensors_of(text: str, kind: str, shape: tuple[int, int, int]) -> dict[str, torch.Tensor]:
-    """a and b, and what the epilogues read, by its name in the program."""
+    """Return a, b and the tensors that the epilogues read, by their names in the program."""
     m, n, k = shape
     tensors = {"a": whole(m, k, DTYPES[kind], 1), "b": whole(n, k, DTYPES[kind], 2).t()}
     for seed, call in enumerate(parse(text).stages[0].epilogues, 3):
@@ -223,7 +226,7 @@ def test_rejections_name_field_and_legal_values(text: str, field: str, legal: st
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_configurations_of_a_chain_compute_it() -> None:
-    """Thirty of the legal configurations of a product with a chain."""
+    """Samples thirty legal configurations of a product with a chain."""
     text = HOPPER + ".mma(f16) .schedule(cooperative) .launch(early) >> bias() >> residual() >> relu()"
     found = list(configurations(parse(text).stages[0], only=("tile", "splitk", "swap")))
     assert len(found) > 300

@@ -1,4 +1,7 @@
-"""Operands of another shape, type or rank than a kernel is written for: one line that names the operand, what it is and what is wanted, before anything is launched."""
+"""Operands of the wrong shape, dtype or rank are rejected before any launch.
+
+The one-line message names the operand, its shape or dtype, and the expected one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""CTAs along one axis of the grid, x: y and z end at 65535, which rows of a product, heads and batches exceed."""
+"""Grids are one-dimensional: the y and z extents are limited to 65535.
+
+Rows of a product, heads and batches can exceed that limit.
+"""
 
 from __future__ import annotations
 

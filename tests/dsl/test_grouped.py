@@ -1,4 +1,7 @@
-"""Products by groups of rows on the emulator, exact (small integers): groups of any size, none too; rejections."""
+"""Grouped products on the emulator: groups of any size, also empty ones; rejections.
+
+Operands are small integers, so results are exact.
+"""
 
 from __future__ import annotations
 

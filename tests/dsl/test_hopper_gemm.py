@@ -1,4 +1,7 @@
-"""muCUTLASS's Hopper GEMMs: checks, the text as a golden file, and every kind of kernel on the emulator, exact (small integers, so every sum is)."""
+"""Hopper GEMMs: checks, a golden text, and every kernel on the emulator.
+
+Operands are small integers, so all sums are exact.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}
 def matrix(
     rows: int, columns: int, dtype: torch.dtype, *, seed: int, turned: bool = False, batch: int = 0
 ) -> torch.Tensor:
-    """Small integers; `turned` when the rows are the contiguous extent."""
+    """Return a matrix of small integers; with `turned` its rows are the contiguous extent."""
     shape = (*((batch,) if batch else ()), *((columns, rows) if turned else (rows, columns)))
     values = torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
     return values.transpose(-2, -1) if turned else values
@@ -32,7 +35,7 @@ def matrix(
 def product(
     text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...] = ("a", "b"), resident: int | None = None
 ) -> tuple[torch.Tensor, Emulation]:
-    """What the program's kernel computes, on a device that runs `resident` clusters at once."""
+    """Return the result of the program's kernel on a device that runs `resident` clusters at once."""
     return launched(text, arguments, names, resident=resident)
 
 
@@ -315,7 +318,7 @@ def test_views_of_operands_live_as_long_as_the_operands() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_legal_program_computes_the_product() -> None:
-    """Programs, shapes and layouts at random, by one seed."""
+    """Draws programs, shapes and layouts at random from one seed."""
     draw = random.Random(20261121)
     done = 0
     while done < 60:

@@ -1,4 +1,7 @@
-"""The planner on Hopper: wgmma first, by size; then other configurations, ranked by its model; what it proposes computes the product."""
+"""The planner on Hopper: wgmma first, chosen by size, then configurations ranked by the model.
+
+Every proposal computes the product.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the sizes and types of a problem's tensors do not allow, and what no device takes: refused in one line, and only that."""
+"""Programs that a problem's tensor sizes and dtypes, or the device's limits, do not allow are rejected.
+
+The message is one line, and no other program is rejected.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def bound(**tensors: Operand) -> Binding:
 
 
 def said(text: str, binding: Binding) -> str:
-    """Why a program is refused; "" where it is not."""
+    """Return the reason for a program's rejection, or an empty string."""
     try:
         compile_program(text, binding)
     except ProgramError as error:

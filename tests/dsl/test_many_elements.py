@@ -1,4 +1,7 @@
-"""More elements than 32-bit places reach are taken in pieces: here with pieces of a few elements; extents of that size are refused in one line where there are no pieces."""
+"""Tensors with more elements than 32-bit offsets reach are split into several launches.
+
+The tests lower the limit to a few elements. Single extents of that size are rejected where a kernel cannot be split.
+"""
 
 from __future__ import annotations
 

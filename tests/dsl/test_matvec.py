@@ -1,4 +1,4 @@
-"""matvec with several rows a CTA: numbers on the emulator, its text as a golden file, refusals, and when the planner begins with it."""
+"""matvec with several rows per CTA: results on the emulator, golden text, rejections, and the planner's first choice."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_nothing_is_added_up_or_nothing_is_wanted() -> None:
 
 
 def test_the_vector_is_loaded_once_for_all_rows() -> None:
-    """Counted: 8 rows of 1024 bytes, and the vector's 1024 bytes for each CTA, in no more sectors than they fill."""
+    """Counts sectors: 8 rows of 1024 bytes, and the vector's 1024 bytes once per CTA."""
     x, vector = torch.randn(8, 256), torch.randn(256)
     for rows, ctas in ((2, 4), (4, 2), (8, 1)):
         _, emulation = launched(
@@ -153,7 +153,7 @@ def test_words_and_configurations() -> None:
 
 
 def rungs(rows: int, columns: int, arch: str = "sm_90a", precision: str = "fp32") -> list[tuple[Call, ...]]:
-    """The settings of a ladder, for a problem of that size."""
+    """Return the settings of the ladder for a problem of that size."""
     shapes = {"a": (rows, columns), "b": (columns, 1)}
     inputs = tuple(
         TensorSpec(name=name, shape=shape, dtype="float32", strides=(shape[1], 1)) for name, shape in shapes.items()

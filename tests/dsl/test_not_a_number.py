@@ -1,4 +1,7 @@
-"""NaN and the infinities go through every function, epilogue, reduction, pool, softmax and loss as they do in torch; maxima and minima are one instruction."""
+"""NaN and infinities propagate as in torch through every function, epilogue, reduction, pool, softmax and loss.
+
+Maxima and minima compile to one instruction.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def same(got: torch.Tensor, wanted: torch.Tensor, said: str = "") -> None:
 
 
 def test_functions() -> None:
-    """All of them in one kernel: row n of x goes through function n."""
+    """Computes all functions in one kernel: row n of x goes through function n."""
     text = "x"
     for number, name in enumerate(UNARY):
         text = f"where(eq(n, {number}), {name}(x), {text})"
@@ -74,7 +77,7 @@ def test_epilogues(how: str) -> None:
 
 
 def rows() -> torch.Tensor:
-    """Rows with one NaN, several, one infinity, both, nothing but -inf, nothing but inf, an -inf in front."""
+    """Return rows with one NaN, several, one infinity, both, only -inf, only inf, and a leading -inf."""
     x = torch.randn(8, 70, generator=torch.Generator().manual_seed(1))
     x[0, 40], x[1, 5], x[1, 66], x[2, 33], x[3, 1], x[3, 2] = NAN, NAN, NAN, INF, INF, -INF
     x[4], x[5], x[6, :35], x[7, 69] = -INF, INF, -INF, -INF
@@ -149,7 +152,7 @@ def test_columns_and_scans() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("schedule", ["direct", "strip"])
 def test_pools(schedule: str, dtype: torch.dtype) -> None:
-    """Of halves too: the compiler takes maxima of them without converting."""
+    """Also covers float16, whose maxima are computed without conversion."""
     x = rows()[None].to(dtype)
     same(
         run(f"pool(x, window=size(2, 3), stride=1, padding=1) .threads(64) .schedule({schedule})", (x,), ("x",)),

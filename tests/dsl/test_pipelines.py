@@ -1,4 +1,4 @@
-"""Programs of several stages: boundaries checked, each stage a function, names kept apart, result against torch."""
+"""Programs of several stages: checked boundaries, one function per stage, distinct names, results against torch."""
 
 from __future__ import annotations
 

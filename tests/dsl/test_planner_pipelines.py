@@ -1,4 +1,7 @@
-"""Modules of several layers: what the planner makes of them computes what torch does, at tiny sizes; every rung of a pipeline can be compiled; what is written to in place is left."""
+"""Modules of several layers: the planner's programs agree with torch at tiny sizes.
+
+Every step of a pipeline's ladder compiles, and tensors that are written in place are left to torch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""pool in the language: both schedules against torch on the emulator, one to three dimensions, all of torch's options; recognition; rejections."""
+"""pool: both schedules against torch on the emulator, one to three dimensions, all of torch's options.
+
+Also recognition and rejections.
+"""
 
 from __future__ import annotations
 

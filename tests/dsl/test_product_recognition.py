@@ -1,4 +1,7 @@
-"""What the planner recognises around a product: pointwise chains, tensors of every extent, reductions, softmax; other arguments are right or unrecognised."""
+"""What the planner recognises around a product: pointwise chains, tensors, reductions, softmax.
+
+Other arguments are computed correctly or stay unrecognised.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def text(found: Computation, settings: tuple[Call, ...] = ()) -> str:
 
 
 def check(body: str, found: Computation) -> None:
-    """The candidate on the emulator against the module itself."""
+    """Compare the candidate on the emulator with the module itself."""
     asked = Ask(problem=problem(body), facts=facts(body))
     module, path = imported(compile_program(text(found), binding_of(asked.problem, asked.facts, found)))
     names: dict[str, object] = {}

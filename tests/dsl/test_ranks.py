@@ -1,4 +1,4 @@
-"""Axes that a tensor of the problem does not have: refused in one line before anything is emitted, and only those."""
+"""Axes that a problem's tensor does not have are rejected with one line before code is emitted, and no others."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_axes_that_there_are_and_tensors_of_which_it_is_not_known(text: str) -> 
 
 
 def test_there_is_no_middle_of_four_axes() -> None:
-    """Two are in the middle: numbers say which."""
+    """Four axes have two in the middle, so the program must name one by number."""
     with pytest.raises(
         ProgramError,
         match=r"axis=middle: x has 4 axes in this problem, and middle is the second of three; legal: last, first, all, 0 to 3",
@@ -91,7 +91,7 @@ def test_there_is_no_middle_of_four_axes() -> None:
 
 
 def test_where_it_is_not_known_how_many_axes_there_are_the_kernel_says_it() -> None:
-    """Of two axes the second is the last, and no middle."""
+    """Of two axes the second is the last, so none is in the middle."""
     with pytest.raises(ValueError, match=r"x has the shape \(4, 8\); this kernel wants 3 axes or more"):
         run("softmax(x, axis=middle)", (torch.randn(4, 8),), ("x",))
 

@@ -1,4 +1,7 @@
-"""What the language refuses before anything is emitted: named arguments, flags and operands that an operation does not have. Field, value, reason and legal values are told."""
+"""Programs that the language rejects before code is emitted: unknown named arguments, flags and operands.
+
+A rejection names the field, the value, the reason and the legal values.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ def test_settings_that_take_nothing_or_no_names(text: str, field: str) -> None:
 
 @pytest.mark.parametrize("layout", ["a=row, b=column", "b=col", "a=column"])
 def test_the_words_for_layouts(layout: str) -> None:
-    """The planner says column."""
+    """The planner writes `column`."""
     assert not check(parse(f"gemm(a, b) .layout({layout})"))
 
 
@@ -141,7 +144,7 @@ def test_what_cannot_be_read_is_said_in_the_languages_own_signs(text: str, said:
     ],
 )
 def test_a_count_with_a_point_is_refused(text: str) -> None:
-    """2.0 is equal to 2, and was a legal value, until the text was made."""
+    """2.0 equals 2 and passed as a legal value until the text was emitted."""
     (found,) = [item for item in check(parse(text)) if "without a point" in item.reason]
     assert ".0" in found.value and "Call(" not in str(found) and found.legal
 

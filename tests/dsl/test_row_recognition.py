@@ -1,4 +1,4 @@
-"""What the planner makes of modules of element-wise calls, reductions, norms and losses: the program, and that it computes what torch does."""
+"""Modules of elementwise calls, reductions, norms and losses: the planner's program, and its result against torch."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def problem(
 
 
 def proposed(given: Problem, arch: str = "sm_90a", place: int = 0) -> tuple[str, Any]:
-    """(the planner's program, the problem's facts)."""
+    """Return (the planner's program, the problem's facts)."""
     facts = inspect(given)
     found = recognise(facts)
     rungs = ladder(Context(found=found, precision="fp32", arch=arch, device="H200", facts=facts))
@@ -104,7 +104,7 @@ def proposed(given: Problem, arch: str = "sm_90a", place: int = 0) -> tuple[str,
 
 
 def computes(given: Problem, arch: str = "sm_90a", place: int = 0) -> str:
-    """The program, after its result was compared at all small sizes, also those of buffers that forward updates."""
+    """Compare the program's result and updated buffers with torch at all small sizes; return the program."""
     text, facts = proposed(given, arch, place)
     module, path = imported(compile_program(text, binding_of(given, facts, recognise(facts))))
     for case in facts.cases[:-1]:

@@ -1,4 +1,7 @@
-"""Expressions with reductions: over every kind of axis, in every geometry, against torch in float64 on the emulator; broadcasts; norms by channel; checks."""
+"""Expressions with reductions over every kind of axis, in every geometry, against torch in float64.
+
+Also broadcasts, norms by channel and checks; all on the emulator.
+"""
 
 from __future__ import annotations
 

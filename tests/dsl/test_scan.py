@@ -1,4 +1,4 @@
-"""scan in the language: both schedules and columns against torch on the emulator, all options; recognition; rejections."""
+"""scan: both schedules and other axes against torch on the emulator; all options; recognition; rejections."""
 
 from __future__ import annotations
 

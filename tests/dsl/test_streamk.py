@@ -1,4 +1,7 @@
-"""stream-K: the cuts cover every step of k once and are about equal; kernels on the emulator, exact (small integers), with few CTAs, launched again, replayed from a graph; a planted race."""
+"""stream-K: shares cover every k tile once and are balanced; exact results on the emulator.
+
+Kernels run with few CTAs, are launched again and replayed from a graph; a planted race is found.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ CONFIG = GemmSm90Config(kind="f16", tile=(64, 64, 16), stream_k=True)
 
 
 def planned() -> Any:
-    """The library's functions that say who computes what, as Python: they are integer arithmetic."""
+    """Return the library's scheduling functions as plain Python; they are integer arithmetic."""
     source = Path(stream_k.__file__).read_text()
     wanted = ("share_start", "stream_k_share", "stream_k_work")
     functions = [node for node in ast.parse(source).body if getattr(node, "name", "") in wanted]
@@ -50,7 +53,7 @@ def planned() -> Any:
 
 
 def pieces(plan: Any, clusters: int, works: int, steps: int) -> list[list[tuple[int, int, int]]]:
-    """Of each cluster in its order: (tile, first step of k, how many)."""
+    """Return, for each cluster in its order, (tile, first k tile, number of k tiles)."""
     found = []
     for cluster in range(clusters):
         share = plan.stream_k_share(CONFIG, cluster, clusters, works, steps)
@@ -60,7 +63,7 @@ def pieces(plan: Any, clusters: int, works: int, steps: int) -> list[list[tuple[
 
 
 def clusters_of(resident: int, works: int, steps: int) -> int:
-    """How many clusters are launched."""
+    """Return the number of clusters that are launched."""
     return min(resident, max(works, min(works, resident) * min(steps // LEAST, MOST)))
 
 
@@ -178,7 +181,10 @@ def test_text_is_as_written_down() -> None:
 def run(
     module: ModuleType, path: Path, arguments: tuple[torch.Tensor, ...], resident: int, times: int = 1
 ) -> tuple[torch.Tensor, tuple[int, int, int]]:
-    """(the result, the product's grid) on a device that runs `resident` clusters at once; launched again the result has the same bits."""
+    """Return (the result, the product's grid) on a device that runs `resident` clusters at once.
+
+    Repeated launches must give the same bits.
+    """
     module.max_active_clusters = lambda: resident  # type: ignore[attr-defined]
     with emulated(arch="sm_90a", device="H200", source_file=str(path)) as emulation:
         got = module.ModelNew()(*arguments)
@@ -282,7 +288,7 @@ def test_a_graph_is_replayed_and_streams_have_flags_of_their_own() -> None:
     kept, make = [], module.make_workspace
 
     def pooled(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """What a graph's memory pool keeps, which the emulator has none of."""
+        """Keep the workspace alive, as a graph's memory pool does; the emulator has no such pool."""
         kept.append(make(device))
         return kept[-1]
 

@@ -1,4 +1,4 @@
-"""Every kernel of every operation is launched on torch's current stream: in all emitted texts, and as the emulator's driver is told."""
+"""Every kernel is launched on torch's current stream: checked in all emitted texts and in the emulator's driver calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions along a strided axis, their rows brought to shared memory by bulk copies: `.through(shared)`."""
+"""Reductions along a strided axis whose rows bulk copies bring to shared memory: `.through(shared)`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_nan_stays() -> None:
 
 
 def test_fewer_sectors_where_rows_begin_anywhere() -> None:
-    """Rows of 1023 floats: what a warp loads straddles sectors that its neighbour touches again; a bulk copy takes a strip with a few bytes more."""
+    """With rows of 1023 floats, warps' loads share sectors; a bulk copy reads a strip with only a few bytes more."""
     x = torch.randn(1, 64, 1023)
 
     def counted(how: str) -> int:

@@ -1,4 +1,4 @@
-"""The attention kernels as they stand in the library, on the emulator against torch."""
+"""Attention kernels, run directly from the library on the emulator and compared with torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolution kernels as they are, on the emulator against torch: small integers, so every sum is exact."""
+"""Convolution kernels, run directly from the library on the emulator; small integers, so all sums are exact."""
 
 from collections.abc import Callable
 

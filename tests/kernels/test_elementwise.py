@@ -1,4 +1,4 @@
-"""The elementwise kernels as they are, on the emulator."""
+"""Elementwise kernels, run directly from the library on the emulator."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Epilogues as hooks: the text that the writer makes of a chain, and what reductions begin with."""
+"""Epilogue hooks: the text written for a chain of calls."""
 
 from workbench.codegen.epilogue import epilogue_hook
 from workbench.kernels.operands import Read

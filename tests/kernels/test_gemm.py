@@ -1,4 +1,4 @@
-"""Matrix products of the kernel library, run as they stand on the emulator, exact (small integers)."""
+"""Matrix products for sm_80 and below, run directly from the library on the emulator; results are exact."""
 
 import pytest
 import torch

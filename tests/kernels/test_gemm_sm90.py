@@ -1,4 +1,4 @@
-"""Hopper products straight from the kernel library, on the emulator; exact, since small integers are summed."""
+"""Hopper products, run directly from the library on the emulator; small integers, so all sums are exact."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ BIAS, RESIDUAL = Read(role="bias", along="n"), Read(role="residual", along="both
 
 
 def matrix(rows: int, columns: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """Small integers."""
+    """Return a matrix of small integers."""
     return torch.randint(-3, 4, (rows, columns), generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def add_bias_and_residual(total, vectors, slices, e, tile, place, shape):
-    """An epilogue as the kernel calls it: of the (m, n) tensor it has loaded a slice."""
+    """An epilogue with the kernel's parameters; `slices` holds the current subtile of the (m, n) tensor."""
     column = cutlass.min(tile[1] + place[1], shape[1] - 1)
     total = total + vectors[0][column].to(cutlass.Float32)
     return total + slices[0][e].to(cutlass.Float32)
 
 
 def add_plain(total, operands, batch, row, column):
-    """An epilogue where parts of k are added."""
+    """An epilogue for kernels that add split-K partial sums."""
     total = total + operands[0][column].to(cutlass.Float32)
     return total + operands[1][batch, row, column].to(cutlass.Float32)
 

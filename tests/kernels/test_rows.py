@@ -1,4 +1,4 @@
-"""The row kernels as they are, on the emulator: hooks are ordinary functions here."""
+"""Row kernels, run directly from the library on the emulator; hooks are ordinary functions."""
 
 import cutlass
 import pytest

@@ -1,4 +1,4 @@
-"""Scalar functions of the kernel library: the language's tables name what is there, and the writer calls it."""
+"""Scalar functions of the kernel library: the language's tables name them, and the writer calls them."""
 
 import ast
 from pathlib import Path

@@ -11,7 +11,7 @@ from cutlass.cute.runtime import from_dlpack
 def load_broadcast(tensor, fragment, i, part, extent, width: cutlass.Constexpr, way: cutlass.Constexpr):
     """Load the elements of a broadcast operand for vector `i` of the result, number `part` of its row.
 
-    The operand's element for the flat index `at` of the result is (at // inner) % size; `extent` is (inner, size).
+    Element e of the result reads element (e // inner) % size of the operand; `extent` is (inner, size).
     """
     inner, size = extent
     if cutlass.const_expr(way == "row"):  # one element per column

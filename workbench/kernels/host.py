@@ -9,13 +9,7 @@ import cutlass.cute as cute
 import torch
 
 FLOAT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # dtypes of operands; the kernels compute in float32
-EXACT_DTYPES = (
-    *FLOAT_DTYPES,
-    torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-)  # dtypes that float32 represents exactly
+EXACT_DTYPES = (*FLOAT_DTYPES, torch.bool, torch.uint8, torch.int8, torch.int16)  # float32 represents these exactly
 INDEX_DTYPES = (torch.int64, torch.int32)
 MAX_ELEMENTS = (1 << 31) - (1 << 20)  # elements of one launch: offsets, and a margin, fit into int32
 

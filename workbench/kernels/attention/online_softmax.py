@@ -47,9 +47,8 @@ def update_softmax(tSrS, row_max, row_sum, scale_log2, masked: cutlass.Constexpr
         top = cute.arch.fmax(top, cute.arch.shuffle_sync_bfly(top, 2))
         base = top * scale_log2
         if cutlass.const_expr(masked):
-            base = (
-                cutlass.Float32(0.0) if top == -cutlass.Float32.inf else base
-            )  # all keys of this row are masked so far
+            # if all keys of this row are masked so far, the maximum is -inf
+            base = cutlass.Float32(0.0) if top == -cutlass.Float32.inf else base
         rescale[half] = cute.math.exp2(row_max[half] * scale_log2 - base, fastmath=True)
         scores.store(cute.math.exp2(scores.load() * scale_log2 - base, fastmath=True))
         row_sum[half] = scores.load().reduce(cute.ReductionOp.ADD, row_sum[half] * rescale[half], 0)

@@ -48,7 +48,7 @@ def find_outputs(
 
 
 def find_fragment(cfg: Static, j, e):
-    """Return the index among a thread's accumulators of element `e` of the j-th `store_n` filters."""
+    """Return the index among a thread's accumulators of element `e` of epilogue subtile `j`."""
     if cutlass.const_expr(cfg.warpgroup_mma):
         return (e % 2, e // 2 % 2, e // 4 % (cfg.store_n // 8) + j * (cfg.store_n // 8)), e // (cfg.store_n // 2), 0
     return (e % 2, e // 2 % 2), e // 4 % (cfg.rows // 32), 2 * j + e // (cfg.rows // 8)
@@ -89,7 +89,7 @@ def store_tile(
     where: tuple,
     warps: tuple,
 ):
-    """Apply the epilogue to a warpgroup's tile and store it, `store_n` filters at a time, through shared memory.
+    """Apply the epilogue to a warpgroup's tile and store it through shared memory, one subtile of filters at a time.
 
     `where` is (first filter of the tile in its block, block, filters of a block), `warps` is (warpgroup, warp, lane).
     """

@@ -24,7 +24,7 @@ def find_output_row(cfg: Static, row, tap, stride, dilation):
 def load_factors(
     cfg: Static, mW: cute.Tensor, rW: cute.Tensor, coord: cute.Coord, last: cutlass.Int32, taps: cutlass.Constexpr
 ):
-    """Load the taps (r, s) of one channel and one t, for `filters` filters, as float32."""
+    """Load the taps (r, s) of one channel and one t, of this thread's filters, as float32."""
     first_filter, c, t = coord
     for f in cutlass.range_constexpr(cfg.filters):
         for r in cutlass.range_constexpr(taps[1]):

@@ -162,7 +162,7 @@ def elementwise(cfg: Static, names: Static, inputs: Many):
 
 
 def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Many):
-    """Return an expression of tensors, with several vectors per thread; `repeated` tensors broadcast to the others.
+    """Return an expression of tensors, some of which may broadcast to the others, with several vectors per thread.
 
     The first is float32, float16 or bfloat16; the others may also have a dtype that float32 represents exactly.
     """

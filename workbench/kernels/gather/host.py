@@ -17,7 +17,7 @@ def flat_view(tensor):
 
 
 def check_other_extents(cfg: Static, name, part, whole_name, whole):
-    """Check that two tensors have equal extents on all axes but `cfg.axis`."""
+    """Check that two tensors have equal extents on all axes but the indexed one."""
     is_same = part.shape[: cfg.axis] == whole.shape[: cfg.axis]
     if not is_same or part.shape[cfg.next_axis :] != whole.shape[cfg.next_axis :]:
         shapes = f"{name} {tuple(part.shape)} and {whole_name} {tuple(whole.shape)}"
@@ -25,7 +25,7 @@ def check_other_extents(cfg: Static, name, part, whole_name, whole):
 
 
 def gather(cfg: Static, names: Static, x, index):
-    """Return torch.gather, or with `layers` index_select with an index of any shape; the index is int32 or int64."""
+    """Return elements (torch.gather) or slices (index_select, index of any shape); the index is int32 or int64."""
     x, index = x.detach().contiguous(), index.contiguous()
     check_rank(names["x"], x, cfg.next_axis)
     check_operand(names["index"], index, index.shape, INDEX_DTYPES)
@@ -73,7 +73,7 @@ def gather(cfg: Static, names: Static, x, index):
 
 
 def scatter_add(cfg: Static, names: Static, out, index, src):
-    """Return out with src added at index: torch.scatter_add, or with `layers` index_add; sums are float32."""
+    """Return out with elements (torch.scatter_add) or slices (index_add) of src added at index; sums are float32."""
     out, index, src = out.detach().contiguous(), index.contiguous(), src.detach().contiguous()
     check_rank(names["out"], out, cfg.next_axis)
     check_operand(names["out"], out, out.shape, FLOAT_DTYPES)

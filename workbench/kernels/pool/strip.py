@@ -119,16 +119,13 @@ def strip_kernel(
     bidx, _, _ = cute.arch.block_idx()
     groups = num_groups(cfg, across)
     blocks = (y.shape[0] * y.shape[1] * y.shape[2] + groups * cfg.rows - 1) // (groups * cfg.rows)
-    block, column_block = (
-        bidx % blocks,
-        bidx // blocks,
-    )  # one-dimensional grid: its y and z extents are limited to 65535
+    # one-dimensional grid: its y and z extents are limited to 65535
+    block, column_block = bidx % blocks, bidx // blocks
     group, lane = tidx // across, tidx % across
     layout = cute.make_layout((vector, across * cfg.rounds, groups, 2))
     smem = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Float32, layout, 16)
-    before = (
-        (cfg.padding[2] + vector - 1) // vector * vector
-    )  # columns before the tile's first, rounded up to whole vectors
+    # columns before the tile's first, rounded up to whole vectors
+    before = (cfg.padding[2] + vector - 1) // vector * vector
     first = column_block * tile * cfg.stride[2] - before
     planes, depth, height, width = y.shape
     fragment = cute.make_rmem_tensor(cute.make_layout((vector, cfg.taps, cfg.rounds)), x.element_type)

@@ -24,7 +24,7 @@ def make_contiguous(tensor):
 
 
 def check_inputs(names: Static, inputs: Many, least: Static):
-    """Check that the inputs have one shape with at least `least` axes, and supported dtypes."""
+    """Check that the inputs have one shape, enough axes and supported dtypes."""
     first = inputs[0]
     check_rank(names[0], first, least)
     check_operand(names[0], first, first.shape)
@@ -91,7 +91,7 @@ def launch_lookback(cfg: Static, inputs: Many, y):
 
 
 def scan_last_axis(cfg: Static, names: Static, inputs: Many):
-    """Return the scan along the last axis; with `append_total` it has one more column, the total."""
+    """Return the scan along the last axis; with totals it has one more column."""
     inputs = tuple(make_contiguous(x) for x in inputs)
     check_inputs(names, inputs, 1)
     first = inputs[0]
@@ -117,7 +117,7 @@ def view_columns(tensor, shape):
 
 
 def scan_other_axis(cfg: Static, names: Static, inputs: Many):
-    """Return the scan along axis `cfg.axis`, of the inputs' shape."""
+    """Return the scan along an axis that is not the last, of the inputs' shape."""
     inputs = tuple(make_contiguous(x) for x in inputs)
     check_inputs(names, inputs, cfg.axis + 1)
     y = torch.empty_like(inputs[0])

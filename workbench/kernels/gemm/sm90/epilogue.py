@@ -111,10 +111,7 @@ def convert_subtile(
 def prefetch_operands(
     cfg: Static, fragments: Many, matrices: Many, tCcC, subtile: cutlass.Constexpr, rows_inner: Static, at
 ):
-    """Prefetch the epilogue operands of the next subtile.
-
-    `rows_inner`: subtiles are visited row by row, otherwise column by column.
-    """
+    """Prefetch the epilogue operands of the next subtile, in the order in which the subtiles are visited."""
     across, high = cfg.tile_n // cfg.store_n, cfg.warpgroup_m // 64
     after = subtile + 1
     if cutlass.const_expr(after < high * across):

@@ -199,7 +199,7 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
 
 
 def gemm_split_k(cfg: Static, names: Static, a, b, operands: Many):
-    """Return epilogue(a @ b), computed in `split_k` parts of k in parallel."""
+    """Return epilogue(a @ b), computed in SPLIT_K parts of k in parallel."""
     check_axes(cfg, names, a, b)
     m, n, k = check_product(cfg, names, a, b, a.shape[:-2])
     d = torch.empty(*a.shape[:-2], m, n, dtype=torch_dtype(cfg.result), device=a.device)

@@ -220,7 +220,7 @@ def split_operand(cfg: Static, tensor, transposed, left):
 
 
 def make_operands(cfg: Static, a, b):
-    """Return the kernel's left and right operand, each as `make_operand` returns it; with `swap` b is the left one."""
+    """Return the CuTe tensors of the kernel's left and right operand; b is the left one of a transposed product."""
     if cutlass.const_expr(cfg.kind == "tf32x3"):
         if cutlass.const_expr(cfg.swap):
             return split_operand(cfg, b, not cfg.b_transposed, True), split_operand(cfg, a, cfg.a_transposed, False)
