@@ -1,4 +1,5 @@
-"""Shared fixtures: sessions go to a temporary folder, no other host is reached, the worker server ends with the tests, and memory is given back."""
+"""Shared fixtures: sessions go to a temporary folder, no other host is reached, the worker server ends with the tests,
+and memory is given back."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--share",
         type=Path,
-        help="a folder where processes that run the same tests side by side note which tests they took; each test runs in one of them",
+        help="a folder where processes that run the same tests side by side note which tests they took; each test "
+        "runs in one of them",
     )
     parser.addoption("--from-end", action="store_true", help="begin with the last file")
 
@@ -37,7 +39,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
-    """True, so that nothing else runs the test, when another process took it: two that come from both ends share the file at which they meet, and end together."""
+    """True, so that nothing else runs the test, when another process took it: two that come from both ends share the
+    file at which they meet, and end together."""
     folder: Path | None = item.config.getoption("--share")
     if folder is None:
         return None
@@ -49,7 +52,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A crash prints the Python stack: tvm_ffi, which CuTe DSL imports, replaces faulthandler by what does not print it."""
+    """A crash prints the Python stack: tvm_ffi, which CuTe DSL imports, replaces faulthandler by what does not print
+    it."""
     if "tvm_ffi" in sys.modules and faulthandler.is_enabled() and not STACKS_TO:
         with item.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
             STACKS_TO.append(os.dup(2))

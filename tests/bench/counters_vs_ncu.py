@@ -1,13 +1,17 @@
 """The emulator's counters against Nsight Compute's, kernel by kernel, at the same sizes.
 
     python tests/bench/counters_vs_ncu.py emulate --out counted.json                       anywhere
-    python tests/bench/counters_vs_ncu.py profile --out profiled.json                      on a GPU: runs itself under ncu
+    python tests/bench/counters_vs_ncu.py profile --out profiled.json                      on a GPU: runs itself under
+    ncu
     python tests/bench/counters_vs_ncu.py compare counted.json profiled.json --out results/...
 
-Exact are requests and sectors of global memory. Wavefronts of shared memory are up to 4 % more on the GPU (8 % in the smallest kernel), where loads and stores of different warps meet in the same
-cycle; alone, patterns are exact (wavefronts_on_gpu.py). Instructions and FLOPs are counted on PTX: ptxas unrolls, folds, and makes several of one tanh, ex2 or division. L1 misses are of CTAs by
+Exact are requests and sectors of global memory. Wavefronts of shared memory are up to 4 % more on the GPU (8 % in the
+smallest kernel), where loads and stores of different warps meet in the same
+cycle; alone, patterns are exact (wavefronts_on_gpu.py). Instructions and FLOPs are counted on PTX: ptxas unrolls,
+folds, and makes several of one tanh, ex2 or division. L1 misses are of CTAs by
 themselves: data that CTA after CTA reads on an SM (a norm's weights) is missed more often in the model.
-DRAM bytes are those of the model (workbench/analysis/model.py): what the problem must move, times the passes that the share of L2 does not hold.
+DRAM bytes are those of the model (workbench/analysis/model.py): what the problem must move, times the passes that the
+share of L2 does not hold.
 """
 
 from __future__ import annotations
@@ -278,7 +282,9 @@ def compare(arguments: argparse.Namespace) -> None:
         ctas = launch.grid[0] * launch.grid[1] * launch.grid[2] / paced.ctas
         copied = (
             total.global_sectors - (paced.l1_sectors + paced.written) * ctas
-        )  # by cp.async: ncu takes them for loads that miss, and leaves out what they write to shared memory, 128 bytes a wavefront
+            # by cp.async: ncu takes them for loads that miss, and leaves out what they write to shared memory, 128 bytes a
+            # wavefront
+        )
         pairs = {
             "global requests": (total.global_requests, ncu["global_load_requests"] + ncu["global_store_requests"]),
             "global sectors": (
@@ -326,7 +332,8 @@ def compare(arguments: argparse.Namespace) -> None:
         off = sorted(abs(row[name]["ours"] / row[name]["ncu"] - 1) for row in rows if row[name]["ncu"])
         exact = sum(row[name]["ours"] == row[name]["ncu"] for row in rows)
         print(
-            f"{name}: {exact} of {len(rows)} equal; of {len(off)} with any: median {100 * off[len(off) // 2]:.2f} % off, at most {100 * off[-1]:.1f} %"
+            f"{name}: {exact} of {len(rows)} equal; of {len(off)} with any: median "
+            f"{100 * off[len(off) // 2]:.2f} % off, at most {100 * off[-1]:.1f} %"
         )
     arguments.out.write_text(json.dumps({"machine": measured["machine"], "rows": rows}, indent=1) + "\n")
 

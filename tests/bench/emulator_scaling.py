@@ -1,8 +1,11 @@
-"""How the emulator's time grows with the problem: a Hopper GEMM (TMA, wgmma) on the interpreter, element-wise and row kernels on compiled code; peak memory.
+"""How the emulator's time grows with the problem: a Hopper GEMM (TMA, wgmma) on the interpreter, element-wise and row
+kernels on compiled code; peak memory.
 
-    python tests/bench/emulator_scaling.py --out tests/bench/results/emulator_scaling.json [--repeats 5] [--plot scaling.html]
+    python tests/bench/emulator_scaling.py --out tests/bench/results/emulator_scaling.json [--repeats 5] [--plot
+    scaling.html]
 
-Seconds are of warm launches: compiled, and run once before. The exponent is the slope of log time over log work, 1 being linear, from the second size on.
+Seconds are of warm launches: compiled, and run once before. The exponent is the slope of log time over log work, 1
+being linear, from the second size on.
 """
 
 from __future__ import annotations

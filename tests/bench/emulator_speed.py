@@ -1,9 +1,13 @@
-"""Speed of the emulator's engines side by side: numpy, compiled on one thread, compiled on two; and against numba's CUDA simulator.
+"""Speed of the emulator's engines side by side: numpy, compiled on one thread, compiled on two; and against numba's
+CUDA simulator.
 
-    python tests/bench/emulator_speed.py [--repeats 5] [--numba-python PATH] [--out tests/bench/results/emulator_speed.json]
+    python tests/bench/emulator_speed.py [--repeats 5] [--numba-python PATH] [--out
+    tests/bench/results/emulator_speed.json]
 
-Rows are raw seconds of each repeat and thread-instructions per second; "first" is the launch that compiles, with nothing on disk. numba is
-needed for the comparison alone, and pins another llvmlite than ours: give the interpreter of an environment of its own that has it.
+Rows are raw seconds of each repeat and thread-instructions per second; "first" is the launch that compiles, with
+nothing on disk. numba is
+needed for the comparison alone, and pins another llvmlite than ours: give the interpreter of an environment of its own
+that has it.
 """
 
 from __future__ import annotations
@@ -156,7 +160,8 @@ def measure(
                 }
             )
             print(
-                f"{title:34} {name:9} {threads} thread{'s' * (threads > 1):1}  median {median * 1e3:8.2f} ms, best {min(seconds) * 1e3:8.2f} ms  {count / median / 1e6:8.1f} M thread-instructions/s",
+                f"{title:34} {name:9} {threads} thread{'s' * (threads > 1):1}  median {median * 1e3:8.2f} ms, "
+                f"best {min(seconds) * 1e3:8.2f} ms  {count / median / 1e6:8.1f} M thread-instructions/s",
                 flush=True,
             )
     return rows
@@ -234,7 +239,8 @@ def against_numba(python: str, repeats: int, rows: list[dict[str, object]], fold
                 ratio = statistics.median(seconds) / float(str(row["median_s"]))
                 ratios[f"{title}, {row['engine']} {row['threads']}"] = ratio
                 print(
-                    f"{title:14} numba's simulator {statistics.median(seconds):8.3f} s: {ratio:8.1f} times {row['engine']} on {row['threads']}"
+                    f"{title:14} numba's simulator {statistics.median(seconds):8.3f} s: {ratio:8.1f} times "
+                    f"{row['engine']} on {row['threads']}"
                 )
     return {**found, "ratios": ratios}
 

@@ -1,11 +1,16 @@
 """Each shipped kernel on the emulator and on a GPU, on the same inputs: are the results the same?
 
-    python tests/bench/emulator_vs_gpu.py record --sources DIR            no GPU needed: the planner's last version of each problem, as files
-    python tests/bench/emulator_vs_gpu.py side --sources DIR --out DIR --device cpu      each file on the emulator, outputs as .npz
-    python tests/bench/emulator_vs_gpu.py run --sources DIR --out FILE    on a machine with a GPU: each file there, beside the emulator's outputs in DIR
+    python tests/bench/emulator_vs_gpu.py record --sources DIR            no GPU needed: the planner's last version of
+    each problem, as files
+    python tests/bench/emulator_vs_gpu.py side --sources DIR --out DIR --device cpu      each file on the emulator,
+    outputs as .npz
+    python tests/bench/emulator_vs_gpu.py run --sources DIR --out FILE    on a machine with a GPU: each file there,
+    beside the emulator's outputs in DIR
 
-`run` writes one row per kernel, shape and output: whether bits are equal, and otherwise the largest distance in units in the last place
-(ULP, of the output's dtype) and the share of elements that differ. Inputs are drawn on the CPU from a fixed seed and handed to both.
+`run` writes one row per kernel, shape and output: whether bits are equal, and otherwise the largest distance in units
+in the last place
+(ULP, of the output's dtype) and the share of elements that differ. Inputs are drawn on the CPU from a fixed seed and
+handed to both.
 """
 
 from __future__ import annotations

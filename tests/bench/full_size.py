@@ -1,4 +1,5 @@
-"""Candidates at their problem's full size, a few CTAs of each launch: what the time model is compared with measured times on. Used by time_model.py."""
+"""Candidates at their problem's full size, a few CTAs of each launch: what the time model is compared with measured
+times on. Used by time_model.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The planner's loop on a GPU at full sizes: each shipped problem, every version measured, checked and set beside its bound and torch eager.
+"""The planner's loop on a GPU at full sizes: each shipped problem, every version measured, checked and set beside its
+bound and torch eager.
 
 python tests/bench/gpu_loop.py --out results.json [--problems softmax,matmul] [--steps 4]
 """
@@ -82,9 +83,13 @@ def main() -> None:
         print(f"--- {name} ({time.perf_counter() - start:.0f} s)")
         for one in (one for one in rows if one["problem"] == name):
             said = one["failure"]["message"] if isinstance(one["failure"], dict) else ""
-            times = f"{(one['median_s'] or 0) * 1e6:10.1f} us  bound {100 * (one['fraction_of_bound'] or 0):5.1f} %  eager/ours {one['speedup_over_eager'] or 0:6.2f}"
+            times = (
+                f"{(one['median_s'] or 0) * 1e6:10.1f} us  bound {100 * (one['fraction_of_bound'] or 0):5.1f} %  "
+                f"eager/ours {one['speedup_over_eager'] or 0:6.2f}"
+            )
             print(
-                f"  v{one['version']} {'ok ' if one['correct'] else 'BAD'} {times}  {one['decision']}  {one['title']} {said}",
+                f"  v{one['version']} {'ok ' if one['correct'] else 'BAD'} {times}  {one['decision']}  "
+                f"{one['title']} {said}",
                 flush=True,
             )
 

@@ -1,9 +1,11 @@
 """muCUTLASS's ggemm against torch._grouped_mm, and a loop of torch.mm, on an H200: groups of even and of random sizes.
 
     python tests/bench/grouped_on_gpu.py --out $OUT/grouped.json [--rounds 7]
-    python tests/bench/grouped_on_gpu.py --dry-run                                (tiny shapes on the emulator; no GPU, no times)
+    python tests/bench/grouped_on_gpu.py --dry-run                                (tiny shapes on the emulator; no GPU,
+    no times)
 
-Random normal data in bfloat16. Each configuration is first compared with float32 products. Times are CUDA graphs on both sides, interleaved, medians.
+Random normal data in bfloat16. Each configuration is first compared with float32 products. Times are CUDA graphs on
+both sides, interleaved, medians.
 """
 
 from __future__ import annotations
@@ -139,7 +141,8 @@ def main() -> int:
             (row for row in rows if row["case"] == name and "ratio" in row), key=lambda row: row["ratio"], default=None
         )
         print(
-            f"# {name}: {best['ratio']}x torch._grouped_mm, {best['us']} us, {best['tflops']} TFLOP/s, {best['program']}"
+            f"# {name}: {best['ratio']}x torch._grouped_mm, {best['us']} us, {best['tflops']} TFLOP/s, "
+            f"{best['program']}"
             if best
             else f"# {name}: nothing timed"
         )

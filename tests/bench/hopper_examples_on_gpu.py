@@ -1,8 +1,10 @@
-"""The Hopper examples against torch on a GPU: GEMM (f16, bf16, e4m3), grouped GEMM, flash attention; checked, then timed side by side.
+"""The Hopper examples against torch on a GPU: GEMM (f16, bf16, e4m3), grouped GEMM, flash attention; checked, then
+timed side by side.
 
     PYTHONPATH=. python tests/bench/hopper_examples_on_gpu.py --out tests/bench/results/h200_hopper_examples.json
 
-CUDA graphs on both sides, interleaved, medians of `--rounds`; random normal data; operands stay the same, so that L2 is warm on both sides.
+CUDA graphs on both sides, interleaved, medians of `--rounds`; random normal data; operands stay the same, so that L2 is
+warm on both sides.
 """
 
 from __future__ import annotations

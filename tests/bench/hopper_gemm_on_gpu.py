@@ -1,10 +1,15 @@
-"""muCUTLASS's Hopper GEMMs against torch.matmul (cuBLAS) on an H200: a sweep of configurations over square, odd, skinny and batched shapes.
+"""muCUTLASS's Hopper GEMMs against torch.matmul (cuBLAS) on an H200: a sweep of configurations over square, odd, skinny
+and batched shapes.
 
-    python tests/bench/hopper_gemm_on_gpu.py --out results.json [--quick] [--limit-s 900] [--only square,skinny] [--rounds 7]
-    python tests/bench/hopper_gemm_on_gpu.py --dry-run                        (tiny shapes on the emulator; no GPU, no times)
+    python tests/bench/hopper_gemm_on_gpu.py --out results.json [--quick] [--limit-s 900] [--only square,skinny]
+    [--rounds 7]
+    python tests/bench/hopper_gemm_on_gpu.py --dry-run                        (tiny shapes on the emulator; no GPU, no
+    times)
 
-Random normal data. Each configuration is first compared with a float32 product. Times are CUDA graphs on both sides, interleaved A B A B, medians; the
-graphs repeat a call on the same operands, so that what fits in L2 is warm on both sides. Written after every case: a run that is stopped keeps what it has.
+Random normal data. Each configuration is first compared with a float32 product. Times are CUDA graphs on both sides,
+interleaved A B A B, medians; the
+graphs repeat a call on the same operands, so that what fits in L2 is warm on both sides. Written after every case: a
+run that is stopped keeps what it has.
 """
 
 from __future__ import annotations
@@ -43,7 +48,8 @@ ALLOWED = {
 
 @dataclass(frozen=True)
 class Case:
-    """One product: order says how a (k or m first) and b (k or n first) lie in memory, "kk" being what nn.Linear has, "kn" a @ b of row-major tensors."""
+    """One product: order says how a (k or m first) and b (k or n first) lie in memory, "kk" being what nn.Linear has,
+    "kn" a @ b of row-major tensors."""
 
     group: str
     m: int
@@ -267,7 +273,8 @@ def seconds(replay: Callable[[], None], repeats: int) -> float:
 def compare(
     ours: Callable[[], Any], theirs: Callable[[], Any], flops: float, rounds: int, busy_s: float = 2e-3
 ) -> dict[str, float]:
-    """Interleaved medians of both. A sample is a graph of calls, of about `busy_s` at 500 TFLOP/s: 2 ms end before the power limit is felt, 50 ms do not."""
+    """Interleaved medians of both. A sample is a graph of calls, of about `busy_s` at 500 TFLOP/s: 2 ms end before the
+    power limit is felt, 50 ms do not."""
     repeats = max(1, min(100 if busy_s < 0.01 else 2000, int(busy_s / (flops / 500e12))))
     graphs = [replayer(ours, repeats), replayer(theirs, repeats)]
     for graph in graphs:

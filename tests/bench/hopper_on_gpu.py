@@ -1,4 +1,5 @@
-"""The Hopper kernels of the tests on a real GPU: the same exact results as on the emulator (small integers, so every sum is exact).
+"""The Hopper kernels of the tests on a real GPU: the same exact results as on the emulator (small integers, so every
+sum is exact).
 
 python tests/bench/hopper_on_gpu.py --out results.json
 """

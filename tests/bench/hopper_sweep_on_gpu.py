@@ -1,11 +1,17 @@
-"""Many configurations of muCUTLASS's Hopper GEMMs at chosen sizes against cuBLAS: compiled side by side in processes, measured one after the other.
+"""Many configurations of muCUTLASS's Hopper GEMMs at chosen sizes against cuBLAS: compiled side by side in processes,
+measured one after the other.
 
-    python tests/bench/hopper_sweep_on_gpu.py --out $OUT/sweep.json [--only skinny,square] [--processes 16] [--limit-s 280] [--rounds 7]
-    python tests/bench/hopper_sweep_on_gpu.py --fused --out $OUT/fused.json       (epilogues, against torch.compile(mode="max-autotune"); one process)
-    python tests/bench/hopper_sweep_on_gpu.py --dry-run [--fused]                 (tiny shapes on the emulator; no GPU, no times)
+    python tests/bench/hopper_sweep_on_gpu.py --out $OUT/sweep.json [--only skinny,square] [--processes 16] [--limit-s
+    280] [--rounds 7]
+    python tests/bench/hopper_sweep_on_gpu.py --fused --out $OUT/fused.json       (epilogues, against
+    torch.compile(mode="max-autotune"); one process)
+    python tests/bench/hopper_sweep_on_gpu.py --dry-run [--fused]                 (tiny shapes on the emulator; no GPU,
+    no times)
 
-Random normal data. Compiling needs no turn; whatever touches the GPU waits for its turn, so that nothing else runs while a time is taken. Each
-configuration is first compared with a float32 product. Times are CUDA graphs on both sides, interleaved A B A B, medians, operands warm in L2 where they fit.
+Random normal data. Compiling needs no turn; whatever touches the GPU waits for its turn, so that nothing else runs
+while a time is taken. Each
+configuration is first compared with a float32 product. Times are CUDA graphs on both sides, interleaved A B A B,
+medians, operands warm in L2 where they fit.
 """
 
 from __future__ import annotations
@@ -127,7 +133,10 @@ def skinny(m: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Case:
-    """One product; order says how a (k or m first) and b (k or n first) lie in memory; `epilogue` as the language writes it."""
+    """One product; order says how a (k or m first) and b (k or n first) lie in memory.
+
+    `epilogue` as the language writes it.
+    """
 
     group: str
     m: int
@@ -141,11 +150,17 @@ class Case:
     @property
     def name(self) -> str:
         """What the case is called in the results."""
-        return f"{self.group} {self.kind} {f'{self.batch}x' if self.batch else ''}{self.m}x{self.n}x{self.k} {self.order} {self.epilogue}".strip()
+        return (
+            f"{self.group} {self.kind} {f'{self.batch}x' if self.batch else ''}{self.m}x{self.n}x{self.k} "
+            f"{self.order} {self.epilogue}".strip()
+        )
 
 
 def tasks(only: str, most: int = 0) -> list[tuple[Case, str]]:
-    """What is measured: each case with its configurations (of more than `most` the first ones); tiles for elements of two bytes are turned into as many bytes along k."""
+    """What is measured: each case with its configurations (of more than `most` the first ones).
+
+    Tiles for elements of two bytes are turned into as many bytes along k.
+    """
     found: list[tuple[Case, list[str]]] = []
     for m in (16, 64, 256):
         found.append((Case("skinny", m, 4096, 4096), skinny(m)))
@@ -420,7 +435,10 @@ def one_by_one(pairs: list[tuple[Case, str]], arguments: argparse.Namespace) -> 
 
 
 def rival(case: Case, tensors: list[torch.Tensor]) -> Callable[..., Any]:
-    """torch.compile's best, in the mode without CUDA graphs of its own; where it cannot compile, eager, said on the way."""
+    """torch.compile's best, in the mode without CUDA graphs of its own.
+
+    Where it cannot compile, eager, said on the way.
+    """
     torch.backends.cuda.matmul.allow_tf32 = case.kind == "tf32"
     try:
         made = torch.compile(by_torch(case), mode="max-autotune-no-cudagraphs", dynamic=False)
@@ -468,7 +486,8 @@ def main() -> int:
         timed = sorted((row for row in rows if row["case"] == name and "ratio" in row), key=lambda row: -row["ratio"])
         for row in timed[:3]:
             print(
-                f"# {name}: {row['ratio']}x torch, {row['us']} us against {row['torch_us']}, {row['tflops']} TFLOP/s, {row['program'].split('mma')[1]}"
+                f"# {name}: {row['ratio']}x torch, {row['us']} us against {row['torch_us']}, {row['tflops']} "
+                f"TFLOP/s, {row['program'].split('mma')[1]}"
             )
     failed = [row for row in rows if "failed" in row]
     print(f"# {len(rows)} rows of {len(pairs)}, {len(failed)} failed", flush=True)

@@ -1,4 +1,5 @@
-"""The planner on measured landscapes, with no GPU: does its model of Hopper GEMMs rank configurations as the H200 does, and how soon does its ladder come near the best?
+"""The planner on measured landscapes, with no GPU: does its model of Hopper GEMMs rank configurations as the H200 does,
+and how soon does its ladder come near the best?
 
 python tests/bench/landscape_model.py --out tests/bench/results/landscape_model.json
 """

@@ -1,13 +1,20 @@
-"""Landscapes of at least 20 problems on a GPU: every configuration of the plan compiled, timed and checked at full size.
+"""Landscapes of at least 20 problems on a GPU: every configuration of the plan compiled, timed and checked at full
+size.
 
-    python tests/bench/landscape_on_gpu.py --out $OUT/landscape.csv --seconds 540 [--done earlier.csv.gz ...] [--only matmul_bf16] [--workers 15] [--kept DIR]
+    python tests/bench/landscape_on_gpu.py --out $OUT/landscape.csv --seconds 540 [--done earlier.csv.gz ...] [--only
+    matmul_bf16] [--workers 15] [--kept DIR]
     python tests/bench/landscape_on_gpu.py --plan [--kept DIR]                         what would be measured; no GPU
-    python tests/bench/landscape_on_gpu.py --dry-run --most 3 --only matmul_bf16_4096  reduced sizes on the emulator; no GPU, no times
+    python tests/bench/landscape_on_gpu.py --dry-run --most 3 --only matmul_bf16_4096  reduced sizes on the emulator; no
+    GPU, no times
     python tests/bench/landscape_on_gpu.py --join a.csv b.csv --to workbench/landscapes/h200.csv.gz
 
-Most processes compile and never touch a GPU; a few measure what those kept, one at a time on a GPU while the others load (workbench/tuning). With several GPUs each has measurers and problems of its own. Problems are served in turn, so that a run which is cut
-short has something of each; rows are appended as they come, and what --out or --done holds is not measured again. The plans and what was compiled lie in --kept, where the next run of the same code finds them. A process that crashes, or
-takes longer than its limit, loses only the configuration at hand. Where the measurers' time goes is printed every 20 s and, by problem, at the end.
+Most processes compile and never touch a GPU; a few measure what those kept, one at a time on a GPU while the others
+load (workbench/tuning). With several GPUs each has measurers and problems of its own. Problems are served in turn, so
+that a run which is cut
+short has something of each; rows are appended as they come, and what --out or --done holds is not measured again. The
+plans and what was compiled lie in --kept, where the next run of the same code finds them. A process that crashes, or
+takes longer than its limit, loses only the configuration at hand. Where the measurers' time goes is printed every 20 s
+and, by problem, at the end.
 """
 
 from __future__ import annotations
@@ -34,7 +41,10 @@ from workbench.tuning.plan import MOST, TuningPlan, list_tasks, plan_problem
 
 
 def planned(arguments: argparse.Namespace) -> list[TuningPlan]:
-    """The plans of all chosen problems that the planner recognises; what --kept holds of this code is not planned again."""
+    """The plans of all chosen problems that the planner recognises.
+
+    What --kept holds of this code is not planned again.
+    """
     chosen = [place for place in places() if any(place.name.startswith(name) for name in arguments.only.split(","))]
     path = arguments.kept / f"plans-{tuning_plan.code_hash()}.pickle.gz" if arguments.kept else None
     known: dict[str, TuningPlan | str] = (
@@ -96,7 +106,8 @@ def main() -> int:
     if arguments.plan:
         for plan in plans:
             print(
-                f"{plan.place.name:28} {plan.key} {len(plan.programs):4} programs of {plan.legal:5} legal combinations; first {plan.programs[0]}"
+                f"{plan.place.name:28} {plan.key} {len(plan.programs):4} programs of {plan.legal:5} legal "
+                f"combinations; first {plan.programs[0]}"
             )
         left = list_tasks(plans, done)
         print(f"{len(plans)} problems, {sum(len(task.targets) for task in left)} measurements of {len(left)} files")
@@ -136,11 +147,13 @@ def main() -> int:
         eager = next((row.median_s for row in run.rows if row.key == plan.key and not row.program), None)
         said = f"best {min(times) * 1e6:9.1f} us" if times else ""
         print(
-            f"{plan.place.name:28} {by_problem[plan.key]:4} correct of {len(plan.programs):4}  {said}  eager {(eager or 0) * 1e6:9.1f} us",
+            f"{plan.place.name:28} {by_problem[plan.key]:4} correct of {len(plan.programs):4}  {said}  eager "
+            f"{(eager or 0) * 1e6:9.1f} us",
             flush=True,
         )
     print(
-        f"# {len(run.rows)} of {run.total} rows in {time.monotonic() - start:.0f} s, {len(run.queue)} files not begun; failures: {dict(failures)}",
+        f"# {len(run.rows)} of {run.total} rows in {time.monotonic() - start:.0f} s, {len(run.queue)} files "
+        f"not begun; failures: {dict(failures)}",
         flush=True,
     )
     return 0

@@ -1,7 +1,8 @@
 """Tensors of more than 2**31 elements on a GPU: the pieces in which they are taken, against torch. No times.
 
 python tests/bench/many_elements_on_gpu.py --out results.json
-python tests/bench/many_elements_on_gpu.py --dry-run            a few thousand elements in small pieces on the emulator: no GPU
+python tests/bench/many_elements_on_gpu.py --dry-run            a few thousand elements in small pieces on the emulator:
+no GPU
 """
 
 from __future__ import annotations

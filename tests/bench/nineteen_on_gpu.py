@@ -1,12 +1,19 @@
-"""The 19 problems of KernelBench's first level in tests/bench/problems: the planner alone against torch eager, on a GPU at full size.
+"""The 19 problems of KernelBench's first level in tests/bench/problems: the planner alone against torch eager, on a GPU
+at full size.
 
-    python tests/bench/nineteen_on_gpu.py --out $OUT/nineteen.json [--precisions tf32,fp32] [--steps 12] [--seconds 350] [--only 04,22]
-    python tests/bench/nineteen_on_gpu.py --dry-run --steps 1 --only 21_sigmoid        reduced sizes on the emulator; no GPU, no times
+    python tests/bench/nineteen_on_gpu.py --out $OUT/nineteen.json [--precisions tf32,fp32] [--steps 12] [--seconds 350]
+    [--only 04,22]
+    python tests/bench/nineteen_on_gpu.py --dry-run --steps 1 --only 21_sigmoid        reduced sizes on the emulator; no
+    GPU, no times
 
-First every rung of the planner's ladder (at most --steps of them) is compiled, checked and timed beside the others, as landscape_on_gpu.py does. Then the fastest
-correct one of each problem is run again as `cutegen run` runs it: confined, on fresh inputs, timed outputs checked, torch eager by the same protocol. A problem
-that the planner does not recognise is listed as such. `authors` is what the CuTeGen authors' published CuTe kernel reached on an H200 over torch eager as torch comes: products in strict
-float32, convolutions with TF32. `speedup` is over torch eager under the row's own policy; `over_defaults`, where both policies were run, over torch eager as it comes.
+First every rung of the planner's ladder (at most --steps of them) is compiled, checked and timed beside the others, as
+landscape_on_gpu.py does. Then the fastest
+correct one of each problem is run again as `cutegen run` runs it: confined, on fresh inputs, timed outputs checked,
+torch eager by the same protocol. A problem
+that the planner does not recognise is listed as such. `authors` is what the CuTeGen authors' published CuTe kernel
+reached on an H200 over torch eager as torch comes: products in strict
+float32, convolutions with TF32. `speedup` is over torch eager under the row's own policy; `over_defaults`, where both
+policies were run, over torch eager as it comes.
 """
 
 from __future__ import annotations
@@ -214,8 +221,10 @@ def show(row: dict[str, Any]) -> str:
             + "; ".join(sorted({tried["failure"].split(":")[0] for tried in row["tried"]}))
         )
     return (
-        start
-        + f"ours {row['speedup'] or 0:6.2f} ({row.get('over_defaults', 0):6.2f} over torch as it comes)  {row['median_s'] * 1e6:10.1f} us of {row['eager_s'] * 1e6 if row['eager_s'] else 0:10.1f}  bound {row['bound_s'] / row['median_s']:4.0%}  {'verified' if row['verified'] else 'screened'}  {row['program']}"
+        start + f"ours {row['speedup'] or 0:6.2f} ({row.get('over_defaults', 0):6.2f} over torch as it comes)  "
+        f"{row['median_s'] * 1e6:10.1f} us of {row['eager_s'] * 1e6 if row['eager_s'] else 0:10.1f}  bound "
+        f"{row['bound_s'] / row['median_s']:4.0%}  {'verified' if row['verified'] else 'screened'}  "
+        f"{row['program']}"
     )
 
 

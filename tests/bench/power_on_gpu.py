@@ -1,11 +1,15 @@
-"""Square products of ours and of cuBLAS for a second each, with the clock and the power that NVML reports meanwhile: what bounds the sustained rate.
+"""Square products of ours and of cuBLAS for a second each, with the clock and the power that NVML reports meanwhile:
+what bounds the sustained rate.
 
     python tests/bench/power_on_gpu.py --out FILE [--seconds 1.0]
     python tests/bench/power_on_gpu.py --dry-run                       tiny shapes on the emulator; no times
 
-Random normal operands, then zeros: of zeros hardly a bit changes, so the power limit is not felt and the clock stays up; the ratio there is that of the kernels' issue, the ratio of normal numbers also that
-of their energy. `tflops_per_ghz` is the rate over the median clock: of H200's tensor cores at most 132 SMs x 4096 = 540.7 (fp16, bf16).
-`power_w` is NVML's running mean over the last second or so: what ran before, and the pause in which a kernel was compiled, are still in it, so that only the last of four (torch's) has settled.
+Random normal operands, then zeros: of zeros hardly a bit changes, so the power limit is not felt and the clock stays
+up; the ratio there is that of the kernels' issue, the ratio of normal numbers also that
+of their energy. `tflops_per_ghz` is the rate over the median clock: of H200's tensor cores at most 132 SMs x 4096 =
+540.7 (fp16, bf16).
+`power_w` is NVML's running mean over the last second or so: what ran before, and the pause in which a kernel was
+compiled, are still in it, so that only the last of four (torch's) has settled.
 """
 
 from __future__ import annotations

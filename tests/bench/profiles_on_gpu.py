@@ -1,9 +1,12 @@
-"""Profiles of some emitted versions on an H200, kept as one file for the tutorials: ncu with stalls by line, timeline, energy.
+"""Profiles of some emitted versions on an H200, kept as one file for the tutorials: ncu with stalls by line, timeline,
+energy.
 
     python tests/bench/profiles_on_gpu.py --out profiles.json [--only softmax,attention] [--by ncu+timeline+energy]
-    python tests/bench/profiles_on_gpu.py --out profiles.json --by counters            (on the emulator at small sizes; no GPU: that the script runs)
+    python tests/bench/profiles_on_gpu.py --out profiles.json --by counters            (on the emulator at small sizes;
+    no GPU: that the script runs)
 
-Written after every version, so that a run that is cut keeps what it has. Shipped ones lie in workbench/profilers/recordings/.
+Written after every version, so that a run that is cut keeps what it has. Shipped ones lie in
+workbench/profilers/recordings/.
 """
 
 from __future__ import annotations
@@ -78,7 +81,8 @@ SUBJECTS = (
     Subject(
         "matmul_bias_gelu best",
         "matmul_bias_gelu",
-        f"{GEMM} .layout(b=column) .tile(128, 128, 64) .mma(bf16) .schedule(pingpong) .cluster(2, 1) >> bias() >> gelu_tanh()",
+        f"{GEMM} .layout(b=column) .tile(128, 128, 64) .mma(bf16) .schedule(pingpong) .cluster(2, 1) >> "
+        "bias() >> gelu_tanh()",
         "bf16",
     ),
     Subject("attention flash", "attention", "attention(q, k, v) .arch(sm_90a) .mma(f16) .schedule(flash)"),
@@ -177,7 +181,8 @@ def main() -> int:
         made = rows[-1].profile
         failed |= not made.kernels
         print(
-            f"  {len(made.kernels)} kernels, {len(made.lines)} lines, stalls on {sum(bool(line.stalls) for line in made.lines)}; {arguments.out.stat().st_size} bytes so far",
+            f"  {len(made.kernels)} kernels, {len(made.lines)} lines, stalls on "
+            f"{sum(bool(line.stalls) for line in made.lines)}; {arguments.out.stat().st_size} bytes so far",
             flush=True,
         )
     return int(failed)

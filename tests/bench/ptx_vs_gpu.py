@@ -1,8 +1,10 @@
-"""PTX on the emulator against a real GPU, bit by bit: every instruction form of tests/emulator/sequences.py alone, random sequences, whole kernels.
+"""PTX on the emulator against a real GPU, bit by bit: every instruction form of tests/emulator/sequences.py alone,
+random sequences, whole kernels.
 
     python tests/bench/ptx_vs_gpu.py --out results.json        (on a machine with an NVIDIA GPU; sm_90a)
 
-Each kernel runs on the emulator and on the GPU from the same bits; the result says how many of its words are equal and, for floats that are
+Each kernel runs on the emulator and on the GPU from the same bits; the result says how many of its words are equal and,
+for floats that are
 not, how far apart they are in units of the last place (NaN equals NaN).
 """
 

@@ -1,4 +1,5 @@
-"""Every shipped recording played back on the executor at hand: verdict, time, fraction of the bound, and what differs from the recording.
+"""Every shipped recording played back on the executor at hand: verdict, time, fraction of the bound, and what differs
+from the recording.
 
 python tests/bench/replays.py --out results.json [--executor gpu --arch sm_90a] [--names softmax,layer_norm]
 """
@@ -52,7 +53,10 @@ def main() -> None:
         for one in rows:
             eager = one["speedup_over_eager"]
             print(
-                f"  v{one['version']} {'ok ' if one['correct'] else 'BAD'} {float(str(one['median_s'] or 0)) * 1e6:10.1f} us  bound {100 * float(str(one['fraction_of_bound'] or 0)):5.1f} %  eager/ours {eager or 0:.2f}  {one['title']}",
+                f"  v{one['version']} {'ok ' if one['correct'] else 'BAD'} "
+                f"{float(str(one['median_s'] or 0)) * 1e6:10.1f} us  bound "
+                f"{100 * float(str(one['fraction_of_bound'] or 0)):5.1f} %  eager/ours {eager or 0:.2f}  "
+                f"{one['title']}",
                 flush=True,
             )
 

@@ -1,12 +1,17 @@
-"""Element-wise calls, reductions, norms and losses as the planner writes them for Hopper, against torch eager and torch.compile, on a GPU.
+"""Element-wise calls, reductions, norms and losses as the planner writes them for Hopper, against torch eager and
+torch.compile, on a GPU.
 
     python tests/bench/rows_on_gpu.py [--out FILE] [--limit-s 220] [--sweep] [--only name,name] [--small] [--no-compile]
     python tests/bench/rows_on_gpu.py --dry-run              (tiny shapes on the emulator; no times)
 
-Each case is a module at KernelBench's size or at about 1 GB; what runs is what the planner proposes first for sm_90a at that size, with --sweep all that it
-would propose and further settings. Results are compared with torch's. Times are CUDA events around one call, the L2 cache overwritten before, the device kept
-busy meanwhile so that the host's work does not count; ours, eager and compiled (max-autotune-no-cudagraphs) in turn, medians of 20. The share is of a
-device-to-device copy measured in the same run, for the bytes that must move: every input read once, every output written once. JSON goes to $OUT or --out.
+Each case is a module at KernelBench's size or at about 1 GB; what runs is what the planner proposes first for sm_90a at
+that size, with --sweep all that it
+would propose and further settings. Results are compared with torch's. Times are CUDA events around one call, the L2
+cache overwritten before, the device kept
+busy meanwhile so that the host's work does not count; ours, eager and compiled (max-autotune-no-cudagraphs) in turn,
+medians of 20. The share is of a
+device-to-device copy measured in the same run, for the bytes that must move: every input read once, every output
+written once. JSON goes to $OUT or --out.
 """
 
 from __future__ import annotations
@@ -63,8 +68,10 @@ class Case:
         return (
             HEAD
             + "\n".join(names)
-            + f"\n\n\nclass Model(nn.Module):\n    def __init__(self, {letters}):\n        super().__init__()\n        {self.init}\n\n    def forward(self, {arguments}):\n        return {self.forward}\n\n\n"
-            f"def get_inputs():\n    return [{', '.join(self.inputs)}]\n\n\ndef get_init_inputs():\n    return [{letters}]\n"
+            + f"\n\n\nclass Model(nn.Module):\n    def __init__(self, {letters}):\n        super().__init__()\n "
+            f"       {self.init}\n\n    def forward(self, {arguments}):\n        return {self.forward}\n\n\n"
+            f"def get_inputs():\n    return [{', '.join(self.inputs)}]\n\n\ndef get_init_inputs():\n    "
+            f"return [{letters}]\n"
         )
 
 
@@ -193,7 +200,8 @@ def made(case: Case, problem: Problem, device: str) -> tuple[Any, Any, list[torc
 
 
 def once(call: Callable[[], Any], flush: torch.Tensor) -> float:
-    """Microseconds of one call on the device: L2 overwritten, then the device kept busy while the host enqueues the call."""
+    """Microseconds of one call on the device: L2 overwritten, then the device kept busy while the host enqueues the
+    call."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     flush.zero_()
     torch.cuda._sleep(1_000_000)

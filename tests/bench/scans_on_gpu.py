@@ -3,8 +3,10 @@
     python tests/bench/scans_on_gpu.py --out results.json [--only attention,scan] [--no-compile] [--limit-s 170]
     python tests/bench/scans_on_gpu.py --dry-run                 (tiny sizes on the emulator: no GPU, no times)
 
-Sizes are KernelBench's (level 1, 41 to 46, 89 to 93, 97) and about 1 GB. Each program is first compared with torch. Times are CUDA events around one call,
-L2 flushed before it, interleaved A B C A B C, medians of 20; bytes are each input read once and each output written once, and their share is that of a copy
+Sizes are KernelBench's (level 1, 41 to 46, 89 to 93, 97) and about 1 GB. Each program is first compared with torch.
+Times are CUDA events around one call,
+L2 flushed before it, interleaved A B C A B C, medians of 20; bytes are each input read once and each output written
+once, and their share is that of a copy
 measured in the same run. Written after every case: a run that is stopped keeps what it has.
 """
 
@@ -374,7 +376,8 @@ def load(case: Case, program: str, folder: Path) -> Any:
 
 
 def error_of(case: Case, inputs: tuple[torch.Tensor, ...], result: torch.Tensor, whole: torch.Tensor) -> float:
-    """The largest difference, over the largest value: from float64 on a part where the case says how, and from torch on the whole."""
+    """The largest difference, over the largest value: from float64 on a part where the case says how, and from torch on
+    the whole."""
     if case.part is None or case.exact is None:
         return relative(result, whole)
     expected = case.exact(*case.part(*inputs))
@@ -476,7 +479,8 @@ def said(row: dict[str, Any]) -> str:
             )
         else:
             lines.append(
-                f"  {'correct' if entry.get('correct') else 'WRONG' if 'error' in entry else 'FAILED'}  {name}  {entry.get('error', entry.get('failed', ''))}"
+                f"  {'correct' if entry.get('correct') else 'WRONG' if 'error' in entry else 'FAILED'}  "
+                f"{name}  {entry.get('error', entry.get('failed', ''))}"
             )
     return "\n".join(lines)
 

@@ -1,10 +1,14 @@
-"""stream-K against the same configuration without it, and against torch.matmul (cuBLAS), on an H200: bfloat16 squares, and sizes whose last wave is badly filled.
+"""stream-K against the same configuration without it, and against torch.matmul (cuBLAS), on an H200: bfloat16 squares,
+and sizes whose last wave is badly filled.
 
     python tests/bench/streamk_on_gpu.py --out results.json [--limit-s 240] [--rounds 9] [--only 2176x2048x8192]
-    python tests/bench/streamk_on_gpu.py --dry-run                              (tiny shapes on the emulator; no GPU, no times)
+    python tests/bench/streamk_on_gpu.py --dry-run                              (tiny shapes on the emulator; no GPU, no
+    times)
 
-Random normal data, b along k. Each kernel is first compared with a float32 product, and with itself over repeated launches, bit by bit; then on two streams at once.
-Times are CUDA graphs of each side, interleaved A B C A B C, medians; the graphs repeat a call on the same operands, so that what fits in L2 is warm on all sides.
+Random normal data, b along k. Each kernel is first compared with a float32 product, and with itself over repeated
+launches, bit by bit; then on two streams at once.
+Times are CUDA graphs of each side, interleaved A B C A B C, medians; the graphs repeat a call on the same operands, so
+that what fits in L2 is warm on all sides.
 Written after every case. A kernel that waits for ever ends the process at the limit, with what was measured before.
 """
 
@@ -53,7 +57,8 @@ REPEATED = 50  # launches whose results must have the same bits
 
 
 def quantisation(case: Case, chosen: tuple[Call, ...]) -> dict[str, Any]:
-    """Waves of whole tiles, how well they are filled, and the modelled times without and with stream-K (modelled, not measured)."""
+    """Waves of whole tiles, how well they are filled, and the modelled times without and with stream-K (modelled, not
+    measured)."""
     found: dict[str, Any] = {}
     for name, extra in (("whole", ()), ("streamk", (STREAMK,))):
         stage = Stage(

@@ -1,9 +1,13 @@
-"""The sampled time model against times that were measured on an H200, with no GPU: versions of the planner and of recorded sessions at full size.
+"""The sampled time model against times that were measured on an H200, with no GPU: versions of the planner and of
+recorded sessions at full size.
 
-    python tests/bench/time_model.py --out tests/bench/results/time_model.json [--limit-s 40] [--only softmax]     runs every kernel's sample, long
-    python tests/bench/time_model.py --again tests/bench/results/time_model.json                                   the model alone, on kept counters
+    python tests/bench/time_model.py --out tests/bench/results/time_model.json [--limit-s 40] [--only softmax]     runs
+    every kernel's sample, long
+    python tests/bench/time_model.py --again tests/bench/results/time_model.json                                   the
+    model alone, on kept counters
 
-What is modelled: analysis/sampled.py. Kernels whose four CTAs take the interpreter longer than the limit are left out, and named.
+What is modelled: analysis/sampled.py. Kernels whose four CTAs take the interpreter longer than the limit are left out,
+and named.
 """
 
 from __future__ import annotations
@@ -153,7 +157,8 @@ def main() -> None:
     found = keep(arguments.out or arguments.again, rows, left_out)
     for row in rows:
         print(
-            f"{row['label'][:64]:64s} measured {row['seconds'] * 1e6:10.1f} us  modelled {row['modelled_s'] * 1e6:10.1f} us  {row['modelled_s'] / row['seconds']:5.2f}  {row['limit']}"
+            f"{row['label'][:64]:64s} measured {row['seconds'] * 1e6:10.1f} us  modelled "
+            f"{row['modelled_s'] * 1e6:10.1f} us  {row['modelled_s'] / row['seconds']:5.2f}  {row['limit']}"
         )
     print({name: round(value, 3) for name, value in found.items()})
 

@@ -1,9 +1,12 @@
-"""Whether timings on this GPU can be trusted: repeated runs agree, two percent are told apart, a noisy neighbour is noticed.
+"""Whether timings on this GPU can be trusted: repeated runs agree, two percent are told apart, a noisy neighbour is
+noticed.
 
     python tests/bench/timing_trust.py [--runs 10] [--pairs 5] [--out FOLDER]
 
-The kernel is a ReLU written for this, launched on torch's current stream; its slower twin does 2 % of its tiles twice. Prints, and writes timing_trust.json under --out (default: $OUT, else the current
-folder). Exit status 0 only if every expectation held. The neighbour is a process that this script starts and ends: matmuls without a pause on the same GPU.
+The kernel is a ReLU written for this, launched on torch's current stream; its slower twin does 2 % of its tiles twice.
+Prints, and writes timing_trust.json under --out (default: $OUT, else the current
+folder). Exit status 0 only if every expectation held. The neighbour is a process that this script starts and ends:
+matmuls without a pause on the same GPU.
 """
 
 from __future__ import annotations
@@ -74,7 +77,10 @@ SIZES = {
     "medium": 36 << 20,
     "long": 480 << 20,
 }  # elements: about 10 us, 100 us and over 1 ms at 3 to 4 TB/s
-NEIGHBOUR = 'import torch\na = torch.randn(4096, 4096, device="cuda").bfloat16()\nprint("ready", flush=True)\nwhile True:\n    for _ in range(200):\n        a @ a\n    torch.cuda.synchronize()\n'
+NEIGHBOUR = (
+    'import torch\na = torch.randn(4096, 4096, device="cuda").bfloat16()\nprint("ready", flush=True)\n'
+    "while True:\n    for _ in range(200):\n        a @ a\n    torch.cuda.synchronize()\n"
+)
 
 
 def job(size: int, extra: int, rival: int | None = None) -> Job:
@@ -104,7 +110,8 @@ def run(one: Job) -> Outcome:
 
 
 def repeated(runs: int) -> list[dict[str, object]]:
-    """The same version in separate runs, each with processes of its own: how many intervals hold the median of all medians."""
+    """The same version in separate runs, each with processes of its own: how many intervals hold the median of all
+    medians."""
     found = []
     for name, size in SIZES.items():
         timings = [run(job(size, 0)).timing for _ in range(runs)]
@@ -140,7 +147,9 @@ def repeated(runs: int) -> list[dict[str, object]]:
         }
         found.append(row)
         print(
-            f"{name:7} {middle * 1e6:9.2f} us by {row['method']}: {covered} of {runs} intervals hold the median of all; between runs {100 * np.std(medians, ddof=1) / middle:.2f} %, half-width {100 * float(str(row['half_width'])):.2f} %; {row['notes']}",
+            f"{name:7} {middle * 1e6:9.2f} us by {row['method']}: {covered} of {runs} intervals hold the "
+            f"median of all; between runs {100 * np.std(medians, ddof=1) / middle:.2f} %, half-width "
+            f"{100 * float(str(row['half_width'])):.2f} %; {row['notes']}",
             flush=True,
         )
     return found
@@ -168,7 +177,8 @@ def told_apart(pairs: int) -> list[dict[str, object]]:
                 }
             )
             print(
-                f"{name:7} {extra / 10:.0f} % more work: told apart {apart} of {pairs} times; ratios {', '.join(f'{one.ratio:.4f} [{one.low:.4f}, {one.high:.4f}]' for one in ratios)}",
+                f"{name:7} {extra / 10:.0f} % more work: told apart {apart} of {pairs} times; ratios "
+                f"{', '.join(f'{one.ratio:.4f} [{one.low:.4f}, {one.high:.4f}]' for one in ratios)}",
                 flush=True,
             )
     return found
@@ -194,7 +204,8 @@ def neighbour() -> dict[str, object]:
         "ok": bool(noisy.doubts) and not quiet.doubts,
     }
     print(
-        f"quiet: {quiet.median_s * 1e6:.1f} us, doubts {quiet.doubts or 'none'}\nwith a neighbour: {noisy.median_s * 1e6:.1f} us, doubts {noisy.doubts or 'none'}",
+        f"quiet: {quiet.median_s * 1e6:.1f} us, doubts {quiet.doubts or 'none'}\nwith a neighbour: "
+        f"{noisy.median_s * 1e6:.1f} us, doubts {noisy.doubts or 'none'}",
         flush=True,
     )
     return found

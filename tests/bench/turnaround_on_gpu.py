@@ -1,9 +1,13 @@
-"""Turnaround on a GPU: from a version's source to its verdict with timing, for every version that the planner writes for the shipped problems; beside it a plain script in KernelBench's manner.
+"""Turnaround on a GPU: from a version's source to its verdict with timing, for every version that the planner writes
+for the shipped problems; beside it a plain script in KernelBench's manner.
 
-    python tests/bench/turnaround_on_gpu.py [--problems softmax,matmul] [--precision fp32] [--steps 2] [--plain 1] [--out FOLDER]
+    python tests/bench/turnaround_on_gpu.py [--problems softmax,matmul] [--precision fp32] [--steps 2] [--plain 1]
+    [--out FOLDER]
 
-Each version is tested twice: as new (nothing of it compiled before), then again. The plain script, in a fresh process, imports torch and CuTe DSL, loads the candidate, compiles, checks 5 times and times 100
-calls, each on inputs of its own. Prints a table; writes turnaround.json under --out (default: $OUT, else the current folder).
+Each version is tested twice: as new (nothing of it compiled before), then again. The plain script, in a fresh process,
+imports torch and CuTe DSL, loads the candidate, compiles, checks 5 times and times 100
+calls, each on inputs of its own. Prints a table; writes turnaround.json under --out (default: $OUT, else the current
+folder).
 """
 
 from __future__ import annotations
@@ -219,7 +223,8 @@ def main() -> None:
         for row in more:
             phases = "  ".join(f"{key} {value:.2f}" for key, value in dict(row["phases"]).items())  # type: ignore[call-overload]
             print(
-                f"{name:22} v{row['version']} {'new  ' if row['new'] else 'again'} {row['seconds']:6.2f} s  {'ok ' if row['correct'] else 'BAD'} {row['method']}  {phases}  {row['failure'] or ''}",
+                f"{name:22} v{row['version']} {'new  ' if row['new'] else 'again'} {row['seconds']:6.2f} s  "
+                f"{'ok ' if row['correct'] else 'BAD'} {row['method']}  {phases}  {row['failure'] or ''}",
                 flush=True,
             )
         for one in scripts:

@@ -1,4 +1,5 @@
-"""Time from source to verdict on the emulator: every shipped problem, every version the planner offers, several repeats.
+"""Time from source to verdict on the emulator: every shipped problem, every version the planner offers, several
+repeats.
 
     python tests/bench/verdict_latency.py [--repeats 5] [--out tests/bench/results/verdict_latency.json]
 

@@ -1,4 +1,5 @@
-"""How many wavefronts a warp's shared-memory access takes on a GPU, for many address patterns, against the emulator's rule.
+"""How many wavefronts a warp's shared-memory access takes on a GPU, for many address patterns, against the emulator's
+rule.
 
 python tests/bench/wavefronts_on_gpu.py --out results.json        (on a machine with an NVIDIA GPU and ncu)
 python tests/bench/wavefronts_on_gpu.py --check results.json      anywhere: the rule against what was measured
@@ -155,7 +156,8 @@ def check(path: Path) -> int:
             if guess != case[what]:
                 wrong += 1
                 print(
-                    f"{what} of {case['width']:2d} bytes, {case['pattern']:24s} rule {guess:2d}, measured {case[what]:2d}"
+                    f"{what} of {case['width']:2d} bytes, {case['pattern']:24s} rule {guess:2d}, measured "
+                    f"{case[what]:2d}"
                 )
     print(f"{2 * len(cases) - wrong} of {2 * len(cases)} as predicted")
     return wrong

@@ -1,4 +1,5 @@
-"""Writes workbench/docs/measurements.md from the raw numbers in tests/bench/results and the shipped landscapes; nothing is typed by hand.
+"""Writes workbench/docs/measurements.md from the raw numbers in tests/bench/results and the shipped landscapes; nothing
+is typed by hand.
 
 python tests/bench/write_measurements.py          a test compares the page with what this would write
 """
@@ -76,8 +77,10 @@ def nineteen() -> str:
     return "\n\n".join(
         [
             "## KernelBench, level 1: nineteen problems",
-            f"The planner alone, TF32 allowed on both sides: geometric mean {summary['tf32']['geometric_mean']:.2f} times torch eager, "
-            f"{summary['tf32']['over_defaults']:.2f} times torch eager as it comes (products in strict fp32). In strict fp32 "
+            "The planner alone, TF32 allowed on both sides: geometric mean "
+            f"{summary['tf32']['geometric_mean']:.2f} times torch eager, "
+            f"{summary['tf32']['over_defaults']:.2f} times torch eager as it comes (products in strict fp32). "
+            "In strict fp32 "
             f"on both sides: {summary['fp32']['geometric_mean']:.2f}. Verified: {summary['tf32']['verified']} of "
             f"{summary['tf32']['problems']} in TF32, {summary['fp32']['verified']} in strict fp32.",
             table(["problem", "torch eager", "ours", "of the bound", "torch / ours"], rows),

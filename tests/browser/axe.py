@@ -15,6 +15,7 @@ def serious_violations(page: Any, where: str) -> list[Any]:
     """Serious and critical violations: impact, rule, elements."""
     script = files("axe_playwright_python").joinpath("axe.min.js").read_text()
     page.evaluate(
-        f"() => {{ if (!window.axe) {{ const define = undefined, module = undefined, exports = undefined; {script} }} }}"
+        "() => { if (!window.axe) { const define = undefined, module = undefined, exports = undefined; "
+        f"{script} }} }}"
     )
     return [found for found in page.evaluate(RUN, where) if found[0] in ("serious", "critical")]

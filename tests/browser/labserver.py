@@ -37,7 +37,8 @@ def free_port() -> int:
 
 
 def folders(base: Path) -> dict[str, str]:
-    """The environment of a server whose settings, theme and workspaces are its own, with the tree's lab extension in it."""
+    """The environment of a server whose settings, theme and workspaces are its own, with the tree's lab extension in
+    it."""
     jupyter = [f"JUPYTER_{name}_DIR" for name in ("CONFIG", "DATA", "RUNTIME")]
     made = {
         name: str(base / name.lower())

@@ -1,4 +1,5 @@
-"""The JupyterLab extension: highlighting, accept by shortcut, the side panel follows, also after kernel restart and reload."""
+"""The JupyterLab extension: highlighting, accept by shortcut, the side panel follows, also after kernel restart and
+reload."""
 
 from __future__ import annotations
 

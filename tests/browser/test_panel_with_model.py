@@ -1,4 +1,5 @@
-"""The panel with a language model in JupyterLab: the reply streams in, a failed version is repaired, a question is answered, proposals stand side by side."""
+"""The panel with a language model in JupyterLab: the reply streams in, a failed version is repaired, a question is
+answered, proposals stand side by side."""
 
 from __future__ import annotations
 
@@ -63,7 +64,10 @@ def model(tmp_path: Path) -> Iterator[str]:
 
 def test_a_model_in_the_panel(browser_page: Any, server: Any, model: str, artefacts: Path) -> None:
     page = browser_page
-    setup = f"%load_ext workbench\n%cutegen problem relu --set batch_size=8 --set dim=64\n%cutegen model --base-url {model}/v1 --model scripted --price-in 1 --price-out 10"
+    setup = (
+        "%load_ext workbench\n%cutegen problem relu --set batch_size=8 --set dim=64\n%cutegen model "
+        f"--base-url {model}/v1 --model scripted --price-in 1 --price-out 10"
+    )
     write_notebook(server.root / "model.ipynb", setup, "%cutegen panel --by llm")
     open_notebook(page, server.lab("model.ipynb"))
     run_all(page)

@@ -1,4 +1,5 @@
-"""Pictures as plotly draws them in a browser: what stands at the ticks of a short axis, and numbers that can be read on their cells, on light and on dark."""
+"""Pictures as plotly draws them in a browser: what stands at the ticks of a short axis, and numbers that can be read on
+their cells, on light and on dark."""
 
 from __future__ import annotations
 

@@ -79,7 +79,8 @@ def test_run_test_diff_export_history(tmp_path: Path, cutegen: Callable[..., Don
         (("test", "relu", "nowhere.py"), "no candidate file"),
         (
             ("run", "softmax(x)"),
-            "'softmax(x)' is a program of muCUTLASS, not a problem: name the problem that it computes, and the program beside it: cutegen run PROBLEM --program 'softmax(x)'",
+            "'softmax(x)' is a program of muCUTLASS, not a problem: name the problem that it computes, and "
+            "the program beside it: cutegen run PROBLEM --program 'softmax(x)'",
         ),
         (("run", "torch.relu(x)"), "'torch.relu(x)' is an expression: say its inputs too"),
         (("run", "--resume", "nothing"), "no session is called"),
@@ -232,7 +233,8 @@ def test_the_problem_comes_before_the_kernel(tmp_path: Path, cutegen: Callable[.
     assert (
         done.returncode == 2
         and done.stderr
-        == f"cutegen: kernel.py is a kernel and relu a problem: the problem comes first: cutegen {command} relu kernel.py\n"
+        == f"cutegen: kernel.py is a kernel and relu a problem: the problem comes first: cutegen {command} relu "
+        "kernel.py\n"
     )
 
 
@@ -533,7 +535,10 @@ def test_explain_compiles(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     heavy = ("torch", "cutlass", "numpy", "pandas", "plotly", "IPython", "openai", "workbench.session")
-    source = f"import sys\nfrom workbench.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    print([name for name in {heavy!r} if name in sys.modules])"
+    source = (
+        "import sys\nfrom workbench.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    "
+        f"print([name for name in {heavy!r} if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "[]" and "calibrate" in done.stdout, done.stderr
 

@@ -1,4 +1,5 @@
-"""What the emulator counts and finds in examples and small programs is what it counted and found when emulator_counters.json was written: every counter, every finding, every modelled time."""
+"""What the emulator counts and finds in examples and small programs is what it counted and found when
+emulator_counters.json was written: every counter, every finding, every modelled time."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ def short(value: Any) -> str:
 
 
 def launch(found: dict[str, Any]) -> dict[str, Any]:
-    """A launch without its kernel's name and its zeros; the counters of its lines, in their order, as a hash, since edits move lines."""
+    """A launch without its kernel's name and its zeros.
+
+    The counters of its lines, in their order, as a hash, since edits move lines.
+    """
     kept = {
         name: value for name, value in found.items() if name not in ("kernel", "lines", "total", "findings", "paced")
     }
@@ -98,7 +102,8 @@ def test_counters_and_findings_are_as_written_down(case: str, seen: Callable[[st
 
 
 def comparable(found: dict[str, Any], case: str) -> dict[str, Any]:
-    """What must stay: of an example, whose lines are written anew with the library, all but the counters of single lines."""
+    """What must stay: of an example, whose lines are written anew with the library, all but the counters of single
+    lines."""
     if EXAMPLES not in case:
         return found
     launches = [{name: value for name, value in one.items() if name != "lines"} for one in found["launches"]]

@@ -1,4 +1,7 @@
-"""The worked examples on the emulator against torch: odd shapes, every type, what is refused; integers wherever sums are to be exact."""
+"""The worked examples on the emulator against torch: odd shapes, every type, what is refused.
+
+Integers wherever sums are to be exact.
+"""
 
 from __future__ import annotations
 

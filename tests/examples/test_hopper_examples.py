@@ -1,4 +1,7 @@
-"""The Hopper example kernels against torch, on the emulator, at odd sizes; operands are small integers where the result can be exact."""
+"""The Hopper example kernels against torch, on the emulator, at odd sizes.
+
+Operands are small integers where the result can be exact.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +159,10 @@ def test_flash_attention(
 
 
 def test_flash_attention_takes_heads_that_lie_inside_rows(hopper: Emulation) -> None:
-    """(batch, length, heads, dim) in memory, as projections leave it; values exact: one key, so that the weights are 1."""
+    """(batch, length, heads, dim) in memory, as projections leave it.
+
+    Values exact: one key, so that the weights are 1.
+    """
     from workbench.examples.flash_attention import attention
 
     q = torch.randn(1, 65, 3, 64).to(HALF).cuda().transpose(1, 2)

@@ -1,6 +1,8 @@
-"""Rounds in which processes take turns, over the real hand-over of orders: who is asked when, what is checked, and what becomes of it.
+"""Rounds in which processes take turns, over the real hand-over of orders: who is asked when, what is checked, and what
+becomes of it.
 
-The first tests have plain functions where GPU processes would be. The last runs the real processes' code, with a compiled kernel, on the emulated GPU.
+The first tests have plain functions where GPU processes would be. The last runs the real processes' code, with a
+compiled kernel, on the emulated GPU.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ def job() -> Job:
 
 
 class Play:
-    """A device that is not there: each role sleeps in no time and says what it took. `log` has every order in the order in which they came."""
+    """A device that is not there: each role sleeps in no time and says what it took.
+
+    `log` has every order in the order in which they came.
+    """
 
     def __init__(
         self,

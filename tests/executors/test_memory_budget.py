@@ -1,4 +1,5 @@
-"""A problem that is larger than the device's memory is refused in one line, before a session is made or anything is allocated."""
+"""A problem that is larger than the device's memory is refused in one line, before a session is made or anything is
+allocated."""
 
 from __future__ import annotations
 

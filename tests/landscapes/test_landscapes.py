@@ -1,4 +1,7 @@
-"""Landscapes: files, what finds them, the replay executor, search on them, pictures. The times here are made up by a hash, in files of the test alone."""
+"""Landscapes: files, what finds them, the replay executor, search on them, pictures.
+
+The times here are made up by a hash, in files of the test alone.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +145,8 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "made_up.csv.gz"
 
 
-# ---- files ------------------------------------------------------------------------------------------------------------
+# ---- files
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_persons_own_files_come_after_those_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +201,8 @@ def test_joining_keeps_the_last_time_and_says_which_run_gave_it() -> None:
     assert table.join([(first, [kept]), (second, [lost])])[1][0].median_s == 1e-3
 
 
-# ---- what finds them --------------------------------------------------------------------------------------------------
+# ---- what finds them
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_problem_is_found_by_what_it_computes() -> None:
@@ -261,7 +266,8 @@ def test_settings_of_a_hopper_gemm_are_filled_in() -> None:
     }
 
 
-# ---- the replay executor ----------------------------------------------------------------------------------------------
+# ---- the replay executor
+# ----------------------------------------------------------------------------------------------
 
 
 def test_the_planners_loop_runs_on_recorded_measurements(recorded: Path, tmp_path: Path) -> None:
@@ -354,7 +360,8 @@ def test_a_wrong_configuration_is_a_failure_and_what_is_not_there_is_unavailable
     assert not list((tmp_path / "s").glob("relu*"))  # a refused problem leaves no empty session
 
 
-# ---- search -----------------------------------------------------------------------------------------------------------
+# ---- search
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_every_strategy_ends_at_the_best_and_never_gets_worse(recorded: Path) -> None:
@@ -414,7 +421,8 @@ def test_the_typical_walk_is_the_median() -> None:
     )
 
 
-# ---- pictures ---------------------------------------------------------------------------------------------------------
+# ---- pictures
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_numbers_on_the_cells_of_a_heat_map_can_be_read_on_any_ground(recorded: Path) -> None:
@@ -463,7 +471,8 @@ def test_a_heat_map_shows_the_fastest_of_each_pair(recorded: Path) -> None:
 
 
 def test_a_cell_says_what_else_its_configuration_sets(recorded: Path) -> None:
-    """1 of splitk may be a kernel that cuts its last wave along k all the same, and rows of a tile those of the transposed product."""
+    """1 of splitk may be a kernel that cuts its last wave along k all the same, and rows of a tile those of the
+    transposed product."""
     header, rows = table.read(recorded)
     key = next(one.key for one in rows if one.program.startswith("gemm"))
     programs = [canonical(f"{GEMM} .schedule(cooperative) .tile(128, 128, 64) .splitk({splits})") for splits in (2, 4)]
@@ -509,7 +518,8 @@ def test_a_heat_map_is_over_two_settings(recorded: Path) -> None:
     place = landscapes.landscapes()["matmul_bf16"]
     with pytest.raises(
         UserError,
-        match=r"^stages is named for both axes of the heat map: name another setting for one of them, of cluster, .*schedule",
+        match=r"^stages is named for both axes of the heat map: name another setting for one of them, of cluster, "
+        r".*schedule",
     ):
         heat_map(place, "stages", "stages")
     assert (

@@ -2,9 +2,11 @@
 
     python tests/llm/by_post.py serve JOB OUTCOME      on the machine with the GPU: run one job
     python tests/llm/by_post.py step FOLDER SESSION WHAT [VERSION] [--text WORDS] [--base-url URL]
-                                                       here: one step (generate, repair, test) of the session by that name in FOLDER
+                                                       here: one step (generate, repair, test) of the session by that
+                                                       name in FOLDER
 
-What does not even compile is found here; anything else is written to FOLDER/N.job.json, and FOLDER/N.outcome.json is waited for. This is how
+What does not even compile is found here; anything else is written to FOLDER/N.job.json, and FOLDER/N.outcome.json is
+waited for. This is how
 sessions were recorded with a GPU's verdicts and times where the language model was not on the GPU's machine.
 """
 

@@ -1,6 +1,7 @@
 """An endpoint whose model is whoever answers in a folder: python tests/llm/relay.py FOLDER PORTFILE
 
-Each request is written to FOLDER/N.prompt.md exactly as it was sent; the reply is FOLDER/N.reply.md, once it is there. This is how the shipped
+Each request is written to FOLDER/N.prompt.md exactly as it was sent; the reply is FOLDER/N.reply.md, once it is there.
+This is how the shipped
 recordings were made: a language model was given each prompt, and its answer was written down verbatim.
 """
 

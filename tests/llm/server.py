@@ -1,7 +1,10 @@
 """A small server that speaks the OpenAI protocol over a real socket, in a process of its own: python server.py PORTFILE
 
-POST /script takes a list of steps; each call of /v1/chat/completions plays the next one (the last repeats). GET /requests gives what was sent.
-A step: {"text", "finish", "thinking" (a number of chunks without text that come first), "refusal", "kind" (content type), "escaped" (ASCII only), "usage", "tool_calls", "status", "headers", "error", "delay", "silence", "drop_after", "bytes" (hex, sent as they
+POST /script takes a list of steps; each call of /v1/chat/completions plays the next one (the last repeats). GET
+/requests gives what was sent.
+A step: {"text", "finish", "thinking" (a number of chunks without text that come first), "refusal", "kind" (content
+type), "escaped" (ASCII only), "usage", "tool_calls", "status", "headers", "error", "delay", "silence", "drop_after",
+"bytes" (hex, sent as they
 are), "cut": sizes of the pieces in which the stream is written}. Keys that are missing mean the usual.
 """
 
@@ -129,7 +132,9 @@ def events(step: dict[str, Any]) -> bytes:
     usage = step.get("usage", {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150})
     if usage is not None:
         out.append(
-            f"data: {json.dumps({'id': 'c', 'object': 'chat.completion.chunk', 'created': 0, 'model': 'scripted', 'choices': [], 'usage': usage})}\n\n"
+            "data: "
+            f"{json.dumps({'id': 'c', 'object': 'chat.completion.chunk', 'created': 0, 'model': 'scripted', 'choices': [], 'usage': usage})}\n"
+            "\n"
         )
     return ("".join(out) + "data: [DONE]\n\n").encode()
 

@@ -38,7 +38,10 @@ def change(line: int, new: str, words: str = "Change one line.") -> str:
 
 def comment(text: str) -> str:
     """A patch that leaves the kernel as wrong as it was, and yet another text."""
-    return f"Try again.\n\n```json\n{json.dumps([{'action': 'insert', 'line_number': LINE, 'new_code': f'    # {text}'}])}\n```\n"
+    return (
+        "Try again.\n\n```json\n"
+        f"{json.dumps([{'action': 'insert', 'line_number': LINE, 'new_code': f'    # {text}'}])}\n```\n"
+    )
 
 
 @pytest.fixture

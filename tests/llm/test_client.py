@@ -1,4 +1,5 @@
-"""The client over a real socket: streaming cut at awkward places, tools, retries, faults, cancelling, budget, and the key that shows nowhere."""
+"""The client over a real socket: streaming cut at awkward places, tools, retries, faults, cancelling, budget, and the
+key that shows nowhere."""
 
 from __future__ import annotations
 
@@ -242,7 +243,8 @@ def test_odd_replies(server: Any) -> None:
         (
             {
                 "status": 400,
-                "error": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+                "error": "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+                "'max_completion_tokens' instead.",
             },
             "max_tokens",
             "max_completion_tokens",

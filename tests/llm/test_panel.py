@@ -1,4 +1,5 @@
-"""The panel's controller with a language model: the reply streams into the log, Run repairs what fails, cost so far is shown, Stop ends a call."""
+"""The panel's controller with a language model: the reply streams into the log, Run repairs what fails, cost so far is
+shown, Stop ends a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the model is sent, as golden files: a change of a template, or of what fills it, shows up as a diff. CUTEGEN_GOLDEN=1 writes them anew."""
+"""What the model is sent, as golden files: a change of a template, or of what fills it, shows up as a diff.
+
+CUTEGEN_GOLDEN=1 writes them anew.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Starts the scripted server with what notebook 06 needs: python tests/llm/tutorial.py PORTFILE (prints nothing, runs until it is ended)."""
+"""Starts the scripted server with what notebook 06 needs: python tests/llm/tutorial.py PORTFILE (prints nothing, runs
+until it is ended)."""
 
 from __future__ import annotations
 
@@ -22,10 +23,12 @@ PATCH = [{"action": "insert", "line_number": LINE, "new_code": "    # the larger
 STEPS = [
     {"text": f"One element per thread, with a guard for the tail.\n\n```python\n{SOURCE}```\n"},
     {
-        "text": f"Say in a comment what the maximum does. It helps the reader, not the device.\n\n```json\n{json.dumps(PATCH)}\n```\n"
+        "text": "Say in a comment what the maximum does. It helps the reader, not the device.\n\n```json\n"
+        f"{json.dumps(PATCH)}\n```\n"
     },
     {
-        "text": "Memory: it reads and writes each element once and computes almost nothing, so no more than the bandwidth can be gained."
+        "text": "Memory: it reads and writes each element once and computes almost nothing, so no more than the "
+        "bandwidth can be gained."
     },
 ]
 

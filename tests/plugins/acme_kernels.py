@@ -1,4 +1,5 @@
-"""A worked third-party package: a proposer that asks the session's model, and an executor. See its entry points in test_third_party.py.
+"""A worked third-party package: a proposer that asks the session's model, and an executor. See its entry points in
+test_third_party.py.
 
 A proposer is a class with a name, what it needs, and `propose`. Deriving from the protocol gives the other attributes
 their defaults. The session hands in the model client, the tools, the options and the stop event as a `RunContext`.

@@ -139,7 +139,8 @@ AXIS = "n = 64\nk = 3\naxis = 1\npart = 8"
         ((("axis", -1), ("k", -2), ("n", -4)), "settings k=-2, n=-4: no size that this problem can have"),
         (
             (("k", 3), ("n", 0)),
-            "setting n=0: the result has no elements, so there is nothing to compute; legal: whole numbers from 1 on (n=64 in the problem)",
+            "setting n=0: the result has no elements, so there is nothing to compute; legal: whole numbers "
+            "from 1 on (n=64 in the problem)",
         ),
         ((("k", 3), ("part", 5)), "setting part=5: cell:12: the reference does not run: RuntimeError: "),
     ],

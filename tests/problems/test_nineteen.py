@@ -1,4 +1,5 @@
-"""The 19 KernelBench problems of tests/bench/problems: they load, trace, shrink, have a bound and agree with their own reference at shrunk sizes."""
+"""The 19 KernelBench problems of tests/bench/problems: they load, trace, shrink, have a bound and agree with their own
+reference at shrunk sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from workbench.analysis import devices, speed_of_light
 from workbench.problems import inspection, loading
 
 FILES = sorted((Path(__file__).parents[1] / "bench" / "problems").glob("*.py"))
-# counted by hand from the shapes: (FLOPs of the products, or 0 where there are none; bytes read and written once, in float32)
+# counted by hand from the shapes: (FLOPs of the products, or 0 where there are none; bytes read and written once, in
+# float32)
 BY_HAND = {
     1: (2 * 4096**3, 3 * 4096**2 * 4),
     4: (2 * 2048 * 1048576, (2048 * 1048576 + 1048576 + 2048) * 4),

@@ -1,4 +1,5 @@
-"""Modules that calculate with numbers made of their sizes: such a size is not shrunk, or the planner says that it has no kernel."""
+"""Modules that calculate with numbers made of their sizes: such a size is not shrunk, or the planner says that it has
+no kernel."""
 
 from __future__ import annotations
 

@@ -46,7 +46,10 @@ def test_unknown_setting_lists_the_known_ones() -> None:
 
 
 def test_settings_reach_derived_names() -> None:
-    source = "import torch\nn = 4\nm = n * 2\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x\ndef get_inputs():\n    return [torch.zeros(m)]\ndef get_init_inputs():\n    return []\n"
+    source = (
+        "import torch\nn = 4\nm = n * 2\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        "
+        "return x\ndef get_inputs():\n    return [torch.zeros(m)]\ndef get_init_inputs():\n    return []\n"
+    )
     module = loading.load_module(Problem(name="p", source=source), (("n", 16),))
     assert module.m == 32
 

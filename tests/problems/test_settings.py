@@ -150,7 +150,10 @@ def test_a_problem_that_breaks_at_import_names_its_own_line_with_settings_applie
 
 
 def test_a_problem_may_define_dataclasses() -> None:
-    source = "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass A:\n    x: 'int' = 3\nvalue = A().x\n"
+    source = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass A:\n    x: "
+        "'int' = 3\nvalue = A().x\n"
+    )
     assert loading.load_module(Problem(name="p", source=source)).value == 3
 
 

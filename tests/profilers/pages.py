@@ -1,4 +1,5 @@
-"""ncu's pages as text, in the format that ncu 2023 to 2025 print, from counters that an H200 gave (tests/bench/results/h200_profiled_by_ncu.json)."""
+"""ncu's pages as text, in the format that ncu 2023 to 2025 print, from counters that an H200 gave
+(tests/bench/results/h200_profiled_by_ncu.json)."""
 
 from __future__ import annotations
 

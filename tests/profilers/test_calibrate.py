@@ -1,4 +1,7 @@
-"""What `cutegen calibrate` runs, run on the emulator: its kernels and torch's products, every launch checked; only the clock is replaced, since there is none."""
+"""What `cutegen calibrate` runs, run on the emulator: its kernels and torch's products, every launch checked.
+
+Only the clock is replaced, since there is none.
+"""
 
 from __future__ import annotations
 

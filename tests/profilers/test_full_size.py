@@ -79,7 +79,8 @@ def test_a_version_that_fails_at_full_size_says_so(subjects: dict[str, tuple[Pro
                 problem=problem,
                 facts=facts,
                 candidate=Candidate(
-                    source="import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        raise ValueError('no such thing')\n"
+                    source="import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        "
+                    "raise ValueError('no such thing')\n"
                 ),
             )
         )

@@ -1,4 +1,7 @@
-"""ncu's pages read back: counters that an H200 gave, in several units; stalls joined to source lines through real SASS."""
+"""ncu's pages read back: counters that an H200 gave, in several units.
+
+Stalls joined to source lines through real SASS.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +148,10 @@ def test_shares_pipes_stalls_and_limits() -> None:
 
 
 def test_a_launch_without_any_counter_is_all_unknown() -> None:
-    text = '"ID","Kernel Name","Block Size","Grid Size","gpu__time_duration.sum"\n"","","","","ns"\n"0","k","(1, 1, 1)","(2, 1, 1)","n/a"\n'
+    text = (
+        '"ID","Kernel Name","Block Size","Grid Size","gpu__time_duration.sum"\n"","","","","ns"\n'
+        '"0","k","(1, 1, 1)","(2, 1, 1)","n/a"\n'
+    )
     (made,) = ncu_pages.kernels(text)
     assert (
         made.duration_s is None

@@ -1,4 +1,7 @@
-"""The candidate under a profiler stays confined, also below a tool that starts it; traces and energy as records. The tool here is a shell script where ncu would be."""
+"""The candidate under a profiler stays confined, also below a tool that starts it; traces and energy as records.
+
+The tool here is a shell script where ncu would be.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +104,8 @@ def test_without_permission_for_counters_the_profile_degrades_by_name(
     relu: tuple[Problem, Facts], tool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool.write_text(
-        '#!/bin/sh\necho "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the target device 0."\nexit 1\n'
+        '#!/bin/sh\necho "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA '
+        'GPU Performance Counters on the target device 0."\nexit 1\n'
     )
     tool.rename(tool.with_name("ncu"))
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
@@ -246,7 +250,8 @@ def test_a_real_trace_of_torch_without_a_gpu_has_no_spans(tmp_path: Path) -> Non
 def loop(
     power_w: float, idle_w: float, busy: float, *, sensor_s: float = 0.1
 ) -> tuple[list[energy.Reading], list[tuple[str, float]], list[dict[str, float]]]:
-    """What a device would show: `busy` of each window at the power that its calls take, the rest idle, a counter that moves every `sensor_s` only."""
+    """What a device would show: `busy` of each window at the power that its calls take, the rest idle, a counter that
+    moves every `sensor_s` only."""
     marks, windows, pieces, at = [("idle", 1.0)], [], [(0.0, 2.5, idle_w)], 2.5
     for number in range(4):
         marks.append(("pause", at))

@@ -125,7 +125,8 @@ def test_nothing_launched_is_said() -> None:
 
 
 def test_tiles_that_stick_out_of_the_emulated_matrices_do_not_count_at_full_size() -> None:
-    """Measured on an H200 (its landscape), 4096 cubed in bf16: 179 us with clusters of 2x1, 186 without, 201 to 339 in smaller tiles."""
+    """Measured on an H200 (its landscape), 4096 cubed in bf16: 179 us with clusters of 2x1, 186 without, 201 to 339 in
+    smaller tiles."""
     problem = problems.load("matmul", precision="bf16")
     facts = WorkerInspector().inspect(problem)
     work = {item.case: item for item in facts.work}

@@ -200,7 +200,11 @@ def test_tools_answer_in_text_whatever_they_are_given() -> None:
 
 
 def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
-    program = f"from workbench.search import corpus, search; corpus.DISTRIBUTIONS = {REQUIRED}; print(len(search('tiled copy')))"  # fewer files are quicker
+    # fewer files are quicker
+    program = (
+        f"from workbench.search import corpus, search; corpus.DISTRIBUTIONS = {REQUIRED}; "
+        "print(len(search('tiled copy')))"
+    )
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     both = [
         subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)

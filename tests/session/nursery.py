@@ -9,7 +9,10 @@ from pathlib import Path
 
 
 def serve(work: Callable[[Path], None]) -> None:
-    """For each line of standard input one process, which prints "ready" and its number and what it did; "gone" once it was killed."""
+    """For each line of standard input one process, which prints "ready" and its number and what it did.
+
+    "gone" once it was killed.
+    """
     for _ in sys.stdin:
         child = os.fork()
         if child == 0:

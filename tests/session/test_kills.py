@@ -19,7 +19,8 @@ from workbench.wire import content_hash
 
 
 def kill_often(folder: Path, script: str, kills: int, longest_s: float, least: int, limit_s: float) -> dict[int, str]:
-    """Start a process of the script, kill it at a random moment after it is ready, so often and until it said of `least` versions that they are accepted (fewer after `limit_s`): these."""
+    """Start a process of the script, kill it at a random moment after it is ready, so often and until it said of
+    `least` versions that they are accepted (fewer after `limit_s`): these."""
     random.seed(20261120)
     promised: dict[int, str] = {}
     done, deadline = 0, time.monotonic() + limit_s
@@ -76,7 +77,10 @@ def test_nothing_accepted_is_lost(tmp_path: Path, kills: int, least: int) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_nothing_accepted_is_lost_with_the_real_emulator(tmp_path: Path) -> None:
-    """The same with candidates that are really compiled and run; the worker server and its children die with their parent."""
+    """The same with candidates that are really compiled and run.
+
+    The worker server and its children die with their parent.
+    """
     folder = tmp_path / "s"
     promised = kill_often(folder, "worker_real.py", 25, 14.0, least=10, limit_s=900)
     assert len(promised) >= 10

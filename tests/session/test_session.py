@@ -143,10 +143,13 @@ def test_export_loads_with_nothing_of_the_workbench(session: Session, tmp_path: 
     session.export("best", path)
     code = (
         "import sys, importlib.util\n"
-        "class Block:\n    def find_spec(self, name, path=None, target=None):\n        if name.split('.')[0] == 'workbench': raise ImportError(name)\n"
+        "class Block:\n    def find_spec(self, name, path=None, target=None):\n        if name.split('.')[0] "
+        "== 'workbench': raise ImportError(name)\n"
         "sys.meta_path.insert(0, Block())\n"
-        f"spec = importlib.util.spec_from_file_location('candidate', {str(path)!r}); m = importlib.util.module_from_spec(spec); spec.loader.exec_module(m)\n"
-        "model = m.ModelNew(); print(type(model).__mro__[1].__name__, [n for n in sys.modules if n.startswith('workbench')])"
+        f"spec = importlib.util.spec_from_file_location('candidate', {str(path)!r}); m = "
+        "importlib.util.module_from_spec(spec); spec.loader.exec_module(m)\n"
+        "model = m.ModelNew(); print(type(model).__mro__[1].__name__, [n for n in sys.modules if "
+        "n.startswith('workbench')])"
     )
     assert (
         subprocess.run(
@@ -189,7 +192,11 @@ def test_a_program_by_hand_gets_the_layouts_of_the_problems_operands(tmp_path: P
 
 
 def test_what_the_language_has_no_operation_for_is_said(tmp_path: Path) -> None:
-    source = "import torch\nimport torch.nn as nn\n\nn = 16\n\nclass Model(nn.Module):\n    def forward(self, x):\n        return torch.linalg.inv(x)\n\ndef get_inputs():\n    return [torch.randn(n, n)]\n\ndef get_init_inputs():\n    return []\n"
+    source = (
+        "import torch\nimport torch.nn as nn\n\nn = 16\n\nclass Model(nn.Module):\n    def forward(self, "
+        "x):\n        return torch.linalg.inv(x)\n\ndef get_inputs():\n    return [torch.randn(n, n)]\n\ndef "
+        "get_init_inputs():\n    return []\n"
+    )
     (tmp_path / "inverse.py").write_text(source)
     with (
         Session.create(problems.load(str(tmp_path / "inverse.py")), root=tmp_path, executor="emulator") as session,

@@ -1,4 +1,5 @@
-"""What holds around a session's loop, with a light executor double: views that fail, machines that differ, readers, cancelled steps."""
+"""What holds around a session's loop, with a light executor double: views that fail, machines that differ, readers,
+cancelled steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Holds a session and works: versions are made, tested by a light double, accepted; each accept is printed after it returned."""
+"""Holds a session and works: versions are made, tested by a light double, accepted.
+
+Each accept is printed after it returned.
+"""
 
 from __future__ import annotations
 

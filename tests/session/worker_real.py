@@ -1,4 +1,7 @@
-"""Holds a session and works with the real emulator: the planner's versions, tested, accepted; each accept is printed after it returned."""
+"""Holds a session and works with the real emulator: the planner's versions, tested, accepted.
+
+Each accept is printed after it returned.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,8 @@ def test_interrupting_a_step_keeps_the_session(kernel: tuple[KernelManager, Any]
     manager, client = kernel
     status, text = text_of(
         client,
-        "%load_ext workbench\n%cutegen problem softmax --set batch_size=16 --set dim=64 --executor emulator\n%cutegen generate\n%cutegen accept",
+        "%load_ext workbench\n%cutegen problem softmax --set batch_size=16 --set dim=64 --executor emulator\n"
+        "%cutegen generate\n%cutegen accept",
     )
     assert status == "ok", text
     client.execute("for _ in range(50): get_ipython().run_line_magic('cutegen', 'test v1')")

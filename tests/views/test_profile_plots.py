@@ -1,4 +1,5 @@
-"""Every plot of a profile: well-formed SVG, plotly that is JSON, HTML that closes what it opens, words that say where the numbers are from."""
+"""Every plot of a profile: well-formed SVG, plotly that is JSON, HTML that closes what it opens, words that say where
+the numbers are from."""
 
 from __future__ import annotations
 
@@ -190,7 +191,8 @@ def modelled(launch: Launch, dtype: str) -> Profile:
 def test_no_modelled_time_is_beyond_the_roofs_that_it_is_drawn_under(
     flops: int, sectors: int, wavefronts: int, missed: int, tensor: bool, dtype: str
 ) -> None:
-    """Modelled times and roofs are of one model, or a product in bf16 would reach 133 % of the rate that torch was seen to reach."""
+    """Modelled times and roofs are of one model, or a product in bf16 would reach 133 % of the rate that torch was seen
+    to reach."""
     total = LineCounts(line=0, flops=flops, global_sectors=sectors, shared_wavefronts=wavefronts)
     launch = dataclasses.replace(
         BUSY,

@@ -1,4 +1,7 @@
-"""Mean loss over triplets: the distance to the positive against the distance to the negative. KernelBench level 1, problem 99."""
+"""Mean loss over triplets: the distance to the positive against the distance to the negative.
+
+KernelBench level 1, problem 99.
+"""
 
 import torch
 import torch.nn as nn
