@@ -47,7 +47,7 @@ BODIES = {
     "atom.global.inc.u32 %r9, [%rd5+800], 5;\n",
     "float atomics in a loop": "mov.u32 %r6, 0;\ncvt.rn.f32.u32 %f1, %r5;\nmul.f32 %f1, %f1, 0f3DCCCCCD;\n$L:\n"
     "red.global.add.f32 [%rd1], %f1;\nmul.f32 %f1, %f1, 0f3F4CCCCD;\nadd.u32 %r6, %r6, 1;\n"
-    "setp.lt.u32 %p1, %r6, 6;\n@%p1 bra $L;",
+    "setp.lt.u32 %p1, %r6, 3;\n@%p1 bra $L;",
     "shared atomics": SHARED + "st.shared.u32 [%r7], %r2;\nbar.sync 0;\natom.shared.add.u32 %r8, [%r6], %r2;\n"
     "red.shared.xor.b32 [%r6+4], %r2;\nbar.sync 0;\nld.shared.u32 %r6, [%r6];\n"
     "add.u32 %r6, %r6, %r8;\n" + STORE,
