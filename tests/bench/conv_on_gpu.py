@@ -217,7 +217,7 @@ def programs(case: Case, kind: str, most: int) -> list[str]:
         if case.pointwise
         else ()
     )
-    chosen = convolutions.choices(main, kind, size_of(case), "H200", most)
+    chosen = convolutions.list_choices(main, kind, size_of(case), "H200", most)
     return [
         format_program(
             Program(

@@ -14,7 +14,7 @@ from workbench.executors.inspector import WorkerInspector
 from workbench.language import Call, Program, Stage, format_program
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.ladders.convolutions import Size, choices
+from workbench.proposers.ladders.convolutions import Size, list_choices
 from workbench.proposers.planner import Planner, write_program
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.records import Ask, Proposal
@@ -147,7 +147,7 @@ def test_what_is_not_one_convolution_of_the_input_is_a_pipeline(init: str, forwa
 
 def test_the_first_rung_fits_the_size() -> None:
     def first(kind: str = "tf32", **sizes: Any) -> Any:
-        return choices(Call(name="conv", positional=("x", "w")), kind, Size(**sizes), "H200")[0].plan
+        return list_choices(Call(name="conv", positional=("x", "w")), kind, Size(**sizes), "H200")[0].plan
 
     large = first(images=8, channels=64, filters=128, extents=(512, 1024), out=(510, 1022), taps=(3, 3), stride=(1, 1))
     assert large.tile[1] == 128 and large.tile[2] == 32 and not large.unfold
@@ -157,7 +157,7 @@ def test_the_first_rung_fits_the_size() -> None:
         ).tile[2]
         == 64
     )
-    pointwise = choices(
+    pointwise = list_choices(
         Call(name="conv", positional=("x", "w")),
         "tf32",
         Size(images=16, channels=64, filters=128, extents=(1024, 1024), out=(1024, 1024), taps=(1, 1), stride=(1, 1)),
@@ -200,10 +200,11 @@ def test_strict_float32_goes_by_three_products_before_direct_sums(
 def test_the_model_counts_three_times_the_channels() -> None:
     size = Size(images=8, channels=64, filters=128, extents=(512, 1024), out=(510, 1022), taps=(3, 3), stride=(1, 1))
     strict, rounded = (
-        choices(Call(name="conv", positional=("x", "w")), kind, size, "H200")[0].seconds for kind in ("tf32x3", "tf32")
+        list_choices(Call(name="conv", positional=("x", "w")), kind, size, "H200")[0].seconds
+        for kind in ("tf32x3", "tf32")
     )
     assert 2.5 * rounded < strict < 3.5 * rounded
-    pointwise = choices(
+    pointwise = list_choices(
         Call(name="conv", positional=("x", "w")),
         "tf32x3",
         Size(images=16, channels=64, filters=128, extents=(64, 64), out=(64, 64), taps=(1, 1), stride=(1, 1)),

@@ -17,7 +17,7 @@ from workbench.analysis import devices
 from workbench.executors.inspector import WorkerInspector
 from workbench.language import Call, check, parse
 from workbench.proposers.ladders import heuristics
-from workbench.proposers.ladders.gemm_hopper import Choice, choices
+from workbench.proposers.ladders.gemm_hopper import Choice, list_choices
 from workbench.proposers.ladders.gemm_hopper_model import busy_share, copied_operands, model_time
 from workbench.proposers.ladders.gemm_size import Size, size_of
 from workbench.proposers.planner import Planner
@@ -47,7 +47,7 @@ def after(ask: Ask, *proposals: Proposal) -> Ask:
 
 
 def first(m: int, n: int, k: int, kind: str = "bf16") -> Choice:
-    return choices(GEMM, kind, Size(m=m, n=n, k=k), "H200")[0]
+    return list_choices(GEMM, kind, Size(m=m, n=n, k=k), "H200")[0]
 
 
 @pytest.mark.parametrize("size", [2048, 4096, 8192])
@@ -75,15 +75,17 @@ def test_long_k_is_summed_in_parts() -> None:
 
 
 def test_a_large_result_of_little_k_gets_shared_memory_for_what_leaves() -> None:
-    found = choices(GEMM, "tf32", Size(m=32768, n=32768, k=32), "H200", (("b", "row"),))
+    found = list_choices(GEMM, "tf32", Size(m=32768, n=32768, k=32), "H200", (("b", "row"),))
     assert [choice.plan.store_buffers for choice in found[:3]] == [8, 8, 0] and found[0].plan.band == 64
     assert all(choice.plan.shared_bytes <= 232_448 for choice in found)
-    assert not any(choice.plan.store_buffers for choice in choices(GEMM, "tf32", Size(m=4096, n=4096, k=4096), "H200"))
+    assert not any(
+        choice.plan.store_buffers for choice in list_choices(GEMM, "tf32", Size(m=4096, n=4096, k=4096), "H200")
+    )
 
 
 def test_a_badly_filled_last_wave_is_cut_along_k() -> None:
     assert busy_share(132, 132) == 1.0 and busy_share(133, 132) == 133 / 264 and busy_share(66, 132) == 0.5
-    found = choices(GEMM, "bf16", Size(m=4352, n=4096, k=4096), "H200")  # 17 x 32 tiles of 256 x 128: 4.1 waves
+    found = list_choices(GEMM, "bf16", Size(m=4352, n=4096, k=4096), "H200")  # 17 x 32 tiles of 256 x 128: 4.1 waves
     cut = next(choice for choice in found if choice.plan.stream_k)
     whole = model_time(
         dataclasses.replace(cut.plan, stream_k=False), Size(m=4352, n=4096, k=4096), devices.find("H200")
@@ -94,7 +96,7 @@ def test_a_badly_filled_last_wave_is_cut_along_k() -> None:
 
 def test_all_choices_are_legal_and_ranked() -> None:
     for shape in ((4096, 4096, 4096), (100, 3000, 77), (16, 16, 16)):
-        found = choices(GEMM, "f16", Size(m=shape[0], n=shape[1], k=shape[2]), "H200")
+        found = list_choices(GEMM, "f16", Size(m=shape[0], n=shape[1], k=shape[2]), "H200")
         assert len(found) == 8 and [choice.seconds for choice in found[1:]] == sorted(
             choice.seconds for choice in found[1:]
         )
@@ -191,22 +193,22 @@ def test_verdict_of_the_first_version_on_the_emulator(tmp_path: Path, name: str,
 def test_the_reason_says_whose_idea_a_configuration_is() -> None:
     reason = first(1024, 1024, 1024).reason
     assert (
-        ("nvidia-matmul-heuristics is not installed" in reason) != heuristics.installed()
+        ("nvidia-matmul-heuristics is not installed" in reason) != heuristics.is_installed()
         and "modelled" in reason
         and "on bf16" in reason
     )
 
 
-@pytest.mark.skipif(not heuristics.installed(), reason="nvidia-matmul-heuristics is an extra")
+@pytest.mark.skipif(not heuristics.is_installed(), reason="nvidia-matmul-heuristics is an extra")
 @pytest.mark.parametrize("kind", ["f16", "bf16", "tf32"])
 def test_nvidias_own_choice_is_among_the_leads(kind: str) -> None:
-    found = heuristics.suggestions(kind, (4096, 4096, 4096, 1), (("b", "column"),), "H200")
+    found = heuristics.suggest(kind, (4096, 4096, 4096, 1), (("b", "column"),), "H200")
     assert found and all(0 < item.seconds < 1 for item in found)
-    chosen = choices(GEMM, kind, Size(m=4096, n=4096, k=4096), "H200", (("b", "column"),), most=40)
+    chosen = list_choices(GEMM, kind, Size(m=4096, n=4096, k=4096), "H200", (("b", "column"),), most=40)
     assert any(choice.suggested is not None and "which proposes it" in choice.reason for choice in chosen)
     assert (
-        heuristics.suggestions("e4m3", (64, 64, 64, 1), (), "H200")
-        == heuristics.suggestions(kind, (64, 64, 64, 1), (), "B200")
+        heuristics.suggest("e4m3", (64, 64, 64, 1), (), "H200")
+        == heuristics.suggest(kind, (64, 64, 64, 1), (), "B200")
         == ()
     )
 
@@ -214,7 +216,9 @@ def test_nvidias_own_choice_is_among_the_leads(kind: str) -> None:
 def test_few_rows_are_wgmmas_n_and_tf32_is_not_copied() -> None:
     choice = first(16, 4096, 4096)
     assert choice.plan.swap and choice.plan.tile[1] == 16 and choice.plan.in_cluster and choice.plan.pdl
-    turned = choices(GEMM, "tf32", Size(m=4096, n=4096, k=4096), "H200")[0]
+    turned = list_choices(GEMM, "tf32", Size(m=4096, n=4096, k=4096), "H200")[0]
     assert turned.plan.a_in_registers and turned.plan.swap and turned.copied == () and "needs no copy" in turned.reason
-    assert not choices(GEMM, "tf32", Size(m=4096, n=4096, k=4096), "H200", (("b", "column"),))[0].plan.a_in_registers
-    assert choices(GEMM, "tf32", Size(m=4096, n=4095, k=4096), "H200")[0].copied == ("b",)
+    assert not list_choices(GEMM, "tf32", Size(m=4096, n=4096, k=4096), "H200", (("b", "column"),))[
+        0
+    ].plan.a_in_registers
+    assert list_choices(GEMM, "tf32", Size(m=4096, n=4095, k=4096), "H200")[0].copied == ("b",)

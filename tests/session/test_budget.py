@@ -12,7 +12,7 @@ from worker_double import FACTS
 from workbench import problems
 from workbench.errors import UserError
 from workbench.policies.budget import BudgetSettings, Standing, why_stop
-from workbench.proposers.planner import Planner, roi
+from workbench.proposers.planner import Planner, return_on_investment
 from workbench.protocols import RunContext
 from workbench.records import Ask, Event, Problem
 from workbench.session import Session
@@ -70,13 +70,13 @@ def test_settings_are_checked() -> None:
 
 def test_roi_is_the_papers() -> None:
     assert (
-        roi(2.0, 1.0) == roi(2.0, 5.0) == 2.0
-        and roi(2.0, 50.0) == pytest.approx(4.0)
-        and roi(2.0, 50.0, (1.6, 1.25)) == pytest.approx(2.0)
+        return_on_investment(2.0, 1.0) == return_on_investment(2.0, 5.0) == 2.0
+        and return_on_investment(2.0, 50.0) == pytest.approx(4.0)
+        and return_on_investment(2.0, 50.0, (1.6, 1.25)) == pytest.approx(2.0)
     )
-    assert roi(4.0, 50.0, (2.0, 1.5)) > roi(2.0, 50.0) and roi(2.0, 2.0) > roi(
-        4.0, 2.0, (2.0, 1.5)
-    )  # a large gap favours the bold change
+    assert return_on_investment(4.0, 50.0, (2.0, 1.5)) > return_on_investment(2.0, 50.0) and return_on_investment(
+        2.0, 2.0
+    ) > return_on_investment(4.0, 2.0, (2.0, 1.5))  # a large gap favours the bold change
 
 
 def test_a_rank_that_there_is_not_is_refused() -> None:

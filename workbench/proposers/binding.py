@@ -1,4 +1,4 @@
-"""From a program of muCUTLASS to a candidate: how its tensors come from the problem's module."""
+"""Compiles a program of muCUTLASS into a candidate, and binds its tensors to the problem's module."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from workbench.records import Candidate, Facts, Problem
 def candidate_of(problem: Problem, facts: Facts, arch: str, program: str) -> Candidate:
     """The candidate of a program that a person wrote.
 
-    Stages that name no arch get `arch`; a stage of the problem's own operation gets its operands' layouts.
+    A stage without an arch gets `arch`. A stage of the problem's own operation gets the layouts of its operands.
 
-    Raises `UserError` where the problem is none of the language's, `ProgramError` for what the program may not say.
+    Raises `UserError` if the language has no operation for the problem, `ProgramError` if the program is not legal.
     """
-    found = recognised(facts)
+    found = recognise_problem(facts)
     read = parse(program)
     text = format_program(
-        dataclasses.replace(read, stages=tuple(_completed(stage, found, arch) for stage in read.stages))
+        dataclasses.replace(read, stages=tuple(_complete_stage(stage, found, arch) for stage in read.stages))
     )
     return Candidate(source=compile_program(text, binding_of(problem, facts, found)), program=text)
 
 
-def plain(found: Computation) -> str:
-    """The problem as a program that says no setting."""
+def plain_program(found: Computation) -> str:
+    """The problem as a program without settings."""
     return format_program(
         Program(
             stages=(
@@ -43,8 +43,8 @@ def plain(found: Computation) -> str:
     )
 
 
-def recognised(facts: Facts) -> Computation:
-    """The problem in the language's terms. Raises `UserError` where there are none."""
+def recognise_problem(facts: Facts) -> Computation:
+    """The problem as a computation of the language. Raises `UserError` if the language has no operation for it."""
     try:
         return recognise(facts)
     except Unrecognised as reason:
@@ -53,7 +53,7 @@ def recognised(facts: Facts) -> Computation:
         ) from None
 
 
-def _completed(stage: Stage, found: Computation, arch: str) -> Stage:
+def _complete_stage(stage: Stage, found: Computation, arch: str) -> Stage:
     said = {call.name for call in stage.settings}
     more = [Call(name="arch", positional=(arch,))] if "arch" not in said else []
     if found.layout and "layout" not in said and stage.operation == found.operation:
@@ -62,38 +62,37 @@ def _completed(stage: Stage, found: Computation, arch: str) -> Stage:
 
 
 def binding_of(problem: Problem, facts: Facts, found: Computation) -> Binding:
-    """How the tensors of a computation come from the problem's module."""
+    """The binding of a computation's tensors to the problem's module."""
     return Binding(
         init_source=facts.init_source,
         forward_arguments=facts.forward_arguments,
         operands=found.operands,
         module_names=_module_names(problem.source, facts.init_source),
-        axes=_axes(facts, found),
-        tensors=_tensors(facts, found),
+        axes=_count_axes(facts, found),
+        tensors=_bind_tensors(facts, found),
     )
 
 
-SEEN = re.compile(
-    r"(?:\.detach\(\)|\.contiguous\(\)|\.transpose\(-2, -1\))*$"
-)  # what a tensor has as many axes after as before
+# calls at the end of an operand's expression that keep the number of axes
+SAME_RANK = re.compile(r"(?:\.detach\(\)|\.contiguous\(\)|\.transpose\(-2, -1\))*$")
 
 
-def _axes(facts: Facts, found: Computation) -> tuple[tuple[str, int], ...]:
-    """The number of axes of each tensor, by the name that a program uses.
+def _count_axes(facts: Facts, found: Computation) -> tuple[tuple[str, int], ...]:
+    """The number of axes of each tensor, by its name in a program.
 
-    The tensors are forward's arguments, where all cases agree, parameters and buffers.
+    The tensors are parameters, buffers, and those arguments of forward whose number of axes is the same in all cases.
     """
     counts: dict[str, set[int]] = {}
     for spec in (spec for case in facts.cases for spec in case.inputs):
         counts.setdefault(spec.name, set()).add(len(spec.shape))
     known = {name: next(iter(count)) for name, count in counts.items() if len(count) == 1}
     own = known | {python(f"param:{spec.name}"): len(spec.shape) for spec in facts.parameters}
-    bound = {name: own.get(SEEN.sub("", text)) for name, text in found.operands}
+    bound = {name: own.get(SAME_RANK.sub("", text)) for name, text in found.operands}
     return tuple({name: count for name, count in (known | bound).items() if count is not None}.items())
 
 
-def _tensors(facts: Facts, found: Computation) -> tuple[tuple[str, Operand], ...]:
-    """Shapes and dtypes at full size of each tensor, by the name that a program uses.
+def _bind_tensors(facts: Facts, found: Computation) -> tuple[tuple[str, Operand], ...]:
+    """Shapes and dtypes at full size of each tensor, by its name in a program.
 
     The tensors are forward's arguments, parameters and buffers, plain or transposed.
     """
@@ -103,8 +102,8 @@ def _tensors(facts: Facts, found: Computation) -> tuple[tuple[str, Operand], ...
     known = {name: own[name] for name in facts.forward_arguments if name in own}
     for name, text in found.operands:
         known.pop(name, None)
-        seen = SEEN.search(text)
-        whole = own.get(SEEN.sub("", text))
+        seen = SAME_RANK.search(text)
+        whole = own.get(SAME_RANK.sub("", text))
         if whole is not None and seen is not None:
             turned = seen[0].count(".transpose(") % 2 and len(whole.shape) > 1
             known[name] = (
@@ -116,7 +115,7 @@ def _tensors(facts: Facts, found: Computation) -> tuple[tuple[str, Operand], ...
 
 
 def _module_names(source: str, init_source: str) -> str:
-    """Imports of the problem, and those of its plain constants that `__init__` reads."""
+    """Text of the problem's imports, and of its constants that `__init__` reads."""
     read = {node.id for node in ast.walk(ast.parse(init_source)) if isinstance(node, ast.Name)}
     kept = []
     for node in ast.parse(source).body:

@@ -1,8 +1,8 @@
-"""The built-in planner: no LLM, deterministic. Writes muCUTLASS, starts simple, makes one change a step, says why.
+"""The built-in planner. It is deterministic and needs no LLM; it writes muCUTLASS and explains each step.
 
-Each computation has a ladder of rungs (settings). A step takes the first rung that is not yet tried from this baseline.
-It explains the rung by what the emulator counted on the baseline (sectors against ideal, wavefronts against ideal) and
-by the bound. Predicted gains are modelled from the same terms as `analysis.model`, so they are leads, not promises.
+Each computation has a ladder of rungs (settings). A step takes the first rung that was not tried from this baseline.
+The reason of a rung names the emulator's counts on the baseline (sectors and wavefronts against the ideal) and the
+bound. Predicted gains are modelled from the same terms as `analysis.model`: they rank rungs and are not exact.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from workbench.records import Ask, Candidate, Event, LineCounts, Proposal
 RANKS = ("ladder", "roi")
 
 
-def _total(ask: Ask) -> LineCounts | None:
+def _find_total(ask: Ask) -> LineCounts | None:
     launches = ask.baseline.trials[-1].outcome.launches if ask.baseline and ask.baseline.trials else ()
     return max((launch.total for launch in launches), key=lambda total: total.instructions, default=None)
 
 
 def _evidence(rung: Rung, total: LineCounts | None) -> tuple[str, float | None]:
-    """What was counted on the baseline that speaks for the rung, and the gain that the term alone would give."""
+    """(the counts of the baseline that speak for the rung, the gain if only they mattered)."""
     if total is None:
         return "", None
     if rung.need == "sectors" and total.global_ideal_sectors:
@@ -46,7 +46,7 @@ def _evidence(rung: Rung, total: LineCounts | None) -> tuple[str, float | None]:
 
 
 def _modelled_gain(ask: Ask, found: Computation, rung: Rung, rungs: tuple[Rung, ...]) -> float | None:
-    """The baseline's modelled time over the rung's, where the baseline is a rung that has one."""
+    """Modelled time of the baseline over that of the rung; None unless the baseline is a rung with a modelled time."""
     program = ask.baseline.proposal.candidate.program if ask.baseline else None
     before = next(
         (
@@ -79,8 +79,8 @@ def _stages(found: Computation, rung: Rung, arch: str) -> tuple[Stage, ...]:
     return renaming.list_stages(found, rung.settings, (put("arch", arch if arch in ("sm_80", "sm_90a") else "sm_80"),))
 
 
-def _asked(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
-    """A rung from the person's words, when they name a setting.
+def _rung_from_words(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
+    """The rung that the person's words describe, if they name a setting.
 
     Examples: "128 threads", "tile 64x64x16", "vector 4", "32 threads per row"; on Hopper also "cluster 2x1",
     "4 stages", "pingpong".
@@ -111,16 +111,16 @@ def _asked(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
     return (Rung(settings=(*settings, *kept), title=f"as asked: {words.strip()}", reason="the person asked for it"),)
 
 
-def roi(gain: float, gap: float, risks: tuple[float, float] = (1.0, 1.0)) -> float:
-    """What a change is worth: gain ** (1 + max(0, log10(gap / 5))) / (risks' product).
+def return_on_investment(gain: float, gap: float, risks: tuple[float, float] = (1.0, 1.0)) -> float:
+    """Worth of a change: gain ** (1 + max(0, log10(gap / 5))) / product of the risks.
 
-    The formula is muCUTLASS's triage. A large gap to the bound favours bold changes.
+    This is the triage formula of muCUTLASS. A large gap to the bound favours changes with a large gain.
     """
     return float(gain ** (1 + max(0.0, math.log10(gap / 5)))) / (risks[0] * risks[1])
 
 
 def _gap(ask: Ask) -> float:
-    """The baseline's time over the bound; 1 where either is not known."""
+    """Time of the baseline over the bound; 1 if either is unknown."""
     verdict = ask.baseline.trials[-1].verdict if ask.baseline is not None and ask.baseline.trials else None
     return 1 / verdict.fraction_of_bound if verdict is not None and verdict.fraction_of_bound else 1.0
 
@@ -132,8 +132,8 @@ def _gain(ask: Ask, found: Computation, rung: Rung, rungs: tuple[Rung, ...], tot
 class Planner(Proposer):
     """Proposes one change a step from a ladder; deterministic, needs no model and no GPU.
 
-    The option `rank` is "ladder" (the rungs as they stand, simplest first) or "roi" (first the rung whose predicted
-    gain, gap and risks make it worth most, as a loop wants that may stop at any step).
+    The option `rank` is "ladder" (rungs in the ladder's order, simplest first) or "roi" (the rung of the largest worth
+    first, by predicted gain, gap and risks). A loop that may stop at any step uses "roi".
     """
 
     name = "planner"
@@ -144,9 +144,9 @@ class Planner(Proposer):
         return None
 
     def propose(self, ask: Ask, context: RunContext = PLAIN, /) -> Iterator[Event | Proposal]:
-        """The next rung that was not tried from this baseline.
+        """Yield the next rung that was not tried from this baseline.
 
-        A note when there is none, or the graph is not recognised.
+        Yields a note instead if there is none, or if the graph is not recognised.
         """
         rank = context.options.get("rank", "roi" if context.largest_gain_first else "ladder")
         if rank not in RANKS:
@@ -159,7 +159,7 @@ class Planner(Proposer):
         rungs = ladder(
             Context(found=found, precision=ask.problem.precision, arch=ask.arch, device=ask.device, facts=ask.facts)
         )
-        asked = _asked(ask.instruction, rungs) if ask.instruction and not found.pieces else ()
+        asked = _rung_from_words(ask.instruction, rungs) if ask.instruction and not found.pieces else ()
         if ask.instruction and not asked:
             yield Event(
                 kind="note",
@@ -168,8 +168,8 @@ class Planner(Proposer):
                 ),
             )
         tried = {version.proposal.candidate.program for version in ask.history}
-        banned = _banned(ask.constraints)
-        for rung in (*asked, *_ranked(ask, found, rungs, by_worth=rank == "roi")):
+        banned = _banned_settings(ask.constraints)
+        for rung in (*asked, *_rank_rungs(ask, found, rungs, by_worth=rank == "roi")):
             program = write_program(found, rung, ask.arch)
             if program in tried or any(call.name in banned for call in rung.calls):
                 continue
@@ -191,7 +191,7 @@ class Planner(Proposer):
     def _proposal(ask: Ask, found: Computation, rung: Rung, program: str, rungs: tuple[Rung, ...]) -> Proposal:
         source = compile_program(program, binding_of(ask.problem, ask.facts, found))
         evidence, gain = (
-            _evidence(rung, _total(ask)) if rung.seconds is None else ("", _modelled_gain(ask, found, rung, rungs))
+            _evidence(rung, _find_total(ask)) if rung.seconds is None else ("", _modelled_gain(ask, found, rung, rungs))
         )
         return Proposal(
             candidate=Candidate(source=source, program=program),
@@ -204,19 +204,23 @@ class Planner(Proposer):
         )
 
 
-def _ranked(ask: Ask, found: Computation, rungs: tuple[Rung, ...], *, by_worth: bool) -> tuple[Rung, ...]:
-    """The rungs in the order in which they are tried; equal ones as they stand."""
-    rungs = _onwards(ask, found, rungs)
+def _rank_rungs(ask: Ask, found: Computation, rungs: tuple[Rung, ...], *, by_worth: bool) -> tuple[Rung, ...]:
+    """The rungs in the order in which they are tried. Rungs of equal worth keep the ladder's order."""
+    rungs = _start_near_baseline(ask, found, rungs)
     if not by_worth or ask.baseline is None:
         return rungs
-    total, gap = _total(ask), _gap(ask)
-    return tuple(sorted(rungs, key=lambda rung: -roi(_gain(ask, found, rung, rungs, total) or 1.0, gap, rung.risks)))
+    total, gap = _find_total(ask), _gap(ask)
+    return tuple(
+        sorted(
+            rungs, key=lambda rung: -return_on_investment(_gain(ask, found, rung, rungs, total) or 1.0, gap, rung.risks)
+        )
+    )
 
 
-def _onwards(ask: Ask, found: Computation, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
-    """The rungs in order from a program that a person wrote.
+def _start_near_baseline(ask: Ask, found: Computation, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
+    """The rungs, starting at the one nearest to a program that a person wrote; those before it come last.
 
-    First come those from the rung with most of its settings and fewest others on, then those below.
+    The nearest rung has most of the program's settings and the fewest others.
     """
     own = (
         ask.baseline.proposal.candidate.program
@@ -225,15 +229,15 @@ def _onwards(ask: Ask, found: Computation, rungs: tuple[Rung, ...]) -> tuple[Run
     )
     if not own or not rungs:
         return rungs
-    mine, theirs = _calls(own), [_calls(write_program(found, rung, ask.arch)) for rung in rungs]
+    mine, theirs = _settings_of(own), [_settings_of(write_program(found, rung, ask.arch)) for rung in rungs]
     near = max(range(len(rungs)), key=lambda number: (len(mine & theirs[number]), -len(theirs[number] - mine)))
     return (*rungs[near:], *rungs[:near])
 
 
-def _calls(program: str) -> set[Call]:
+def _settings_of(program: str) -> set[Call]:
     return {call for stage in parse(program).stages for call in stage.settings}
 
 
-def _banned(constraints: tuple[str, ...]) -> set[str]:
+def _banned_settings(constraints: tuple[str, ...]) -> set[str]:
     words = " ".join(constraints).lower()
     return ({"mma"} if "no tensor core" in words else set()) | ({"vector"} if "no vector" in words else set())

@@ -1,4 +1,4 @@
-"""Ladders of the planner: for each kind of computation the settings to try, simplest first, each with its reason."""
+"""The planner's ladders: for each kind of computation the settings to try, simplest first, each with its reason."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from workbench.proposers.ladders.base import Context, Rung, put
 __all__ = ["Context", "Rung", "ladder", "put"]
 
 LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
-    "elementwise": pointwise.elementwise,
-    "gemm": products.gemm,
-    "ggemm": products.grouped,
-    "convolution": convolutions.convolutions,
-    "attention": attention.attention,
-    "scan": scans.scan,
-    "pool": pools.pool,
-    "gather": gathers.gather,
+    "elementwise": pointwise.elementwise_rungs,
+    "gemm": products.gemm_rungs,
+    "ggemm": products.grouped_rungs,
+    "convolution": convolutions.convolution_rungs,
+    "attention": attention.attention_rungs,
+    "scan": scans.scan_rungs,
+    "pool": pools.pool_rungs,
+    "gather": gathers.gather_rungs,
     "view": lambda context: (Rung(settings=(), title="a view", reason="no kernel runs"),),
-    "scatter_add": gathers.gather,
-    **dict.fromkeys(("rowwise", "batchnorm", "groupnorm", "instancenorm"), rows.rows),
-    **dict.fromkeys(("softmax", "layernorm", "rmsnorm", "reduce", "matvec", "crossentropy"), rows.rows),
+    "scatter_add": gathers.gather_rungs,
+    **dict.fromkeys(("rowwise", "batchnorm", "groupnorm", "instancenorm"), rows.row_rungs),
+    **dict.fromkeys(("softmax", "layernorm", "rmsnorm", "reduce", "matvec", "crossentropy"), rows.row_rungs),
 }
 
 
 def ladder(context: Context) -> tuple[Rung, ...]:
-    """The rungs for a computation, simplest first; products on Hopper start with its own kernels, fastest first."""
+    """The rungs of a computation, simplest first. On Hopper, products start with Hopper's kernels, fastest first."""
     if context.found.pieces:
-        return pipelines.pipeline(
+        return pipelines.pipeline_rungs(
             context,
             tuple(
                 ladder(dataclasses.replace(context, found=piece.alone, facts=piece.facts if piece.facts.full else None))

@@ -1,4 +1,7 @@
-"""Attention: flash attention where the head dimension fits into registers, else three kernels, by a model of both."""
+"""The ladder of attention: flash attention if the head dimension fits into registers, else three kernels.
+
+A model of both decides which goes first.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,15 @@ from workbench.proposers.ladders import gemm_hopper, gemm_size
 from workbench.proposers.ladders.base import Context, Rung, put
 from workbench.records import Facts, record
 
-KINDS = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}  # precision -> what tensor cores multiply
-MMA_SYNC_SHARE = (
-    0.4  # of the tensor cores' rate that mma.sync reaches when operands come out of shared memory once a warp: inferred
-)
-WGMMA_SHARE = 0.7  # inferred from flash attention's and gemm's measured rates
-WIDEST = 256  # head dimension up to which O fits into registers
+KINDS = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}  # precision -> operand type of tensor cores
+MMA_SYNC_SHARE = 0.4  # share of the tensor cores' rate with mma.sync, if each warp loads operands itself; inferred
+WGMMA_SHARE = 0.7  # share of that rate with wgmma; inferred from measured rates of flash attention and gemm
+WIDEST = 256  # largest head dimension at which O fits into registers
 
 
 @record
 class Size:
-    """Extents of an attention; `heads` counts those of all batch entries."""
+    """Extents of an attention; `heads` is the number of heads of all batch entries."""
 
     heads: int
     queries: int
@@ -29,7 +30,7 @@ class Size:
 
 
 def size_of(facts: Facts | None) -> Size | None:
-    """The extents at the full case; None where they cannot be told."""
+    """The extents at the full case; None if the facts do not tell them."""
     case = next((case for case in facts.cases if case.name == "full"), None) if facts is not None else None
     if case is None or not case.outputs or len(case.outputs[0].shape) < 3 or len(case.inputs) < 2:
         return None
@@ -39,51 +40,44 @@ def size_of(facts: Facts | None) -> Size | None:
     return Size(heads=math.prod(lead), queries=queries, keys=keys, dim=dim)
 
 
-def attention(context: Context) -> tuple[Rung, ...]:
+def attention_rungs(context: Context) -> tuple[Rung, ...]:
     """The rungs of an attention."""
     size, kind = size_of(context.facts), KINDS.get(context.precision)
     narrow = size is None or size.dim <= WIDEST
-    plain = (
-        (
-            Rung(
-                settings=(),
-                title="float32 on the ordinary pipes",
-                reason=(
-                    "flash attention in its simplest form: a block of keys at a time through shared memory, "
-                    "the scores never in memory"
-                ),
-            ),
-        )
-        if narrow
-        else ()
-    )
+    simple, smaller = _float32_flash()
+    plain = (simple,) if narrow else ()
     if context.arch != "sm_90a":
-        return (*plain, *_sync(kind, narrow)) if narrow else (_float32(),)
+        return (*plain, *_mma_sync_rungs(kind, narrow)) if narrow else (_float32_rung(),)
     if kind is None:
-        return (
-            *plain,
-            *(
-                (
-                    Rung(
-                        settings=(put("tile", 64, 32),),
-                        title="32 keys a step",
-                        reason="less shared memory, so more CTAs side by side",
-                        need="parallel",
-                    ),
-                )
-                if narrow
-                else ()
-            ),
-            _float32(),
-        )
-    flash, stages = (*_wgmma(kind, narrow), *_sync(kind, narrow)), _stages(context, kind, size)
+        return (*plain, *((smaller,) if narrow else ()), _float32_rung())
+    flash, stages = (*_wgmma_rungs(kind, narrow), *_mma_sync_rungs(kind, narrow)), _unfused_rungs(context, kind, size)
     first = (
         (*stages, *flash) if size is not None and _stages_are_faster(size, kind, context.device) else (*flash, *stages)
     )
     return (*first, *plain)
 
 
-def _wgmma(kind: str, narrow: bool) -> tuple[Rung, ...]:
+def _float32_flash() -> tuple[Rung, Rung]:
+    """Flash attention in float32: the simplest kernel, and one with smaller tiles."""
+    return (
+        Rung(
+            settings=(),
+            title="float32 on the ordinary pipes",
+            reason=(
+                "flash attention in its simplest form: a block of keys at a time through shared memory, "
+                "the scores never in memory"
+            ),
+        ),
+        Rung(
+            settings=(put("tile", 64, 32),),
+            title="32 keys a step",
+            reason="less shared memory, so more CTAs side by side",
+            need="parallel",
+        ),
+    )
+
+
+def _wgmma_rungs(kind: str, narrow: bool) -> tuple[Rung, ...]:
     if kind == "tf32" or not narrow:
         return ()
     base = (put("mma", kind), put("schedule", "flash"))
@@ -110,7 +104,7 @@ def _wgmma(kind: str, narrow: bool) -> tuple[Rung, ...]:
     )
 
 
-def _sync(kind: str | None, narrow: bool) -> tuple[Rung, ...]:
+def _mma_sync_rungs(kind: str | None, narrow: bool) -> tuple[Rung, ...]:
     if kind is None or not narrow:
         return ()
     return (
@@ -129,13 +123,13 @@ def _sync(kind: str | None, narrow: bool) -> tuple[Rung, ...]:
     )
 
 
-def _stages(context: Context, kind: str, size: Size | None) -> tuple[Rung, ...]:
+def _unfused_rungs(context: Context, kind: str, size: Size | None) -> tuple[Rung, ...]:
     if size is None:
         return ()
     product = gemm_size.Size(m=size.queries, n=size.keys, k=size.dim, batches=size.heads)
     found = [
         choice
-        for choice in gemm_hopper.choices(Call(name="gemm", positional=("a", "b")), kind, product, context.device)
+        for choice in gemm_hopper.list_choices(Call(name="gemm", positional=("a", "b")), kind, product, context.device)
         if choice.plan.split_k == 1 and choice.plan.schedule == "cooperative"
     ]
     reason = "the products run at a gemm's rate for any head dimension; the scores go through memory four times"
@@ -152,7 +146,7 @@ def _stages(context: Context, kind: str, size: Size | None) -> tuple[Rung, ...]:
     return tuple(rungs)
 
 
-def _float32() -> Rung:
+def _float32_rung() -> Rung:
     return Rung(
         settings=(put("schedule", "stages"),),
         title="q k^T, softmax and the product with v one after the other",
@@ -163,7 +157,7 @@ def _float32() -> Rung:
 def _stages_are_faster(size: Size, kind: str, name: str) -> bool:
     """Whether three kernels are faster by the model.
 
-    It takes FLOPs at a share of the peak, or the bytes of the scores through memory, whichever is longer.
+    The model adds the FLOPs at a share of the peak rate and, for three kernels, the bytes of the scores.
     """
     if size.dim > WIDEST:
         return True

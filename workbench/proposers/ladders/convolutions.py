@@ -1,8 +1,8 @@
-"""Convolutions: Hopper's implicit products, fastest first by a model; elsewhere mma.sync and direct sums.
+"""The ladder of convolutions: Hopper's implicit products, fastest first by a model; else mma.sync and direct sums.
 
-Depthwise convolutions are sliding sums. The model counts, for one tile and one step, the cycles of wgmma and of the
-tiles out of L2 (a cluster shares the filters), adds the epilogue where nothing hides it, and bounds the whole by the
-bytes of the copy in front and of the result behind. It ranks; it promises no time.
+Depthwise convolutions are sliding sums. For one tile and one step, the model counts the cycles of wgmma and of the
+tiles from L2 (a cluster shares the filters). It adds the epilogue if nothing hides it. The bytes of the copy in front
+and of the result bound the whole. The model ranks configurations; its seconds are not exact.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from workbench.proposers.ladders.gemm_hopper import EXACT, IN_PARTS
 from workbench.proposers.ladders.gemm_hopper_model import MMA_FLOPS_PER_CYCLE
 from workbench.records import record
 
-MMA_SYNC = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}  # precision -> what mma.sync multiplies
-WGMMA = {**MMA_SYNC, "fp32": "tf32x3"}  # and Hopper's tensor cores: of float32 two parts each
-L2_BYTES_PER_CYCLE = 40  # of one SM while all read; inferred from products, which reach at least 32
-# of one step that no multiplication hides, inferred; TMA takes at least a cycle for a row of a tile, inferred too
+MMA_SYNC = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}  # precision -> operand type of mma.sync
+WGMMA = {**MMA_SYNC, "fp32": "tf32x3"}  # and of Hopper's tensor cores; tf32x3 splits each float32 into two parts
+L2_BYTES_PER_CYCLE = 40  # of one SM while all SMs read; inferred from products, which reach at least 32
+# part of one step that no multiplication hides (inferred); TMA needs at least a cycle per row of a tile (inferred)
 STEP_CYCLES = 60
-TILE_CYCLES = 800  # of one tile: where its results go, the first wait; inferred
-# of one result of a warpgroup: through shared memory and out; inferred from the instructions of its store
+TILE_CYCLES = 800  # overhead of one tile: addresses of its results, the first wait; inferred
+# one result of a warpgroup through shared memory to global memory; inferred from the instructions of its store
 ELEMENT_CYCLES = 14 / 128
-# how much slower than the model pingpong was on tiles of 64 filters, beside cooperative ones
+# measured over modelled time of pingpong with tiles of 64 filters, relative to cooperative ones
 # (one 3-D convolution on an H200)
 NARROW = 1.1
-# how much slower than the model cooperative tiles of a cluster were, beside others
+# measured over modelled time of cooperative tiles in clusters, relative to others
 # (five convolutions on an H200, 2026-11-22)
 IN_CLUSTERS = 1.15
-# channels, and products per result, up to which the direct sum goes first: 27 products of 3 channels took 2.99 ms so,
-# and 3.60 ms as an implicit product (one H200, 2026-11-22); the limits are inferred
+# the direct sum goes first up to so many channels and products per result: 27 products of 3 channels took 2.99 ms
+# this way, and 3.60 ms as an implicit product (one H200, 2026-11-22); the limits are inferred
 FEW, SHALLOW = 4, 32
 WIDTHS = (128, 256, 192, 96, 64, 48, 32, 16)  # filters of a tile
-MOST_TAPS = 25  # of a plane of the filter, which sliding sums keep in registers
+MOST_TAPS = 25  # taps of a filter plane that sliding sums can keep in registers
 
 
 @record
 class Size:
-    """One convolution: extents of the input and of the result, taps of the filter along each, its stride."""
+    """One convolution: extents of the input and of the result, taps and stride of the filter along each axis."""
 
     images: int
     channels: int
@@ -63,7 +63,7 @@ class Choice:
     settings: tuple[Call, ...]
     plan: Sm90Config | GemmSm90Config
     seconds: float
-    product: gemm_hopper.Choice | None = None  # of filters of one tap
+    product: gemm_hopper.Choice | None = None  # for filters of one tap, which are a plain product
 
     @property
     def title(self) -> str:
@@ -77,7 +77,7 @@ class Choice:
 
     @property
     def reason(self) -> str:
-        """What the model sees in it."""
+        """Why the model ranks it here."""
         if self.product is not None or not isinstance(self.plan, Sm90Config):
             reason = self.product.reason if self.product else ""
             return f"filters of one tap make a product of the filters and each image, where it lies; {reason}"
@@ -93,15 +93,13 @@ class Choice:
         return f"{what}; modelled {self.seconds * 1e6:.3g} us"
 
 
-def modelled(plan: Sm90Config, size: Size, device: devices.Device) -> float:
-    """Seconds of the copy and the product."""
+def model_time(plan: Sm90Config, size: Size, device: devices.Device) -> float:
+    """Modelled seconds of the copy in front and of the product."""
     tm, tn, tk = plan.tile
     width = BYTES[plan.mma]
     phases = math.prod(size.stride) if size.transposed else 1
-    channels, taps = (
-        size.channels * (3 if plan.split else 1),
-        math.prod(size.taps),
-    )  # in parts each stands three times
+    # the three parts of a tf32x3 product are three times the channels
+    channels, taps = size.channels * (3 if plan.split else 1), math.prod(size.taps)
     if plan.unfold:
         channels, taps = channels * size.taps[-1], math.prod(size.taps[:-1])
     blocks = min(
@@ -109,40 +107,42 @@ def modelled(plan: Sm90Config, size: Size, device: devices.Device) -> float:
         key=lambda blocks: blocks * math.ceil(channels / blocks / tk) * math.ceil(size.filters / blocks / tn),
     )
     depth = math.ceil(channels / blocks / tk) * tk
-    # the grid: results, and what the filter hangs over
-    scale = size.stride if size.transposed else (1,) * len(size.out)
-    reach = [math.ceil(tap / step) - 1 for tap, step in zip(size.taps, size.stride, strict=True)]
-    if plan.unfold:
-        reach[-1] = 0
-    places = size.images * math.prod(
-        math.ceil(out / step) + over for out, step, over in zip(size.out, scale, reach, strict=True)
-    )
+    places = _grid_places(plan, size)
     tiles = math.ceil(places / tm) * math.ceil(size.filters / blocks / tn) * blocks * phases
-    steps = max(taps / phases, 1) * depth / tk
-    multiply = 2 * tm * tn * tk / (MMA_FLOPS_PER_CYCLE * 2 / width)
-    fetch = (tm + tn / plan.cluster) * tk * width / L2_BYTES_PER_CYCLE
-    store = TILE_CYCLES + plan.rows * tn * ELEMENT_CYCLES
-    product = steps * (
-        max(multiply, fetch, tm + tn / plan.cluster) + (STEP_CYCLES if plan.schedule == "pingpong" else STEP_CYCLES / 2)
-    )
-    if plan.schedule == "pingpong":  # of two tiles, the longer of both products and of one with its store
-        tile = max(product, (product + store) / 2)
-    else:
-        tile = product + store
-    copied = (
-        (
-            size.channels * math.prod(size.extents)
-            + depth * blocks * (1 if size.transposed or plan.unfold else math.prod(size.stride)) * places / size.images
-        )
-        * size.images
-        * width
-    )
+    tile = _tile_cycles(plan, steps=max(taps / phases, 1) * depth / tk)
+    strides = 1 if size.transposed or plan.unfold else math.prod(size.stride)
+    elements = size.channels * math.prod(size.extents) + depth * blocks * strides * places / size.images
+    copied = elements * size.images * width
     bandwidth = device.copy_bandwidth or device.bandwidth
     moved = (places * depth * blocks + size.images * size.filters * math.prod(size.out)) * width
     return copied / bandwidth + max(math.ceil(tiles / device.sms) * tile / device.clock_hz, moved / bandwidth)
 
 
-def choices(operation: Call, kind: str, size: Size, device_name: str, most: int = 6) -> tuple[Choice, ...]:
+def _grid_places(plan: Sm90Config, size: Size) -> int:
+    """Places of the grid: the results, and the border that the filter reaches beyond them."""
+    scale = size.stride if size.transposed else (1,) * len(size.out)
+    reach = [math.ceil(tap / step) - 1 for tap, step in zip(size.taps, size.stride, strict=True)]
+    if plan.unfold:
+        reach[-1] = 0
+    return size.images * math.prod(
+        math.ceil(out / step) + over for out, step, over in zip(size.out, scale, reach, strict=True)
+    )
+
+
+def _tile_cycles(plan: Sm90Config, steps: float) -> float:
+    """Cycles of one tile with so many steps. With pingpong one tile's store overlaps the other's product."""
+    tm, tn, tk = plan.tile
+    width = BYTES[plan.mma]
+    pingpong = plan.schedule == "pingpong"
+    multiply = 2 * tm * tn * tk / (MMA_FLOPS_PER_CYCLE * 2 / width)
+    fetch = (tm + tn / plan.cluster) * tk * width / L2_BYTES_PER_CYCLE
+    store = TILE_CYCLES + plan.rows * tn * ELEMENT_CYCLES
+    step = max(multiply, fetch, tm + tn / plan.cluster) + (STEP_CYCLES if pingpong else STEP_CYCLES / 2)
+    product = steps * step
+    return max(product, (product + store) / 2) if pingpong else product + store
+
+
+def list_choices(operation: Call, kind: str, size: Size, device_name: str, most: int = 6) -> tuple[Choice, ...]:
     """Legal configurations, fastest first by the model, at most two of a tile."""
     device, found = devices.find(device_name), []
     unfolds = (
@@ -164,8 +164,8 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, most: int 
                     stage = Stage(operation=operation, settings=(put("arch", "sm_90a"), *settings))
                     if not check(Program(stages=(stage,))):
                         plan = sm90_config(stage)
-                        found.append(Choice(settings=settings, plan=plan, seconds=modelled(plan, size, device)))
-    found.sort(key=lambda choice: choice.seconds * _doubt(choice.plan))
+                        found.append(Choice(settings=settings, plan=plan, seconds=model_time(plan, size, device)))
+    found.sort(key=lambda choice: choice.seconds * _correction(choice.plan))
     kept: list[Choice] = []
     for choice in found:
         if sum(other.plan.tile == choice.plan.tile for other in kept) < 2:
@@ -173,15 +173,15 @@ def choices(operation: Call, kind: str, size: Size, device_name: str, most: int 
     return (*_products(kind, size, device_name), *kept)[:most]
 
 
-def _doubt(plan: Sm90Config | GemmSm90Config) -> float:
-    """How much slower than the model measured kernels of this sort were, beside others."""
+def _correction(plan: Sm90Config | GemmSm90Config) -> float:
+    """Measured over modelled time of such kernels, relative to others."""
     if isinstance(plan, Sm90Config) and plan.schedule == "cooperative":
         return IN_CLUSTERS if plan.cluster > 1 else 1.0
     return NARROW if plan.tile[1] <= 64 else 1.0
 
 
 def _products(kind: str, size: Size, device_name: str) -> tuple[Choice, ...]:
-    """Filters of one tap: the product reads the input where it lies."""
+    """Choices for filters of one tap: a product that reads the input without a copy."""
     if (
         size.transposed
         or size.groups != 1
@@ -190,7 +190,7 @@ def _products(kind: str, size: Size, device_name: str) -> tuple[Choice, ...]:
         or size.extents != size.out
     ):
         return ()
-    found = gemm_hopper.choices(
+    found = gemm_hopper.list_choices(
         Call(name="gemm", positional=("a", "b")),
         kind,
         gemm_size.Size(m=size.filters, n=math.prod(size.out), k=size.channels, batches=size.images),
@@ -207,7 +207,7 @@ def _products(kind: str, size: Size, device_name: str) -> tuple[Choice, ...]:
 
 
 def size_of(context: Context) -> Size | None:
-    """The extents at the full case; None where they cannot be told from the facts."""
+    """The extents at the full case; None if the facts do not tell them."""
     facts, found = context.facts, context.found
     case = next((case for case in facts.cases if case.name == "full"), None) if facts is not None else None
     operands = dict(found.operands)
@@ -241,7 +241,7 @@ def size_of(context: Context) -> Size | None:
     )
 
 
-def convolutions(context: Context) -> tuple[Rung, ...]:
+def convolution_rungs(context: Context) -> tuple[Rung, ...]:
     """The rungs of a convolution."""
     operation = context.found.operation
     depthwise = dict(operation.named).get("groups") == "channels"
@@ -251,7 +251,7 @@ def convolutions(context: Context) -> tuple[Rung, ...]:
         reason="the simplest correct kernel: every operand is read from global memory each time",
     )
     if operation.name == "convtranspose":
-        return (*_hopper(context), simple, *_tensor_cores(context))
+        return (*_hopper_rungs(context), simple, *_tensor_core_rungs(context))
     size = size_of(context)
     shallow = (
         not depthwise
@@ -259,19 +259,19 @@ def convolutions(context: Context) -> tuple[Rung, ...]:
         and size.channels // size.groups <= FEW
         and size.channels // size.groups * math.prod(size.taps) <= SHALLOW
     )
-    sliding = _sliding(depthwise, shallow)
+    sliding = _sliding_rungs(depthwise, shallow)
     if context.arch != "sm_90a":
-        return (simple, *_tensor_cores(context), *sliding)
+        return (simple, *_tensor_core_rungs(context), *sliding)
     if not depthwise and size is not None and math.prod(size.taps[-2:]) > MOST_TAPS:
-        return (*_hopper(context), simple)
+        return (*_hopper_rungs(context), simple)
     if depthwise:
         return (*sliding, simple)
     fastest = sliding[::-1]
-    return (*fastest[: 2 * shallow], *_hopper(context), *fastest[2 * shallow :], simple)
+    return (*fastest[: 2 * shallow], *_hopper_rungs(context), *fastest[2 * shallow :], simple)
 
 
-def _sliding(depthwise: bool, shallow: bool) -> tuple[Rung, ...]:
-    """Direct sums of several results a thread: of a depthwise convolution the fastest first, of others last."""
+def _sliding_rungs(depthwise: bool, shallow: bool) -> tuple[Rung, ...]:
+    """Direct sums with several results per thread. The fastest is first for depthwise convolutions, else last."""
     served = "an input that is loaded serves {} filters"
     ways: list[tuple[int, int, int, str, str]] = [
         (
@@ -310,8 +310,8 @@ def _sliding(depthwise: bool, shallow: bool) -> tuple[Rung, ...]:
     )
 
 
-def _tensor_cores(context: Context) -> tuple[Rung, ...]:
-    """Implicit products by mma.sync, where there is no wgmma."""
+def _tensor_core_rungs(context: Context) -> tuple[Rung, ...]:
+    """Implicit products by mma.sync, for architectures without wgmma."""
     kind = MMA_SYNC.get(context.precision)
     if context.arch == "sm_90a" or kind is None or dict(context.found.operation.named).get("groups") == "channels":
         return ()
@@ -342,7 +342,7 @@ def _tensor_cores(context: Context) -> tuple[Rung, ...]:
     )
 
 
-def _hopper(context: Context) -> tuple[Rung, ...]:
+def _hopper_rungs(context: Context) -> tuple[Rung, ...]:
     kind, size = WGMMA.get(context.precision), size_of(context)
     operation = context.found.operation
     if context.arch != "sm_90a" or kind is None or dict(operation.named).get("groups") == "channels":
@@ -359,5 +359,5 @@ def _hopper(context: Context) -> tuple[Rung, ...]:
         )
     return tuple(
         Rung(settings=choice.settings, title=choice.title, reason=choice.reason, seconds=choice.seconds)
-        for choice in choices(operation, kind, size, context.device)
+        for choice in list_choices(operation, kind, size, context.device)
     )

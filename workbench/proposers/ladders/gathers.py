@@ -1,11 +1,11 @@
-"""Gather and scatter-add: several pieces on the way per thread, since each waits for its index first."""
+"""The ladder of gather and scatter-add: several loads in flight per thread, since each waits for its index first."""
 
 from __future__ import annotations
 
 from workbench.proposers.ladders.base import Context, Rung, put
 
 
-def gather(context: Context) -> tuple[Rung, ...]:
+def gather_rungs(context: Context) -> tuple[Rung, ...]:
     """The rungs of gather and scatter_add."""
     return (
         Rung(

@@ -1,7 +1,7 @@
-"""Hopper configurations of a gemm, fastest first by a model.
+"""Lists Hopper configurations of a gemm, fastest first by a model.
 
 Input: problem size and device. Output: muCUTLASS settings, each with its modelled time (`gemm_hopper_model`). Stream-K
-is tried where whole tiles fill less than BADLY_FILLED of the device.
+is tried if whole tiles fill less than BADLY_FILLED of the device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from workbench.proposers.ladders.gemm_hopper_model import busy_share, copied_ope
 from workbench.proposers.ladders.gemm_size import Size
 from workbench.records import record
 
-# for elements of two bytes; of others, as many bytes along k
+# tiles for elements of two bytes; for other elements, tiles have the same number of bytes along k
 TILES = (
     (128, 256, 64),
     (256, 128, 64),
@@ -41,14 +41,14 @@ TILES = (
 CLUSTERS = ((2, 1), (1, 1), (1, 2), (2, 2))
 SPLITS = (1, 2, 4, 8, 16)
 IN_CLUSTER = (2, 4, 8)  # parts of k that the CTAs of a cluster add up
-# of the device at work in all waves; inferred: with more, two tiles' sums through memory take what the cut saves
+# average share of the device at work; inferred: with more, the sums of two tiles through memory cost what is saved
 BADLY_FILLED = 0.9
-FEW, VERY_FEW = 256, 64  # the transposed product is tried where m is at most this, and first where it is at most that
-THROUGH_COST = 1.05  # inferred: of reading wgmma's first operand into registers
+FEW, VERY_FEW = 256, 64  # the transposed product is tried if m is at most FEW, and goes first if at most VERY_FEW
+THROUGH_COST = 1.05  # inferred: cost of reading wgmma's first operand into registers
 # launch(early) took 0.9 us off 1024^3 and 0.3 us off 2048^3 on an H200 (2026-11-21), and no measurable time at 4096^3
 EARLY_BELOW_S = 60e-6
-NEAR = 1.05  # how much slower by the model a choice may be that experience prefers
-STORED = 4  # a result this many times as large as both operands makes storing it the work (inferred)
+NEAR = 1.05  # a choice that experience prefers may be so much slower by the model
+STORED = 4  # if the result is so many times as large as both operands, storing it takes most time (inferred)
 IN_PARTS, EXACT = (
     "float32 by three products of TF32, ",
     "each float32 is two parts of TF32, and three products of parts are nearly as accurate as one of float32",
@@ -57,7 +57,7 @@ IN_PARTS, EXACT = (
 
 @record
 class Choice:
-    """Settings with their modelled time on the whole device, the number of tiles, and the CTAs that work on them."""
+    """Settings with their modelled time on the whole device, number of tiles, and number of CTAs."""
 
     settings: tuple[Call, ...]
     plan: GemmSm90Config
@@ -65,15 +65,15 @@ class Choice:
     tiles: int
     ctas: int
     copied: tuple[str, ...]  # operands that TMA or wgmma cannot read where they lie
-    suggested: float | None = None  # the seconds that nvidia-matmul-heuristics expects of it, where it proposed it
+    suggested: float | None = None  # seconds that nvidia-matmul-heuristics predicts, if the package proposed it
 
     @property
     def source(self) -> str:
-        """Whose idea it is."""
+        """The model that proposes it, in words."""
         if self.suggested is not None:
             return f"here, {self.suggested * 1e6:.3g} us by {heuristics.PACKAGE}, which proposes it"
         return "by this workbench's own model" + (
-            "" if heuristics.installed() else f" ({heuristics.PACKAGE} is not installed)"
+            "" if heuristics.is_installed() else f" ({heuristics.PACKAGE} is not installed)"
         )
 
     @property
@@ -92,16 +92,18 @@ class Choice:
 
     @property
     def reason(self) -> str:
-        """What the model sees in it."""
+        """Why the model ranks it here."""
         plan, waves = self.plan, self.tiles / self.ctas
         what = f"{self.tiles} tiles on {self.ctas} CTAs ({waves:.1f} waves)"
-        text = f"TMA feeds wgmma through {plan.stages} stages; {what}{self._fetching}{self._summing}{self._moving}"
-        text += f"; {EXACT}" if plan.kind == "tf32x3" else f"{self._copying}; on {plan.kind}"
+        text = (
+            f"TMA feeds wgmma through {plan.stages} stages; {what}{self._fetch_text}{self._sum_text}{self._move_text}"
+        )
+        text += f"; {EXACT}" if plan.kind == "tf32x3" else f"{self._copy_text}; on {plan.kind}"
         return f"{text}; modelled {self.seconds * 1e6:.3g} us {self.source}"
 
     @property
-    def _fetching(self) -> str:
-        """What a cluster fetches once, and who stores meanwhile."""
+    def _fetch_text(self) -> str:
+        """The operand that a cluster fetches once, and whether a store overlaps a product."""
         plan = self.plan
         operand = "b" if plan.cluster[0] > 1 else "a"
         shared = (
@@ -112,8 +114,8 @@ class Choice:
         return shared + ("; one warpgroup stores while the other multiplies" if plan.schedule == "pingpong" else "")
 
     @property
-    def _summing(self) -> str:
-        """How the sum over k is cut."""
+    def _sum_text(self) -> str:
+        """How the sum over k is split."""
         plan, text = self.plan, ""
         if plan.split_k > 1:
             text += f"; {plan.split_k} parts of k are summed up side by side"
@@ -125,8 +127,8 @@ class Choice:
         return text
 
     @property
-    def _moving(self) -> str:
-        """How operands and results lie and move."""
+    def _move_text(self) -> str:
+        """How operands are read and results are stored."""
         plan, text = self.plan, ""
         if plan.swap and not plan.a_in_registers:
             text += "; the few rows are what wgmma calls n, so that no tile sticks out of them"
@@ -138,8 +140,8 @@ class Choice:
         return text
 
     @property
-    def _copying(self) -> str:
-        """Which operands are copied first, and why."""
+    def _copy_text(self) -> str:
+        """The operands that are copied first, and the reason."""
         if not self.copied:
             return ""
         reader = f"wgmma on {self.plan.kind}" if self.plan.kind in ALONG_K else "TMA"
@@ -149,7 +151,7 @@ class Choice:
         )
 
 
-def choices(
+def list_choices(
     operation: Call,
     kind: str,
     size: Size,
@@ -158,28 +160,28 @@ def choices(
     most: int = 8,
     epilogues: tuple[Call, ...] = (),
 ) -> tuple[Choice, ...]:
-    """Legal configurations, fastest first by the model, at most two of a tile; `kind` is what wgmma multiplies.
+    """Legal configurations, fastest first by the model, at most two of a tile. `kind` is wgmma's operand type.
 
-    The first is what nvidia-matmul-heuristics proposes, or else the earliest of TILES and CLUSTERS, where that is
-    within NEAR of the fastest: the order there is what experience prefers.
+    A configuration within NEAR of the fastest goes first: one that nvidia-matmul-heuristics proposes, else the earliest
+    in the order of TILES and CLUSTERS, which comes from experience.
     """
     device = devices.find(device_name)
     original, size = size, dataclasses.replace(size, k=3 * size.k) if kind == "tf32x3" else size
     copying = _copy_seconds(kind, original, layout, device)
     suggested = {
         _settings(s.tile, kind, s.cluster, (s.splits,)): s.seconds
-        for s in heuristics.suggestions(kind, (size.m, size.n, size.k, size.batches), layout, device_name)
+        for s in heuristics.suggest(kind, (size.m, size.n, size.k, size.batches), layout, device_name)
     }
-    direct = tuple(_through_registers(kind, size)) if _only_b_lies_wrong(kind, size, layout) else ()
+    direct = tuple(_register_settings(kind, size)) if _needs_copy_of_b_only(kind, size, layout) else ()
     found = []
-    for settings in dict.fromkeys((*suggested, *direct, *_ways(kind, size))):
+    for settings in dict.fromkeys((*suggested, *direct, *_list_settings(kind, size))):
         stage = Stage(operation=operation, settings=(put("arch", "sm_90a"), *settings), epilogues=epilogues)
         choice = None if check(Program(stages=(stage,))) else _rate(stage, size, device, copying)
         if choice is not None:
             found.append(dataclasses.replace(choice, suggested=suggested.get(settings)))
     kept = _keep_best(found)
     if size.m * size.n > STORED * (size.m + size.n) * size.k:
-        ahead = [(*_stored_ahead(choice, operation, epilogues), choice) for choice in kept[:2]]
+        ahead = [(*_store_variants(choice, operation, epilogues), choice) for choice in kept[:2]]
         kept = [*itertools.chain.from_iterable(ahead), *kept[2:]]
     return tuple(kept[:most])
 
@@ -187,17 +189,17 @@ def choices(
 def _copy_seconds(
     kind: str, size: Size, layout: tuple[tuple[str, str], ...], device: devices.Device
 ) -> dict[str, float]:
-    """Seconds to copy each operand that cannot be read where it lies.
+    """Seconds to copy each operand that needs a copy.
 
-    Of tf32x3 both are read once and written in three parts; others are read and written once.
+    For tf32x3 both operands are read once and written in three parts; others are read and written once.
     """
     copied, moved = (("a", "b"), 4) if kind == "tf32x3" else (copied_operands(kind, size, layout), 2)
     rows = {"a": size.m, "b": size.n}
     return {name: moved * rows[name] * size.k * size.batches * BYTES[kind] / device.bandwidth for name in copied}
 
 
-def _only_b_lies_wrong(kind: str, size: Size, layout: tuple[tuple[str, str], ...]) -> bool:
-    """Whether b of a TF32 product would be copied only because it does not lie along k."""
+def _needs_copy_of_b_only(kind: str, size: Size, layout: tuple[tuple[str, str], ...]) -> bool:
+    """Whether b of a TF32 product would be copied only because it is not contiguous along k."""
     return (
         kind == "tf32"
         and "b" in copied_operands(kind, size, layout)
@@ -206,7 +208,7 @@ def _only_b_lies_wrong(kind: str, size: Size, layout: tuple[tuple[str, str], ...
 
 
 def _rate(stage: Stage, size: Size, device: devices.Device, copying: dict[str, float]) -> Choice | None:
-    """The choice of a stage's settings with its modelled time; None for stream-K where whole tiles fill the device."""
+    """The choice of a stage's settings with its modelled time; None for stream-K if whole tiles fill the device."""
     plan, activated = config_of(stage), any(call.name in MATH for call in stage.epilogues)
     seconds, tiles, ctas = model_time(plan, size, device, activated)
     if plan.stream_k and busy_share(tiles, ctas) >= BADLY_FILLED:
@@ -225,7 +227,7 @@ def _rate(stage: Stage, size: Size, device: devices.Device, copying: dict[str, f
 
 
 def _keep_best(found: list[Choice]) -> list[Choice]:
-    """The first of those that are about the fastest, then by time, at most two of a tile."""
+    """The first of the choices within NEAR of the fastest, then the others by time, at most two of a tile."""
     if not found:
         return []
     fastest = min(choice.seconds for choice in found)
@@ -237,10 +239,10 @@ def _keep_best(found: list[Choice]) -> list[Choice]:
     return kept
 
 
-def _stored_ahead(choice: Choice, operation: Call, epilogues: tuple[Call, ...]) -> Iterator[Choice]:
-    """The choice with shared memory given to what is on its way out instead of to stages.
+def _store_variants(choice: Choice, operation: Call, epilogues: tuple[Call, ...]) -> Iterator[Choice]:
+    """Variants of a choice that use shared memory for results on their way out instead of for stages.
 
-    The first one walks tiles along the result's rows, so that whole rows are written at about the same time.
+    The first variant orders tiles along the result's rows, so that whole rows are written at about the same time.
     """
     kept = tuple(call for call in choice.settings if call.name not in ("stages", "store"))
     for count in (8, 4, 2):
@@ -253,10 +255,10 @@ def _stored_ahead(choice: Choice, operation: Call, epilogues: tuple[Call, ...]) 
             return
 
 
-def _ways(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
-    """Settings to try, most preferred first; tiles as many bytes along k as those of two-byte elements."""
+def _list_settings(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
+    """Settings to try, most preferred first. Tiles have as many bytes along k as those of two-byte elements."""
     tiles = [(tm, tn, tk * 2 // BYTES[kind]) for tm, tn, tk in TILES]
-    few = () if size.m > FEW or size.n <= size.m else tuple(_swapped(kind, size))
+    few = () if size.m > FEW or size.n <= size.m else tuple(_swapped_settings(kind, size))
     yield from few if size.m <= VERY_FEW else ()
     for tile in tiles:
         tm, tn, _ = tile
@@ -274,8 +276,8 @@ def _ways(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
             yield (*_settings(tile, kind, cluster), put("streamk", "yes"))
 
 
-def _through_registers(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
-    """TF32 with b along n: the transposed product reads it through registers, and nothing is copied first."""
+def _register_settings(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
+    """TF32 with b contiguous along n: the transposed product reads b through registers and needs no copy."""
     if kind == "tf32":
         for tm, tn, tk in TILES[:6]:
             for cluster in (
@@ -288,7 +290,7 @@ def _through_registers(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
                 )
 
 
-def _swapped(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
+def _swapped_settings(kind: str, size: Size) -> Iterator[tuple[Call, ...]]:
     """The transposed product: a tile as wide as m, or as the next width that wgmma has."""
     wide = next(n for n in (16, 32, 64, 128, 256) if n >= size.m)
     for high, deep, splits in itertools.product((64, 128), (64, 128), (2, 4, 8, 1)):

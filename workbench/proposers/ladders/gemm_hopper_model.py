@@ -1,14 +1,15 @@
-"""Time model of a gemm on Hopper: a kernel's configuration, extents and device -> seconds, tiles and CTAs.
+"""Time model of a gemm on Hopper: configuration, extents and device -> seconds, tiles and CTAs.
 
-The model counts, for one tile and one step of k, the cycles of wgmma, of its operands out of shared memory and of the
-tiles out of L2 (which a cluster shares), takes the largest, and adds what is not hidden: the first tile's arrival, a
-store that nobody multiplies behind, the last wave. Two or three stages may be too few: a stage is filled again only
-when its load has come, its product is done and the next one is under way. The model ranks; it promises no time. Over
-5500 measured kernels of 14 products (landscapes/h200.csv.gz) its rank correlation is 0.84 to 0.99, median 0.97.
+For one tile and one step of k, the model counts the cycles of wgmma, of its operands from shared memory and of the
+tiles from L2 (which a cluster shares), and takes the largest. It adds the time that nothing hides: the first tile's
+arrival, a store without a product beside it, the last wave. Two or three stages may be too few, because a stage is
+filled again only after its load has come, its product is done and the next product has started. The model ranks
+configurations; its seconds are not exact. Over 5500 measured kernels of 14 products (landscapes/h200.csv.gz) its rank
+correlation is 0.84 to 0.99, median 0.97.
 
-Wave quantisation: T tiles on C CTAs take ceil(T / C) waves, in which T / (C ceil(T / C)) of the device works. With
-stream-K they take T / C waves. It adds the store of a tile's sums in float32, and the load of those of each other
-piece of the tile that is finished.
+Wave quantisation: T tiles on C CTAs take ceil(T / C) waves, in which a share T / (C ceil(T / C)) of the device works.
+With stream-K they take T / C waves. Stream-K adds the store of a tile's sums in float32, and the load of the sums of
+each other piece of the tile.
 """
 
 from __future__ import annotations
@@ -22,27 +23,28 @@ from workbench.proposers.ladders.gemm_size import Size
 
 MMA_FLOPS_PER_CYCLE = 4096  # dense f16 on one SM: 1024 FMA on each of four tensor cores, in two FLOPs
 SHARED_BYTES_PER_CYCLE = 128
-L2_BYTES_PER_CYCLE = 48  # of one SM while all read: at least 32, by a 128x256 kernel without clusters at 660 TFLOP/s
+# of one SM while all SMs read; at least 32, as a 128x256 kernel without clusters at 660 TFLOP/s shows
+L2_BYTES_PER_CYCLE = 48
 LATENCY_CYCLES = 1000  # from a TMA load to its arrival
 STORE_CYCLES = 1200  # a tile's epilogue: conversion, shared memory, the barriers
-# of one result whose epilogue has an exponential or a tanh: about 30 instructions on each of 128 lanes (inferred)
+# per result if the epilogue has an exponential or a tanh: about 30 instructions on each of 128 lanes (inferred)
 ACTIVATION_CYCLES = 30 / 128
-STEP_CYCLES = 40  # of one step of k that no multiplication hides: the wait, the issue
-CLUSTER_COST = 0.01  # for each further CTA that a stage waits for
-SECOND_KERNEL_S = 3e-6  # its launch and its tail
-# inferred from the order of measured kernels: two barriers of a cluster, and sums out of distributed shared memory
+STEP_CYCLES = 40  # part of one step of k that no multiplication hides: the wait, the issue
+CLUSTER_COST = 0.01  # for each further CTA for which a stage waits
+SECOND_KERNEL_S = 3e-6  # launch and tail of the second kernel
+# inferred from the order of measured kernels: two barriers of a cluster, and sums from distributed shared memory
 CLUSTER_SUM_S = 0.7e-6
-# of the SMs, by CTAs of a cluster: one GPC each; 2048^3 in 32 clusters of 4 took two waves on an H200 (2026-11-21);
-# that of 8 is inferred
+# CTAs of a cluster -> share of the SMs that can work, since a cluster stays in one GPC: 2048^3 in 32 clusters of 4 took
+# two waves on an H200 (2026-11-21); the share for 8 is inferred
 AT_ONCE = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.85}
-# of tiles that stick out of the matrix: a 64x32x128 tile took 1.9 times as long at m = 16 as at m = 64
-# (one H200, 2026-11-21)
+# factor on the loads of tiles that are larger than the matrix: a 64x32x128 tile took 1.9 times as long at m = 16 as at
+# m = 64 (one H200, 2026-11-21)
 PARTLY = 2.0
-WASTE_COST = 0.1  # for tiles that lie outside the result altogether
+WASTE_COST = 0.1  # for tiles that lie completely outside the result
 
 
 def busy_share(tiles: int, ctas: int) -> float:
-    """Of the CTAs at work, the share that has something to do in all waves of whole tiles."""
+    """Average share of the CTAs that have a tile, over all waves of whole tiles."""
     return tiles / (ctas * math.ceil(tiles / ctas))
 
 
@@ -86,7 +88,7 @@ def _step_cycles(plan: GemmSm90Config, size: Size, tiles: int) -> float:
     multiply = 2 * tm * tn * tk / (MMA_FLOPS_PER_CYCLE * 2 / width)
     shared = (tm + tn * (tm // 64)) * tk * width / SHARED_BYTES_PER_CYCLE
     fetch = outside * (tm / cn + tn / cm) * tk * width / L2_BYTES_PER_CYCLE
-    # a stage is given back when the multiplication after its own is under way
+    # a stage is free again when the multiplication after its own has started
     turn = LATENCY_CYCLES + fetch + 2 * max(multiply, shared)
     return (
         (max(multiply, shared, fetch, turn / plan.stages) + STEP_CYCLES)
@@ -96,7 +98,7 @@ def _step_cycles(plan: GemmSm90Config, size: Size, tiles: int) -> float:
 
 
 def _adding_seconds(plan: GemmSm90Config, size: Size, device: devices.Device) -> float:
-    """Seconds to add up the parts of k."""
+    """Seconds to add the parts of k."""
     if plan.in_cluster:
         return CLUSTER_SUM_S
     if plan.split_k == 1:
@@ -108,9 +110,10 @@ def _adding_seconds(plan: GemmSm90Config, size: Size, device: devices.Device) ->
 def copied_operands(
     kind: str, size: Size, layout: tuple[tuple[str, str], ...], *, along_k: bool = True
 ) -> tuple[str, ...]:
-    """The operands that are copied first, if the tensors are contiguous.
+    """The operands that must be copied first, if the tensors are contiguous.
 
-    Their rows are no multiple of 16 bytes; or, with `along_k`, they do not lie along k where wgmma needs that.
+    An operand is copied if its rows are no multiple of 16 bytes or, with `along_k`, if wgmma needs it contiguous along
+    k and it is not.
     """
     needed = along_k and kind in ALONG_K
     lies = {"a": dict(layout).get("a", "row") == "row", "b": dict(layout).get("b", "row") == "column"}

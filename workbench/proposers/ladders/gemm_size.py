@@ -1,4 +1,4 @@
-"""Extents of a product at the full case: a problem's facts -> m, n, k and batches."""
+"""Finds the extents of a product at the full case: m, n, k and batches."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Size:
 def size_of(facts: Facts) -> Size | None:
     """The extents of the product at the full case, from forward's inputs and the counted FLOPs.
 
-    None where the facts do not tell them.
+    None if the facts do not tell them.
     """
     product = next((op for op in facts.graph if short(op) in PRODUCTS), None)
     if product is None:
         return None
-    return _known(facts, product) or _counted(facts, product)
+    return _size_from_shapes(facts, product) or _size_from_flops(facts, product)
 
 
-def _known(facts: Facts, product: Operation) -> Size | None:
-    """The extents where the sizes of all values are known."""
+def _size_from_shapes(facts: Facts, product: Operation) -> Size | None:
+    """The extents if the sizes of all values are known, else None."""
     shapes = {spec.name: spec.shape for spec in facts.full}
     a, b = (shapes.get(name) for name in product.operands[-2:])
     if a is None or b is None or not 2 <= len(a) <= 3 or len(b) < 2 or min(*a, *b) < 1:
@@ -39,8 +39,8 @@ def _known(facts: Facts, product: Operation) -> Size | None:
     return Size(m=a[-2], n=b[-1], k=a[-1], batches=math.prod(a[:-2]))
 
 
-def _counted(facts: Facts, product: Operation) -> Size | None:
-    """The extents where at least one operand is an input of forward; FLOPs tell the extent of the other one."""
+def _size_from_flops(facts: Facts, product: Operation) -> Size | None:
+    """The extents if at least one operand is an input of forward. FLOPs give the extent of the other operand."""
     case = next((case for case in facts.cases if case.name == "full"), None)
     work = next((work for work in facts.work if work.case == "full"), None)
     if case is None or work is None:
@@ -61,7 +61,7 @@ def _counted(facts: Facts, product: Operation) -> Size | None:
 
 
 def operand_shapes(facts: Facts, name: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The shapes of the first two operands of an ATen call at the full case, where both are forward's inputs."""
+    """Shapes of the first two operands of an ATen call at the full case; None unless both are inputs of forward."""
     case = next((case for case in facts.cases if case.name == "full"), None)
     call = next((op for op in facts.graph if short(op) == name), None)
     if case is None or call is None:

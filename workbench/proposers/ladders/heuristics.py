@@ -1,8 +1,8 @@
-"""What NVIDIA's nvidia-matmul-heuristics proposes for a product, where the package is installed.
+"""Asks NVIDIA's nvidia-matmul-heuristics for configurations of a product, if the package is installed.
 
 Input: the problem size. Output: tiles, clusters, parts of k, seconds. The package is an optional extra (pip install
-"cutegen-workbench[heuristics]"); it answers on the CPU, from its own model of the device. The language checks what it
-names, and this workbench's model ranks it among the others.
+"cutegen-workbench[heuristics]"). It answers on the CPU, from its own model of the device. The language checks its
+configurations, and this workbench's model ranks them among the others.
 """
 
 from __future__ import annotations
@@ -15,17 +15,14 @@ from typing import Any
 from workbench.records import record
 
 PACKAGE, MODULE = "nvidia-matmul-heuristics", "nvMatmulHeuristics"
-PRECISIONS = {
-    "f16": "HSH",
-    "bf16": "TST",
-    "tf32": "SSS",
-}  # its letters for a, accumulator, result: H half, T bfloat16, S float32
+# the package's letters for a, accumulator, result: H half, T bfloat16, S float32
+PRECISIONS = {"f16": "HSH", "bf16": "TST", "tf32": "SSS"}
 GPUS = {"H100": "H100_SXM", "H200": "H200_SXM"}
 
 
 @record
 class Suggestion:
-    """A configuration and the seconds that the package expects of it."""
+    """A configuration and the seconds that the package predicts for it."""
 
     tile: tuple[int, int, int]
     cluster: tuple[int, int]
@@ -33,22 +30,22 @@ class Suggestion:
     seconds: float
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Whether the package can be imported."""
     return importlib.util.find_spec(MODULE) is not None
 
 
-def suggestions(
+def suggest(
     kind: str, extents: tuple[int, int, int, int], layout: tuple[tuple[str, str], ...], device: str, most: int = 4
 ) -> tuple[Suggestion, ...]:
-    """Fastest first for `extents` (m, n, k, batches).
+    """The package's configurations for `extents` (m, n, k, batches), fastest first.
 
-    () where the package is missing, fails, or does not know the type or the device.
+    () if the package is missing, fails, or does not know the type or the device.
     """
-    if not installed() or kind not in PRECISIONS or device not in GPUS:
+    if not is_installed() or kind not in PRECISIONS or device not in GPUS:
         return ()
     named = dict(layout)
-    # as BLAS says it of a row-major result: T or N of a, then of b; an operand along k is T as a and N as b
+    # BLAS letters for a row-major result: T or N of a, then of b; an operand contiguous along k is T as a and N as b
     letters = ("T" if named.get("a", "row") == "row" else "N") + ("N" if named.get("b", "row") == "column" else "T")
     try:
         interface, module = _interface(device)
@@ -56,7 +53,7 @@ def suggestions(
             *extents[:3], module.NvMatmulHeuristicsMatmulLayout[f"{letters}_ROW_MAJOR"], extents[3]
         )
         found = interface.get(problem, most, PRECISIONS[kind])
-    except Exception:  # a native library: whatever it does, the planner goes on with its own model
+    except Exception:  # a native library may raise anything; the planner then uses its own model
         return ()
     made = []
     for item in found:

@@ -1,4 +1,4 @@
-"""Pipelines: every piece by the first rung of its own ladder, then one change at a time.
+"""The ladder of pipelines: every piece uses the first rung of its own ladder; then one piece changes at a time.
 
 The changes of the piece with the most work come first.
 """
@@ -12,8 +12,8 @@ from workbench.proposers.recognition import Computation, renaming
 MOST = 4  # further rungs of a piece
 
 
-def pipeline(context: Context, ladders: tuple[tuple[Rung, ...], ...]) -> tuple[Rung, ...]:
-    """The rungs of a pipeline from those of its pieces; none where a piece has none."""
+def pipeline_rungs(context: Context, ladders: tuple[tuple[Rung, ...], ...]) -> tuple[Rung, ...]:
+    """The rungs of a pipeline, from the ladders of its pieces; () if a piece has no legal rung."""
     pieces = context.found.pieces
     legal = [[rung for rung in rungs if _fits(context, place, rung)][: MOST + 1] for place, rungs in enumerate(ladders)]
     if not all(legal):
@@ -34,38 +34,37 @@ def pipeline(context: Context, ladders: tuple[tuple[Rung, ...], ...]) -> tuple[R
                 Rung(
                     settings=(),
                     parts=parts,
-                    title=_said(context, place, rung),
+                    title=_describe_piece(context, place, rung),
                     reason=rung.reason,
                     need=rung.need,
                     risks=rung.risks,
                 )
             )
-        if (
-            legal[place][0].seconds is None and context.arch != "sm_90a"
-        ):  # those ladders climb from the simplest kernel; Hopper's start with the fastest
+        # ladders without a model climb from the simplest kernel; those for Hopper start with the fastest
+        if legal[place][0].seconds is None and context.arch != "sm_90a":
             now[place] = legal[place][-1]
     return tuple(made)
 
 
 def _summary(context: Context, rungs: list[Rung]) -> str:
-    """All stages, counted as the program has them: a part may be several."""
+    """All stages with their number in the program: a piece may be several stages."""
     counts = [
         len(_stages(piece.named, rung, context.arch)) for piece, rung in zip(context.found.pieces, rungs, strict=True)
     ]
     parts = [
-        _said(context, place, rung, f", {count} stages" if count > 1 else "")
+        _describe_piece(context, place, rung, f", {count} stages" if count > 1 else "")
         for place, (rung, count) in enumerate(zip(rungs, counts, strict=True))
     ]
     return f"{sum(counts)} stages: {'; '.join(parts)}"
 
 
-def _said(context: Context, place: int, rung: Rung, more: str = "") -> str:
+def _describe_piece(context: Context, place: int, rung: Rung, more: str = "") -> str:
     named = context.found.pieces[place].named
     return f"{named.operation.name}{f' ({named.result})' if named.result else ''}{more}: {rung.title}"
 
 
 def _fits(context: Context, place: int, rung: Rung) -> bool:
-    """Whether a piece can be compiled with a rung, as far as checks tell."""
+    """Whether the language's checks accept a piece with a rung."""
     return not check(Program(stages=_stages(context.found.pieces[place].alone, rung, context.arch)))
 
 

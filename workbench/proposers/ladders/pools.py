@@ -1,32 +1,36 @@
-"""Pooling: strips through shared memory first, one output per thread as the simplest kernel; whole planes as rows."""
+"""The ladder of pooling: strips through shared memory first, one output per thread last. Whole planes are rows."""
 
 from __future__ import annotations
 
+from workbench.language import Call
 from workbench.proposers.ladders.base import Context, Rung, put
 
 
-def pool(context: Context) -> tuple[Rung, ...]:
+def pool_rungs(context: Context) -> tuple[Rung, ...]:
     """The rungs of a pooling."""
-    if context.found.middle:
-        wide = put("vector", context.wide)
-        return (
-            Rung(
-                settings=(put("threads_per_row", 256), wide),
-                title="one CTA per plane",
-                reason="neighbouring threads read neighbouring vectors of the plane",
-            ),
-            Rung(
-                settings=(put("threads_per_row", 32), wide),
-                title="one warp per plane",
-                reason="small planes: no barrier, more planes side by side",
-                need="parallel",
-            ),
-            Rung(
-                settings=(put("threads_per_row", 1),),
-                title="one thread per plane",
-                reason="the simplest correct kernel",
-            ),
-        )
+    return _plane_rungs(put("vector", context.wide)) if context.found.middle else _window_rungs()
+
+
+def _plane_rungs(wide: Call) -> tuple[Rung, ...]:
+    """Rungs of pooling over whole planes."""
+    return (
+        Rung(
+            settings=(put("threads_per_row", 256), wide),
+            title="one CTA per plane",
+            reason="neighbouring threads read neighbouring vectors of the plane",
+        ),
+        Rung(
+            settings=(put("threads_per_row", 32), wide),
+            title="one warp per plane",
+            reason="small planes: no barrier, more planes side by side",
+            need="parallel",
+        ),
+        Rung(settings=(put("threads_per_row", 1),), title="one thread per plane", reason="the simplest correct kernel"),
+    )
+
+
+def _window_rungs() -> tuple[Rung, ...]:
+    """Rungs of pooling with a window."""
     strip = put("schedule", "strip")
     return (
         Rung(

@@ -1,4 +1,4 @@
-"""Products: Hopper's kernels fastest first by their model, then from one output per thread to tensor cores."""
+"""The ladder of products: Hopper's kernels, fastest first by their model, then from simple kernels to tensor cores."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from workbench.proposers.ladders import gemm_hopper, gemm_size
 from workbench.proposers.ladders.base import Context, Rung, put
 from workbench.proposers.recognition import Computation
 
-WGMMA = {
-    "fp16": "f16",
-    "bf16": "bf16",
-    "tf32": "tf32",
-    "fp32": "tf32x3",
-}  # precision -> what Hopper's tensor cores multiply: of float32 two parts each
+# precision -> operand type of Hopper's tensor cores; tf32x3 splits each float32 into two parts
+WGMMA = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32", "fp32": "tf32x3"}
 
 
-def gemm(context: Context) -> tuple[Rung, ...]:
+def gemm_rungs(context: Context) -> tuple[Rung, ...]:
     """The rungs of a product.
 
-    Hopper's kernels fuse what the epilogue reduces; elsewhere it is a stage of its own.
+    Hopper's kernels fuse a reduction at the end of the epilogue. Elsewhere the reduction is a stage of its own.
     """
     found = context.found
     if not any(call.name in REDUCTIONS for call in found.epilogues):
@@ -41,7 +37,9 @@ def _hopper_rungs(context: Context, found: Computation) -> tuple[Rung, ...]:
     size = gemm_size.size_of(context.facts) if context.facts is not None else None
     if context.arch != "sm_90a" or kind is None or size is None:
         return ()
-    chosen = gemm_hopper.choices(found.operation, kind, size, context.device, found.layout, epilogues=found.epilogues)
+    chosen = gemm_hopper.list_choices(
+        found.operation, kind, size, context.device, found.layout, epilogues=found.epilogues
+    )
     return tuple(
         Rung(
             settings=choice.settings,
@@ -54,8 +52,8 @@ def _hopper_rungs(context: Context, found: Computation) -> tuple[Rung, ...]:
     )
 
 
-def grouped(context: Context) -> tuple[Rung, ...]:
-    """The rungs of a product by groups of rows, as if all groups had as many; only Hopper has a kernel for it."""
+def grouped_rungs(context: Context) -> tuple[Rung, ...]:
+    """The rungs of a grouped product, modelled with groups of equal size. Only Hopper has a kernel for it."""
     kind, facts = WGMMA.get(context.precision), context.facts
     kind = None if kind == "tf32x3" else kind
     shapes = gemm_size.operand_shapes(facts, "_grouped_mm") if facts is not None else None
@@ -63,7 +61,7 @@ def grouped(context: Context) -> tuple[Rung, ...]:
         return ()
     (rows, k), (groups, _, n) = shapes
     size = gemm_size.Size(m=max(rows // groups, 1), n=n, k=k, batches=groups)
-    chosen = gemm_hopper.choices(
+    chosen = gemm_hopper.list_choices(
         Call(name="gemm", positional=("a", "b")), kind, size, context.device, context.found.layout, most=60
     )
     fit = [
@@ -84,9 +82,9 @@ def grouped(context: Context) -> tuple[Rung, ...]:
 
 
 def _risks(choice: gemm_hopper.Choice) -> tuple[float, float]:
-    """(that it is hard to get right, that it is no faster), 1 being none.
+    """(risk that it is hard to get right, risk that it is no faster); 1 is no risk.
 
-    Inferred: parts of k and pingpong have more to go wrong, and the model knows small tiles and parts of k least.
+    Inferred: more can go wrong with parts of k and pingpong, and the model is worst for small tiles and parts of k.
     """
     plan = choice.plan
     return 1.0 + 0.1 * (plan.schedule == "pingpong") + 0.2 * (plan.split_k > 1) + 0.1 * plan.swap, 1.0 + 0.2 * (
@@ -95,7 +93,13 @@ def _risks(choice: gemm_hopper.Choice) -> tuple[float, float]:
 
 
 def _ladder(precision: str) -> tuple[Rung, ...]:
-    start = (
+    """From one output per thread to tensor cores, or to register blocking in float32."""
+    mma = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}.get(precision)
+    return (*_simple_rungs(), *(_tensor_core_rungs(mma) if mma else _register_rungs()))
+
+
+def _simple_rungs() -> tuple[Rung, ...]:
+    return (
         Rung(
             settings=(),
             title="one output per thread",
@@ -108,38 +112,40 @@ def _ladder(precision: str) -> tuple[Rung, ...]:
             need="sectors",
         ),
     )
-    mma = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}.get(precision)
-    if mma:
-        tensor = put("mma", mma)
-        return (
-            *start,
-            Rung(
-                settings=(put("tile", 64, 64, 32), tensor),
-                title="tensor cores",
-                reason=f"mma.sync on {mma}: the tensor cores have many times the rate of the fp32 pipes",
-                need="tensor",
-            ),
-            Rung(
-                settings=(put("tile", 64, 64, 32), tensor, put("stages", 3)),
-                title="three stages of cp.async",
-                reason="copies that bypass registers run while the tensor cores work on the tile before",
-                need="parallel",
-            ),
-            Rung(
-                settings=(put("tile", 128, 128, 32), tensor, put("stages", 3)),
-                title="128x128 tiles",
-                reason="a larger tile re-uses each element more often",
-                need="sectors",
-            ),
-            Rung(
-                settings=(put("tile", 128, 128, 32), tensor, put("stages", 4)),
-                title="four stages",
-                reason="one more tile in flight hides more of the memory's latency",
-                need="parallel",
-            ),
-        )
+
+
+def _tensor_core_rungs(mma: str) -> tuple[Rung, ...]:
+    tensor = put("mma", mma)
     return (
-        *start,
+        Rung(
+            settings=(put("tile", 64, 64, 32), tensor),
+            title="tensor cores",
+            reason=f"mma.sync on {mma}: the tensor cores have many times the rate of the fp32 pipes",
+            need="tensor",
+        ),
+        Rung(
+            settings=(put("tile", 64, 64, 32), tensor, put("stages", 3)),
+            title="three stages of cp.async",
+            reason="copies that bypass registers run while the tensor cores work on the tile before",
+            need="parallel",
+        ),
+        Rung(
+            settings=(put("tile", 128, 128, 32), tensor, put("stages", 3)),
+            title="128x128 tiles",
+            reason="a larger tile re-uses each element more often",
+            need="sectors",
+        ),
+        Rung(
+            settings=(put("tile", 128, 128, 32), tensor, put("stages", 4)),
+            title="four stages",
+            reason="one more tile in flight hides more of the memory's latency",
+            need="parallel",
+        ),
+    )
+
+
+def _register_rungs() -> tuple[Rung, ...]:
+    return (
         Rung(
             settings=(put("tile", 64, 64, 16), put("thread_tile", 4, 4)),
             title="4x4 outputs per thread",

@@ -1,6 +1,6 @@
-"""Rows: threads per row, vectors, rows kept in registers; strided axes by columns; long rows in parts.
+"""The ladder of row kernels: threads per row, vectors, rows kept in registers; columns for strided axes; parts of rows.
 
-On Hopper the fastest come first.
+On Hopper the fastest rungs come first.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from workbench.language import Call
 from workbench.proposers.ladders import rows_hopper
 from workbench.proposers.ladders.base import Context, Rung, put
 
-FEW, ONE_CTA = 16, 1 << 14  # rows of which there are too few for a device, and columns from which one CTA takes long
+FEW, ONE_CTA = 16, 1 << 14  # at most so many rows cannot fill a device; from so many columns on one CTA takes long
 
 
-def rows(context: Context) -> tuple[Rung, ...]:
+def row_rungs(context: Context) -> tuple[Rung, ...]:
     """The rungs of a computation over rows."""
     if dict(context.found.operation.named).get("logits") == 0:
         return (
@@ -22,24 +22,33 @@ def rows(context: Context) -> tuple[Rung, ...]:
                 reason="a row's loss is one of its elements",
             ),
         )
-    return (*rows_hopper.rungs(context), *_ladder(context))
+    return (*rows_hopper.hopper_rungs(context), *_ladder(context))
 
 
 def _ladder(context: Context) -> tuple[Rung, ...]:
     """One thread per row, one warp, wide accesses, a CTA, then fewer passes over the row."""
     if context.found.middle:
-        return _middle()
-    lay = rows_hopper.lay_of(context)
+        return _middle_rungs()
+    lay = rows_hopper.find_layout(context)
     if lay is not None and lay.strided:
-        return _columns(context)
+        return _column_rungs(context)
     if lay is not None and lay.segments:
-        return _segments(context)
+        return _segment_rungs(context)
     wide = context.wide
     if dict(context.found.operation.named).get("axis") == "all" or (
         lay is not None and lay.rows <= FEW and lay.columns >= ONE_CTA
     ):
-        return _few(wide, lay)
-    rungs = [
+        return _few_rows_rungs(wide, lay)
+    softmax = _online_softmax(wide) if context.found.kind == "softmax" else ()
+    several_passes = lay is not None and lay.walks > 1 and lay.columns <= 32 * 1024
+    named = context.found.kind in ("softmax", "layernorm", "rmsnorm", "crossentropy")
+    kept = _kept_rows(wide) if named or several_passes else ()
+    return (*_more_threads(wide), *softmax, *kept, *(_shared_rows(wide) if lay is not None else ()))
+
+
+def _more_threads(wide: int) -> tuple[Rung, ...]:
+    """One thread for a row, then a warp, then a CTA."""
+    return (
         Rung(
             settings=(put("threads_per_row", 1),),
             title="one thread per row",
@@ -63,50 +72,55 @@ def _ladder(context: Context) -> tuple[Rung, ...]:
             reason="long rows: more threads keep more loads of the row in flight",
             need="parallel",
         ),
-    ]
-    if context.found.kind == "softmax":
-        rungs.append(
-            Rung(
-                settings=(put("threads_per_row", 256), put("vector", wide), put("passes", 2)),
-                title="online softmax",
-                reason="maximum and sum in one pass: the row is read twice instead of three times",
-                need="passes",
-            )
-        )
-    if context.found.kind in ("softmax", "layernorm", "rmsnorm", "crossentropy") or (
-        lay is not None and lay.walks > 1 and lay.columns <= 32 * 1024
-    ):
-        rungs += [
-            Rung(
-                settings=(put("threads_per_row", 256), put("vector", wide), Call(name="kept")),
-                title="row kept in registers",
-                reason="the row is read from memory once, however often the kernel walks over it",
-                need="passes",
-            ),
-            Rung(
-                settings=(put("threads_per_row", 1024), put("vector", wide), Call(name="kept")),
-                title="1024 threads keep the row",
-                reason="a quarter of the registers per thread, so that long rows fit",
-                need="parallel",
-            ),
-        ]
-    if lay is not None:
-        rungs.append(
-            Rung(
-                settings=(put("threads_per_row", 256), put("vector", wide), put("unroll", 4), put("parts", 512)),
-                title="CTAs share a row",
-                reason=(
-                    "few long rows leave most of the device idle: "
-                    "each is reduced in parts, which a second kernel puts together"
-                ),
-                need="parallel",
-            )
-        )
-    return tuple(rungs)
+    )
 
 
-def _few(wide: int, lay: rows_hopper.Lay | None) -> tuple[Rung, ...]:
-    """A row or a few of any length: never a thread for a row; all CTAs share what is long."""
+def _online_softmax(wide: int) -> tuple[Rung, ...]:
+    return (
+        Rung(
+            settings=(put("threads_per_row", 256), put("vector", wide), put("passes", 2)),
+            title="online softmax",
+            reason="maximum and sum in one pass: the row is read twice instead of three times",
+            need="passes",
+        ),
+    )
+
+
+def _kept_rows(wide: int) -> tuple[Rung, ...]:
+    """Rows in registers, which are read from memory once."""
+    return (
+        Rung(
+            settings=(put("threads_per_row", 256), put("vector", wide), Call(name="kept")),
+            title="row kept in registers",
+            reason="the row is read from memory once, however often the kernel walks over it",
+            need="passes",
+        ),
+        Rung(
+            settings=(put("threads_per_row", 1024), put("vector", wide), Call(name="kept")),
+            title="1024 threads keep the row",
+            reason="a quarter of the registers per thread, so that long rows fit",
+            need="parallel",
+        ),
+    )
+
+
+def _shared_rows(wide: int) -> tuple[Rung, ...]:
+    """Several CTAs for each row."""
+    return (
+        Rung(
+            settings=(put("threads_per_row", 256), put("vector", wide), put("unroll", 4), put("parts", 512)),
+            title="CTAs share a row",
+            reason=(
+                "few long rows leave most of the device idle: "
+                "each is reduced in parts, which a second kernel puts together"
+            ),
+            need="parallel",
+        ),
+    )
+
+
+def _few_rows_rungs(wide: int, lay: rows_hopper.RowLayout | None) -> tuple[Rung, ...]:
+    """Rungs for few rows: a row never has only one thread, and all CTAs share long rows."""
     one = Rung(
         settings=(put("threads_per_row", 1024), put("vector", wide)),
         title="one CTA of 1024 threads per row",
@@ -122,7 +136,7 @@ def _few(wide: int, lay: rows_hopper.Lay | None) -> tuple[Rung, ...]:
                 need="parallel",
             ),
         )
-    parts = rows_hopper.in_parts(lay, each=16) if lay is not None else 64
+    parts = rows_hopper.count_parts(lay, each=16) if lay is not None else 64
     shared = tuple(
         Rung(
             settings=(put("threads_per_row", 256), put("vector", wide), put("unroll", unroll), put("parts", count)),
@@ -145,7 +159,7 @@ def _few(wide: int, lay: rows_hopper.Lay | None) -> tuple[Rung, ...]:
     return (*shared, one)
 
 
-def _columns(context: Context) -> tuple[Rung, ...]:
+def _column_rungs(context: Context) -> tuple[Rung, ...]:
     wide = context.wide
     return (
         Rung(
@@ -168,7 +182,7 @@ def _columns(context: Context) -> tuple[Rung, ...]:
     )
 
 
-def _segments(context: Context) -> tuple[Rung, ...]:
+def _segment_rungs(context: Context) -> tuple[Rung, ...]:
     wide = context.wide
     return (
         Rung(
@@ -191,7 +205,7 @@ def _segments(context: Context) -> tuple[Rung, ...]:
     )
 
 
-def _middle() -> tuple[Rung, ...]:
+def _middle_rungs() -> tuple[Rung, ...]:
     return (
         Rung(
             settings=(put("threads", 128),),

@@ -1,15 +1,16 @@
-"""Rows on Hopper: how the reduced axis lies at full size, and settings that come near to the speed of a copy.
+"""The ladder of row kernels on Hopper: the reduced axis at full size, and settings near the speed of a copy.
 
-The rules are inferred unless a line says measured: 32 floats of a row per thread stay in registers at 1024 threads; a
-device of 132 SMs wants 32 KB or more in flight on each, and CTAs in many waves or in none that is half empty. Measured
-on an H200 (2026-11-22, workbench/landscapes): a thread best keeps 16 elements of four bytes, or 32 of two (64 of a
-softmax); the logits of a cross-entropy, of which little is stored, 32; channels in segments are read by 8 floats a
-thread.
+Rules are inferred unless a line says measured. 32 floats of a row per thread stay in registers at 1024 threads. A
+device of 132 SMs needs 32 KB or more in flight on each SM, and either many waves of CTAs or no half-empty wave.
+Measured on an H200 (2026-11-22, workbench/landscapes): a thread best keeps 16 elements of four bytes, or 32 of two
+(64 in a softmax). For logits of a cross-entropy, which stores little, it is 32. Channels in segments are read by 8
+floats a thread.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from workbench.language import Call
 from workbench.language.expressions import axes
@@ -19,18 +20,18 @@ from workbench.proposers.ladders.base import Context, Rung, put
 from workbench.records import record
 
 SMS = 132
-# columns from which a row in a cluster of 8 is faster than two walks: measured on an H200 at 262144 (slower) and
-# 393216 (faster)
+# from so many columns on, a row in a cluster of 8 is faster than two passes over it; measured on an H200 at 262144
+# (slower) and 393216 (faster)
 LONG = 300_000
-L1 = 1 << 18  # bytes of an SM's L1 cache: a longer vector comes from L2 for each row anew (inferred)
+L1 = 1 << 18  # bytes of an SM's L1 cache; a longer vector is read from L2 again for each row (inferred)
 KEPT = 32  # elements of a row in the registers of a thread (inferred)
 
 
 @record
-class Lay:
-    """A reduction at full size, as axes.View has it.
+class RowLayout:
+    """A reduction at full size in terms of axes.View.
 
-    `walks` counts the passes over a row, with the one that writes; each of them reads `tensors`.
+    `walks` counts the passes over a row, including the one that writes. Each pass reads `tensors` tensors.
     """
 
     batches: int
@@ -41,7 +42,7 @@ class Lay:
     tensors: int = 1
     strided: bool = False
     segments: bool = False
-    run: int = 1  # contiguous elements that a vector must not straddle
+    run: int = 1  # contiguous elements; a vector must not cross their end
 
     @property
     def length(self) -> int:
@@ -49,8 +50,8 @@ class Lay:
         return self.rows if self.strided else self.columns
 
 
-def lay_of(context: Context) -> Lay | None:
-    """How the computation's main stage lies, where its tensor is one of forward's."""
+def find_layout(context: Context) -> RowLayout | None:
+    """Extents and axis of the computation's main stage; None unless its tensor is an input of forward."""
     found, facts = context.found, context.facts
     call = found.operation
     if facts is None or not call.positional or call.name == "crossentropy":
@@ -76,7 +77,7 @@ def lay_of(context: Context) -> Lay | None:
     if shape is None or not details.levels:
         return None
     walks = len(details.levels) + details.whole
-    return lay(shape, axis, walks, details.whole, len(details.plain))
+    return layout_of_axis(shape, axis, walks, details.whole, len(details.plain))
 
 
 def _stage(call: Call):  # type: ignore[no-untyped-def]
@@ -85,54 +86,40 @@ def _stage(call: Call):  # type: ignore[no-untyped-def]
     return Stage(operation=call)
 
 
-def lay(shape: tuple[int, ...], axis: object, walks: int, whole: bool, tensors: int) -> Lay | None:
-    """A shape's batches, rows and columns for an axis."""
+def layout_of_axis(shape: tuple[int, ...], axis: object, walks: int, whole: bool, tensors: int) -> RowLayout | None:
+    """The layout of a reduction over an axis of a tensor of `shape`; None for a tensor without elements."""
     total = math.prod(shape)
     if total == 0 or not shape:
         return None
+    made = partial(RowLayout, walks=walks, whole=whole, tensors=tensors)
     if isinstance(axis, Call) and axis.name == "but":
-        channels, run = shape[1], math.prod(shape[2:])
-        return Lay(
-            batches=1,
-            rows=channels,
-            columns=total // channels,
-            walks=walks,
-            whole=whole,
-            tensors=tensors,
-            segments=True,
-            run=run,
-        )
-    length = total if axis == "all" else shape[-1] if axis == "last" else 0
-    if isinstance(axis, Call) and axis.name in ("last", "groups", "over_from"):
-        number = int(str(axis.positional[0]))
-        length = (
-            math.prod(shape[-number:])
-            if axis.name == "last"
-            else total // (shape[0] * number)
-            if axis.name == "groups"
-            else math.prod(shape[2:])
-        )
-    if length:
-        return Lay(
-            batches=1, rows=total // length, columns=length, walks=walks, whole=whole, tensors=tensors, run=length
-        )
+        channels = shape[1]
+        return made(batches=1, rows=channels, columns=total // channels, segments=True, run=math.prod(shape[2:]))
+    if length := _row_length(shape, axis):
+        return made(batches=1, rows=total // length, columns=length, run=length)
     first, last = axes.axis_range(axis)
     batches, rows = math.prod(shape[:first]), math.prod(shape[first : last + 1])
-    return Lay(
-        batches=batches,
-        rows=rows,
-        columns=total // (batches * rows),
-        walks=walks,
-        whole=whole,
-        tensors=tensors,
-        strided=True,
-        run=total // (batches * rows),
-    )
+    columns = total // (batches * rows)
+    return made(batches=batches, rows=rows, columns=columns, strided=True, run=columns)
 
 
-def rungs(context: Context) -> tuple[Rung, ...]:
-    """The rungs for Hopper, fastest first by what is said above; none where the size is not known."""
-    found = lay_of(context)
+def _row_length(shape: tuple[int, ...], axis: object) -> int:
+    """Elements of a contiguous row that the axis reduces; 0 if the reduced elements are not contiguous."""
+    if axis == "all":
+        return math.prod(shape)
+    if axis == "last":
+        return shape[-1]
+    if not isinstance(axis, Call) or axis.name not in ("last", "groups", "over_from"):
+        return 0
+    number = int(str(axis.positional[0]))
+    if axis.name == "last":
+        return math.prod(shape[-number:])
+    return math.prod(shape) // (shape[0] * number) if axis.name == "groups" else math.prod(shape[2:])
+
+
+def hopper_rungs(context: Context) -> tuple[Rung, ...]:
+    """The rungs for Hopper, fastest first by the rules above; none if the size is not known."""
+    found = find_layout(context)
     if context.arch == "sm_90a" and context.found.kind == "crossentropy":
         kept = (put("vector", context.wide), Call(name="kept"))
         return tuple(
@@ -148,9 +135,9 @@ def rungs(context: Context) -> tuple[Rung, ...]:
         return ()
     places = dict(context.found.operation.named).get("op") in ("argmax", "argmin")
     chosen = (
-        _strided(found, context.wide, 8 if places else 4)
+        _strided_choices(found, context.wide, 8 if places else 4)
         if found.strided
-        else _rows(found, context.wide, context.found.kind)
+        else _row_choices(found, context.wide, context.found.kind)
     )
     if context.found.kind == "matvec":
         chosen = [*_shared_vector(found, context.wide), *chosen]
@@ -160,37 +147,37 @@ def rungs(context: Context) -> tuple[Rung, ...]:
 
 
 def _entropy_threads(context: Context) -> tuple[int, ...]:
-    """Threads for a row of logits, none where a row does not fit into registers."""
+    """Threads for a row of logits; none if a row does not fit into registers."""
     shape = context.facts.cases[-1].inputs[0].shape if context.facts is not None else ()
     if len(shape) != 2 or shape[1] > 1024 * KEPT:
         return ()
-    threads = power(shape[1] / KEPT, 32, 1024)
+    threads = round_to_power(shape[1] / KEPT, 32, 1024)
     return tuple(dict.fromkeys((threads, min(2 * threads, 1024), min(4 * threads, 1024))))
 
 
 Choice = tuple[tuple[Call, ...], str, str]
 
 
-def power(value: float, least: int, most: int) -> int:
-    """The power of two from `value` on, within limits."""
+def round_to_power(value: float, least: int, most: int) -> int:
+    """The smallest power of two that is at least `value`, within limits."""
     return min(max(1 << max(math.ceil(math.log2(max(value, 1))), 0), least), most)
 
 
-def in_parts(found: Lay, threads: int = 256, each: int = 64) -> int:
-    """CTAs per row: 124 per SM over all rows, so that the last ones do not matter.
+def count_parts(found: RowLayout, threads: int = 256, each: int = 64) -> int:
+    """CTAs per row: 124 per SM over all rows, so that the last wave does not matter.
 
-    No part is under `each` elements a thread.
+    Each thread has at least `each` elements of a part.
     """
     return max(min(math.ceil(16384 / found.rows), found.columns // (threads * each)), 2)
 
 
-def _rows(found: Lay, wide: int, kind: str) -> list[Choice]:
+def _row_choices(found: RowLayout, wide: int, kind: str) -> list[Choice]:
     vector = put("vector", wide)
-    made: list[Choice] = _channels(found, wide) if found.segments else []
-    kept = _kept(found, wide, kind) if found.walks > 1 and not found.segments else []
+    made: list[Choice] = _channel_choices(found, wide) if found.segments else []
+    kept = _kept_rows(found, wide, kind) if found.walks > 1 and not found.segments else []
     late = bool(kept) and put("cluster", 8) in kept[0][0] and found.columns < LONG
     made += [] if late else kept
-    parts = in_parts(found)
+    parts = count_parts(found)
     if (
         found.segments
         or (found.rows < 4 * SMS and found.columns >= 1 << 14)
@@ -206,7 +193,7 @@ def _rows(found: Lay, wide: int, kind: str) -> list[Choice]:
         ]
     if found.segments:
         return made
-    threads = power(found.columns / (4 * wide), 32, 256)
+    threads = round_to_power(found.columns / (4 * wide), 32, 256)
     for count in dict.fromkeys((threads, min(2 * threads, 512), max(threads // 2, 32))):
         made.append(
             (
@@ -218,11 +205,11 @@ def _rows(found: Lay, wide: int, kind: str) -> list[Choice]:
     return made + (kept if late else [])
 
 
-def _channels(found: Lay, wide: int) -> list[Choice]:
-    """Channels in contiguous segments: two accesses at once for each thread of small CTAs."""
+def _channel_choices(found: RowLayout, wide: int) -> list[Choice]:
+    """Channels in contiguous segments: small CTAs whose threads make two accesses at once."""
     if found.run % (2 * wide) or wide == 8:  # no vector is longer than 8
         return []
-    vector, parts = put("vector", 2 * wide), power(65536 / found.rows, 2, 1024)
+    vector, parts = put("vector", 2 * wide), round_to_power(65536 / found.rows, 2, 1024)
     ways = ((128, 1, parts), (32, 2, max(parts // 8, 2)))
     return [
         (
@@ -234,12 +221,12 @@ def _channels(found: Lay, wide: int) -> list[Choice]:
     ]
 
 
-def _kept(found: Lay, wide: int, kind: str) -> list[Choice]:
-    """The row in registers, of one CTA or of a cluster's."""
+def _kept_rows(found: RowLayout, wide: int, kind: str) -> list[Choice]:
+    """The row in the registers of one CTA, or of a cluster's CTAs."""
     made: list[Choice] = []
     vector, each = put("vector", wide), max(KEPT // found.tensors, 8)
     for cluster in (1, 2, 4, 8):
-        threads = power(found.columns / cluster / (each if wide == 8 else each // 2), 32, 1024)
+        threads = round_to_power(found.columns / cluster / (each if wide == 8 else each // 2), 32, 1024)
         if cluster > 1 and (threads < 256 or found.columns < 8192):
             continue
         if found.columns <= threads * cluster * each * (1.5 if cluster == 8 else 1):
@@ -272,10 +259,10 @@ def _kept(found: Lay, wide: int, kind: str) -> list[Choice]:
     return made[:3]  # a smaller cluster starts sooner
 
 
-def _shared_vector(found: Lay, wide: int) -> list[Choice]:
-    """Four rows at once, where that leaves a CTA for each SM and the vector is long.
+def _shared_vector(found: RowLayout, wide: int) -> list[Choice]:
+    """Four rows at once, if each SM still has a CTA and the vector is longer than L1.
 
-    Measured on an H200 at 2048 x 1048576 of float32 in a kernel by hand: 1.9 ms, 2% less than a row a CTA.
+    Measured on an H200 at 2048 x 1048576 of float32 in a hand-written kernel: 1.9 ms, 2% less than one row per CTA.
     """
     if found.rows < 4 * SMS or found.columns * 16 // wide <= L1:
         return []
@@ -288,69 +275,82 @@ def _shared_vector(found: Lay, wide: int) -> list[Choice]:
     ]
 
 
-def _strided(found: Lay, wide: int, most: int) -> list[Choice]:
-    """`most`: vectors in flight to begin with; measured at 4096 rows: 4 for values, 8 for places."""
+def _strided_choices(found: RowLayout, wide: int, most: int) -> list[Choice]:
+    """Choices for a strided axis.
+
+    `most` is the number of vectors in flight of the first choice. Measured at 4096 rows: 4 for values, 8 for places.
+    """
     width = wide if found.run % wide == 0 else 1
     vector = put("vector", wide)
     lanes = found.batches * math.ceil(found.columns / width)  # threads if each has all rows of its columns
     wanted = SMS * 1024
-    split = power(wanted / max(lanes, 1), 1, 16)
+    split = round_to_power(wanted / max(lanes, 1), 1, 16)
     made: list[Choice] = []
     if found.walks > 1:
-        each = max(KEPT // found.tensors, 8)
-        for least in dict.fromkeys(
-            (power(found.rows * width / each, max(split, 4), 32), power(2 * found.rows * width / each, 4, 32))
-        ):
-            if found.rows * width <= least * each * 1.5 and least * width * 32 * 4 * 2 <= 48 * 1024:
-                made.append(
-                    (
-                        (put("split", least), vector, Call(name="kept")),
-                        f"columns kept in the registers of {least} warps",
-                        "each column is read from memory once",
-                    )
-                )
+        made = _kept_columns(found, width, split, vector)
     elif lanes * 16 < wanted and found.rows >= 4096:
         parts = max(min(wanted // max(lanes, 1) // 4, found.rows // 64), 2)
-        made.append(
-            (
-                (put("split", 4), vector, put("unroll", 4), put("parts", parts)),
-                f"columns in {parts} parts",
-                "few long columns are reduced in parts, which a second kernel puts together",
-            )
-        )
-    shared: list[Choice] = [
+        settings = (put("split", 4), vector, put("unroll", 4), put("parts", parts))
+        reason = "few long columns are reduced in parts, which a second kernel puts together"
+        made = [(settings, f"columns in {parts} parts", reason)]
+    shared = _shared_columns(width, split, vector)
+    if split == 1 and most == 4 and found.walks == 1:
+        # measured on an H200 at 4096 rows: one of these is faster than threads with columns of their own
+        made, shared = made + shared[:1], shared[1:]
+    made += [*(_own_columns(most, vector) if split == 1 else ()), *shared]
+    if found.walks == 1 and found.run % wide and found.batches * math.ceil(found.columns / 1024) >= SMS:
+        return [*_bulk_copied_rows(), *made]  # inferred: here a thread loads single elements, a bulk copy does not
+    return made
+
+
+def _kept_columns(found: RowLayout, width: int, split: int, vector: Call) -> list[Choice]:
+    """Columns in the registers of a CTA's warps, if they fit."""
+    each = max(KEPT // found.tensors, 8)
+    counts = (
+        round_to_power(found.rows * width / each, max(split, 4), 32),
+        round_to_power(2 * found.rows * width / each, 4, 32),
+    )
+    return [
         (
-            (put("split", count), vector, put("unroll", unroll)),
-            f"{count} warps share columns",
+            (put("split", warps), vector, Call(name="kept")),
+            f"columns kept in the registers of {warps} warps",
+            "each column is read from memory once",
+        )
+        for warps in dict.fromkeys(counts)
+        if found.rows * width <= warps * each * 1.5 and warps * width * 32 * 4 * 2 <= 48 * 1024
+    ]
+
+
+def _shared_columns(width: int, split: int, vector: Call) -> list[Choice]:
+    """Several warps for the same columns."""
+    return [
+        (
+            (put("split", warps), vector, put("unroll", unroll)),
+            f"{warps} warps share columns",
             "more warps keep more loads in flight",
         )
-        for count, unroll in ((max(split, 4), 4), (max(split, 8), 2))
-        if count * width * 128 * 2 <= 48 * 1024
+        for warps, unroll in ((max(split, 4), 4), (max(split, 8), 2))
+        if warps * width * 128 * 2 <= 48 * 1024
     ]
-    if split == 1 and most == 4 and found.walks == 1:
-        made, shared = (
-            made + shared[:1],
-            shared[1:],
-        )  # measured on an H200 at 4096 rows: ahead of columns of a thread's own
-    if split == 1:
-        made += [
-            (
-                (put("threads", threads), vector, put("unroll", unroll)),
-                f"{threads} threads with columns of their own, {unroll} vectors in flight",
-                "enough loads in flight to hide the memory's latency",
-            )
-            for threads, unroll in ((128, most), (128, 12 - most), (256, 4), (64, 4))
-        ]
-    made += shared
-    if found.walks == 1 and found.run % wide and found.batches * math.ceil(found.columns / 1024) >= SMS:
-        # inferred: a thread's loads are of one element each here, a bulk copy's are not
-        bulk = (
-            "rows through shared memory by bulk copies",
-            "rows that begin at no multiple of 16 bytes are brought in whole all the same",
+
+
+def _own_columns(most: int, vector: Call) -> list[Choice]:
+    """Threads that reduce columns of their own."""
+    return [
+        (
+            (put("threads", threads), vector, put("unroll", unroll)),
+            f"{threads} threads with columns of their own, {unroll} vectors in flight",
+            "enough loads in flight to hide the memory's latency",
         )
-        made = [
-            ((put("threads", 512), put("through", "shared")), f"{bulk[0]}, 512 threads", bulk[1]),
-            ((put("through", "shared"),), *bulk),
-            *made,
-        ]
-    return made
+        for threads, unroll in ((128, most), (128, 12 - most), (256, 4), (64, 4))
+    ]
+
+
+def _bulk_copied_rows() -> list[Choice]:
+    """Rows through shared memory by bulk copies, which need no alignment of the rows."""
+    title = "rows through shared memory by bulk copies"
+    reason = "rows that begin at no multiple of 16 bytes are brought in whole all the same"
+    return [
+        ((put("threads", 512), put("through", "shared")), f"{title}, 512 threads", reason),
+        ((put("through", "shared"),), title, reason),
+    ]

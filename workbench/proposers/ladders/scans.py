@@ -1,4 +1,4 @@
-"""Scans: a CTA per row, a CTA per tile of a row where there are few rows; columns by one thread each."""
+"""The ladder of scans: a CTA per row; a CTA per tile if there are few rows; a thread per column for other axes."""
 
 from __future__ import annotations
 
@@ -8,23 +8,37 @@ from workbench.analysis import devices
 from workbench.proposers.ladders.base import Context, Rung, put
 
 
-def scan(context: Context) -> tuple[Rung, ...]:
-    """The rungs of a scan: what fills the device first."""
+def scan_rungs(context: Context) -> tuple[Rung, ...]:
+    """The rungs of a scan. Those that fill the device come first."""
     if context.found.middle:
-        return (
-            Rung(
-                settings=(put("threads", 128),),
-                title="one thread per column",
-                reason="neighbouring threads read neighbouring columns; eight rows are loaded before the first is used",
-            ),
-            Rung(
-                settings=(put("threads", 64),),
-                title="64 columns per CTA",
-                reason="more CTAs, where there are few columns",
-                need="parallel",
-            ),
-        )
-    rows = (
+        return _column_rungs()
+    tiles = Rung(
+        settings=(put("threads", 256), put("per_thread", 16), put("schedule", "lookback")),
+        title="one CTA per tile of a row",
+        reason="tiles learn what came before them by look-back: few long rows fill the device too",
+        need="parallel",
+    )
+    return (tiles, *_row_rungs()) if _few_rows(context) else (*_row_rungs(), tiles)
+
+
+def _column_rungs() -> tuple[Rung, ...]:
+    return (
+        Rung(
+            settings=(put("threads", 128),),
+            title="one thread per column",
+            reason="neighbouring threads read neighbouring columns; eight rows are loaded before the first is used",
+        ),
+        Rung(
+            settings=(put("threads", 64),),
+            title="64 columns per CTA",
+            reason="more CTAs, where there are few columns",
+            need="parallel",
+        ),
+    )
+
+
+def _row_rungs() -> tuple[Rung, ...]:
+    return (
         Rung(
             settings=(put("threads", 256), put("per_thread", 16), put("schedule", "rows")),
             title="one CTA per row",
@@ -46,17 +60,10 @@ def scan(context: Context) -> tuple[Rung, ...]:
             need="parallel",
         ),
     )
-    tiles = Rung(
-        settings=(put("threads", 256), put("per_thread", 16), put("schedule", "lookback")),
-        title="one CTA per tile of a row",
-        reason="tiles learn what came before them by look-back: few long rows fill the device too",
-        need="parallel",
-    )
-    return (tiles, *rows) if _few_rows(context) else (*rows, tiles)
 
 
 def _few_rows(context: Context) -> bool:
-    """Whether a CTA per row would leave half of the device idle, at the full size: fewer than four rows for each SM."""
+    """Whether the full size has long rows but fewer than four per SM, so that a CTA per row leaves SMs idle."""
     case = (
         next((case for case in context.facts.cases if case.name == "full"), None) if context.facts is not None else None
     )

@@ -176,12 +176,7 @@ class ChatClient:
                 yield writable(piece) or None
         finally:
             request.close()
-        calls = parts.tools.calls()
-        if not parts.finish and not request.ended:
-            where = "in the middle of a reply" if parts.length or calls else "before a reply"
-            raise Dropped(f"the connection ended {where}")
-        finish = parts.finish or ("tool_calls" if calls else "stop")
-        return Heard(text=writable("".join(parts.text)), finish=finish, tool_calls=calls, usage=parts.usage)
+        return _complete(parts, request)
 
     def _check_time(self, request: Request, start: float) -> None:
         now, place = time.monotonic(), self.endpoint.address
@@ -197,6 +192,16 @@ class ChatClient:
             f"{self.endpoint.address} does not answer as the OpenAI protocol does, but with "
             f"{self.endpoint.clean(text)[:100]!r}; check the address, which usually ends in /v1"
         )
+
+
+def _complete(parts: ReplyParts, request: Request) -> Heard:
+    """The reply from its parts. Raises `Dropped` if the connection ended before the reply did."""
+    calls = parts.tools.calls()
+    if not parts.finish and not request.ended:
+        where = "in the middle of a reply" if parts.length or calls else "before a reply"
+        raise Dropped(f"the connection ended {where}")
+    finish = parts.finish or ("tool_calls" if calls else "stop")
+    return Heard(text=writable("".join(parts.text)), finish=finish, tool_calls=calls, usage=parts.usage)
 
 
 def _sleep(seconds: float) -> Iterator[None]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from workbench.codegen import compile_program
 from workbench.errors import ProgramError
 from workbench.language import OPERATIONS, Binding, format_program, grammar_text, parse
-from workbench.proposers.binding import binding_of, plain
+from workbench.proposers.binding import binding_of, plain_program
 from workbench.proposers.llm import prompts
 from workbench.proposers.llm.replies import Unusable, blocks
 from workbench.proposers.recognition import Unrecognised, recognise
@@ -30,7 +30,7 @@ def prompt(ask: Ask, folder: Path | None) -> tuple[list[Message], Binding]:
     values: dict[str, object] = {
         "grammar": grammar_text(),
         "operations": OPERATIONS.values(),
-        "start": plain(found),
+        "start": plain_program(found),
         "program": program,
     }
     return prompts.messages("mucutlass", ask, folder, **values), binding_of(ask.problem, ask.facts, found)

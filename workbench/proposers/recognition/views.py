@@ -161,10 +161,7 @@ def _moved(op: Operation, rows: dict[str, str], specs: dict[str, TensorSpec]) ->
     ):
         return None
     shape = specs[seen[0]].shape
-    flat = (
-        f"[{math.prod(shape[:-1])}, {shape[-1]}]",
-        dataclasses.replace(op.result[0], shape=_joined(shape), strides=(shape[-1], 1)),
-    )
+    flat = dataclasses.replace(op.result[0], shape=_joined(shape), strides=(shape[-1], 1))
     before: list[Operation] = []
     operands: list[str] = []
     for name in op.operands:
@@ -174,25 +171,15 @@ def _moved(op: Operation, rows: dict[str, str], specs: dict[str, TensorSpec]) ->
         elif spec is None or spec.shape == shape[-1:]:
             operands.append(name)
         elif spec.shape == shape:
-            before.append(
-                Operation(
-                    name=f"{op.name}{BESIDE}{len(before) + 1}",
-                    target="aten.view.default",
-                    operands=(name, flat[0]),
-                    result=(flat[1],),
-                )
-            )
+            before.append(_view_op(f"{op.name}{BESIDE}{len(before) + 1}", name, flat))
             operands.append(before[-1].name)
         else:
             return None
-    inner = dataclasses.replace(op, name=f"{op.name}_rows", operands=tuple(operands), result=(flat[1],))
-    return [
-        *before,
-        inner,
-        Operation(
-            name=op.name,
-            target="aten.view.default",
-            operands=(inner.name, f"[{', '.join(map(str, shape))}]"),
-            result=op.result,
-        ),
-    ]
+    inner = dataclasses.replace(op, name=f"{op.name}_rows", operands=tuple(operands), result=(flat,))
+    return [*before, inner, _view_op(op.name, inner.name, op.result[0])]
+
+
+def _view_op(name: str, value: str, result: TensorSpec) -> Operation:
+    """A view of a value with the shape of `result`."""
+    shape = f"[{', '.join(map(str, result.shape))}]"
+    return Operation(name=name, target="aten.view.default", operands=(value, shape), result=(result,))

@@ -58,13 +58,13 @@ def edit(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 
 def write_program(arguments: Namespace, cell: str | None, state: Notebook) -> object:
-    from workbench.proposers.binding import plain, recognised
+    from workbench.proposers.binding import plain_program, recognise_problem
 
     session, text = state.session, "\n".join((" ".join(arguments.words), cell or "")).strip()
     if text:
         return tables.verdict(session.program(text))
     programs = (version.proposal.candidate.program for version in reversed(session.versions))
-    return MimeBundle(next(filter(None, programs), None) or plain(recognised(session.facts)))
+    return MimeBundle(next(filter(None, programs), None) or plain_program(recognise_problem(session.facts)))
 
 
 def test(arguments: Namespace, cell: str | None, state: Notebook) -> object:

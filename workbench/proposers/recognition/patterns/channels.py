@@ -27,16 +27,7 @@ def batchnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Compu
         return None
     if training != "True":
         return _by_running(op, mean, variance)
-    counted = next(
-        (
-            item.operands[0]
-            for item in facts.graph
-            if item.target == "aten.add_.Tensor"
-            and item.operands[0] == mean.removesuffix("running_mean") + "num_batches_tracked"
-            and item.operands[1] == "1"
-        ),
-        None,
-    )
+    counted = _batch_counter(facts, mean)
     if mean != "None" and counted is None:
         return None
     named = [
@@ -54,8 +45,15 @@ def batchnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Compu
     )
 
 
+def _batch_counter(facts: Facts, mean: str) -> str | None:
+    """The buffer in which a batch norm counts batches, if forward adds 1 to it."""
+    name = mean.removesuffix("running_mean") + "num_batches_tracked"
+    adds = (item.operands for item in facts.graph if item.target == "aten.add_.Tensor")
+    return next((operands[0] for operands in adds if operands[0] == name and operands[1] == "1"), None)
+
+
 def _by_running(op: Operation, mean: str, variance: str) -> Computation | None:
-    """Evaluation: element by element, with the running statistics."""
+    """Batch norm in evaluation mode: element-wise, with the running statistics."""
     if mean == "None" or not op.result:
         return None
     x, weight, bias = op.operands[:3]

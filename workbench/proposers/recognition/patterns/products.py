@@ -40,7 +40,7 @@ def gemm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computatio
     if inner is None or short(inner.source) not in PRODUCTS:
         return None
     found = _product(by_name, inner)
-    return _followed(facts, source, chain.calls, found) if found is not None and found.kind == "gemm" else None
+    return _reduced(facts, source, chain.calls, found) if found is not None and found.kind == "gemm" else None
 
 
 def grouped(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
@@ -102,18 +102,14 @@ def read(facts: Facts, op: Operation, value: str) -> tuple[str, str] | None:
 
 
 def _product(by_name: dict[str, Operation], chain: EpilogueChain) -> Computation | None:
-    """The product with the chain as its epilogues; a product with one column is a matvec."""
-    op, epilogues, tensors = chain.source, chain.calls, chain.tensors
-    names = op.operands
+    """The product with the chain as its epilogues. A product with one column is a matvec."""
+    op = chain.source
     if op.keywords:
         return None
-    if short(op) == "addmm":
-        if len(op.operands) != 3 or names[0] in by_name:
-            return None
-        role = "bias" if "bias" not in dict(tensors) else "bias0"
-        tensors, names = ((role, python(names[0])), *tensors), names[1:]
-        epilogues = (Call(name="bias", positional=() if role == "bias" else (role,)), *epilogues)
-    a, b = operand(by_name, names[0]), operand(by_name, names[1])
+    if short(op) == "addmm" and (len(op.operands) != 3 or op.operands[0] in by_name):
+        return None
+    epilogues, tensors = _with_bias(chain) if short(op) == "addmm" else (chain.calls, chain.tensors)
+    a, b = (operand(by_name, name) for name in op.operands[-2:])
     if a is None or b is None:
         return None
     if (short(op) == "mv" or (short(op) == "mm" and op.result[0].shape[-1] == 1)) and not a[1]:
@@ -137,7 +133,25 @@ def _product(by_name: dict[str, Operation], chain: EpilogueChain) -> Computation
     )
 
 
-def _followed(facts: Facts, source: Operation, after: tuple[Call, ...], found: Computation) -> Computation | None:
+def _with_bias(chain: EpilogueChain) -> tuple[tuple[Call, ...], tuple[tuple[str, str], ...]]:
+    """(epilogues, tensors) of an addmm: its first operand becomes a bias before the chain."""
+    role = "bias" if "bias" not in dict(chain.tensors) else "bias0"
+    bias = Call(name="bias", positional=() if role == "bias" else (role,))
+    return (bias, *chain.calls), ((role, python(chain.source.operands[0])), *chain.tensors)
+
+
+def _softmax_after(
+    source: Operation, rank: int, rows: tuple[Call, ...], after: tuple[Call, ...], found: Computation
+) -> Computation | None:
+    """A product with a softmax over its last axis as a stage."""
+    last = source.operands[1] in ("-1", str(rank - 1))
+    if not last or (len(source.operands) > 2 and source.operands[2] not in ("False", "None")) or source.keywords:
+        return None
+    stage = Stage(operation=Call(name="softmax", positional=("h",)), settings=(*rows, Call(name="kept")))
+    return _with_stages(found, stage, after)
+
+
+def _reduced(facts: Facts, source: Operation, after: tuple[Call, ...], found: Computation) -> Computation | None:
     """A product whose rows or columns are reduced, or go through a softmax."""
     shape = _shape_before(facts, source)
     if shape is None:
@@ -145,15 +159,7 @@ def _followed(facts: Facts, source: Operation, after: tuple[Call, ...], found: C
     wide = 4 if facts.cases[0].outputs and facts.cases[0].outputs[0].dtype == "float32" else 8
     rows = (Call(name="threads_per_row", positional=(256,)), Call(name="vector", positional=(wide,)))
     if short(source) in ("_softmax", "softmax"):
-        if (
-            source.operands[1] not in ("-1", str(len(shape) - 1))
-            or (len(source.operands) > 2 and source.operands[2] not in ("False", "None"))
-            or source.keywords
-        ):
-            return None
-        return _with_stages(
-            found, Stage(operation=Call(name="softmax", positional=("h",)), settings=(*rows, Call(name="kept"))), after
-        )
+        return _softmax_after(source, len(shape), rows, after, found)
     place = _reduced_axis(source, len(shape))
     if place is None:
         return None
@@ -174,7 +180,7 @@ def _followed(facts: Facts, source: Operation, after: tuple[Call, ...], found: C
 
 
 def _shape_before(facts: Facts, source: Operation) -> tuple[int, ...] | None:
-    """The shape of what an operation reads."""
+    """The shape of an operation's first operand."""
     op = next((op for op in facts.graph if op.name == source.operands[0]), None)
     return tuple(op.result[0].shape) if op is not None and op.result else None
 
@@ -195,9 +201,9 @@ def _reduced_axis(source: Operation, rank: int) -> tuple[str, int, bool] | None:
 
 
 def _with_stages(found: Computation, stage: Stage, after: tuple[Call, ...]) -> Computation | None:
-    """The product, a stage on its result h, and one for the element-wise calls on that stage's result.
+    """The product, a stage on its result h, and a stage for the element-wise calls on that stage's result.
 
-    None where the language has no such stage.
+    None if the language has no such stage.
     """
     stages: tuple[Stage, ...] = (stage,)
     if after:
