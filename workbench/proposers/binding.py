@@ -11,7 +11,7 @@ from workbench.errors import UserError
 from workbench.language import Binding, Call, Program, Stage, format_program, parse
 from workbench.language.ir import Operand
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
-from workbench.proposers.recognition.graph import python
+from workbench.proposers.recognition.graph import python_expression
 from workbench.records import Candidate, Facts, Problem
 
 
@@ -86,7 +86,7 @@ def _count_axes(facts: Facts, found: Computation) -> tuple[tuple[str, int], ...]
     for spec in (spec for case in facts.cases for spec in case.inputs):
         counts.setdefault(spec.name, set()).add(len(spec.shape))
     known = {name: next(iter(count)) for name, count in counts.items() if len(count) == 1}
-    own = known | {python(f"param:{spec.name}"): len(spec.shape) for spec in facts.parameters}
+    own = known | {python_expression(f"param:{spec.name}"): len(spec.shape) for spec in facts.parameters}
     bound = {name: own.get(SAME_RANK.sub("", text)) for name, text in found.operands}
     return tuple({name: count for name, count in (known | bound).items() if count is not None}.items())
 
@@ -98,7 +98,7 @@ def _bind_tensors(facts: Facts, found: Computation) -> tuple[tuple[str, Operand]
     """
     inputs = [spec for case in facts.cases if case.name == "full" for spec in case.inputs]
     state = [spec for spec in facts.full if spec.name.startswith(("param:", "buffer:"))]
-    own = {python(spec.name): Operand(shape=spec.shape, dtype=spec.dtype) for spec in (*state, *inputs)}
+    own = {python_expression(spec.name): Operand(shape=spec.shape, dtype=spec.dtype) for spec in (*state, *inputs)}
     known = {name: own[name] for name in facts.forward_arguments if name in own}
     for name, text in found.operands:
         known.pop(name, None)

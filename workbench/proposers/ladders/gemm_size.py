@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from workbench.proposers.recognition.graph import TRANSPOSES, short
+from workbench.proposers.recognition.graph import TRANSPOSES, aten_name
 from workbench.proposers.recognition.patterns.products import PRODUCTS
 from workbench.records import Case, Facts, Operation, record
 
@@ -24,7 +24,7 @@ def size_of(facts: Facts) -> Size | None:
 
     None if the facts do not tell them.
     """
-    product = next((op for op in facts.graph if short(op) in PRODUCTS), None)
+    product = next((op for op in facts.graph if aten_name(op) in PRODUCTS), None)
     if product is None:
         return None
     return _size_from_shapes(facts, product) or _size_from_flops(facts, product)
@@ -63,7 +63,7 @@ def _size_from_flops(facts: Facts, product: Operation) -> Size | None:
 def operand_shapes(facts: Facts, name: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Shapes of the first two operands of an ATen call at the full case; None unless both are inputs of forward."""
     case = next((case for case in facts.cases if case.name == "full"), None)
-    call = next((op for op in facts.graph if short(op) == name), None)
+    call = next((op for op in facts.graph if aten_name(op) == name), None)
     if case is None or call is None:
         return None
     a, b = (_full_shape(facts, case, value) for value in call.operands[:2])
@@ -76,7 +76,7 @@ def _full_shape(facts: Facts, case: Case, value: str) -> tuple[int, ...] | None:
     None for a parameter, whose size depends on the module.
     """
     op = next((op for op in facts.graph if op.name == value), None)
-    turned = op is not None and short(op) in TRANSPOSES
+    turned = op is not None and aten_name(op) in TRANSPOSES
     name = op.operands[0] if op is not None and turned else value
     spec = next((spec for spec in case.inputs if spec.name == name), None)
     if spec is None or len(spec.shape) < 2:

@@ -1,6 +1,6 @@
-"""Traced reference (ATen calls) -> what the planner can write: an operation, its operands, its epilogues.
+"""Recognises a traced reference (ATen calls) as a computation of the language: operation, operands, epilogues.
 
-A matcher takes the facts, the operations by the name of their result, and the name of the output; it gives a
+A matcher takes the facts, the operations by the name of their result, and the name of the output. It returns a
 `Computation` or None.
 """
 
@@ -10,7 +10,7 @@ import ast
 import dataclasses
 
 from workbench.proposers.recognition import expressions, pipelines
-from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, short
+from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, aten_name
 from workbench.proposers.recognition.mutations import why_not
 from workbench.proposers.recognition.patterns import (
     attention,
@@ -28,29 +28,29 @@ from workbench.records import Facts
 __all__ = ["Computation", "Unrecognised", "recognise"]
 
 MATCHERS = (
-    attention.attention,
-    scans.scan,
-    pools.pool,
-    gathers.gather,
-    rows.crossentropy,
-    rows.softmax,
-    rows.layernorm,
-    rows.rmsnorm,
-    rows.reduce,
-    products.gemm,
-    products.grouped,
-    convolutions.convolution,
-    channels.batchnorm,
-    channels.groupnorm,
-    channels.instancenorm,
-    expressions.expressions,
+    attention.match_attention,
+    scans.match_scan,
+    pools.match_pool,
+    gathers.match_gather,
+    rows.match_crossentropy,
+    rows.match_softmax,
+    rows.match_layernorm,
+    rows.match_rmsnorm,
+    rows.match_reduction,
+    products.match_gemm,
+    products.match_grouped_gemm,
+    convolutions.match_convolution,
+    channels.match_batchnorm,
+    channels.match_groupnorm,
+    channels.match_instancenorm,
+    expressions.match_expressions,
 )
 
 
 def recognise(facts: Facts) -> Computation:
-    """The computation of a graph: what one matcher knows, else a pipeline of such.
+    """The computation of a graph: the result of one matcher, else a pipeline of such results.
 
-    Raises `Unrecognised` with the operations.
+    Raises `Unrecognised` with the names of the operations.
     """
     if len(facts.graph[-1].operands) != 1:
         raise Unrecognised(
@@ -63,8 +63,8 @@ def recognise(facts: Facts) -> Computation:
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "
             "give it to __init__ through get_init_inputs, so that one kernel serves all sizes"
         )
-    found = _found(facts)
-    if facts.full_graph and _said(found) != _said(_at_full(facts)):
+    found = _recognise_folded(facts)
+    if facts.full_graph and _kernel_contents(found) != _kernel_contents(_recognise_at_full(facts)):
         raise Unrecognised(
             "the planner has no kernel for a module whose forward does something else at full size than at the sizes "
             f"that are emulated (numbers made of sizes, parts of tensors, branches); {YOURSELF}"
@@ -72,19 +72,21 @@ def recognise(facts: Facts) -> Computation:
     return found
 
 
-def _found(facts: Facts) -> Computation:
+def _recognise_folded(facts: Facts) -> Computation:
     facts = fold_views(facts)
     try:
-        return _single(facts)
+        return _match_single(facts)
     except Unrecognised:
-        found = pipelines.pipeline(facts, {op.name: op for op in facts.graph}, facts.graph[-1].operands[0], _single)
+        found = pipelines.match_pipeline(
+            facts, {op.name: op for op in facts.graph}, facts.graph[-1].operands[0], _match_single
+        )
         if found is None:
             raise
         return found
 
 
 def _read_in_init(facts: Facts) -> set[str]:
-    """Names of the file that `__init__` reads."""
+    """Module-level names that `__init__` reads."""
     nodes = list(ast.walk(ast.parse(facts.init_source)))
     own = {node.arg for node in nodes if isinstance(node, ast.arg)} | {
         node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
@@ -92,16 +94,18 @@ def _read_in_init(facts: Facts) -> set[str]:
     return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)} - own
 
 
-def _at_full(facts: Facts) -> Computation | None:
-    """What the graph is at full size."""
+def _recognise_at_full(facts: Facts) -> Computation | None:
+    """The computation of the graph at full size; None if it is not recognised."""
     try:
-        return _found(dataclasses.replace(facts, graph=facts.full_graph, cases=(facts.cases[-1],), full_graph=()))
+        return _recognise_folded(
+            dataclasses.replace(facts, graph=facts.full_graph, cases=(facts.cases[-1],), full_graph=())
+        )
     except Unrecognised:
         return None
 
 
-def _said(found: Computation | None) -> object:
-    """What of a computation is written into kernels."""
+def _kernel_contents(found: Computation | None) -> object:
+    """The parts of a computation that are written into kernels."""
     if found is None or not found.pieces:
         return found
     return [
@@ -110,12 +114,12 @@ def _said(found: Computation | None) -> object:
     ]
 
 
-def _single(facts: Facts) -> Computation:
+def _match_single(facts: Facts) -> Computation:
     by_name = {op.name: op for op in facts.graph}
     output = facts.graph[-1].operands[0]
     for attempt in MATCHERS:
         found = attempt(facts, by_name, output)
         if found is not None:
             return found
-    calls = [short(op) for op in facts.graph if op.target.startswith("aten.")]
+    calls = [aten_name(op) for op in facts.graph if op.target.startswith("aten.")]
     raise Unrecognised(f"the planner has no kernel for {' -> '.join(calls) or 'this module'}; {YOURSELF}")

@@ -1,4 +1,4 @@
-"""Element-wise operations on the result of a product or a convolution -> epilogues.
+"""Turns element-wise operations on the result of a product or a convolution into epilogues.
 
 The epilogues are calls in order, with the tensors that they read.
 """
@@ -9,19 +9,18 @@ from collections.abc import Callable
 
 from workbench.language import Call
 from workbench.language.operations.epilogue import NAMES
-from workbench.proposers.recognition.graph import BINARY, Unrecognised, number, short
-from workbench.proposers.recognition.scalars import THROUGH, constant, plain_name, scalar
+from workbench.proposers.recognition.graph import BINARY, Unrecognised, aten_name, parse_number
+from workbench.proposers.recognition.scalars import THROUGH, parse_constant, plain_name, scalar_expression
 from workbench.records import Facts, Operation, TensorSpec, record
 
 COMMUTING = ("add", "mul", "maximum", "minimum")
-Read = Callable[
-    [Facts, Operation, str], tuple[str, str] | None
-]  # (expression, along n, along m or both) of a tensor that is combined with an operation's result
+# reads a tensor that is combined with an operation's result: (its expression, "n", "m" or "both" as its axes)
+Read = Callable[[Facts, Operation, str], tuple[str, str] | None]
 
 
 @record
 class EpilogueChain:
-    """Element-wise calls from an operation to a value, and the tensors they read: name -> Python expression."""
+    """The element-wise calls between an operation and a value, and the tensors they read: name -> Python expression."""
 
     source: Operation
     calls: tuple[Call, ...]
@@ -29,7 +28,7 @@ class EpilogueChain:
 
 
 def tensor_specs(facts: Facts) -> dict[str, TensorSpec]:
-    """Shapes of forward's tensors, parameters and buffers by what the graph calls them."""
+    """Specs of forward's tensors, parameters and buffers by their names in the graph."""
     return {
         **{spec.name: spec for spec in facts.cases[0].inputs},
         **{f"{kind}:{spec.name}": spec for kind in ("param", "buffer") for spec in facts.parameters},
@@ -37,12 +36,12 @@ def tensor_specs(facts: Facts) -> dict[str, TensorSpec]:
 
 
 def find_chain(facts: Facts, by_name: dict[str, Operation], value: str, read: Read) -> EpilogueChain | None:
-    """What is done to each element, from the last operation that is something else up to `value`."""
+    """The element-wise calls that lead to `value`, from the last operation that is not element-wise."""
     calls: list[Call] = []
     tensors: list[tuple[str, str]] = []
     op = by_name.get(value)
     while op is not None:
-        step = _step(facts, by_name, op, tuple(name for name, _ in tensors), read)
+        step = _epilogue_step(facts, by_name, op, tuple(name for name, _ in tensors), read)
         if step is None:
             return EpilogueChain(source=op, calls=tuple(reversed(calls)), tensors=tuple(tensors))
         new, below, more = step
@@ -52,14 +51,11 @@ def find_chain(facts: Facts, by_name: dict[str, Operation], value: str, read: Re
     return None
 
 
-def _step(
+def _epilogue_step(
     facts: Facts, by_name: dict[str, Operation], op: Operation, taken: tuple[str, ...], read: Read
 ) -> tuple[tuple[Call, ...], str, list[tuple[str, str]]] | None:
-    """(the calls in order, the value that they are done to, what they read) of an element-wise operation.
-
-    None of any other.
-    """
-    name = short(op)
+    """(calls in order, the value to which they apply, the tensors they read); None if it is not element-wise."""
+    name = aten_name(op)
     if name in ("detach", "alias", "clone") and op.target.startswith("aten."):
         return None if op.keywords else ((), op.operands[0], [])
     if name in ("clamp", "hardtanh") and len(op.operands) <= 3 and not op.keywords:
@@ -67,7 +63,7 @@ def _step(
             *op.operands[1:],
             *(["-1.0", "1.0"] if name == "hardtanh" else ["None", "None"])[len(op.operands) - 1 :],
         ]
-        low, high = (number(text) for text in given)
+        low, high = (parse_number(text) for text in given)
         if low is not None and high is not None and low <= high:
             return (Call(name="clamp", positional=(low, high)),), op.operands[0], []
         if (low is None) != (high is None) and "None" in given:
@@ -90,7 +86,7 @@ def _function(
     if not op.operands or op.operands[0] not in by_name or plain_name(op) in THROUGH:
         return None
     try:
-        made = scalar(op, lambda text: "value" if text == op.operands[0] else constant(text))
+        made = scalar_expression(op, lambda text: "value" if text == op.operands[0] else parse_constant(text))
     except Unrecognised:
         return None
     calls: list[Call] = []
@@ -106,8 +102,8 @@ def _function(
 def _binary(
     facts: Facts, by_name: dict[str, Operation], op: Operation, taken: tuple[str, ...], read: Read
 ) -> tuple[Call, str, list[tuple[str, str]]] | None:
-    """(the call, the value that it is done to, what it reads) of an operation on two values."""
-    name, (left, right) = short(op), op.operands
+    """(call, the value to which it applies, the tensors it reads) of an operation on two values."""
+    name, (left, right) = aten_name(op), op.operands
     for a, b in ((left, right), (right, left)):
         if name == "mul" and a in by_name and (gated := _gate(by_name, a, b)) is not None:
             return Call(name=gated), a, []
@@ -118,7 +114,7 @@ def _binary(
     below = by_name[left].result
     if below and op.result and below[0].shape != op.result[0].shape:  # the result is broadcast to another shape
         return None
-    value = number(right)
+    value = parse_number(right)
     if value is not None:
         call = _with_number(name, value)
         return None if call is None else (call, left, [])
@@ -138,7 +134,7 @@ def _with_number(name: str, value: float) -> Call | None:
 
 
 def _with_tensor(name: str, along: str, taken: tuple[str, ...]) -> Call:
-    """An operation with a tensor: `bias` or `residual` where that name is free, else a call that names its tensor."""
+    """An operation with a tensor: `bias` or `residual` if that name is free, else a call that names its tensor."""
     if name == "add" and along in ("n", "both"):
         usual = "bias" if along == "n" else "residual"
         if usual not in taken:
@@ -148,7 +144,7 @@ def _with_tensor(name: str, along: str, taken: tuple[str, ...]) -> Call:
 
 
 def _gate(by_name: dict[str, Operation], a: str, b: str) -> str | None:
-    """The function that a b is where b is made of a: a sigmoid(a), a tanh(softplus(a)), a clamp((a + 3) / 6, 0, 1)."""
+    """The function of a * b if b is a gate of a: sigmoid(a), tanh(softplus(a)), clamp((a + 3) / 6, 0, 1)."""
     calls: list[Operation] = []
     while b != a and b in by_name and len(calls) < 4:
         calls.append(by_name[b])
@@ -158,7 +154,7 @@ def _gate(by_name: dict[str, Operation], a: str, b: str) -> str | None:
     return (
         None
         if any(op.keywords for op in calls)
-        else GATES.get(tuple((short(op), *(number(text) for text in op.operands[1:])) for op in calls))
+        else GATES.get(tuple((aten_name(op), *(parse_number(text) for text in op.operands[1:])) for op in calls))
     )
 
 

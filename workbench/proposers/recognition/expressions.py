@@ -1,8 +1,8 @@
-"""Any graph of element-wise calls and reductions -> stages; a reduction's kernel fuses what comes before and after it.
+"""Turns any graph of element-wise calls and reductions into stages. A reduction's kernel fuses its neighbours.
 
-An iteration space is the shape over whose elements an expression runs. Within it a smaller tensor is broadcast, and a
-reduction over its axes is part of the expression; any other reduction becomes a stage of its own, whose result is then
-a tensor like any other.
+An iteration space is the shape over whose elements an expression runs. A smaller tensor is broadcast to it, and a
+reduction over its axes is part of the expression. Any other reduction becomes a stage of its own, and its result is
+then a tensor like any other.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from workbench.language import Call, Stage
 from workbench.language.expressions.lowering import call, log_softmax, normalise
 from workbench.language.expressions.lowering import softmax as soft
 from workbench.language.expressions.reduction_passes import is_reduction
-from workbench.proposers.recognition.graph import Computation, Unrecognised, number, python, short
+from workbench.proposers.recognition.graph import Computation, Unrecognised, aten_name, parse_number, python_expression
 from workbench.proposers.recognition.iteration_space import (
     IterationSpace,
     axis_of,
-    broadcasts,
     default_settings,
     extents_and_size,
+    is_broadcastable,
 )
-from workbench.proposers.recognition.patterns.reductions import Reduced, loss_of_each, reduction
-from workbench.proposers.recognition.scalars import argument, constant, scalar
+from workbench.proposers.recognition.patterns.reductions import Reduced, find_reduction, unreduced_loss
+from workbench.proposers.recognition.scalars import find_argument, parse_constant, scalar_expression
 from workbench.records import Facts, Operation
 
 FLOATS = ("float32", "float16", "bfloat16")
 
 
 class Builder:
-    """Walks a graph from its output."""
+    """Builds expressions and stages from a graph, starting at its output."""
 
     def __init__(self, facts: Facts, by_name: dict[str, Operation]) -> None:
         self.by_name = by_name
@@ -49,7 +49,11 @@ class Builder:
             return op.result[0].shape if op.result else None
         spec = self.tensors.get(value) or self.state.get(value.split(":", 1)[-1])
         return (
-            spec.shape if spec is not None else () if number(value) is not None or value in ("True", "False") else None
+            spec.shape
+            if spec is not None
+            else ()
+            if parse_number(value) is not None or value in ("True", "False")
+            else None
         )
 
     def leaf(self, value: str, frame: IterationSpace) -> object:
@@ -57,22 +61,25 @@ class Builder:
         if value in self.made:
             name, shape = self.made[value]
             return name if shape == frame.shape else call("spread", name)
-        if number(value) is not None:
-            return self.sized(value)
+        if parse_number(value) is not None:
+            return self.literal(value)
         spec = self.tensors.get(value) or self.state.get(value.split(":", 1)[-1])
-        if spec is None or not broadcasts(spec.shape, frame.shape):
+        if spec is None or not is_broadcastable(spec.shape, frame.shape):
             raise Unrecognised(value)
         if spec.dtype not in FLOATS:
             raise Unrecognised(f"{value} of {spec.dtype}")
         name = value.split(":", 1)[-1].replace(".", "_") if ":" in value else value
-        self.operands[name] = python(value)
+        self.operands[name] = python_expression(value)
         return name if spec.shape == frame.shape else call("spread", name)
 
-    def sized(self, value: str) -> object:
-        """A number, unless it may have been a size: the graph was traced at other sizes than those it will run at."""
+    def literal(self, value: str) -> object:
+        """A number as the language writes it.
+
+        Raises `Unrecognised` if it may be a size, which differs in other cases.
+        """
         if value.isdigit() and int(value) > 3 and int(value) in self.sizes:
             raise Unrecognised(f"{value}, which may be a size")
-        return constant(value)
+        return parse_constant(value)
 
     def element(self, value: str, frame: IterationSpace) -> object:
         """The expression of a value within a frame."""
@@ -80,66 +87,66 @@ class Builder:
         if op is None or value in self.made:
             return self.leaf(value, frame)
         shape = self.shape(value)
-        if shape is None or not broadcasts(shape, frame.shape):
-            raise Unrecognised(short(op))
+        if shape is None or not is_broadcastable(shape, frame.shape):
+            raise Unrecognised(aten_name(op))
         found = self.reduction_of(value)
         if found is not None:
-            made = self.reduced(found, frame, shape)
-            return made if made is not None else self.stored(value, frame)
+            made = self.inline_reduction(found, frame, shape)
+            return made if made is not None else self.write_stage(value, frame)
         if (
             "getitem" in op.target
-            and short(of := self.by_name.get(op.operands[0], op)) == "log_sigmoid_forward"
+            and aten_name(of := self.by_name.get(op.operands[0], op)) == "log_sigmoid_forward"
             and op.operands[1] == "0"
         ):
             return call("logsigmoid", self.element(of.operands[0], frame))
-        if (row := self.row_call(value, frame)) is not None:
-            return row
-        if (loss := loss_of_each(op, lambda item: self.element(item, frame))) is not None:
+        if (row_expression := self.row_function(value, frame)) is not None:
+            return row_expression
+        if (loss := unreduced_loss(op, lambda item: self.element(item, frame))) is not None:
             return loss
-        if shape == frame.shape and self.foreign(value, frame):
+        if shape == frame.shape and self.has_foreign_reduction(value, frame):
             try:
-                return self.stored(value, frame, rows_only=True)
+                return self.write_stage(value, frame, rows_only=True)
             except Unrecognised:
                 pass
-        return scalar(op, lambda item: self.element(item, frame))
+        return scalar_expression(op, lambda item: self.element(item, frame))
 
     def reduction_of(self, value: str) -> Reduced | None:
-        """The reduction that makes a value, if one does."""
+        """The reduction whose result is the value, if there is one."""
         op = self.by_name.get(value)
         if op is None or value in self.made:
             return None
-        return reduction(op) if "getitem" not in op.target else self.first(op)
+        return find_reduction(op) if "getitem" not in op.target else self.max_or_argmax(op)
 
-    def first(self, op: Operation) -> Reduced | None:
-        """max(x, dim)[0]: the largest; [1]: its place."""
+    def max_or_argmax(self, op: Operation) -> Reduced | None:
+        """The reduction of max(x, dim)[0], the largest element, or of max(x, dim)[1], its index."""
         of = self.by_name.get(op.operands[0])
-        if of is None or short(of) not in ("max", "min") or op.operands[1] not in ("0", "1"):
+        if of is None or aten_name(of) not in ("max", "min") or op.operands[1] not in ("0", "1"):
             return None
-        found = reduction(of)
+        found = find_reduction(of)
         if found is None or op.operands[1] == "0":
             return found
-        return dataclasses.replace(found, make=lambda x: call(f"arg{short(of)}", x))
+        return dataclasses.replace(found, make=lambda x: call(f"arg{aten_name(of)}", x))
 
-    def reduced(self, found: Reduced, frame: IterationSpace, shape: tuple[int, ...]) -> object | None:
-        """A reduction as part of an expression, if it is one over the frame's own axes."""
+    def inline_reduction(self, found: Reduced, frame: IterationSpace, shape: tuple[int, ...]) -> object | None:
+        """A reduction as part of an expression, if it reduces the frame's own axes."""
         if any(self.shape(item) != frame.shape for item in found.of[:1]):
             return None
         trial = dataclasses.replace(frame)
-        if not trial.over(found.axes) or not (found.keep or shape in ((), frame.shape)):
+        if not trial.accepts(found.axes) or not (found.keep or shape in ((), frame.shape)):
             return None
         frame.axes = trial.axes
-        return found.make(*(self.argument(item, frame) for item in found.of))
+        return found.make(*(self.reduced_argument(item, frame) for item in found.of))
 
-    def argument(self, value: str, frame: IterationSpace) -> object:
-        """What a reduction reduces; if rows of another frame make it up, a stage writes it."""
-        if value in self.by_name and value not in self.made and self.foreign(value, frame):
+    def reduced_argument(self, value: str, frame: IterationSpace) -> object:
+        """The operand of a reduction. If it has reductions of another frame, a stage writes it first."""
+        if value in self.by_name and value not in self.made and self.has_foreign_reduction(value, frame):
             try:
-                return self.stored(value, frame, rows_only=True)
+                return self.write_stage(value, frame, rows_only=True)
             except Unrecognised:
                 pass
         return self.element(value, frame)
 
-    def foreign(self, value: str, frame: IterationSpace) -> bool:
+    def has_foreign_reduction(self, value: str, frame: IterationSpace) -> bool:
         """Whether a reduction of another shape is below a value."""
         op = self.by_name.get(value)
         if op is None or value in self.made:
@@ -147,14 +154,14 @@ class Builder:
         found = self.reduction_of(value)
         if found is not None:
             return any(self.shape(item) != frame.shape for item in found.of[:1])
-        return any(self.foreign(item, frame) for item in op.operands if item in self.by_name)
+        return any(self.has_foreign_reduction(item, frame) for item in op.operands if item in self.by_name)
 
-    def row_call(self, value: str, frame: IterationSpace) -> object | None:
-        """softmax, log_softmax, layer_norm: expressions with reductions, where their operand has the frame's shape."""
+    def row_function(self, value: str, frame: IterationSpace) -> object | None:
+        """softmax, log_softmax or layer_norm as an expression with reductions, if its operand has the frame's shape."""
         op = self.by_name[value]
         if "getitem" in op.target:
             op = self.by_name.get(op.operands[0], op) if op.operands[1] == "0" else op
-        name = short(op)
+        name = aten_name(op)
         if (
             name not in ("_softmax", "softmax", "_log_softmax", "log_softmax", "native_layer_norm")
             or self.shape(op.operands[0]) != frame.shape
@@ -165,21 +172,21 @@ class Builder:
             axes: tuple[int, ...] = tuple(range(-count, 0))
         else:
             axes = (int(op.operands[1]),)
-            if argument(op, 2, "half_to_float", "False") not in ("False", "None"):
+            if find_argument(op, 2, "half_to_float", "False") not in ("False", "None"):
                 return None
-        if not dataclasses.replace(frame).over(axes):
-            return self.stored(value, frame)
-        frame.over(axes)
-        x = self.argument(op.operands[0], frame)
+        if not dataclasses.replace(frame).accepts(axes):
+            return self.write_stage(value, frame)
+        frame.accepts(axes)
+        x = self.reduced_argument(op.operands[0], frame)
         if name != "native_layer_norm":
             return log_softmax(x) if "log" in name else soft(x)
-        made: object = normalise(x, constant(op.operands[4]), False)
+        made: object = normalise(x, parse_constant(op.operands[4]), False)
         for weight, function in ((op.operands[2], "mul"), (op.operands[3], "add")):
             made = call(function, made, self.element(weight, frame)) if weight != "None" else made
         return made
 
-    def stored(self, value: str, frame: IterationSpace, *, rows_only: bool = False) -> object:
-        """The tensor that a stage of its own writes the value to."""
+    def write_stage(self, value: str, frame: IterationSpace, *, rows_only: bool = False) -> object:
+        """Add a stage that writes the value; returns its tensor."""
         operation = self.operation(value, rows_only=rows_only)
         shape = self.shape(value)
         assert shape is not None
@@ -192,7 +199,7 @@ class Builder:
         """The operation of the stage that writes a value: one number per row, else one per element."""
         kept = (dict(self.operands), list(self.stages), dict(self.made))
         try:
-            return self.rows(value)
+            return self.row_operation(value)
         except Unrecognised:
             self.operands, self.stages, self.made = kept
             if rows_only:
@@ -200,28 +207,28 @@ class Builder:
         shape, found = self.shape(value), self.reduction_of(value)
         if shape is None:
             raise Unrecognised(value)
-        if found is not None:  # of what cannot be part of its own frame: that is written first
+        if found is not None:  # an operand that cannot be part of its frame is written first
             for item in found.of:
                 if item not in self.by_name or item in self.made:
                     raise Unrecognised(value)
-                self.stored(item, IterationSpace(shape=self.shape(item) or ()))
-            return self.rows(value)
+                self.write_stage(item, IterationSpace(shape=self.shape(item) or ()))
+            return self.row_operation(value)
         frame = IterationSpace(shape=shape)
         expression = self.element(value, frame)
         if frame.axes is None:
             return Call(name="elementwise", positional=(expression,))
         return Call(name="rowwise", positional=(expression,), named=(("axis", axis_of(frame)),))
 
-    def rows(self, value: str) -> Call:
+    def row_operation(self, value: str) -> Call:
         """An expression of numbers and reductions of one frame, one result per row."""
-        inner = self.below(value)
+        inner = self.find_reduction_below(value)
         if inner is None:
             raise Unrecognised(value)
         shape, own = self.shape(inner.of[0]), self.shape(value)
         if shape is None or own is None or shape == own:
             raise Unrecognised(value)
         frame = IterationSpace(shape=shape)
-        expression = self.row(value, frame, own)
+        expression = self.row_expression(value, frame, own)
         if frame.axes is None:  # zeros in the shape of a reduction need none
             raise Unrecognised(value)
         axis = axis_of(frame)
@@ -232,29 +239,29 @@ class Builder:
             )
         return Call(name="rowwise", positional=(expression,), named=(("axis", axis), *keep))
 
-    def below(self, value: str) -> Reduced | None:
+    def find_reduction_below(self, value: str) -> Reduced | None:
         """The first reduction below a value."""
         op = self.by_name.get(value)
         found = self.reduction_of(value)
         if op is None or value in self.made or found is not None:
             return found
-        return next((item for name in op.operands if (item := self.below(name)) is not None), None)
+        return next((item for name in op.operands if (item := self.find_reduction_below(name)) is not None), None)
 
-    def row(self, value: str, frame: IterationSpace, own: tuple[int, ...]) -> object:
+    def row_expression(self, value: str, frame: IterationSpace, own: tuple[int, ...]) -> object:
         op = self.by_name.get(value)
         if op is None or value in self.made:
-            if number(value) is None:
+            if parse_number(value) is None:
                 raise Unrecognised(value)
-            return self.sized(value)
+            return self.literal(value)
         found = self.reduction_of(value)
         if found is None:
-            return scalar(op, lambda item: self.row(item, frame, own))
-        if self.shape(found.of[0]) != frame.shape or not frame.over(found.axes) or self.shape(value) != own:
-            raise Unrecognised(short(op))
-        return found.make(*(self.argument(item, frame) for item in found.of))
+            return scalar_expression(op, lambda item: self.row_expression(item, frame, own))
+        if self.shape(found.of[0]) != frame.shape or not frame.accepts(found.axes) or self.shape(value) != own:
+            raise Unrecognised(aten_name(op))
+        return found.make(*(self.reduced_argument(item, frame) for item in found.of))
 
 
-def expressions(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+def match_expressions(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """Stages for a graph of element-wise calls and reductions."""
     made = by_name.get(output)
     if made is None or len(by_name["output"].operands) != 1 or not made.result:
@@ -274,10 +281,10 @@ def expressions(facts: Facts, by_name: dict[str, Operation], output: str) -> Com
     if len({spec.dtype for spec in (*builder.tensors.values(), *builder.state.values()) if spec.dtype in FLOATS}) > 1:
         return None
     if len(builder.stages) == 1 and dict(operation.named).get("axis") == "all" and operation.positional == ("h1",):
-        first = builder.stages[0].operation  # the work is in the rows; what is left is a mean of them
+        max_or_argmax = builder.stages[0].operation  # the work is in the rows; what is left is a mean of them
         return Computation(
-            kind=first.name,
-            operation=first,
+            kind=max_or_argmax.name,
+            operation=max_or_argmax,
             operands=tuple(builder.operands.items()),
             result="h1",
             after=(Stage(operation=operation, settings=default_settings(operation)),),
@@ -289,14 +296,14 @@ def expressions(facts: Facts, by_name: dict[str, Operation], output: str) -> Com
 
 def _batchmean(builder: Builder, op: Operation) -> Call | None:
     """kl_div's sum over all, divided by the first size: the mean over samples of their sums."""
-    total = builder.by_name.get(op.operands[0]) if short(op) == "div" and len(op.operands) == 2 else None
+    total = builder.by_name.get(op.operands[0]) if aten_name(op) == "div" and len(op.operands) == 2 else None
     away = builder.by_name.get(total.operands[0]) if total is not None and total.target == "aten.sum.default" else None
     if (
         total is None
         or away is None
-        or short(away) != "sub"
+        or aten_name(away) != "sub"
         or not (log := builder.by_name.get(away.operands[0]))
-        or short(log) != "xlogy"
+        or aten_name(log) != "xlogy"
     ):
         return None
     shape = builder.shape(total.operands[0])
@@ -304,6 +311,6 @@ def _batchmean(builder: Builder, op: Operation) -> Call | None:
         return None
     frame = IterationSpace(shape=shape, axes=tuple(range(1, len(shape))))
     expression = builder.element(total.operands[0], frame)
-    rows = Call(name="reduce", positional=(expression,), named=(("op", "sum"), ("axis", axis_of(frame))))
-    builder.stages.append(Stage(operation=rows, settings=default_settings(rows), result="h1"))
+    row_operation = Call(name="reduce", positional=(expression,), named=(("op", "sum"), ("axis", axis_of(frame))))
+    builder.stages.append(Stage(operation=row_operation, settings=default_settings(row_operation), result="h1"))
     return Call(name="reduce", positional=("h1",), named=(("op", "mean"), ("axis", "all")))

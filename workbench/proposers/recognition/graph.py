@@ -1,7 +1,7 @@
-"""Traced reference (ATen calls): what all matchers share.
+"""Types and helpers for traced references (ATen calls) that all matchers share.
 
-Values are named as in `Facts.graph`: forward's arguments by their names, parameters `param:<name>`, intermediates by
-node names.
+Values have their names in `Facts.graph`: forward's arguments their own, parameters `param:<name>`, intermediates those
+of their nodes.
 """
 
 from __future__ import annotations
@@ -24,49 +24,44 @@ class Computation:
     epilogues: tuple[Call, ...] = ()
     layout: tuple[tuple[str, str], ...] = ()  # gemm: which operand is stored by columns
     middle: bool = False
-    before: tuple[
-        Stage, ...
-    ] = ()  # stages of a pipeline that come first, and what the main one's result is called for those that come after
-    result: str | None = None
+    before: tuple[Stage, ...] = ()  # stages before the main one
+    result: str | None = None  # name of the main stage's result for the stages after it
     after: tuple[Stage, ...] = ()
-    unfused: Computation | None = (
-        None  # the same with stages of their own for what `epilogues` closes with, for kernels that cannot fuse it
-    )
-    pieces: tuple[
-        Piece, ...
-    ] = ()  # of a pipeline: what it is made of, in order; the rest then says nothing but the operands
+    # the same computation with stages for the end of `epilogues`, for kernels that cannot fuse it
+    unfused: Computation | None = None
+    # the parts of a pipeline in order; of the other fields only `operands` then has a meaning
+    pieces: tuple[Piece, ...] = ()
 
 
 @record
 class Piece:
-    """A part of a pipeline: as recognised by itself, with its names in the pipeline, and the facts of it alone."""
+    """A part of a pipeline: recognised by itself, with its names in the pipeline, and its own facts."""
 
     alone: Computation
     named: Computation
     facts: Facts
-    work: int  # FLOPs of products and elements moved, for an order of importance; inferred weights
+    work: int  # FLOPs of products and moved elements, to order pieces by importance; the weights are inferred
 
 
 class Unrecognised(Exception):
-    """The graph holds something that the planner cannot write; the text names it."""
+    """The graph has something that the planner cannot write. The message names it."""
 
 
-def short(op: Operation) -> str:
+def aten_name(op: Operation) -> str:
     """`aten.addmm.default` is addmm."""
     return op.target.removeprefix("aten.").split(".")[0]
 
 
-def python(value: str) -> str:
+def python_expression(value: str) -> str:
     """The Python expression of a value in forward."""
     if ":" not in value:
         return value
     first, *rest = value.removeprefix("param:").removeprefix("buffer:").split(".")
-    return f"self.{first}" + "".join(
-        f"[{part}]" if part.isdigit() else f".{part}" for part in rest
-    )  # nn.Sequential and nn.ModuleList number their modules
+    # nn.Sequential and nn.ModuleList number their modules
+    return f"self.{first}" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in rest)
 
 
-def through_getitem(by_name: dict[str, Operation], value: str) -> Operation | None:
+def find_producer(by_name: dict[str, Operation], value: str) -> Operation | None:
     """The operation behind a value, or behind the first item of its result."""
     op = by_name.get(value)
     if op is not None and "getitem" in op.target:
@@ -80,8 +75,8 @@ def is_last(axis: str, op: Operation) -> bool:
     return axis in ("-1", str(rank - 1))
 
 
-def number(text: str) -> float | None:
-    """The number that a text spells, if it does."""
+def parse_number(text: str) -> float | None:
+    """The number in a text; None if it is none."""
     try:
         return float(text)
     except ValueError:
@@ -89,20 +84,20 @@ def number(text: str) -> float | None:
 
 
 def operand(by_name: dict[str, Operation], value: str) -> tuple[str, bool] | None:
-    """(Python expression, whether it is stored by columns) of a matrix operand, looking through one transposition."""
+    """(Python expression, whether it is stored by columns) of a matrix operand, behind at most one transposition."""
     op = by_name.get(value)
     if op is None:
-        return python(value), False
-    if short(op) in TRANSPOSES and op.operands[0] not in by_name:
-        if short(op) == "permute" and op.operands[1].replace(" ", "") not in ("[1,0]", "[0,2,1]"):
+        return python_expression(value), False
+    if aten_name(op) in TRANSPOSES and op.operands[0] not in by_name:
+        if aten_name(op) == "permute" and op.operands[1].replace(" ", "") not in ("[1,0]", "[0,2,1]"):
             return None
-        return f"{python(op.operands[0])}.transpose(-2, -1)", True
-    if short(op) in ("detach", "alias"):
+        return f"{python_expression(op.operands[0])}.transpose(-2, -1)", True
+    if aten_name(op) in ("detach", "alias"):
         return operand(by_name, op.operands[0])
     return None
 
 
 def names(text: str, *, numbers: bool = False) -> list[str]:
-    """The values in an operand's text, which may be a list; with `numbers` the numbers in it too."""
+    """The values in an operand's text, which may be a list. With `numbers`, numbers are included."""
     parts = [part.strip() for part in text.strip("[]").split(",")]
-    return parts if numbers else [part for part in parts if number(part) is None]
+    return parts if numbers else [part for part in parts if parse_number(part) is None]

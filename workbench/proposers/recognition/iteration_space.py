@@ -12,13 +12,13 @@ from workbench.proposers.recognition.graph import Unrecognised
 
 @dataclasses.dataclass
 class IterationSpace:
-    """The shape over whose elements an expression runs, and the axes that its reductions have."""
+    """The shape over whose elements an expression runs, and the axes of its reductions."""
 
     shape: tuple[int, ...]
     axes: tuple[int, ...] | None = None
 
-    def over(self, axes: tuple[int, ...] | None) -> bool:
-        """Whether a reduction over these axes fits; the first one sets them."""
+    def accepts(self, axes: tuple[int, ...] | None) -> bool:
+        """Whether a reduction over these axes fits. The first reduction sets the axes."""
         wanted = (
             tuple(range(len(self.shape)))
             if axes is None
@@ -32,7 +32,7 @@ class IterationSpace:
 
 
 def default_settings(operation: Call) -> tuple[Call, ...]:
-    """Settings of a stage that the ladder does not set: accesses of 16 bytes (of float32), a few in flight."""
+    """Settings of a stage that no ladder sets: 16-byte accesses (for float32), a few in flight."""
     axis = dict(operation.named).get("axis", "last")
     if operation.name == "elementwise":
         return (call("threads", 256), call("vector", 4), call("unroll", 2))
@@ -43,7 +43,7 @@ def default_settings(operation: Call) -> tuple[Call, ...]:
 
 
 def axis_of(frame: IterationSpace) -> object:
-    """The axes of a frame as the language says them."""
+    """The axes of a frame in the language's form."""
     rank, axes = len(frame.shape), frame.axes or ()
     if len(axes) == rank:
         return "all"
@@ -58,13 +58,13 @@ def axis_of(frame: IterationSpace) -> object:
     raise Unrecognised(f"axes {axes} of {rank}")
 
 
-def broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    """Whether a tensor of a shape is repeated to another one."""
+def is_broadcastable(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether a tensor of one shape can be broadcast to the other."""
     return len(shape) <= len(to) and all(
         size in (1, other) for size, other in zip(reversed(shape), reversed(to), strict=False)
     )
 
 
 def extents_and_size(shape: tuple[int, ...]) -> set[int]:
-    """The extents, and how many elements there are."""
+    """The extents of a shape, and its number of elements."""
     return {*shape, math.prod(shape)}

@@ -1,18 +1,12 @@
-"""In-place writes of a module, where a kernel that only computes the result would not do the same."""
+"""Finds in-place writes of a module that a kernel, which only computes the result, would not do."""
 
 from __future__ import annotations
 
 from workbench.proposers.recognition import views
-from workbench.proposers.recognition.graph import YOURSELF, names, short
+from workbench.proposers.recognition.graph import YOURSELF, aten_name, names
 from workbench.records import Facts, Operation
 
-PARTS = (
-    "split",
-    "split_with_sizes",
-    "unbind",
-    "chunk",
-    "unsafe_split",
-)  # give several views, which are taken by getitem
+PARTS = ("split", "split_with_sizes", "unbind", "chunk", "unsafe_split")  # return several views, for getitem
 ALIASES = (
     *views.NAMES,
     *PARTS,
@@ -34,17 +28,17 @@ ALIASES = (
 
 
 def why_not(facts: Facts) -> str | None:
-    """One line on a write that no kernel may or would do; None where there is none.
+    """A line on a write that a kernel must not or would not do; None if there is none.
 
-    The writes are to the module's inputs, to its own state, or to a value that is read under another name.
+    Such a write goes to the module's inputs, to its own state, or to a value that is read under another name.
     """
     if changed := [item.message for item in facts.degeneracies if item.kind == "input_modified"]:
         return f"the planner has no kernel for this module: {changed[0]}"
     state = sorted(
         {
-            _bare(name)
+            _strip_prefix(name)
             for op in facts.graph
-            for name in _written(op)
+            for name in _list_written(op)
             if ":" in name and not name.endswith("num_batches_tracked")
         }
     )
@@ -59,9 +53,9 @@ def why_not(facts: Facts) -> str | None:
 
 
 def reads_overwritten(graph: tuple[Operation, ...]) -> bool:
-    """Whether a name is used after its memory was written to under another name: it then stands for two values.
+    """Whether a name is used after its memory was written under another name, so that it stands for two values.
 
-    A write gives the tensor it was called on a new name, and only that.
+    A write gives a new name to the tensor on which it was called, and to no other.
     """
     base: dict[str, str] = {}  # name -> whose memory it is
     gone: set[str] = set()
@@ -69,25 +63,25 @@ def reads_overwritten(graph: tuple[Operation, ...]) -> bool:
     for op in graph:
         if gone & {name for text in (*op.operands, *(text for _, text in op.keywords)) for name in names(text)}:
             return True
-        written = [base.get(name, name) for name in _written(op)]
+        written = [base.get(name, name) for name in _list_written(op)]
         gone |= {*written, *(name for name, of in base.items() if of in written)}
         if written or (op.operands and _is_view(op, by_name)):
             base[op.name] = written[0] if written else base.get(op.operands[0], op.operands[0])
     return False
 
 
-def _written(op: Operation) -> list[str]:
+def _list_written(op: Operation) -> list[str]:
     """The values that a call writes to: the first operand of `add_`, `out` of `add.out`."""
     if not op.target.startswith("aten."):
         return []
     out = [name for key, text in op.keywords if key == "out" for name in names(text)]
-    return out + (names(op.operands[0]) if short(op).endswith("_") and op.operands else [])
+    return out + (names(op.operands[0]) if aten_name(op).endswith("_") and op.operands else [])
 
 
 def _is_view(op: Operation, by_name: dict[str, Operation]) -> bool:
     of = by_name.get(op.operands[0])
-    return short(op) in ALIASES or ("getitem" in op.target and of is not None and short(of) in PARTS)
+    return aten_name(op) in ALIASES or ("getitem" in op.target and of is not None and aten_name(of) in PARTS)
 
 
-def _bare(name: str) -> str:
+def _strip_prefix(name: str) -> str:
     return name.removeprefix("buffer:").removeprefix("param:")

@@ -1,4 +1,4 @@
-"""Graphs that no single matcher knows -> a pipeline of pieces that are recognised by themselves.
+"""Cuts graphs that no single matcher recognises into a pipeline of pieces that are recognised by themselves.
 
 The tensors between the pieces get names. A piece has at most one anchor: a product, a convolution, a pool, a norm,
 attention. Its matcher takes as much of what follows the anchor as it can, provided that nothing outside reads the
@@ -12,7 +12,14 @@ import math
 from collections.abc import Callable
 
 from workbench.proposers.recognition import renaming, views
-from workbench.proposers.recognition.graph import TRANSPOSES, Computation, Unrecognised, names, python, short
+from workbench.proposers.recognition.graph import (
+    TRANSPOSES,
+    Computation,
+    Unrecognised,
+    aten_name,
+    names,
+    python_expression,
+)
 from workbench.records import Case, Facts, Operation, TensorSpec
 
 Single = Callable[[Facts], Computation]
@@ -38,12 +45,12 @@ ANCHORS = (
     "_scaled_dot_product_attention_math",
     "scaled_dot_product_attention",
 )
-MOST = 400  # operations of a graph that is looked at
+MOST = 400  # a graph with more operations is not cut
 VIEWS = ("view", "reshape", "_unsafe_view", *TRANSPOSES)
 
 
-def pipeline(facts: Facts, by_name: dict[str, Operation], output: str, single: Single) -> Computation | None:
-    """The pieces of a graph; None where one of them is not recognised, or there would be but one."""
+def match_pipeline(facts: Facts, by_name: dict[str, Operation], output: str, single: Single) -> Computation | None:
+    """The pieces of a graph; None if one of them is not recognised, or if there is only one."""
     made = by_name.get(output)
     if made is None or len(by_name["output"].operands) != 1 or len(made.result) != 1 or len(facts.graph) > MOST:
         return None
@@ -60,7 +67,7 @@ def pipeline(facts: Facts, by_name: dict[str, Operation], output: str, single: S
         return None
     if len(pieces) < 2:
         return None
-    operands = tuple(dict(item for piece in pieces for item in piece.named.operands).items())
+    operands = tuple(dict(item for try_piece in pieces for item in try_piece.named.operands).items())
     return Computation(kind="pipeline", operation=pieces[-1].named.operation, operands=operands, pieces=pieces)
 
 
@@ -72,38 +79,37 @@ class _Cutter:
         self.made: dict[str, str] = {}  # value of the graph -> name of the tensor between pieces
         self.pieces: list[tuple[str, Computation, Facts, int]] = []
         self.full = {spec.name: spec for spec in facts.full}
-        self.live = {
-            op.name for op in self.cone(facts.graph[-1].operands[0])
-        }  # a norm's statistics are given, but nobody may read them
+        # operations that the output needs; a norm's statistics may have no reader
+        self.live = {op.name for op in self.cone(facts.graph[-1].operands[0])}
 
     def cut(self, value: str) -> None:
-        """Cuts pieces until the value is made; raises `Unrecognised`."""
+        """Cut pieces until the value is made. Raises `Unrecognised`."""
         while value not in self.made:
             cone = self.cone(value)
-            anchor = next((op for op in cone if short(op) in ANCHORS), None)
-            if self.piece(value):
+            anchor = next((op for op in cone if aten_name(op) in ANCHORS), None)
+            if self.try_piece(value):
                 return
             if anchor is None:
-                self.cut_view(next((op for op in cone if short(op) in views.NAMES), None))
+                self.cut_view(next((op for op in cone if aten_name(op) in views.NAMES), None))
                 continue
             before = next(
                 (
                     name
                     for name in anchor.operands
-                    if name in self.by_name and name not in self.made and not self.plain_view(name)
+                    if name in self.by_name and name not in self.made and not self.is_plain_view(name)
                 ),
                 None,
             )
             if before is not None:
                 below = self.by_name[before]
-                self.cut(below.operands[0] if short(below) in VIEWS else before)
-            elif not any(self.piece(op.name) for op in self.after(anchor, cone)):
+                self.cut(below.operands[0] if aten_name(below) in VIEWS else before)
+            elif not any(self.try_piece(op.name) for op in self.piece_ends(anchor, cone)):
                 self.cut_view(
-                    next((op for op in cone if op.name in anchor.operands and short(op) in views.NAMES), None)
+                    next((op for op in cone if op.name in anchor.operands and aten_name(op) in views.NAMES), None)
                 )
 
     def cut_view(self, op: Operation | None) -> None:
-        """A view as a stage that has no kernel, after what it is a view of."""
+        """Cut a view as a stage without a kernel, after the value that it views."""
         if op is None:
             raise Unrecognised("no matcher knows what is left")
         of = op.operands[0]
@@ -115,19 +121,19 @@ class _Cutter:
             for name, spec in self.specs().items()
             if not self.full or name in self.full
         }
-        found = views.call_of(op, shapes, (*reversed(self.made), *self.facts.forward_arguments))
+        found = views.view_call(op, shapes, (*reversed(self.made), *self.facts.forward_arguments))
         if found is None:
-            raise Unrecognised(short(op))
+            raise Unrecognised(aten_name(op))
         call, like = found
-        operands = (("x", self.text(of)), *((("like", self.text(like)),) if like is not None else ()))
-        self.add(op.name, Computation(kind="view", operation=call, operands=operands), self.alone(op.name))
+        operands = (("x", self.expression_of(of)), *((("like", self.expression_of(like)),) if like is not None else ()))
+        self.add(op.name, Computation(kind="view", operation=call, operands=operands), self.isolate(op.name))
 
-    def text(self, value: str) -> str:
-        """A value in forward."""
-        return self.made.get(value, python(value))
+    def expression_of(self, value: str) -> str:
+        """A value's name between pieces, else its Python expression in forward."""
+        return self.made.get(value, python_expression(value))
 
     def specs(self) -> dict[str, TensorSpec]:
-        """Every value at the shrunk case."""
+        """Specs of every value at the shrunk case."""
         state = {f"{kind}:{spec.name}": spec for kind in ("param", "buffer") for spec in self.facts.parameters}
         return (
             {spec.name: spec for spec in self.facts.cases[0].inputs}
@@ -135,10 +141,10 @@ class _Cutter:
             | {op.name: dataclasses.replace(op.result[0], name=op.name) for op in self.facts.graph if op.result}
         )
 
-    def plain_view(self, value: str) -> bool:
-        """Whether a value is a view of something that is there, which matchers look through."""
+    def is_plain_view(self, value: str) -> bool:
+        """Whether a value is a view of something that exists already. Matchers look through such views."""
         op = self.by_name[value]
-        return short(op) in VIEWS and (op.operands[0] not in self.by_name or op.operands[0] in self.made)
+        return aten_name(op) in VIEWS and (op.operands[0] not in self.by_name or op.operands[0] in self.made)
 
     def cone(self, value: str) -> list[Operation]:
         """The operations that a value still needs, in order."""
@@ -147,11 +153,11 @@ class _Cutter:
             name = stack.pop()
             if name in self.by_name and name not in self.made and name not in wanted:
                 wanted.add(name)
-                stack += [part for text in self.by_name[name].operands for part in names(text)]
+                stack += [part for expression_of in self.by_name[name].operands for part in names(expression_of)]
         return [op for op in self.facts.graph if op.name in wanted]
 
-    def after(self, anchor: Operation, cone: list[Operation]) -> list[Operation]:
-        """Where a piece with this anchor may end, the farthest first."""
+    def piece_ends(self, anchor: Operation, cone: list[Operation]) -> list[Operation]:
+        """Operations at which a piece with this anchor may end, the farthest first."""
         found = []
         for op in cone:
             if len(op.result) != 1 or any("getitem" in user.target for user in self.users(op.name)):
@@ -159,7 +165,7 @@ class _Cutter:
             inside = self.cone(op.name)
             names = {item.name for item in inside}
             closed = all(user.name in names for item in inside if item is not op for user in self.users(item.name))
-            if anchor.name in names and closed and sum(short(item) in ANCHORS for item in inside) == 1:
+            if anchor.name in names and closed and sum(aten_name(item) in ANCHORS for item in inside) == 1:
                 found.append(op)
         return found[::-1]
 
@@ -169,12 +175,15 @@ class _Cutter:
             op
             for op in self.facts.graph
             if op.name in self.live
-            and any(value in names(text) for text in (*op.operands, *(text for _, text in op.keywords)))
+            and any(
+                value in names(expression_of)
+                for expression_of in (*op.operands, *(expression_of for _, expression_of in op.keywords))
+            )
         ]
 
-    def piece(self, value: str) -> bool:
-        """Makes a value by one piece, if it is recognised."""
-        facts = self.alone(value)
+    def try_piece(self, value: str) -> bool:
+        """Cut one piece that makes the value, if it is recognised."""
+        facts = self.isolate(value)
         try:
             found = self.single(facts)
         except Unrecognised:
@@ -183,23 +192,23 @@ class _Cutter:
         return True
 
     def add(self, value: str, found: Computation, facts: Facts) -> None:
-        """Takes a piece in, which makes a value."""
+        """Add a piece, whose result is the value."""
         name = next(
             name
             for n in range(len(self.made) + 1, 1000)
             if (name := f"h{n}") not in (*self.facts.forward_arguments, *self.made.values())
         )
-        self.pieces.append((name, found, facts, self.work(value)))
+        self.pieces.append((name, found, facts, self.count_work(value)))
         self.made[value] = name
 
-    def alone(self, value: str) -> Facts:
-        """The facts as if the value were the whole module, and forward's arguments what it is made of."""
+    def isolate(self, value: str) -> Facts:
+        """The facts of a module that only computes the value; its arguments are the tensors that the value needs."""
         cone = self.cone(value)
         graph = [
             dataclasses.replace(
                 op,
-                operands=tuple(self.renamed(text) for text in op.operands),
-                keywords=tuple((key, self.renamed(text)) for key, text in op.keywords),
+                operands=tuple(self.rename_operand(expression_of) for expression_of in op.operands),
+                keywords=tuple((key, self.rename_operand(expression_of)) for key, expression_of in op.keywords),
             )
             for op in cone
         ]
@@ -207,34 +216,34 @@ class _Cutter:
             op for op in self.facts.graph if op.target.startswith("aten.add_") and op.operands[0].startswith("buffer:")
         ]  # counters of batches
         graph.append(Operation(name="output", target="output", operands=(value,)))
-        read = {part for op in cone for text in op.operands for part in names(text)}
+        read = {part for op in cone for expression_of in op.operands for part in names(expression_of)}
         shrunk, full = self.facts.cases[0], self.facts.cases[-1]
-        cases = [self.case(shrunk, read, self.specs(), value)] + (
-            [self.case(full, read, self.full, value)] if self.full else []
+        cases = [self.piece_case(shrunk, read, self.specs(), value)] + (
+            [self.piece_case(full, read, self.full, value)] if self.full else []
         )
         named = tuple(dataclasses.replace(spec, name=self.made.get(spec.name, spec.name)) for spec in self.facts.full)
         return dataclasses.replace(self.facts, graph=tuple(graph), cases=tuple(cases), full=named)
 
-    def case(self, case: Case, read: set[str], specs: dict[str, TensorSpec], value: str) -> Case:
-        """A case of what one piece reads and gives."""
+    def piece_case(self, piece_case: Case, read: set[str], specs: dict[str, TensorSpec], value: str) -> Case:
+        """A case with the inputs and the output of one piece."""
         inputs = [specs[name] for name in self.facts.forward_arguments if name in read and name in specs]
         inputs += [
             dataclasses.replace(specs[of], name=name) for of, name in self.made.items() if of in read and of in specs
         ]
         return dataclasses.replace(
-            case,
+            piece_case,
             inputs=tuple(inputs),
             outputs=(dataclasses.replace(specs[value], name="output0"),) if value in specs else (),
         )
 
-    def renamed(self, text: str) -> str:
+    def rename_operand(self, expression_of: str) -> str:
         """An operand's text with the names of tensors between pieces."""
-        if text.startswith("["):
-            return "[" + ", ".join(self.made.get(part, part) for part in names(text, numbers=True)) + "]"
-        return self.made.get(text, text)
+        if expression_of.startswith("["):
+            return "[" + ", ".join(self.made.get(part, part) for part in names(expression_of, numbers=True)) + "]"
+        return self.made.get(expression_of, expression_of)
 
-    def work(self, value: str) -> int:
-        """What a piece costs, to tell the important ones: an element moved counts as 100 FLOPs of a product."""
+    def count_work(self, value: str) -> int:
+        """Cost of a piece, to order pieces by importance. A moved element counts as 100 FLOPs of a product."""
         total = 0
         for op in self.cone(value):
             sizes = [
@@ -242,9 +251,9 @@ class _Cutter:
                 for name in (op.name, *op.operands[:3])
             ]
             counts = [math.prod(spec.shape) if spec is not None else 0 for spec in sizes]
-            if short(op) == "convolution" and (weight := sizes[2]) is not None:
+            if aten_name(op) == "convolution" and (weight := sizes[2]) is not None:
                 total += 2 * max(counts[0], counts[1]) * math.prod(weight.shape[1:])
-            elif short(op) in PRODUCTS and (left := sizes[-2 if short(op) == "addmm" else 1]) is not None:
+            elif aten_name(op) in PRODUCTS and (left := sizes[-2 if aten_name(op) == "addmm" else 1]) is not None:
                 total += 2 * counts[0] * left.shape[-1]
             else:
                 total += 100 * counts[0]

@@ -1,4 +1,4 @@
-"""Pieces of a pipeline -> one program: each operand and inner tensor gets a name that no other piece uses otherwise."""
+"""Joins the pieces of a pipeline into one program: no two pieces use one name for different tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.records import Facts
 def rename_pieces(pieces: list[tuple[str, Computation, Facts, int]], arguments: tuple[str, ...]) -> tuple[Piece, ...]:
     """The pieces (name of the result, computation, facts, work) with names of their own.
 
-    Raises `Unrecognised` where they do not make one program.
+    Raises `Unrecognised` if they do not fit together into one program.
     """
     results = {name for name, _, _, _ in pieces}
     known = {*arguments, *results}  # they go by their own names
@@ -30,13 +30,13 @@ def rename_pieces(pieces: list[tuple[str, Computation, Facts, int]], arguments: 
             Piece(alone=found, named=_rename_computation(found, names, known, name, result), facts=facts, work=work)
         )
     rejections = check(Program(stages=tuple(stage for piece in made for stage in list_stages(piece.named))))
-    if any(item.field in ("result", "operands") for item in rejections):  # others speak of settings, which ladders make
+    if any(item.field in ("result", "operands") for item in rejections):  # ladders choose all other fields
         raise Unrecognised("the pieces do not fit together")
     return tuple(made)
 
 
 def list_stages(found: Computation, settings: tuple[Call, ...] = (), arch: tuple[Call, ...] = ()) -> tuple[Stage, ...]:
-    """The stages of one computation, its main one with these settings."""
+    """The stages of one computation, with these settings in its main stage."""
     layout = (Call(name="layout", named=found.layout),) if found.layout else ()
     main = Stage(
         operation=found.operation, settings=(*arch, *layout, *settings), epilogues=found.epilogues, result=found.result

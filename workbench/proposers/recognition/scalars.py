@@ -1,11 +1,11 @@
-"""ATen's element-wise calls -> the language's functions."""
+"""Translates ATen's element-wise calls into the language's functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from workbench.language.expressions.lowering import call
-from workbench.proposers.recognition.graph import Unrecognised, number, short
+from workbench.proposers.recognition.graph import Unrecognised, aten_name, parse_number
 from workbench.records import Operation
 
 Build = Callable[[str], object]
@@ -63,61 +63,61 @@ THROUGH = (
     "scalar_tensor",
     "_to_copy",
 )
-LIMIT = 1e30  # constants beyond it are no part of the language
+LIMIT = 1e30  # the language has no larger constants
 
 
-def constant(text: str) -> object:
-    """A number as the language writes it; raises `Unrecognised` for what is none, or is not finite."""
-    value = {"True": 1.0, "False": 0.0}.get(text, number(text))
+def parse_constant(text: str) -> object:
+    """A number as the language writes it. Raises `Unrecognised` for other text and for infinities."""
+    value = {"True": 1.0, "False": 0.0}.get(text, parse_number(text))
     if value is None or not abs(value) < LIMIT:
         raise Unrecognised(text)
     return int(value) if value.is_integer() and abs(value) < 1 << 24 else value
 
 
-def argument(op: Operation, place: int, name: str, default: str) -> str:
-    """An argument by its place or its name."""
+def find_argument(op: Operation, place: int, name: str, default: str) -> str:
+    """The text of an argument, given by position or by name."""
     return op.operands[place] if len(op.operands) > place else dict(op.keywords).get(name, default)
 
 
 def plain_name(op: Operation) -> str:
     """The call's name; calls that write to their operand (add_) compute the same."""
-    return short(op).removesuffix("_")
+    return aten_name(op).removesuffix("_")
 
 
-def scalar(op: Operation, build: Build) -> object:
-    """The expression of an element-wise call; raises `Unrecognised`."""
+def scalar_expression(op: Operation, build: Build) -> object:
+    """The expression of an element-wise call. Raises `Unrecognised`."""
     name = plain_name(op)
     if name in THROUGH and (name != "_to_copy" or dict(op.keywords).get("dtype", "torch.float32") == "torch.float32"):
-        return constant(op.operands[0]) if name == "scalar_tensor" else build(op.operands[0])
+        return parse_constant(op.operands[0]) if name == "scalar_tensor" else build(op.operands[0])
     if name in SAME and len(op.operands) == 1 and not op.keywords:
         return call(name, build(op.operands[0]))
     if name in TWO and len(op.operands) == 2 and not (set(dict(op.keywords)) - {"alpha"}):
-        return _two(op, TWO[name], build)
+        return _binary(op, TWO[name], build)
     made = SPECIAL.get(name)
     if made is None:
         raise Unrecognised(name)
     return made(op, build)
 
 
-def _two(op: Operation, name: str, build: Build) -> object:
+def _binary(op: Operation, name: str, build: Build) -> object:
     second = build(op.operands[1])
     alpha = dict(op.keywords).get("alpha")
     if alpha not in (None, "1"):
         if name not in ("add", "sub"):
             raise Unrecognised(name)
-        second = call("mul", second, constant(str(alpha)))
+        second = call("mul", second, parse_constant(str(alpha)))
     return call(name, build(op.operands[0]), second)
 
 
 def _rsub(op: Operation, build: Build) -> object:
-    if argument(op, 2, "alpha", "1") != "1":
+    if find_argument(op, 2, "alpha", "1") != "1":
         raise Unrecognised("rsub")
     return call("sub", build(op.operands[1]), build(op.operands[0]))
 
 
 def _pow(op: Operation, build: Build) -> object:
     base, exponent = op.operands[:2]
-    value = number(exponent)
+    value = parse_number(exponent)
     if value is None:
         return call("power", build(base), build(exponent))
     x = build(base)
@@ -126,14 +126,14 @@ def _pow(op: Operation, build: Build) -> object:
     if value in (2.0, 3.0, 4.0):
         square = call("mul", x, x)
         return {2.0: square, 3.0: call("mul", square, x), 4.0: call("mul", square, square)}[value]
-    return call("power", x, constant(exponent))
+    return call("power", x, parse_constant(exponent))
 
 
 def _clamp(op: Operation, build: Build) -> object:
     value = build(op.operands[0])
-    least, most = argument(op, 1, "min", "None"), argument(op, 2, "max", "None")
+    least, most = find_argument(op, 1, "min", "None"), find_argument(op, 2, "max", "None")
     if plain_name(op) == "hardtanh":
-        least, most = argument(op, 1, "min_val", "-1.0"), argument(op, 2, "max_val", "1.0")
+        least, most = find_argument(op, 1, "min_val", "-1.0"), find_argument(op, 2, "max_val", "1.0")
     if least != "None":
         value = call("max", value, build(least))
     return call("min", value, build(most)) if most != "None" else value
@@ -141,7 +141,8 @@ def _clamp(op: Operation, build: Build) -> object:
 
 def _elu(op: Operation, build: Build) -> object:
     alpha, scale, inner = (
-        number(argument(op, place, name, "1")) for place, name in ((1, "alpha"), (2, "scale"), (3, "input_scale"))
+        parse_number(find_argument(op, place, name, "1"))
+        for place, name in ((1, "alpha"), (2, "scale"), (3, "input_scale"))
     )
     if alpha is None or scale is None or inner != 1.0:
         raise Unrecognised("elu")
@@ -150,31 +151,35 @@ def _elu(op: Operation, build: Build) -> object:
 
 
 def _celu(op: Operation, build: Build) -> object:
-    alpha, x = constant(argument(op, 1, "alpha", "1.0")), build(op.operands[0])
+    alpha, x = parse_constant(find_argument(op, 1, "alpha", "1.0")), build(op.operands[0])
     if alpha == 1:
         return call("elu", x)
     return call("where", call("gt", x, 0), x, call("mul", call("expm1", call("div", x, alpha)), alpha))
 
 
 def _softplus(op: Operation, build: Build) -> object:
-    if (number(argument(op, 1, "beta", "1")), number(argument(op, 2, "threshold", "20"))) != (1.0, 20.0):
+    if (parse_number(find_argument(op, 1, "beta", "1")), parse_number(find_argument(op, 2, "threshold", "20"))) != (
+        1.0,
+        20.0,
+    ):
         raise Unrecognised("softplus")  # beyond 20 the two branches of torch agree in float32
     return call("softplus", build(op.operands[0]))
 
 
 def _gelu(op: Operation, build: Build) -> object:
     return call(
-        "gelu_tanh" if argument(op, 1, "approximate", "none").strip("'") == "tanh" else "gelu", build(op.operands[0])
+        "gelu_tanh" if find_argument(op, 1, "approximate", "none").strip("'") == "tanh" else "gelu",
+        build(op.operands[0]),
     )
 
 
 def _threshold(op: Operation, build: Build) -> object:
     x = build(op.operands[0])
-    return call("where", call("gt", x, constant(op.operands[1])), x, constant(op.operands[2]))
+    return call("where", call("gt", x, parse_constant(op.operands[1])), x, parse_constant(op.operands[2]))
 
 
 def _shrink(op: Operation, build: Build) -> object:
-    x, lambd = build(op.operands[0]), constant(argument(op, 1, "lambd", "0.5"))
+    x, lambd = build(op.operands[0]), parse_constant(find_argument(op, 1, "lambd", "0.5"))
     below = call("sub", x, call("min", call("max", x, call("neg", lambd)), lambd))
     return below if plain_name(op) == "softshrink" else call("where", call("gt", call("abs", x), lambd), x, 0)
 
@@ -192,13 +197,13 @@ SPECIAL: dict[str, Callable[[Operation, Build], object]] = {
     "softshrink": _shrink,
     "hardshrink": _shrink,
     "leaky_relu": lambda op, build: call(
-        "leaky_relu", build(op.operands[0]), constant(argument(op, 1, "negative_slope", "0.01"))
+        "leaky_relu", build(op.operands[0]), parse_constant(find_argument(op, 1, "negative_slope", "0.01"))
     ),
     "relu6": lambda op, build: call("min", call("relu", build(op.operands[0])), 6),
     "where": lambda op, build: (
-        call("where", *(build(item) for item in op.operands)) if len(op.operands) == 3 else constant("none")
+        call("where", *(build(item) for item in op.operands)) if len(op.operands) == 3 else parse_constant("none")
     ),
-    "fill": lambda op, build: constant(op.operands[1]),
+    "fill": lambda op, build: parse_constant(op.operands[1]),
     "zeros_like": lambda op, build: 0,
     "ones_like": lambda op, build: 1,
 }

@@ -1,6 +1,6 @@
-"""Views in a graph: as a stage without a kernel, or moved behind element-wise operations.
+"""Handles views in a graph: they become stages without a kernel, or move behind element-wise operations.
 
-A view that is moved lets the product before it take these operations as its epilogue.
+After a move, the product before the view can take these operations as its epilogue.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import dataclasses
 import math
 
 from workbench.language import Call
-from workbench.proposers.recognition.graph import number, short
+from workbench.proposers.recognition.graph import aten_name, parse_number
 from workbench.proposers.recognition.scalars import SAME, SPECIAL, TWO, plain_name
 from workbench.records import Facts, Operation, TensorSpec
 
@@ -17,68 +17,71 @@ RESHAPES = ("view", "reshape", "_unsafe_view")
 MOVES = ("permute", "transpose", "t", "numpy_T")
 NAMES = (*RESHAPES, *MOVES, "unsqueeze", "squeeze")
 ELEMENT = {*SAME, *TWO, *SPECIAL} - {"where", "fill", "zeros_like", "ones_like"}
-BESIDE = "_beside_"  # in the name of a view that is put in
+BESIDE = "_beside_"  # part of the name of an inserted view
 Shape = tuple[int, ...]
 Shapes = dict[str, tuple[Shape, ...]]  # value -> its shape at each case that is known
 
 
-def call_of(op: Operation, shapes: Shapes, available: tuple[str, ...]) -> tuple[Call, str | None] | None:
-    """(the view as the language has it, the value whose extents it takes) of an operation.
+def view_call(op: Operation, shapes: Shapes, available: tuple[str, ...]) -> tuple[Call, str | None] | None:
+    """(the view as a call of the language, the value whose extents it takes) of an operation.
 
-    None where its sizes cannot be told from others.
+    None if its sizes do not follow from those of other values.
     """
-    name, of, own = short(op), op.operands[0], shapes.get(op.name, ())
+    name, of, own = aten_name(op), op.operands[0], shapes.get(op.name, ())
     before = shapes.get(of, ())
     if name not in NAMES or op.keywords or not before or len(before) != len(own):
         return None
     rank = len(before[0])
     if name in ("unsqueeze", "squeeze"):
-        if len(op.operands) != 2 or number(op.operands[1]) is None:
+        if len(op.operands) != 2 or parse_number(op.operands[1]) is None:
             return None
         axis = int(op.operands[1]) % (rank + (name == "unsqueeze"))
-        return _call((name, axis)), None
+        return _make_call((name, axis)), None
     if name in MOVES:
-        order = _order(op, rank)
-        return None if order is None else (_call(("order", order)), None)
-    found = {_change(first, second) for first, second in zip(before, own, strict=True)}
+        order = _axis_order(op, rank)
+        return None if order is None else (_make_call(("order", order)), None)
+    found = {_reshape_change(first, second) for first, second in zip(before, own, strict=True)}
     if len(found) != 1 or (change := found.pop()) is None:
         return None
     how, first, last = change
     if how == "flatten":
-        return _call(("flatten", (first, last))), None
+        return _make_call(("flatten", (first, last))), None
     wanted = tuple(shape[first : last + 1] for shape in own)
     for value in available:
         given = shapes.get(value, ())
         for place in range(len(given[0]) - (last - first) if len(given) == len(own) else 0):
             if tuple(shape[place : place + last - first + 1] for shape in given) == wanted:
-                return _call(("unflatten", first), ("like", "like"), ("axes", (place, place + last - first))), value
+                return _make_call(
+                    ("unflatten", first), ("like", "like"), ("axes", (place, place + last - first))
+                ), value
     return None
 
 
-def _call(*named: tuple[str, object]) -> Call:
+def _make_call(*named: tuple[str, object]) -> Call:
     return Call(name="view", positional=("x",), named=named)
 
 
-def _order(op: Operation, rank: int) -> Shape | None:
+def _axis_order(op: Operation, rank: int) -> Shape | None:
     axes = [*range(rank)]
-    if short(op) == "permute":
+    if aten_name(op) == "permute":
         return tuple(int(part) % rank for part in op.operands[1].strip("[]").split(","))
-    if short(op) == "transpose":
+    if aten_name(op) == "transpose":
         i, j = (int(text) % rank for text in op.operands[1:3])
         axes[i], axes[j] = axes[j], axes[i]
         return tuple(axes)
     return tuple(axes[::-1]) if rank == 2 else None
 
 
-def _change(before: Shape, after: Shape) -> tuple[str, int, int] | None:
-    """(flatten, first axis, last axis) where neighbouring extents become one.
+def _reshape_change(before: Shape, after: Shape) -> tuple[str, int, int] | None:
+    """How a reshape changes the extents; None if in another way.
 
-    (unflatten, first new axis, last new axis) where one becomes several.
+    (flatten, first axis, last axis): neighbouring extents become one. (unflatten, first new axis, last new axis): one
+    extent becomes several.
     """
     if len(before) == len(after):
         return ("flatten", 0, 0) if before == after else None
     if len(before) < len(after):
-        found = _change(after, before)
+        found = _reshape_change(after, before)
         return None if found is None else ("unflatten", *found[1:])
     more = len(before) - len(after)
     fits = [
@@ -92,9 +95,9 @@ def _change(before: Shape, after: Shape) -> tuple[str, int, int] | None:
 
 
 def sink_views(facts: Facts) -> Facts:
-    """The same graph with views of a product's result moved behind what follows element by element.
+    """The same graph with views of a product's result moved behind the element-wise operations that follow.
 
-    These are views that split the rows of the result. Views that join the rows again are left out.
+    Only views that split the rows of the result are moved. Views that join the rows again are dropped.
     """
     specs = (
         {spec.name: spec for spec in facts.cases[0].inputs}
@@ -109,12 +112,12 @@ def sink_views(facts: Facts) -> Facts:
     for given in facts.graph:
         op = dataclasses.replace(given, operands=tuple(same.get(text, text) for text in given.operands))
         of = op.operands[0] if op.operands else ""
-        if short(op) in RESHAPES and of in rows and specs[op.name].shape == specs[rows[of]].shape:
+        if aten_name(op) in RESHAPES and of in rows and specs[op.name].shape == specs[rows[of]].shape:
             same[op.name] = rows[of]
             continue
         if of in made_here and _splits_rows(op, specs):
             rows[op.name] = of
-        made = _moved(op, rows, specs)
+        made = _move_view(op, rows, specs)
         if made is not None:
             _note_specs(made[:-1], full.get(next(rows[name] for name in op.operands if name in rows)), specs, full)
             rows[op.name] = made[-1].operands[0]
@@ -125,9 +128,9 @@ def sink_views(facts: Facts) -> Facts:
 def _splits_rows(op: Operation, specs: dict[str, TensorSpec]) -> bool:
     """Whether an operation is a view of (rows, columns) with more axes for the rows."""
     return (
-        short(op) in RESHAPES
+        aten_name(op) in RESHAPES
         and op.operands[0] in specs
-        and _joined(specs[op.name].shape) == specs[op.operands[0]].shape
+        and _join_rows(specs[op.name].shape) == specs[op.operands[0]].shape
         and len(specs[op.name].shape) > 2
     )
 
@@ -135,33 +138,33 @@ def _splits_rows(op: Operation, specs: dict[str, TensorSpec]) -> bool:
 def _note_specs(
     made: list[Operation], like: TensorSpec | None, specs: dict[str, TensorSpec], full: dict[str, TensorSpec]
 ) -> None:
-    """Enter the results of new operations, at full size where that of the rows is known."""
+    """Note the specs of new operations, also at full size if that of the rows is known."""
     for item in made:
         specs[item.name] = item.result[0]
         if like is not None:
             full[item.name] = dataclasses.replace(like, name=item.name)
 
 
-def _joined(shape: Shape) -> Shape:
+def _join_rows(shape: Shape) -> Shape:
     return (math.prod(shape[:-1]), shape[-1]) if shape else ()
 
 
-def _moved(op: Operation, rows: dict[str, str], specs: dict[str, TensorSpec]) -> list[Operation] | None:
-    """An element-wise call on such a view, moved to the rows.
+def _move_view(op: Operation, rows: dict[str, str], specs: dict[str, TensorSpec]) -> list[Operation] | None:
+    """An element-wise call on such a view, moved to the rows; None if it cannot be moved.
 
-    The result is views of what else it reads, the same call on the rows, and the view of its result.
+    Returns views of the other operands, the same call on the rows, and the view of its result.
     """
     seen = [name for name in op.operands if name in rows]
     if (
         plain_name(op) not in ELEMENT
-        or plain_name(op) != short(op)
+        or plain_name(op) != aten_name(op)
         or not seen
         or not op.result
         or op.result[0].shape != specs[seen[0]].shape
     ):
         return None
     shape = specs[seen[0]].shape
-    flat = dataclasses.replace(op.result[0], shape=_joined(shape), strides=(shape[-1], 1))
+    flat = dataclasses.replace(op.result[0], shape=_join_rows(shape), strides=(shape[-1], 1))
     before: list[Operation] = []
     operands: list[str] = []
     for name in op.operands:

@@ -1,6 +1,6 @@
-"""Attention: torch's scaled_dot_product_attention, and softmax(scale * q @ k^T) @ v as separate operations.
+"""Matches attention: torch's scaled_dot_product_attention, and softmax(scale * q @ k^T) @ v as separate operations.
 
-Both with or without a causal mask.
+Both may have a causal mask.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 
 from workbench.language import Call
-from workbench.proposers.recognition.graph import Computation, number, python, short, through_getitem
+from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, parse_number, python_expression
 from workbench.records import Facts, Operation
 
-# ATen name -> where the mask, the dropout and is_causal stand among its operands (native_functions.yaml)
+# ATen name -> positions of the mask, the dropout and is_causal among its operands (native_functions.yaml)
 FUSED = {
     "_scaled_dot_product_flash_attention_for_cpu": (None, 3, 4),
     "_scaled_dot_product_flash_attention": (None, 3, 4),
@@ -31,57 +31,59 @@ class Shapes:
         self.by_name = by_name
         self.inputs = {spec.name: spec.shape for spec in facts.cases[0].inputs}
 
-    def of(self, value: str) -> tuple[int, ...] | None:
-        """The shape of a value, where it is known."""
+    def shape_of(self, value: str) -> tuple[int, ...] | None:
+        """The shape of a value; None if it is unknown."""
         op = self.by_name.get(value)
         if op is not None:
             return op.result[0].shape if op.result else None
         return self.inputs.get(value)
 
-    def unwrapped(self, value: str) -> str:
-        """The value behind views that keep its matrices: the last two extents, and all elements."""
-        while (op := self.by_name.get(value)) is not None and short(op) in VIEWS:
-            before, after = self.of(op.operands[0]), self.of(value)
+    def skip_views(self, value: str) -> str:
+        """The value behind views that keep its last two extents and its number of elements."""
+        while (op := self.by_name.get(value)) is not None and aten_name(op) in VIEWS:
+            before, after = self.shape_of(op.operands[0]), self.shape_of(value)
             if before is None or after is None or before[-2:] != after[-2:] or math.prod(before) != math.prod(after):
                 break
             value = op.operands[0]
         return value
 
 
-def attention(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    return _fused(facts, by_name, output) or _written_out(facts, by_name, output)
+def match_attention(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    return _match_fused(facts, by_name, output) or _match_unfused(facts, by_name, output)
 
 
-def _fused(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    op = through_getitem(by_name, output)
-    if op is None or short(op) not in FUSED:
+def _match_fused(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    op = find_producer(by_name, output)
+    if op is None or aten_name(op) not in FUSED:
         return None
     keywords, shapes = dict(op.keywords), Shapes(facts, by_name)
     mask, dropout, causal = (
         op.operands[at] if at is not None and at < len(op.operands) else default
-        for at, default in zip(FUSED[short(op)], ("None", "0.0", "False"), strict=True)
+        for at, default in zip(FUSED[aten_name(op)], ("None", "0.0", "False"), strict=True)
     )
     if (
         mask != "None"
         or keywords.get("attn_mask", "None") != "None"
-        or number(dropout) != 0.0
-        or number(keywords.get("dropout_p", "0.0")) != 0.0
+        or parse_number(dropout) != 0.0
+        or parse_number(keywords.get("dropout_p", "0.0")) != 0.0
     ):
         return None
     q, k, v = op.operands[:3]
     scale = keywords.get("scale", "None")
-    return _computation(
-        shapes, (q, k, v), keywords.get("is_causal", causal) == "True", None if scale == "None" else number(scale)
+    return _make_computation(
+        shapes, (q, k, v), keywords.get("is_causal", causal) == "True", None if scale == "None" else parse_number(scale)
     )
 
 
-def _computation(shapes: Shapes, values: tuple[str, str, str], causal: bool, scale: float | None) -> Computation | None:
-    """An attention of operands that forward can name.
+def _make_computation(
+    shapes: Shapes, values: tuple[str, str, str], causal: bool, scale: float | None
+) -> Computation | None:
+    """An attention whose operands are expressions of forward; None if the shapes do not fit.
 
-    A scale that is 1 / sqrt(dim) at the sizes of the trace is taken to be that at every size.
+    A scale that equals 1 / sqrt(dim) at the sizes of the trace is assumed to do so at every size.
     """
     expressions = [_expression(shapes, value) for value in values]
-    found = [shapes.of(value) for value in values]
+    found = [shapes.shape_of(value) for value in values]
     q, k, v = found
     if any(item is None for item in expressions) or q is None or k is None or v is None or len(q) not in (3, 4):
         return None
@@ -100,88 +102,88 @@ def _expression(shapes: Shapes, value: str) -> str | None:
     """The Python expression of an operand: an input, or one with two axes exchanged."""
     op = shapes.by_name.get(value)
     if op is None:
-        return python(value) if number(value) is None else None
+        return python_expression(value) if parse_number(value) is None else None
     if op.operands[0] in shapes.by_name:
         return None
-    if short(op) == "transpose":
-        return f"{python(op.operands[0])}.transpose({op.operands[1]}, {op.operands[2]})"
-    if short(op) == "permute":
-        return f"{python(op.operands[0])}.permute({op.operands[1].strip('[]')})"
+    if aten_name(op) == "transpose":
+        return f"{python_expression(op.operands[0])}.transpose({op.operands[1]}, {op.operands[2]})"
+    if aten_name(op) == "permute":
+        return f"{python_expression(op.operands[0])}.permute({op.operands[1].strip('[]')})"
     return None
 
 
-def _scaled(by_name: dict[str, Operation], value: str) -> tuple[str, float]:
-    """A value, and by what number it is multiplied."""
+def _split_scale(by_name: dict[str, Operation], value: str) -> tuple[str, float]:
+    """(the value, the factor) of a value that is multiplied by a number."""
     op, factor = by_name.get(value), 1.0
     while (
         op is not None
-        and short(op) in ("mul", "div")
+        and aten_name(op) in ("mul", "div")
         and len(op.operands) == 2
-        and (by := number(op.operands[1])) is not None
+        and (by := parse_number(op.operands[1])) is not None
         and not op.keywords
     ):
-        factor *= by if short(op) == "mul" else 1 / by
+        factor *= by if aten_name(op) == "mul" else 1 / by
         value = op.operands[0]
         op = by_name.get(value)
     return value, factor
 
 
-def _written_out(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+def _match_unfused(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """softmax(scale * q @ k^T) @ v as separate operations."""
     shapes = Shapes(facts, by_name)
-    product = by_name.get(shapes.unwrapped(output))
-    if product is None or short(product) != "bmm":
+    product = by_name.get(shapes.skip_views(output))
+    if product is None or aten_name(product) != "bmm":
         return None
-    soft = by_name.get(shapes.unwrapped(product.operands[0]))
-    if soft is None or short(soft) not in ("_softmax", "softmax", "_safe_softmax"):
+    soft = by_name.get(shapes.skip_views(product.operands[0]))
+    if soft is None or aten_name(soft) not in ("_softmax", "softmax", "_safe_softmax"):
         return None
-    shape = shapes.of(soft.name)
+    shape = shapes.shape_of(soft.name)
     if shape is None or soft.operands[1] not in ("-1", str(len(shape) - 1)):
         return None
-    unmasked = _without_mask(shapes, soft.operands[0], shape[-2:])
+    unmasked = _split_mask(shapes, soft.operands[0], shape[-2:])
     if unmasked is None:
         return None
     value, factor, causal = unmasked
-    scores = by_name.get(shapes.unwrapped(value))
-    if scores is None or short(scores) != "bmm":
+    scores = by_name.get(shapes.skip_views(value))
+    if scores is None or aten_name(scores) != "bmm":
         return None
-    q, of_q = _scaled(by_name, shapes.unwrapped(scores.operands[0]))
-    turned, of_k = _scaled(by_name, shapes.unwrapped(scores.operands[1]))
-    q, k, v = shapes.unwrapped(q), _turned_back(shapes, turned), shapes.unwrapped(product.operands[1])
-    if k is None or not _fit_together(shapes, (q, k, v), output):
+    q, of_q = _split_scale(by_name, shapes.skip_views(scores.operands[0]))
+    turned, of_k = _split_scale(by_name, shapes.skip_views(scores.operands[1]))
+    q, k, v = shapes.skip_views(q), _untranspose(shapes, turned), shapes.skip_views(product.operands[1])
+    if k is None or not _have_matching_shapes(shapes, (q, k, v), output):
         return None
-    return _computation(shapes, (q, k, v), causal, factor * of_q * of_k)
+    return _make_computation(shapes, (q, k, v), causal, factor * of_q * of_k)
 
 
-def _without_mask(shapes: Shapes, value: str, extents: tuple[int, ...]) -> tuple[str, float, bool] | None:
+def _split_mask(shapes: Shapes, value: str, extents: tuple[int, ...]) -> tuple[str, float, bool] | None:
     """(the scores before scale and mask, the scale, whether the mask is causal); None for any other mask."""
-    value, factor = _scaled(shapes.by_name, value)
+    value, factor = _split_scale(shapes.by_name, value)
     masked = shapes.by_name.get(value)
-    if masked is None or short(masked) != "masked_fill":
+    if masked is None or aten_name(masked) != "masked_fill":
         return value, factor, False
     if (
         len(masked.operands) != 3
         or masked.operands[2] != "-inf"
-        or not _hides_later(shapes, masked.operands[1], extents)
+        or not _is_causal_mask(shapes, masked.operands[1], extents)
     ):
         return None
-    value, more = _scaled(shapes.by_name, masked.operands[0])
+    value, more = _split_scale(shapes.by_name, masked.operands[0])
     return value, factor * more, True
 
 
-def _fit_together(shapes: Shapes, values: tuple[str, str, str], output: str) -> bool:
+def _have_matching_shapes(shapes: Shapes, values: tuple[str, str, str], output: str) -> bool:
     """Whether the output has the shape of q, k that of v, and all have the same leading extents."""
-    q, k, v = (shapes.of(value) for value in values)
-    return q is not None and shapes.of(output) == q and k == v and q[:-2] == (k or ())[:-2]
+    q, k, v = (shapes.shape_of(value) for value in values)
+    return q is not None and shapes.shape_of(output) == q and k == v and q[:-2] == (k or ())[:-2]
 
 
-def _turned_back(shapes: Shapes, value: str) -> str | None:
-    """What a value is the transpose of, in its last two axes."""
-    op, shape = shapes.by_name.get(value), shapes.of(value)
-    if op is None or shape is None or short(op) not in ("transpose", "permute"):
+def _untranspose(shapes: Shapes, value: str) -> str | None:
+    """The value of which this one is the transpose in the last two axes; None if it is no transpose."""
+    op, shape = shapes.by_name.get(value), shapes.shape_of(value)
+    if op is None or shape is None or aten_name(op) not in ("transpose", "permute"):
         return None
     rank = len(shape)
-    if short(op) == "transpose":
+    if aten_name(op) == "transpose":
         swapped = sorted(int(text) % rank for text in op.operands[1:3]) == [rank - 2, rank - 1]
     else:
         swapped = [int(text) % rank for text in op.operands[1].strip("[]").split(",")] == [
@@ -189,16 +191,16 @@ def _turned_back(shapes: Shapes, value: str) -> str | None:
             rank - 1,
             rank - 2,
         ]
-    return shapes.unwrapped(op.operands[0]) if swapped else None
+    return shapes.skip_views(op.operands[0]) if swapped else None
 
 
-def _hides_later(shapes: Shapes, value: str, extents: tuple[int, ...]) -> bool:
+def _is_causal_mask(shapes: Shapes, value: str, extents: tuple[int, ...]) -> bool:
     """Whether a mask is true just above the diagonal: triu(ones, 1), or tril(ones) == 0."""
     hides = True
     while (op := shapes.by_name.get(value)) is not None:
-        if short(op) in ("tril", "triu"):
+        if aten_name(op) in ("tril", "triu"):
             triangle = ("triu", "1") if hides else ("tril", "0")
-            return (short(op), _diagonal(op)) == triangle and _is_triangle_of_ones(shapes, op, extents)
+            return (aten_name(op), _diagonal(op)) == triangle and _is_triangle_of_ones(shapes, op, extents)
         turns = _negates(op)
         if turns is None:
             return False
@@ -208,7 +210,7 @@ def _hides_later(shapes: Shapes, value: str, extents: tuple[int, ...]) -> bool:
 
 
 def _diagonal(op: Operation) -> str:
-    """The diagonal that a call of tril or triu is given."""
+    """The diagonal argument of a call of tril or triu."""
     return op.operands[1] if len(op.operands) > 1 else dict(op.keywords).get("diagonal", "0")
 
 
@@ -217,18 +219,18 @@ def _is_triangle_of_ones(shapes: Shapes, op: Operation, extents: tuple[int, ...]
     ones = shapes.by_name.get(op.operands[0])
     return (
         ones is not None
-        and (short(ones) == "ones" or (short(ones) == "full" and number(ones.operands[1]) == 1.0))
-        and shapes.of(op.name) == extents
+        and (aten_name(ones) == "ones" or (aten_name(ones) == "full" and parse_number(ones.operands[1]) == 1.0))
+        and shapes.shape_of(op.name) == extents
         and extents[0] == extents[1]
     )
 
 
 def _negates(op: Operation) -> bool | None:
-    """Whether an operation on a mask negates it; None where it does something else than that or keep it."""
-    name = short(op)
-    if name in ("eq", "ne", "gt") and number(op.operands[1]) == 0.0:
+    """Whether an operation on a mask negates it (True) or keeps it (False); None if it does anything else."""
+    name = aten_name(op)
+    if name in ("eq", "ne", "gt") and parse_number(op.operands[1]) == 0.0:
         return name == "eq"
-    if name == "eq" and number(op.operands[1]) == 1.0:
+    if name == "eq" and parse_number(op.operands[1]) == 1.0:
         return False
     if name in ("logical_not", "bitwise_not"):
         return True

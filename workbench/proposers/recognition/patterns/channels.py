@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from workbench.language import Call
-from workbench.proposers.recognition.graph import Computation, number, python, short, through_getitem
+from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, parse_number, python_expression
 from workbench.records import Facts, Operation
 
 VIEWS = ("view", "reshape", "_unsafe_view")
 
 
-def batchnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    op = through_getitem(by_name, output)
+def match_batchnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    op = find_producer(by_name, output)
     if (
         op is None
-        or short(op) not in ("native_batch_norm", "_native_batch_norm_legit")
+        or aten_name(op) not in ("native_batch_norm", "_native_batch_norm_legit")
         or op.operands[0] in by_name
         or len(op.operands) != 8
     ):
@@ -22,11 +22,11 @@ def batchnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Compu
     if (
         any(item in by_name for item in (weight, bias, mean, variance))
         or (weight == "None") != (bias == "None")
-        or number(momentum) is None
+        or parse_number(momentum) is None
     ):
         return None
     if training != "True":
-        return _by_running(op, mean, variance)
+        return _running_batchnorm(op, mean, variance)
     counted = _batch_counter(facts, mean)
     if mean != "None" and counted is None:
         return None
@@ -35,9 +35,16 @@ def batchnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Compu
         *([("affine", 0)] if weight == "None" else []),
         *([("running", 1), ("momentum", float(momentum))] if mean != "None" else []),
     ]
-    operands = [("x", python(x)), *((("weight", python(weight)), ("bias", python(bias))) if weight != "None" else ())]
+    operands = [
+        ("x", python_expression(x)),
+        *((("weight", python_expression(weight)), ("bias", python_expression(bias))) if weight != "None" else ()),
+    ]
     if mean != "None" and counted is not None:
-        operands += [("running_mean", python(mean)), ("running_var", python(variance)), ("batches", python(counted))]
+        operands += [
+            ("running_mean", python_expression(mean)),
+            ("running_var", python_expression(variance)),
+            ("batches", python_expression(counted)),
+        ]
     return Computation(
         kind="batchnorm",
         operation=Call(name="batchnorm", positional=("x",), named=tuple(named)),
@@ -52,7 +59,7 @@ def _batch_counter(facts: Facts, mean: str) -> str | None:
     return next((operands[0] for operands in adds if operands[0] == name and operands[1] == "1"), None)
 
 
-def _by_running(op: Operation, mean: str, variance: str) -> Computation | None:
+def _running_batchnorm(op: Operation, mean: str, variance: str) -> Computation | None:
     """Batch norm in evaluation mode: element-wise, with the running statistics."""
     if mean == "None" or not op.result:
         return None
@@ -69,25 +76,32 @@ def _by_running(op: Operation, mean: str, variance: str) -> Computation | None:
     made = Call(name="mul", positional=(Call(name="sub", positional=("x", spread("mean_by"))), scale))
     made = Call(name="add", positional=(made, spread("bias"))) if bias != "None" else made
     given = {"mean_by": mean, "variance": variance, "weight": weight, "bias": bias}
-    operands = [("x", python(x)), *((name, python(value) + shape) for name, value in given.items() if value != "None")]
+    operands = [
+        ("x", python_expression(x)),
+        *((name, python_expression(value) + shape) for name, value in given.items() if value != "None"),
+    ]
     return Computation(
         kind="elementwise", operation=Call(name="elementwise", positional=(made,)), operands=tuple(operands)
     )
 
 
-def groupnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    op = through_getitem(by_name, output)
+def match_groupnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    op = find_producer(by_name, output)
     if (
         op is None
-        or short(op) != "native_group_norm"
+        or aten_name(op) != "native_group_norm"
         or any(item in by_name for item in op.operands[:3])
         or (op.operands[1] == "None") != (op.operands[2] == "None")
     ):
         return None
     affine = op.operands[1] != "None"
     operands = [
-        ("x", python(op.operands[0])),
-        *((("weight", python(op.operands[1])), ("bias", python(op.operands[2]))) if affine else ()),
+        ("x", python_expression(op.operands[0])),
+        *(
+            (("weight", python_expression(op.operands[1])), ("bias", python_expression(op.operands[2])))
+            if affine
+            else ()
+        ),
     ]
     named = (("groups", int(op.operands[6])), ("eps", float(op.operands[7])), *(() if affine else (("affine", 0),)))
     return Computation(
@@ -95,19 +109,19 @@ def groupnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Compu
     )
 
 
-def instancenorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+def match_instancenorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """torch's instance norm is a batch norm of (1, batch * channels, ...) with weights repeated for each sample."""
     back = by_name.get(output)
-    op = through_getitem(by_name, back.operands[0]) if back is not None and short(back) in VIEWS else None
-    view = by_name.get(op.operands[0]) if op is not None and short(op) == "native_batch_norm" else None
-    if back is None or op is None or view is None or short(view) not in VIEWS or view.operands[0] in by_name:
+    op = find_producer(by_name, back.operands[0]) if back is not None and aten_name(back) in VIEWS else None
+    view = by_name.get(op.operands[0]) if op is not None and aten_name(op) == "native_batch_norm" else None
+    if back is None or op is None or view is None or aten_name(view) not in VIEWS or view.operands[0] in by_name:
         return None
     x = next((spec for spec in facts.cases[0].inputs if spec.name == view.operands[0]), None)
     _, weight, bias, mean, variance, training, _, eps = op.operands
     if x is None or not _joins_batch(x.shape, view, back) or (mean, variance, training) != ("None", "None", "True"):
         return None
     named: tuple[tuple[str, object], ...] = (("eps", float(eps)),)
-    operands = [("x", python(x.name))]
+    operands = [("x", python_expression(x.name))]
     if (weight, bias) == ("None", "None"):
         named = (*named, ("affine", 0))
     else:
@@ -115,7 +129,7 @@ def instancenorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Co
             source = _repeated(by_name, value, x.shape[0])
             if source is None:
                 return None
-            operands.append((name, python(source)))
+            operands.append((name, python_expression(source)))
     return Computation(
         kind="instancenorm",
         operation=Call(name="instancenorm", positional=("x",), named=named),
@@ -135,6 +149,6 @@ def _joins_batch(shape: tuple[int, ...], view: Operation, back: Operation) -> bo
 def _repeated(by_name: dict[str, Operation], value: str, times: int) -> str | None:
     """The tensor of forward or of the module that a value repeats so many times."""
     op = by_name.get(value)
-    if op is None or short(op) != "repeat" or op.operands[0] in by_name or op.operands[1] != f"[{times}]":
+    if op is None or aten_name(op) != "repeat" or op.operands[0] in by_name or op.operands[1] != f"[{times}]":
         return None
     return op.operands[0]

@@ -6,15 +6,15 @@ import math
 
 from workbench.language import Call
 from workbench.proposers.recognition.epilogue_chain import find_chain, tensor_specs
-from workbench.proposers.recognition.graph import Computation, python, short
+from workbench.proposers.recognition.graph import Computation, aten_name, python_expression
 from workbench.records import Facts, Operation, TensorSpec
 
 
-def convolution(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+def match_convolution(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """A convolution of an input, and what is done to each of its results."""
-    chain = find_chain(facts, by_name, output, read)
+    chain = find_chain(facts, by_name, output, read_operand)
     op = chain.source if chain is not None else None
-    main = _call(facts, by_name, op) if op is not None and short(op) == "convolution" else None
+    main = _make_call(facts, by_name, op) if op is not None and aten_name(op) == "convolution" else None
     if chain is None or op is None or main is None or op.operands[0] in by_name:
         return None
     role = "bias" if "bias" not in dict(chain.tensors) else "bias0"
@@ -23,13 +23,16 @@ def convolution(facts: Facts, by_name: dict[str, Operation], output: str) -> Com
     return Computation(
         kind="convolution",
         operation=main,
-        operands=(("x", python(op.operands[0])), *operands, *chain.tensors),
+        operands=(("x", python_expression(op.operands[0])), *operands, *chain.tensors),
         epilogues=calls,
     )
 
 
-def read(facts: Facts, op: Operation, value: str) -> tuple[str, str] | None:
-    """(expression, along n: the filters, or both) of a tensor that is combined with a (images, filters, ...) value."""
+def read_operand(facts: Facts, op: Operation, value: str) -> tuple[str, str] | None:
+    """(expression, axes) of a tensor that is combined with an (images, filters, ...) value.
+
+    The axes are "n" for one value per filter, else "both".
+    """
     spec, wanted = tensor_specs(facts).get(value), op.result[0].shape if op.result else ()
     if spec is None or len(wanted) < 3 or len(spec.shape) > len(wanted):
         return None
@@ -38,47 +41,50 @@ def read(facts: Facts, op: Operation, value: str) -> tuple[str, str] | None:
         return None
     ones = [want for have, want in zip(reversed(spec.shape), reversed(wanted), strict=False) if have == 1]
     if 1 in ones:  # at other sizes either may be more
-        return python(value), "both"
+        return python_expression(value), "both"
     if (
         len(spec.shape) >= len(wanted) - 1
         and all(have == 1 for place, have in enumerate(shape) if place != 1)
         and shape[1] == wanted[1]
     ):
-        return f"{python(value)}.reshape(-1)", "n"
-    filters = _filters(facts, op) if math.prod(spec.shape) == 1 else None
+        return f"{python_expression(value)}.reshape(-1)", "n"
+    filters = _filter_count(facts, op) if math.prod(spec.shape) == 1 else None
     return (
-        (f"{python(value)}.reshape(1).expand({filters}).contiguous()", "n")
+        (f"{python_expression(value)}.reshape(1).expand({filters}).contiguous()", "n")
         if filters is not None
-        else (python(value), "both")
+        else (python_expression(value), "both")
     )
 
 
-def _filters(facts: Facts, op: Operation) -> str | None:
-    """How many filters the convolution below an operation has, as Python of forward."""
+def _filter_count(facts: Facts, op: Operation) -> str | None:
+    """Number of filters of the convolution below an operation, as a Python expression in forward."""
     by_name = {other.name: other for other in facts.graph}
     below: Operation | None = op
-    while below is not None and short(below) != "convolution":
+    while below is not None and aten_name(below) != "convolution":
         below = next((by_name[name] for name in below.operands if name in by_name), None)
     if below is None or len(below.operands) != 9 or below.operands[1] in by_name:
         return None
-    weight = python(below.operands[1])
+    weight = python_expression(below.operands[1])
     return f"{weight}.shape[0]" if below.operands[6] == "False" else f"{weight}.shape[1] * {below.operands[8]}"
 
 
 def _operands(op: Operation, names: tuple[str, str]) -> tuple[tuple[tuple[str, str], ...], bool]:
     """(filters and bias as Python expressions, whether there is a bias)."""
     bias = op.operands[2] != "None"
-    return ((names[0], python(op.operands[1])), *(((names[1], python(op.operands[2])),) if bias else ())), bias
+    return (
+        (names[0], python_expression(op.operands[1])),
+        *(((names[1], python_expression(op.operands[2])),) if bias else ()),
+    ), bias
 
 
-def _call(facts: Facts, by_name: dict[str, Operation], op: Operation) -> Call | None:
+def _make_call(facts: Facts, by_name: dict[str, Operation], op: Operation) -> Call | None:
     """The convolution as a call of the language.
 
-    None where the filters are computed, or where the language does not know the arguments.
+    None if the filters are computed, or if the language does not have the arguments.
     """
     if not _has_known_form(by_name, op):
         return None
-    weight, lists = _spec(facts, op.operands[1]), _per_axis(op)
+    weight, lists = _find_spec(facts, op.operands[1]), _parse_lists(op)
     if weight is None or lists is None or not op.operands[8].isdigit():
         return None
     space = len(weight.shape) - 2
@@ -107,9 +113,9 @@ def _has_known_form(by_name: dict[str, Operation], op: Operation) -> bool:
     )
 
 
-def _per_axis(op: Operation) -> list[tuple[int, ...]] | None:
-    """Stride, padding, dilation and output padding; None where one of them is no list of whole numbers."""
-    found = [_numbers(op.operands[place]) for place in (3, 4, 5, 7)]
+def _parse_lists(op: Operation) -> list[tuple[int, ...]] | None:
+    """Stride, padding, dilation and output padding; None if one of them is no list of integers."""
+    found = [_parse_numbers(op.operands[place]) for place in (3, 4, 5, 7)]
     lists = [value for value in found if value is not None]
     return lists if len(lists) == len(found) else None
 
@@ -117,7 +123,7 @@ def _per_axis(op: Operation) -> list[tuple[int, ...]] | None:
 def _arguments(
     stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...], more: tuple[int, ...] | None
 ) -> tuple[tuple[str, object], ...]:
-    """The arguments that differ from their defaults; one number where all axes have the same."""
+    """The arguments that differ from their defaults. Equal values for all axes become one number."""
     arguments = {
         "stride": (stride, 1),
         "padding": (padding, 0),
@@ -131,13 +137,13 @@ def _arguments(
     )
 
 
-def _spec(facts: Facts, value: str) -> TensorSpec | None:
-    """What is known of an input or a parameter."""
+def _find_spec(facts: Facts, value: str) -> TensorSpec | None:
+    """The spec of an input or a parameter, if it is known."""
     name = value.removeprefix("param:")
     return next((spec for spec in (*facts.parameters, *facts.cases[0].inputs) if spec.name == name), None)
 
 
-def _numbers(text: str) -> tuple[int, ...] | None:
-    """The whole numbers of `[1, 2]`."""
+def _parse_numbers(text: str) -> tuple[int, ...] | None:
+    """The integers in text such as `[1, 2]`; None for other text."""
     parts = text.strip("[]").split(",")
     return tuple(int(part) for part in parts) if all(part.strip().isdigit() for part in parts) else None

@@ -1,9 +1,9 @@
-"""Batched products between views, as `einsum` makes them -> the plain product that they are.
+"""Replaces batched products between views, as `einsum` makes them, by plain products.
 
 `einsum("ik,kj->ij", a, b)` is traced as unsqueeze, permute and view of both operands, a bmm of one batch, and views
-of its result. Shape and strides say which part of contiguous memory a view reads. The views are left out where both
-operands are matrices, or matrices one after another, plain or transposed, and the result keeps its order. Tensors of
-more axes are left to other matchers.
+of its result. Shape and strides tell which part of contiguous memory a view reads. The views are dropped if both
+operands are matrices or batches of matrices, plain or transposed, and the result keeps its order. Tensors of more axes
+are left to other matchers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import dataclasses
 import math
 
 from workbench.proposers.recognition import views
-from workbench.proposers.recognition.graph import names, short
+from workbench.proposers.recognition.graph import aten_name, names
 from workbench.records import Facts, Operation, TensorSpec
 
 Specs = dict[str, TensorSpec]
@@ -20,19 +20,19 @@ VIEWS = (*views.NAMES, "expand")
 
 
 def fold_views(facts: Facts) -> Facts:
-    """The same graph with mm, or a bmm of what forward reads, for each bmm between views; else the facts themselves."""
-    products = [op for op in facts.graph if short(op) == "bmm"]
+    """The same graph with mm, or a bmm of forward's tensors, for each bmm between views that can be replaced."""
+    products = [op for op in facts.graph if aten_name(op) == "bmm"]
     for op in products:
-        facts = _fold(facts, op)
+        facts = _fold_product(facts, op)
     return facts
 
 
-def _fold(facts: Facts, product: Operation) -> Facts:
-    """The graph with one product folded, where its operands and its result allow it."""
+def _fold_product(facts: Facts, product: Operation) -> Facts:
+    """The graph with one product folded, if its operands and its result allow it."""
     by_name = {op.name: op for op in facts.graph}
-    sizes = [_specs(facts)] + ([_full(facts)] if facts.full else [])
-    last = _end(facts.graph, product)
-    bases = [_base(by_name, value) for value in product.operands]
+    sizes = [_specs(facts)] + ([_full_specs(facts)] if facts.full else [])
+    last = _last_view(facts.graph, product)
+    bases = [_find_base(by_name, value) for value in product.operands]
     if last is product or any(base == value for base, value in zip(bases, product.operands, strict=True)):
         return facts
     forms = _forms(sizes, bases, product)
@@ -49,7 +49,7 @@ def _fold(facts: Facts, product: Operation) -> Facts:
 
 
 def _forms(sizes: list[Specs], bases: list[str], product: Operation) -> list[str] | None:
-    """plain or transposed for each operand; None where one is neither, or the sizes disagree."""
+    """plain or transposed for each operand; None if one is neither, or if the cases disagree."""
     forms: list[str] = []
     for base, value in zip(bases, product.operands, strict=True):
         found = {_form(specs.get(base), specs.get(value)) for specs in sizes}
@@ -61,7 +61,7 @@ def _forms(sizes: list[Specs], bases: list[str], product: Operation) -> list[str
 
 
 def _rank(sizes: list[Specs], bases: list[str]) -> int | None:
-    """The operands' common rank, 2 or 3; None where it is another, or their leading extents differ."""
+    """The operands' common rank, 2 or 3; None if it is another, or if their leading extents differ."""
     ranks = {len(sizes[0][base].shape) for base in bases if base in sizes[0]}
     leads = (_leads(specs, bases) for specs in sizes)
     return ranks.pop() if ranks in ({2}, {3}) and all(len(lead) == 1 for lead in leads) else None
@@ -76,7 +76,7 @@ def _keeps_order(sizes: list[Specs], bases: list[str], product: Operation, last:
     """Whether the views of the result leave it contiguous, as (leading extents, rows, columns)."""
     for specs in sizes:
         lead = next(iter(_leads(specs, bases)))
-        if not _plain(specs.get(last.name)) or specs[last.name].shape != (*lead, *specs[product.name].shape[-2:]):
+        if not _is_plain(specs.get(last.name)) or specs[last.name].shape != (*lead, *specs[product.name].shape[-2:]):
             return False
     return True
 
@@ -84,9 +84,9 @@ def _keeps_order(sizes: list[Specs], bases: list[str], product: Operation, last:
 def _replace(facts: Facts, product: Operation, last: Operation, made: _Made) -> Facts:
     """The facts with new operations for a product and the views around it."""
     graph, place = facts.graph, facts.graph.index(last)
-    kept = _used(
+    kept = _drop_unused(
         (*graph[:place], *made.operations, *graph[place + 1 :]),
-        {product.name, *(op.name for op in graph if short(op) in VIEWS)},
+        {product.name, *(op.name for op in graph if aten_name(op) in VIEWS)},
     )
     more = tuple(made.full) if facts.full else ()
     names_of_more = {item.name for item in more}
@@ -95,13 +95,13 @@ def _replace(facts: Facts, product: Operation, last: Operation, made: _Made) -> 
 
 
 class _Made:
-    """Operations that are put in, and what they give at full size."""
+    """New operations, and the specs of their results at full size."""
 
     def __init__(self, sizes: list[Specs]) -> None:
         self.sizes, self.operations, self.full = sizes, list[Operation](), list[TensorSpec]()
 
     def operand(self, name: str, base: str, form: str) -> str:
-        """A tensor, transposed if need be."""
+        """The name of a tensor, or of its transpose if the form is not plain."""
         if form == "plain":
             return base
         return self.add(
@@ -118,7 +118,9 @@ class _Made:
         """One operation; `turned`: the last two axes of its result are stored in the other order."""
         dtype = self.sizes[0][operands[0]].dtype
         specs = [
-            TensorSpec(name=name, shape=shape, dtype=dtype, strides=_turned(shape) if turned else _strides(shape))
+            TensorSpec(
+                name=name, shape=shape, dtype=dtype, strides=_transposed_strides(shape) if turned else _strides(shape)
+            )
             for shape in shapes
         ]
         for known, spec in zip(self.sizes, specs, strict=True):
@@ -141,38 +143,38 @@ def _specs(facts: Facts) -> Specs:
     }
 
 
-def _full(facts: Facts) -> Specs:
+def _full_specs(facts: Facts) -> Specs:
     return {spec.name: spec for spec in facts.full}
 
 
-def _base(by_name: dict[str, Operation], value: str) -> str:
-    """What a value is a view of."""
-    while value in by_name and short(by_name[value]) in VIEWS:
+def _find_base(by_name: dict[str, Operation], value: str) -> str:
+    """The value behind all views."""
+    while value in by_name and aten_name(by_name[value]) in VIEWS:
         value = by_name[value].operands[0]
     return value
 
 
-def _end(graph: tuple[Operation, ...], product: Operation) -> Operation:
-    """The last of the views that a result goes through before anything else reads it."""
+def _last_view(graph: tuple[Operation, ...], product: Operation) -> Operation:
+    """The last view of a result before any other operation reads it."""
     last = product
     while True:
         users = [op for op in graph if any(last.name in names(text) for text in op.operands)]
-        if len(users) != 1 or short(users[0]) not in VIEWS:
+        if len(users) != 1 or aten_name(users[0]) not in VIEWS:
             return last
         last = users[0]
 
 
 def _form(base: TensorSpec | None, view: TensorSpec | None) -> str | None:
-    """How (batches, rows, columns) are read from a tensor: plain or transposed.
+    """How a view reads (batches, rows, columns) from a tensor: plain or transposed.
 
-    None for anything else, and where an extent of 1 leaves it open.
+    None for anything else, and if an extent of 1 makes it ambiguous.
     """
     if (
         base is None
         or view is None
         or len(base.shape) < 2
         or len(view.shape) != 3
-        or not _plain(base)
+        or not _is_plain(base)
         or 1 in view.shape[1:]
     ):
         return None
@@ -184,8 +186,8 @@ def _form(base: TensorSpec | None, view: TensorSpec | None) -> str | None:
     return "transposed" if view.shape[1:] == (columns, rows) and view.strides[1:] == (1, columns) else None
 
 
-def _plain(spec: TensorSpec | None) -> bool:
-    """Whether a tensor is contiguous and has no extent of 1, of which strides say nothing."""
+def _is_plain(spec: TensorSpec | None) -> bool:
+    """Whether a tensor is contiguous and has no extent of 1, whose stride could be anything."""
     return spec is not None and 1 not in spec.shape and spec.strides == _strides(spec.shape)
 
 
@@ -193,12 +195,12 @@ def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def _turned(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _transposed_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*(math.prod(shape[axis + 1 :]) for axis in range(len(shape) - 2)), 1, shape[-2])
 
 
-def _used(graph: tuple[Operation, ...], droppable: set[str]) -> tuple[Operation, ...]:
-    """The graph without the named operations that nobody reads any more."""
+def _drop_unused(graph: tuple[Operation, ...], droppable: set[str]) -> tuple[Operation, ...]:
+    """The graph without those of the named operations that have no reader."""
     while True:
         read = {
             name for op in graph for text in (*op.operands, *(text for _, text in op.keywords)) for name in names(text)

@@ -1,29 +1,29 @@
-"""gather, index_select, embedding, scatter_add, index_add of forward's inputs and of parameters."""
+"""Matches gather, index_select, embedding, scatter_add and index_add of forward's inputs and of parameters."""
 
 from __future__ import annotations
 
 from workbench.language import Call
-from workbench.proposers.recognition.graph import Computation, number, python, short
+from workbench.proposers.recognition.graph import Computation, aten_name, parse_number, python_expression
 from workbench.records import Facts, Operation
 
 Shapes = dict[str, tuple[int, ...]]
 FLOATS = ("float32", "float16", "bfloat16")
 
 
-def gather(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+def match_gather(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """A gather or a scatter of tensors of forward or of the module; None for any other operation."""
     op = by_name.get(output)
     if op is None or any(value in by_name for value in op.operands) or not op.result:
         return None
-    if any(short(other).endswith("_") for other in facts.graph):
+    if any(aten_name(other).endswith("_") for other in facts.graph):
         return None  # something is changed in place: embedding's max_norm
-    shapes, name = _shapes(facts), short(op)
+    shapes, name = _shapes(facts), aten_name(op)
     if name == "embedding":  # padding_idx, scale_grad_by_freq and sparse change gradients only
-        return _computation("gather", (("x", op.operands[0]), ("index", op.operands[1])), 0, True)
+        return _make_computation("gather", (("x", op.operands[0]), ("index", op.operands[1])), 0, True)
     if name in ("gather", "index_select") and not op.keywords and len(op.operands) == 3:
-        return _gather(op, shapes)
+        return _match_gather(op, shapes)
     if name in ("scatter_add", "index_add") and not op.keywords and len(op.operands) == 4:
-        return _scatter(op, shapes)
+        return _match_scatter(op, shapes)
     return None
 
 
@@ -36,31 +36,31 @@ def _shapes(facts: Facts) -> Shapes:
     )
 
 
-def _gather(op: Operation, shapes: Shapes) -> Computation | None:
-    """`gather` or `index_select`."""
+def _match_gather(op: Operation, shapes: Shapes) -> Computation | None:
+    """`match_gather` or `index_select`."""
     x, axis, index = op.operands
     shape = shapes.get(x)
-    if shape is None or number(axis) is None or not shape:
+    if shape is None or parse_number(axis) is None or not shape:
         return None
-    at, whole = int(axis) % len(shape), short(op) == "index_select"
-    if not whole and not _same_around(shape, shapes.get(index), at):
+    at, whole = int(axis) % len(shape), aten_name(op) == "index_select"
+    if not whole and not _differ_only_along(shape, shapes.get(index), at):
         return None
-    return _computation("gather", (("x", x), ("index", index)), at, whole)
+    return _make_computation("gather", (("x", x), ("index", index)), at, whole)
 
 
-def _scatter(op: Operation, shapes: Shapes) -> Computation | None:
+def _match_scatter(op: Operation, shapes: Shapes) -> Computation | None:
     """`scatter_add` or `index_add`."""
     out, axis, index, src = op.operands
     shape, other = shapes.get(out), shapes.get(src)
     if shape is None or other is None or not shape or op.result[0].dtype not in FLOATS:
         return None
-    at, whole = int(axis) % len(shape), short(op) == "index_add"
-    if not _same_around(shape, other, at) or (not whole and shapes.get(index) != other):
+    at, whole = int(axis) % len(shape), aten_name(op) == "index_add"
+    if not _differ_only_along(shape, other, at) or (not whole and shapes.get(index) != other):
         return None
-    return _computation("scatter_add", (("out", out), ("index", index), ("src", src)), at, whole)
+    return _make_computation("scatter_add", (("out", out), ("index", index), ("src", src)), at, whole)
 
 
-def _same_around(shape: tuple[int, ...], other: tuple[int, ...] | None, axis: int) -> bool:
+def _differ_only_along(shape: tuple[int, ...], other: tuple[int, ...] | None, axis: int) -> bool:
     """Whether two shapes differ at most along the axis."""
     return (
         other is not None
@@ -70,10 +70,12 @@ def _same_around(shape: tuple[int, ...], other: tuple[int, ...] | None, axis: in
     )
 
 
-def _computation(name: str, operands: tuple[tuple[str, str], ...], axis: int, whole: bool) -> Computation:
+def _make_computation(name: str, operands: tuple[tuple[str, str], ...], axis: int, whole: bool) -> Computation:
     call = Call(
         name=name,
         positional=tuple(role for role, _ in operands),
         named=(("axis", axis), *((("layers", 1),) if whole else ())),
     )
-    return Computation(kind=name, operation=call, operands=tuple((role, python(value)) for role, value in operands))
+    return Computation(
+        kind=name, operation=call, operands=tuple((role, python_expression(value)) for role, value in operands)
+    )

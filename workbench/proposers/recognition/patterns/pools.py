@@ -1,12 +1,12 @@
-"""Pooling: max_pool and avg_pool in one to three dimensions, and whole planes (adaptive pooling to one element)."""
+"""Matches max_pool and avg_pool in one to three dimensions, and adaptive pooling of whole planes to one element."""
 
 from __future__ import annotations
 
 from workbench.language import Call
-from workbench.proposers.recognition.graph import Computation, python, short, through_getitem
+from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, python_expression
 from workbench.records import Facts, Operation, TensorSpec
 
-# ATen name -> (what it computes, dimensions, its arguments in order with their defaults: native_functions.yaml)
+# ATen name -> (max or avg, dimensions, its arguments in order with their defaults: native_functions.yaml)
 MAX = (("stride", "[]"), ("padding", "[0]"), ("dilation", "[1]"), ("ceil", "False"))
 AVG = (("stride", "[]"), ("padding", "[0]"), ("ceil", "False"), ("count_padding", "True"), ("divisor", "None"))
 POOLS = {
@@ -23,82 +23,84 @@ Lists = dict[str, tuple[int, ...]]
 FLOATS = ("float32", "float16", "bfloat16")
 
 
-def pool(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    return _windows(facts, by_name, output) or _whole(facts, by_name, output)
+def match_pool(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    return _match_window(facts, by_name, output) or _match_whole_plane(facts, by_name, output)
 
 
-def _input(facts: Facts, value: str) -> TensorSpec | None:
+def _find_input(facts: Facts, value: str) -> TensorSpec | None:
     return next((spec for spec in facts.cases[0].inputs if spec.name == value and spec.dtype in FLOATS), None)
 
 
-def _list(text: str) -> tuple[int, ...]:
+def _parse_list(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.strip("[]").split(",") if part.strip())
 
 
-def _windows(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+def _match_window(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """A pool with a window."""
     value, squeezed = output, False
     outer = by_name.get(output)
-    if outer is not None and short(outer) == "squeeze" and outer.operands[1:] == ("-2",):
+    if outer is not None and aten_name(outer) == "squeeze" and outer.operands[1:] == ("-2",):
         value, squeezed = outer.operands[0], True
-    op = through_getitem(by_name, value)
-    if op is None or short(op) not in POOLS:
+    op = find_producer(by_name, value)
+    if op is None or aten_name(op) not in POOLS:
         return None
-    kind, rank, _ = POOLS[short(op)]
-    source = _unsqueezed(by_name, op.operands[0], rank) if squeezed else op.operands[0]
-    spec, values = None if source is None else _input(facts, source), _values(op)
+    kind, rank, _ = POOLS[aten_name(op)]
+    source = _find_unsqueezed(by_name, op.operands[0], rank) if squeezed else op.operands[0]
+    spec, values = None if source is None else _find_input(facts, source), _argument_values(op)
     if source is None or spec is None or values is None:
         return None
-    lists = _lists(op, values, rank)
+    lists = _axis_lists(op, values, rank)
     if lists is not None and squeezed:
-        lists = _without_rows(lists)
+        lists = _drop_first_axis(lists)
     if lists is None or len(spec.shape) <= len(lists["window"]):
         return None
-    return _computation(kind, source, lists, values)
+    return _make_computation(kind, source, lists, values)
 
 
-def _unsqueezed(by_name: dict[str, Operation], value: str, rank: int) -> str | None:
-    """The input of a pool of one dimension, which torch traces as one of a plane of one row."""
+def _find_unsqueezed(by_name: dict[str, Operation], value: str, rank: int) -> str | None:
+    """The input of a one-dimensional pool, which torch traces as a pool over a plane of one row."""
     inner = by_name.get(value)
-    if inner is None or short(inner) != "unsqueeze" or inner.operands[1] != "-2" or rank != 2:
+    if inner is None or aten_name(inner) != "unsqueeze" or inner.operands[1] != "-2" or rank != 2:
         return None
     return inner.operands[0]
 
 
-def _values(op: Operation) -> dict[str, str] | None:
-    """The arguments of a pool with their defaults; None where one of them is unknown."""
-    arguments = POOLS[short(op)][2]
+def _argument_values(op: Operation) -> dict[str, str] | None:
+    """The arguments of a pool with their defaults; None if one of them is unknown."""
+    arguments = POOLS[aten_name(op)][2]
     given = dict(zip((name for name, _ in arguments), op.operands[2:], strict=False)) | {
         KEYWORDS.get(key, key): text for key, text in op.keywords
     }
     return None if any(key not in dict(arguments) for key in given) else dict(arguments) | given
 
 
-def _lists(op: Operation, values: dict[str, str], rank: int) -> Lists | None:
+def _axis_lists(op: Operation, values: dict[str, str], rank: int) -> Lists | None:
     """Window, stride, padding and dilation with a number for each axis."""
-    window = _list(op.operands[1])
+    window = _parse_list(op.operands[1])
     window = window * rank if len(window) == 1 else window
-    lists: Lists = {name: _list(values[name]) or window for name in ("stride", "padding", "dilation") if name in values}
+    lists: Lists = {
+        name: _parse_list(values[name]) or window for name in ("stride", "padding", "dilation") if name in values
+    }
     lists = {"window": window, **{name: item * rank if len(item) == 1 else item for name, item in lists.items()}}
     return None if any(len(item) != rank for item in lists.values()) else lists
 
 
-def _without_rows(lists: Lists) -> Lists | None:
-    """The lists without their first axis; None where they do something along it."""
+def _drop_first_axis(lists: Lists) -> Lists | None:
+    """The lists without their first axis; None if the pool does something along it."""
     neutral = {"window": 1, "padding": 0, "dilation": 1}
     if any(lists[name][0] != least for name, least in neutral.items() if name in lists):
         return None
     return {name: item[1:] for name, item in lists.items()}
 
 
-def _computation(kind: str, source: str, lists: Lists, values: dict[str, str]) -> Computation:
-    named: list[tuple[str, object]] = [("op", kind), ("window", _size(lists["window"]))]
+def _make_computation(kind: str, source: str, lists: Lists, values: dict[str, str]) -> Computation:
+    named: list[tuple[str, object]] = [("op", kind), ("window", _size_value(lists["window"]))]
     if lists["stride"] != lists["window"]:
-        named.append(("stride", _size(lists["stride"])))
+        named.append(("stride", _size_value(lists["stride"])))
     if any(lists["padding"]):
-        named.append(("padding", _size(lists["padding"])))
+        named.append(("padding", _size_value(lists["padding"])))
     if any(item != 1 for item in lists.get("dilation", ())):
-        named.append(("dilation", _size(lists["dilation"])))
+        named.append(("dilation", _size_value(lists["dilation"])))
     if values["ceil"] == "True":
         named.append(("ceil", 1))
     if values.get("count_padding", "True") == "False":
@@ -108,31 +110,31 @@ def _computation(kind: str, source: str, lists: Lists, values: dict[str, str]) -
     return Computation(
         kind="pool",
         operation=Call(name="pool", positional=("x",), named=tuple(named)),
-        operands=(("x", python(source)),),
+        operands=(("x", python_expression(source)),),
     )
 
 
-def _size(values: tuple[int, ...]) -> object:
+def _size_value(values: tuple[int, ...]) -> object:
     return values[0] if len(values) == 1 else Call(name="size", positional=values)
 
 
-def _whole(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    """Adaptive pooling to one element: torch traces a mean over the kept spatial axes; maxima keep their name."""
-    op = through_getitem(by_name, output)
+def _match_whole_plane(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    """Adaptive pooling to one element. torch traces an average as a mean over the spatial axes."""
+    op = find_producer(by_name, output)
     if op is None:
         return None
-    name, spec = short(op), _input(facts, op.operands[0])
+    name, spec = aten_name(op), _find_input(facts, op.operands[0])
     if spec is None or op.keywords:
         return None
     rank = len(spec.shape)
     if name == "mean" and len(op.operands) == 3 and op.operands[2] == "True":
-        pooled = sorted(axis % rank for axis in _list(op.operands[1])) == [*range(2, rank)] and rank > 3
+        pooled = sorted(axis % rank for axis in _parse_list(op.operands[1])) == [*range(2, rank)] and rank > 3
         kind = "avg"
     else:
         kind = "avg" if "avg" in name else "max"
         pooled = (
             name in ("adaptive_max_pool2d", "adaptive_max_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
-            and set(_list(op.operands[1])) == {1}
+            and set(_parse_list(op.operands[1])) == {1}
             and rank == int(name[-2]) + 2
         )
     if not pooled:
@@ -140,6 +142,6 @@ def _whole(facts: Facts, by_name: dict[str, Operation], output: str) -> Computat
     return Computation(
         kind="pool",
         operation=Call(name="pool", positional=("x",), named=(("op", kind), ("window", "all"))),
-        operands=(("x", python(op.operands[0])),),
+        operands=(("x", python_expression(op.operands[0])),),
         middle=True,
     )

@@ -1,4 +1,4 @@
-"""Products: matrix times matrix or vector, with element-wise epilogues, and then a reduction or softmax."""
+"""Matches products of a matrix with a matrix or vector, with element-wise epilogues, then a reduction or softmax."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 from workbench.language import Call, Program, Stage, check
 from workbench.language.expressions.lowering import log_sum
 from workbench.proposers.recognition.epilogue_chain import EpilogueChain, find_chain, tensor_specs
-from workbench.proposers.recognition.graph import Computation, operand, python, short, through_getitem
+from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, operand, python_expression
 from workbench.records import Facts, Operation
 
 REDUCTIONS = {
@@ -23,30 +23,30 @@ FUSED = ("sum", "mean", "max", "min")  # reductions that a product's epilogue ha
 PRODUCTS = ("mm", "bmm", "addmm", "mv")
 
 
-def gemm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+def match_gemm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """A product with its epilogues.
 
-    A reduction of rows or columns after it is fused, and beside that a stage; a softmax after it is a stage.
+    A reduction of rows or columns after it is fused; its unfused form has a stage for it. A softmax is a stage.
     """
-    chain = find_chain(facts, by_name, output, read)
+    chain = find_chain(facts, by_name, output, read_operand)
     if chain is None:
         return None
-    if short(chain.source) in PRODUCTS:
-        return _product(by_name, chain)
-    source = through_getitem(by_name, chain.source.name) or chain.source
+    if aten_name(chain.source) in PRODUCTS:
+        return _make_product(by_name, chain)
+    source = find_producer(by_name, chain.source.name) or chain.source
     if chain.tensors:
         return None
-    inner = find_chain(facts, by_name, source.operands[0], read) if source.operands else None
-    if inner is None or short(inner.source) not in PRODUCTS:
+    inner = find_chain(facts, by_name, source.operands[0], read_operand) if source.operands else None
+    if inner is None or aten_name(inner.source) not in PRODUCTS:
         return None
-    found = _product(by_name, inner)
-    return _reduced(facts, source, chain.calls, found) if found is not None and found.kind == "gemm" else None
+    found = _make_product(by_name, inner)
+    return _fuse_reduction(facts, source, chain.calls, found) if found is not None and found.kind == "gemm" else None
 
 
-def grouped(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+def match_grouped_gemm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """torch._grouped_mm of rows that are sorted by group: a (rows, k), b (groups, k, n), offsets (groups)."""
-    chain = find_chain(facts, by_name, output, read)
-    if chain is None or short(chain.source) != "_grouped_mm" or chain.tensors:
+    chain = find_chain(facts, by_name, output, read_operand)
+    if chain is None or aten_name(chain.source) != "_grouped_mm" or chain.tensors:
         return None
     op = chain.source
     if (
@@ -65,7 +65,7 @@ def grouped(facts: Facts, by_name: dict[str, Operation], output: str) -> Computa
     ranks = [len(specs[name].shape) if (name := _leaf(by_name, value)) in specs else 0 for value in op.operands[:2]]
     if a is None or b is None or ranks != [2, 3]:
         return None
-    operands = (("a", a[0]), ("b", b[0]), ("offsets", python(op.operands[2])))
+    operands = (("a", a[0]), ("b", b[0]), ("offsets", python_expression(op.operands[2])))
     return Computation(
         kind="ggemm",
         operation=Call(name="ggemm", positional=("a", "b", "offsets")),
@@ -78,10 +78,10 @@ def _leaf(by_name: dict[str, Operation], value: str) -> str:
     return by_name[value].operands[0] if value in by_name else value
 
 
-def read(facts: Facts, op: Operation, value: str) -> tuple[str, str] | None:
-    """(expression, along n, along m or both) of a tensor that is combined with a (m, n) value.
+def read_operand(facts: Facts, op: Operation, value: str) -> tuple[str, str] | None:
+    """(expression, "n", "m" or "both" as its axes) of a tensor that is combined with an (m, n) value.
 
-    The tensor is one of forward or of the module.
+    The tensor belongs to forward or to the module.
     """
     specs = tensor_specs(facts)
     wanted = op.result[0].shape if op.result else ()
@@ -90,38 +90,38 @@ def read(facts: Facts, op: Operation, value: str) -> tuple[str, str] | None:
         return None
     shape = tuple(spec.shape)
     if shape == wanted[-1:]:
-        return python(value), "n"
+        return python_expression(value), "n"
     if shape == (1, wanted[-1]) and wanted[-2] != 1:
-        return f"{python(value)}.reshape(-1)", "n"
+        return f"{python_expression(value)}.reshape(-1)", "n"
     if shape == (wanted[-2], 1) and len(wanted) == 2 and wanted[-1] != 1:
-        return f"{python(value)}.reshape(-1)", "m"
+        return f"{python_expression(value)}.reshape(-1)", "m"
     broadcast = len(shape) <= len(wanted) and all(
         have in (1, want) for have, want in zip(reversed(shape), reversed(wanted), strict=False)
     )
-    return (python(value), "both") if broadcast else None
+    return (python_expression(value), "both") if broadcast else None
 
 
-def _product(by_name: dict[str, Operation], chain: EpilogueChain) -> Computation | None:
+def _make_product(by_name: dict[str, Operation], chain: EpilogueChain) -> Computation | None:
     """The product with the chain as its epilogues. A product with one column is a matvec."""
     op = chain.source
     if op.keywords:
         return None
-    if short(op) == "addmm" and (len(op.operands) != 3 or op.operands[0] in by_name):
+    if aten_name(op) == "addmm" and (len(op.operands) != 3 or op.operands[0] in by_name):
         return None
-    epilogues, tensors = _with_bias(chain) if short(op) == "addmm" else (chain.calls, chain.tensors)
+    epilogues, tensors = _with_bias(chain) if aten_name(op) == "addmm" else (chain.calls, chain.tensors)
     a, b = (operand(by_name, name) for name in op.operands[-2:])
     if a is None or b is None:
         return None
-    if (short(op) == "mv" or (short(op) == "mm" and op.result[0].shape[-1] == 1)) and not a[1]:
+    if (aten_name(op) == "mv" or (aten_name(op) == "mm" and op.result[0].shape[-1] == 1)) and not a[1]:
         if epilogues:
             return None
-        keep = (("keepdim", 1),) if short(op) == "mm" else ()
+        keep = (("keepdim", 1),) if aten_name(op) == "mm" else ()
         return Computation(
             kind="matvec",
             operation=Call(name="matvec", positional=("x", "vector"), named=keep),
             operands=(("x", a[0]), ("vector", b[0])),
         )
-    if short(op) == "mv":
+    if aten_name(op) == "mv":
         return None
     layout = tuple((name, "column") for name, (_, column) in (("a", a), ("b", b)) if column)
     return Computation(
@@ -137,7 +137,7 @@ def _with_bias(chain: EpilogueChain) -> tuple[tuple[Call, ...], tuple[tuple[str,
     """(epilogues, tensors) of an addmm: its first operand becomes a bias before the chain."""
     role = "bias" if "bias" not in dict(chain.tensors) else "bias0"
     bias = Call(name="bias", positional=() if role == "bias" else (role,))
-    return (bias, *chain.calls), ((role, python(chain.source.operands[0])), *chain.tensors)
+    return (bias, *chain.calls), ((role, python_expression(chain.source.operands[0])), *chain.tensors)
 
 
 def _softmax_after(
@@ -151,14 +151,14 @@ def _softmax_after(
     return _with_stages(found, stage, after)
 
 
-def _reduced(facts: Facts, source: Operation, after: tuple[Call, ...], found: Computation) -> Computation | None:
+def _fuse_reduction(facts: Facts, source: Operation, after: tuple[Call, ...], found: Computation) -> Computation | None:
     """A product whose rows or columns are reduced, or go through a softmax."""
     shape = _shape_before(facts, source)
     if shape is None:
         return None
     wide = 4 if facts.cases[0].outputs and facts.cases[0].outputs[0].dtype == "float32" else 8
     rows = (Call(name="threads_per_row", positional=(256,)), Call(name="vector", positional=(wide,)))
-    if short(source) in ("_softmax", "softmax"):
+    if aten_name(source) in ("_softmax", "softmax"):
         return _softmax_after(source, len(shape), rows, after, found)
     place = _reduced_axis(source, len(shape))
     if place is None:
@@ -186,8 +186,8 @@ def _shape_before(facts: Facts, source: Operation) -> tuple[int, ...] | None:
 
 
 def _reduced_axis(source: Operation, rank: int) -> tuple[str, int, bool] | None:
-    """(how, -1 for the last axis or -2 for the one before, whether it stays as 1) of a reduction over one axis."""
-    how = REDUCTIONS.get(short(source))
+    """(kind, -1 for the last axis or -2 for the one before, keepdim) of a reduction over one axis, else None."""
+    how = REDUCTIONS.get(aten_name(source))
     if how is None or len(source.operands) < 2 or source.keywords:
         return None
     text = source.operands[1].strip("[]")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from workbench.language import Call
 from workbench.language.expressions.lowering import call, log_sum
-from workbench.proposers.recognition.graph import Unrecognised, number, short
-from workbench.proposers.recognition.scalars import argument, constant
+from workbench.proposers.recognition.graph import Unrecognised, aten_name, parse_number
+from workbench.proposers.recognition.scalars import find_argument, parse_constant
 from workbench.records import Operation, record
 
 SIMPLE = {
@@ -25,7 +25,7 @@ SIMPLE = {
 
 @record
 class Reduced:
-    """A reduction: its value, its axes, whether they stay as 1, and the expression given that of the value."""
+    """A reduction: its operands, its axes, keepdim, and a function from the operands' expressions to its own."""
 
     of: tuple[str, ...]
     axes: tuple[int, ...] | None  # None: all
@@ -34,49 +34,49 @@ class Reduced:
 
 
 def axes_of(text: str) -> tuple[int, ...] | None:
-    """`[1, 2]`, `1`, `None` or `[]` (both: all)."""
+    """The axes in text such as `[1, 2]` or `1`. `None` and `[]` mean all axes."""
     found = tuple(int(part) for part in text.strip("[]").split(",") if part.strip() and part.strip() != "None")
     return found or None
 
 
-def reduction(op: Operation) -> Reduced | None:
-    """The reduction that a call is, if it is one."""
-    name = short(op)
+def find_reduction(op: Operation) -> Reduced | None:
+    """The reduction of a call; None if it is none."""
+    name = aten_name(op)
     if dict(op.keywords).get("dtype", "None") not in ("None", "torch.float32"):
         return None
     if name in SIMPLE:
-        return _simple(op, name)
+        return _simple_reduction(op, name)
     if name in ("linalg_vector_norm", "norm"):
-        return _norm(op, name)
+        return _vector_norm(op, name)
     if name in ("var", "std"):
         return _spread(op, name)
     if name == "logsumexp":
         return Reduced(
             of=op.operands[:1],
             axes=axes_of(op.operands[1]),
-            keep=argument(op, 2, "keepdim", "False") == "True",
+            keep=find_argument(op, 2, "keepdim", "False") == "True",
             make=log_sum,
         )
     return _loss(op, name)
 
 
-def _simple(op: Operation, name: str) -> Reduced | None:
+def _simple_reduction(op: Operation, name: str) -> Reduced | None:
     if name in ("max", "min") and op.target.endswith((".other", ".dim_max")):
         return None
     if op.target.endswith(".default") and name in ("sum", "mean", "prod", "max", "min"):
         return Reduced(of=op.operands[:1], axes=None, keep=False, make=lambda x: call(SIMPLE[name], x))
-    keep = argument(op, 2, "keepdim", "False") == "True"
+    keep = find_argument(op, 2, "keepdim", "False") == "True"
     return Reduced(
         of=op.operands[:1],
-        axes=axes_of(argument(op, 1, "dim", "None")),
+        axes=axes_of(find_argument(op, 1, "dim", "None")),
         keep=keep,
         make=lambda x: call(SIMPLE[name], x),
     )
 
 
-def _norm(op: Operation, name: str) -> Reduced:
-    order = argument(op, 1, "ord" if name != "norm" else "p", "2")
-    p = 2.0 if order == "None" else number(order)
+def _vector_norm(op: Operation, name: str) -> Reduced:
+    order = find_argument(op, 1, "ord" if name != "norm" else "p", "2")
+    p = 2.0 if order == "None" else parse_number(order)
     makes: dict[float, Callable[[object], object]] = {
         2.0: lambda x: call("sqrt", call("sum", call("mul", x, x))),
         1.0: lambda x: call("sum", call("abs", x)),
@@ -87,8 +87,8 @@ def _norm(op: Operation, name: str) -> Reduced:
         raise Unrecognised(name)
     return Reduced(
         of=op.operands[:1],
-        axes=axes_of(argument(op, 2, "dim", "None")),
-        keep=argument(op, 3, "keepdim", "False") == "True",
+        axes=axes_of(find_argument(op, 2, "dim", "None")),
+        keep=find_argument(op, 3, "keepdim", "False") == "True",
         make=makes[p],
     )
 
@@ -100,7 +100,7 @@ def _spread(op: Operation, name: str) -> Reduced:
     kind = "var" if float(correction if correction != "None" else 1) == 0 else "var1"
     return Reduced(
         of=op.operands[:1],
-        axes=axes_of(argument(op, 1, "dim", "None")),
+        axes=axes_of(find_argument(op, 1, "dim", "None")),
         keep=dict(op.keywords).get("keepdim", "False") == "True",
         make=lambda x: call(kind, x) if name == "var" else call("sqrt", call(kind, x)),
     )
@@ -113,7 +113,7 @@ def _loss(op: Operation, name: str) -> Reduced | None:
     if _weighted(op):
         raise Unrecognised(name)
     place, element = made
-    kind = {"1": "mean", "2": "sum"}.get(argument(op, place, "reduction", "1"))
+    kind = {"1": "mean", "2": "sum"}.get(find_argument(op, place, "reduction", "1"))
     return (
         None
         if kind is None
@@ -121,19 +121,19 @@ def _loss(op: Operation, name: str) -> Reduced | None:
     )
 
 
-def loss_of_each(op: Operation, build: Callable[[str], object]) -> object | None:
-    """The expression of a loss that is not reduced; None of anything else."""
-    made = LOSSES.get(short(op))
-    if made is None or argument(op, made[0], "reduction", "1") != "0" or _weighted(op):
+def unreduced_loss(op: Operation, build: Callable[[str], object]) -> object | None:
+    """The expression of a loss with reduction none; None for any other call."""
+    made = LOSSES.get(aten_name(op))
+    if made is None or find_argument(op, made[0], "reduction", "1") != "0" or _weighted(op):
         return None
     return made[1](op, build(op.operands[0]), build(op.operands[1]))
 
 
 def _weighted(op: Operation) -> bool:
-    """Whether a loss has weights, which the language's expression would need too."""
-    if short(op) == "binary_cross_entropy_with_logits":
-        return {argument(op, 2, "weight", "None"), argument(op, 3, "pos_weight", "None")} != {"None"}
-    return short(op) == "binary_cross_entropy" and argument(op, 2, "weight", "None") != "None"
+    """Whether a loss has weights, which its expression here lacks."""
+    if aten_name(op) == "binary_cross_entropy_with_logits":
+        return {find_argument(op, 2, "weight", "None"), find_argument(op, 3, "pos_weight", "None")} != {"None"}
+    return aten_name(op) == "binary_cross_entropy" and find_argument(op, 2, "weight", "None") != "None"
 
 
 def _square(op: Operation, x: object, y: object) -> object:
@@ -142,11 +142,11 @@ def _square(op: Operation, x: object, y: object) -> object:
 
 
 def _huber(op: Operation, x: object, y: object) -> object:
-    """Squares near 0, then straight; smooth_l1 divides by the point where they meet."""
-    smooth = short(op) == "smooth_l1_loss"
-    delta = constant(argument(op, 3, "beta" if smooth else "delta", "1.0"))
+    """Quadratic near 0, linear beyond delta. smooth_l1 also divides by delta."""
+    smooth = aten_name(op) == "smooth_l1_loss"
+    delta = parse_constant(find_argument(op, 3, "beta" if smooth else "delta", "1.0"))
     if delta == 0:
-        raise Unrecognised(short(op))
+        raise Unrecognised(aten_name(op))
     away: Call = call("abs", call("sub", x, y))
     if smooth:
         return call(
@@ -169,7 +169,7 @@ def _logits(op: Operation, x: object, y: object) -> object:
 
 
 def _entropy(op: Operation, x: object, y: object) -> object:
-    """-(y log x + (1 - y) log(1 - x)), the logarithms at least -100 as torch has them."""
+    """-(y log x + (1 - y) log(1 - x)), with logarithms of at least -100 as in torch."""
     first = call("mul", y, call("max", call("log", x), -100))
     second = call("mul", call("sub", 1, y), call("max", call("log1p", call("neg", x)), -100))
     return call("neg", call("add", first, second))

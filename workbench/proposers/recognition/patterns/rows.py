@@ -1,20 +1,20 @@
-"""Rows: softmax, norms, reductions, cross-entropy."""
+"""Matches computations over rows: softmax, norms, reductions, cross-entropy."""
 
 from __future__ import annotations
 
 from workbench.language import Call
-from workbench.proposers.recognition.graph import Computation, is_last, python, short, through_getitem
+from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, is_last, python_expression
 from workbench.records import Facts, Operation
 
 REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min"}
-LOSSES = {"0": "none", "1": "mean", "2": "sum"}  # ATen's numbers for what becomes of a batch of losses
+LOSSES = {"0": "none", "1": "mean", "2": "sum"}  # ATen's numbers for the reduction of a loss
 
 
-def crossentropy(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    loss = through_getitem(by_name, output)
+def match_crossentropy(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    loss = find_producer(by_name, output)
     if (
         loss is None
-        or short(loss) != "nll_loss_forward"
+        or aten_name(loss) != "nll_loss_forward"
         or loss.operands[2] != "None"
         or loss.operands[4:] != ("-100",)
         or loss.operands[3] not in LOSSES
@@ -24,7 +24,7 @@ def crossentropy(facts: Facts, by_name: dict[str, Operation], output: str) -> Co
     soft = by_name.get(loss.operands[0])
     logits = soft is not None
     if soft is not None and (
-        short(soft) != "_log_softmax" or soft.operands[1] not in ("1", "-1") or soft.operands[0] in by_name
+        aten_name(soft) != "_log_softmax" or soft.operands[1] not in ("1", "-1") or soft.operands[0] in by_name
     ):
         return None
     x = soft.operands[0] if soft is not None else loss.operands[0]
@@ -37,30 +37,36 @@ def crossentropy(facts: Facts, by_name: dict[str, Operation], output: str) -> Co
     return Computation(
         kind="crossentropy",
         operation=Call(name="crossentropy", positional=("x", "target"), named=named),
-        operands=(("x", python(x)), ("target", python(loss.operands[1]))),
+        operands=(("x", python_expression(x)), ("target", python_expression(loss.operands[1]))),
     )
 
 
-def softmax(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+def match_softmax(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     op = by_name.get(output)
-    if op is None or short(op) != "_softmax" or not is_last(op.operands[1], op) or op.operands[0] in by_name:
+    if op is None or aten_name(op) != "_softmax" or not is_last(op.operands[1], op) or op.operands[0] in by_name:
         return None
     return Computation(
-        kind="softmax", operation=Call(name="softmax", positional=("x",)), operands=(("x", python(op.operands[0])),)
+        kind="softmax",
+        operation=Call(name="softmax", positional=("x",)),
+        operands=(("x", python_expression(op.operands[0])),),
     )
 
 
-def layernorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    op = through_getitem(by_name, output)
+def match_layernorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    op = find_producer(by_name, output)
     if (
         op is None
-        or short(op) != "native_layer_norm"
+        or aten_name(op) != "native_layer_norm"
         or op.operands[0] in by_name
         or op.operands[1].count(",")
         or "None" in op.operands[2:4]
     ):
         return None
-    operands = (("x", python(op.operands[0])), ("weight", python(op.operands[2])), ("bias", python(op.operands[3])))
+    operands = (
+        ("x", python_expression(op.operands[0])),
+        ("weight", python_expression(op.operands[2])),
+        ("bias", python_expression(op.operands[3])),
+    )
     return Computation(
         kind="layernorm",
         operation=Call(name="layernorm", positional=("x",), named=(("eps", float(op.operands[4])),)),
@@ -68,43 +74,53 @@ def layernorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Compu
     )
 
 
-def rmsnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+def match_rmsnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """x * rsqrt(mean(x * x or x ** 2, -1, keepdim) + eps) * weight, in this order."""
     scaled = by_name.get(output)
-    if scaled is None or short(scaled) != "mul" or not scaled.operands[1].startswith(("param:", "buffer:")):
+    if scaled is None or aten_name(scaled) != "mul" or not scaled.operands[1].startswith(("param:", "buffer:")):
         return None
-    normal = _below(by_name, scaled, 0, "mul")
-    inverse = _below(by_name, normal, 1, "rsqrt")
-    shifted = _below(by_name, inverse, 0, "add")
-    mean = _below(by_name, shifted, 0, "mean")
+    normal = _find_named_producer(by_name, scaled, 0, "mul")
+    inverse = _find_named_producer(by_name, normal, 1, "rsqrt")
+    shifted = _find_named_producer(by_name, inverse, 0, "add")
+    mean = _find_named_producer(by_name, shifted, 0, "mean")
     if normal is None or shifted is None or mean is None or mean.operands[1:] != ("[-1]", "True") or mean.keywords:
         return None
     x, square = normal.operands[0], by_name.get(mean.operands[0])
-    if x in by_name or square is None or not _squares(square, x):
+    if x in by_name or square is None or not _is_square(square, x):
         return None
     weight = next((spec for spec in facts.parameters if spec.name == scaled.operands[1].split(":", 1)[1]), None)
     if weight is None or weight.shape != square.result[0].shape[-1:]:
         return None
     call = Call(name="rmsnorm", positional=("x",), named=(("eps", float(shifted.operands[1])),))
     return Computation(
-        kind="rmsnorm", operation=call, operands=(("x", python(x)), ("weight", python(scaled.operands[1])))
+        kind="rmsnorm",
+        operation=call,
+        operands=(("x", python_expression(x)), ("weight", python_expression(scaled.operands[1]))),
     )
 
 
-def _below(by_name: dict[str, Operation], op: Operation | None, place: int, name: str) -> Operation | None:
-    """The operation that makes an operand, if it has this name."""
+def _find_named_producer(
+    by_name: dict[str, Operation], op: Operation | None, place: int, name: str
+) -> Operation | None:
+    """The operation that computes an operand, if it has this name."""
     found = by_name.get(op.operands[place]) if op is not None else None
-    return found if found is not None and short(found) == name else None
+    return found if found is not None and aten_name(found) == name else None
 
 
-def _squares(op: Operation, x: str) -> bool:
+def _is_square(op: Operation, x: str) -> bool:
     """Whether an operation is x * x or x ** 2."""
-    return op.operands[:2] in ((x, x), (x, "2")) and short(op) in ("mul", "pow")
+    return op.operands[:2] in ((x, x), (x, "2")) and aten_name(op) in ("mul", "pow")
 
 
-def reduce(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+def match_reduction(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     op = by_name.get(output)
-    if op is None or short(op) not in REDUCTIONS or len(op.operands) < 2 or op.operands[0] in by_name or op.keywords:
+    if (
+        op is None
+        or aten_name(op) not in REDUCTIONS
+        or len(op.operands) < 2
+        or op.operands[0] in by_name
+        or op.keywords
+    ):
         return None
     spec = next((spec for spec in facts.cases[0].inputs if spec.name == op.operands[0]), None)
     axes = [int(part) for part in op.operands[1].strip("[]").split(",") if part.strip()]
@@ -118,10 +134,10 @@ def reduce(facts: Facts, by_name: dict[str, Operation], output: str) -> Computat
         place = "middle"
     else:
         return None
-    named = (("op", REDUCTIONS[short(op)]), ("axis", place), *((("keepdim", 1),) if keep else ()))
+    named = (("op", REDUCTIONS[aten_name(op)]), ("axis", place), *((("keepdim", 1),) if keep else ()))
     return Computation(
         kind="reduce",
         operation=Call(name="reduce", positional=("x",), named=named),
-        operands=(("x", python(op.operands[0])),),
+        operands=(("x", python_expression(op.operands[0])),),
         middle=place == "middle",
     )

@@ -1,37 +1,37 @@
-"""Scans: cumsum, cumprod, cummax; reversed by two flips, exclusive in several forms, of a product of two tensors."""
+"""Matches cumsum, cumprod and cummax, also reversed by two flips, exclusive, or of a product of two tensors."""
 
 from __future__ import annotations
 
 from workbench.language import Call
-from workbench.proposers.recognition.graph import Computation, number, python, short, through_getitem
+from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, parse_number, python_expression
 from workbench.records import Facts, Operation, TensorSpec
 
 SCANS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max"}
 FLOATS = ("float32", "float16", "bfloat16")
-NOTHING = {"sum": 0.0, "prod": 1.0}  # what combines with anything to give it back
+IDENTITY = {"sum": 0.0, "prod": 1.0}  # the identity element of each scan
 
 
-def scan(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    for attempt in (_plain, _reversed, _shifted_result, _without_itself):
+def match_scan(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    for attempt in (_match_plain, _match_reversed, _match_shifted_result, _match_subtracted):
         found = attempt(facts, by_name, output)
         if found is not None:
             return found
     return None
 
 
-def _spec(facts: Facts, value: str) -> TensorSpec | None:
+def _find_spec(facts: Facts, value: str) -> TensorSpec | None:
     return next((spec for spec in facts.cases[0].inputs if spec.name == value), None)
 
 
-def _shape(facts: Facts, by_name: dict[str, Operation], value: str) -> tuple[int, ...]:
-    op, spec = by_name.get(value), _spec(facts, value)
+def _shape_of(facts: Facts, by_name: dict[str, Operation], value: str) -> tuple[int, ...]:
+    op, spec = by_name.get(value), _find_spec(facts, value)
     return op.result[0].shape if op is not None and op.result else spec.shape if spec is not None else ()
 
 
 def _scan_op(by_name: dict[str, Operation], value: str) -> tuple[Operation, int] | None:
     """A scan, and its axis from 0."""
-    op = through_getitem(by_name, value)
-    if op is None or short(op) not in SCANS or op.keywords or len(op.operands) != 2 or not op.result:
+    op = find_producer(by_name, value)
+    if op is None or aten_name(op) not in SCANS or op.keywords or len(op.operands) != 2 or not op.result:
         return None
     rank = len(op.result[0].shape)
     return (op, int(op.operands[1]) % rank) if rank else None
@@ -40,16 +40,16 @@ def _scan_op(by_name: dict[str, Operation], value: str) -> tuple[Operation, int]
 def _expression(
     facts: Facts, by_name: dict[str, Operation], value: str, rest: str = ""
 ) -> tuple[object, tuple[tuple[str, str], ...]] | None:
-    """(what is scanned, its operands): an input, or the product of two of one shape.
+    """(the scanned expression, its operands): an input, or the product of two inputs of one shape.
 
-    `rest` is put behind each operand in forward.
+    `rest` is appended to each operand's Python expression.
     """
-    op, spec = by_name.get(value), _spec(facts, value)
+    op, spec = by_name.get(value), _find_spec(facts, value)
     if spec is not None and spec.dtype in FLOATS:
-        return "x", (("x", python(value) + rest),)
-    if op is None or short(op) != "mul" or op.keywords:
+        return "x", (("x", python_expression(value) + rest),)
+    if op is None or aten_name(op) != "mul" or op.keywords:
         return None
-    left, right = (_spec(facts, name) for name in op.operands)
+    left, right = (_find_spec(facts, name) for name in op.operands)
     if left is not None and right is not None and left.dtype not in FLOATS:
         left, right = right, left
     if (
@@ -62,24 +62,24 @@ def _expression(
     ):
         return None
     return Call(name="mul", positional=("x", "mask")), (
-        ("x", python(left.name) + rest),
-        ("mask", python(right.name) + rest),
+        ("x", python_expression(left.name) + rest),
+        ("mask", python_expression(right.name) + rest),
     )
 
 
-def _computation(
+def _make_computation(
     op: Operation, axis: int, what: tuple[object, tuple[tuple[str, str], ...]] | None, **more: object
 ) -> Computation | None:
     if what is None or not op.result or op.result[0].dtype not in FLOATS:
         return None
     last = axis == len(op.result[0].shape) - 1
-    named = (("op", SCANS[short(op)]), ("axis", "last" if last else axis), *more.items())
+    named = (("op", SCANS[aten_name(op)]), ("axis", "last" if last else axis), *more.items())
     return Computation(
         kind="scan", operation=Call(name="scan", positional=(what[0],), named=named), operands=what[1], middle=not last
     )
 
 
-def _plain(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+def _match_plain(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """A scan of an input, of a product, or of zeros (cumprod: ones) before either."""
     found = _scan_op(by_name, output)
     if found is None:
@@ -87,94 +87,94 @@ def _plain(facts: Facts, by_name: dict[str, Operation], output: str) -> Computat
     op, axis = found
     what = _expression(facts, by_name, op.operands[0])
     if what is not None:
-        return _computation(op, axis, what)
-    return _with_nothing_first(facts, by_name, op, axis)
+        return _make_computation(op, axis, what)
+    return _match_shifted_input(facts, by_name, op, axis)
 
 
-def _with_nothing_first(facts: Facts, by_name: dict[str, Operation], op: Operation, axis: int) -> Computation | None:
-    """cumsum(cat((zeros, x), axis)), whole, without its last column, or without its last row (as in KernelBench)."""
+def _match_shifted_input(facts: Facts, by_name: dict[str, Operation], op: Operation, axis: int) -> Computation | None:
+    """cumsum(cat((zeros, x), axis)) in full, without its last column, or without its last row (as in KernelBench)."""
     source, cut = by_name.get(op.operands[0]), None
-    if source is not None and short(source) == "slice":
-        cut = _cut(facts, by_name, source)
+    if source is not None and aten_name(source) == "slice":
+        cut = _sliced_axis(facts, by_name, source)
         source = by_name.get(source.operands[0]) if cut is not None else None
-    if source is None or short(source) != "cat":
+    if source is None or aten_name(source) != "cat":
         return None
-    x = _after_nothing(facts, by_name, source, axis, SCANS[short(op)])
+    x = _strip_identity(facts, by_name, source, axis, SCANS[aten_name(op)])
     last = axis == len(op.result[0].shape) - 1
     if x is None:
         return None
     if cut == axis:
-        return _computation(op, axis, _expression(facts, by_name, x), exclusive=1)
+        return _make_computation(op, axis, _expression(facts, by_name, x), exclusive=1)
     if not last or (cut is not None and cut != 0):
         return None
-    return _computation(op, axis, _expression(facts, by_name, x, "" if cut is None else "[:-1]"), exclusive=2)
+    return _make_computation(op, axis, _expression(facts, by_name, x, "" if cut is None else "[:-1]"), exclusive=2)
 
 
-def _cut(facts: Facts, by_name: dict[str, Operation], op: Operation) -> int | None:
-    """The axis whose last element a slice leaves out."""
-    before, after = _shape(facts, by_name, op.operands[0]), _shape(facts, by_name, op.name)
+def _sliced_axis(facts: Facts, by_name: dict[str, Operation], op: Operation) -> int | None:
+    """The axis along which a slice drops the last element; None for other slices."""
+    before, after = _shape_of(facts, by_name, op.operands[0]), _shape_of(facts, by_name, op.name)
     if len(op.operands) != 4 or not before or op.operands[2] not in ("0", "None"):
         return None
     axis = int(op.operands[1]) % len(before)
     return axis if after == (*before[:axis], before[axis] - 1, *before[axis + 1 :]) else None
 
 
-def _after_nothing(facts: Facts, by_name: dict[str, Operation], op: Operation, axis: int, kind: str) -> str | None:
-    """x of cat((nothing, x), axis), where nothing is one layer of zeros (ones in products)."""
-    shape = _shape(facts, by_name, op.name)
+def _strip_identity(facts: Facts, by_name: dict[str, Operation], op: Operation, axis: int, kind: str) -> str | None:
+    """x of cat((identity, x), axis), if the first part is one layer of zeros (ones for products)."""
+    shape = _shape_of(facts, by_name, op.name)
     parts = [part.strip() for part in op.operands[0].strip("[]").split(",")]
     along = int(op.operands[1]) % len(shape) if len(op.operands) > 1 and shape else 0
-    if len(parts) != 2 or along != axis or kind not in NOTHING:
+    if len(parts) != 2 or along != axis or kind not in IDENTITY:
         return None
     first = by_name.get(parts[0])
     wanted = "zeros" if kind == "sum" else "ones"
     names = (wanted, f"{wanted}_like", f"new_{wanted}")
     layer = (*shape[:axis], 1, *shape[axis + 1 :])
-    if first is None or _shape(facts, by_name, first.name) != layer:
+    if first is None or _shape_of(facts, by_name, first.name) != layer:
         return None
-    filled = short(first) in names or (
-        short(first) in ("full", "new_full", "full_like") and number(first.operands[-1]) == NOTHING[kind]
+    filled = aten_name(first) in names or (
+        aten_name(first) in ("full", "new_full", "full_like") and parse_number(first.operands[-1]) == IDENTITY[kind]
     )
     return parts[1] if filled else None
 
 
-def _reversed(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+def _match_reversed(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """flip(scan(flip(x))), all along one axis; the product in it may be flipped as a whole."""
     outer = by_name.get(output)
-    found = _scan_op(by_name, outer.operands[0]) if outer is not None and short(outer) == "flip" else None
+    found = _scan_op(by_name, outer.operands[0]) if outer is not None and aten_name(outer) == "flip" else None
     inner = by_name.get(found[0].operands[0]) if found is not None else None
-    if outer is None or found is None or inner is None or short(inner) != "flip":
+    if outer is None or found is None or inner is None or aten_name(inner) != "flip":
         return None
     op, axis = found
     rank = len(op.result[0].shape)
     if any([int(part) % rank for part in flip.operands[1].strip("[]").split(",")] != [axis] for flip in (outer, inner)):
         return None
-    return _computation(op, axis, _expression(facts, by_name, inner.operands[0]), reverse=1)
+    return _make_computation(op, axis, _expression(facts, by_name, inner.operands[0]), reverse=1)
 
 
-def _shifted_result(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    """cat((zeros, scan(x) without its last), axis)."""
+def _match_shifted_result(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    """cat((zeros, scan(x) without its last element), axis)."""
     op = by_name.get(output)
-    if op is None or short(op) != "cat":
+    if op is None or aten_name(op) != "cat":
         return None
-    for kind, axis in ((kind, axis) for kind in NOTHING for axis in range(len(_shape(facts, by_name, output)))):
-        cut = by_name.get(_after_nothing(facts, by_name, op, axis, kind) or "")
+    for kind, axis in ((kind, axis) for kind in IDENTITY for axis in range(len(_shape_of(facts, by_name, output)))):
+        cut = by_name.get(_strip_identity(facts, by_name, op, axis, kind) or "")
         found = (
             _scan_op(by_name, cut.operands[0])
-            if cut is not None and short(cut) == "slice" and _cut(facts, by_name, cut) == axis
+            if cut is not None and aten_name(cut) == "slice" and _sliced_axis(facts, by_name, cut) == axis
             else None
         )
-        if found is not None and found[1] == axis and SCANS[short(found[0])] == kind:
-            return _computation(found[0], axis, _expression(facts, by_name, found[0].operands[0]), exclusive=1)
+        if found is not None and found[1] == axis and SCANS[aten_name(found[0])] == kind:
+            return _make_computation(found[0], axis, _expression(facts, by_name, found[0].operands[0]), exclusive=1)
     return None
 
 
-def _without_itself(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+def _match_subtracted(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """cumsum(x) - x."""
     op = by_name.get(output)
-    if op is None or short(op) != "sub" or op.keywords or len(op.operands) != 2:
+    if op is None or aten_name(op) != "sub" or op.keywords or len(op.operands) != 2:
         return None
     found = _scan_op(by_name, op.operands[0])
-    if found is None or short(found[0]) != "cumsum" or found[0].operands[0] != op.operands[1]:
+    if found is None or aten_name(found[0]) != "cumsum" or found[0].operands[0] != op.operands[1]:
         return None
-    return _computation(found[0], found[1], _expression(facts, by_name, op.operands[1]), exclusive=1)
+    return _make_computation(found[0], found[1], _expression(facts, by_name, op.operands[1]), exclusive=1)
