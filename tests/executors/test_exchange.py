@@ -116,4 +116,4 @@ def test_a_running_job_is_ended_at_once(tmp_path: Path) -> None:
     start = time.monotonic()
     workers.cancel(number)
     assert time.monotonic() - start < 4  # of the five seconds after which it gives up waiting
-    assert not workers.running(number)
+    assert not workers.is_running(number)

@@ -31,7 +31,7 @@ def test_the_referee_stays_for_one_problem_and_makes_room_for_another(pool: Refe
     assert pool.get(workers, "a", None) is first
     start = time.monotonic()
     second = pool.get(workers, "b", None)
-    assert second is not first and not workers.running(first.number) and time.monotonic() - start < 4
+    assert second is not first and not workers.is_running(first.number) and time.monotonic() - start < 4
     assert second.channel.call({"do": "close"}) == {}
 
 
@@ -42,7 +42,7 @@ def test_a_referee_that_died_is_replaced(pool: RefereePool) -> None:
     for process in psutil.Process(workers.process.pid).children(recursive=True):
         process.kill()
     deadline = time.monotonic() + 5
-    while workers.running(first.number) and time.monotonic() < deadline:
+    while workers.is_running(first.number) and time.monotonic() < deadline:
         time.sleep(0.01)
     second = pool.get(workers, "a", None)
     assert second is not first and second.channel.call({"do": "close"}) == {}

@@ -196,7 +196,7 @@ def test_a_confined_candidate_has_one_connection_and_nothing_it_sends_is_run(tmp
     workers = server()
     with theirs:
         number = workers.start_job("candidate", str(folder), wall_s=30.0, device="cuda", connection=theirs)
-    line = SocketChannel(mine, lambda: workers.running(number))
+    line = SocketChannel(mine, lambda: workers.is_running(number))
     try:
         if pickled:
             with pytest.raises(Ended, match="cannot be read"):

@@ -112,7 +112,7 @@ def test_network_namespace_reaches_nothing() -> None:
 def test_limits_hold(tmp_path: Path) -> None:
     def write() -> str:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        sandbox.limits(cpu_s=5, file_bytes=1000)
+        sandbox.set_limits(cpu_s=5, file_bytes=1000)
         assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)
         (tmp_path / "big").write_bytes(bytes(5000))
         return "written"

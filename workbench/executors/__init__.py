@@ -12,7 +12,7 @@ __all__ = ["choose", "protections", "shutdown"]
 def choose(name: str = plugins.DEFAULTS.executor) -> Executor:
     """The executor called `name`; "auto" is the one with the highest `auto_rank` that can run here.
 
-    Raises `Unavailable` with the reason when it cannot run here, `UserError` when there is none of that name.
+    Raises `Unavailable` with the reason if it cannot run here, `UserError` if there is none of that name.
     """
     if name != "auto":
         return plugins.load("executor", name)

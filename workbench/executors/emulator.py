@@ -1,4 +1,4 @@
-"""Job -> Outcome with no GPU: reference, candidate and check each in a process of its own (workers/worker.py)."""
+"""Runs jobs without a GPU: reference, candidate and check each have a process of their own (workers/worker.py)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EmulatorExecutor(Executor):
         return None
 
     def admit(self, problem: Problem, facts: Facts, device: str) -> None:
-        """Whatever was inspected can be emulated."""
+        """Accept every inspected problem: its shrunk sizes fit the emulator."""
 
     def run(self, job: Job, context: RunContext = PLAIN, /) -> Outcome:
         """Run the candidate at the job's cases and compare with the reference."""
@@ -62,7 +62,7 @@ class EmulatorExecutor(Executor):
         return replace(outcome, phases=phases)
 
     def _check(self, job: Job, folder: Path, workers: Server, outcome: Outcome, context: RunContext) -> Outcome:
-        """The outcome with the comparisons of what the candidate left."""
+        """The outcome with the comparisons of the candidate's outputs."""
         end = workers.wait(workers.start_job("check", str(folder), wall_s=CHECK_LIMIT_S), context.stop)
         try:
             reply = read_reply(folder, "check", end)

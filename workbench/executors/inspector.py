@@ -1,4 +1,4 @@
-"""Problem -> Facts in a trusted worker of the warm server."""
+"""Inspects problems in a trusted worker of the warm server."""
 
 from __future__ import annotations
 

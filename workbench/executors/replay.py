@@ -1,4 +1,4 @@
-"""Job -> recorded outcome, of a session's store or a measured landscape. Nothing is compiled or run."""
+"""Answers jobs with recorded outcomes of a session's store or a measured landscape. Nothing is compiled or run."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ CASE = "full"
 
 
 class ReplayExecutor(Executor):
-    """Gives recorded outcomes.
+    """Returns recorded outcomes.
 
-    `lookup(job hash)` is asked first (a session's store has one: `Store.outcome`); without it, or where it has none,
-    landscapes answer.
+    `lookup(job hash)` comes first (for a session it is `Store.outcome`). Landscapes answer if it has no outcome.
     """
 
     name = "replay"
-    full_size = True  # what was recorded on a GPU
+    full_size = True  # the outcomes were recorded on a GPU at full size
     default_arch = "sm_90a"
 
     def __init__(self, lookup: Callable[[str], Outcome | None] | None = None) -> None:
         self.lookup = lookup
 
     def why_not(self) -> str | None:
-        """Needs something to look outcomes up in."""
+        """Needs a lookup or a landscape."""
         if self.lookup is not None or landscapes.files():
             return None
         return (
@@ -39,7 +38,7 @@ class ReplayExecutor(Executor):
         )
 
     def admit(self, problem: Problem, facts: Facts, device: str) -> None:
-        """Refuse a problem without a landscape, and a device other than the recorded one."""
+        """Raise `Unavailable` for a problem without a landscape, `UserError` for another device than the recorded one."""
         place, name = landscapes.find(problem), devices.find(device).name
         if place is None and self.lookup is None:
             raise Unavailable(_no_landscape(problem))
@@ -50,9 +49,9 @@ class ReplayExecutor(Executor):
             )
 
     def run(self, job: Job, context: RunContext = PLAIN, /) -> Outcome:
-        """The recorded outcome of exactly this job, or what its program's row in the problem's landscape says.
+        """The recorded outcome of this job, else that of its program's row in the problem's landscape.
 
-        Raises `Unavailable` when there is neither, `Unrecorded` when only this program is missing.
+        Raises `Unavailable` if there is neither, `Unrecorded` if only this program is missing.
         """
         found = self.lookup(content_hash(job)) if self.lookup else None
         return found if found is not None else _from_landscape(job)
@@ -85,7 +84,7 @@ def _from_landscape(job: Job) -> Outcome:
 
 
 def row_timing(place: Landscape, row: Row | None) -> Timing | None:
-    """The times of a row; None where it has none."""
+    """The times of a row; None if it has none."""
     if row is None or row.median_s is None or row.low_s is None or row.high_s is None:
         return None
     return Timing(
@@ -99,7 +98,7 @@ def row_timing(place: Landscape, row: Row | None) -> Timing | None:
 
 
 def row_outcome(place: Landscape, row: Row, arch: str) -> Outcome:
-    """A row as the outcome that a GPU gave; `versions` says when, and with what."""
+    """A row as the outcome of a GPU run. `versions` holds the date and the versions of the run."""
     run = place.runs[-1]
     why = row.failure_record
     checked = row.error is not None

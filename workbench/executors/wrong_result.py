@@ -1,4 +1,4 @@
-"""Comparisons with the reference -> the failure of a wrong result. The one place that decides what is wrong."""
+"""Turns comparisons with the reference into the failure of a wrong result. Only this module decides what is wrong."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from workbench.records import Check, Failure
 
 
 def wrong_result(checks: Sequence[Check], unmapped_parameters: Sequence[str] = ()) -> Failure | None:
-    """The failure that the first failed comparison means; None where all passed.
+    """The failure of the first failed comparison; None if all passed.
 
-    `unmapped_parameters` of the reference have no partner in the candidate, which may be the reason.
+    `unmapped_parameters` of the reference have no partner in the candidate, which may be the cause.
     """
     wrong = next((check for check in checks if not check.passed), None)
     if wrong is None:

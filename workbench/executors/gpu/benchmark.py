@@ -1,8 +1,8 @@
-"""How a GPU run goes, on the parent's side: trials, then rounds in which candidate, torch eager and parent take turns.
+"""Controls a GPU run from the parent: trials, then rounds in which candidate, torch eager and parent take turns.
 
-Each of them has a process of its own. A round is a few calls of each, forwards in one round and backwards in the next,
-so that what drifts linearly meets all alike. Before each round the referee times a fixed kernel, and NVML is asked for
-the state of the device. Which outputs of timed calls are checked is drawn after they were made.
+Each of them has a process of its own. A round is a few calls of each, in one order in even rounds and in the reverse
+order in odd ones, so that a linear drift affects all alike. Before each round the referee times a fixed kernel, and
+NVML reads the state of the device. The outputs of timed calls to check are drawn after those calls.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from workbench.wire import Json, from_plain
 
 ROUNDS = 8
 WARM_UP = 4
-KEPT_TIMED = 2  # how many timed samples' outputs are checked, drawn anew for each run
+KEPT_TIMED = 2  # timed samples whose outputs are checked, drawn for each run
 GRAPH_BELOW_S = 50e-6  # a shorter call is timed in a graph: two events are a few percent of it
-PADS = 32  # pages by which memory is displaced from round to round, at most
+PADS = 32  # memory is displaced by up to so many pages from round to round
 
 
 class WrongResult(Exception):
-    """A result that was checked is wrong, or could not be read; the run is over."""
+    """A checked result is wrong, or could not be read. The run is over."""
 
     def __init__(self, failure: Failure | None = None) -> None:
         super().__init__(failure.message if failure else "wrong result")
@@ -52,7 +52,7 @@ class Contestant:
 
 @record
 class Turn:
-    """One turn of a contestant: how many samples in which round, and which of them are checked."""
+    """One turn of a contestant: `size` samples in round `number`, of which those in `kept` are checked."""
 
     case: str
     model_seed: int
@@ -108,12 +108,12 @@ class Run:
         self.quiet_s: float | None = None
 
     def run(self) -> RunResult:
-        """Trials and timing at every case; stops at the first wrong result."""
+        """Run trials and timing at every case. Stops at the first wrong result."""
         known = {case.name for case in self.job.facts.cases}
         try:
             for case in (name for name in self.job.cases if name in known):
                 start = time.perf_counter()
-                model_seed = self.trials(case)
+                model_seed = self.run_trials(case)
                 self._add_phase("trials", start)
                 if self.job.timed_calls:
                     start = time.perf_counter()
@@ -128,8 +128,8 @@ class Run:
 
     # ---- results ----------------------------------------------------------------------------------------------------
 
-    def trials(self, case: str) -> int:
-        """Every trial of a case, each checked before the next; the seed of the last one's parameters."""
+    def run_trials(self, case: str) -> int:
+        """Run every trial of a case and check it before the next. Returns the seed of the last parameters."""
         model_seed = 0
         if self.rival is not None and self.job.timed_calls:
             self.rival.send({"do": "trial", "case": case, "seed": draw_seed()})  # it compiles meanwhile
@@ -143,7 +143,7 @@ class Run:
         return model_seed
 
     def _open(self, case: str) -> None:
-        """While the candidate compiles: the referee's context, and room for the outputs."""
+        """While the candidate compiles, start the referee's context and allocate files for the outputs."""
         self.referee.send({"do": "open", "job": str(self.root / "given" / "job.json")})
         preallocate(
             self.root / "scratch" / "out", next(one.outputs for one in self.job.facts.cases if one.name == case)
@@ -184,19 +184,19 @@ class Run:
     # ---- timing -----------------------------------------------------------------------------------------------------
 
     def time_case(self, case: str, model_seed: int) -> None:
-        """Warm-up, choice of the method, rounds; by events where a graph does not work for all."""
-        players = self._players(case, model_seed)
-        method, why = self._method(players), ""
+        """Warm up, choose the method, run rounds; with events if a graph does not work for all contestants."""
+        players = self._warm_up_contestants(case, model_seed)
+        method, why = self._choose_method(players), ""
         if method == "graph":
-            why = self._rounds(case, model_seed, players, "graph")
+            why = self._run_rounds(case, model_seed, players, "graph")
             if why:
                 self.result.notes.append(f"timed with events, not a graph: {why}")
                 method = "events"
         if method == "events":
-            self._rounds(case, model_seed, players, "events")
-        self._conclude(case, players, method)
+            self._run_rounds(case, model_seed, players, "events")
+        self._summarise(case, players, method)
 
-    def _players(self, case: str, model_seed: int) -> list[Contestant]:
+    def _warm_up_contestants(self, case: str, model_seed: int) -> list[Contestant]:
         players = [Contestant("candidate", self.candidate), Contestant("eager", self.referee)]
         if self.rival is not None:
             players.insert(1, Contestant("parent", self.rival))
@@ -209,7 +209,7 @@ class Run:
             except Ended as ended:
                 if player.name != "parent":
                     raise
-                self._lost(str(ended))
+                self._drop_rival(str(ended))
                 players.remove(player)
                 continue
             if "error" in said:
@@ -219,15 +219,15 @@ class Run:
             player.estimate_s, player.host_s = float(said["estimate_s"]), [float(said["host_s"])]
         return players
 
-    def _lost(self, why: str) -> None:
+    def _drop_rival(self, why: str) -> None:
         self.rival = None
         self.result.notes.append(f"the parent version was not timed again: {why}")
 
-    def _method(self, players: list[Contestant]) -> str:
+    def _choose_method(self, players: list[Contestant]) -> str:
         return "graph" if players[0].estimate_s < GRAPH_BELOW_S else "events"
 
-    def _rounds(self, case: str, model_seed: int, players: list[Contestant], method: str) -> str:
-        """All rounds by one method; the reason when it cannot be used."""
+    def _run_rounds(self, case: str, model_seed: int, players: list[Contestant], method: str) -> str:
+        """Run all rounds with one method. Returns the reason if the method cannot be used, else ""."""
         rounds, size = round_shape(self.job)
         kept = {divmod(n, size) for n in self.rng.sample(range(rounds * size), min(KEPT_TIMED, rounds * size))}
         probes: list[float] = []
@@ -235,16 +235,16 @@ class Run:
             player.samples, player.walls, player.calls = [], [], 1
         self.surroundings = self.surroundings[:1]  # that of before
         for number in range(rounds):
-            self._look(probes)
+            self._probe_device(probes)
             for player in list(players if number % 2 == 0 else reversed(players)):
                 try:
                     chosen = frozenset(n for r, n in kept if r == number and player.name == "candidate")
                     turn = Turn(case=case, model_seed=model_seed, method=method, size=size, kept=chosen, number=number)
-                    why = self._turn(player, turn)
+                    why = self._take_turn(player, turn)
                 except Ended as ended:
                     if player.name != "parent":
                         raise
-                    self._lost(str(ended))
+                    self._drop_rival(str(ended))
                     players.remove(player)
                     continue
                 if why and player.name == "eager" and method == "events":
@@ -252,13 +252,13 @@ class Run:
                     players.remove(player)
                 elif why:
                     return f"{player.name}: {why}" if player.name != "candidate" else why
-        self._look(probes)
+        self._probe_device(probes)
         self.probes = probes
         for player in players:
             player.channel.send({"do": "drop"})
         return ""
 
-    def _look(self, probes: list[float]) -> None:
+    def _probe_device(self, probes: list[float]) -> None:
         said = self.referee.call({"do": "probe"})
         if "s" in said:
             probes.append(float(said["s"]))
@@ -267,8 +267,8 @@ class Run:
         if seen is not None:
             self.surroundings.append(seen)
 
-    def _turn(self, player: Contestant, turn: Turn) -> str:
-        """The samples of one contestant in one round; the reason when they cannot be taken."""
+    def _take_turn(self, player: Contestant, turn: Turn) -> str:
+        """Take the samples of one contestant in one round. Returns the reason if that fails, else ""."""
         request = {"do": "begin", "pad": self.rng.randrange(PADS), "method": turn.method, "first": draw_seed()}
         begun = player.channel.call(request)
         if begun.get("why") or begun.get("error"):
@@ -277,11 +277,11 @@ class Run:
         if player.name == "eager":
             reply = player.channel.call({"do": "samples", "seeds": [draw_seed() for _ in range(turn.size)]})
             for one in reply.get("taken", ()):
-                self._keep(player, one, turn.method)
+                self._keep_sample(player, one, turn.method)
             return str(reply.get("error", ""))
         for n in range(turn.size):
             first = draw_seed()
-            self._keep(player, player.channel.call({"do": "sample", "seed": first}), turn.method)
+            self._keep_sample(player, player.channel.call({"do": "sample", "seed": first}), turn.method)
             if n in turn.kept:
                 call = self.rng.randrange(player.calls)
                 inputs = derive_seed(first, call % player.sets) if player.sets else first
@@ -291,13 +291,13 @@ class Run:
                 player.channel.call({"do": "sample", "seed": draw_seed()})
         return ""
 
-    def _keep(self, player: Contestant, said: Json, method: str) -> None:
+    def _keep_sample(self, player: Contestant, said: Json, method: str) -> None:
         player.samples.append(float(said["s"]))
         player.walls.append(float(said["wall"]))
         if method == "events":
             player.host_s.append(float(said["host"]))
 
-    def _conclude(self, case: str, players: list[Contestant], method: str) -> None:
+    def _summarise(self, case: str, players: list[Contestant], method: str) -> None:
         size = round_shape(self.job)[1]
         cold = self.job.cold_l2
         for player in players:
@@ -312,12 +312,12 @@ class Run:
                 median_s=median,
                 low_s=low,
                 high_s=high,
-                wall_ratio=_middle(player.walls),
+                wall_ratio=_median(player.walls),
                 cold_l2=cold,
                 per_round=size,
                 method=method,
                 calls_per_sample=player.calls,
-                launch_overhead_s=_middle(player.host_s),
+                launch_overhead_s=_median(player.host_s),
                 probes_s=tuple(self.probes),
                 surroundings=tuple(self.surroundings),
                 notes=tuple(self.result.notes),
@@ -332,7 +332,7 @@ class Run:
             )
         mine = statistics.split_rounds(players[0].samples, size)
         self.result.ratios = tuple(
-            _ratio(
+            _make_ratio(
                 "parent" if player.name == "parent" else "eager",
                 statistics.ratio_interval(
                     statistics.split_rounds(player.samples, size), mine, between_runs=statistics.BETWEEN_RUNS
@@ -342,9 +342,9 @@ class Run:
         )
 
 
-def _ratio(against: Literal["eager", "parent"], interval: tuple[float, float, float]) -> Ratio:
+def _make_ratio(against: Literal["eager", "parent"], interval: tuple[float, float, float]) -> Ratio:
     return Ratio(against=against, ratio=interval[0], low=interval[1], high=interval[2])
 
 
-def _middle(values: list[float]) -> float:
+def _median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]

@@ -1,7 +1,7 @@
-"""Job -> Outcome on a CUDA device (see benchmark.py).
+"""Runs jobs on a CUDA device (see benchmark.py).
 
-The candidate runs in one confined process, its parent version in another; the reference, the checks and torch eager run
-in a trusted third.
+The candidate runs in one confined process, its parent version in another. The reference, the checks and torch eager run
+in a third, trusted process.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from workbench.protocols import PLAIN, Executor, RunContext
 from workbench.records import Event, Facts, Failure, Job, Outcome, Problem
 from workbench.wire import Json, content_hash
 
-QUIET_S = 3.0  # NVML's utilisation looks back over less: what it shows so long after our last run was not ours
+QUIET_S = 3.0  # NVML's utilisation covers less time, so after so many seconds it shows no run of ours
 _POOL = RefereePool()
 _last_run = [float("-inf")]
 
 
-def _take_turn(context: RunContext) -> None:
+def _wait_for_device(context: RunContext) -> None:
     """Wait until no other run of this process uses the device."""
     while not _POOL.lock.acquire(timeout=0.2):
         context.raise_if_stopped()
@@ -60,12 +60,12 @@ class GpuExecutor(Executor):
     def run(self, job: Job, context: RunContext = PLAIN, /) -> Outcome:
         """Run, check and time the candidate at the job's cases, in turns with torch eager and the job's rival.
 
-        Raises `ProblemError` for what does not fit the device.
+        Raises `ProblemError` if the problem does not fit the device.
         """
         check_fits(job.facts, job.cases, telemetry.memory_bytes())
         start = time.perf_counter()
         place = choose_folder([spec for case in job.facts.cases if case.name in job.cases for spec in case.outputs])
-        _take_turn(context)
+        _wait_for_device(context)
         try:
             with (
                 tempfile.TemporaryDirectory(prefix="cutegen-job-", dir=place, ignore_cleanup_errors=True) as name,
@@ -81,7 +81,7 @@ class GpuExecutor(Executor):
         return replace(outcome, phases=(*outcome.phases, ("total", time.perf_counter() - start)))
 
     def _run(self, job: Job, folder: Path, other: Path, context: RunContext) -> Outcome:
-        """The run with its processes; none of the candidates is left when this returns."""
+        """Run with the processes of the job. No process of a candidate is left on return."""
         workers = server()
         plain = replace(job, rival=None)
         prepare(folder, plain)
@@ -128,16 +128,16 @@ class GpuExecutor(Executor):
         try:
             run.run()
             if rival is not None:
-                rival.channel.send({"do": "end"})  # it leaves the device while the candidate does
+                rival.channel.send({"do": "end"})  # it leaves the device at the same time as the candidate
             candidate.channel.call({"do": "end"})
             referee.channel.call({"do": "close"})
         except Ended as ended:
             lost = str(ended)
-        if not workers.running(referee.number):
+        if not workers.is_running(referee.number):
             raise ProblemError(
                 "the process that checks results ended in the middle of a job: is the device's memory full?"
             )
-        if lost and workers.running(candidate.number):  # it answered with what cannot be read, or not at all
+        if lost and workers.is_running(candidate.number):  # its answer cannot be read, or it gave none
             candidate.end()
             outcome = replace(
                 candidate_outcome(job, candidate.folder, {"end": "exit"}, self.name),
@@ -149,7 +149,7 @@ class GpuExecutor(Executor):
 
 
 def _fill(outcome: Outcome, found: RunResult, about: Json, ran: float) -> Outcome:
-    """The outcome with what the run found out."""
+    """The outcome with checks, times and versions of the run."""
     failure = outcome.failure or found.failure or wrong_result(found.checks, outcome.unmapped_parameters)
     timings = found.timings if failure is None else {}
     versions = (*outcome.versions, ("cuda", str(about.get("cuda"))), ("gpu", str(about.get("gpu"))))

@@ -1,4 +1,4 @@
-"""The memory that a problem takes on a device, and its outputs in files; without torch, for the parent's process."""
+"""Checks the device memory of a problem, and prepares files for its outputs. Used by the parent, without torch."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 from workbench.errors import ProblemError
 from workbench.records import Facts, TensorSpec
 
-SHARED_MEMORY = Path("/dev/shm")  # outputs of full-size problems are gigabytes: in memory where there is room
+SHARED_MEMORY = Path("/dev/shm")  # outputs of full-size problems are gigabytes; in memory if there is room
 READY_BYTES = 1 << 30  # allocated before the first output is due; the writer's threads allocate the rest
 GB = 1e9
 SPARE_BYTES = 256 << 20  # for everything else in a job's folder
 
 
 def check_fits(facts: Facts, cases: Collection[str], memory_bytes: int | None) -> None:
-    """Raise `ProblemError` where the inputs, parameters and results of a case take more than a device's memory.
+    """Raise `ProblemError` if the inputs, parameters and results of a case take more than a device's memory.
 
-    `memory_bytes` is None where it is not known; then nothing is refused.
+    `memory_bytes` is None if it is unknown; then nothing is refused.
     """
     for work in facts.work:
         if memory_bytes is None or work.case not in cases or work.least_bytes <= memory_bytes:
@@ -34,7 +34,7 @@ def check_fits(facts: Facts, cases: Collection[str], memory_bytes: int | None) -
 
 
 def choose_folder(specs: Sequence[TensorSpec]) -> Path | None:
-    """Shared memory where it has room for such outputs, else None: the folder for temporary files."""
+    """The folder of shared memory if it has room for such outputs; None means the folder for temporary files."""
     if not os.access(SHARED_MEMORY, os.W_OK):
         return None
     found = os.statvfs(SHARED_MEMORY)
@@ -46,7 +46,7 @@ def choose_folder(specs: Sequence[TensorSpec]) -> Path | None:
 
 
 def preallocate(folder: Path, specs: Sequence[TensorSpec]) -> None:
-    """Make files for outputs like `specs` and allocate their first pages; best effort, because writing does it too."""
+    """Make files for outputs like `specs` and allocate their first pages, as far as possible: writing does it too."""
     folder.mkdir(parents=True, exist_ok=True)
     for n, spec in enumerate(specs):
         with open(folder / f"{n}.bin", "wb") as file, contextlib.suppress(OSError):

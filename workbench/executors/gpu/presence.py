@@ -7,7 +7,7 @@ import subprocess
 
 
 def why_no_gpu() -> str | None:
-    """None with a GPU, else why none can be used, as a phrase."""
+    """None if there is a GPU, else a phrase that says why none can be used."""
     if shutil.which("nvidia-smi") is None:
         return "no NVIDIA driver was found (nvidia-smi is not on the path)"
     try:

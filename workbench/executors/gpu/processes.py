@@ -1,4 +1,4 @@
-"""The processes of a GPU run: candidate, parent version, and the referee, which stays between runs of a problem."""
+"""The processes of a GPU run: candidate, parent version, and the referee, which lives between runs of a problem."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ class WorkerProcess:
         self.channel = SocketChannel(mine, self.alive)
 
     def alive(self) -> bool:
-        """Whether the process still runs; raises `Stopped` when the run is to end."""
+        """Whether the process still runs. Raises `Stopped` if the run was stopped."""
         if self.stop is not None and self.stop.is_set():
             raise Stopped
-        return self.workers.running(self.number)
+        return self.workers.is_running(self.number)
 
     def end(self) -> None:
-        """End the process, whatever it does; returns when it is gone."""
+        """Kill the process; returns when it is gone."""
         self.workers.cancel(self.number)
         self.channel.close()
 
 
 class RefereePool:
-    """Keeps the referee between runs: one for the process, made anew for another problem."""
+    """Keeps one referee between runs, and starts a new one for another problem."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # one run at a time: two would disturb each other's times
@@ -75,7 +75,7 @@ class RefereePool:
             self.referee is not None
             and self.referee.workers is workers
             and self.problem == problem
-            and workers.running(self.referee.number)
+            and workers.is_running(self.referee.number)
         ):
             self.referee.stop = stop
             return self.referee
@@ -103,7 +103,7 @@ class RefereePool:
 
 
 def process_ids(workers: Server) -> Callable[[], set[int]]:
-    """Ids of the server and of all that it started, asked anew each time."""
+    """A function that returns the ids of the server and of all its descendants at the time of the call."""
 
     def ids() -> set[int]:
         with contextlib.suppress(psutil.NoSuchProcess):

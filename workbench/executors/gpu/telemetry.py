@@ -1,6 +1,6 @@
-"""The state of the GPU by NVML: clocks, power, temperature, throttling, other processes.
+"""Reads the state of the GPU by NVML: clocks, power, temperature, throttling, other processes.
 
-Read in the parent's process, which has no CUDA context. Nothing is ever changed.
+The parent's process reads it; it has no CUDA context. No setting is ever changed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _nvml() -> tuple[Any, str]:
 
 
 def why_not() -> str:
-    """Why nothing can be said here; empty when it can."""
+    """Why the state cannot be read here; "" if it can."""
     return _nvml()[1]
 
 
@@ -49,21 +49,21 @@ def device_handle(nvml: Any, visible: str) -> Any:
 
 
 def memory_bytes() -> int | None:
-    """All memory of CUDA's first device; None where NVML is absent."""
+    """Total memory of CUDA's first device; None without NVML."""
     nvml, _ = _nvml()
     if nvml is None:
         return None
     try:
         return int(nvml.nvmlDeviceGetMemoryInfo(device_handle(nvml, os.environ.get("CUDA_VISIBLE_DEVICES", ""))).total)
-    except nvml.NVMLError:  # a part of a device may not be asked
+    except nvml.NVMLError:  # a MIG instance may refuse the question
         return None
 
 
 def count_others(seen: Collection[int], ours: Collection[int], contexts: int) -> int | None:
-    """How many processes on the device are not ours.
+    """Number of processes on the device that are not ours; None if it is unknown.
 
-    By their ids where any of ours is among them. Else the ids are of another namespace, and all beyond our `contexts`
-    count.
+    Processes are compared by id if one of ours is among them. Else the ids are of another namespace, and all processes
+    beyond our `contexts` count.
     """
     if set(seen) & set(ours):
         return len(set(seen) - set(ours))
@@ -73,9 +73,9 @@ def count_others(seen: Collection[int], ours: Collection[int], contexts: int) ->
 
 
 def observer(ours: Callable[[], Collection[int]], contexts: Callable[[], int]) -> Callable[[], DeviceState | None]:
-    """A function that reads the state of the device, or gives None where NVML is absent.
+    """A function that reads the state of the device, or returns None without NVML.
 
-    `ours` gives the ids of our processes, `contexts` how many of them have a CUDA context.
+    `ours` returns the ids of our processes, `contexts` the number of those with a CUDA context.
     """
     nvml, _ = _nvml()
     start = time.perf_counter()

@@ -142,14 +142,14 @@ class Server:
             with self.lock:
                 self.replies.pop(number, None)
 
-    def running(self, number: int) -> bool:
-        """Whether a job has not ended yet; its reply is still there for `wait`."""
+    def is_running(self, number: int) -> bool:
+        """Whether a job has not ended yet. `wait` can still read its reply."""
         with self.lock:
             waiting = self.replies.get(number)
         return self.alive and waiting is not None and waiting.empty()
 
     def cancel(self, number: int) -> None:
-        """Kill a job that nobody waits for, and return when it is gone, so that its folder can be removed."""
+        """Kill a job for which nobody waits. Returns when it is gone, so that its folder can be removed."""
         with self.lock:
             waiting = self.replies.get(number)
         if waiting is None:
@@ -159,7 +159,7 @@ class Server:
                 self._kill(number, waiting)
         finally:
             with self.lock:
-                self.replies.pop(number, None)  # only now, or its end would not be heard
+                self.replies.pop(number, None)  # only now, because the reply is still needed above
 
     def _kill(self, number: int, waiting: queue.Queue[Json]) -> None:
         with contextlib.suppress(WorkerLost, queue.Empty):

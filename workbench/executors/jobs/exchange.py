@@ -1,8 +1,7 @@
-"""Tensors as raw files between worker processes: bytes plus JSON, never pickle, sizes checked before reading.
+"""Passes tensors between worker processes as raw files: bytes plus JSON, never pickle, sizes checked before reading.
 
-What a candidate left is read by `read_outputs` only, which trusts nothing in it: the reference says how many outputs
-there are, their shapes and dtypes, and no link is followed, or the check could be led to compare the expected outputs
-with themselves.
+Only `read_outputs` reads the files of a candidate, and it trusts nothing in them. The reference gives the number,
+shapes and dtypes of the outputs. No link is followed: it could lead to the expected outputs, which would pass.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ def write_tensor(path: Path, tensor: torch.Tensor) -> None:
 
 
 def read_tensor(path: Path) -> torch.Tensor:
-    """What `write_tensor` wrote; raises `ValueError` when sizes do not agree or the file is a link."""
-    meta = json.loads(_plain(path.with_suffix(".json")))
+    """Read a tensor of `write_tensor`. Raises `ValueError` if sizes do not agree or the file is a link."""
+    meta = json.loads(_read_plain_file(path.with_suffix(".json")))
     dtype = getattr(torch, meta["dtype"])
     count = int(np.prod(meta["shape"], dtype=np.int64)) if meta["shape"] else 1
     size = path.with_suffix(".bin").lstat().st_size
@@ -48,7 +47,7 @@ def read_tensor(path: Path) -> torch.Tensor:
     return torch.from_numpy(raw).view(dtype).reshape(meta["shape"]).clone()  # aligned to 64 bytes, as torch allocates
 
 
-def _plain(path: Path) -> str:
+def _read_plain_file(path: Path) -> str:
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     with os.fdopen(handle) as file:
         return file.read(1 << 20)
@@ -69,7 +68,7 @@ def write_values(folder: Path, values: Values) -> None:
 
 
 def read_values(folder: Path) -> Values:
-    """What `write_values` wrote, with the same strides."""
+    """Read the values of `write_values`, with the same strides."""
     out: Values = []
     for entry in json.loads((folder / "list.json").read_text()):
         if "value" in entry:

@@ -1,7 +1,7 @@
-"""The folder of a job: laid out by the parent, read back when its process has ended.
+"""Prepares the folder of a job, and reads it when the job's process has ended.
 
-`given/` is what a candidate may read, `private/` (seeds and expected outputs) it never can, `scratch/` is its working
-folder and the only place that it can write; the reply of a trusted role lies beside them.
+A candidate may read `given/`. It cannot read `private/` (seeds and expected outputs). `scratch/` is its working folder,
+the only one that it can write. The reply of a trusted role is beside these folders.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OUTPUT_CHARACTERS = 100_000
 
 
 def prepare(folder: Path, job: Job) -> Path:
-    """Lay out the job's folder; seeds come from the operating system and stay out of the candidate's reach."""
+    """Prepare the job's folder. Seeds come from the operating system, and the candidate cannot read them."""
     for name in ("given", "private", "scratch"):
         (folder / name).mkdir(mode=0o700)
     (folder / "given" / "job.json").write_text(json.dumps(to_plain(job)))
@@ -35,7 +35,7 @@ def prepare(folder: Path, job: Job) -> Path:
 
 
 def read_reply(folder: Path, role: str, end: Json) -> Json:
-    """The reply of a trusted role whose process ended so; raises `ProblemError` when it has none."""
+    """The reply of a trusted role whose process ended with `end`. Raises `ProblemError` if it left none."""
     path = folder / f"reply-{role}.json"
     if not path.exists():
         raise ProblemError(
@@ -48,7 +48,7 @@ def read_reply(folder: Path, role: str, end: Json) -> Json:
 
 
 def candidate_outcome(job: Job, folder: Path, end: Json, executor: str) -> Outcome:
-    """What the candidate's process left behind, or why it ended."""
+    """The outcome from the files of the candidate's process, or the failure with which it ended."""
     outcome = Outcome(
         executor=executor,
         arch=job.arch,
@@ -91,7 +91,7 @@ def _early_exit(code: object) -> Failure:
 
 
 def end_failure(job: Job, end: Json) -> Failure | None:
-    """The failure that an abnormal end means; None when the process ended by itself with code 0."""
+    """The failure of an abnormal end; None if the process ended by itself with code 0."""
     limits = {
         "wall": (
             "timeout",

@@ -70,7 +70,7 @@ def raise_loopback() -> bool:
     return True
 
 
-def limits(*, cpu_s: int, file_bytes: int, files: int = 512, processes: int | None = 256) -> None:
+def set_limits(*, cpu_s: int, file_bytes: int, files: int = 512, processes: int | None = 256) -> None:
     """Limit CPU seconds, size of a file, open files and processes (but not root's); no core dumps."""
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))

@@ -1,8 +1,8 @@
-"""Large outputs from the candidate's process to the referee through files in memory, gigabytes per second.
+"""Passes large outputs from the candidate's process to the referee through files in memory, at gigabytes per second.
 
-The files are made once for a run, at their full size (gpu/memory.py), and written over for each output. Trust is that
-of exchange.py: the reader knows from the reference how many bytes there must be, follows no link and maps nothing that
-the writer could cut off.
+The files are made once for a run, at their full size (gpu/memory.py), and overwritten for each output. As in
+exchange.py, the reader trusts nothing: the reference gives the number of bytes, no link is followed, and no file is
+mapped, because the writer could truncate it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def write(folder: Path, values: Sequence[torch.Tensor]) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     for n, value in enumerate(values):
-        flat = _bytes(value.detach())
+        flat = _byte_view(value.detach())
         handle = os.open(folder / f"{n}.bin", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             os.ftruncate(handle, flat.numel())
@@ -63,14 +63,14 @@ def _read_one(place: int, name: str, spec: TensorSpec, device: str) -> torch.Ten
         if not stat.S_ISREG(found.st_mode) or found.st_size != size:
             raise ValueError(f"{name} holds {found.st_size} bytes, not {size}")
         made = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
-        flat = _bytes(made)
+        flat = _byte_view(made)
         _copy_chunks(size, lambda at, staging: _copy_in(flat, at, staging, handle))
         return made
     finally:
         os.close(handle)
 
 
-def _bytes(value: torch.Tensor) -> torch.Tensor:
+def _byte_view(value: torch.Tensor) -> torch.Tensor:
     return value.contiguous().reshape(-1).view(torch.uint8) if value.numel() else torch.empty(0, dtype=torch.uint8)
 
 
@@ -89,10 +89,10 @@ def _copy_chunks(size: int, move: Callable[[int, torch.Tensor], None]) -> None:
             move(at, staging[0])
         return
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda first: _every(starts[first::threads], staging[first], move), range(threads)))
+        list(pool.map(lambda first: _copy_every(starts[first::threads], staging[first], move), range(threads)))
 
 
-def _every(starts: Sequence[int], staging: torch.Tensor, move: Callable[[int, torch.Tensor], None]) -> None:
+def _copy_every(starts: Sequence[int], staging: torch.Tensor, move: Callable[[int, torch.Tensor], None]) -> None:
     with torch.cuda.stream(torch.cuda.Stream()) if torch.cuda.is_initialized() else contextlib.nullcontext():
         for at in starts:
             move(at, staging)

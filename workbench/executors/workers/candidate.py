@@ -66,7 +66,7 @@ def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None
     return reply
 
 
-def _wait(path: Path) -> None:
+def _wait_for_file(path: Path) -> None:
     deadline = time.monotonic() + READY_LIMIT_S
     while not path.exists():
         if time.monotonic() > deadline:
@@ -75,12 +75,12 @@ def _wait(path: Path) -> None:
 
 
 def _run_trial(job: Job, folder: Path, module: ModuleType, which: tuple[str, int], reply: Json) -> None:
-    """One call on the emulator; the first of all is the one whose launches and builds are kept."""
+    """One call on the emulator. Launches and builds are kept of the first call only."""
     (name, trial), first = which, not reply["trials"]
     given = folder / "given"
     problem_module = loading.load_module(job.problem, find_case(job, name).settings)
-    _wait(given / f"{name}-{trial}-state" / "list.json")
-    _wait(given / f"{name}-{trial}" / "list.json")
+    _wait_for_file(given / f"{name}-{trial}-state" / "list.json")
+    _wait_for_file(given / f"{name}-{trial}" / "list.json")
     reference = loading.build_model(problem_module, "Model", job.problem)
     with torch.no_grad():
         state = read_values(given / f"{name}-{trial}-state")
@@ -121,7 +121,7 @@ def _run_trial(job: Job, folder: Path, module: ModuleType, which: tuple[str, int
 
 
 def plain_builds(emulation: Emulation, job: Job) -> list[Json]:
-    """What was compiled during an emulation, as plain data."""
+    """The builds of an emulation as plain data."""
     return [
         to_plain(build)
         for item in emulation.modules

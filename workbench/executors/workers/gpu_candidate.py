@@ -1,6 +1,6 @@
-"""The candidate's side of a GPU job: answer requests, which name one seed at a time (jobs/rpc.py), until the last.
+"""The candidate's side of a GPU job: answers requests until the last one. Each names one seed (jobs/rpc.py).
 
-The referee (referee.py) draws the same inputs from the same seeds in a process of its own, and judges the outputs.
+The referee (referee.py) draws the same inputs from the same seeds in a process of its own, and checks the outputs.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from workbench.wire import Json, to_plain
 
 
 def set_tf32(job: Job) -> None:
-    """TF32 only where the problem's precision says so."""
+    """Allow TF32 if the problem's precision is tf32."""
     allowed = job.problem.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
 
 
 def reference_model(job: Job, module: ModuleType, seed: int) -> torch.nn.Module:
-    """Model with parameters drawn on the CPU from the seed, so that every process gets the same."""
+    """Model with parameters drawn on the CPU from the seed, which are the same in every process."""
     torch.manual_seed(seed)
     return loading.build_model(module, "Model", job.problem).cuda()
 
 
 def stopwatch(job: Job, module: ModuleType, model: torch.nn.Module) -> Stopwatch:
-    """What times a model at the case of `module`, the same way in every process."""
+    """A stopwatch for a model at the case of `module`, the same in every process."""
     held = sum(value.numel() * value.element_size() for value in loading.state_of(model).values())
     return Stopwatch(
         lambda inputs: model(*inputs),
@@ -50,7 +50,7 @@ def stopwatch(job: Job, module: ModuleType, model: torch.nn.Module) -> Stopwatch
 
 
 class Runner:
-    """A candidate in this process: what each request does, by its name."""
+    """The candidate in this process. Each method carries out the request of its name."""
 
     def __init__(self, job: Job, folder: Path, module: ModuleType, reply: Json) -> None:
         self.job, self.folder, self.module, self.reply = job, folder, module, reply
@@ -61,7 +61,7 @@ class Runner:
         self.values: list[torch.Tensor] = []
 
     def trial(self, case: str, seed: int) -> Json:
-        """One call whose outputs are kept for `hand`; the first of a case builds the model."""
+        """Make one call and keep its outputs for `hand`. The first call of a case builds the model."""
         if self.problem is None or self.case != case:
             self.problem = loading.load_module(self.job.problem, find_case(self.job, case).settings)
             self.case, self.model = case, None
@@ -88,7 +88,7 @@ class Runner:
         return {}
 
     def warm_up(self, seeds: list[int]) -> Json:
-        """Calls that are not counted; what one takes on the device and on the host."""
+        """Make calls that are not counted. Returns the seconds of one on the device and on the host."""
         self.values = []
         assert self.problem is not None and self.model is not None, "trial comes first"
         self.watch = stopwatch(self.job, self.problem, self.model)

@@ -1,4 +1,4 @@
-"""A candidate in its process: imported from its file, its outputs looked at before they are handed over."""
+"""Imports a candidate in its process, and validates its outputs before they are passed on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def source_path(folder: Path) -> str:
 
 
 def import_candidate(source_file: str) -> ModuleType:
-    """The candidate's module; raises `Rejected` where it defines no ModelNew."""
+    """Import the candidate. Raises `Rejected` if it defines no ModelNew."""
     spec = importlib.util.spec_from_file_location("cutegen_candidate", source_file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -63,7 +63,7 @@ def import_candidate(source_file: str) -> ModuleType:
 
 
 def explain_failure(error: BaseException, source_file: str, stage: Stage) -> Json:
-    """The failure that an exception means which came out of the candidate, as plain data."""
+    """The failure for an exception of the candidate, as plain data."""
     if isinstance(error, (EmulationFault, Rejected)):
         return plain_failure(error.failure)
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
@@ -104,9 +104,9 @@ def _device_sum(value: torch.Tensor) -> int:
 
 
 def validate(job: Job, name: str, output: object, unwritten: Sequence[int] = ()) -> list[torch.Tensor]:
-    """The outputs of case `name` as a list, if they are exactly what the reference's outputs look like.
+    """The outputs of case `name` as a list, if number, shapes and dtypes are those of the reference.
 
-    `unwritten` counts the bytes of each that no kernel wrote. Raises `Rejected`.
+    `unwritten` holds for each output the number of bytes that no kernel wrote. Raises `Rejected`.
     """
     expected = find_case(job, name).outputs
     values = list(output) if isinstance(output, (tuple, list)) else [output]
@@ -115,7 +115,7 @@ def validate(job: Job, name: str, output: object, unwritten: Sequence[int] = ())
     tensors: list[torch.Tensor] = []
     for n, (value, spec) in enumerate(zip(values, expected, strict=True)):
         which = f"output {n}" if len(values) > 1 else "the output"
-        tensor = _checked_form(value, spec, which, name)
+        tensor = _check_form(value, spec, which, name)
         tensors.append(tensor)
         if n < len(unwritten) and unwritten[n]:
             size = tensor.numel() * tensor.element_size()
@@ -127,8 +127,11 @@ def validate(job: Job, name: str, output: object, unwritten: Sequence[int] = ())
     return tensors
 
 
-def _checked_form(value: object, spec: TensorSpec, which: str, case: str) -> torch.Tensor:
-    """The value as a contiguous tensor of the shape and dtype; subclasses of Tensor run own code and are refused."""
+def _check_form(value: object, spec: TensorSpec, which: str, case: str) -> torch.Tensor:
+    """The value as a contiguous tensor of the shape and dtype.
+
+    Subclasses of Tensor run own code, so they are refused.
+    """
     if type(value) is not torch.Tensor:
         raise _reject("wrong_type", f"{which} is a {type(value).__name__}, not a torch.Tensor")
     tensor: torch.Tensor = value

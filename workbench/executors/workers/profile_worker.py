@@ -9,8 +9,8 @@ Modes of a request (its options are in `given/profile.json`):
     timeline   some calls under torch's profiler (CUPTI), its trace in `scratch/trace.json`
     energy     a steady loop in several windows, their times in `scratch/marks.json`; the parent reads the energy
 
-A candidate runs beside what watches it here, as it does beside the clock: it could falsify its own profile. The verdict
-is made elsewhere.
+A candidate runs in the same process as the profiler, so it could falsify its own profile. The verdict does not depend
+on profiles.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from workbench.wire import Json, from_plain, to_plain
 
 KEPT = ("PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 WARM_UP = 3
-TOOL_OUTPUT = 20_000  # characters of what a tool said that are kept
-MADE_BYTES = 1.5e9  # inputs of a sampled call up to here are made as the problem makes them
-AHEAD_S = 0.025  # of work in one batch of the steady loop
+TOOL_OUTPUT = 20_000  # characters of a tool's output that are kept
+MADE_BYTES = 1.5e9  # larger inputs of a sampled call are zeros instead of the problem's own inputs
+AHEAD_S = 0.025  # seconds of work in one batch of the steady loop
 
 
 def kept_environment() -> dict[str, str]:
-    """What a tool's own processes need of the environment, read before it is cleared."""
+    """Environment variables that a tool's own processes need, read before the environment is cleared."""
     return {name: os.environ[name] for name in KEPT if name in os.environ}
 
 
 def run(job: Job, folder: Path, kept: dict[str, str], *, limit_s: float, namespaces: bool) -> Json:
-    """Profile the candidate in this confined process; failures are in the reply."""
+    """Profile the candidate in this confined process. A failure is in the reply."""
     options = json.loads((folder / "given" / "profile.json").read_text())
     if options["mode"] == "ncu":
         reached = sandbox.raise_loopback() if namespaces else True
@@ -76,7 +76,7 @@ def run(job: Job, folder: Path, kept: dict[str, str], *, limit_s: float, namespa
 
 
 def _under_ncu(folder: Path, options: Json, environment: dict[str, str], limit_s: float) -> Json:
-    """ncu with the candidate's process as its child, then its report as CSV."""
+    """Run ncu with the candidate's process as its child, then write its report as CSV."""
     scratch = folder / "scratch"
     report = scratch / "report.ncu-rep"
     environment = {
@@ -132,7 +132,7 @@ def _tool(command: list[str], environment: dict[str, str], limit_s: float) -> Js
 
 
 def watch(job: Job, folder: Path, options: Json) -> Json:
-    """Import the candidate in this process and call it as the mode says."""
+    """Import the candidate in this process and call it according to the mode."""
     reply: Json = {"failure": None, "builds": [], "launches": [], "versions": {}}
     source_file = source_path(folder)
     try:
@@ -231,7 +231,7 @@ def _profile_timeline(call: Callable[[], object], scratch: Path, options: Json, 
 
 
 def _profile_energy(call: Callable[[], object], scratch: Path, options: Json, reply: Json) -> None:
-    """Idle, then the windows, each begun `shift_s` later against the sensor's clock than the one before."""
+    """Idle, then run the windows. Each starts `shift_s` later in the sensor's period than the one before."""
     count = max(1, int(AHEAD_S / _seconds(call, 5)))
     begun: list[tuple[str, float]] = [("idle", time.monotonic())]
     time.sleep(options["idle_s"])
@@ -282,7 +282,7 @@ MODES: dict[str, Callable[..., None]] = {"ncu": _profile_ncu, "timeline": _profi
 
 
 def main() -> None:
-    """What a tool starts: confined already, as its parent is."""
+    """Entry point of the process that a tool starts. It is confined like its parent."""
     folder = Path(sys.argv[1])
     job = from_plain(json.loads((folder / "given" / "job.json").read_text()), Job)
     options = json.loads((folder / "given" / "profile.json").read_text())

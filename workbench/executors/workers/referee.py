@@ -35,7 +35,7 @@ PROBES = 3
 
 
 class Referee:
-    """What each request does, by its name."""
+    """Each method carries out the request of its name."""
 
     def __init__(self) -> None:
         self._job: Job | None = None
@@ -51,15 +51,14 @@ class Referee:
         return self._job
 
     def open(self, job: str) -> Json:
-        """Begin with a job, given by its file; the context and what the probe needs are made."""
+        """Open a job, given by its file. Makes the CUDA context and the tensors of the probe."""
         self.close()
         self._job = from_plain(json.loads(Path(job).read_text()), Job)
         set_tf32(self.job)
         if not self.probe_with:
             torch.manual_seed(0)
-            a = torch.randn(
-                PROBE_SIDE, PROBE_SIDE, device="cuda"
-            ).bfloat16()  # random: what is multiplied sets the power that is drawn
+            # random numbers, because the values of operands decide how much power a matmul draws
+            a = torch.randn(PROBE_SIDE, PROBE_SIDE, device="cuda").bfloat16()
             source = torch.randn(PROBE_BYTES // 4, device="cuda")
             self.probe_with = (a, torch.empty_like(a), source, torch.empty_like(source))
         self.probe()
@@ -68,7 +67,7 @@ class Referee:
     def check(
         self, case: str, trial: int, model_seed: int, input_seed: int, timed: bool, root: str, relative: str
     ) -> Json:
-        """The reference in float64 for one handed-over output, and how far it is from it."""
+        """Compare the candidate's outputs of one call with the reference in float64."""
         found = find_case(self.job, case)
         got = shared_tensors.read(Path(root), relative, found.outputs, "cuda")
         module = loading.load_module(self.job.problem, find_case(self.job, case).settings)
@@ -138,7 +137,7 @@ class Referee:
         return {"s": sorted(found[1:])[PROBES // 2], "quiet_s": self.quiet_s}
 
     def close(self) -> Json:
-        """End of a job; its memory is given back."""
+        """Close the job and free its memory."""
         self.drop()
         self.model = None
         if torch.cuda.is_initialized():
@@ -147,7 +146,7 @@ class Referee:
 
 
 def serve(connection: socket.socket) -> Json:
-    """Answer requests until "end", or until none comes for a long time; an error is in the reply."""
+    """Answer requests until "end", or until none comes for IDLE_LIMIT_S. A reply may be an error."""
     referee = Referee()
     what = {
         name: getattr(referee, name)

@@ -33,7 +33,7 @@ HANDLES = 16  # file descriptors that one read of the socket may bring, at most
 
 @dataclass(slots=True)
 class Child:
-    """One running job: its warden process (whose death ends the whole namespace) and what it has printed."""
+    """One running job: its warden process, whose death ends the whole namespace, and its output so far."""
 
     number: int
     pid: int
@@ -130,7 +130,7 @@ def _start_torch_threads() -> None:
 
 
 def _end_orphans() -> None:
-    """Kill what the worker left running: without a process namespace (CUDA) the warden has adopted it."""
+    """Kill processes that the worker left. Without a process namespace (CUDA) the warden has adopted them."""
     me = psutil.Process()
     while left := me.children(recursive=True):
         for process in left:
@@ -286,10 +286,9 @@ def main() -> None:
     try:
         import torch
 
-        if (
-            torch.version.cuda is None
-        ):  # a build with CUDA might start it here, and it cannot be used in a fork after that
-            import torch._dynamo  # which tracing a problem needs: a second and more in every job that inspects one
+        # not with CUDA: the import might start it, and then forked processes could not use it
+        if torch.version.cuda is None:
+            import torch._dynamo  # tracing a problem needs it, and importing it takes a second or more
 
         torch.set_num_threads(1)
         import workbench.executors.workers.worker

@@ -1,16 +1,16 @@
-"""The timed call on a GPU, the same for a candidate, its parent and torch eager; each in a process of its own.
+"""Times a call on a GPU, the same way for a candidate, its parent and torch eager, each in a process of its own.
 
 With events: fresh inputs, L2 flushed by writing twice its size (or warmed by the same call), a device-side sleep so
 that the host is ahead and its overhead is hidden, start event, the call, end event, then a device-wide synchronisation.
-What is still running after the end event (another stream) shows up in `wall`. The host's seconds to enqueue the call
-are taken meanwhile.
+Work that still runs after the end event (on another stream) shows up in `wall`. The host's time to enqueue the call is
+measured as well.
 
-With a graph, for calls so short that two events are a large part of them: several calls on different inputs are
-captured once a round, their inputs are filled afresh before each replay, and a sample is the time of the replay over
-the number of calls. They are cold because together they touch more than twice the L2; where they do not, or where
-parameters that all calls share would stay in L2, or where capture fails or records nothing, `NotCapturable` says why.
-Captured by the runtime's own calls and not by torch.cuda.graph, whose allocator and generators are left in a capturing
-state by one that fails.
+With a graph, for calls so short that two events are a large part of their time: several calls on different inputs are
+captured once a round. Their inputs are filled again before each replay, and a sample is the time of the replay over
+the number of calls. The calls are cold because together they touch more than twice the L2. `NotCapturable` gives the
+reason if they touch less, if parameters that all calls share would stay in L2, or if capture fails or records nothing.
+The runtime's own functions capture the graph. torch.cuda.graph is not used: if a capture fails, it leaves torch's
+allocator and generators in a capturing state.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ CLOCK, PAUSE = time.perf_counter, time.sleep
 SLEEP_S = 0.5e-3  # longer than a call takes to enqueue; more where the host was seen to take longer
 CYCLES_PER_S = 2e9  # of the SM clock, about
 MOST_SLEEP_S = 20e-3
-SETTLED_S = 20e-6  # what a synchronisation after the end event takes anyway
+SETTLED_S = 20e-6  # time of a synchronisation after the end event if nothing else runs
 MOST_CALLS, LEAST_CALLS, WARM_CALLS = 32, 4, 16  # in a graph
 SHARED = 0.1  # parameters over all bytes that a call touches, above which it is not cold in a graph (inferred)
 POISON = 0xA5
-LEAST_S = 1e-9  # no call takes no time
+LEAST_S = 1e-9  # lower bound of a measured time
 PAD_BYTES = 2 << 20  # granularity of the device's memory
 # bytes; inferred: the driver clears memory that was given back while kernels run. On an H200, kernels at the rate of
 # memory took 12 to 15 % longer for 18 ms after 9 GB, and for 40 ms after 19 GB
@@ -59,11 +59,11 @@ class NotCapturable(Exception):
 
 
 def as_list(output: object) -> Values:
-    """What a forward returned, as a list."""
+    """The outputs of a forward as a list."""
     return list(output) if isinstance(output, (tuple, list)) else [output]
 
 
-def _size(values: Iterable[object]) -> int:
+def _size_bytes(values: Iterable[object]) -> int:
     return sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
 
 
@@ -85,7 +85,7 @@ class Stopwatch:
         self.touched = 0
 
     def warm_up(self, seeds: list[int]) -> dict[str, float]:
-        """Time a few calls by events: seconds of one on the device and on the host. The first is not counted."""
+        """Time a few calls by events. Returns the seconds of one on the device and on the host, without the first."""
         taken = [self.time_call(one) for one in seeds]
         counted = taken[1:] or taken
         estimate, host = (sorted(one[key] for one in counted)[len(counted) // 2] for key in ("s", "host"))
@@ -104,7 +104,7 @@ class Stopwatch:
                 self._capture(first)
             except NotCapturable as why:
                 return {"why": str(why), "calls": 1, "sets": 0}
-        self.time_call(first)  # whoever ran before left its own code and data in the caches
+        self.time_call(first)  # the caches still hold code and data of the process that ran before
         return {
             "why": "",
             "calls": self.graph.calls if self.graph else 1,
@@ -116,7 +116,7 @@ class Stopwatch:
         self.outputs = []
         if self.graph is not None:
             self.graph.fill(self.inputs_of, seed)
-            return self._between(
+            return self._time_on_device(
                 self.graph.launch, self.graph.calls, lambda _: self.graph.outputs if self.graph else []
             )
         inputs = self.inputs_of(seed)
@@ -127,11 +127,11 @@ class Stopwatch:
             self.flush.fill_(seed & 127)
         else:
             self.call(inputs)
-        said = self._between(lambda: self.call(inputs), 1, lambda output: [as_list(output)])
-        self.touched = _size(inputs) + _size(self.outputs[0])
+        said = self._time_on_device(lambda: self.call(inputs), 1, lambda output: [as_list(output)])
+        self.touched = _size_bytes(inputs) + _size_bytes(self.outputs[0])
         return said
 
-    def _between(
+    def _time_on_device(
         self, run: Callable[[], object], calls: int, outputs: Callable[[object], list[Values]]
     ) -> dict[str, float]:
         if calls > 1:
@@ -168,7 +168,7 @@ class Stopwatch:
         )
 
     def drop(self) -> None:
-        """Give back the graph, the outputs and the padding."""
+        """Free the graph, the outputs and the padding."""
         if self.graph is not None:
             self.graph.close()
         self.graph, self.pad, self.outputs = None, None, []
@@ -185,7 +185,7 @@ class Graph:
         synchronize()
         try:
             with stream(side):
-                call(inputs[0])  # what a call does once on each stream happens now
+                call(inputs[0])  # a call may do some work once per stream; it does so now
             synchronize()
             self.outputs = self._record(call, side)
         except NotCapturable:
@@ -195,12 +195,17 @@ class Graph:
             raise NotCapturable(
                 f"capture failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]
             ) from error
-        self._prove()
+        self._verify_replay()
 
     def _record(self, call: Call, side: torch.cuda.Stream) -> list[Values]:
-        """The outputs that each replay writes. Relaxed: memory may be asked for meanwhile."""
+        """Capture the calls; returns the outputs that each replay writes.
+
+        In relaxed mode a call may allocate memory.
+        """
         graph, outputs = None, []
-        _ask(cudart.cudaStreamBeginCapture, side.cuda_stream, cudart.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed)
+        _call_runtime(
+            cudart.cudaStreamBeginCapture, side.cuda_stream, cudart.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed
+        )
         try:
             with stream(side):
                 for n in range(self.calls):
@@ -213,15 +218,15 @@ class Graph:
         if graph is None:
             raise NotCapturable(f"the capture was broken off by the call ({result[0].name})")
         try:
-            if not int(_ask(cudart.cudaGraphGetNodes, graph, 0)[-1]):
+            if not int(_call_runtime(cudart.cudaGraphGetNodes, graph, 0)[-1]):
                 raise NotCapturable("nothing was recorded: the kernel is not launched on torch's current stream")
-            self.executable = _ask(cudart.cudaGraphInstantiate, graph, 0)[0]
+            self.executable = _call_runtime(cudart.cudaGraphInstantiate, graph, 0)[0]
         finally:
             cudart.cudaGraphDestroy(graph)
         return outputs
 
-    def _prove(self) -> None:
-        """A replay must write every output, and each its own."""
+    def _verify_replay(self) -> None:
+        """Check that a replay writes every output, and that no two outputs share memory."""
         values = [value for one in self.outputs for value in one]
         if not all(isinstance(value, torch.Tensor) and value.is_contiguous() for value in values):
             self._refuse("an output is not a contiguous tensor")
@@ -238,14 +243,14 @@ class Graph:
         raise NotCapturable(why)
 
     def poison(self) -> None:
-        """Fill every output, so that what a replay does not write is wrong."""
+        """Overwrite every output, so that an output that a replay does not write is wrong."""
         for one in self.outputs:
             for value in one:
                 if value.numel():
                     value.reshape(-1).view(torch.uint8).fill_(POISON)
 
     def fill(self, inputs_of: Callable[[int], Values], seed: int) -> None:
-        """Fresh values in all inputs; call n's are those of `derive_seed(seed, n)`."""
+        """Fill all inputs; those of call n come from `derive_seed(seed, n)`."""
         for n, held in enumerate(self.inputs):
             for value, fresh in zip(held, inputs_of(derive_seed(seed, n)), strict=True):
                 value.copy_(fresh)
@@ -253,17 +258,17 @@ class Graph:
 
     def launch(self) -> None:
         """One replay on torch's current stream."""
-        _ask(cudart.cudaGraphLaunch, self.executable, current_stream().cuda_stream)
+        _call_runtime(cudart.cudaGraphLaunch, self.executable, current_stream().cuda_stream)
 
     def close(self) -> None:
-        """Destroy the graph, when nothing of it runs any more."""
+        """Destroy the graph when it no longer runs."""
         synchronize()
         if self.executable is not None:
             cudart.cudaGraphExecDestroy(self.executable)
             self.executable = None
 
 
-def _ask(function: Any, *arguments: Any) -> tuple[Any, ...]:
+def _call_runtime(function: Any, *arguments: Any) -> tuple[Any, ...]:
     """Results of a runtime call after its error code; raises `NotCapturable` with the code's name."""
     result = function(*arguments)
     if int(result[0]):

@@ -1,4 +1,4 @@
-"""The trusted roles of a worker process: inspect a problem, make inputs and references, check what a candidate left."""
+"""The trusted roles of a worker process: inspect a problem, make inputs and references, check a candidate's outputs."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def inspect_problem(folder: Path) -> Json:
 
 
 def read_job(folder: Path) -> Job:
-    """The job that the parent laid out."""
+    """The job in the folder."""
     return from_plain(json.loads((folder / "given" / "job.json").read_text()), Job)
 
 
 def list_trials(job: Job) -> list[tuple[str, int]]:
-    """(case, trial) of everything that is run, in order."""
+    """(case, trial) of all runs, in order."""
     known = {case.name for case in job.facts.cases}
     return [(name, trial) for name in job.cases if name in known for trial in range(job.trials)]
 
 
 def make_reference(folder: Path) -> Json:
-    """Inputs and parameters into `given/`, expected outputs in float64 into `private/`, trial by trial."""
+    """Write inputs and parameters to `given/`, expected outputs in float64 to `private/`, for each trial."""
     job = read_job(folder)
     seeds = json.loads((folder / "private" / "seeds.json").read_text())
     for name, trial in list_trials(job):
@@ -53,7 +53,7 @@ def make_reference(folder: Path) -> Json:
 
 
 def check_outputs(folder: Path) -> Json:
-    """Compare what the candidate left in `scratch/out` with the expected outputs."""
+    """Compare the candidate's outputs in `scratch/out` with the expected ones."""
     job = read_job(folder)
     checks = []
     for name, trial in list_trials(job):

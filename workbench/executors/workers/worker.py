@@ -1,4 +1,4 @@
-"""What a worker process does for a job: its role decides, a role that runs a candidate's code is confined first.
+"""Carries out a job in a worker process according to its role. A role that runs a candidate's code is confined first.
 
 The reply is a JSON file in the job's folder (jobs/folder.py).
 """
@@ -43,7 +43,7 @@ def main(request: Json, namespaces: bool) -> None:
 
 
 def _answer(role: str, folder: Path) -> Json:
-    """The reply of a trusted role; what goes wrong is in it."""
+    """The reply of a trusted role. A reply may be an error."""
     try:
         return TRUSTED[role](folder)
     except WorkbenchError as error:
@@ -85,7 +85,7 @@ def _confine(folder: Path, request: Json, namespaces: bool) -> list[str]:
         }
     )
     tempfile.tempdir = str(scratch)
-    sandbox.limits(cpu_s=int(request["wall_s"]) + 5, file_bytes=(32 if gpu else 8) << 30)
+    sandbox.set_limits(cpu_s=int(request["wall_s"]) + 5, file_bytes=(32 if gpu else 8) << 30)
     devices = ("/dev/shm", "/proc", *map(str, Path("/dev").glob("nvidia*"))) if gpu else ()
     loopback = bool(request.get("loopback"))  # a tool beside the candidate talks to it over TCP
     locked = sandbox.landlock(

@@ -22,13 +22,11 @@ def elementwise_rungs(context: Context) -> tuple[Rung, ...]:
             settings=(put("threads", 512), put("vector", wide)),
             title="512 threads per CTA",
             reason="larger CTAs launch in fewer waves",
-            need="",
         ),
         Rung(
             settings=(put("threads", 128), put("vector", wide)),
             title="128 threads per CTA",
             reason="smaller CTAs balance the last wave better",
-            need="",
         ),
         *(fast[:1] if context.arch != "sm_90a" else ()),
     )

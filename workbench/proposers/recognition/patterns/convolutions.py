@@ -29,10 +29,7 @@ def match_convolution(facts: Facts, by_name: dict[str, Operation], output: str) 
 
 
 def read_operand(facts: Facts, op: Operation, value: str) -> tuple[str, str] | None:
-    """(expression, axes) of a tensor that is combined with an (images, filters, ...) value.
-
-    The axes are "n" for one value per filter, else "both".
-    """
+    """(expression, "n" for a value per filter, else "both") of a tensor combined with an (images, filters, ...) one."""
     spec, wanted = tensor_specs(facts).get(value), op.result[0].shape if op.result else ()
     if spec is None or len(wanted) < 3 or len(spec.shape) > len(wanted):
         return None
