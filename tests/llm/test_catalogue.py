@@ -14,7 +14,7 @@ from mistakes.run import FOLDER, PROBLEMS, job_of, mistakes, source_of
 
 from workbench.errors import UserError
 from workbench.executors.emulator import EmulatorExecutor
-from workbench.proposers.llm.catalogue import guides, select
+from workbench.proposers.llm.catalogue import load_guides, select
 from workbench.records import Candidate, Failure
 from workbench.wire import from_plain
 
@@ -60,11 +60,11 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Failure | No
 
 
 def test_there_are_enough_of_each() -> None:
-    assert len(mistakes()) >= 40 and len(guides()) >= 40
+    assert len(mistakes()) >= 40 and len(load_guides()) >= 40
     assert {entry["guide"] for entry in mistakes().values()} == {
-        guide.name for guide in guides()
+        guide.name for guide in load_guides()
     }  # no guide without a mistake that provokes it
-    assert all(guide.cause and guide.cure and guide.fix for guide in guides())
+    assert all(guide.cause and guide.cure and guide.fix for guide in load_guides())
 
 
 def test_the_bases_and_the_cured_are_correct(failures: dict[str, Failure | None]) -> None:
@@ -88,7 +88,7 @@ def test_the_fix_of_a_guide_is_in_a_kernel_that_passes() -> None:
     ]
     missing = [
         guide.name
-        for guide in guides()
+        for guide in load_guides()
         if not any(" ".join(guide.fix.split()) in " ".join(kernel.split()) for kernel in kernels)
     ]
     assert missing == []

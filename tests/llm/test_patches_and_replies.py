@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.proposers.llm.patches import Patch, apply, number_lines, read
-from workbench.proposers.llm.replies import Unusable, code, json_value
+from workbench.proposers.llm.patches import Patch, apply_patches, number_lines, parse_patches
+from workbench.proposers.llm.replies import Unusable, extract_code, extract_json
 
 FILE = "import torch\n\n\nclass ModelNew:\n    pass\n"
 
@@ -64,9 +64,9 @@ def test_bottom_up_equals_the_reference(case: tuple[list[str], list[Patch]]) -> 
     wanted = "\n".join(reference(lines, patches)) + "\n"
     if wanted == source:
         with pytest.raises(Unusable, match="change nothing"):
-            apply(source, tuple(patches))
+            apply_patches(source, tuple(patches))
     else:
-        assert apply(source, tuple(patches)) == wanted
+        assert apply_patches(source, tuple(patches)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_bottom_up_equals_the_reference(case: tuple[list[str], list[Patch]]) -> 
 )
 def test_bad_patches_say_why(value: object, said: str) -> None:
     with pytest.raises(Unusable, match=said):
-        read(value)
+        parse_patches(value)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,16 @@ def test_bad_patches_say_why(value: object, said: str) -> None:
 )
 def test_patches_that_do_not_fit(patches: list[object], said: str) -> None:
     with pytest.raises(Unusable, match=said):
-        apply(FILE, read(patches))
+        apply_patches(FILE, parse_patches(patches))
 
 
 def test_numbered_lines_are_those_that_patches_mean() -> None:
     assert number_lines(FILE).splitlines()[3] == "   4| class ModelNew:"
     assert (
-        apply(FILE, read([{"action": "replace", "line_number": 4, "new_code": "class ModelNew(torch.nn.Module):"}]))
+        apply_patches(
+            FILE,
+            parse_patches([{"action": "replace", "line_number": 4, "new_code": "class ModelNew(torch.nn.Module):"}]),
+        )
         .splitlines()[3]
         .endswith("Module):")
     )
@@ -135,7 +138,7 @@ def test_numbered_lines_are_those_that_patches_mean() -> None:
     ],
 )
 def test_code_is_found(text: str) -> None:
-    assert code(text) == FILE
+    assert extract_code(text) == FILE
 
 
 @pytest.mark.parametrize(
@@ -152,33 +155,33 @@ def test_code_is_found(text: str) -> None:
 )
 def test_unusable_replies_say_why(text: str, finish: str, said: str) -> None:
     with pytest.raises(Unusable, match=said):
-        code(text, finish)
+        extract_code(text, finish)
 
 
 def test_the_same_block_twice_is_one() -> None:
-    assert code(f"```python\n{FILE}```\nAgain:\n```python\n{FILE}```") == FILE
+    assert extract_code(f"```python\n{FILE}```\nAgain:\n```python\n{FILE}```") == FILE
 
 
 def test_thinking_is_no_answer() -> None:
-    assert code(f"<think>\n```python\nclass ModelNew: pass\n```\n</think>\n```python\n{FILE}```") == FILE
-    assert json_value('<think>[{"a": 0}]</think>[{"a": 1}]') == [{"a": 1}]
+    assert extract_code(f"<think>\n```python\nclass ModelNew: pass\n```\n</think>\n```python\n{FILE}```") == FILE
+    assert extract_json('<think>[{"a": 0}]</think>[{"a": 1}]') == [{"a": 1}]
     with pytest.raises(Unusable, match="before the answer began"):
-        code("<think> it goes on and on", "length")
+        extract_code("<think> it goes on and on", "length")
 
 
 def test_half_a_character_is_no_code() -> None:
     with pytest.raises(Unusable, match="no JSON"):
-        json_value('[{"new_code": "\\ud83d"}]')
+        extract_json('[{"new_code": "\\ud83d"}]')
 
 
 def test_json_is_found_and_large_replies_are_linear() -> None:
-    assert json_value('Because.\n```json\n[{"a": 1}]\n```') == [{"a": 1}]
-    assert json_value('[{"new_code": "a\nb"}]') == [{"new_code": "a\nb"}]
+    assert extract_json('Because.\n```json\n[{"a": 1}]\n```') == [{"a": 1}]
+    assert extract_json('[{"new_code": "a\nb"}]') == [{"new_code": "a\nb"}]
     with pytest.raises(Unusable, match="no JSON"):
-        json_value("nothing here")
+        extract_json("nothing here")
     start = time.monotonic()
     for text in ("```python\n" * 100_000, "[" * 1_000_000, "`" * 1_000_000, "x\n" * 500_000):
-        for read_it in (code, json_value):
+        for read_it in (extract_code, extract_json):
             with pytest.raises(Unusable):
                 read_it(text)
     assert time.monotonic() - start < 10

@@ -1,9 +1,9 @@
-"""A budget in tokens or money that no call can exceed: a call first reserves the most that it could cost.
+"""A budget in tokens or money that no call can exceed: each call first reserves its largest possible cost.
 
-The upper bound of a prompt is its length in UTF-8 bytes, tools and schema included (no tokenizer in use makes more than
-one token of a byte), plus 16 for each message and 256 for what the model's chat template adds of its own (both
-inferred); of a reply, its `max_tokens`. After the call the reservation is replaced by the usage that the server states,
-or kept where it states none.
+The upper bound of a prompt is its length in UTF-8 bytes, including tools and schema (no tokenizer in use makes more
+than one token of a byte), plus 16 for each message and 256 for the model's chat template (both inferred). The upper
+bound of a reply is its `max_tokens`. After the call, the usage that the server states replaces the reservation. Without
+such a statement the reservation stays.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ class Prices:
 
 
 def upper_bound(messages: Sequence[Message], offered: object = None) -> int:
-    """Tokens that a prompt can have at most; `offered` is what is sent beside the messages (tools, a schema)."""
+    """The largest possible number of tokens of a prompt. `offered` is sent beside the messages (tools, a schema)."""
     texts = [
-        str(message.get(name) or "") if name == "content" else _spelt(message.get(name))
+        str(message.get(name) or "") if name == "content" else _to_json(message.get(name))
         for message in messages
         for name in ("content", "tool_calls", "tool_call_id")
     ]
     return (
-        sum(len(text.encode("utf-8", "replace")) for text in [*texts, _spelt(offered)])
+        sum(len(text.encode("utf-8", "replace")) for text in [*texts, _to_json(offered)])
         + MESSAGE_OVERHEAD * len(messages)
         + TEMPLATE_OVERHEAD
     )
 
 
-def _spelt(value: object) -> str:
+def _to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str) if value else ""
 
 
@@ -60,7 +60,7 @@ class Budget:
         self.estimated = False
 
     def reserve(self, messages: Sequence[Message], max_tokens: int, offered: object = None) -> None:
-        """Raise `BudgetExceeded` when the call could go over a limit; the call must not be made then."""
+        """Raise `BudgetExceeded` if the call could exceed a limit; then it must not be made."""
         most_in = upper_bound(messages, offered)
         used = self.tokens_in + self.tokens_out
         if self.limit_tokens is not None and used + most_in + max_tokens > self.limit_tokens:
@@ -97,7 +97,7 @@ class Budget:
         return spent_in, spent_out, cost
 
     def spent(self) -> Spent:
-        """What was spent, to be written down; `restore` takes it back."""
+        """The spent tokens and dollars, to be stored. `restore` reads them."""
         return {
             "tokens_in": self.tokens_in,
             "tokens_out": self.tokens_out,
@@ -106,12 +106,12 @@ class Budget:
         }
 
     def restore(self, spent: Spent) -> None:
-        """Go on from what `spent` returned."""
+        """Continue from the result of `spent`."""
         self.tokens_in, self.tokens_out = spent["tokens_in"], spent["tokens_out"]
         self.usd, self.estimated = spent["usd"], spent["estimated"]
 
     def describe(self) -> str:
-        """One line for a person; an unknown cost is called unknown."""
+        """One line for a person, which names an unknown cost as such."""
         cost = "cost unknown" if self.usd is None or self.prices.input_usd is None else f"{self.usd:.4f} USD"
         limit = f" of {self.limit_tokens}" if self.limit_tokens is not None else ""
         estimated = ", partly estimated" if self.estimated else ""

@@ -1,4 +1,4 @@
-"""The catalogue of known mistakes (catalogue.toml, which a session may override): failure -> guides."""
+"""Selects guides for a failure from the catalogue of known mistakes (catalogue.toml, which a session may override)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHIPPED = Path(__file__).with_name("catalogue.toml")
 
 @record
 class Guide:
-    """One mistake: its cause, its cure, a line as it should be. It is meant where all conditions that are set fit."""
+    """One mistake: its cause, its cure, and a correct line. It applies if all of its conditions that are set hold."""
 
     name: str
     cause: str
@@ -27,8 +27,8 @@ class Guide:
     source: str = ""
     arch: str = ""
 
-    def fits(self, failure: Failure, source: str, arch: str = "") -> int:
-        """0, or how specifically the guide fits; an architecture that is not given fits every guide."""
+    def match_score(self, failure: Failure, source: str, arch: str = "") -> int:
+        """How specifically the guide fits; 0 if it does not. Without an architecture every guide's fits."""
         if self.arch and arch and not arch.startswith(self.arch):
             return 0
         conditions = (
@@ -45,8 +45,8 @@ class Guide:
 
 
 @functools.cache
-def guides(path: Path = SHIPPED) -> tuple[Guide, ...]:
-    """All guides of a catalogue; raises `UserError` naming the entry that cannot be used."""
+def load_guides(path: Path = SHIPPED) -> tuple[Guide, ...]:
+    """All guides of a catalogue. Raises `UserError`, which names the entry that cannot be used."""
     try:
         table = tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
@@ -72,7 +72,7 @@ def select(
     """
     own = folder / "catalogue.toml" if folder is not None else None
     scored = [
-        (guide.fits(failure, source, arch), guide)
-        for guide in guides(own if own is not None and own.is_file() else SHIPPED)
+        (guide.match_score(failure, source, arch), guide)
+        for guide in load_guides(own if own is not None and own.is_file() else SHIPPED)
     ]
     return tuple(guide for score, guide in sorted(scored, key=lambda item: -item[0]) if score)[:limit]

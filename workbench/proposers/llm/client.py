@@ -1,11 +1,11 @@
 """Chat completions from any OpenAI-compatible endpoint, streamed.
 
-`ChatClient.stream` is a generator: it yields pieces of text as they arrive and None at least every `TICK_S` while there
-is none (a silent server, a model that thinks). Whoever iterates can stop it at any time by closing it; the connection
-is then shut down at once, so that the server stops too. It returns a `Reply`.
+`ChatClient.stream` is a generator that returns a `Reply`. It yields pieces of text as they arrive, and None at least
+every `TICK_S` if there is none (a silent server, a model that thinks). The caller can close it at any time. The
+connection is then shut down at once, so that the server stops too.
 
-What a server takes is found out by the first call: an option that it refuses by name (tools, a JSON schema, usage in
-the stream, the older name of the limit) is left out from then on.
+The first call finds out which options a server supports. An option that the server refuses by name (tools, a JSON
+schema, usage in the stream, the older name of the limit) is left out from then on.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from urllib.parse import urlsplit
 from workbench.errors import LlmError
 from workbench.proposers.llm.budget import Budget
 from workbench.proposers.llm.endpoint import TOO_LONG, Endpoint, http_status
-from workbench.proposers.llm.replies import ReplyParts, Usage, writable
+from workbench.proposers.llm.replies import ReplyParts, Usage, replace_surrogates
 from workbench.proposers.llm.request import Dropped, NotStreamed, Request
 from workbench.proposers.llm.settings import Key, Settings
 from workbench.records import Message, Reply, ToolCall, record
 
 TICK_S = 0.1
-MOST_CHARACTERS = 16_000_000  # of one reply; more is a server that does not end
+MOST_CHARACTERS = 16_000_000  # a longer reply is taken as one that never ends
 SCHEMA_WORDS = ("response_format", "json_schema", "schema", "grammar", "guided")
 Offered = dict[str, object]  # what is sent beside the messages and can be left out
 
 
 @record
 class Heard:
-    """A complete reply as it came."""
+    """A complete reply as the server sent it."""
 
     text: str
     finish: str
@@ -41,9 +41,9 @@ class Heard:
 
 
 class ChatClient:
-    """One model at one endpoint, with a budget. Not for use from two threads at once.
+    """One model at one endpoint, with a budget. Two threads must not use it at once.
 
-    Raises `LlmError` for an address that cannot be one.
+    Raises `LlmError` for an invalid address.
     """
 
     def __init__(self, settings: Settings, key: Key | None = None, budget: Budget | None = None) -> None:
@@ -55,7 +55,7 @@ class ChatClient:
 
     @property
     def model_name(self) -> str:
-        """What the endpoint calls the model."""
+        """The endpoint's name of the model."""
         return self.settings.model
 
     def stream(
@@ -67,8 +67,8 @@ class ChatClient:
     ) -> Generator[str | None, None, Reply]:
         """Yield text as it arrives (None while there is none); return the `Reply`.
 
-        `schema`: JSON schema that the reply should follow, where the server takes one. Raises `BudgetExceeded` before a
-        call, `LlmError` after a failure.
+        `schema` is a JSON schema for the reply, if the server supports one. Raises `BudgetExceeded` before a call,
+        `LlmError` after a failure.
         """
         start, attempt, drops, most = time.monotonic(), 0, 0, self.settings.max_tokens
         spent: list[tuple[int, int, float | None]] = []
@@ -117,7 +117,7 @@ class ChatClient:
         return offered
 
     def _learn(self, error: Exception, offered: Offered) -> bool:
-        """Whether the server refused an option by name; it is left out from now on."""
+        """Whether the server refused an option by name. If so, the option is left out from now on."""
         status, text = http_status(error), str(error).lower()
         if status not in (400, 404, 422, 500, 501) or TOO_LONG.search(text):
             return False
@@ -173,7 +173,7 @@ class ChatClient:
                 if parts.length > MOST_CHARACTERS:
                     place = self.endpoint.address
                     raise LlmError(f"{place} does not end its reply ({parts.length} characters); use another model")
-                yield writable(piece) or None
+                yield replace_surrogates(piece) or None
         finally:
             request.close()
         return _complete(parts, request)
@@ -201,7 +201,7 @@ def _complete(parts: ReplyParts, request: Request) -> Heard:
         where = "in the middle of a reply" if parts.length or calls else "before a reply"
         raise Dropped(f"the connection ended {where}")
     finish = parts.finish or ("tool_calls" if calls else "stop")
-    return Heard(text=writable("".join(parts.text)), finish=finish, tool_calls=calls, usage=parts.usage)
+    return Heard(text=replace_surrogates("".join(parts.text)), finish=finish, tool_calls=calls, usage=parts.usage)
 
 
 def _sleep(seconds: float) -> Iterator[None]:

@@ -1,7 +1,7 @@
-"""The calls of a model behind one proposal: tools are served in between, unusable answers are told to the model once.
+"""Makes the calls of a model for one proposal, serves its tools, and reports an unusable answer to the model once.
 
-Every call is yielded as an `Exchange`, verbatim, before what it led to, so that nothing that was paid for is lost when
-a later call fails.
+Every call is yielded as an `Exchange`, verbatim, before its result. So no call that was paid for is lost if a later one
+fails.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workbench.proposers.llm.replies import Unusable
 from workbench.protocols import ModelAccess
 from workbench.records import Event, Exchange, Message, Reply, ToolCall, record
 
-TRIES = 2  # answers: the first, and one more after an unusable one, with the reason
+TRIES = 2  # answers: the first, and one more if that is unusable, with the reason
 TOOL_ROUNDS = 6
 Purpose = Literal["synthesis", "optimise", "diagnosis", "patch", "ask"]
 T = TypeVar("T")
@@ -37,9 +37,9 @@ class Conversation:
         self.exchanges: list[Exchange] = []
 
     def ask(self, purpose: Purpose, messages: list[Message]) -> Generator[Event | Exchange, None, Reply]:
-        """One answer, whatever it is."""
+        """Ask for one answer, without a check of it."""
         answer = yield from self._call(purpose, messages, None)
-        yield self._keep(purpose, messages, answer)
+        yield self._make_exchange(purpose, messages, answer)
         return answer.reply
 
     def ask_until_usable(
@@ -51,9 +51,9 @@ class Conversation:
         what: str = "answer",
         schema: Mapping[str, object] | None = None,
     ) -> Generator[Event | Exchange, None, T]:
-        """What `read` makes of the answer; where it raises `Unusable`, the model is told once, then the person.
+        """Ask for an answer and return the result of `read`. If `read` raises `Unusable`, the model is asked once more.
 
-        `schema` is the JSON schema of the answer, for endpoints that take one. Raises `NoUsableReply`.
+        `schema` is the JSON schema of the answer, for endpoints that support one. Raises `NoUsableReply`.
         """
         for left in reversed(range(TRIES)):
             answer = yield from self._call(purpose, messages, schema)
@@ -62,9 +62,9 @@ class Conversation:
             except Unusable as unusable:
                 reason = str(unusable)
             else:
-                yield self._keep(purpose, messages, answer)
+                yield self._make_exchange(purpose, messages, answer)
                 return made
-            yield self._keep(purpose, messages, answer, reason)
+            yield self._make_exchange(purpose, messages, answer, reason)
             if left:
                 message = f"the {what} could not be used ({reason}); the model is told and asked again"
                 yield Event(kind="note", message=message)
@@ -95,7 +95,7 @@ class Conversation:
                 talk.append({"role": "tool", "tool_call_id": call.id, "content": result})
         return Answer(reply=reply, served=tuple(served))
 
-    def _keep(self, purpose: Purpose, messages: list[Message], answer: Answer, unusable: str = "") -> Exchange:
+    def _make_exchange(self, purpose: Purpose, messages: list[Message], answer: Answer, unusable: str = "") -> Exchange:
         reply = answer.reply
         exchange = Exchange(
             purpose=purpose,

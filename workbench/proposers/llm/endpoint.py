@@ -1,4 +1,4 @@
-"""One endpoint: its connection through the `openai` package (imported on first use), and what its failures mean.
+"""One endpoint: its connection through the `openai` package (imported on first use), and its failures.
 
 A failure becomes seconds to wait before the next attempt, or an `LlmError` that says what happened and what to do.
 """
@@ -24,11 +24,11 @@ RETRIED = (408, 409, 429, 500, 502, 503, 504)
 TOO_LONG = re.compile(
     r"context (length|window|size)|context_length|too long|too large|maximum (context|number of tokens)|n_ctx"
 )
-NOT_THE_PROTOCOL = (ValueError, TypeError, AttributeError, LookupError)  # what the package raises over odd replies
+NOT_THE_PROTOCOL = (ValueError, TypeError, AttributeError, LookupError)  # the package's errors for invalid replies
 
 
 class Endpoint:
-    """Where a model is. Raises `LlmError` for an address that cannot be one."""
+    """The address of a model. Raises `LlmError` if it is invalid."""
 
     def __init__(self, settings: Settings, key: Key | None) -> None:
         self.settings, self.key = settings, key
@@ -36,7 +36,7 @@ class Endpoint:
         self._client: openai.OpenAI | None = None
 
     def client(self) -> openai.OpenAI:
-        """The package's client. Each call has a connection of its own, so that a cancelled one ends alone."""
+        """The package's client. Each call has its own connection, so that cancelling one call ends no other."""
         if self._client is None:
             import openai
 
@@ -59,16 +59,16 @@ class Endpoint:
         return self._client
 
     def clean(self, text: str) -> str:
-        """One short line without the key."""
+        """The text as one short line without the key."""
         key = self.key.reveal() if self.key else ""
         line = " ".join(text.split())
         hides = len(key) >= 8  # shorter ones, as servers at home take, are words
         return (line.replace(key, "***") if hides else line)[:300]
 
     def wait_s(self, error: Exception, *, attempt: int, drops: int, elapsed_s: float) -> float:
-        """Seconds to wait before the next attempt; raises `LlmError` when there is none.
+        """Seconds to wait before the next attempt. Raises `LlmError` if there is to be none.
 
-        A reply that breaks off (`drops` counts them) is asked for once more only.
+        After a reply that broke off (`drops` counts these) there is only one more attempt.
         """
         import openai
 
@@ -140,13 +140,13 @@ class Endpoint:
 
 
 def http_status(error: BaseException) -> int | None:
-    """The HTTP status that a failure carries."""
+    """The HTTP status of a failure; None if it has none."""
     status = getattr(error, "status_code", None)
     return status if isinstance(status, int) else None
 
 
 def _is_refused(error: BaseException | None) -> bool:
-    """Whether nobody listens there, which no retry changes."""
+    """Whether the connection was refused, or the name is unknown: a retry does not help."""
     while error is not None:
         text = str(error).lower()
         if isinstance(error, (ConnectionRefusedError, socket.gaierror)):
@@ -158,7 +158,7 @@ def _is_refused(error: BaseException | None) -> bool:
 
 
 def _detail(error: Exception) -> str:
-    """The server's own words, without what the package puts around them."""
+    """The server's own message, without the text that the package adds."""
     body = getattr(error, "body", None)
     message = body.get("message") if isinstance(body, dict) else body
     return message if isinstance(message, str) and message else str(getattr(error, "message", "") or error)

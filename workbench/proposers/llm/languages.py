@@ -1,4 +1,4 @@
-"""muCUTLASS as what a model writes instead of CuTe DSL: the prompt with the grammar, and the compiled answer."""
+"""Lets a model write muCUTLASS instead of CuTe DSL: makes the prompt with the grammar, and compiles the answer."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Ask, Message
 
 
-def prompt(ask: Ask, folder: Path | None) -> tuple[list[Message], Binding]:
-    """The messages, and how the program's tensors come from the module.
+def make_prompt(ask: Ask, folder: Path | None) -> tuple[list[Message], Binding]:
+    """(the messages, the binding of the program's tensors to the module).
 
-    Raises `ProgramError` where the language has no operation for the problem.
+    Raises `ProgramError` if the language has no operation for the problem.
     """
     try:
         found = recognise(ask.facts)
@@ -37,7 +37,7 @@ def prompt(ask: Ask, folder: Path | None) -> tuple[list[Message], Binding]:
 
 
 def compile_reply(text: str, binding: Binding) -> tuple[str, str]:
-    """(program, CuTe DSL source) of a reply; raises `Unusable` with the reason, such as rejections of the checks."""
+    """(program, CuTe DSL source) of a reply. Raises `Unusable` with the reason, such as the checks' rejections."""
     found = [
         block.text.strip()
         for block in blocks(text)

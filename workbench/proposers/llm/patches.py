@@ -1,6 +1,6 @@
-"""Line patches: replace, delete, insert by line number (CuTeGen, section 3).
+"""Parses and applies line patches: replace, delete, insert by line number (CuTeGen, section 3).
 
-They are applied from the bottom up, so that line numbers stay those that were shown.
+They are applied from the bottom up, so that the line numbers that the model saw stay valid.
 """
 
 from __future__ import annotations
@@ -22,12 +22,8 @@ _LIST = {
     "items": {"type": "object", "properties": _FIELDS, "required": list(_FIELDS), "additionalProperties": False},
 }
 _ANSWER = {"change": {"type": "string"}, "why": {"type": "string"}, "patches": _LIST}
-SCHEMA = {
-    "type": "object",
-    "properties": _ANSWER,
-    "required": list(_ANSWER),
-    "additionalProperties": False,
-}  # for endpoints that hold a model to one
+# for endpoints that enforce a schema
+SCHEMA = {"type": "object", "properties": _ANSWER, "required": list(_ANSWER), "additionalProperties": False}
 
 
 @record
@@ -43,15 +39,15 @@ class Patch:
     lines: tuple[str, ...] = ()
 
 
-def read(value: object) -> tuple[Patch, ...]:
-    """Patches from JSON: a list, or an object with a list under `patches`; raises `Unusable` naming the entry."""
+def parse_patches(value: object) -> tuple[Patch, ...]:
+    """Patches from JSON: a list, or an object with a list under `patches`. Raises `Unusable`, which names the entry."""
     items = value.get("patches") if isinstance(value, dict) else value
     if not isinstance(items, list) or not items:
         raise Unusable("expected a non-empty JSON list of patches")
-    return tuple(_one(number, item) for number, item in enumerate(items, 1))
+    return tuple(_parse_patch(number, item) for number, item in enumerate(items, 1))
 
 
-def _one(number: int, item: object) -> Patch:
+def _parse_patch(number: int, item: object) -> Patch:
     if not isinstance(item, dict):
         raise Unusable(f"patch {number} is not an object")
     action, line, count, new = (
@@ -84,8 +80,8 @@ def _one(number: int, item: object) -> Patch:
     return Patch(action=action, line_number=line, num_lines=1 if action == "insert" else count, lines=lines)
 
 
-def apply(source: str, patches: tuple[Patch, ...]) -> str:
-    """The patched source; raises `Unusable` when a patch lies outside the file, two overlap, or nothing changes."""
+def apply_patches(source: str, patches: tuple[Patch, ...]) -> str:
+    """The patched source. Raises `Unusable` if a patch is outside the file, two overlap, or nothing changes."""
     lines = source.removesuffix("\n").split("\n")
     taken: dict[int, int] = {}
     for number, patch in enumerate(patches, 1):
@@ -102,7 +98,7 @@ def apply(source: str, patches: tuple[Patch, ...]) -> str:
         before, here = taken.get(patch.line_number - 1), taken.get(patch.line_number)
         if patch.action == "insert" and here is not None and here == before:
             raise Unusable(f"patch {number} inserts inside the lines that patch {here} changes")
-    # from the bottom up; at one line, insertions go in last and so end up before it, in the order given
+    # from the bottom up; at one line, insertions come last, so they end up before the line in the given order
     for _, patch in sorted(
         enumerate(patches), key=lambda item: (-item[1].line_number, item[1].action == "insert", -item[0])
     ):
@@ -115,5 +111,5 @@ def apply(source: str, patches: tuple[Patch, ...]) -> str:
 
 
 def number_lines(source: str) -> str:
-    """The source with line numbers, as the model is shown it."""
+    """The source with line numbers, as prompts show it."""
     return "\n".join(f"{number:4d}| {line}" for number, line in enumerate(source.removesuffix("\n").split("\n"), 1))

@@ -1,4 +1,4 @@
-"""Prompts as jinja2 files; those in the session's folder replace the shipped ones, file by file."""
+"""Renders prompts from jinja2 files. A file in the session's folder replaces the shipped one of that name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import jinja2
 
 SHIPPED = Path(__file__).parent / "templates"
-ERROR_CHARACTERS = 10_000  # of an error's text (CuTeGen's COMPILE_LOG_CHARS)
+ERROR_CHARACTERS = 10_000  # limit of an error's text (CuTeGen's COMPILE_LOG_CHARS)
 CLASSES = {
     "matmul": "matmul",
     "elementwise": "elementwise",
@@ -38,7 +38,7 @@ def workload(kind: str) -> str:
 
 @functools.cache
 def examples() -> tuple[str, str]:
-    """Two worked files of our own emitter, which the tests of the small language compile and check."""
+    """Two example files of our own emitter, which the tests of the small language compile and check."""
     binding = Binding(init_source=INIT, forward_arguments=("x",), operands=(("x", "x"),))
     return compile_program("elementwise(silu(x)) .threads(256) .vector(4)", binding), compile_program(
         "reduce(x, op=max, axis=last) .threads_per_row(256) .vector(4)", binding
@@ -69,14 +69,14 @@ def menu(kind: str, folder: Path | None = None) -> tuple[str, ...]:
 def messages(name: str, ask: Ask, folder: Path | None = None, **values: object) -> list[Message]:
     """System and user message of a template: `synthesis`, `optimise`, `diagnosis`, `patch` or `ask`."""
     environment = _environment(folder)
-    everything = {**_common(ask), **values}
+    everything = {**_template_values(ask), **values}
     return [
         {"role": "system", "content": environment.get_template("system.jinja2").render(everything)},
         {"role": "user", "content": environment.get_template(f"{name}.jinja2").render(everything)},
     ]
 
 
-def _common(ask: Ask) -> dict[str, object]:
+def _template_values(ask: Ask) -> dict[str, object]:
     base = ask.baseline
     trial = base.trials[-1] if base is not None and base.trials else None
     return {
@@ -86,37 +86,37 @@ def _common(ask: Ask) -> dict[str, object]:
         "problem_source": ask.problem.source.strip(),
         "settings": ask.problem.settings,
         "cases": ask.facts.cases,
-        "bound": _bound(ask),
+        "bound": _bound_text(ask),
         "constraints": ask.constraints,
         "instruction": ask.instruction,
         "kind": ask.facts.kind,
         "profile": ask.profile,
         "examples": examples(),
-        "history": [_line(version) for version in ask.history if version.trials][-12:],
+        "history": [_history_line(version) for version in ask.history if version.trials][-12:],
         "provenance": (trial.verdict.time_provenance if trial else None) or "modelled",
-        "time": seconds(trial.verdict.time_s) if trial and trial.verdict.time_s else "",
+        "time": format_seconds(trial.verdict.time_s) if trial and trial.verdict.time_s else "",
         "numbered": number_lines(base.proposal.candidate.source) if base else "",
     }
 
 
-def _bound(ask: Ask) -> str:
+def _bound_text(ask: Ask) -> str:
     work = next((work for work in ask.facts.work if work.case == "full"), None)
     if work is None:
         return ""
     bound = speed_of_light.bound(work, devices.find(ask.device))
     return (
         f"At its full size the reference needs at least {work.flops:.3g} FLOPs and {work.least_bytes:.3g} bytes: "
-        f"no kernel is faster than {seconds(bound.bound_s)} ({bound.limited_by}-bound, {bound.intensity:.3g} FLOPs "
-        f"per byte against a ridge point of {bound.ridge:.3g})."
+        f"no kernel is faster than {format_seconds(bound.bound_s)} "
+        f"({bound.limited_by}-bound, {bound.intensity:.3g} FLOPs per byte against a ridge point of {bound.ridge:.3g})."
     )
 
 
-def _line(version: Version) -> dict[str, object]:
+def _history_line(version: Version) -> dict[str, object]:
     verdict = version.trials[-1].verdict
     if not verdict.correct:
         said = f"not correct ({verdict.failure.stage}: {verdict.failure.message})" if verdict.failure else "not correct"
     else:
-        said = f"correct, {seconds(verdict.time_s)}" if verdict.time_s else "correct"
+        said = f"correct, {format_seconds(verdict.time_s)}" if verdict.time_s else "correct"
     if version.decision is not None:
         said += f"; {version.decision.kind}ed" + (
             f" by the {version.decision.by}: {version.decision.reason}" if version.decision.reason else ""
@@ -125,7 +125,7 @@ def _line(version: Version) -> dict[str, object]:
 
 
 def error_text(trial: Trial) -> str:
-    """What a model is told about a failure: message, hint, long form, findings; cut to the paper's length."""
+    """The text of a failure for a model: message, hint, detail, findings; cut to the paper's length."""
     failure = trial.verdict.failure or trial.outcome.failure
     if failure is None:
         return "no failure was recorded"
@@ -142,7 +142,7 @@ def error_text(trial: Trial) -> str:
     return "\n".join(dict.fromkeys(part for part in parts if part))[:ERROR_CHARACTERS]
 
 
-def seconds(value: float | None) -> str:
+def format_seconds(value: float | None) -> str:
     """A time with its unit."""
     if value is None:
         return "unknown"

@@ -1,6 +1,6 @@
-"""The proposer `llm`: first version as a whole file, then one change a step as line patches, repairs in two calls.
+"""The proposer `llm`: the first version as a whole file, then one change a step as line patches, repairs in two calls.
 
-After CuTeGen, sections 3 and 4. It writes; the session compiles, checks and decides.
+It follows CuTeGen, sections 3 and 4. It only writes; the session compiles, checks and decides.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from workbench.errors import NoUsableReply, UserError
 from workbench.proposers.llm import catalogue, languages, patches, prompts
 from workbench.proposers.llm.conversation import Conversation, Purpose
-from workbench.proposers.llm.replies import Unusable, answer, code, json_value
+from workbench.proposers.llm.replies import Unusable, extract_code, extract_json, strip_thinking
 from workbench.protocols import Proposer, RunContext
 from workbench.records import Ask, Candidate, Event, Exchange, Proposal, Reply
 
@@ -20,7 +20,7 @@ Steps = Iterator[Event | Exchange | Proposal]
 
 
 class Llm(Proposer):
-    """Proposes through the language model of the session; tools are offered where the server takes them."""
+    """Proposes through the language model of the session. Tools are offered if the server supports them."""
 
     name = "llm"
     needs_model = True
@@ -45,13 +45,13 @@ class Llm(Proposer):
 
 def _answer(ask: Ask, talk: Conversation, templates: Path | None) -> Steps:
     reply = yield from talk.ask("ask", prompts.messages("ask", ask, templates, question=ask.question))
-    yield Event(kind="note", message=answer(reply.text).strip() or "the model gave no answer")
+    yield Event(kind="note", message=strip_thinking(reply.text).strip() or "the model gave no answer")
 
 
 def _synthesise(ask: Ask, talk: Conversation, templates: Path | None) -> Steps:
     reply = yield from talk.ask("synthesis", prompts.messages("synthesis", ask, templates))
     try:
-        source = code(reply.text, reply.finish)
+        source = extract_code(reply.text, reply.finish)
     except Unusable as reason:
         raise NoUsableReply(
             f"the model's answer could not be used: {reason}; ask again, or raise max_tokens if it was cut off"
@@ -84,7 +84,7 @@ def _repair(ask: Ask, talk: Conversation, templates: Path | None) -> Steps:
         "guides": catalogue.select(failure, base, arch=ask.arch, folder=templates),
     }
     reply = yield from talk.ask("diagnosis", prompts.messages("diagnosis", ask, templates, **shown))
-    diagnosis = answer(reply.text).strip()
+    diagnosis = strip_thinking(reply.text).strip()
     messages = prompts.messages("patch", ask, templates, **shown, diagnosis=diagnosis)
     patch = _PatchReader(ask, base)
     source, words = yield from talk.ask_until_usable("patch", messages, patch, schema=patches.SCHEMA)
@@ -93,9 +93,9 @@ def _repair(ask: Ask, talk: Conversation, templates: Path | None) -> Steps:
 
 
 def _write_program(ask: Ask, talk: Conversation, templates: Path | None) -> Steps:
-    """A muCUTLASS program, compiled here; what the checks refuse is told to the model."""
+    """Ask for a muCUTLASS program and compile it. The model gets the checks' rejections."""
     purpose: Purpose = "synthesis" if ask.baseline is None else "optimise"
-    messages, binding = languages.prompt(ask, templates)
+    messages, binding = languages.make_prompt(ask, templates)
 
     def read(reply: Reply) -> tuple[str, str, str]:
         return *languages.compile_reply(reply.text, binding), _first_words(reply.text, "a program")
@@ -114,8 +114,8 @@ class _PatchReader:
         self.tried = {version.proposal.candidate.source for version in ask.history}
 
     def __call__(self, reply: Reply) -> tuple[str, str]:
-        value = json_value(reply.text, reply.finish)
-        source = patches.apply(self.base, patches.read(value))
+        value = extract_json(reply.text, reply.finish)
+        source = patches.apply_patches(self.base, patches.parse_patches(value))
         if source in self.tried:
             raise Unusable("that is a version that was tried before; make another change")
         return source, _change_words(value) or _first_words(reply.text, "a change")
@@ -139,14 +139,14 @@ def _proposal(ask: Ask, talk: Conversation, source: str, *, title: str, reason: 
 
 
 def _change_words(value: object) -> str:
-    """What a JSON answer says of its change, as one line."""
+    """The change and its reason from a JSON answer, as one line."""
     parts = [value.get(name) for name in ("change", "why")] if isinstance(value, dict) else []
     return " ".join(part.strip().rstrip(".") + "." for part in parts if isinstance(part, str) and part.strip())[:600]
 
 
 def _first_words(text: str, otherwise: str) -> str:
     """The prose before the first code block, as one line."""
-    prose = " ".join(answer(text).split("```")[0].split())
+    prose = " ".join(strip_thinking(text).split("```")[0].split())
     return prose[:600] or otherwise
 
 

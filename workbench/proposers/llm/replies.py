@@ -21,7 +21,7 @@ FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", flags=re.M)
 
 
 class Unusable(Exception):
-    """A reply that cannot be used; the text is told to the model and to the person."""
+    """A reply cannot be used. The message goes to the model and to the person."""
 
 
 @record
@@ -34,14 +34,14 @@ class Block:
 
 
 class ToolPieces:
-    """Tool calls arrive in pieces; the index says to which a piece belongs, where the server gives one."""
+    """Joins tool calls, which arrive in pieces. A piece's index says to which call it belongs."""
 
     def __init__(self) -> None:
         self._calls: list[list[str]] = []
         self._at: dict[int, int] = {}
 
     def add(self, piece: ChoiceDeltaToolCall) -> None:
-        """One piece; an id that differs from the one at its index starts another call."""
+        """Add one piece. An id that differs from the one at its index starts another call."""
         at = self._at.get(piece.index)
         if at is None or (piece.id and self._calls[at][0] not in ("", piece.id)):
             at = self._at[piece.index] = len(self._calls)
@@ -53,8 +53,8 @@ class ToolPieces:
             parts[2] += piece.function.arguments or ""
 
     def calls(self) -> tuple[ToolCall, ...]:
-        """The calls; one without an id gets a name of its own."""
-        whole = [[writable(part) for part in parts] for parts in self._calls]
+        """The calls. A call without an id gets one."""
+        whole = [[replace_surrogates(part) for part in parts] for parts in self._calls]
         return tuple(
             ToolCall(id=parts[0] or f"call_{number}", name=parts[1], arguments=parts[2])
             for number, parts in enumerate(whole)
@@ -62,7 +62,7 @@ class ToolPieces:
 
 
 class ReplyParts:
-    """What the chunks of one streamed reply have brought so far."""
+    """The parts of one streamed reply so far."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
@@ -72,7 +72,7 @@ class ReplyParts:
         self.usage: Usage = (None, None)
 
     def add(self, chunk: ChatCompletionChunk) -> str:
-        """Take in a chunk; returns its text. Servers leave out what the protocol says is there."""
+        """Add a chunk and return its text. Servers leave out fields that the protocol requires."""
         self.usage = chunk_usage(chunk) or self.usage
         piece = ""
         for choice in getattr(chunk, "choices", None) or []:
@@ -85,15 +85,15 @@ class ReplyParts:
         return piece
 
 
-def writable(text: str) -> str:
-    """The text with halves of characters replaced, which an escape in JSON can spell and no file can hold."""
+def replace_surrogates(text: str) -> str:
+    """The text without surrogates, which a JSON escape can contain but a file cannot."""
     return text.encode("utf-8", "replace").decode()
 
 
 def chunk_usage(chunk: ChatCompletionChunk) -> Usage | None:
-    """The tokens that a chunk states; None for what is no count.
+    """The tokens that a chunk states; None if a value is no count.
 
-    Tokens of thought that only the total holds count as out.
+    Reasoning tokens that are only in the total count as output.
     """
     usage = getattr(chunk, "usage", None)
     if usage is None:
@@ -107,8 +107,8 @@ def chunk_usage(chunk: ChatCompletionChunk) -> Usage | None:
     return into, max(out, total - into)
 
 
-def answer(text: str) -> str:
-    """The text without the thinking before it, and with plain line ends."""
+def strip_thinking(text: str) -> str:
+    """The answer without the reasoning before it, with plain line ends."""
     text = text.replace("\r\n", "\n")
     if "</think>" in text:
         return text.rpartition("</think>")[2]
@@ -117,7 +117,7 @@ def answer(text: str) -> str:
 
 def blocks(text: str) -> list[Block]:
     """All fenced blocks of the answer in order."""
-    text = answer(text)
+    text = strip_thinking(text)
     found: list[Block] = []
     fence, language, start = "", "", 0
     for match in FENCE.finditer(text):
@@ -132,9 +132,9 @@ def blocks(text: str) -> list[Block]:
     return found
 
 
-def code(text: str, finish: str = "stop") -> str:
-    """The one Python file of a reply; raises `Unusable` where there is none, or more than one could be meant."""
-    text = _not_empty(text, finish)
+def extract_code(text: str, finish: str = "stop") -> str:
+    """The Python file of a reply. Raises `Unusable` if there is none, or if several could be meant."""
+    text = _require_answer(text, finish)
     found = blocks(text)
     if any(not block.closed for block in found) or (finish == "length" and not found):
         raise Unusable(
@@ -155,9 +155,9 @@ def code(text: str, finish: str = "stop") -> str:
     return models[-1].text.strip("\n") + "\n"
 
 
-def _not_empty(text: str, finish: str) -> str:
-    """The answer, if there is any."""
-    said = answer(text)
+def _require_answer(text: str, finish: str) -> str:
+    """The answer. Raises `Unusable` if it is empty."""
+    said = strip_thinking(text)
     if said.strip():
         return said
     if finish == "length":
@@ -165,19 +165,19 @@ def _not_empty(text: str, finish: str) -> str:
     raise Unusable("the endpoint's filter held the reply back" if finish == "content_filter" else "the reply is empty")
 
 
-def json_value(text: str, finish: str = "stop") -> object:
-    """The JSON of a reply: a fenced block, or the first array or object in the text; raises `Unusable`."""
-    text = _not_empty(text, finish)
+def extract_json(text: str, finish: str = "stop") -> object:
+    """The JSON of a reply: a fenced block, or the first array or object in the text. Raises `Unusable`."""
+    text = _require_answer(text, finish)
     for block in blocks(text):
         if block.closed and block.language in ("json", ""):
             try:
-                return _plain(json.loads(block.text, strict=False))
+                return _require_writable(json.loads(block.text, strict=False))
             except (ValueError, RecursionError):
                 continue
     decoder = json.JSONDecoder(strict=False)
     for match in list(re.finditer(r"^[ \t]*(?=[\[{])", text, flags=re.M))[:50]:
         try:
-            return _plain(decoder.raw_decode(text, match.end())[0])
+            return _require_writable(decoder.raw_decode(text, match.end())[0])
         except (ValueError, RecursionError):
             continue
     raise Unusable(
@@ -187,7 +187,7 @@ def json_value(text: str, finish: str = "stop") -> object:
     )
 
 
-def _plain(value: object) -> object:
-    """The value, if all its text can be written to a file; an escape can spell half a character, which cannot."""
+def _require_writable(value: object) -> object:
+    """The value. Raises `ValueError` if its text has surrogates, which cannot be written to a file."""
     json.dumps(value, ensure_ascii=False).encode()  # a UnicodeEncodeError is a ValueError
     return value

@@ -1,6 +1,6 @@
-"""One request in flight: a thread reads the reply into a queue, so that a silent server cannot hold the caller.
+"""One request in flight: a thread reads the reply into a queue, so that a silent server cannot block the caller.
 
-The HTTP package calls the hooks of `http_hooks` on the reading thread; they find the request in a thread-local.
+The HTTP package calls the hooks of `http_hooks` on the reading thread. They find the request in a thread-local.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NotStreamed(Exception):
 
 
 class Request:
-    """What the reading thread has heard so far, and how to end it from another thread."""
+    """The chunks that the reading thread has received, and the means to end it from another thread."""
 
     def __init__(self) -> None:
         self.items: queue.Queue[ChatCompletionChunk | BaseException | None] = queue.Queue()  # None ends the reply
@@ -66,7 +66,7 @@ class Request:
             self.items.put(error)
 
     def trace(self, name: str, info: dict[str, Any]) -> None:
-        """Remember the socket, and when the request went out; called at each step of a request."""
+        """Note the socket, and that the request was sent. Called at each step of a request."""
         if name.endswith(("connect_tcp.complete", "start_tls.complete")):
             self._sockets.append(info["return_value"].get_extra_info("socket"))
             if self.closed:
@@ -75,7 +75,7 @@ class Request:
             self.sent = True
 
     def listen(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """The bytes of a response, those that are no UTF-8 replaced; notes the time and the end mark of the stream."""
+        """The bytes of a response with invalid UTF-8 replaced. Notes the time and the end mark of the stream."""
         decoder, tail = codecs.getincrementaldecoder("utf-8")("replace"), b""
         for piece in pieces:
             self.heard, self.last_heard = True, time.monotonic()
@@ -92,7 +92,7 @@ class Request:
 
 
 def http_hooks() -> dict[str, list[Callable[..., object]]]:
-    """Hooks for the HTTP client that let each request be closed and heard."""
+    """Hooks for the HTTP client, through which a `Request` finds its socket and its bytes."""
     return {"request": [_trace], "response": [_listen]}
 
 

@@ -1,4 +1,4 @@
-"""Where a language model is, how to ask it, and the key: addresses are checked, the key shows itself nowhere."""
+"""Address, options and key of a language model. Addresses are checked, and the key is never shown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEY_NAMES = ("OPENAI_API_KEY",)
 
 
 class Key:
-    """A secret that no repr, format, pickle or copy gives away."""
+    """A secret that repr, format, pickle and copy do not reveal."""
 
     __slots__ = ("_value",)
 
@@ -38,7 +38,7 @@ class Key:
 
 @record
 class Settings:
-    """Where the model is and how to ask it. Times in seconds, fit for a person who waits."""
+    """Address and options of a model. Times are in seconds, chosen for a person who waits."""
 
     base_url: str = "https://api.openai.com/v1"
     model: str = "gpt-5"
@@ -82,7 +82,7 @@ def key_from_environment() -> Key | None:
 
 
 def why_no_model() -> str | None:
-    """None where the environment names an endpoint or holds a key, else one sentence: what to set."""
+    """None if the environment names an endpoint or holds a key, else a sentence that says what to set."""
     if key_from_environment() is None and not os.environ.get("OPENAI_BASE_URL"):
         return (
             "no model is set: %cutegen model --base-url ADDRESS --model NAME, or set OPENAI_BASE_URL or OPENAI_API_KEY"
