@@ -38,7 +38,7 @@ class ReplayExecutor(Executor):
         )
 
     def admit(self, problem: Problem, facts: Facts, device: str) -> None:
-        """Raise `Unavailable` for a problem without a landscape, `UserError` for another device than the recorded one."""
+        """Raise `Unavailable` for a problem without a landscape, `UserError` for a device that was not recorded."""
         place, name = landscapes.find(problem), devices.find(device).name
         if place is None and self.lookup is None:
             raise Unavailable(_no_landscape(problem))
