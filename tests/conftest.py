@@ -61,6 +61,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         faulthandler.enable(STACKS_TO[0])
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> None:
+    """Leave out what has no line in its file (code that CuTe DSL wrote, met by a timeout): pytest itself fails on it."""
+    error = call.excinfo.value if call.excinfo else None
+    while error is not None:
+        entry = error.__traceback__
+        while entry is not None and entry.tb_next is not None:
+            if entry.tb_next.tb_lineno is None:
+                entry.tb_next = entry.tb_next.tb_next
+            else:
+                entry = entry.tb_next
+        error = error.__cause__ or error.__context__
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays to the end: no garbage collection looks at it again, and the others come less often."""
     IR_CACHES[:] = [
