@@ -70,7 +70,6 @@ def test_a_reduction_of_everything_with_a_broadcast_operand() -> None:
     torch.testing.assert_close(got, (x * b).sum())
 
 
-@pytest.mark.xfail(reason="row kernels of the library are not launched in pieces yet: over 2**31 elements are open")
 @pytest.mark.parametrize("how", [".threads_per_row(32)", ".threads_per_row(64) .vector(2) .kept()"])
 def test_rows(how: str) -> None:
     x, target, affine = (
@@ -127,7 +126,6 @@ def test_what_is_not_taken_in_pieces_is_refused_by_name(text: str, said: str) ->
         in_pieces(text, tensors, 19)
 
 
-@pytest.mark.xfail(strict=False, reason="row kernels of the library do not refuse 2**31 single elements in words yet")
 @pytest.mark.parametrize(
     "text",
     [

@@ -62,16 +62,19 @@ def split_by_rows(*tensors):
     return zip(*(tensor.split(MAX_ELEMENTS // columns) for tensor in tensors), strict=True)
 
 
+def is_broadcastable(own, shape):
+    """Return whether a tensor of shape `own` broadcasts to `shape`."""
+    pairs = zip(reversed(own), reversed(shape), strict=False)
+    return len(own) <= len(shape) and all(size in (1, wanted) for size, wanted in pairs)
+
+
 def check_operand(name, tensor, shape, dtypes=FLOAT_DTYPES, broadcast=False):
     """Check the shape and dtype of an operand.
 
     `dtypes`: accepted dtypes. `broadcast`: the operand may also have a shape that broadcasts to `shape`.
     """
     own = tensor.shape
-    pairs = zip(reversed(own), reversed(shape), strict=False)
-    if own != shape and not (
-        broadcast and len(own) <= len(shape) and all(size in (1, wanted) for size, wanted in pairs)
-    ):
+    if own != shape and not (broadcast and is_broadcastable(own, shape)):
         wanted = f"{tuple(shape)}{', or a shape that broadcasts to it' if broadcast else ''}"
         raise ValueError(f"{name} has the shape {tuple(own)}; this kernel wants {wanted}")
     if tensor.dtype not in dtypes:

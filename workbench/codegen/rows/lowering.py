@@ -16,6 +16,7 @@ from workbench.language.operations import bulk_copy
 from workbench.language.operations.rowwise import How, how
 
 HOST = "workbench.kernels.rows"
+MATRIX_OPERATIONS = ("softmax", "layernorm", "rmsnorm", "reduce", "matvec", "crossentropy")
 UNDEFINED = ("max", "min", "argmax", "argmin")  # reductions that have no value without elements
 
 
@@ -53,11 +54,12 @@ def lower_expression(value: object, stage: Stage, binding: Binding) -> Launch:
     cfg = make_config(found, stage, axis=named.get("axis", "last"), keepdim=bool(named.get("keepdim", 0)))
     if setting(stage, "through") is not None:
         return _lower_bulk(cfg, found, stage, bound)
+    many = (("inputs", found.plain), ("repeated", found.spread))
     return Launch(
         entry=f"{HOST}.{host_function(cfg)}",
         static=(("cfg", cfg), ("names", tuple(called(name, bound) for name in operands))),
         operands=operands,
-        many=(("inputs", found.plain), ("repeated", found.spread)),
+        many=many[1:] if cfg.is_matrix else many,
     )
 
 
@@ -91,6 +93,8 @@ def lower_cross_entropy(stage: Stage, binding: Binding) -> Launch:
 
 def host_function(cfg: RowConfig) -> str:
     """The module and the function that reduce a tensor with this configuration."""
+    if cfg.is_matrix:
+        return "host:matrix_reduction"
     if cfg.parts > 1 and cfg.layout == "columns":
         return "two_pass_host:two_pass_columns"
     if cfg.parts > 1:
@@ -114,6 +118,7 @@ def make_config(found: Plan, stage: Stage, *, axis: object, keepdim: bool) -> Ro
         levels=levels,
         memory=memory,
         result=make_result(found, len(found.levels)),
+        is_matrix=not by_columns and is_matrix(stage),
         axis=kind,
         first_axis=first,
         last_axis=last,
@@ -131,12 +136,16 @@ def make_config(found: Plan, stage: Stage, *, axis: object, keepdim: bool) -> Ro
     )
 
 
+def is_matrix(stage: Stage) -> bool:
+    """Whether x is taken as a matrix, one row after another: the plain forms of these operations over the last axis."""
+    return stage.operation.name in MATRIX_OPERATIONS and not needs_rowwise(stage)
+
+
 def settings_of(stage: Stage, by_columns: bool) -> How:
-    """Settings with their defaults: operations over the last axis begin with one thread for each row."""
+    """Settings with their defaults: operations on the rows of a matrix begin with one thread for each row."""
     chosen = how(stage, by_columns)
-    is_simple = stage.operation.name != "rowwise" and not needs_rowwise(stage) and not by_columns
-    if is_simple and setting(stage, "threads_per_row") is None:
-        return How(**{name: getattr(chosen, name) for name in How.__dataclass_fields__} | {"threads": 1})
+    if is_matrix(stage) and not by_columns and setting(stage, "threads_per_row") is None:
+        return dataclasses.replace(chosen, threads=1)
     return chosen
 
 

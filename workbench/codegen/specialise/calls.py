@@ -7,7 +7,7 @@ from typing import Protocol
 
 import libcst as cst
 
-from workbench.codegen.specialise.library import Module, SpecialiseError
+from workbench.codegen.specialise.library import Module, SpecialiseError, dotted_name
 from workbench.codegen.specialise.scope import NotStatic, Scope
 from workbench.codegen.specialise.values import Symbol, singular
 from workbench.records import record
@@ -174,11 +174,11 @@ def _spread(
 
 
 def _base(element: cst.BaseExpression) -> str | None:
-    """x of from_dlpack(x, ...) and view(x): the first name that an argument is."""
+    """x of from_dlpack(x, ...), cutlass.Int32(x) and x.view(-1): the first name that an argument is."""
     while isinstance(element, cst.Call | cst.Attribute):
         if isinstance(element, cst.Attribute):
             element = element.value
-        elif element.args and isinstance(element.func, cst.Name):
+        elif element.args and (isinstance(element.func, cst.Name) or dotted_name(element.func).startswith("cutlass.")):
             element = element.args[0].value
         else:
             element = element.func

@@ -6,7 +6,7 @@ import torch
 from cutlass import cute
 from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.broadcast import BroadcastOperand, load_broadcast
+from workbench.kernels.broadcast import BroadcastOperand, broadcast_tensor, load_broadcast
 from workbench.kernels.host import EXACT_DTYPES, FLOAT_DTYPES, call, check_operand, promote_dtypes, split_launches
 from workbench.kernels.static import Many, Static, bind
 
@@ -85,7 +85,7 @@ def unrolled_kernel(
             for x, part in zip(inputs, parts[: len(inputs)], strict=True):
                 cute.autovec_copy(cute.zipped_divide(x, (width,))[None, i], part[None, turn])
             for n, (b, part, extent) in enumerate(zip(repeated, parts[len(inputs) :], extents, strict=True)):
-                load_broadcast(b, part[None, turn], i, i, extent, width, ways[n])
+                load_broadcast(b, part[None, turn], i, extent, width, ways[n])
     for turn in cutlass.range_constexpr(cfg.unroll):
         i = first + turn * cfg.threads
         if i < vectors:
@@ -116,13 +116,15 @@ def launch_unrolled(
     repeated: Many[cute.Tensor],
     out: cute.Tensor,
     count: cutlass.Int32,
-    extents: Many,
+    inners: Many[cutlass.Int32],
+    sizes: Many[cutlass.Int32],
     stream: cuda.CUstream,
     width: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
     span = cfg.threads * cfg.unroll  # vectors per CTA
     ctas = (count // width + span - 1) // span
+    extents = tuple((inner, size) for inner, size in zip(inners, sizes, strict=True))
     unrolled_kernel(cfg, inputs, repeated, out, count, extents, width, ways).launch(
         grid=[cutlass.max(ctas, 1), 1, 1], block=[cfg.threads, 1, 1], stream=stream
     )
@@ -184,17 +186,19 @@ def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Man
         repeated = tensors[len(inputs) :]
         width = cfg.vector if are_aligned(*inputs, part) else 1
         places = tuple(BroadcastOperand(b, part.shape, width) for b in repeated)
-        extents = tuple(place.extent for place in places)
+        inners = tuple(place.inner for place in places)
+        sizes = tuple(place.size for place in places)
         ways = tuple(place.way for place in places)
         call(
             bind(launch_unrolled, cfg),
             (*(x.dtype for x in inputs), *(b.dtype for b in repeated), out.dtype, width, *ways),
             (
                 tuple(flat_tensor(x, width) for x in inputs),
-                tuple(place.tensor for place in places),
+                tuple(broadcast_tensor(place) for place in places),
                 flat_tensor(part, width),
                 cutlass.Int32(part.numel()),
-                extents,
+                tuple(cutlass.Int32(inner) for inner in inners),
+                tuple(cutlass.Int32(size) for size in sizes),
             ),
             (width, ways),
         )

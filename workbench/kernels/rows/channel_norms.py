@@ -1,4 +1,7 @@
-"""Norms whose weight and bias go by channel: x (batch, channels, ...) -> y of its shape; `affine` is () or (weight, bias)."""
+"""Norms whose weight and bias go by channel: x (batch, channels, ...) -> y of its shape.
+
+`affine` is () or (weight, bias).
+"""
 
 import cuda.bindings.driver as cuda
 import cutlass

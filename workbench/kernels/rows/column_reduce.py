@@ -4,49 +4,9 @@ import cuda.bindings.driver as cuda
 import cutlass
 from cutlass import cute
 
-from workbench.kernels.rows.vectors import (
-    absorb_columns,
-    column_scalars,
-    load_vectors,
-    spread_columns,
-    write_vectors,
-)
+from workbench.kernels.rows.passes import reduce_level, write_result
+from workbench.kernels.rows.vectors import load_vectors
 from workbench.kernels.static import Many, Static, dtype
-
-
-@cute.jit
-def reduce_columns(
-    cfg: Static,
-    level: Static,
-    inputs: Many[cute.Tensor],
-    repeated: Many[cute.Tensor],
-    extents: Many,
-    kept: Many,
-    values: Many,
-    begin,
-    bounds,
-    origin,
-    width: cutlass.Constexpr,
-    turns: cutlass.Constexpr,
-    ways: cutlass.Constexpr,
-):
-    """What a thread's part of its columns comes to, for each column; vectors in `kept` are in registers already."""
-    starts = level.start()
-    state = spread_columns(level.state, starts, width)
-    if cutlass.const_expr(cfg.is_kept):
-        fragments = kept
-        if cutlass.const_expr(len(repeated) > 0):
-            others = load_vectors(cfg, level.repeated, (), repeated, extents, begin, bounds, origin, width, turns, ways)
-            fragments = (*kept, *others)
-        absorb_columns(cfg, level, state, fragments, values, begin, bounds, width, turns)
-    else:
-        _, end = bounds
-        for first in range(begin, end, cfg.step * turns):
-            fragments = load_vectors(
-                cfg, level.repeated, inputs, repeated, extents, first, bounds, origin, width, turns, ways
-            )
-            absorb_columns(cfg, level, state, fragments, values, first, bounds, width, turns)
-    return state
 
 
 @cute.jit
@@ -136,83 +96,43 @@ def column_kernel(
     kept = ()
     if cutlass.const_expr(cfg.is_kept):  # the thread's vectors stay in registers
         kept = load_vectors(cfg, (), inputs, (), (), group, bounds, origin, width, turns, ())
-    known = ()
-    for level in cfg.levels:
-        given = known
-        if cutlass.const_expr(level.scalars is not None):
-            scalars = column_scalars(level, tuple(known[n] for n in level.scalar_reads), width)
-            given = (*known, *scalars)
-        state = reduce_columns(
-            cfg,
-            level,
-            tuple(inputs[n] for n in level.inputs if not cfg.is_kept),
-            tuple(repeated[n] for n in level.repeated),
-            tuple(extents[n] for n in level.repeated),
-            tuple(kept[n] for n in level.inputs if cfg.is_kept),
-            tuple(given[n] for n in level.reads),
-            group,
-            bounds,
-            origin,
-            width,
-            turns,
-            ways,
-        )
-        if cutlass.const_expr(cfg.split > 1):
-            combine_groups(cfg, level, state, tuple(memory[n] for n in level.slots), lane, group, width)
-        values = finish_columns(level, state, rows, width)
-        known = (*known, *values)
-    if cutlass.const_expr(cfg.result.scalars is not None):
-        scalars = column_scalars(cfg.result, tuple(known[n] for n in cfg.result.scalar_reads), width)
-        known = (*known, *scalars)
+    known = reduce_column(
+        cfg, inputs, repeated, extents, kept, memory, lane, group, rows, bounds, origin, width, turns, ways
+    )
     if cutlass.const_expr(cfg.result.is_whole):
-        write_columns(
-            cfg,
-            tuple(inputs[n] for n in cfg.result.inputs if not cfg.is_kept),
-            tuple(repeated[n] for n in cfg.result.repeated),
-            y,
-            tuple(extents[n] for n in cfg.result.repeated),
-            tuple(kept[n] for n in cfg.result.inputs if cfg.is_kept),
-            tuple(known[n] for n in cfg.result.reads),
-            group,
-            bounds,
-            origin,
-            width,
-            turns,
-            ways,
-        )
+        write_result(cfg, inputs, repeated, y, extents, kept, known, group, bounds, origin, width, turns, ways)
     elif inside & (group == 0):
         store_column_values(cfg, y, tuple(known[n] for n in cfg.result.reads), batch * vectors + column, width)
 
 
 @cute.jit
-def write_columns(
+def reduce_column(
     cfg: Static,
     inputs: Many[cute.Tensor],
     repeated: Many[cute.Tensor],
-    y: cute.Tensor,
     extents: Many,
     kept: Many,
-    values: Many,
-    begin,
+    memory: Many[cute.Tensor],
+    lane,
+    group,
+    rows,
     bounds,
     origin,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
-    """Write a result with an element for each of the columns'."""
-    reads = cfg.result.repeated
-    if cutlass.const_expr(cfg.is_kept):
-        fragments = kept
-        if cutlass.const_expr(len(repeated) > 0):
-            others = load_vectors(cfg, reads, (), repeated, extents, begin, bounds, origin, width, turns, ways)
-            fragments = (*kept, *others)
-        write_vectors(cfg, y, fragments, values, begin, bounds, origin, width, turns)
-    else:
-        _, end = bounds
-        for first in range(begin, end, cfg.step * turns):
-            fragments = load_vectors(cfg, reads, inputs, repeated, extents, first, bounds, origin, width, turns, ways)
-            write_vectors(cfg, y, fragments, values, first, bounds, origin, width, turns)
+    """The values of the columns' reductions, pass by pass."""
+    known = ()
+    for level in cfg.levels:
+        state = reduce_level(
+            cfg, level, inputs, repeated, extents, kept, known, group, bounds, origin, width, turns, ways
+        )
+        if cutlass.const_expr(cfg.split > 1):
+            combine_groups(cfg, level, state, tuple(memory[n] for n in level.slots), lane, group, width)
+        values = finish_columns(level, state, rows, width)
+        known = (*known, *values)
+    return known
 
 
 @cute.jit
@@ -234,13 +154,15 @@ def launch_columns(
     rows: cutlass.Int32,
     columns: cutlass.Int32,
     batches: cutlass.Int32,
-    extents: Many,
+    inners: Many[cutlass.Int32],
+    sizes: Many[cutlass.Int32],
     stream: cuda.CUstream,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
     ctas = batches * ((columns // width + cfg.lanes - 1) // cfg.lanes)
+    extents = tuple((inner, size) for inner, size in zip(inners, sizes, strict=True))
     column_kernel(cfg, inputs, repeated, y, rows, columns, batches, extents, width, turns, ways).launch(
         grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream
     )

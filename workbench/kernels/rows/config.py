@@ -78,6 +78,7 @@ class RowConfig:
     }
     levels: tuple[Level, ...]
     result: Result
+    is_matrix: bool = False  # rows of any number, in pieces; a broadcast tensor has one element for each column
     axis: str = "last"  # last, all, but or strided
     first_axis: int = 0  # the one that is left (but), the first one reduced (strided)
     last_axis: int = 1  # how many are reduced (last), the last one reduced (strided)

@@ -1,4 +1,7 @@
-"""Cross entropy: logits (..., classes) or logarithms of shares, and class numbers -> losses of the rows, their mean or sum."""
+"""Cross entropy: logits (..., classes) or logarithms of shares, and class numbers -> losses.
+
+They are those of the rows, or their mean or sum.
+"""
 
 import cuda.bindings.driver as cuda
 import cutlass
@@ -7,9 +10,9 @@ from cutlass import cute
 from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.host import FLOAT_DTYPES, INDEX_DTYPES, call, check_operand, check_rank, split_by_rows
-from workbench.kernels.rows.host import access_width, vector_tensor
+from workbench.kernels.rows.host import access_width, flat_tensor, turns_of
 from workbench.kernels.rows.row_reduce import locate_row, reduce_row
-from workbench.kernels.rows.vectors import load_vectors
+from workbench.kernels.rows.vectors import as_vectors, load_vectors
 from workbench.kernels.static import Static, bind, dtype
 
 
@@ -78,7 +81,7 @@ def launch_losses(
         ctas = (rows + (cfg.rows.rows_per_cta - 1)) // cfg.rows.rows_per_cta
     else:
         ctas = rows
-    loss_kernel(cfg, x, target, y, rows, columns, width, turns).launch(
+    loss_kernel(cfg, as_vectors(x, width), target, y, rows, columns, width, turns).launch(
         grid=[ctas, 1, 1], block=[cfg.rows.cta_threads, 1, 1], stream=stream
     )
 
@@ -149,15 +152,12 @@ def cross_entropy(cfg: Static, names: Static, x, target):
         out = torch.empty((), dtype=x.dtype, device=x.device)
     for logits, part, classes in split_by_rows(x.view(rows, columns), losses.view(-1), target):
         width = access_width(cfg.rows, columns, (logits,))
-        if cutlass.const_expr(cfg.rows.is_kept):
-            turns = max(-(-(columns // width) // cfg.rows.step), 1)  # vectors of a row that each thread keeps
-        else:
-            turns = cfg.rows.vector // width
+        turns = turns_of(cfg.rows, columns, width)
         call(
             bind(launch_losses, cfg),
             (x.dtype, target.dtype, width, turns),
             (
-                vector_tensor(logits, width),
+                flat_tensor(logits.view(-1), width),
                 from_dlpack(classes).mark_layout_dynamic(),
                 from_dlpack(part).mark_layout_dynamic(),
                 cutlass.Int32(logits.shape[0]),

@@ -8,15 +8,15 @@ import cutlass
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.broadcast import BroadcastOperand
+from workbench.kernels.broadcast import BroadcastOperand, broadcast_tensor
 from workbench.kernels.host import (
     EXACT_DTYPES,
     FLOAT_DTYPES,
-    MAX_ELEMENTS,
     call,
     check_not_empty,
     check_operand,
     check_rank,
+    split_by_rows,
 )
 from workbench.kernels.rows.column_reduce import launch_columns
 from workbench.kernels.rows.row_reduce import launch_rows
@@ -40,9 +40,7 @@ def check_countable(cfg: Static, names: Static, x):
 
 
 def result_shape(cfg: Static, shape):
-    """The shape of a reduction's result."""
-    if cutlass.const_expr(cfg.result.is_whole):
-        return shape
+    """The shape of a result with one value for each row."""
     if cutlass.const_expr(cfg.axis == "all"):
         return (1,) * len(shape) if cutlass.const_expr(cfg.keepdim) else ()
     if cutlass.const_expr(cfg.axis == "last"):
@@ -62,19 +60,36 @@ def result_shape(cfg: Static, shape):
 
 def empty_result(cfg: Static, names: Static, x):
     """The result's memory; refuses a tensor without elements for a reduction that has no value then."""
+    if cutlass.const_expr(cfg.result.is_whole):
+        return torch.empty_like(x)
     kind = torch.int64 if cutlass.const_expr(cfg.is_place) else x.dtype
     y = torch.empty(result_shape(cfg, x.shape), dtype=kind, device=x.device)
-    if cutlass.const_expr(cfg.undefined != "" and not cfg.result.is_whole):
+    if cutlass.const_expr(cfg.undefined != ""):
         check_not_empty(names[0], x, x.numel() or not y.numel(), cfg.undefined)
     return y
 
 
+def flat_tensor(tensor, width):
+    """A contiguous tensor of one axis as a kernel's argument, which is accessed by vectors of `width`."""
+    return from_dlpack(tensor, assumed_align=16 if width > 1 else None).mark_layout_dynamic()
+
+
 def vector_tensor(tensor, width):
-    """A contiguous tensor as a kernel's argument of shape (vectors, width): up to 2**31 elements, a flat one has less."""
+    """A contiguous tensor as a kernel's argument of shape (vectors, width): up to 2**31 elements.
+
+    An extent is less than 2**31, so a flat tensor has less.
+    """
     align = 16 if width > 1 else None
     return from_dlpack(tensor.view(-1, width), assumed_align=align).mark_compact_shape_dynamic(
         mode=0, stride_order=(0, 1)
     )
+
+
+def result_tensor(cfg: Static, y, width):
+    """The result as a kernel's argument: vectors where it has an element for each of a row's, else values of rows."""
+    if cutlass.const_expr(cfg.result.is_whole):
+        return vector_tensor(y, width)
+    return from_dlpack(y.view(-1)).mark_layout_dynamic()
 
 
 def access_width(cfg: Static, run, tensors: Many):
@@ -89,6 +104,8 @@ def row_sizes(cfg: Static, shape):
     """(rows, columns): columns is what is reduced."""
     if cutlass.const_expr(cfg.axis == "all"):
         return 1, shape.numel()
+    if cutlass.const_expr(cfg.last_axis == 1):
+        return shape[:-1].numel(), shape[-1]
     return shape[: -cfg.last_axis].numel(), shape[-cfg.last_axis :].numel()
 
 
@@ -104,57 +121,83 @@ def column_sizes(cfg: Static, shape):
     return before.numel(), own.numel(), after.numel()
 
 
-def split_rows(cfg: Static, names: Static, repeated: Many, tensors: Many):
-    """The tensors as they are, or, with 2**31 elements and more, cut along the rows; nearly always one piece."""
-    x = tensors[0]
-    most = (1 << 31) - 1 if cutlass.const_expr(cfg.axis == "all" or cfg.vector == 1) else 1 << 31
-    if x.numel() <= most:
-        return [tensors]
-    if cutlass.const_expr(cfg.axis == "last"):
-        own = x.dim() - cfg.last_axis  # axes that are left
-        count = MAX_ELEMENTS // x.shape[own:].numel()  # rows of a piece
-        if own > 0 and count > 0 and all(b.dim() <= cfg.last_axis for b in repeated):
-            return zip(*(tensor.flatten(0, own - 1).split(count) for tensor in tensors), strict=True)
-    raise ValueError(f"{names[0]} has too many elements for 32-bit places, 2**31 and more")
+def turns_of(cfg: Static, columns, width):
+    """How many vectors a thread loads before it uses the first."""
+    if cutlass.const_expr(cfg.is_kept):
+        return max(-(-(columns // width) // cfg.step), 1)  # all that it has of a row
+    return cfg.unroll * cfg.vector // width
+
+
+def matrix_reduction(cfg: Static, names: Static, x, repeated: Many):
+    """Reduce each row of x (..., columns), of any number of rows; `repeated` have one element for each column."""
+    x = x.detach().contiguous()
+    repeated = tuple(b.detach().reshape(-1).contiguous() for b in repeated)
+    check_rank(names[0], x, 1)
+    check_operand(names[0], x, x.shape)
+    for name, b in zip(names[1:], repeated, strict=True):
+        check_operand(name, b, x.shape[-1:], EXACT_DTYPES)
+    y = empty_result(cfg, names, x)
+    if y.numel() == 0:
+        return y
+    rows, columns = row_sizes(cfg, x.shape)
+    matrix = x.view(rows, columns)
+    results = y.view(rows, columns) if cutlass.const_expr(cfg.result.is_whole) else y.view(-1)
+    for x, result in split_by_rows(matrix, results):
+        if cutlass.const_expr(cfg.result.is_whole):
+            width = access_width(cfg, columns, (x, *repeated, result))
+        else:
+            width = access_width(cfg, columns, (x, *repeated))
+        turns = turns_of(cfg, columns, width)
+        call(
+            bind(launch_rows, cfg),
+            (x.dtype, *(b.dtype for b in repeated), width, turns),
+            (
+                (flat_tensor(x.view(-1), width),),
+                tuple(flat_tensor(b, width) for b in repeated),
+                flat_tensor(result.view(-1), width) if cfg.result.is_whole else flat_tensor(result, 1),
+                cutlass.Int32(x.shape[0]),
+                cutlass.Int32(columns),
+                (),
+                (),
+            ),
+            (width, turns, ()),
+        )
+    return y
 
 
 def row_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many):
     """Reduce along the last axes, or all."""
     check_operands(cfg, names, inputs, repeated)
     inputs = tuple(x.detach().contiguous() for x in inputs)
+    check_countable(cfg, names, inputs[0])
+    shape = inputs[0].shape
+    rows, columns = row_sizes(cfg, shape)
     y = empty_result(cfg, names, inputs[0])
     if y.numel() == 0:
         return y
-    for pieces in split_rows(cfg, names, repeated, (*inputs, y)):
-        *inputs, part = pieces
-        shape = inputs[0].shape
-        rows, columns = row_sizes(cfg, shape)
-        if cutlass.const_expr(cfg.result.is_whole):
-            width = access_width(cfg, columns, (*inputs, part))
-            result = vector_tensor(part, width)
-        else:
-            width = access_width(cfg, columns, inputs)
-            result = from_dlpack(part.view(-1)).mark_layout_dynamic()
-        if cutlass.const_expr(cfg.is_kept):
-            turns = max(-(-(columns // width) // cfg.step), 1)  # vectors of a row that each thread keeps
-        else:
-            turns = cfg.unroll * cfg.vector // width
-        places = tuple(BroadcastOperand(b.detach(), shape, width, columns) for b in repeated)
-        extents = tuple(place.extent for place in places)
-        ways = tuple(place.way for place in places)
-        call(
-            bind(launch_rows, cfg),
-            (*(x.dtype for x in inputs), *(b.dtype for b in repeated), width, turns, *ways),
-            (
-                tuple(vector_tensor(x, width) for x in inputs),
-                tuple(place.tensor for place in places),
-                result,
-                cutlass.Int32(rows),
-                cutlass.Int32(columns),
-                extents,
-            ),
-            (width, turns, ways),
-        )
+    if cutlass.const_expr(cfg.result.is_whole):
+        width = access_width(cfg, columns, (*inputs, y))
+    else:
+        width = access_width(cfg, columns, inputs)
+    turns = turns_of(cfg, columns, width)
+    places = tuple(BroadcastOperand(b.detach(), shape, width) for b in repeated)
+    inners = tuple(place.inner for place in places)
+    sizes = tuple(place.size for place in places)
+    ways = tuple(place.way for place in places)
+    call(
+        bind(launch_rows, cfg),
+        (*(x.dtype for x in inputs), *(b.dtype for b in repeated), width, turns, *ways),
+        (
+            tuple(vector_tensor(x, width) for x in inputs),
+            tuple(broadcast_tensor(place) for place in places),
+            result_tensor(cfg, y, width),
+            cutlass.Int32(rows),
+            cutlass.Int32(columns),
+            tuple(cutlass.Int32(inner) for inner in inners),
+            tuple(cutlass.Int32(size) for size in sizes),
+        ),
+        (width, turns, ways),
+    )
     return y
 
 
@@ -174,19 +217,21 @@ def column_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many):
     else:
         turns = cfg.unroll * cfg.vector // width
     places = tuple(BroadcastOperand(b.detach(), shape, width) for b in repeated)
-    extents = tuple(place.extent for place in places)
+    inners = tuple(place.inner for place in places)
+    sizes = tuple(place.size for place in places)
     ways = tuple(place.way for place in places)
     call(
         bind(launch_columns, cfg),
         (*(x.dtype for x in inputs), *(b.dtype for b in repeated), width, turns, *ways),
         (
             tuple(vector_tensor(x, width) for x in inputs),
-            tuple(place.tensor for place in places),
+            tuple(broadcast_tensor(place) for place in places),
             vector_tensor(y, width),
             cutlass.Int32(rows),
             cutlass.Int32(columns),
             cutlass.Int32(batches),
-            extents,
+            tuple(cutlass.Int32(inner) for inner in inners),
+            tuple(cutlass.Int32(size) for size in sizes),
         ),
         (width, turns, ways),
     )

@@ -1,9 +1,9 @@
-"""Reductions of rows for operations with views of their own: torch tensors -> the operands of a reduction, its result."""
+"""Reductions of rows for operations with views of their own: torch tensors -> operands of a reduction, its result."""
 
 import cutlass
 
 from workbench.kernels.host import check_rank
-from workbench.kernels.rows.host import row_reduction
+from workbench.kernels.rows.host import matrix_reduction, row_reduction
 from workbench.kernels.rows.two_pass_host import two_pass_reduction
 from workbench.kernels.static import Many, Static
 
@@ -17,6 +17,8 @@ def reduce_rows(cfg: Static, names: Static, inputs: Many, repeated: Many):
 
 def matrix_vector(cfg: Static, names: Static, x, vector):
     """x (..., columns) times vector (columns)."""
+    if cutlass.const_expr(cfg.is_matrix):
+        return matrix_reduction(cfg, names, x, (vector,))
     vector = vector.reshape(-1)
     return reduce_rows(cfg, names, (x,), (vector,))
 
@@ -25,5 +27,5 @@ def plane_pool(cfg: Static, names: Static, x):
     """Reduce each plane of x (batch, channels, ...) to one value."""
     check_rank(names[0], x, 3)
     planes = x.flatten(2)
-    y = row_reduction(cfg, names, (planes,), ())
+    y = matrix_reduction(cfg, names, planes, ())
     return y.view(*x.shape[:2], *[1] * (x.dim() - 2))

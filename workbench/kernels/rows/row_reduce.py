@@ -5,41 +5,9 @@ import cutlass
 from cutlass import cute
 
 from workbench.kernels.rows.block_reduce import all_reduce, all_reduce_online
-from workbench.kernels.rows.vectors import absorb_vectors, load_vectors, write_vectors
+from workbench.kernels.rows.passes import reduce_level, write_result
+from workbench.kernels.rows.vectors import as_vectors, load_vectors
 from workbench.kernels.static import Many, Static, dtype
-
-
-@cute.jit
-def reduce_vectors(
-    cfg: Static,
-    level: Static,
-    inputs: Many[cute.Tensor],
-    repeated: Many[cute.Tensor],
-    extents: Many,
-    kept: Many,
-    values: Many,
-    begin,
-    end,
-    origin,
-    width: cutlass.Constexpr,
-    turns: cutlass.Constexpr,
-    ways: cutlass.Constexpr,
-):
-    """What a thread's vectors of a row come to; those in `kept` are in registers already."""
-    state = level.start()
-    if cutlass.const_expr(cfg.is_kept):
-        fragments = kept
-        if cutlass.const_expr(len(repeated) > 0):
-            others = load_vectors(cfg, level.repeated, (), repeated, extents, begin, end, origin, width, turns, ways)
-            fragments = (*kept, *others)
-        state = absorb_vectors(cfg, level, state, fragments, values, begin, end, width, turns)
-    else:
-        for first in range(begin, end, cfg.step * turns):
-            fragments = load_vectors(
-                cfg, level.repeated, inputs, repeated, extents, first, end, origin, width, turns, ways
-            )
-            state = absorb_vectors(cfg, level, state, fragments, values, first, end, width, turns)
-    return state
 
 
 @cute.jit
@@ -57,39 +25,6 @@ def combine_row(cfg: Static, level: Static, state: Many, memory: Many[cute.Tenso
     else:
         values = state
     return values
-
-
-@cute.jit
-def write_row(
-    cfg: Static,
-    inputs: Many[cute.Tensor],
-    repeated: Many[cute.Tensor],
-    y: cute.Tensor,
-    extents: Many,
-    kept: Many,
-    values: Many,
-    begin,
-    end,
-    origin,
-    width: cutlass.Constexpr,
-    turns: cutlass.Constexpr,
-    ways: cutlass.Constexpr,
-):
-    """Write a result with an element for each of the row's."""
-    if cutlass.const_expr(cfg.is_kept):
-        fragments = kept
-        if cutlass.const_expr(len(repeated) > 0):
-            others = load_vectors(
-                cfg, cfg.result.repeated, (), repeated, extents, begin, end, origin, width, turns, ways
-            )
-            fragments = (*kept, *others)
-        write_vectors(cfg, y, fragments, values, begin, end, origin, width, turns)
-    else:
-        for first in range(begin, end, cfg.step * turns):
-            fragments = load_vectors(
-                cfg, cfg.result.repeated, inputs, repeated, extents, first, end, origin, width, turns, ways
-            )
-            write_vectors(cfg, y, fragments, values, first, end, origin, width, turns)
 
 
 def locate_row(cfg: Static, tidx, bidx):
@@ -135,25 +70,8 @@ def row_kernel(
         values = reduce_row(
             cfg, inputs, repeated, extents, kept, memory, start, lane, columns, vectors, tidx, width, turns, ways
         )
-        if cutlass.const_expr(cfg.result.scalars is not None):
-            scalars = cfg.result.scalars(*(values[n] for n in cfg.result.scalar_reads))
-            values = (*values, *scalars)
         if cutlass.const_expr(cfg.result.is_whole):
-            write_row(
-                cfg,
-                tuple(inputs[n] for n in cfg.result.inputs if not cfg.is_kept),
-                tuple(repeated[n] for n in cfg.result.repeated),
-                y,
-                tuple(extents[n] for n in cfg.result.repeated),
-                tuple(kept[n] for n in cfg.result.inputs if cfg.is_kept),
-                tuple(values[n] for n in cfg.result.reads),
-                lane,
-                vectors,
-                start,
-                width,
-                turns,
-                ways,
-            )
+            write_result(cfg, inputs, repeated, y, extents, kept, values, lane, vectors, start, width, turns, ways)
         elif lane == 0:
             y[row] = cfg.result.expression(*(values[n] for n in cfg.result.reads)).to(y.element_type)
 
@@ -178,24 +96,8 @@ def reduce_row(
     """The values of a row's reductions, pass by pass."""
     known = ()
     for level in cfg.levels:
-        given = known
-        if cutlass.const_expr(level.scalars is not None):
-            scalars = level.scalars(*(known[n] for n in level.scalar_reads))
-            given = (*known, *scalars)
-        state = reduce_vectors(
-            cfg,
-            level,
-            tuple(inputs[n] for n in level.inputs if not cfg.is_kept),
-            tuple(repeated[n] for n in level.repeated),
-            tuple(extents[n] for n in level.repeated),
-            tuple(kept[n] for n in level.inputs if cfg.is_kept),
-            tuple(given[n] for n in level.reads),
-            lane,
-            vectors,
-            start,
-            width,
-            turns,
-            ways,
+        state = reduce_level(
+            cfg, level, inputs, repeated, extents, kept, known, lane, vectors, start, width, turns, ways
         )
         values = combine_row(cfg, level, state, tuple(memory[n] for n in level.slots), columns, tidx)
         known = (*known, *values)
@@ -210,7 +112,8 @@ def launch_rows(
     y: cute.Tensor,
     rows: cutlass.Int32,
     columns: cutlass.Int32,
-    extents: Many,
+    inners: Many[cutlass.Int32],
+    sizes: Many[cutlass.Int32],
     stream: cuda.CUstream,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
@@ -222,6 +125,12 @@ def launch_rows(
         ctas = rows * cfg.cluster
     else:
         ctas = rows
+    if cutlass.const_expr(cfg.is_matrix):  # whose tensors are flat
+        inputs = tuple(as_vectors(x, width) for x in inputs)
+        repeated = tuple(as_vectors(b, width) for b in repeated)
+        if cutlass.const_expr(cfg.result.is_whole):
+            y = as_vectors(y, width)
+    extents = tuple((inner, size) for inner, size in zip(inners, sizes, strict=True))
     row_kernel(cfg, inputs, repeated, y, rows, columns, extents, width, turns, ways).launch(
         grid=[ctas, 1, 1],
         block=[cfg.cta_threads, 1, 1],

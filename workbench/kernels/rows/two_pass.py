@@ -1,6 +1,6 @@
-"""Long rows in parts: for every pass a kernel that reduces parts of rows, and one that puts the parts together.
+"""Long rows and columns in parts: for every pass a kernel that reduces parts, and one that puts the parts together.
 
-The parts of a row are always put together in the same order. Where the result has an element for each of the row's, a
+Parts are always put together in the same order. Where the result has an element for each of the row's, a
 last kernel writes it, from the end of the tensor to its start: what was read last is still in the L2 cache.
 """
 
@@ -9,7 +9,8 @@ import cutlass
 from cutlass import cute
 
 from workbench.kernels.rows.block_reduce import all_reduce
-from workbench.kernels.rows.row_reduce import reduce_vectors
+from workbench.kernels.rows.passes import reduce_pass
+from workbench.kernels.rows.two_pass_columns import partial_columns_kernel
 from workbench.kernels.rows.vectors import load_vectors, write_vectors
 from workbench.kernels.static import Many, Static, dtype
 
@@ -56,7 +57,7 @@ def partial_kernel(
     if cutlass.const_expr(step.level.scalars is not None):
         scalars = step.level.scalars(*(known[n] for n in step.level.scalar_reads))
         known = (*known, *scalars)
-    state = reduce_vectors(
+    state = reduce_pass(
         step.cfg,
         step.level,
         inputs,
@@ -88,15 +89,23 @@ def launch_partial(
     columns: cutlass.Int32,
     parts: cutlass.Int32,
     lengths: Many[cutlass.Int32],
-    extents: Many,
+    inners: Many[cutlass.Int32],
+    sizes: Many[cutlass.Int32],
     stream: cuda.CUstream,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
-    partial_kernel(
-        step, inputs, repeated, done, results, rows, columns, parts, lengths, extents, width, turns, ways
-    ).launch(grid=[rows * parts, 1, 1], block=[step.cfg.threads, 1, 1], stream=stream)
+    extents = tuple((inner, size) for inner, size in zip(inners, sizes, strict=True))
+    if cutlass.const_expr(step.cfg.layout == "columns"):
+        ctas = lengths[0] * parts * ((columns // width + step.cfg.lanes - 1) // step.cfg.lanes)
+        partial_columns_kernel(
+            step, inputs, repeated, done, results, rows, columns, parts, lengths[0], extents, width, turns, ways
+        ).launch(grid=[ctas, 1, 1], block=[step.cfg.threads, 1, 1], stream=stream)
+    else:
+        partial_kernel(
+            step, inputs, repeated, done, results, rows, columns, parts, lengths, extents, width, turns, ways
+        ).launch(grid=[rows * parts, 1, 1], block=[step.cfg.threads, 1, 1], stream=stream)
 
 
 @cute.kernel
@@ -203,7 +212,8 @@ def apply_kernel(
             cfg, cfg.result.repeated, (), repeated, extents, first, vectors, origin, width, turns, ways
         )
         fragments = (*fragments, *others)
-    write_vectors(cfg, y, fragments, tuple(known[n] for n in cfg.result.reads), first, vectors, origin, width, turns)
+    values = tuple(known[n] for n in cfg.result.reads)
+    write_vectors(cfg, y, fragments, (), values, first, vectors, origin, width, turns)
 
 
 @cute.jit
@@ -217,12 +227,14 @@ def launch_apply(
     columns: cutlass.Int32,
     parts: cutlass.Int32,
     lengths: Many[cutlass.Int32],
-    extents: Many,
+    inners: Many[cutlass.Int32],
+    sizes: Many[cutlass.Int32],
     stream: cuda.CUstream,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
+    extents = tuple((inner, size) for inner, size in zip(inners, sizes, strict=True))
     apply_kernel(cfg, inputs, repeated, done, y, rows, columns, parts, lengths, extents, width, turns, ways).launch(
         grid=[rows * parts, 1, 1], block=[cfg.threads, 1, 1], stream=stream
     )

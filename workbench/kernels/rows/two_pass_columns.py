@@ -1,10 +1,10 @@
-"""Long columns in parts: a kernel that reduces parts of the rows of some columns; `finish_kernel` puts them together."""
+"""Long columns in parts: a kernel that reduces a part of the rows of some columns."""
 
-import cuda.bindings.driver as cuda
 import cutlass
 from cutlass import cute
 
-from workbench.kernels.rows.column_reduce import merge_columns, reduce_columns, share_columns
+from workbench.kernels.rows.column_reduce import merge_columns, share_columns
+from workbench.kernels.rows.passes import reduce_pass
 from workbench.kernels.rows.vectors import column_scalars
 from workbench.kernels.static import Many, Static, dtype
 
@@ -65,7 +65,7 @@ def partial_columns_kernel(
     if cutlass.const_expr(step.level.scalars is not None):
         scalars = column_scalars(step.level, tuple(known[n] for n in step.level.scalar_reads), width)
         known = (*known, *scalars)
-    state = reduce_columns(
+    state = reduce_pass(
         step.cfg,
         step.level,
         inputs,
@@ -89,26 +89,3 @@ def partial_columns_kernel(
         for e in cutlass.range_constexpr(width):
             for values, part in zip(results, state, strict=True):
                 values[(piece * vectors + column) * width + e] = part[e]
-
-
-@cute.jit
-def launch_partial_columns(
-    step: Static,
-    inputs: Many[cute.Tensor],
-    repeated: Many[cute.Tensor],
-    done: Many[cute.Tensor],
-    results: Many[cute.Tensor],
-    rows: cutlass.Int32,
-    columns: cutlass.Int32,
-    parts: cutlass.Int32,
-    batches: cutlass.Int32,
-    extents: Many,
-    stream: cuda.CUstream,
-    width: cutlass.Constexpr,
-    turns: cutlass.Constexpr,
-    ways: cutlass.Constexpr,
-):
-    ctas = batches * parts * ((columns // width + step.cfg.lanes - 1) // step.cfg.lanes)
-    partial_columns_kernel(
-        step, inputs, repeated, done, results, rows, columns, parts, batches, extents, width, turns, ways
-    ).launch(grid=[ctas, 1, 1], block=[step.cfg.threads, 1, 1], stream=stream)

@@ -4,7 +4,7 @@ import cutlass
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.broadcast import BroadcastOperand
+from workbench.kernels.broadcast import BroadcastOperand, broadcast_tensor
 from workbench.kernels.host import call, split_launches
 from workbench.kernels.rows.host import (
     access_width,
@@ -17,7 +17,6 @@ from workbench.kernels.rows.host import (
     vector_tensor,
 )
 from workbench.kernels.rows.two_pass import launch_apply, launch_finish, launch_partial
-from workbench.kernels.rows.two_pass_columns import launch_partial_columns
 from workbench.kernels.static import Many, Static, bind, torch_dtype
 
 
@@ -43,16 +42,109 @@ def finish(step: Static, states: Many, done: Many, outputs: Many, results, parts
     )
 
 
+def result_numbers(cfg: Static, rows, columns, length):
+    """(results, how many of them lie between two parts of one, elements of each)."""
+    if cutlass.const_expr(cfg.layout == "columns"):
+        return length * columns, columns, rows
+    return rows, 1, columns
+
+
+def run_passes(cfg: Static, inputs: Many, repeated: Many, y, rows, columns, length, parts, width, turns):
+    """Launch all passes. length: that of a segment, or, for columns, how many batches of rows there are.
+
+    Returns the values of the rows, one tensor for each reduction, where the configuration wants them.
+    """
+    places = tuple(BroadcastOperand(b.detach(), inputs[0].shape, width) for b in repeated)
+    inners = tuple(place.inner for place in places)
+    sizes = tuple(place.size for place in places)
+    ways = tuple(place.way for place in places)
+    key = (*(x.dtype for x in inputs), *(b.dtype for b in repeated), width, turns, *ways)
+    number = cutlass.Int32(length)
+    results, inner, count = result_numbers(cfg, rows, columns, length)
+    done = ()
+    for step in cfg.steps:
+        states = tuple(
+            torch.empty(results * parts, dtype=torch_dtype(slot.kind), device=y.device) for slot in step.level.state
+        )
+        call(
+            bind(launch_partial, step),
+            key,
+            (
+                tuple(vector_tensor(inputs[n], width) for n in step.level.inputs),
+                tuple(broadcast_tensor(places[n]) for n in step.level.repeated),
+                tuple(value_tensor(value) for value in done),
+                tuple(value_tensor(state) for state in states),
+                cutlass.Int32(rows),
+                cutlass.Int32(columns),
+                cutlass.Int32(parts),
+                () if cfg.layout == "rows" else (number,),
+                tuple(cutlass.Int32(inners[n]) for n in step.level.repeated),
+                tuple(cutlass.Int32(sizes[n]) for n in step.level.repeated),
+            ),
+            (width, turns, ways),
+        )
+        if cutlass.const_expr(step.is_last):
+            finish(step, states, done, (y.view(-1),), results, parts, inner, count)
+        else:
+            values = tuple(
+                torch.empty(results, dtype=torch_dtype(slot.kind), device=y.device) for slot in step.level.values
+            )
+            finish(step, states, (), values, results, parts, inner, count)
+            done = (*done, *values)
+    if cutlass.const_expr(cfg.result.is_whole):
+        write_whole(cfg, inputs, places, inners, sizes, ways, done, y, key, rows, columns, length, width, turns)
+    if cutlass.const_expr(cfg.returns_values):
+        return done
+    return None
+
+
+def write_whole(
+    cfg: Static,
+    inputs: Many,
+    places: Many,
+    inners: Many,
+    sizes: Many,
+    ways: Many,
+    done: Many,
+    y,
+    key,
+    rows,
+    columns,
+    length,
+    width,
+    turns,
+):
+    """Launch what writes the result, with an element for each of a row's, from the values of the rows."""
+    chunks = max(-(-(columns // width) // (cfg.threads * turns)), 1)  # of a row
+    number = cutlass.Int32(length)
+    call(
+        bind(launch_apply, cfg),
+        key,
+        (
+            tuple(vector_tensor(inputs[n], width) for n in cfg.result.inputs),
+            tuple(broadcast_tensor(places[n]) for n in cfg.result.repeated),
+            tuple(value_tensor(value) for value in done),
+            vector_tensor(y, width),
+            cutlass.Int32(rows),
+            cutlass.Int32(columns),
+            cutlass.Int32(chunks),
+            () if cfg.layout == "rows" else (number,),
+            tuple(cutlass.Int32(inners[n]) for n in cfg.result.repeated),
+            tuple(cutlass.Int32(sizes[n]) for n in cfg.result.repeated),
+        ),
+        (width, turns, ways),
+    )
+
+
 def two_pass_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many):
     """Reduce along the last axes, all, or all but one, each row in parts."""
     check_operands(cfg, names, inputs, repeated)
     inputs = tuple(x.detach().contiguous() for x in inputs)
-    shape = inputs[0].shape
     check_countable(cfg, names, inputs[0])
     if cutlass.const_expr(cfg.layout == "segments"):
-        rows, columns, segment = segment_sizes(cfg, shape)
+        rows, columns, segment = segment_sizes(cfg, inputs[0].shape)
     else:
-        rows, columns = row_sizes(cfg, shape)
+        rows, columns = row_sizes(cfg, inputs[0].shape)
         segment = columns
     y = empty_result(cfg, names, inputs[0])
     if y.numel() == 0:
@@ -61,73 +153,12 @@ def two_pass_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many)
         width = access_width(cfg, segment, (*inputs, y))
     else:
         width = access_width(cfg, segment, inputs)
-    places = tuple(BroadcastOperand(b.detach(), shape, width, columns if cfg.layout == "rows" else 0) for b in repeated)
-    extents = tuple(place.extent for place in places)
-    ways = tuple(place.way for place in places)
     turns = cfg.unroll * cfg.vector // width
     parts = max(min(cfg.parts, columns // (width * turns * cfg.threads)), 1)  # CTAs that share a row
-    length = cutlass.Int32(segment)
-    done = tuple(x for x in inputs[:0])
-    for step in cfg.steps:
-        states = tuple(
-            torch.empty(rows * parts, dtype=torch_dtype(slot.kind), device=y.device) for slot in step.level.state
-        )
-        call(
-            bind(launch_partial, step),
-            (
-                *(inputs[n].dtype for n in step.level.inputs),
-                *(repeated[n].dtype for n in step.level.repeated),
-                width,
-                turns,
-                *ways,
-            ),
-            (
-                tuple(vector_tensor(inputs[n], width) for n in step.level.inputs),
-                tuple(places[n].tensor for n in step.level.repeated),
-                tuple(value_tensor(value) for value in done),
-                tuple(value_tensor(state) for state in states),
-                cutlass.Int32(rows),
-                cutlass.Int32(columns),
-                cutlass.Int32(parts),
-                (length,) if cfg.layout == "segments" else (),
-                tuple(extents[n] for n in step.level.repeated),
-            ),
-            (width, turns, ways),
-        )
-        if cutlass.const_expr(step.is_last):
-            finish(step, states, done, (y.view(-1),), rows, parts, 1, columns)
-        else:
-            values = tuple(
-                torch.empty(rows, dtype=torch_dtype(slot.kind), device=y.device) for slot in step.level.values
-            )
-            finish(step, states, (), values, rows, parts, 1, columns)
-            done = (*done, *values)
-    if cutlass.const_expr(cfg.result.is_whole):
-        parts = max(-(-(columns // width) // (cfg.threads * turns)), 1)  # chunks of a row
-        call(
-            bind(launch_apply, cfg),
-            (
-                *(inputs[n].dtype for n in cfg.result.inputs),
-                *(repeated[n].dtype for n in cfg.result.repeated),
-                width,
-                turns,
-                *ways,
-            ),
-            (
-                tuple(vector_tensor(inputs[n], width) for n in cfg.result.inputs),
-                tuple(places[n].tensor for n in cfg.result.repeated),
-                tuple(value_tensor(value) for value in done),
-                vector_tensor(y, width),
-                cutlass.Int32(rows),
-                cutlass.Int32(columns),
-                cutlass.Int32(parts),
-                (length,) if cfg.layout == "segments" else (),
-                tuple(extents[n] for n in cfg.result.repeated),
-            ),
-            (width, turns, ways),
-        )
     if cutlass.const_expr(cfg.returns_values):
+        done = run_passes(cfg, inputs, repeated, y, rows, columns, segment, parts, width, turns)
         return (y, *done)
+    run_passes(cfg, inputs, repeated, y, rows, columns, segment, parts, width, turns)
     return y
 
 
@@ -135,53 +166,14 @@ def two_pass_columns(cfg: Static, names: Static, inputs: Many, repeated: Many):
     """Reduce along neighbouring axes that are not the last, each column in parts, pass by pass."""
     check_operands(cfg, names, inputs, repeated)
     inputs = tuple(x.detach().contiguous() for x in inputs)
-    shape = inputs[0].shape
     check_countable(cfg, names, inputs[0])
-    batches, rows, columns = column_sizes(cfg, shape)
+    batches, rows, columns = column_sizes(cfg, inputs[0].shape)
     y = empty_result(cfg, names, inputs[0])
     if y.numel() == 0:
         return y
     width = access_width(cfg, columns, inputs)
-    places = tuple(BroadcastOperand(b.detach(), shape, width) for b in repeated)
-    extents = tuple(place.extent for place in places)
-    ways = tuple(place.way for place in places)
     parts = max(min(cfg.parts, rows // (cfg.split * cfg.unroll)), 1)  # parts of a column
-    results = batches * columns
-    done = tuple(x for x in inputs[:0])
-    for step in cfg.steps:
-        states = tuple(
-            torch.empty(results * parts, dtype=torch_dtype(slot.kind), device=y.device) for slot in step.level.state
-        )
-        call(
-            bind(launch_partial_columns, step),
-            (
-                *(inputs[n].dtype for n in step.level.inputs),
-                *(repeated[n].dtype for n in step.level.repeated),
-                width,
-                cfg.unroll,
-                *ways,
-            ),
-            (
-                tuple(vector_tensor(inputs[n], width) for n in step.level.inputs),
-                tuple(places[n].tensor for n in step.level.repeated),
-                tuple(value_tensor(value) for value in done),
-                tuple(value_tensor(state) for state in states),
-                cutlass.Int32(rows),
-                cutlass.Int32(columns),
-                cutlass.Int32(parts),
-                cutlass.Int32(batches),
-                tuple(extents[n] for n in step.level.repeated),
-            ),
-            (width, cfg.unroll, ways),
-        )
-        if cutlass.const_expr(step.is_last):
-            finish(step, states, done, (y.view(-1),), results, parts, columns, rows)
-        else:
-            values = tuple(
-                torch.empty(results, dtype=torch_dtype(slot.kind), device=y.device) for slot in step.level.values
-            )
-            finish(step, states, (), values, results, parts, columns, rows)
-            done = (*done, *values)
+    run_passes(cfg, inputs, repeated, y, rows, columns, batches, parts, width, cfg.unroll)
     return y
 
 
@@ -201,31 +193,41 @@ def one_value(cfg: Static, names: Static, inputs: Many, repeated: Many):
         states = tuple(torch.empty(results, dtype=torch_dtype(slot.kind), device=y.device) for slot in step.level.state)
         for number, piece in enumerate(pieces):
             (*tensors,) = piece
-            repeated = tensors[: len(repeated)]
-            inputs = tensors[len(repeated) :]
-            shape = inputs[0].shape
-            columns = shape.numel()
-            width = access_width(cfg, columns, inputs)
-            places = tuple(BroadcastOperand(b, shape, width, columns) for b in repeated)
-            extents = tuple(place.extent for place in places)
-            ways = tuple(place.way for place in places)
-            turns = cfg.unroll * cfg.vector // width
-            begin = number * parts
-            call(
-                bind(launch_partial, step),
-                (*(x.dtype for x in inputs), *(b.dtype for b in repeated), width, turns, *ways),
-                (
-                    tuple(vector_tensor(x, width) for x in inputs),
-                    tuple(place.tensor for place in places),
-                    (),
-                    tuple(value_tensor(state[begin:][:parts]) for state in states),
-                    cutlass.Int32(1),
-                    cutlass.Int32(columns),
-                    cutlass.Int32(parts),
-                    (),
-                    extents,
-                ),
-                (width, turns, ways),
+            reduce_piece(
+                step,
+                tensors[len(repeated) :],
+                tensors[: len(repeated)],
+                tuple(state[number * parts :][:parts] for state in states),
+                parts,
             )
         finish(step, states, (), (y.view(-1),), 1, results, 1, count)
     return y
+
+
+def reduce_piece(step: Static, inputs: Many, repeated: Many, states: Many, parts):
+    """Launch the reduction of one piece of all tensors, as of one row."""
+    shape = inputs[0].shape
+    columns = shape.numel()
+    width = access_width(step.cfg, columns, inputs)
+    turns = step.cfg.unroll * step.cfg.vector // width
+    places = tuple(BroadcastOperand(b, shape, width) for b in repeated)
+    inners = tuple(place.inner for place in places)
+    sizes = tuple(place.size for place in places)
+    ways = tuple(place.way for place in places)
+    call(
+        bind(launch_partial, step),
+        (*(x.dtype for x in inputs), *(b.dtype for b in repeated), width, turns, *ways),
+        (
+            tuple(vector_tensor(x, width) for x in inputs),
+            tuple(broadcast_tensor(place) for place in places),
+            (),
+            tuple(value_tensor(state) for state in states),
+            cutlass.Int32(1),
+            cutlass.Int32(columns),
+            cutlass.Int32(parts),
+            (),
+            tuple(cutlass.Int32(inner) for inner in inners),
+            tuple(cutlass.Int32(size) for size in sizes),
+        ),
+        (width, turns, ways),
+    )

@@ -1,7 +1,8 @@
 """What threads do with their vectors of a row, or of some columns: load several, take them in, write the result.
 
 A vector's number `part` counts along the reduced axis. `origin` says where it lies: for rows the number of the row's
-first vector, or, in parts, (row, vectors of a row); for segments (rows, row, vectors of a segment); for columns (batch, rows, vectors of a row, column).
+first vector, or, in parts, (row, vectors of a row); for segments (rows, row, vectors of a segment); for columns (batch,
+rows, vectors of a row, column).
 `bounds` says which vectors there are: their end; for columns (whether the thread has a column, end).
 """
 
@@ -10,6 +11,12 @@ from cutlass import cute
 
 from workbench.kernels.broadcast import load_broadcast
 from workbench.kernels.static import Many, Static, dtype
+
+
+def as_vectors(tensor, width: cutlass.Constexpr):
+    """A flat tensor as (vectors, width)."""
+    layout = cute.make_layout((cute.size(tensor) // width, width), stride=(width, 1))
+    return cute.make_tensor(tensor.iterator, layout)
 
 
 def find_vector(cfg: Static, part, origin):
@@ -24,6 +31,14 @@ def find_vector(cfg: Static, part, origin):
         row, vectors = origin
         return row * vectors + part
     return origin + part
+
+
+def find_end(cfg: Static, bounds):
+    """Where the vectors end."""
+    if cutlass.const_expr(cfg.layout == "columns"):
+        _, end = bounds
+        return end
+    return bounds
 
 
 def is_within(cfg: Static, part, bounds):
@@ -58,7 +73,16 @@ def load_vectors(
             for x, fragment in zip(inputs, fragments[: len(inputs)], strict=True):
                 cute.autovec_copy(x[i, None], fragment[None, turn])
             for n, b, fragment, extent in zip(reads, repeated, fragments[len(inputs) :], extents, strict=True):
-                load_broadcast(b, fragment[None, turn], i, part, extent, width, ways[n])
+                load_broadcast(b, fragment[None, turn], i, extent, width, ways[n])
+    return fragments
+
+
+@cute.jit
+def load_row(tensors: Many[cute.Tensor], part, width: cutlass.Constexpr):
+    """Load the vector that stands at place `part` of every row, of tensors with one element for each column."""
+    fragments = tuple(cute.make_rmem_tensor(cute.make_layout(width), b.element_type) for b in tensors)
+    for b, fragment in zip(tensors, fragments, strict=True):
+        cute.autovec_copy(b[part, None], fragment)
     return fragments
 
 
@@ -68,6 +92,7 @@ def absorb_vectors(
     level: Static,
     state: Many,
     fragments: Many,
+    repeated: Many[cute.Tensor],
     values: Many,
     first,
     bounds,
@@ -78,8 +103,13 @@ def absorb_vectors(
     for turn in cutlass.range_constexpr(turns):
         part = first + turn * cfg.step
         if is_within(cfg, part, bounds):
+            if cutlass.const_expr(len(repeated) > 0):
+                others = load_row(repeated, part, width)
             for e in cutlass.range_constexpr(width):
                 elements = tuple(fragment[e, turn].to(cutlass.Float32) for fragment in fragments)
+                if cutlass.const_expr(len(repeated) > 0):
+                    factors = tuple(other[e].to(cutlass.Float32) for other in others)
+                    elements = (*elements, *factors)
                 if cutlass.const_expr(level.is_numbered):
                     state = level.absorb(*state, *elements, *values, part * width + e)
                 else:
@@ -120,6 +150,7 @@ def write_vectors(
     cfg: Static,
     y: cute.Tensor,
     fragments: Many,
+    repeated: Many[cute.Tensor],
     values: Many,
     first,
     bounds,
@@ -131,9 +162,14 @@ def write_vectors(
     for turn in cutlass.range_constexpr(turns):
         part = first + turn * cfg.step
         if is_within(cfg, part, bounds):
+            if cutlass.const_expr(len(repeated) > 0):
+                others = load_row(repeated, part, width)
             result = cute.make_rmem_tensor(cute.make_layout(width), y.element_type)
             for e in cutlass.range_constexpr(width):
                 elements = tuple(fragment[e, turn].to(cutlass.Float32) for fragment in fragments)
+                if cutlass.const_expr(len(repeated) > 0):
+                    factors = tuple(other[e].to(cutlass.Float32) for other in others)
+                    elements = (*elements, *factors)
                 if cutlass.const_expr(cfg.layout == "columns"):
                     column = tuple(value[e] for value in values)
                     result[e] = cfg.result.expression(*elements, *column).to(y.element_type)

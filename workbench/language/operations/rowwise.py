@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from workbench.language.expressions import axes
 from workbench.language.expressions.expressions import check_expression
-from workbench.language.expressions.reduction_passes import plan
+from workbench.language.expressions.reduction_passes import Plan, plan
 from workbench.language.expressions.reductions import REDUCTIONS
 from workbench.language.ir import Rejection, Stage, number, setting
 from workbench.language.operation import (
@@ -70,6 +72,7 @@ THROUGH = Setting(
     closed=False,
     meaning="rows come to shared memory by bulk copies, ahead of the threads that reduce them, wherever they begin",
 )
+SHARED_BYTES = 48 * 1024  # of a CTA, without asking for more
 SETTINGS = (ARCH, THREADS_PER_ROW, VECTOR, UNROLL, KEPT, CLUSTER, THREADS, SPLIT, PARTS, THROUGH)
 
 
@@ -116,81 +119,75 @@ def check_settings(stage: Stage, value: object, axis: object) -> list[Rejection]
             )
         )
         return said
+    return [*said, *_check_parts(chosen, view), *_check_shared(stage, chosen, view), *_check_axis(chosen, found, view)]
+
+
+def _check_parts(chosen: How, view: axes.View) -> Iterator[Rejection]:
+    """A row in parts: how many, and what does not go with it."""
+    parts = str(chosen.parts)
     if chosen.parts < 1:
-        said.append(
-            Rejection(field="parts", value=str(chosen.parts), reason="a row has at least one part", legal="1 to 1024")
-        )
+        yield Rejection(field="parts", value=parts, reason="a row has at least one part", legal="1 to 1024")
     if chosen.parts > 1 and not view.strided and chosen.threads < 32:
-        said.append(
-            Rejection(
-                field="parts",
-                value=str(chosen.parts),
-                reason=f"whole warps put a part together, and threads_per_row({chosen.threads}) gives a row less than one",
-                legal="with threads_per_row from 32",
-            )
+        yield Rejection(
+            field="parts",
+            value=parts,
+            reason=f"whole warps put a part together, and threads_per_row({chosen.threads}) gives a row less than one",
+            legal="with threads_per_row from 32",
         )
     if chosen.kept and chosen.parts > 1:
-        said.append(
-            Rejection(
-                field="kept",
-                value="",
-                reason="a row in parts is read by several kernels, so it is not kept",
-                legal="kept without parts",
-            )
+        yield Rejection(
+            field="kept",
+            value="",
+            reason="a row in parts is read by several kernels, so it is not kept",
+            legal="kept without parts",
         )
-    if chosen.cluster > 1 and (
-        view.strided or chosen.threads < 64 or chosen.parts > 1 or setting(stage, "arch") != "sm_90a"
-    ):
-        said.append(
-            Rejection(
-                field="cluster",
-                value=str(chosen.cluster),
-                reason="CTAs of a cluster share a contiguous row, whole, on sm_90a",
-                legal="with arch(sm_90a), threads_per_row from 64, axis=last, without parts",
-            )
+
+
+def _check_shared(stage: Stage, chosen: How, view: axes.View) -> Iterator[Rejection]:
+    """CTAs of a cluster that share a row."""
+    is_possible = not view.strided and chosen.threads >= 64 and chosen.parts <= 1
+    if chosen.cluster > 1 and not (is_possible and setting(stage, "arch") == "sm_90a"):
+        yield Rejection(
+            field="cluster",
+            value=str(chosen.cluster),
+            reason="CTAs of a cluster share a contiguous row, whole, on sm_90a",
+            legal="with arch(sm_90a), threads_per_row from 64, axis=last, without parts",
         )
+
+
+def _check_axis(chosen: How, found: Plan, view: axes.View) -> Iterator[Rejection]:
+    """Parts and groups of threads along axes that are not the last."""
+    parts = str(chosen.parts)
     if view.strided and chosen.parts > 1 and found.whole:
-        said.append(
-            Rejection(
-                field="parts",
-                value=str(chosen.parts),
-                reason="along a strided axis only a reduction is done in parts",
-                legal="1",
-            )
-        )
+        reason = "along a strided axis only a reduction is done in parts"
+        yield Rejection(field="parts", value=parts, reason=reason, legal="1")
     if view.segments and chosen.parts == 1:
-        said.append(Rejection(field="parts", value="1", reason="all but one axis is reduced in parts", legal="from 2"))
-    if (
-        view.strided
-        and chosen.split > 1
-        and chosen.vector * chosen.split * 32 * 4 * sum(len(item.state) for item in found.reductions) > 48 * 1024
-    ):
-        said.append(
-            Rejection(
-                field="split",
-                value=str(chosen.split),
-                reason="the groups do not fit into 48 KB of shared memory",
-                legal="a smaller split or vector",
-            )
+        yield Rejection(field="parts", value="1", reason="all but one axis is reduced in parts", legal="from 2")
+    values = sum(len(item.state) for item in found.reductions)
+    if view.strided and chosen.split > 1 and chosen.vector * chosen.split * 32 * 4 * values > SHARED_BYTES:
+        yield Rejection(
+            field="split",
+            value=str(chosen.split),
+            reason="the groups do not fit into 48 KB of shared memory",
+            legal="a smaller split or vector",
         )
     if found.places and chosen.parts > 1 and view.segments:
-        said.append(
-            Rejection(
-                field="parts",
-                value=str(chosen.parts),
-                reason="a place over all but one axis is not numbered",
-                legal="argmax over one axis, or all",
-            )
+        yield Rejection(
+            field="parts",
+            value=parts,
+            reason="a place over all but one axis is not numbered",
+            legal="argmax over one axis, or all",
         )
-    return said
 
 
 OPERATIONS = (
     Operation(
         name="rowwise",
-        about="rowwise(expression, axis=last|last(n)|first|middle|all|i|over(i, j)|but(i), keepdim=0|1): an expression in which "
+        about="rowwise(expression, axis=last|last(n)|first|middle|all|i|over(i, j)|but(i), keepdim=0|1): "
+        "an expression in which "
         + ", ".join(REDUCTIONS)
-        + " of one argument reduce over the axis, such as div(x, sqrt(sum(mul(x, x)))); spread(b): b is broadcast; parts(n): n CTAs share a row, cluster(n): n CTAs through each other's shared memory",
+        + " of one argument reduce over the axis, such as div(x, sqrt(sum(mul(x, x)))); spread(b): b is broadcast; "
+        "parts(n): n CTAs share a row, cluster(n): n CTAs through each other's shared memory",
         settings=SETTINGS,
         check=check,
         arguments=(AXIS, KEEPDIM),
