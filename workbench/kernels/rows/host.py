@@ -61,7 +61,7 @@ def result_shape(cfg: Static, shape):
 def empty_result(cfg: Static, names: Static, x):
     """The result's memory; refuses a tensor without elements for a reduction that has no value then."""
     if cutlass.const_expr(cfg.result.is_whole):
-        return torch.empty_like(x)
+        return torch.empty(x.shape, dtype=x.dtype, device=x.device)
     kind = torch.int64 if cutlass.const_expr(cfg.is_place) else x.dtype
     y = torch.empty(result_shape(cfg, x.shape), dtype=kind, device=x.device)
     if cutlass.const_expr(cfg.undefined != ""):
