@@ -61,7 +61,7 @@ def run_passes(cfg: Static, inputs: Many, repeated: Many, y, rows, columns, leng
     key = (*(x.dtype for x in inputs), *(b.dtype for b in repeated), width, turns, *ways)
     number = cutlass.Int32(length)
     results, inner, count = result_numbers(cfg, rows, columns, length)
-    done = tuple(x for x in inputs[:0])
+    done = inputs[:0]
     for step in cfg.steps:
         states = tuple(
             torch.empty(results * parts, dtype=torch_dtype(slot.kind), device=y.device) for slot in step.level.state
