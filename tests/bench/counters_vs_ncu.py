@@ -86,7 +86,8 @@ class Case:
 
     def load(self) -> Problem:
         """The problem at these sizes."""
-        return problems.load(self.problem, settings=dict(self.settings), precision=self.precision)  # type: ignore[arg-type]
+        settings = dict(self.settings)
+        return problems.load(self.problem, settings=settings, precision=self.precision)  # type: ignore[arg-type]
 
 
 def rows(name: str, *programs: str, **sizes: int) -> tuple[Case, ...]:
@@ -282,8 +283,8 @@ def compare(arguments: argparse.Namespace) -> None:
         ctas = launch.grid[0] * launch.grid[1] * launch.grid[2] / paced.ctas
         copied = (
             total.global_sectors - (paced.l1_sectors + paced.written) * ctas
-            # by cp.async: ncu takes them for loads that miss, and leaves out what they write to shared memory, 128 bytes a
-            # wavefront
+            # by cp.async: ncu takes them for loads that miss, and leaves out what they write to shared memory,
+            # 128 bytes a wavefront
         )
         pairs = {
             "global requests": (total.global_requests, ncu["global_load_requests"] + ncu["global_store_requests"]),

@@ -56,7 +56,10 @@ def kernel(x: cute.Tensor, y: cute.Tensor, count: cutlass.Int32, tiles: cutlass.
 
 
 @cute.jit
-def launch(x: cute.Tensor, y: cute.Tensor, count: cutlass.Int32, tiles: cutlass.Int32, blocks: cutlass.Int32, stream: cuda.CUstream):
+def launch(
+    x: cute.Tensor, y: cute.Tensor, count: cutlass.Int32, tiles: cutlass.Int32, blocks: cutlass.Int32,
+    stream: cuda.CUstream,
+):
     kernel(x, y, count, tiles).launch(grid=[blocks, 1, 1], block=[256, 1, 1], stream=stream)
 
 
@@ -66,7 +69,8 @@ class ModelNew(nn.Module):
         count = x.numel()
         tiles = (count + TILE - 1) // TILE
         views = [from_dlpack(value.view(-1)).mark_layout_dynamic() for value in (x, y)]
-        arguments = (*views, count, tiles, tiles + tiles * EXTRA // 1000, cuda.CUstream(torch.cuda.current_stream().cuda_stream))
+        stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
+        arguments = (*views, count, tiles, tiles + tiles * EXTRA // 1000, stream)
         if not compiled:
             compiled["relu"] = cute.compile(launch, *arguments)
         compiled["relu"](*arguments)
@@ -84,7 +88,7 @@ NEIGHBOUR = (
 
 
 def job(size: int, extra: int, rival: int | None = None) -> Job:
-    """Time the kernel with `extra` thousandths of its work twice, perhaps in turns with a rival that has its own extra."""
+    """Time the kernel with `extra` thousandths of its work twice, perhaps in turns with a rival of its own extra."""
     problem = problems.from_expression("torch.relu(x)", f"x: f32[{size}]")
     made = None if rival is None else Candidate(source=SOURCE.format(extra=rival))
     return Job(

@@ -221,7 +221,8 @@ def main() -> None:
             continue
         rows, plains = rows + more, plains + scripts
         for row in more:
-            phases = "  ".join(f"{key} {value:.2f}" for key, value in dict(row["phases"]).items())  # type: ignore[call-overload]
+            seconds = dict(row["phases"])  # type: ignore[call-overload]
+            phases = "  ".join(f"{key} {value:.2f}" for key, value in seconds.items())
             print(
                 f"{name:22} v{row['version']} {'new  ' if row['new'] else 'again'} {row['seconds']:6.2f} s  "
                 f"{'ok ' if row['correct'] else 'BAD'} {row['method']}  {phases}  {row['failure'] or ''}",

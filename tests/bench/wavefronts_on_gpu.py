@@ -33,7 +33,8 @@ TEXT = """.version 8.0
 .visible .entry k_WIDTH(.param .u64 data)
 {
  .reg .b32 %r<12>; .reg .b64 %rd<8>; .shared .align 16 .b8 memory[SHARED];
- ld.param.u64 %rd1, [data]; cvta.to.global.u64 %rd1, %rd1; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd2, %rd1, %rd2;
+ ld.param.u64 %rd1, [data]; cvta.to.global.u64 %rd1, %rd1;
+ mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd2, %rd1, %rd2;
  ld.global.b32 %r6, [%rd2]; mov.u32 %r7, memory; add.u32 %r7, %r7, %r6;
  mov.u32 %r2, %r1; mov.u32 %r3, %r1; mov.u32 %r4, %r1; mov.u32 %r5, %r1;
  st.shared.TYPE [%r7], VALUE;

@@ -7,7 +7,8 @@ from typing import Any
 
 RUN = """async (where) => {
     const found = await axe.run(where, {resultTypes: ['violations']});
-    return found.violations.map(v => [v.impact, v.id, v.nodes.map(n => n.html.slice(0, 200) + ' ' + (n.any[0]?.message ?? ''))]);
+    const text = n => n.html.slice(0, 200) + ' ' + (n.any[0]?.message ?? '');
+    return found.violations.map(v => [v.impact, v.id, v.nodes.map(text)]);
 }"""
 
 

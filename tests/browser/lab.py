@@ -8,7 +8,8 @@ from typing import Any
 import nbformat
 
 READY = """() => { const p = window.jupyterapp?.shell?.currentWidget;
-    return !!(p?.sessionContext?.isReady && p.sessionContext.session?.kernel?.status === 'idle' && p.context?.isReady) }"""
+    return !!(p?.sessionContext?.isReady && p.sessionContext.session?.kernel?.status === 'idle'
+        && p.context?.isReady) }"""
 SHOWN = """(path) => { const w = window.jupyterapp.shell.currentWidget;
     return !!w?.context?.isReady && w.context.path === path }"""
 STEP_MS = 60_000

@@ -1,4 +1,4 @@
-"""Memory of a process and everything below it: proportional set size (shared pages counted once) and resident set size."""
+"""Memory of a process and all below it: proportional set size (shared pages counted once) and resident set size."""
 
 from __future__ import annotations
 

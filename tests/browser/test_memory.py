@@ -14,7 +14,8 @@ from memory import Peak
 
 LIMIT_BYTES = 1_000_000_000
 TUTORIAL = next(iter(sorted((ROOT / "notebooks").glob("02*.ipynb"))), None)
-DONE = """() => { const cells = window.jupyterapp.shell.currentWidget.content.widgets.filter(c => c.model.type === 'code');
+DONE = """() => { const widgets = window.jupyterapp.shell.currentWidget.content.widgets;
+    const cells = widgets.filter(c => c.model.type === 'code');
     return cells.every(c => c.model.executionCount !== null && c.model.executionState !== 'running') }"""
 
 ERRORS = """() => window.jupyterapp.shell.currentWidget.content.widgets.filter(c => c.model.type === 'code')

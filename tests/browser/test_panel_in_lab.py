@@ -1,4 +1,4 @@
-"""The panel driven in JupyterLab: generate, test, accept one hunk, reject, dark theme, reload, reopen with no kernel."""
+"""The panel driven in JupyterLab: generate, test, accept a hunk, reject, dark theme, reload, reopen with no kernel."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ SETUP = f"""
 from pathlib import Path
 from workbench import Session
 from workbench.views.notebook.panel import Panel
-sources = [Path({str(HERE / "candidates")!r}, name).read_text() for name in ("relu_first.py", "relu_second.py", "relu_wrong.py")]
+names = ("relu_first.py", "relu_second.py", "relu_wrong.py")
+sources = [Path({str(HERE / "candidates")!r}, name).read_text() for name in names]
 session = Session.create("relu", executor="emulator")
-panel = Panel(session, by="scripted", sources=sources, titles=("one element per thread", "128 threads", "drop the clamp"))
+titles = ("one element per thread", "128 threads", "drop the clamp")
+panel = Panel(session, by="scripted", sources=sources, titles=titles)
 panel
 """
 

@@ -20,13 +20,32 @@ RECORDED = Path(__file__).parent / "emulator_counters.json"
 EXAMPLES, PROGRAMS = "workbench/examples/", "tests/emulator/programs/"
 
 CASES = (
-    EXAMPLES + "bandwidth.py --passes 1", EXAMPLES + "conv2d.py --batch 1 --channels 8 --filters 24 --size 9", EXAMPLES + "flash_attention.py --heads 1 --queries 70 --keys 90",
-    EXAMPLES + "flash_attention.py --heads 1 --queries 130 --keys 130 --causal --dtype float16", EXAMPLES + "gemm_hopper.py --m 136 --n 120 --k 72", EXAMPLES + "gemm_hopper.py --m 72 --n 136 --k 40 --dtype float16 --add --tile 64 64 64 --cluster 1 2",
-    EXAMPLES + "grouped_gemm.py --problems 2 --size 64", EXAMPLES + "histogram.py --count 5003 --bins 100", EXAMPLES + "norm.py --rows 5 --columns 1000", EXAMPLES + "reduce_all.py --count 20011", EXAMPLES + "scan.py --rows 3 --columns 4001",
-    EXAMPLES + "split_k.py --m 16 --n 16 --k 70", EXAMPLES + "top_k.py --rows 2 --columns 501 --k 5", EXAMPLES + "transpose.py --rows 70 --columns 50", "--device A100 " + EXAMPLES + "transpose.py --rows 33 --columns 65", "--sanitize " + EXAMPLES + "norm.py --rows 3 --columns 77",
-    "--follow " + EXAMPLES + "reduce_all.py --count 3001", "--follow " + EXAMPLES + "gemm_hopper.py --m 72 --n 72 --k 40", PROGRAMS + "scale.py", PROGRAMS + "scale.py --over 100", "--device A100 --sanitize " + PROGRAMS + "scale.py --n 777",
-    PROGRAMS + "driver_memory.py", PROGRAMS + "driver_memory.py freed", PROGRAMS + "driver_memory.py unwritten", PROGRAMS + "tvm_ffi_scale.py",
-)  # fmt: skip
+    EXAMPLES + "bandwidth.py --passes 1",
+    EXAMPLES + "conv2d.py --batch 1 --channels 8 --filters 24 --size 9",
+    EXAMPLES + "flash_attention.py --heads 1 --queries 70 --keys 90",
+    EXAMPLES + "flash_attention.py --heads 1 --queries 130 --keys 130 --causal --dtype float16",
+    EXAMPLES + "gemm_hopper.py --m 136 --n 120 --k 72",
+    EXAMPLES + "gemm_hopper.py --m 72 --n 136 --k 40 --dtype float16 --add --tile 64 64 64 --cluster 1 2",
+    EXAMPLES + "grouped_gemm.py --problems 2 --size 64",
+    EXAMPLES + "histogram.py --count 5003 --bins 100",
+    EXAMPLES + "norm.py --rows 5 --columns 1000",
+    EXAMPLES + "reduce_all.py --count 20011",
+    EXAMPLES + "scan.py --rows 3 --columns 4001",
+    EXAMPLES + "split_k.py --m 16 --n 16 --k 70",
+    EXAMPLES + "top_k.py --rows 2 --columns 501 --k 5",
+    EXAMPLES + "transpose.py --rows 70 --columns 50",
+    "--device A100 " + EXAMPLES + "transpose.py --rows 33 --columns 65",
+    "--sanitize " + EXAMPLES + "norm.py --rows 3 --columns 77",
+    "--follow " + EXAMPLES + "reduce_all.py --count 3001",
+    "--follow " + EXAMPLES + "gemm_hopper.py --m 72 --n 72 --k 40",
+    PROGRAMS + "scale.py",
+    PROGRAMS + "scale.py --over 100",
+    "--device A100 --sanitize " + PROGRAMS + "scale.py --n 777",
+    PROGRAMS + "driver_memory.py",
+    PROGRAMS + "driver_memory.py freed",
+    PROGRAMS + "driver_memory.py unwritten",
+    PROGRAMS + "tvm_ffi_scale.py",
+)
 
 
 def short(value: Any) -> str:
@@ -44,9 +63,12 @@ def launch(found: dict[str, Any]) -> dict[str, Any]:
     }
     paced = found["paced"] and {name: value for name, value in found["paced"].items() if name != "stalls"}
     return {
-        **kept, "total": {name: value for name, value in found["total"].items() if value}, "paced": paced, "findings": [finding(one) for one in found["findings"]],
+        **kept,
+        "total": {name: value for name, value in found["total"].items() if value},
+        "paced": paced,
+        "findings": [finding(one) for one in found["findings"]],
         "lines": short([[value for name, value in row.items() if name != "line"] for row in found["lines"]]),
-    }  # fmt: skip
+    }
 
 
 def finding(found: dict[str, Any]) -> list[Any]:

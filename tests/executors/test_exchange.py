@@ -1,4 +1,4 @@
-"""What a candidate left is read without following links or trusting its description; nothing it started outlives its job."""
+"""Files of a candidate are read without following links or trusting their description; nothing outlives its job."""
 
 from __future__ import annotations
 

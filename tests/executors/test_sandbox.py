@@ -1,4 +1,4 @@
-"""Each layer of the sandbox, tried in a child of its own: what must be refused is refused, what a candidate needs still works."""
+"""Each layer of the sandbox, tried in a child: it refuses what it must, and what a candidate needs still works."""
 
 from __future__ import annotations
 

@@ -36,6 +36,9 @@ KERNEL_TEXT = re.compile(
     r"\b(cute|cutlass|cpasync|warpgroup|torch)\.[a-zA-Z_]|^\s*(def|for|if|while) .*:\s*(#.*)?$", re.M
 )
 DATA = ("problems/shipped",)  # programs that the package ships as data
+TEST_DATA = (  # programs that tests read as data: written by an older version, or with mistakes on purpose
+    *("tests/compatibility/session", "tests/corpus", "tests/llm/mistakes", "tests/session/before"),
+)
 
 
 @dataclass
@@ -154,6 +157,18 @@ def import_circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return circles
 
 
+def long_lines(folder: Path) -> list[str]:
+    """Lines of tests over the limit, as "file:line: length", data aside."""
+    found = []
+    for path in sorted(folder.rglob("*.py")):
+        where = str(path.relative_to(ROOT))
+        if not where.startswith(TEST_DATA):
+            lengths = map(len, path.read_text().splitlines())
+            over = [(n, length) for n, length in enumerate(lengths, 1) if length > LIMITS["line length"]]
+            found += [f"{where}:{n}: {length}" for n, length in over]
+    return found
+
+
 def measure(folder: Path = PACKAGE) -> Figures:
     """All figures of the modules below a folder."""
     found = Figures()
@@ -195,6 +210,8 @@ def main() -> None:
         print(f"\n{name}" + (f", limit {LIMITS[name]}" if name in LIMITS else ""))
         for place in sorted(places, key=lambda text: -float(text.rpartition(": ")[2]) if ": " in text else 0)[:60]:
             print("   ", place)
+    print("\nline length of tests")
+    print(*(f"    {place}" for place in long_lines(ROOT / "tests")), sep="\n")
     print()
     for name, value in sorted(found.values.items()):
         print(f"{name:28} {value:8.1f}   limit {LIMITS.get(name, 0)}")

@@ -33,7 +33,8 @@ class Scripted:
     @property
     def requests(self) -> list[dict[str, Any]]:
         """Everything that was sent since the last `play`."""
-        return json.loads(urllib.request.urlopen(f"{self.root}/requests", timeout=10).read())  # type: ignore[no-any-return]
+        found: list[dict[str, Any]] = json.loads(urllib.request.urlopen(f"{self.root}/requests", timeout=10).read())
+        return found
 
 
 @pytest.fixture(scope="session")

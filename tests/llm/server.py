@@ -131,11 +131,8 @@ def events(step: dict[str, Any]) -> bytes:
     chunk({}, step.get("finish", "tool_calls" if step.get("tool_calls") else "stop"))
     usage = step.get("usage", {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150})
     if usage is not None:
-        out.append(
-            "data: "
-            f"{json.dumps({'id': 'c', 'object': 'chat.completion.chunk', 'created': 0, 'model': 'scripted', 'choices': [], 'usage': usage})}\n"
-            "\n"
-        )
+        last = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "scripted", "choices": []}
+        out.append(f"data: {json.dumps({**last, 'usage': usage})}\n\n")
     return ("".join(out) + "data: [DONE]\n\n").encode()
 
 

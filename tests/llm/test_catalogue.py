@@ -1,4 +1,7 @@
-"""Every mistake of mistakes.toml is really made (compiled, emulated, checked); the workbench says what was recorded, and the catalogue's first guide is the one for it."""
+"""Every mistake of mistakes.toml is really made: compiled, emulated, checked.
+
+The workbench reports what was recorded, and the catalogue's first guide is the one for it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ def made(names: list[str], folder: Path) -> subprocess.Popen[bytes]:
 
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Failure | None]:
-    """What the workbench says of each, from two processes side by side; one that takes its process down gets a worker of its own."""
+    """The workbench's report of each, from two processes side by side.
+
+    One that takes its process down gets a worker of its own.
+    """
     root = tmp_path_factory.mktemp("mistakes")
     started = [made(TOGETHER[half::2], root / f"half{half}") for half in (0, 1)]
     ended = [process.wait(300) for process in started]

@@ -209,7 +209,10 @@ def test_odd_replies(server: Any) -> None:
     server.play({"text": "no usage", "usage": None})
     reply, _ = complete(client)
     assert reply.estimated and reply.tokens_out == 1000 and reply.tokens_in >= len("write a kernel")
-    broken = b'data: {"id":"c","object":"chat.completion.chunk","created":0,"model":"m","choices":[{"index":0,"delta":{"content":"caf\xe9"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    broken = (
+        b'data: {"id":"c","object":"chat.completion.chunk","created":0,"model":"m","choices":'
+        b'[{"index":0,"delta":{"content":"caf\xe9"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    )
     server.play({"bytes": broken.hex()})
     assert complete(client)[0].text == "caf\ufffd"
     for step, said in (

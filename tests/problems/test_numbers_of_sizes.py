@@ -10,6 +10,7 @@ import pytest
 from workbench import problems
 from workbench.problems import cases, inspection
 from workbench.proposers.recognition import Unrecognised, recognise
+from workbench.records import Facts
 
 FILE = """
 import math
@@ -35,7 +36,7 @@ def get_init_inputs():
 PRODUCT = {"arguments": "x, w", "inputs": "torch.randn(n, d), torch.randn(d, n)"}
 
 
-def facts(tmp_path: Path, body: str, arguments: str = "x", inputs: str = "torch.randn(n, d)"):  # type: ignore[no-untyped-def]
+def facts(tmp_path: Path, body: str, arguments: str = "x", inputs: str = "torch.randn(n, d)") -> Facts:
     path = tmp_path / "problem.py"
     path.write_text(FILE.format(body=body, arguments=arguments, inputs=inputs))
     return inspection.inspect(problems.load(str(path)))

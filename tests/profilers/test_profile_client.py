@@ -39,7 +39,12 @@ def tried(what):
     return "it worked"
 
 server = socket.create_server(("127.0.0.1", 0))  # its own loopback is there: a tool needs it
-said = [tried(lambda: socket.create_connection(("127.0.0.1", int("{port}")), 2)), tried(lambda: open("{outside}", "w")), tried(lambda: open("{private}").read()), str("SECRET" in os.environ)]
+said = [
+    tried(lambda: socket.create_connection(("127.0.0.1", int("{port}")), 2)),
+    tried(lambda: open("{outside}", "w")),
+    tried(lambda: open("{private}").read()),
+    str("SECRET" in os.environ),
+]
 raise RuntimeError(" ".join(said))
 """
 

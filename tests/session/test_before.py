@@ -1,4 +1,4 @@
-"""A session and a recording that version 0.1.0 wrote before plug-ins and records got other names: they open and go on."""
+"""A session and a recording that version 0.1.0 wrote, before plug-ins and records were renamed, open and go on."""
 
 from __future__ import annotations
 
