@@ -63,7 +63,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> None:
-    """Leave out what has no line in its file (code that CuTe DSL wrote, met by a timeout): pytest itself fails on it."""
+    """Leave out entries without a line in their file, such as code of CuTe DSL at a timeout: pytest fails on them."""
     error = call.excinfo.value if call.excinfo else None
     while error is not None:
         entry = error.__traceback__

@@ -1,12 +1,20 @@
-"""muCUTLASS's convolutions against torch eager (cuDNN, TF32 allowed, benchmark off) on an H200, at the sizes of KernelBench's level-1 convolutions.
+"""muCUTLASS's convolutions against torch eager (cuDNN, TF32 allowed, benchmark off) on an H200, at the sizes of
+KernelBench's level-1 convolutions.
 
-    python tests/bench/conv_on_gpu.py [--only 2d,3d] [--kinds tf32,bf16] [--sweep 3] [--rounds 10] [--workers 12]        writes $OUT/conv.json
-    python tests/bench/conv_on_gpu.py --profile conv2d_asym --kinds tf32                 times of each kernel, ours and torch's, by torch.profiler
-    python tests/bench/conv_on_gpu.py --dry-run                                          tiny extents on the emulator; no GPU, no times
+    python tests/bench/conv_on_gpu.py [--only 2d,3d] [--kinds tf32,bf16] [--sweep 3] [--rounds 10] [--workers 12]
+    writes $OUT/conv.json
+    python tests/bench/conv_on_gpu.py --profile conv2d_asym --kinds tf32                 times of each kernel, ours and
+    torch's, by torch.profiler
+    python tests/bench/conv_on_gpu.py --dry-run                                          tiny extents on the emulator;
+    no GPU, no times
 
-float32 with TF32 allowed, and bfloat16; contiguous NCHW tensors, uniform numbers as KernelBench has. Ours is the first rung of the planner's ladder (with --sweep the best of several), all
-kernels included that prepare its operands. Times: events around one call, L2 flushed before it and the device kept busy meanwhile so that the host's work does not
-count, both sides interleaved, medians. Each result is compared with torch's in float32 without TF32 (bfloat16: with torch's), as the relative error of the whole. Worker processes compile side by side on tiny extents, then measure one at a time.
+float32 with TF32 allowed, and bfloat16; contiguous NCHW tensors, uniform numbers as KernelBench has. Ours is the first
+rung of the planner's ladder (with --sweep the best of several), all
+kernels included that prepare its operands. Times: events around one call, L2 flushed before it and the device kept busy
+meanwhile so that the host's work does not
+count, both sides interleaved, medians. Each result is compared with torch's in float32 without TF32 (bfloat16: with
+torch's), as the relative error of the whole. Worker processes compile side by side on tiny extents, then measure one at
+a time.
 """
 
 from __future__ import annotations
@@ -45,7 +53,10 @@ FLUSH_BYTES = 512 << 20
 
 @dataclass(frozen=True)
 class Case:
-    """One problem: batch, channels, extents; filters and their extents; stride, padding, dilation, output padding; groups (0: depthwise); pointwise: filters of a 1x1 convolution behind it."""
+    """One problem: batch, channels, extents; filters and their extents; stride, padding, dilation, output padding.
+
+    Groups (0: depthwise); pointwise: filters of a 1x1 convolution behind it.
+    """
 
     group: str
     name: str

@@ -14,7 +14,10 @@ from workbench.codegen.specialise.library import SpecialiseError, parse_module
 from workbench.codegen.specialise.values import Symbol
 from workbench.records import record
 
-HEAD = "import cutlass\nfrom workbench.kernels.host import call\nfrom workbench.kernels.static import Many, Static, bind, dtype\n"
+HEAD = (
+    "import cutlass\nfrom workbench.kernels.host import call\nfrom workbench.kernels.static import Many, "
+    "Static, bind, dtype\n"
+)
 
 
 @record

@@ -132,7 +132,8 @@ MODULES: dict[str, tuple[str, str, str, str]] = {
     ),
     "38 pool convtranspose3d clamp softmax scale": (
         f"self.pool = nn.AvgPool3d(2); {up(3)}; {vector('s', 3)}",
-        "y = torch.clamp(self.conv(self.pool(x)), 0.0, 1.0); torch.softmax(y.view(y.shape[0], y.shape[1], -1), dim=2).view(y.shape) * self.s",
+        "y = torch.clamp(self.conv(self.pool(x)), 0.0, 1.0); torch.softmax(y.view(y.shape[0], y.shape[1], "
+        "-1), dim=2).view(y.shape) * self.s",
         CUBE,
         "batch, channels, filters, depth, size = 32, 32, 64, 32, 64",
     ),
@@ -156,7 +157,8 @@ MODULES: dict[str, tuple[str, str, str, str]] = {
     ),
     "51 linear subtract mean logsumexp gelu residual": (
         f"{LINEAR}; self.s = nn.Parameter(torch.randn(filters))",
-        "F.gelu(torch.logsumexp(torch.mean(self.linear(x) - self.s, dim=1, keepdim=True), dim=1, keepdim=True)) + x.clone().detach()",
+        "F.gelu(torch.logsumexp(torch.mean(self.linear(x) - self.s, dim=1, keepdim=True), dim=1, "
+        "keepdim=True)) + x.clone().detach()",
         ROWS,
         "batch, channels, filters = 2048, 8192, 8192",
     ),
@@ -245,7 +247,8 @@ MODULES: dict[str, tuple[str, str, str, str]] = {
         "batch, length, channels, filters = 32, 512, 1024, 4096",
     ),
     "MLP of batches, residual": (
-        "self.a = nn.Linear(channels, hidden); self.b = nn.Linear(hidden, channels); self.norm = nn.LayerNorm(channels)",
+        "self.a = nn.Linear(channels, hidden); self.b = nn.Linear(hidden, channels); self.norm = "
+        "nn.LayerNorm(channels)",
         "x + self.b(F.gelu(self.a(self.norm(x))))",
         "torch.rand(batch, length, channels)",
         "batch, length, channels, hidden, filters = 32, 512, 1024, 4096, 16",

@@ -49,7 +49,10 @@ def test_equal_texts_have_equal_code_and_a_short_text_is_its_own(text: str, only
 
 
 def test_order_and_defaults_do_not_matter_and_the_architecture_stays() -> None:
-    long = "gemm(a, b) .schedule(cooperative) .tile(128, 256, 64) .cluster(1, 1) .mma(bf16) .arch(sm_90a) .stages(4) .raster(along_m, 8) .store(tma)"
+    long = (
+        "gemm(a, b) .schedule(cooperative) .tile(128, 256, 64) .cluster(1, 1) .mma(bf16) .arch(sm_90a) "
+        ".stages(4) .raster(along_m, 8) .store(tma)"
+    )
     assert canonical(long) == "gemm(a, b) .arch(sm_90a) .mma(bf16) .schedule(cooperative)"
     assert (
         canonical("gemm(a, b) .arch(sm_90a) .mma(bf16) .stages(3) .schedule(cooperative)")

@@ -52,7 +52,10 @@ def reference(
 
 
 def text_of(transposed: bool, settings: dict[str, Any]) -> str:
-    return f"{'convtranspose' if transposed else 'conv'}(x, w{''.join(f', {name}={value}' for name, value in settings.items())})"
+    return (
+        f"{'convtranspose' if transposed else 'conv'}(x, "
+        f"w{''.join(f', {name}={value}' for name, value in settings.items())})"
+    )
 
 
 @pytest.mark.parametrize(
@@ -314,7 +317,10 @@ def test_inputs_with_other_strides_and_epilogues(how: str) -> None:
     assert torch.equal(got, torch.relu(reference(x, w, False, bias)).float())
 
 
-EPILOGUE = ">> bias() >> mul(scales, along=n) >> residual(r) >> sub(planes) >> clamp(-40, 50) >> max(floor, along=n) >> scale(0.5) >> cast(bf16)"
+EPILOGUE = (
+    ">> bias() >> mul(scales, along=n) >> residual(r) >> sub(planes) >> clamp(-40, 50) >> max(floor, "
+    "along=n) >> scale(0.5) >> cast(bf16)"
+)
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,8 @@ def found(*parts: str) -> Computation:
             "",
         ),
         (
-            "c = nn.Conv2d(channels, filters, 3); b = nn.Parameter(torch.randn(filters, 1, 1)); s = nn.Parameter(torch.randn(1))",
+            "c = nn.Conv2d(channels, filters, 3); b = nn.Parameter(torch.randn(filters, 1, 1)); s = "
+            "nn.Parameter(torch.randn(1))",
             "torch.clamp(F.hardswish(self.c(x)) - self.b, 0.0, 2.0) * self.s",
             "size, size",
             "conv(x, w)",
@@ -119,7 +120,8 @@ def test_two_in_a_row_become_two_stages() -> None:
     )
     proposal = next(item for item in Planner().propose(ask) if isinstance(item, Proposal))
     assert proposal.candidate.program is not None and proposal.candidate.program.startswith(
-        "h1 = conv(x, w, padding=1, groups=channels) .arch(sm_90a) .threads(32) .rows(8) >> bias() |> conv(h1, w_2) .arch(sm_90a) .product()"
+        "h1 = conv(x, w, padding=1, groups=channels) .arch(sm_90a) .threads(32) .rows(8) >> bias() |> "
+        "conv(h1, w_2) .arch(sm_90a) .product()"
     )
 
 

@@ -1,4 +1,7 @@
-"""gather and scatter_add in the language against torch on the emulator; an index out of range is a finding; recognition; rejections."""
+"""gather and scatter_add in the language against torch on the emulator; an index out of range is a finding.
+
+Recognition; rejections.
+"""
 
 from __future__ import annotations
 

@@ -327,8 +327,14 @@ def test_every_legal_program_computes_the_product() -> None:
             draw.choice(["", "a", "b", "ab"]),
             draw.choice([0, 0, 2]),
         )
-        text = f"gemm(a, b) .arch(sm_90a) .mma({kind}) .tile({draw.choice([64, 128, 256])}, {16 * draw.randint(1, 16)}, {draw.choice([8, 16, 32, 64, 128])})"
-        text += f" .schedule({draw.choice(['cooperative', 'pingpong'])}) .cluster({draw.choice([1, 2, 4])}, {draw.choice([1, 2])}) .raster({draw.choice(['along_m', 'along_n'])}, {draw.choice([1, 3, 8])})"
+        text = (
+            f"gemm(a, b) .arch(sm_90a) .mma({kind}) .tile({draw.choice([64, 128, 256])}, "
+            f"{16 * draw.randint(1, 16)}, {draw.choice([8, 16, 32, 64, 128])})"
+        )
+        text += (
+            f" .schedule({draw.choice(['cooperative', 'pingpong'])}) .cluster({draw.choice([1, 2, 4])}, "
+            f"{draw.choice([1, 2])}) .raster({draw.choice(['along_m', 'along_n'])}, {draw.choice([1, 3, 8])})"
+        )
         if check(parse(text)):
             continue
         done += 1

@@ -63,7 +63,8 @@ DEEP = bound(x=float32(128, 4096, 4095), y=float32(128, 4096, 4095))
     [
         (
             "softmax(x) .kept() .vector(4)",
-            r"kept=: each thread would keep 8192 elements of a row in this problem, more than 256; legal: threads_per_row\(at least 32\), or without kept$",
+            r"kept=: each thread would keep 8192 elements of a row in this problem, more than 256; legal: "
+            r"threads_per_row\(at least 32\), or without kept$",
         ),  # a thread has a row where nothing is said
         ("crossentropy(x, target) .kept() .vector(2)", "keep 8192"),
         ("softmax(x, axis=last) .kept() .vector(4) .threads_per_row(32)", ""),
@@ -117,7 +118,8 @@ CONV = bound(x=float32(2, 3, 224, 224), w=float32(96, 3, 11, 11), x2=Operand(sha
     [
         (
             "conv(x, w, stride=4, padding=2) .rows(16) .filters(4)",
-            "rows=16: 16 rows of 4 filters of 11x11 are 7744 multiply-adds of a thread, all written out, more than 2560; legal: rows * filters at most 21",
+            "rows=16: 16 rows of 4 filters of 11x11 are 7744 multiply-adds of a thread, all written out, "
+            "more than 2560; legal: rows * filters at most 21",
         ),
         ("conv(x, w, stride=4, padding=2) .rows(16)", ""),
         ("conv(x, w) .rows(1) .filters(8)", ""),
@@ -178,7 +180,8 @@ def test_of_tensors_that_are_not_known_nothing_is_said(text: str) -> None:
     assert said(text, Binding(init_source=INIT, forward_arguments=("x", "w", "q", "k", "v"))) == ""
 
 
-# ---- what a problem says of its tensors --------------------------------------------------------------------------------
+# ---- what a problem says of its tensors
+# --------------------------------------------------------------------------------
 
 
 @cache
@@ -213,7 +216,8 @@ def test_parameters_and_transposed_operands_are_known_at_full_size() -> None:
     assert known["a"].shape[::-1] in full.values() and known["a"].shape[-1] == known["b"].shape[-2]
 
 
-# ---- sizes of an axis, by the text that is emitted ---------------------------------------------------------------------
+# ---- sizes of an axis, by the text that is emitted
+# ---------------------------------------------------------------------
 
 AXES = st.one_of(
     st.sampled_from(["last", "first", "middle", "all"]),
@@ -238,7 +242,8 @@ def test_sizes_are_those_of_the_kernels(axis: object, shape: list[int]) -> None:
         assert axes.sizes(axis, tuple(shape)) == sizes(cfg, torch.Size(shape))[-2:]
 
 
-# ---- products without a schedule ---------------------------------------------------------------------------------------
+# ---- products without a schedule
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -246,7 +251,8 @@ def test_sizes_are_those_of_the_kernels(axis: object, shape: list[int]) -> None:
     [
         (
             f"gemm(a, b) {H} .mma(tf32) .tile(256, 256, 32)",
-            "tile=256, 256, 32: each thread would hold 512 accumulators, more than its registers take; legal: m * n at most 24576",
+            "tile=256, 256, 32: each thread would hold 512 accumulators, more than its registers take; "
+            "legal: m * n at most 24576",
         ),
         (f"gemm(a, b) {H} .mma(bf16) .tile(128, 256, 128) >> bias(c) >> gelu_tanh()", "256 accumulators"),
         (f"gemm(a, b) {H} .mma(tf32) .tile(256, 96, 128)", "k at most 64"),

@@ -1,4 +1,4 @@
-"""matvec with several rows per CTA: results on the emulator, golden text, rejections, and the planner's first choice."""
+"""matvec with several rows per CTA: results on the emulator, golden text, rejections, the planner's first choice."""
 
 from __future__ import annotations
 

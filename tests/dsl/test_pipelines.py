@@ -10,7 +10,10 @@ from workbench.codegen import compile_program
 from workbench.errors import ProgramError
 from workbench.language import Binding, check, configurations, format_program, parse
 
-CHAIN = "h = gemm(x, w) .tile(32, 32, 16) .thread_tile(2, 2) >> bias(c) >> relu() |> g = softmax(h) .threads_per_row(32) .vector(4) |> elementwise(mul(g, relu(h)))"
+CHAIN = (
+    "h = gemm(x, w) .tile(32, 32, 16) .thread_tile(2, 2) >> bias(c) >> relu() |> g = softmax(h) "
+    ".threads_per_row(32) .vector(4) |> elementwise(mul(g, relu(h)))"
+)
 
 
 def test_stages_pass_boundary_tensors_on() -> None:
@@ -22,7 +25,10 @@ def test_stages_pass_boundary_tensors_on() -> None:
 
 
 def test_two_stages_of_one_kind_with_other_settings() -> None:
-    text = "h = softmax(x) .threads_per_row(32) |> g = softmax(h) .threads_per_row(256) .vector(4) |> reduce(g, op=max, axis=last) .threads_per_row(1)"
+    text = (
+        "h = softmax(x) .threads_per_row(32) |> g = softmax(h) .threads_per_row(256) .vector(4) |> reduce(g, "
+        "op=max, axis=last) .threads_per_row(1)"
+    )
     x = torch.randn(9, 70)
     torch.testing.assert_close(run(text, (x,), ("x",)), x.softmax(-1).softmax(-1).amax(-1), rtol=1e-5, atol=1e-6)
 

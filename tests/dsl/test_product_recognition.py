@@ -177,7 +177,8 @@ def test_other_arguments_are_unrecognised(body: str) -> None:
         ("torch.softmax(self.linear(x), dim=0)", "|> rowwise("),
         (
             "torch.relu(self.linear(x)) + self.linear(x)",
-            "h1 = gemm(x, b) .layout(b=column) >> bias() >> relu() |> gemm(x, b) .layout(b=column) >> bias() >> residual(h1)",
+            "h1 = gemm(x, b) .layout(b=column) >> bias() >> relu() |> gemm(x, b) .layout(b=column) >> bias() "
+            ">> residual(h1)",
         ),
         ("F.relu6(F.mish(self.linear(x))) - F.elu(self.c)", "|> elementwise(sub(h1, elu(spread(c), 1.0)))"),
         ("self.plain(torch.relu(x + 1)) * torch.tanh(y)", "|> elementwise(mul(h2, tanh(y)))"),
@@ -215,7 +216,8 @@ class Model(nn.Module):
     def forward(self, x, w, ends):
         return torch.relu(torch._grouped_mm(x, w.transpose(-2, -1), ends))
 def get_inputs():
-    return [torch.randn(rows, k), torch.randn(groups, n, k), torch.tensor([rows // 4, rows // 4, rows // 2, rows], dtype=torch.int32)]
+    ends = torch.tensor([rows // 4, rows // 4, rows // 2, rows], dtype=torch.int32)
+    return [torch.randn(rows, k), torch.randn(groups, n, k), ends]
 def get_init_inputs():
     return []
 """

@@ -29,12 +29,14 @@ THREE = Binding(init_source=INIT, forward_arguments=("x", "y"), axes=(("x", 3), 
     [
         (
             "reduce(x, axis=7)",
-            r"axis=7: x has 2 axes in this problem; legal: last, first, all, 0 to 1, last\(n\) for n up to 2, over\(i, j\) and but\(i\) of axes up to 1$",
+            r"axis=7: x has 2 axes in this problem; legal: last, first, all, 0 to 1, last\(n\) for n up to 2, "
+            r"over\(i, j\) and but\(i\) of axes up to 1$",
         ),
         ("reduce(x, axis=middle)", "axis=middle: x has 2 axes"),
         (
             "softmax(x, axis=middle)",
-            r"axis=middle: x has 2 axes in this problem, and middle is the second of three; legal: last, first, all, 0 to 1, last\(n\)",
+            r"axis=middle: x has 2 axes in this problem, and middle is the second of three; legal: last, "
+            r"first, all, 0 to 1, last\(n\)",
         ),
         ("reduce(x, op=prod, axis=middle, keepdim=1)", "axis=middle: x has 2 axes"),
         ("rowwise(div(x, sum(x)), axis=middle) .split(4)", "axis=middle: x has 2 axes"),
@@ -85,7 +87,8 @@ def test_there_is_no_middle_of_four_axes() -> None:
     """Four axes have two in the middle, so the program must name one by number."""
     with pytest.raises(
         ProgramError,
-        match=r"axis=middle: x has 4 axes in this problem, and middle is the second of three; legal: last, first, all, 0 to 3",
+        match=r"axis=middle: x has 4 axes in this problem, and middle is the second of three; legal: last, first, "
+        r"all, 0 to 3",
     ):
         compile_program("softmax(x, axis=middle)", dataclasses.replace(TWO, axes=(("x", 4),)))
 

@@ -87,8 +87,11 @@ def problem(
 ) -> Problem:
     names = ", ".join(("x", "y", "z")[: len(inputs)])
     source = (
-        f"import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\nn = {sizes[0]}\nd = {sizes[1]}\n\n\nclass Model(nn.Module):\n    def __init__(self, n, d):\n        super().__init__()\n        {init}\n\n"
-        f"    def forward(self, {names}):\n        return {forward}\n\n\ndef get_inputs():\n    return [{', '.join(inputs)}]\n\n\ndef get_init_inputs():\n    return [n, d]\n"
+        "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\nn = "
+        f"{sizes[0]}\nd = {sizes[1]}\n\n\nclass Model(nn.Module):\n    def __init__(self, n, d):\n        "
+        f"super().__init__()\n        {init}\n\n"
+        f"    def forward(self, {names}):\n        return {forward}\n\n\ndef get_inputs():\n    return "
+        f"[{', '.join(inputs)}]\n\n\ndef get_init_inputs():\n    return [n, d]\n"
     )
     return Problem(name="case", source=source)
 

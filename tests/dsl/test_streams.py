@@ -1,4 +1,4 @@
-"""Every kernel is launched on torch's current stream: checked in all emitted texts and in the emulator's driver calls."""
+"""Every kernel is launched on torch's current stream: in all emitted texts and in the emulator's driver calls."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ PROGRAMS = (  # each text that an emitter has, of each operation
     "attention(q, k, v) .schedule(stages)",
     "attention(q, k, v) .arch(sm_90a) .mma(bf16) .schedule(flash)",
     "attention(q, k, v) .arch(sm_90a) .mma(bf16) .schedule(stages)",
-    "h = gemm(x, w) .tile(64, 64, 16) .thread_tile(4, 4) >> bias(c) |> stream = softmax(h) |> elementwise(relu(stream))",
+    "h = gemm(x, w) .tile(64, 64, 16) .thread_tile(4, 4) >> bias(c) |> stream = softmax(h) |> "
+    "elementwise(relu(stream))",
 )
 
 

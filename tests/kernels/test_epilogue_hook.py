@@ -15,7 +15,8 @@ def test_the_hook_of_a_chain():
     assert hook is not None and hook.source.splitlines() == [
         "def epilogue(total, bias, other, batch, row, column):",
         "    total = total + bias[row].to(cutlass.Float32)",
-        "    total = cute.arch.fmin(cute.arch.fmax(total, cutlass.Float32(0.0), nan=True), cutlass.Float32(6.0), nan=True)",
+        "    total = cute.arch.fmin(cute.arch.fmax(total, cutlass.Float32(0.0), nan=True), "
+        "cutlass.Float32(6.0), nan=True)",
         "    total = cute.arch.fmax(total, other[batch, row, column].to(cutlass.Float32), nan=True)",
         "    total = gelu(total)",
         "    total = total * 2.0",

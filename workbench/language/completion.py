@@ -77,7 +77,7 @@ def _arguments(operation: Operation, inside: str) -> tuple[str, list[str]]:
 
 
 def _listed(known: Argument) -> list[str]:
-    """The words and numbers among what is legal for an argument: `last, last(n), a number from 0` has last and last(."""
+    """The words and numbers that are legal for an argument: of `last, last(n), a number from 0`, last and last(."""
     parts = re.split(r",\s+(?:or\s+)?(?![^()]*\))|\s+or\s+", known.legal)
     words = [
         found[1] + (found[2] and "(") for part in parts if (found := re.fullmatch(r"(\d+|\w{2,})((?:\(.*\))?)", part))

@@ -20,7 +20,7 @@ LEAST = "-3.4028234663852886e+38"  # of float32's finite numbers: -inf - -inf wo
 
 
 def make_levels(found: Plan, *, by_columns: bool, is_combined: bool) -> tuple[tuple[Level, ...], tuple[Slot, ...]]:
-    """(the levels, the shared memory that they combine through): a value of each column its own, else those of a row."""
+    """(the levels, the shared memory that they combine through), of values by column or of values by row."""
     memory: dict[Slot, int] = {}
     levels = []
     for depth, level in enumerate(found.levels, 1):

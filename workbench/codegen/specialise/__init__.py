@@ -1,1 +1,1 @@
-"""Partial evaluation of the kernel library: a host function and its configuration -> one self-contained file for that case."""
+"""Partial evaluation of the kernel library: a host function and its configuration -> one self-contained file."""

@@ -1,4 +1,4 @@
-"""A checked program's launches -> the text of a KernelBench-form candidate: imports, constants, functions, `ModelNew`."""
+"""Launches of a checked program -> a candidate in KernelBench's form: imports, constants, functions, `ModelNew`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known inside one function while it is written out: static values, local names, and evaluation of static expressions."""
+"""The scope of one function while it is written out: static values, local names, evaluation of static expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known when a file is written: symbols that stand for run-time values, text that stands for itself, and their rendering."""
+"""Values while a file is written: symbols that stand for run-time values, text that stands for itself; rendering."""
 
 from __future__ import annotations
 
