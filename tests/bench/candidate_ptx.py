@@ -7,7 +7,6 @@ An entry is a line of the list of programs: what ModelNew and forward take in ea
 from __future__ import annotations
 
 import collections
-import hashlib
 import importlib.util
 import re
 import statistics
@@ -24,6 +23,7 @@ import torch
 from workbench.emulator.hook import emulated
 
 ROUNDS, FLUSH_BYTES = 20, 256 << 20
+SLEEP_CYCLES = 1_000_000  # about half a millisecond
 DEBUG = re.compile(r"\s*(\.loc|\.file)\b|\$L__(tmp|func_)\w*:$")
 NAMED = re.compile(
     r"\.(?:entry|func)\s+(?:\([^)]*\)\s*)?([\w$]+)|\.(?:shared|global|const)\b[^;=\[(%]*\.[bsuf]\d+\s+([\w$]+)"
@@ -160,42 +160,49 @@ def built(path: Path, entry: dict[str, Any], case: str) -> dict[str, list[Any]]:
     return {"ptx": compiler.ptx, "host": compiler.host, "calls": compiler.calls, "outputs": outputs}
 
 
-def hashed(found: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """The same with hashes in place of texts."""
-    return {
-        key: [hashlib.sha256(value.encode()).hexdigest()[:24] if isinstance(value, str) else value for value in values]
-        for key, values in found.items()
-    }
+def on_gpu(entry: dict[str, Any], old: Path, new: Path, lock: Any) -> dict[str, Any]:
+    """Whether both candidates' outputs have the same bits on the same inputs, and the new one's time over the old one's.
 
-
-def on_gpu(entry: dict[str, Any], old: Path, new: Path, case: str) -> dict[str, Any]:
-    """Both candidates on the same inputs: whether their outputs have the same bits, and the new one's time over the old one's."""
+    `lock` is held while times are measured; other processes may compile meanwhile.
+    """
     with torch.no_grad():
         torch.manual_seed(1)
-        models = [model_of(path, entry, case, "cuda") for path in (old, new)]
+        models = [model_of(path, entry, "full", "cuda") for path in (old, new)]
         models[1].load_state_dict(models[0].state_dict())
         inputs = [
-            tensor(spec, device="cuda", seed=number) for number, spec in enumerate(entry["cases"][case]["inputs"])
+            tensor(spec, device="cuda", seed=number) for number, spec in enumerate(entry["cases"]["full"]["inputs"])
         ]
         inputs = [value.cuda() if isinstance(value, torch.Tensor) else value for value in inputs]
-        results = [model(*inputs) for model in models]
-        listed = [
-            [
-                value.contiguous().reshape(-1).view(torch.uint8)
-                for value in (result if isinstance(result, (tuple, list)) else [result])
-            ]
-            for result in results
-        ]
-        bits = all(torch.equal(one, other) for one, other in zip(*listed, strict=True))
-        flush, times = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda"), ([], [])  # type: ignore[var-annotated]
-        for number in range(2 * ROUNDS + 4):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            flush.zero_()
-            start.record()
-            models[number % 2](*inputs)
-            end.record()
-            end.synchronize()
-            if number >= 4:
-                times[number % 2].append(start.elapsed_time(end))
-    before, after = map(statistics.median, times)
+        bits = _same_bits(*(model(*inputs) for model in models))  # compiles
+        with lock:
+            before, after = _times_ms(models, inputs)
     return {"same_bits": bits, "old_ms": before, "new_ms": after, "ratio": after / before}
+
+
+def _same_bits(one: Any, other: Any) -> bool:
+    """Whether two results are equal bit for bit."""
+    listed = [
+        [
+            value.contiguous().reshape(-1).view(torch.uint8)
+            for value in (found if isinstance(found, tuple) else (found,))
+        ]
+        for found in (one, other)
+    ]
+    return all(torch.equal(*pair) for pair in zip(*listed, strict=True))
+
+
+def _times_ms(models: list[Any], inputs: list[Any]) -> list[float]:
+    """Medians of the models' times, called in turn: the L2 is flushed, and the GPU waits until the host is ahead."""
+    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+    times = [list[float]() for _ in models]
+    for number in range(len(models) * ROUNDS + 4):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        flush.zero_()
+        torch.cuda._sleep(SLEEP_CYCLES)
+        start.record()
+        models[number % len(models)](*inputs)
+        end.record()
+        end.synchronize()
+        if number >= 4:
+            times[number % len(models)].append(start.elapsed_time(end))
+    return [statistics.median(one) for one in times]

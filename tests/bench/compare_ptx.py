@@ -1,14 +1,20 @@
-"""Whether two versions of the workbench make the same kernels of the same programs: every candidate of a list is compiled from both texts, and the PTX compared.
+"""Whether two versions of the workbench make the same kernels of the same programs.
 
-    python tests/bench/compare_ptx.py emit --programs programs.jsonl --out DIR                    the candidates' texts, by the workbench on PYTHONPATH, else the one around this file
-    python tests/bench/compare_ptx.py compare --old DIR --new DIR [--family gemm_sm90] [--sample 12] [--jobs 2] [--out results.json] [--old-cache FILE]
-    python tests/bench/compare_ptx.py compare --old DIR --new DIR --show NAME                     one program, with the whole difference
-    python tests/bench/compare_ptx.py compare --old DIR --old-cache FILE                          only compile the old texts, for a later comparison
+    python tests/bench/compare_ptx.py emit --out DIR                        the candidates' texts
+    python tests/bench/compare_ptx.py compare --old DIR --new DIR --cache DIR [--family gemm_sm90] [--sample 12]
+        [--jobs 2] [--seconds 3600] [--results tests/bench/results/ptx_library.json]
+    python tests/bench/compare_ptx.py compare --old DIR --new DIR --cache DIR --show NAME      the whole difference
 
-A line of the list is a program with all that is needed to emit it (the fields of its binding) and to call it: what ModelNew and forward take, at a small and at the full size. Names, numbers of registers and
-labels, and debug information make no difference; what the host does around a launch (grids, shared memory, descriptors), the order of launches and the outputs' shapes are compared as well, and said beside the state.
-Nothing is launched, so no GPU is needed. Each program has a process of its own: one that fails is a row. On a machine with a GPU, candidates whose PTX differs are also run on the same inputs, one at a time: outputs
-compared bit for bit, times in turn (CUDA events, median of 20 calls each, L2 flushed). The exit status is 0 only if the PTX of all is equal.
+`emit` takes the workbench on PYTHONPATH, else the one around this file. `compare` compiles each program from both texts
+and compares the PTX. Names, numbers of registers and labels, and debug information make no difference. What the host
+does around a launch (grids, shared memory, descriptors), the order of launches and the outputs' shapes are compared as
+well; the column `also` names those that differ. What a text compiles to is kept in the cache, so that a run that was
+cut short goes on where it stopped, and a text that did not change is not compiled again.
+
+The programs are those of draw_programs.py. Nothing is launched, so no GPU is needed. Each program has a process of its
+own: one that fails is a row. On a machine with a GPU (--gpu), candidates whose PTX differs are also run on the same
+inputs, one at a time: outputs are compared bit for bit, and times in turn (CUDA events, L2 flushed before each call).
+The exit status is 0 only if the PTX of all is equal.
 """
 
 from __future__ import annotations
@@ -16,33 +22,43 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import datetime
 import difflib
 import gc
+import gzip
 import hashlib
 import json
 import multiprocessing
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+HERE = Path(__file__).parent
+PROGRAMS = HERE / "ptx_programs.jsonl.gz"
+FAMILIES = ("gemm_sm90", "elementwise", "conv", "attention", "scan", "pool", "gather", "gemm", "pipeline", "rows")
+TITLE = re.compile(r'\A""".*?"""', re.DOTALL)
+OPCODE = re.compile(r"^\s*(?:@!?%p\d+ )?([a-z][\w.:]*)[ ;]")
+
 if not any((Path(part) / "workbench").is_dir() for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part):
-    sys.path.insert(0, str(Path(__file__).parents[2]))
-os.environ.setdefault(
-    "PYTORCH_NVML_BASED_CUDA_CHECK", "1"
-)  # asking for a GPU must not start the driver: processes are forked later
+    sys.path.insert(0, str(HERE.parents[1]))
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # asking for a GPU must not start the driver before a fork
 
 
 def language() -> tuple[Any, Any, Callable[[str, Any], str]]:
-    """Where the code at hand has them: the records of a binding and of an operand's shape, and what makes a candidate's text of a program."""
-    from workbench.codegen import compile_program
-    from workbench.language import Binding
-    from workbench.language.ir import Operand
-
+    """Binding, Operand and compile_program of the version at hand; before the kernel library they were in `dsl`."""
+    try:
+        from workbench.codegen import compile_program
+        from workbench.language import Binding
+        from workbench.language.ir import Operand
+    except ImportError:
+        from workbench.dsl import Binding, compile_program  # type: ignore[no-redef, import-not-found]
+        from workbench.dsl.ir import Operand  # type: ignore[no-redef, import-not-found]
     return Binding, Operand, compile_program
 
 
@@ -71,44 +87,78 @@ def emit(entries: list[dict[str, Any]], out: Path) -> int:
             (out / f"{entry['name']}.py").write_text(emitted(entry))
         except Exception as error:  # a program that fails is a row, not an end
             failed += 1
-            print(f"{entry['name']}: {type(error).__name__}: {error}")
+            print(f"{entry['name']}: {entry['program']}: {type(error).__name__}: {str(error)[:300]}", flush=True)
     print(f"{len(entries) - failed} emitted, {failed} failed")
     return failed
 
 
-def compared(
-    entry: dict[str, Any], old: Path, new: Path | None, case: str, known: dict[str, Any] | None
-) -> dict[str, Any]:
-    """The row of a program; `known`: what its old text gave before. Without a new text only that is found out."""
-    from candidate_ptx import built, hashed
+def key_of(entry: dict[str, Any], text: str) -> str:
+    """A name for all that a text's PTX depends on; the program at the text's head is not part of it."""
+    parts = [version("nvidia-cutlass-dsl"), entry["arch"], entry["dtype"], json.dumps(entry["cases"]["full"])]
+    return hashlib.sha256("\n".join([*parts, TITLE.sub("", text)]).encode()).hexdigest()[:24]
 
+
+def compiled(entry: dict[str, Any], path: Path, cache: Path) -> dict[str, list[Any]]:
+    """What a text compiles to, from the cache if it is there."""
+    from candidate_ptx import built
+
+    kept = cache / f"{key_of(entry, path.read_text())}.json.gz"
+    if not kept.exists():
+        temporary = kept.with_suffix(f".{os.getpid()}")
+        temporary.write_bytes(gzip.compress(json.dumps(built(path, entry, "full")).encode(), 6))
+        os.replace(temporary, kept)
+    found: dict[str, list[Any]] = json.loads(gzip.decompress(kept.read_bytes()))
+    return found
+
+
+def compared(entry: dict[str, Any], old: Path, new: Path, cache: Path) -> dict[str, Any]:
+    """The row of a program."""
     made, failures = {}, {}
-    for side, path in (("old", None if known else old), ("new", new)):
+    for side, path in (("old", old), ("new", new)):
         try:
-            made[side] = path and built(path, entry, case)
+            made[side] = compiled(entry, path, cache)
         except Exception as error:
             failures[side] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     if failures:
         return {"state": "failed", "why": "; ".join(f"{side}: {why}" for side, why in failures.items())}
     before, after = made["old"], made["new"]
-    known = known or hashed(before)
-    if after is None:
-        return {"state": "kept", "kernels": len(known["ptx"]), "old": known}
-    other = [key for key, found in hashed(after).items() if found != known[key]]
+    other = [key for key in after if after[key] != before[key]]
     row = {
         "state": "differs" if "ptx" in other else "equal",
         "kernels": len(after["ptx"]),
         "also": [key for key in other if key != "ptx"],
-        "old": known,
     }
+    if "ptx" in other:
+        row["reason"] = reason_of(before["ptx"], after["ptx"])
     if other:
         texts = [
             [line for key in ("ptx", "host") for text in found[key] for line in text.splitlines()]
             + [str(found["calls"]), str(found["outputs"])]
-            for found in (before or built(old, entry, case), after)
+            for found in (before, after)
         ]
-        row["diff"] = list(difflib.unified_diff(*texts, "old", "new", lineterm="", n=2))
+        row["diff"] = list(difflib.unified_diff(texts[0], texts[1], "old", "new", lineterm="", n=2))
     return row
+
+
+def instructions_of(texts: list[str]) -> collections.Counter[str]:
+    """How often each opcode stands in the kernels."""
+    found = (OPCODE.match(line) for text in texts for line in text.splitlines())
+    return collections.Counter(match[1] for match in found if match is not None)
+
+
+def reason_of(old: list[str], new: list[str]) -> str:
+    """The class of a difference, from how many instructions each side has of each opcode."""
+    before, after = instructions_of(old), instructions_of(new)
+    if before == after:
+        return "the same instructions in another order or with other operands"
+    less, more = before - after, after - before
+    if not more:
+        return f"fewer instructions: {', '.join(f'{count} {name}' for name, count in sorted(less.items()))} left out"
+    change = after.total() - before.total()
+    kind = "as many" if change == 0 else f"{abs(change)} {'more' if change > 0 else 'fewer'}"
+    parts = [f"-{count} {name}" for name, count in less.most_common(6)]
+    parts += [f"+{count} {name}" for name, count in more.most_common(6)]
+    return f"{kind} instructions of {before.total()}: {', '.join(parts)}"
 
 
 def answer(connection: Connection, work: Callable[..., dict[str, Any]], arguments: tuple[Any, ...]) -> None:
@@ -123,16 +173,21 @@ def answer(connection: Connection, work: Callable[..., dict[str, Any]], argument
 
 
 def rows(
-    work: Callable[..., dict[str, Any]], tasks: dict[str, tuple[Any, ...]], jobs: int, limit_s: float
+    work: Callable[..., dict[str, Any]],
+    tasks: dict[str, tuple[Any, ...]],
+    *,
+    jobs: int,
+    limit_s: float,
+    until: float = float("inf"),
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name, row) of each task as it ends, `jobs` of them at once; one that crashes or takes too long has a row too."""
-    context, waiting, busy = (
-        multiprocessing.get_context("fork"),
-        collections.deque(tasks.items()),
-        dict[Any, tuple[str, Any, float]](),
-    )
-    while waiting or busy:
-        while waiting and len(busy) < jobs:
+    """(name, row) of each task as it ends, `jobs` of them at once; one that crashes or takes too long has a row too.
+
+    No task begins after `until` on the monotonic clock.
+    """
+    context, waiting = multiprocessing.get_context("fork"), collections.deque(tasks.items())
+    busy = dict[Any, tuple[str, Any, float]]()
+    while busy or (waiting and time.monotonic() < until):
+        while waiting and len(busy) < jobs and time.monotonic() < until:
             name, arguments = waiting.popleft()
             mine, theirs = context.Pipe(duplex=False)
             process = context.Process(target=answer, args=(theirs, work, arguments))
@@ -155,35 +210,19 @@ def rows(
             yield name, {**row, "seconds": round(time.monotonic() - start, 2)}
 
 
-def chosen(entries: list[dict[str, Any]], family: str, sample: int, show: str) -> list[dict[str, Any]]:
-    """The programs that are asked for; a sample takes one of each family in turn."""
-    ranks: collections.Counter[str] = collections.Counter()
+def chosen(entries: list[dict[str, Any]], families: list[str], sample: int, show: str) -> list[dict[str, Any]]:
+    """The programs that are asked for: each family in the order of a hash, `sample` of it at most."""
     order = []
-    for entry in sorted(entries, key=lambda entry: hashlib.sha256(entry["name"].encode()).hexdigest()):
-        if (not family or entry["family"] == family) and (not show or entry["name"] == show):
-            order.append((ranks[entry["family"]], entry["family"], entry))
-            ranks[entry["family"]] += 1
-    order.sort(key=lambda item: item[:2])
-    return [entry for _, _, entry in order[: sample or None]]
+    for family in families:
+        mine = [entry for entry in entries if entry["family"] == family and show in ("", entry["name"])]
+        mine.sort(key=lambda entry: hashlib.sha256(entry["name"].encode()).hexdigest())
+        order += mine[: sample or None]
+    return order
 
 
-def key_of(entry: dict[str, Any], old: Path, case: str) -> str:
-    """What the PTX of an old text depends on; "" where there is none."""
-    if not old.exists():
-        return ""
-    return hashlib.sha256(
-        "\n".join(
-            [version("nvidia-cutlass-dsl"), case, entry["arch"], json.dumps(entry["cases"][case]), old.read_text()]
-        ).encode()
-    ).hexdigest()[:24]
-
-
-def keep(path: Path, cache: dict[str, Any]) -> None:
-    """Add to a file what is known of old texts; another process may be adding to it too."""
-    known = json.loads(path.read_text()) if path.exists() else {}
-    temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps(known | cache))
-    os.replace(temporary, path)
+def described(row: dict[str, Any]) -> str:
+    """What is printed of a row."""
+    return " ".join([row.get("why", ""), row.get("reason", ""), *row.get("also", ())]).strip()
 
 
 def compare(asked: argparse.Namespace, entries: list[dict[str, Any]]) -> int:
@@ -194,75 +233,112 @@ def compare(asked: argparse.Namespace, entries: list[dict[str, Any]]) -> int:
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
-    cache: dict[str, Any] = (
-        json.loads(asked.old_cache.read_text()) if asked.old_cache and asked.old_cache.exists() else {}
-    )
-    files = {
-        entry["name"]: (asked.old / f"{entry['name']}.py", asked.new and asked.new / f"{entry['name']}.py")
+    asked.cache.mkdir(parents=True, exist_ok=True)
+    tasks = {
+        entry["name"]: (entry, asked.old / f"{entry['name']}.py", asked.new / f"{entry['name']}.py", asked.cache)
         for entry in entries
     }
-    keys = {entry["name"]: key_of(entry, files[entry["name"]][0], asked.case) for entry in entries}
-    tasks = {
-        entry["name"]: (entry, *files[entry["name"]], asked.case, cache.get(keys[entry["name"]])) for entry in entries
-    }
     found, start = dict[str, dict[str, Any]](), time.monotonic()
-    for name, row in rows(compared, tasks, asked.jobs, asked.limit):
-        if "old" in row:
-            cache[keys[name]] = row.pop("old")
-        found[name] = {"family": tasks[name][0]["family"], "program": tasks[name][0]["program"], **row}
-        if row["state"] in ("differs", "failed") or row.get("also"):
-            print(f"{row['state']:8} {name} {row.get('why', '')}{', '.join(row.get('also', ()))}", flush=True)
-        if asked.old_cache and (len(found) % 50 == 0 or len(found) == len(tasks)):
-            keep(asked.old_cache, cache)
-    if torch.cuda.is_available():
-        for name, row in rows(
-            on_gpu, {name: tasks[name][:4] for name, row in found.items() if row["state"] == "differs"}, 1, asked.limit
-        ):
+    for name, row in rows(compared, tasks, jobs=asked.jobs, limit_s=asked.limit, until=start + asked.seconds):
+        entry = tasks[name][0]
+        found[name] = {key: entry[key] for key in ("family", "operations", "arch", "program")} | row
+        if row["state"] != "equal" or row.get("also"):
+            print(f"{row['state']:8} {name} {described(row)}", flush=True)
+    if asked.gpu:
+        lock = multiprocessing.get_context("fork").Lock()
+        differing = [name for name, row in found.items() if row["state"] == "differs"]
+        differing.sort(key=lambda name: (found[name]["family"] == "rows", found[name]["reason"].split(":")[0]))
+        pairs = {name: (*tasks[name][:3], lock) for name in differing}
+        until = time.monotonic() + asked.gpu
+        for name, row in rows(on_gpu, pairs, jobs=min(asked.jobs, 4), limit_s=asked.limit, until=until):
             found[name]["gpu"] = row
-            print(
-                f"on the GPU {name}: {row.get('why') or ('same bits' if row['same_bits'] else 'OTHER BITS')}, {row.get('ratio', 0):.3f} of the old time",
-                flush=True,
-            )
+            bits = row.get("why") or ("same bits" if row["same_bits"] else "OTHER BITS")
+            print(f"on the GPU {name}: {bits}, {row.get('ratio', 0):.3f} of the old time", flush=True)
     if asked.show:
         print("\n".join(found[asked.show].get("diff", ["no difference"])))
-    states = collections.Counter((row["family"], row["state"]) for row in found.values())
-    for family in sorted({row["family"] for row in found.values()}):
-        print(
-            f"{family:10}",
-            ", ".join(f"{number} {state}" for (of, state), number in sorted(states.items()) if of == family),
-        )
-    print(
-        f"{len(found)} programs, {sum(row.get('kernels', 0) for row in found.values())} compilations, {sum(bool(row.get('also')) for row in found.values())} with other host code, launches or outputs; {time.monotonic() - start:.0f} s"
-    )
-    if asked.out:
-        asked.out.write_text(
-            json.dumps(
-                {name: {**row, "diff": row.get("diff", [])[:80]} for name, row in sorted(found.items())}, indent=1
-            )
-        )
+    summary = summarised(found)
+    for name, counts in summary.items():
+        print(f"{name:14}", ", ".join(f"{count} {state}" for state, count in counts.items()))
+    also = sum(bool(row.get("also")) for row in found.values())
+    seconds = time.monotonic() - start
+    print(f"{len(found)} of {len(tasks)} programs, {also} with other host code, launches or outputs; {seconds:.0f} s")
+    if asked.rows:
+        kept = {name: {**row, "diff": row.get("diff", [])[:80]} for name, row in sorted(found.items())}
+        asked.rows.write_text(json.dumps(kept, indent=1))
+    if asked.results:
+        asked.results.write_text(json.dumps(result_of(found, summary, asked.note), indent=1) + "\n")
     return sum(row["state"] in ("differs", "failed") for row in found.values())
+
+
+def summarised(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """Operation -> state -> programs that have the operation in a stage."""
+    counts: dict[str, collections.Counter[str]] = {}
+    for row in found.values():
+        for name in dict.fromkeys(row["operations"]):
+            counts.setdefault(name, collections.Counter())[row["state"]] += 1
+    return {name: dict(sorted(counts[name].items())) for name in sorted(counts)}
+
+
+def result_of(found: dict[str, dict[str, Any]], summary: dict[str, dict[str, int]], note: str) -> dict[str, Any]:
+    """The file of results: date, versions, counts by operation, and each program whose PTX is not the same."""
+    import torch
+
+    def version_of(package: str) -> str:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return "unknown"
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    keys = ("operations", "arch", "program", "reason", "why", "gpu")
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "script": "tests/bench/compare_ptx.py",
+        "note": note,
+        "versions": {name: version_of(name) for name in ("nvidia-cutlass-dsl", "torch")},
+        "device": device,
+        "programs": len(found),
+        "states": dict(sorted(collections.Counter(row["state"] for row in found.values()).items())),
+        "architectures": dict(sorted(collections.Counter(row["arch"] for row in found.values()).items())),
+        "operations": summary,
+        "not_equal": [
+            {key: row[key] for key in keys if key in row} for _, row in sorted(found.items()) if row["state"] != "equal"
+        ],
+    }
+
+
+def read_programs(path: Path) -> list[dict[str, Any]]:
+    """The list."""
+    data = path.read_bytes()
+    text = gzip.decompress(data) if path.suffix == ".gz" else data
+    return [json.loads(line) for line in text.decode().splitlines()]
 
 
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("emit", "compare"))
-    parser.add_argument(
-        "--programs", type=Path, help="the list; when comparing, programs.jsonl beside the old folder unless given"
-    )
-    parser.add_argument("--out", type=Path, help="a folder of candidates, or the file of results")
+    parser.add_argument("--programs", type=Path, default=PROGRAMS)
+    parser.add_argument("--out", type=Path, help="a folder for the candidates that are emitted")
     parser.add_argument("--old", type=Path)
     parser.add_argument("--new", type=Path)
-    parser.add_argument("--old-cache", type=Path)
-    parser.add_argument("--family", default="")
-    parser.add_argument("--sample", type=int, default=0)
+    parser.add_argument("--cache", type=Path, help="a folder for what texts compile to")
+    parser.add_argument(
+        "--family", default=",".join(FAMILIES), help="families, in the order in which they are compared"
+    )
+    parser.add_argument("--sample", type=int, default=0, help="programs of a family at most")
     parser.add_argument("--show", default="", metavar="NAME")
-    parser.add_argument("--case", choices=("small", "full"), default="full")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--limit", type=float, default=240, help="seconds for one program")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no program after so long")
+    parser.add_argument("--gpu", type=float, default=0, help="seconds for runs of candidates whose PTX differs")
+    parser.add_argument("--rows", type=Path, help="a file for the rows, with the beginnings of the differences")
+    parser.add_argument("--results", type=Path, help="a file for the counts and what differs")
+    parser.add_argument("--note", default="", help="which versions were compared, for the file of results")
     asked = parser.parse_args()
-    lines = (asked.programs or asked.old.parent / "programs.jsonl").read_text().splitlines()
-    entries = chosen([json.loads(line) for line in lines], asked.family, asked.sample, asked.show)
+    if asked.what == "compare" and not (asked.old and asked.new and asked.cache):
+        parser.error("compare takes --old, --new and --cache")
+    entries = chosen(read_programs(asked.programs), asked.family.split(","), asked.sample, asked.show)
     return emit(entries, asked.out) if asked.what == "emit" else compare(asked, entries)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import re
 from collections.abc import Callable, Mapping
 
 import libcst as cst
@@ -54,6 +55,7 @@ class Builder:
         self.values: list[str] = []  # module constants of the library
         self.definitions: list[str] = []
         self._variants: dict[object, Variant] = {}
+        self._texts: dict[str, Variant] = {}  # definitions without their names
         self._globals: dict[tuple[str, str], str] = {}
         self._hooks: dict[Hook, Variant] = {}
         self._needs: list[list[Callable[[Builder], bool]]] = []
@@ -108,10 +110,20 @@ class Builder:
             written = self.fresh(_variant_name(name, static))
             self._variants[key] = Variant(name=written, parameters=(), returns=None)  # a function may call itself
             found = self._write(module, name, written=written, static=static, many=many)
-            self._variants[key] = Variant(name=written, parameters=found.parameters, returns=found.returns)
-            self.definitions.append(found.body)
+            self._variants[key] = self._define(written, found)
         variant = self._variants[key]
         self._note(lambda other: other.function(module, name, static=static, many=many).name == variant.name)
+        return variant
+
+    def _define(self, written: str, found: Written) -> Variant:
+        """The variant of a function, whose definition is added unless an equal one stands in the file under another name."""
+        text = re.sub(rf"\b{written}\b", "", found.body)
+        if text in self._texts:
+            self.taken.discard(written)
+            return self._texts[text]
+        variant = Variant(name=written, parameters=found.parameters, returns=found.returns)
+        self._texts[text] = variant
+        self.definitions.append(found.body)
         return variant
 
     def _write(

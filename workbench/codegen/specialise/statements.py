@@ -159,10 +159,17 @@ class Statements(Expressions):
             called, returns = self.call(value)
             if returns is not None:
                 return [self._assign_many(node, target, called, returns)]
+            self._make_local(target)
             return [with_assign(node, self._target(target), called)]
         if isinstance(target, cst.Name) and target.value in self.scope.static:
             raise SpecialiseError(f"{location(self.scope.module, node)}: {target.value} is static and set at run time")
         return [with_assign(node, self._target(target), self.rewrite(value))]
+
+    def _make_local(self, target: cst.BaseExpression) -> None:
+        """A parameter that nothing is passed for is set in the function: from here on it is a local name."""
+        if isinstance(target, cst.Name) and self.scope.static.get(target.value) == ():
+            del self.scope.static[target.value]
+            self.scope.local.add(target.value)
 
     def _target(self, node: cst.BaseAssignTargetExpression) -> cst.BaseAssignTargetExpression:
         made = as_target(node if isinstance(node, cst.Name) else node.visit(self))

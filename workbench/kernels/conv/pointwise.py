@@ -21,30 +21,31 @@ def view_as_result(operand, x, w):
     return torch.broadcast_to(operand, (x.shape[0], w.shape[0], *x.shape[2:])).flatten(2)
 
 
-def view_operands(cfg: Static, x, w, operands: Many):
-    """Return the epilogue's operands as views of the GEMM's result shape."""
-    return tuple(
-        view_as_result(operand, x, w) if read.along == "both" else operand.detach()
-        for operand, read in zip(operands, cfg.reads, strict=True)
-    )
-
-
 def pointwise_convolution(cfg: Static, names: Static, x, w, operands: Many):
     """x (n, c, 1 to 3 extents), w (k, c, 1, ...) -> (n, k, 1 to 3 extents), by a GEMM for sm_80 and below."""
     a, b = view_as_matrices(x, w)
-    views = view_operands(cfg, x, w, operands)
+    views = tuple(
+        view_as_result(operand, x, w) if read.along == "both" else operand.detach()
+        for operand, read in zip(operands, cfg.reads, strict=True)
+    )
     return gemm(cfg, names, a, b, views).unflatten(-1, x.shape[2:])
 
 
 def pointwise_convolution_sm90(cfg: Static, names: Static, x, w, operands: Many):
     """x (n, c, 1 to 3 extents), w (k, c, 1, ...) -> (n, k, 1 to 3 extents), by the Hopper GEMM."""
     a, b = view_as_matrices(x, w)
-    views = view_operands(cfg, x, w, operands)
+    views = tuple(
+        view_as_result(operand, x, w) if read.along == "both" else operand.detach()
+        for operand, read in zip(operands, cfg.reads, strict=True)
+    )
     return gemm_sm90(cfg, names, a, b, views).unflatten(-1, x.shape[2:])
 
 
 def pointwise_convolution_split_k(cfg: Static, names: Static, x, w, operands: Many):
     """x (n, c, 1 to 3 extents), w (k, c, 1, ...) -> (n, k, 1 to 3 extents), by the split-K Hopper GEMM."""
     a, b = view_as_matrices(x, w)
-    views = view_operands(cfg, x, w, operands)
+    views = tuple(
+        view_as_result(operand, x, w) if read.along == "both" else operand.detach()
+        for operand, read in zip(operands, cfg.reads, strict=True)
+    )
     return gemm_split_k(cfg, names, a, b, views).unflatten(-1, x.shape[2:])

@@ -106,6 +106,9 @@ def gemm(cfg: Static, names: Static, a, b, operands: Many):
     )
     if cutlass.const_expr(cfg.stream_k):
         partials, flags = make_workspace(cfg, a.device)
+        max_clusters = ()
+    else:
+        max_clusters = max_active_clusters(cfg)
     call(
         bind(launch_gemm, cfg),
         (*dtypes, *pairs, by_tma, left_along_k, right_along_k),
@@ -124,7 +127,7 @@ def gemm(cfg: Static, names: Static, a, b, operands: Many):
             else (),
             result_view(cfg, d3, by_tma),
         ),
-        (by_tma, None if cfg.stream_k else max_active_clusters(cfg)),
+        (by_tma, max_clusters),
     )
     return d
 
@@ -164,6 +167,9 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
     )
     if cutlass.const_expr(cfg.stream_k):
         partials, flags = make_workspace(cfg, a.device)
+        max_clusters = ()
+    else:
+        max_clusters = max_active_clusters(cfg)
     call(
         bind(launch_gemm_reduce, cfg),
         (*dtypes, *pairs, left_along_k, right_along_k),
@@ -182,7 +188,7 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
             else (),
             from_dlpack(partial).mark_layout_dynamic(leading_dim=2),
         ),
-        (None if cfg.stream_k else max_active_clusters(cfg),),
+        (max_clusters,),
     )
     call(
         bind(launch_finish, cfg),

@@ -209,7 +209,7 @@ def launch_gemm(
     """a (batch, m, k), b (batch, n, k), d (batch, m, n); `max_clusters`: clusters that are resident at once."""
     k = mA.shape[2]
     if cutlass.const_expr(cfg.stream_k):
-        # a run-time value here, so one compilation serves any number of clusters
+        # a run-time value here, so that one compilation serves any number of clusters
         max_clusters = workspace_clusters(cfg, *workspace)
     tiled_mma, a_smem_layout, b_smem_layout, tma_a, mA, tma_b, mB = make_loads(cfg, mA, mB)
     mD = batch_last(mD)
