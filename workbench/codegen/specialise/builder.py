@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import functools
 import re
 from collections.abc import Callable, Mapping
@@ -22,10 +23,11 @@ ALWAYS_TAKEN = frozenset(("ModelNew", "cuda", "cute", "cutlass", "math", "nn", "
 
 @record
 class Variant:
-    """A function of the library as it is written: its name, its remaining parameters, and what it returns."""
+    """A function of the library as it is written: its name, its parameters, those left out, and what it returns."""
 
     name: str
     parameters: tuple[str, ...]
+    unused: frozenset[str]
     returns: tuple[str, ...] | None
 
 
@@ -35,6 +37,7 @@ class Written:
 
     body: str
     parameters: tuple[str, ...]
+    unused: frozenset[str]
     returns: tuple[str, ...] | None
     needs: tuple[Callable[[Builder], bool], ...]  # each adds something to a file and says whether it has the same name
 
@@ -57,7 +60,7 @@ class Builder:
         self._variants: dict[object, Variant] = {}
         self._texts: dict[str, Variant] = {}  # definitions without their names
         self._globals: dict[tuple[str, str], str] = {}
-        self._hooks: dict[Hook, Variant] = {}
+        self._hooks: dict[tuple[Hook, bool], Variant] = {}
         self._needs: list[list[Callable[[Builder], bool]]] = []
 
     def add_launch(self, launch: Launch) -> str:
@@ -65,7 +68,7 @@ class Builder:
         module, _, function = launch.entry.partition(":")
         many = {name: tuple(Symbol(name=item, base=item) for item in items) for name, items in launch.many}
         self.taken |= {*launch.operands, *(item for _, items in launch.many for item in items)}
-        return self.function(load_module(module), function, static=dict(launch.static), many=many).name
+        return self.function(load_module(module), function, static=dict(launch.static), many=many, whole=True).name
 
     def fresh(self, name: str) -> str:
         """The name, or with a number where it is taken."""
@@ -98,21 +101,30 @@ class Builder:
         *,
         static: Mapping[str, object],
         many: Mapping[str, tuple[Symbol, ...]],
+        whole: bool = False,
     ) -> Variant:
-        """The variant of a library function for these static arguments and as many run-time ones."""
+        """The variant of a library function for these static arguments and as many run-time ones.
+
+        `whole`: with all its parameters, because not only written calls call it.
+        """
         key = (
             module.name,
             name,
             repr(sorted(static.items())),
             tuple((role, len(items)) for role, items in many.items()),
+            whole,
         )
         if key not in self._variants:
             written = self.fresh(_variant_name(name, static))
-            self._variants[key] = Variant(name=written, parameters=(), returns=None)  # a function may call itself
-            found = self._write(module, name, written=written, static=static, many=many)
+            self._variants[key] = Variant(
+                name=written, parameters=(), unused=frozenset(), returns=None
+            )  # it may call itself
+            found = self._write(module, name, written=written, static=static, many=many, whole=whole)
             self._variants[key] = self._define(written, found)
         variant = self._variants[key]
-        self._note(lambda other: other.function(module, name, static=static, many=many).name == variant.name)
+        self._note(
+            lambda other: other.function(module, name, static=static, many=many, whole=whole).name == variant.name
+        )
         return variant
 
     def _define(self, written: str, found: Written) -> Variant:
@@ -121,7 +133,7 @@ class Builder:
         if text in self._texts:
             self.taken.discard(written)
             return self._texts[text]
-        variant = Variant(name=written, parameters=found.parameters, returns=found.returns)
+        variant = Variant(name=written, parameters=found.parameters, unused=found.unused, returns=found.returns)
         self._texts[text] = variant
         self.definitions.append(found.body)
         return variant
@@ -134,29 +146,36 @@ class Builder:
         written: str,
         static: Mapping[str, object],
         many: Mapping[str, tuple[Symbol, ...]],
+        whole: bool,
     ) -> Written:
-        key = (module.functions[name], written, repr(sorted(static.items())), repr(sorted(many.items())))
+        key = (module.functions[name], written, repr(sorted(static.items())), repr(sorted(many.items())), whole)
         known = WRITTEN.get(key)
         if known is not None and all(need(self) for need in known.needs):
             return known
         self._needs.append([])
-        body, parameters, returns = specialise_function(
-            self, module, module.functions[name], written=written, static=static, many=many
+        made = specialise_function(
+            self, module, module.functions[name], written=written, static=static, many=many, whole=whole
         )
-        found = Written(body=body, parameters=parameters, returns=returns, needs=tuple(self._needs.pop()))
+        found = Written(
+            body=made.text,
+            parameters=made.parameters,
+            unused=made.unused,
+            returns=made.returns,
+            needs=tuple(self._needs.pop()),
+        )
         if len(WRITTEN) >= MOST_WRITTEN:
             WRITTEN.clear()
         WRITTEN[key] = found
         return found
 
-    def hook(self, hook: Hook) -> Variant:
+    def hook(self, hook: Hook, *, whole: bool = False) -> Variant:
         """The function that a hook's source defines."""
-        if hook not in self._hooks:
+        if (hook, whole) not in self._hooks:
             module = hook_module(hook)
-            found = self.function(module, hook.name, static={}, many={})
-            self._hooks[hook] = Variant(name=found.name, parameters=found.parameters, returns=hook.returns)
-        variant = self._hooks[hook]
-        self._note(lambda other: other.hook(hook).name == variant.name)
+            found = self.function(module, hook.name, static={}, many={}, whole=whole)
+            self._hooks[hook, whole] = dataclasses.replace(found, returns=hook.returns)
+        variant = self._hooks[hook, whole]
+        self._note(lambda other: other.hook(hook, whole=whole).name == variant.name)
         return variant
 
     def require(self, module: Module, name: str) -> str:
@@ -167,7 +186,7 @@ class Builder:
 
     def _require(self, module: Module, name: str) -> str:
         if name in module.functions:
-            return self.function(module, name, static={}, many={}).name
+            return self.function(module, name, static={}, many={}, whole=True).name
         if name in module.imports:
             found = module.imports[name]
             if found.in_library and found.name is not None:

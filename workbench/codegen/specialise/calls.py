@@ -8,6 +8,7 @@ from typing import Protocol
 import libcst as cst
 
 from workbench.codegen.specialise.library import Module, SpecialiseError, dotted_name
+from workbench.codegen.specialise.protocols import WrittenFunction
 from workbench.codegen.specialise.scope import NotStatic, Scope
 from workbench.codegen.specialise.values import Symbol, singular
 from workbench.records import record
@@ -94,6 +95,17 @@ def bind_arguments(rewriter: Rewriter, parameters: Parameters, args: Sequence[cs
             bound.arguments.append(cst.Arg(rewriter.rewrite(arg.value), keyword=word, equal=equal))
     bound.arguments.extend(arg.with_changes(value=rewriter.rewrite(arg.value)) for arg in further)
     return bound
+
+
+def passed_arguments(function: WrittenFunction, arguments: Sequence[cst.Arg]) -> list[cst.Arg]:
+    """The arguments without those of parameters that are left out."""
+    found = []
+    for number, arg in enumerate(arguments):
+        by_position = function.parameters[number] if number < len(function.parameters) else None
+        name = arg.keyword.value if arg.keyword else by_position
+        if name not in function.unused:
+            found.append(arg.with_changes(comma=cst.MaybeSentinel.DEFAULT))
+    return found
 
 
 def is_nothing(rewriter: Rewriter, node: cst.BaseExpression) -> bool:

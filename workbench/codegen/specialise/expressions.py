@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 import libcst as cst
 
 from workbench.codegen.launch import Hook
-from workbench.codegen.specialise.calls import Parameters, bind_arguments, is_nothing
+from workbench.codegen.specialise.calls import Parameters, bind_arguments, is_nothing, passed_arguments
 from workbench.codegen.specialise.library import Module, SpecialiseError, load_module
 from workbench.codegen.specialise.nodes import (
     as_plain_string,
@@ -132,7 +132,7 @@ class Expressions(cst.CSTTransformer):
 
     def _literal(self, node: Expression, value: object) -> Expression:
         if isinstance(value, Hook):
-            return cst.Name(self.builder.hook(value).name)
+            return cst.Name(self.builder.hook(value, whole=True).name)
         return parse_literal(value, location(self.scope.module, node))
 
     def _name(self, node: cst.Name) -> Expression:
@@ -305,7 +305,7 @@ class Expressions(cst.CSTTransformer):
         if (hook := self._hook(node.func)) is not None:
             written = self.builder.hook(hook)
             return node.with_changes(
-                func=cst.Name(written.name), args=self.arguments(node.args, spread=True)
+                func=cst.Name(written.name), args=passed_arguments(written, self.arguments(node.args, spread=True))
             ), written.returns
         if isinstance(node.func, cst.Name) and (library := self._library(node.func.value)) is not None:
             return self._library_call(node, *library)
@@ -341,7 +341,8 @@ class Expressions(cst.CSTTransformer):
     def _library_call(self, node: cst.Call, module: Module, name: str) -> tuple[Expression, tuple[str, ...] | None]:
         bound = bind_arguments(self, Parameters.of(module, name), node.args, location(self.scope.module, node))
         written = self.builder.function(module, name, static=bound.static, many=bound.many)
-        return node.with_changes(func=cst.Name(written.name), args=bound.arguments), written.returns
+        arguments = passed_arguments(written, bound.arguments)
+        return node.with_changes(func=cst.Name(written.name), args=arguments), written.returns
 
     def _launch(self, node: cst.Call) -> Expression:
         """`call(bind(launch, cfg), key, (a, parts), (width,))`: the arguments are those of `launch`."""
@@ -356,7 +357,7 @@ class Expressions(cst.CSTTransformer):
         given = [cst.Arg(element) for group in groups for element in self._group(group.value)]
         before = len(self._group(groups[0].value))
         bound = bind_arguments(self, parameters.without("stream"), [*static, *given], location(self.scope.module, node))
-        written = self.builder.function(module, name, static=bound.static, many=bound.many)
+        written = self.builder.function(module, name, static=bound.static, many=bound.many, whole=True)
         made = [argument.value for argument in bound.arguments]
         constants = [arg for arg in given[before:] if not is_nothing(self, arg.value)]  # never Many
         first = len(made) - len(constants)

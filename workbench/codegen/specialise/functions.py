@@ -10,10 +10,12 @@ import libcst as cst
 from workbench.codegen.specialise.calls import kind_of
 from workbench.codegen.specialise.library import Module
 from workbench.codegen.specialise.names import CODE, local_names, used_names
+from workbench.codegen.specialise.nodes import called_name
 from workbench.codegen.specialise.protocols import FileBuilder
 from workbench.codegen.specialise.scope import Scope
 from workbench.codegen.specialise.statements import Statements
 from workbench.codegen.specialise.values import Symbol
+from workbench.records import record
 
 PURE_CALLS = (
     *("block_dim", "block_idx", "cosize", "grid_dim", "group_modes", "lane_idx", "local_tile", "make_layout"),
@@ -21,6 +23,16 @@ PURE_CALLS = (
     *("warp_idx", "zipped_divide", "get_slice", "partition_A", "partition_B", "partition_C", "partition_S"),
     *("partition_D", "domain_offset", "retile", "min", "max", "Int32", "Float32", "Boolean"),
 )  # calls without an effect: a value made by them that nobody reads is left out
+
+
+@record
+class Specialised:
+    """A function for one case."""
+
+    text: str
+    parameters: tuple[str, ...]
+    unused: frozenset[str]  # of its parameters, those that are left out
+    returns: tuple[str, ...] | None  # names of what it returns where that is a Many
 
 
 def specialise_function(
@@ -31,8 +43,9 @@ def specialise_function(
     written: str,
     static: Mapping[str, object],
     many: Mapping[str, tuple[Symbol, ...]],
-) -> tuple[str, tuple[str, ...], tuple[str, ...] | None]:
-    """(text, parameters, names of what it returns where that is a Many)."""
+    whole: bool,
+) -> Specialised:
+    """The function for these static arguments. Unless it is wanted `whole`, parameters that it does not read go."""
     taken = set(used_names(node, frozenset((*static, *many))) - set(many))
     known: dict[str, object] = dict(static)
     for role, symbols in many.items():
@@ -55,7 +68,36 @@ def specialise_function(
         returns=returns,
         leading_lines=[line for line in node.leading_lines if line.comment],
     )
-    return drop_unused_values(CODE.code_for_node(made)), names, scope.returns
+    text = drop_unused_values(CODE.code_for_node(made))
+    unused = frozenset() if whole or is_kernel(node) else unused_parameters(text, written)
+    if unused:
+        text = drop_unused_values(CODE.code_for_node(made.with_changes(params=without_parameters(params, unused))))
+    return Specialised(text=text, parameters=names, unused=unused, returns=scope.returns)
+
+
+def is_kernel(node: cst.FunctionDef) -> bool:
+    """Whether it is the entry of a kernel, whose parameters the host passes."""
+    return any(called_name(item.decorator) == "kernel" for item in node.decorators)
+
+
+def unused_parameters(text: str, written: str) -> frozenset[str]:
+    """Parameters of a function's text that it does not read; none where it takes any number or calls itself."""
+    (function,) = ast.parse(text).body
+    assert isinstance(function, ast.FunctionDef)
+    named = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+    if function.args.vararg is not None or written in named:
+        return frozenset()
+    return frozenset(item.arg for item in (*function.args.args, *function.args.kwonlyargs) if item.arg not in named)
+
+
+def without_parameters(params: cst.Parameters, names: frozenset[str]) -> cst.Parameters:
+    """The parameters but those of these names."""
+    kept, kept_kwonly = (
+        [param.with_changes(comma=cst.MaybeSentinel.DEFAULT) for param in part if param.name.value not in names]
+        for part in (params.params, params.kwonly_params)
+    )
+    star = params.star_arg if kept_kwonly else cst.MaybeSentinel.DEFAULT
+    return params.with_changes(params=kept, kwonly_params=kept_kwonly, star_arg=star)
 
 
 def _apart(name: str, taken: set[str]) -> str:

@@ -19,7 +19,11 @@ class WrittenFunction(Protocol):
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Its remaining parameters."""
+        """Its parameters in order, those that are left out among them."""
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """Parameters that are left out, because the function does not read them."""
 
     @property
     def returns(self) -> tuple[str, ...] | None:
@@ -35,10 +39,16 @@ class FileBuilder(Protocol):
     def constant(self, name: str, value: object, comment: str) -> str:
         """The name of a constant."""
 
-    def hook(self, hook: Hook) -> WrittenFunction:
-        """A hook's function."""
+    def hook(self, hook: Hook, *, whole: bool = False) -> WrittenFunction:
+        """A hook's function; `whole`: with parameters that it does not read."""
 
     def function(
-        self, module: Module, name: str, *, static: Mapping[str, object], many: Mapping[str, tuple[Symbol, ...]]
+        self,
+        module: Module,
+        name: str,
+        *,
+        static: Mapping[str, object],
+        many: Mapping[str, tuple[Symbol, ...]],
+        whole: bool = False,
     ) -> WrittenFunction:
-        """A variant of a library function."""
+        """A variant of a library function; `whole`: with parameters that it does not read."""

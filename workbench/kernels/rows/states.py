@@ -28,12 +28,12 @@ def variance_merge(center, squares, seen, other_center, other_squares, other_see
 
 def larger(a, b):
     """Whether a is the largest of both, b not; as in torch, whatever is no number counts as larger than any."""
-    return (a > b) | ((a != a) & (b == b))
+    return (a > b) | ((a != a) & (b == b))  # noqa: PLR0124 (a number equals itself)
 
 
 def smaller(a, b):
     """Whether a is the smallest of both, b not; as in torch, whatever is no number counts as smaller than any."""
-    return (a < b) | ((a != a) & (b == b))
+    return (a < b) | ((a != a) & (b == b))  # noqa: PLR0124 (a number equals itself)
 
 
 def argmax_absorb(best, place, value, position):

@@ -148,11 +148,10 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
     if k == 0:  # an empty sum is zero: pad k with zeros
         a, b = pad_k(cfg, a, b)
     (left, left_along_k), (right, right_along_k) = make_operands(cfg, a, b)
-    high, wide = (n, m) if cfg.swap else (m, n)  # m and n of the kernel
     if cutlass.const_expr(cfg.reduces_kernel_rows):
-        parts = -(-wide // cfg.tile_n)
+        parts = -(-(m if cfg.swap else n) // cfg.tile_n)
     else:
-        parts = -(-high // cfg.tile_m) * (cfg.tile_m // cfg.warpgroup_m) * 4
+        parts = -(-(n if cfg.swap else m) // cfg.tile_m) * (cfg.tile_m // cfg.warpgroup_m) * 4
     # partial results of the tiles
     partial = torch.empty(parts, a.shape[0] if lead else 1, d.shape[-1], dtype=torch.float32, device=a.device)
     dtypes = tuple(operand.dtype for operand in operands)
