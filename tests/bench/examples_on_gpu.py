@@ -245,7 +245,7 @@ def difference(ours: Any, theirs: Any) -> float:
     if torch.equal(ours, theirs.to(ours.dtype)):
         return 0.0
     apart = (ours.double() - theirs.double()).abs().max().item()
-    return float(apart / max(theirs.double().abs().max().item(), 1e-30)) if apart == apart else float("inf")
+    return float(apart / max(theirs.double().abs().max().item(), 1e-30)) if apart == apart else float("inf")  # noqa: PLR0124
 
 
 def timed(case: Case, repeats: int) -> dict[str, Any]:
