@@ -12,8 +12,8 @@ from workbench.codegen.specialise.builder import Builder
 from workbench.codegen.specialise.library import SpecialiseError
 
 LINE_LENGTH = "120"
-RULES = "F401,I001,PLR0402,PLR1711,RET501,RUF059,UP034"
 # imports: unused, unsorted, aliased; returns of nothing; unpacked, not read; parentheses
+RULES = "F401,I001,PLR0402,PLR1711,RET501,RUF059,UP034"
 
 
 def write_module(builder: Builder, *, title: str, imports: list[str], constants: str, model: str) -> str:
