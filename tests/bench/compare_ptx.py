@@ -14,7 +14,7 @@ cut short goes on where it stopped, and a text that did not change is not compil
 The programs are those of draw_programs.py. Nothing is launched, so no GPU is needed. Each program has a process of its
 own: one that fails is a row. On a machine with a GPU (--gpu), candidates whose PTX differs are also run on the same
 inputs, one at a time: outputs are compared bit for bit, and times in turn (CUDA events, L2 flushed before each call).
-The exit status is 0 only if the PTX of all is equal.
+Operands that both versions refuse with the same message are "refused". The exit status is 0 only if no PTX differs.
 """
 
 from __future__ import annotations
@@ -119,6 +119,8 @@ def compared(entry: dict[str, Any], old: Path, new: Path, cache: Path) -> dict[s
             made[side] = compiled(entry, path, cache)
         except Exception as error:
             failures[side] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    if len(failures) == 2 and failures["old"] == failures["new"]:
+        return {"state": "refused", "why": failures["old"]}
     if failures:
         return {"state": "failed", "why": "; ".join(f"{side}: {why}" for side, why in failures.items())}
     before, after = made["old"], made["new"]

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from workbench import docs, landscapes
@@ -204,12 +205,33 @@ def turnaround() -> str:
     )
 
 
+def kernel_library() -> str:
+    """The kernels that the library writes against those of the string templates before it."""
+    found = load("ptx_library")
+    states = ("equal", "differs", "refused", "failed")
+    rows = [[f"`{name}`", *(counts.get(state, 0) for state in states)] for name, counts in found["operations"].items()]
+    ratios = sorted(item["gpu"]["ratio"] for item in found["not_equal"] if "ratio" in item.get("gpu", {}))
+    bits = sum(item["gpu"]["same_bits"] for item in found["not_equal"] if "ratio" in item.get("gpu", {}))
+    timed = (
+        f" Of those that differ, {len(ratios)} were run on a GPU: {bits} with the same bits, in {ratios[0]:.3f} to "
+        f"{ratios[-1]:.3f} of the old time (median {median(ratios):.3f})."
+        if ratios
+        else ""
+    )
+    return _section(
+        "## PTX of the kernel library against the string templates before it",
+        f"{found['programs']} programs; one with several stages counts for each of its operations. {found['note']}{timed}",
+        table(["operation", *states], rows),
+        source("ptx_library", "compare_ptx.py"),
+    )
+
+
 def _section(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
 SECTIONS: tuple[Callable[[], str], ...] = (
-    nineteen, recorded_landscapes, products, convolutions, row_kernels, models, turnaround,
+    nineteen, recorded_landscapes, products, convolutions, row_kernels, models, turnaround, kernel_library,
 )  # fmt: skip
 
 
