@@ -1,7 +1,9 @@
 """What a candidate of the workbench compiles to, without names and numbers that say nothing; for compare_ptx.py.
 
-Forward is called on CPU tensors that nobody touches, through the emulator's hook: `cute.compile` compiles, and what it gives launches nothing. On a GPU two candidates can be run side by side.
-An entry is a line of the list of programs: what ModelNew and forward take in each of its cases, its dtype, mode and architecture.
+Forward is called on CPU tensors that nobody touches, through the emulator's hook: `cute.compile` compiles, and what it
+gives launches nothing. On a GPU two candidates can be run side by side.
+An entry is a line of the list of programs: what ModelNew and forward take in each of its cases, its dtype, mode and
+architecture.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ def host_code(module: Any) -> str:
 
 
 class Compiler:
-    """Stands for cute.compile: keeps what is compiled, in order, and gives functions that only say that they were called."""
+    """Stands for cute.compile: keeps what is compiled, in order, and returns functions that only record their calls."""
 
     def __init__(self, plain: Any) -> None:
         self.plain, self.ptx, self.host, self.calls = plain, list[str](), list[str](), list[int]()
@@ -161,7 +163,8 @@ def built(path: Path, entry: dict[str, Any], case: str) -> dict[str, list[Any]]:
 
 
 def on_gpu(entry: dict[str, Any], old: Path, new: Path, lock: Any) -> dict[str, Any]:
-    """Whether both candidates' outputs have the same bits on the same inputs, and the new one's time over the old one's.
+    """Whether both candidates' outputs have the same bits on the same inputs, and the new one's time over the old
+    one's.
 
     `lock` is held while times are measured; other processes may compile meanwhile.
     """

@@ -57,7 +57,10 @@ GROUPS = {"a": "bf16 512,256", "b": "bf16 4,256,512", "offsets": "int32 4"}
 HOPPER = "mma(bf16) .schedule(cooperative)"
 OTHERS: tuple[tuple[str, dict[str, str]], ...] = (  # a program without arch, and its tensors: dtype (f32) and extents
     *(
-        (f"scan({text}) {how}", {"x": f"{kind} 64,8192", "mask": "bool 64,8192"} if "mask" in text else {"x": f"{kind} 64,8192"})
+        (
+            f"scan({text}) {how}",
+            {"x": f"{kind} 64,8192", "mask": "bool 64,8192"} if "mask" in text else {"x": f"{kind} 64,8192"},
+        )
         for text, kind in (
             ("x", "f32"),
             ("x, reverse=1, exclusive=1", "f32"),
@@ -87,21 +90,41 @@ OTHERS: tuple[tuple[str, dict[str, str]], ...] = (  # a program without arch, an
     ("gather(x, index, layers=1) .unroll(1)", {"x": "f16 4000,256", "index": "int64 300,5"}),
     ("scatter_add(out, index, src, axis=1)", {"out": "64,70,128", "index": "int64 64,90,128", "src": "64,90,128"}),
     ("scatter_add(out, index, src, layers=1)", {"out": "f16 70,128", "index": "int32 90", "src": "f16 90,128"}),
-    *((f"{name}(x) {how}", {"x": "512,4096"}) for name in ("softmax", "log_softmax") for how in ("", ".threads_per_row(256) .vector(4) .kept()")),
+    *(
+        (f"{name}(x) {how}", {"x": "512,4096"})
+        for name in ("softmax", "log_softmax")
+        for how in ("", ".threads_per_row(256) .vector(4) .kept()")
+    ),
     ("softmax(x, axis=1) .split(4) .vector(4)", {"x": "16,40,1024"}),
     ("log_softmax(x, axis=1) .threads(64)", {"x": "16,40,1024"}),
-    *((f"layernorm(x) {how}", {"x": "512,4096", "weight": "4096", "bias": "4096"}) for how in ("", ".threads_per_row(128) .vector(4) .kept()")),
-    *((f"rmsnorm(x) {how}", {"x": "512,4096", "weight": "4096"}) for how in ("", ".threads_per_row(128) .vector(4) .parts(4)")),
-    *((f"reduce(x, op={name}) .threads_per_row(64) .vector(4)", {"x": "512,4096"}) for name in ("sum", "mean", "max", "min", "argmax")),
+    *(
+        (f"layernorm(x) {how}", {"x": "512,4096", "weight": "4096", "bias": "4096"})
+        for how in ("", ".threads_per_row(128) .vector(4) .kept()")
+    ),
+    *(
+        (f"rmsnorm(x) {how}", {"x": "512,4096", "weight": "4096"})
+        for how in ("", ".threads_per_row(128) .vector(4) .parts(4)")
+    ),
+    *(
+        (f"reduce(x, op={name}) .threads_per_row(64) .vector(4)", {"x": "512,4096"})
+        for name in ("sum", "mean", "max", "min", "argmax")
+    ),
     ("reduce(x, op=sum, axis=middle) .split(8)", {"x": "16,256,1024"}),
     ("reduce(x, op=sum, axis=all) .vector(4) .parts(128)", {"x": "512,4096"}),
     ("rowwise(div(exp(sub(x, max(x))), sum(exp(sub(x, max(x)))))) .threads_per_row(64) .vector(4)", {"x": "512,4096"}),
     ("rowwise(var1(x), axis=1) .threads(64)", {"x": "16,40,1024"}),
-    *((f"crossentropy(x, target, reduction={how}) .threads_per_row(128)", {"x": "512,4096", "target": "int64 512"}) for how in ("mean", "none")),
+    *(
+        (f"crossentropy(x, target, reduction={how}) .threads_per_row(128)", {"x": "512,4096", "target": "int64 512"})
+        for how in ("mean", "none")
+    ),
     ("matvec(x, vector) .threads_per_row(256) .vector(4)", {"x": "512,8192", "vector": "8192"}),
     ("matvec(x, vector) .threads_per_row(64) .rows(4) .vector(4) .unroll(2)", {"x": "512,8192", "vector": "8192"}),
     ("matvec(x, vector, keepdim=1) .threads_per_row(64) .rows(2)", {"x": "bf16 512,8192", "vector": "bf16 8192"}),
-    *((f"{name}(x{more}) {how}", CHANNELS) for name, more in (("batchnorm", ""), ("groupnorm", ", groups=8"), ("instancenorm", ", affine=0")) for how in (".parts(32)", ".threads_per_row(128) .vector(4) .parts(8)")),
+    *(
+        (f"{name}(x{more}) {how}", CHANNELS)
+        for name, more in (("batchnorm", ""), ("groupnorm", ", groups=8"), ("instancenorm", ", affine=0"))
+        for how in (".parts(32)", ".threads_per_row(128) .vector(4) .parts(8)")
+    ),
     ("elementwise(relu(x)) .vector(4)", {"x": "4096,4096"}),
     ("elementwise(add(mul(x, y), 1.5)) .vector(8) .unroll(2)", {"x": "f16 4096,4096", "y": "f16 4096,4096"}),
     ("elementwise(gelu(add(x, b))) .threads(512)", {"x": "4096,4096", "b": "4096"}),
@@ -110,7 +133,10 @@ OTHERS: tuple[tuple[str, dict[str, str]], ...] = (  # a program without arch, an
     ("h = view(x, order=(1, 0, 2)) |> elementwise(tanh(h)) .vector(2)", {"x": "8,64,4096"}),
     ("h = view(x, unsqueeze=1) |> reduce(h, op=max)", {"x": "64,4096"}),
     ("gemm(a, b) .tile(64, 64, 16) .thread_tile(4, 4)", {"a": "512,256", "b": "256,512"}),
-    ("gemm(a, b) .tile(128, 128, 8) .thread_tile(8, 8) >> bias() >> gelu()", {"a": "512,256", "b": "256,512", "bias": "512"}),
+    (
+        "gemm(a, b) .tile(128, 128, 8) .thread_tile(8, 8) >> bias() >> gelu()",
+        {"a": "512,256", "b": "256,512", "bias": "512"},
+    ),
     ("gemm(a, b) .mma(f16) .tile(64, 64, 32)", HALVES),
     ("gemm(a, b) .mma(f16) .tile(128, 128, 32) .stages(3) >> relu() >> cast(f32)", HALVES),
     ("gemm(a, b) .mma(bf16) .stages(4) >> residual()", BRAINS | {"residual": "bf16 512,512"}),
@@ -130,19 +156,54 @@ OTHERS: tuple[tuple[str, dict[str, str]], ...] = (  # a program without arch, an
             ">> clamp(0.0, 1.0) >> cast(f32)",
         )
     ),
-    ("gemm(a, b) .mma(tf32) .schedule(cooperative) .tile(128, 64, 32) .through(registers)", {"a": "512,256", "b": "256,512"}),
-    ("gemm(a, b) .mma(bf16) .schedule(pingpong) .tile(64, 128, 64) >> bias(bias, along=m)", BRAINS | {"bias": "bf16 512"}),
+    (
+        "gemm(a, b) .mma(tf32) .schedule(cooperative) .tile(128, 64, 32) .through(registers)",
+        {"a": "512,256", "b": "256,512"},
+    ),
+    (
+        "gemm(a, b) .mma(bf16) .schedule(pingpong) .tile(64, 128, 64) >> bias(bias, along=m)",
+        BRAINS | {"bias": "bf16 512"},
+    ),
     *(
         (f"ggemm(a, b, offsets) .{HOPPER} {how}", GROUPS)
-        for how in ("", ".tile(64, 64, 64) .store(direct)", ".cluster(2, 1) .launch(early) >> scale(0.5) >> relu()", ".tile(128, 64, 64) .stages(3) >> cast(f32)")
+        for how in (
+            "",
+            ".tile(64, 64, 64) .store(direct)",
+            ".cluster(2, 1) .launch(early) >> scale(0.5) >> relu()",
+            ".tile(128, 64, 64) .stages(3) >> cast(f32)",
+        )
     ),
-    *((f"attention(q, k, v{more}) {how}", HEADS) for more in ("", ", causal=1") for how in (".mma(f16) .schedule(flash)", ".mma(f16)", "", ".mma(f16) .schedule(stages) .tile(128, 64, 64)", ".schedule(stages) .tile(64, 64, 16) .thread_tile(4, 4)", ".tile(32, 32)")),
-    *((f"conv(x, w{more}) {how}", WEIGHTS) for more in ("", ", stride=2, padding=1") for how in ("", ".mma(tf32) .stages(3) >> bias() >> relu()", ".mma(tf32) .schedule(cooperative)", ".mma(tf32x3) .schedule(cooperative)", ".rows(4)")),
+    *(
+        (f"attention(q, k, v{more}) {how}", HEADS)
+        for more in ("", ", causal=1")
+        for how in (
+            ".mma(f16) .schedule(flash)",
+            ".mma(f16)",
+            "",
+            ".mma(f16) .schedule(stages) .tile(128, 64, 64)",
+            ".schedule(stages) .tile(64, 64, 16) .thread_tile(4, 4)",
+            ".tile(32, 32)",
+        )
+    ),
+    *(
+        (f"conv(x, w{more}) {how}", WEIGHTS)
+        for more in ("", ", stride=2, padding=1")
+        for how in (
+            "",
+            ".mma(tf32) .stages(3) >> bias() >> relu()",
+            ".mma(tf32) .schedule(cooperative)",
+            ".mma(tf32x3) .schedule(cooperative)",
+            ".rows(4)",
+        )
+    ),
     ("conv(x, w) .mma(tf32) .schedule(cooperative) .unfold()", WEIGHTS),
     ("conv(x, w, padding=1, groups=channels) .rows(8)", {"x": "8,32,56,56", "w": "32,1,3,3"}),
     ("conv(x, w) .product() .mma(tf32)", {"x": "8,32,28,28", "w": "64,32,1,1"}),
-    *((f"convtranspose(x, w, stride=2, padding=1, output_padding=1) {how}", {"x": "8,32,28,28", "w": "32,64,3,3"}) for how in ("", ".mma(tf32)", ".mma(tf32) .schedule(cooperative)")),
-)  # fmt: skip
+    *(
+        (f"convtranspose(x, w, stride=2, padding=1, output_padding=1) {how}", {"x": "8,32,28,28", "w": "32,64,3,3"})
+        for how in ("", ".mma(tf32)", ".mma(tf32) .schedule(cooperative)")
+    ),
+)
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 FAMILIES = {
     "elementwise": "elementwise",

@@ -1,9 +1,12 @@
-"""The example kernels against torch: checked on exact data, then timed on random data; on a GPU, or with tiny sizes and no times on the emulator.
+"""The example kernels against torch: checked on exact data, then timed on random data.
+
+On a GPU, or with tiny sizes and no times on the emulator.
 
     PYTHONPATH=. python tests/bench/examples_on_gpu.py --out tests/bench/results/examples_h200.json
     PYTHONPATH=. python tests/bench/examples_on_gpu.py --device emulator --only scan --out /tmp/dry.json
 
-Times are medians of `--repeats` interleaved calls (ours, torch, ours, ...), by CUDA events, each after the L2 was overwritten; a spin on the GPU before each call lets the
+Times are medians of `--repeats` interleaved calls (ours, torch, ours, ...), by CUDA events, each after the L2 was
+overwritten; a spin on the GPU before each call lets the
 host queue it in full, so that no launch overhead is measured. What a call allocates, clears or converts belongs to it.
 """
 
@@ -35,7 +38,10 @@ SPIN_CYCLES = 2_000_000  # about a millisecond
 
 @dataclass(frozen=True)
 class Case:
-    """One comparison: `make(exact)` gives (ours, torch's) on exact data (small integers) or random data; results may differ by `limit` of the largest element, 0 is bit for bit."""
+    """One comparison: `make(exact)` gives (ours, torch's) on exact data (small integers) or random data.
+
+    Results may differ by `limit` of the largest element, 0 is bit for bit.
+    """
 
     name: str
     make: Callable[[bool], Pair]
@@ -237,7 +243,10 @@ GROUPS: dict[str, Callable[[bool], Iterator[Case]]] = {
 
 
 def difference(ours: Any, theirs: Any) -> float:
-    """The largest difference, relative to the largest element of torch's result; over a pair of results, the larger of the two."""
+    """The largest difference, relative to the largest element of torch's result.
+
+    Over a pair of results, the larger of the two.
+    """
     if isinstance(ours, tuple):
         return max(difference(a, b) for a, b in zip(ours, theirs, strict=True))
     if ours.shape != theirs.shape:
@@ -245,7 +254,9 @@ def difference(ours: Any, theirs: Any) -> float:
     if torch.equal(ours, theirs.to(ours.dtype)):
         return 0.0
     apart = (ours.double() - theirs.double()).abs().max().item()
-    return float(apart / max(theirs.double().abs().max().item(), 1e-30)) if apart == apart else float("inf")  # noqa: PLR0124
+    if apart != apart:  # noqa: PLR0124
+        return float("inf")
+    return float(apart / max(theirs.double().abs().max().item(), 1e-30))
 
 
 def timed(case: Case, repeats: int) -> dict[str, Any]:

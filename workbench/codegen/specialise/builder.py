@@ -1,4 +1,4 @@
-"""Collects what a file needs: imports, named constants, specialised functions, hooks; each once, in the order of their use."""
+"""Collects what a file needs, once and in the order of use: imports, named constants, specialised functions, hooks."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Builder:
         return variant
 
     def _define(self, written: str, found: Written) -> Variant:
-        """The variant of a function, whose definition is added unless an equal one stands in the file under another name."""
+        """The variant of a function; its definition is added unless the file has an equal one under another name."""
         text = re.sub(rf"\b{written}\b", "", found.body)
         if text in self._texts:
             self.taken.discard(written)
@@ -221,7 +221,8 @@ class Builder:
 
 
 def _variant_name(name: str, static: Mapping[str, object]) -> str:
-    suffixes = [str(value.name) for value in static.values() if isinstance(getattr(value, "name", None), str)]  # type: ignore[attr-defined]
+    named = (getattr(value, "name", None) for value in static.values())
+    suffixes = [name for name in named if isinstance(name, str)]
     return "_".join([name, *suffixes])
 
 

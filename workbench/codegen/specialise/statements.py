@@ -1,4 +1,4 @@
-"""Rewrites statements: branches that are static are folded, loops over static items unrolled, tuples of symbols spread."""
+"""Rewrites statements: folds static branches, unrolls loops over static items, spreads tuples of symbols."""
 
 from __future__ import annotations
 
