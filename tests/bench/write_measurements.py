@@ -220,7 +220,8 @@ def kernel_library() -> str:
     )
     return _section(
         "## PTX of the kernel library against the string templates before it",
-        f"{found['programs']} programs; one with several stages counts for each of its operations. {found['note']}{timed}",
+        f"{found['programs']} programs; one with several stages counts for each of its operations. "
+        f"{found['note']}{timed}",
         table(["operation", *states], rows),
         source("ptx_library", "compare_ptx.py"),
     )

@@ -132,6 +132,13 @@ def gemm(cfg: Static, names: Static, a, b, operands: Many):
     return d
 
 
+def count_partials(cfg: Static, m, n):
+    """Partial results of a row or a column: one of each tile, or of each warp of its rows."""
+    if cutlass.const_expr(cfg.reduces_kernel_rows):
+        return -(-(m if cfg.swap else n) // cfg.tile_n)
+    return -(-(n if cfg.swap else m) // cfg.tile_m) * (cfg.tile_m // cfg.warpgroup_m) * 4
+
+
 def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
     """Return the reduction of epilogue(a @ b) over rows or columns."""
     check_axes(cfg, names, a, b)
@@ -148,12 +155,10 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
     if k == 0:  # an empty sum is zero: pad k with zeros
         a, b = pad_k(cfg, a, b)
     (left, left_along_k), (right, right_along_k) = make_operands(cfg, a, b)
-    if cutlass.const_expr(cfg.reduces_kernel_rows):
-        parts = -(-(m if cfg.swap else n) // cfg.tile_n)
-    else:
-        parts = -(-(n if cfg.swap else m) // cfg.tile_m) * (cfg.tile_m // cfg.warpgroup_m) * 4
     # partial results of the tiles
-    partial = torch.empty(parts, a.shape[0] if lead else 1, d.shape[-1], dtype=torch.float32, device=a.device)
+    partial = torch.empty(
+        count_partials(cfg, m, n), a.shape[0] if lead else 1, d.shape[-1], dtype=torch.float32, device=a.device
+    )
     dtypes = tuple(operand.dtype for operand in operands)
     views = tuple(
         broadcast_view(operand, (*lead, m, n)) if read.along == "both" else operand.detach()
