@@ -10,6 +10,7 @@ import pytest
 from workbench.codegen.launch import Hook
 from workbench.codegen.specialise.builder import Builder
 from workbench.codegen.specialise.file import format_source
+from workbench.codegen.specialise.inline import inline_forwards
 from workbench.codegen.specialise.library import SpecialiseError, parse_module
 from workbench.codegen.specialise.values import Symbol
 from workbench.records import record
@@ -209,3 +210,29 @@ def test_what_cannot_be_written_is_said_with_its_place(body: str, said: str) -> 
     source = f"def other(level: Static, a):\n    return a\n\n\ndef main(cfg: Static, a):\n    {body}\n"
     with pytest.raises(SpecialiseError, match=said):
         write(source)
+
+
+FORWARDS = (
+    'def find_end(bounds):\n    """The end."""\n    return bounds\n',
+    "@cute.jit\ndef level(a, b, w: cutlass.Constexpr):\n    return reduce_pass(a, w)\n",
+    "def reduce_pass(a, w):\n    return a[0] + w\n",
+    "def width():\n    return 4\n",
+    "def cast(v: cutlass.Int32):\n    return v\n",
+    "def referred(a):\n    return a\n",
+)
+
+
+def test_functions_that_only_forward_are_inlined() -> None:
+    definitions = [*FORWARDS, "def use(a, c):\n    x = level(find_end(a + 1), c, width())  # why\n    return cast(x)\n"]
+    model = (
+        "class ModelNew:\n    f = referred\n    def forward(self, x):\n        return use(find_end(find_end(x)), 1)\n"
+    )
+    texts, written = inline_forwards(definitions, model)
+    assert [text.split("(")[0].split()[-1] for text in texts] == ["reduce_pass", "cast", "referred", "use"]
+    assert "x = reduce_pass(a + 1, 4)  # why\n    return cast(x)\n" in texts[-1]
+    assert "return use(x, 1)\n" in written
+
+
+def test_an_argument_with_an_effect_is_not_lost_by_inlining() -> None:
+    definitions = ["def first(a, b):\n    return a\n", "def use(a):\n    return first(a, store(a))\n"]
+    assert inline_forwards(definitions, "class ModelNew:\n    pass\n")[0] == definitions

@@ -21,6 +21,6 @@ def test_without_a_session_a_line_says_what_to_do(capsys: pytest.CaptureFixture[
 
 
 def test_a_fault_of_a_check_is_not_taken_for_a_missing_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.views.notebook.exercises._session", object)
+    monkeypatch.setattr("workbench.views.notebook.exercises._current_session", object)
     with pytest.raises(AttributeError):
         check("without-cluster", 1.7)

@@ -9,10 +9,12 @@ import argparse
 import dataclasses
 import inspect
 import re
+from pathlib import Path
 
 import workbench
 from workbench import docs
 from workbench.cli.parser import make_parser
+from workbench.errors import UserError
 from workbench.language import OPERATIONS
 from workbench.language.operation import Operation
 from workbench.views.commands.dispatch import MAGICS
@@ -118,9 +120,17 @@ def _operation_section(operation: Operation) -> str:
 def plugins_page() -> str:
     """The guide to plug-ins, with the example package of the tests."""
     text = (docs.FOLDER / "plugins_introduction.txt").read_text(encoding="utf-8").strip()
-    source = (docs.FOLDER.parents[1] / "tests" / "plugins" / "acme_kernels.py").read_text(encoding="utf-8")
+    source = _find_in_checkout("tests/plugins/acme_kernels.py").read_text(encoding="utf-8")
     proposer = source[: source.index("class AlwaysRight")].rstrip()
     return _join_parts(["# Plug-ins of your own", NOTE, text, f"```python\n{proposer}\n```"])
+
+
+def _find_in_checkout(path: str) -> Path:
+    """A file that only a checkout has: the one that the package is in, or the current folder."""
+    for root in (docs.FOLDER.parents[1], Path.cwd()):
+        if (root / path).exists():
+            return root / path
+    raise UserError(f"{path} is not here: run this in a checkout of the workbench")
 
 
 def api_page() -> str:

@@ -1,7 +1,4 @@
-"""Mean loss over triplets: the distance to the positive against the distance to the negative.
-
-KernelBench level 1, problem 99.
-"""
+"""Mean loss of triplets: the distance to the positive against that to the negative. KernelBench level 1, problem 99."""
 
 import torch
 import torch.nn as nn

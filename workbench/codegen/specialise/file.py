@@ -9,6 +9,7 @@ import textwrap
 from ruff.__main__ import find_ruff_bin
 
 from workbench.codegen.specialise.builder import Builder
+from workbench.codegen.specialise.inline import inline_forwards
 from workbench.codegen.specialise.library import SpecialiseError
 
 LINE_LENGTH = "120"
@@ -19,12 +20,13 @@ RULES = "F401,I001,PLR0402,PLR1711,RET501,RUF059,UP034"
 def write_module(builder: Builder, *, title: str, imports: list[str], constants: str, model: str) -> str:
     """The whole file, formatted."""
     needed = dict.fromkeys([*imports, *builder.imports])
+    definitions, model = inline_forwards(builder.definitions, model)
     parts = [
         f'"""{title}"""',
         "\n".join(needed),
         constants.strip("\n"),
         "\n".join([*builder.constant_lines(), *(text.strip("\n") for text in builder.values)]),
-        "\n\n\n".join(text.strip("\n") for text in builder.definitions),
+        "\n\n\n".join(text.strip("\n") for text in definitions),
         model.strip("\n"),
     ]
     return format_source("\n\n\n".join(part for part in parts if part) + "\n")

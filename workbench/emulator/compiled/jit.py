@@ -22,7 +22,7 @@ from workbench.emulator.compiled.codegen.emitter import EXPORTED
 KERNEL_LEVEL = 0  # LLVM's code generation level for kernels: 1 takes twice as long
 
 _LOCK = threading.Lock()
-_ENGINES: list[Any] = []  # code lives as long as its engine
+_LINKED: list[Any] = []  # what was linked; code lives as long as its entry
 
 
 @functools.cache
@@ -89,20 +89,24 @@ def compile_all(texts: list[str]) -> list[bytes]:
         return list(pool.map(lambda text: compile_object(text, KERNEL_LEVEL, passes=False), texts))
 
 
+@functools.cache
+def _linker() -> Any:
+    """Links object code. JITLink puts an object's code and data side by side, within reach of 32-bit offsets."""
+    return llvm.create_lljit_compiler(machine(0), use_jit_link=True)
+
+
 def load_object(code: bytes, *names: str) -> list[int]:
-    """Link object code into this process; returns the addresses of the named symbols. Raises RuntimeError if it is
-    unusable.
+    """Link object code into this process; returns the addresses of the named symbols.
+
+    Raises RuntimeError if the code cannot be used or lacks one of the symbols.
     """
+    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+    for name in names:
+        builder.export_symbol(name)
     with _LOCK:
-        empty = llvm.parse_assembly("")
-        engine = llvm.create_mcjit_compiler(empty, machine(0))
-        engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
-        engine.finalize_object()
-        addresses = [engine.get_global_value_address(name) or engine.get_function_address(name) for name in names]
-        if not all(addresses):
-            raise RuntimeError("a symbol is missing in object code")
-        _ENGINES.append(engine)
-        return addresses
+        linked = builder.link(_linker(), f"object_{len(_LINKED)}")
+        _LINKED.append(linked)
+    return [linked[name] for name in names]
 
 
 class _Ufunc(ctypes.Structure):
