@@ -27,6 +27,7 @@ import difflib
 import gc
 import gzip
 import hashlib
+import importlib
 import json
 import multiprocessing
 import os
@@ -57,8 +58,8 @@ def language() -> tuple[Any, Any, Callable[[str, Any], str]]:
         from workbench.language import Binding
         from workbench.language.ir import Operand
     except ImportError:
-        from workbench.dsl import Binding, compile_program  # type: ignore[no-redef, import-not-found]
-        from workbench.dsl.ir import Operand  # type: ignore[no-redef, import-not-found]
+        old = importlib.import_module("workbench.dsl")
+        return old.Binding, importlib.import_module("workbench.dsl.ir").Operand, old.compile_program
     return Binding, Operand, compile_program
 
 

@@ -32,10 +32,10 @@ from workbench.errors import WorkbenchError  # noqa: E402
 from workbench.landscapes import table  # noqa: E402
 from workbench.landscapes.keys import problem_key, with_arch  # noqa: E402
 from workbench.language import OPERATIONS, Binding, parse  # noqa: E402
-from workbench.language.checks import check, unbound  # noqa: E402
+from workbench.language.checks import check, check_bound  # noqa: E402
 from workbench.language.ir import setting  # noqa: E402
-from workbench.language.limits import unfit  # noqa: E402
-from workbench.language.ranks import beyond  # noqa: E402
+from workbench.language.limits import check_limits  # noqa: E402
+from workbench.language.ranks import check_ranks  # noqa: E402
 from workbench.problems import loading  # noqa: E402
 from workbench.problems.inspection import inspect  # noqa: E402
 from workbench.proposers.binding import binding_of  # noqa: E402
@@ -232,7 +232,7 @@ def family_of(program: str) -> str:
 def entry_of(program: str, binding: Binding, precision: str, mode: str, case: dict[str, Any]) -> dict[str, Any] | None:
     """A line of the list; None for a program that these tensors and their sizes do not allow."""
     read = parse(program)
-    if check(read) or unbound(read, binding) or beyond(read, binding) or unfit(read, binding):
+    if check(read) or check_bound(read, binding) or check_ranks(read, binding) or check_limits(read, binding):
         return None
     return {
         "family": family_of(program),
