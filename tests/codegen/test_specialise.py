@@ -236,3 +236,17 @@ def test_functions_that_only_forward_are_inlined() -> None:
 def test_an_argument_with_an_effect_is_not_lost_by_inlining() -> None:
     definitions = ["def first(a, b):\n    return a\n", "def use(a):\n    return first(a, store(a))\n"]
     assert inline_forwards(definitions, "class ModelNew:\n    pass\n")[0] == definitions
+
+
+def test_functions_that_call_an_attribute_of_their_own_name_stay_apart() -> None:
+    library = "def log(v):\n    return cute.math.log(v)\n\n\ndef sqrt(v):\n    return cute.math.sqrt(v)\n\n\n"
+    texts = write(library + "from cutlass import cute\n\n\ndef main(cfg: Static, a):\n    return log(a) + sqrt(a)\n")
+    assert "cute.math.log(" in texts and "cute.math.sqrt(" in texts and "log(a) + sqrt(a)" in texts
+
+
+def test_equal_functions_are_written_once_even_if_their_docstring_has_their_name() -> None:
+    body = '    """Make a call."""\n    return v + 1\n\n\n'
+    texts = write(
+        f"def call(v):\n{body}def call_again(v):\n{body}def main(cfg: Static, a):\n    return call(call_again(a))\n"
+    )
+    assert texts.count("return v + 1") == 1 and "call_again(call_again(a))" in texts

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Mapping
 
 import libcst as cst
@@ -129,7 +129,7 @@ class Builder:
 
     def _define(self, written: str, found: Written) -> Variant:
         """The variant of a function; its definition is added unless the file has an equal one under another name."""
-        text = re.sub(rf"\b{written}\b", "", found.body)
+        text = _text_without_name(found.body, written)
         if text in self._texts:
             self.taken.discard(written)
             return self._texts[text]
@@ -224,6 +224,19 @@ def _variant_name(name: str, static: Mapping[str, object]) -> str:
     named = (getattr(value, "name", None) for value in static.values())
     suffixes = [name for name in named if isinstance(name, str)]
     return "_".join([name, *suffixes])
+
+
+def _text_without_name(text: str, name: str) -> str:
+    """The text of a function without its own name, docstring and comments; attributes of the same name stay."""
+    (function,) = ast.parse(text).body
+    assert isinstance(function, ast.FunctionDef)
+    function.name = ""
+    if ast.get_docstring(function) is not None and len(function.body) > 1:
+        del function.body[0]
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and node.id == name:
+            node.id = ""
+    return ast.dump(function)
 
 
 def _code_of(node: cst.BaseStatement) -> str:
