@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,6 +94,26 @@ def test_ruff_passes(command: tuple[str, ...], emitted: dict[str, Path]) -> None
         [find_ruff_bin(), *command, *RUFF, *map(str, emitted.values())], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+AGAIN = """
+import json, sys
+from workbench.codegen import compile_program
+from workbench.language import Binding
+init, arguments, programs = json.load(sys.stdin)
+binding = Binding(init_source=init, forward_arguments=tuple(arguments))
+json.dump([compile_program(text, binding) for text in programs], sys.stdout)
+"""
+
+
+def test_another_process_emits_the_same_text_in_any_order(emitted: dict[str, Path]) -> None:
+    names = list(PROGRAMS)[::-4]
+    given = json.dumps([INIT, ARGUMENTS, [PROGRAMS[name] for name in names]])
+    environment = os.environ | {"PYTHONHASHSEED": "7"}
+    done = subprocess.run(
+        [sys.executable, "-c", AGAIN], input=given, capture_output=True, text=True, check=True, env=environment
+    )
+    assert json.loads(done.stdout) == [emitted[name].read_text() for name in names]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

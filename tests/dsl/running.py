@@ -67,7 +67,5 @@ def launched(
 def run(
     text: str, arguments: tuple[torch.Tensor, ...], names: tuple[str, ...], operands: tuple[tuple[str, str], ...] = ()
 ) -> torch.Tensor:
-    """Return a program's result, and check that compiling it again gives the same text."""
-    binding = Binding(init_source=INIT, forward_arguments=names, operands=operands)
-    assert compile_program(text, binding) == load(text, names, operands)[1].read_text()
+    """Return a program's result."""
     return launched(text, arguments, names, operands=operands)[0]

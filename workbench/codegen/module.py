@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import textwrap
 from collections.abc import Mapping, Set
 
@@ -26,6 +27,7 @@ from workbench.language.registry import OPERATIONS
 IMPORTS = ("import torch", "import torch.nn as nn")
 
 
+@functools.lru_cache(maxsize=256)
 def compile_program(text: str, binding: Binding) -> str:
     """Program text -> candidate file; raises `ProgramError` listing every rejection."""
     program = parse(text)

@@ -226,6 +226,7 @@ def _variant_name(name: str, static: Mapping[str, object]) -> str:
     return "_".join([name, *suffixes])
 
 
+@functools.lru_cache(maxsize=4096)
 def _text_without_name(text: str, name: str) -> str:
     """The text of a function without its own name, docstring and comments; attributes of the same name stay."""
     (function,) = ast.parse(text).body

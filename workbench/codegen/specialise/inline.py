@@ -23,30 +23,51 @@ class Forward:
     value: ast.expr
 
 
+@record
+class Definition:
+    """One definition of the file: the name that it defines, what it forwards, and all names in it."""
+
+    name: str
+    forward: Forward | None
+    mentioned: frozenset[str]
+
+
 @functools.lru_cache(maxsize=1024)
 def _parse(text: str) -> ast.Module:
     return ast.parse(text)
 
 
+@functools.lru_cache(maxsize=4096)
+def _read_definition(text: str) -> Definition:
+    node = _parse(text).body[0]
+    assert isinstance(node, ast.FunctionDef | ast.ClassDef)
+    mentioned = frozenset(item.id for item in ast.walk(node) if isinstance(item, ast.Name))
+    forward = _read_forward(node) if isinstance(node, ast.FunctionDef) else None
+    return Definition(name=node.name, forward=forward, mentioned=mentioned)
+
+
 def inline_forwards(definitions: Sequence[str], model: str) -> tuple[list[str], str]:
     """The definitions without forwarding functions, and the model's text; calls of these are replaced by their value."""
     texts = [*definitions, model]
-    while found := _find_forwards(texts):
+    while found := _find_forward(texts):
         name, forward = found
-        texts = [_replace_calls(text, name, forward) for text in texts if _defined_name(text) != name]
+        texts = [_replace_calls(text, name, forward) for text in texts if _read_definition(text).name != name]
     return texts[:-1], texts[-1]
 
 
-def _find_forwards(texts: Sequence[str]) -> tuple[str, Forward] | None:
+def _find_forward(texts: Sequence[str]) -> tuple[str, Forward] | None:
     """The first forwarding function, if every use of its name is a call that can be replaced."""
-    trees = [_parse(text) for text in texts]
-    for tree in trees:
-        function = tree.body[0]
-        if not isinstance(function, ast.FunctionDef) or (forward := _read_forward(function)) is None:
+    known = [_read_definition(text) for text in texts]
+    for definition in known:
+        if (forward := definition.forward) is None:
             continue
-        others = [other for other in trees if other is not tree]
-        if all(_can_replace(call, forward) for other in others for call in _uses(other, function.name)):
-            return function.name, forward
+        users = [
+            text
+            for text, other in zip(texts, known, strict=True)
+            if definition.name in other.mentioned and other is not definition
+        ]
+        if all(_can_replace(call, forward) for text in users for call in _uses(_parse(text), definition.name)):
+            return definition.name, forward
     return None
 
 
@@ -101,18 +122,17 @@ def _can_replace(use: ast.AST, forward: Forward) -> bool:
 
 def _replace_calls(text: str, name: str, forward: Forward) -> str:
     """The text with each call of the name replaced by the forward's value; inner calls first."""
-    while True:
-        if name not in text:
-            return text
+    while name in _read_definition(text).mentioned:
         calls = [node for node in _uses(_parse(text), name) if isinstance(node, ast.Call)]
         if not calls:
-            return text
+            break
         call = calls[-1]  # the walk goes from outer nodes to inner ones
         given = {
             role: ast.get_source_segment(text, item) or ""
             for role, item in zip(forward.parameters, call.args, strict=True)
         }
         text = _splice(text, call, _render(forward.value, given))
+    return text
 
 
 def _render(value: ast.expr, given: Mapping[str, str]) -> str:
@@ -134,8 +154,3 @@ def _splice(text: str, node: ast.expr, new: str) -> str:
     head = lines[node.lineno - 1].encode()[: node.col_offset].decode()
     tail = lines[node.end_lineno - 1].encode()[node.end_col_offset :].decode()
     return "".join([*lines[: node.lineno - 1], head, new, tail, *lines[node.end_lineno :]])
-
-
-def _defined_name(text: str) -> str | None:
-    node = _parse(text).body[0]
-    return node.name if isinstance(node, ast.FunctionDef | ast.ClassDef) else None
