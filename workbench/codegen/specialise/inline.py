@@ -47,12 +47,15 @@ def _read_definition(text: str) -> Definition:
 
 
 def inline_forwards(definitions: Sequence[str], model: str) -> tuple[list[str], str]:
-    """The definitions without forwarding functions, and the model's text; calls of these are replaced by their value."""
-    texts = [*definitions, model]
+    """The definitions without forwarding functions, and the model's text; calls become the value that is forwarded.
+
+    The model's text is empty in a file of a kernel alone.
+    """
+    texts = [*definitions, model] if model else list(definitions)
     while found := _find_forward(texts):
         name, forward = found
         texts = [_replace_calls(text, name, forward) for text in texts if _read_definition(text).name != name]
-    return texts[:-1], texts[-1]
+    return (texts[:-1], texts[-1]) if model else (texts, model)
 
 
 def _find_forward(texts: Sequence[str]) -> tuple[str, Forward] | None:
