@@ -1,1 +1,1 @@
-"""rows."""
+"""Lowering of operations that reduce an axis: configurations of the row kernels."""

@@ -1,4 +1,4 @@
-"""batchnorm, groupnorm, instancenorm -> launches of norms whose weight and bias go by channel."""
+"""Lowering of batchnorm, groupnorm and instancenorm to the channel norm kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATISTICS = ("running_mean", "running_var", "batches")
 
 
 def lower_channel_norm(stage: Stage, binding: Binding) -> Launch:
-    """The launch of a norm by channel."""
+    """Return the launch of a channel norm."""
     name, named, bound = stage.operation.name, dict(stage.operation.named), dict(binding.operands)
     affine = ("weight", "bias") if named.get("affine", 1) else ()
     axis: object = {

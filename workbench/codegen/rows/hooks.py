@@ -1,4 +1,4 @@
-"""Passes over a row, planned from an expression -> the levels of a row kernel's configuration, their hooks written."""
+"""Levels and hooks of a row kernel's configuration, from the planned passes of an expression."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAST = "-3.4028234663852886e+38"  # of float32's finite numbers: -inf - -inf wo
 
 
 def make_levels(found: Plan, *, by_columns: bool, is_combined: bool) -> tuple[tuple[Level, ...], tuple[Slot, ...]]:
-    """(the levels, the shared memory that they combine through), of values by column or of values by row."""
+    """Return (levels, slots of shared memory that they combine through), with values per column or per row."""
     memory: dict[Slot, int] = {}
     levels = []
     for depth, level in enumerate(found.levels, 1):
@@ -33,7 +33,7 @@ def make_levels(found: Plan, *, by_columns: bool, is_combined: bool) -> tuple[tu
 
 
 def state_slots(level: Sequence[Reduction]) -> tuple[Slot, ...]:
-    """The parts of the reductions of a level."""
+    """Return the state slots of the reductions of a level."""
     return tuple(
         Slot(name=name, kind=kind) for item in level for name, kind in zip(item.state, item.kinds, strict=True)
     )
@@ -83,7 +83,7 @@ def _level(found: Plan, depth: int, slots: tuple[Slot, ...], places: tuple[int, 
 
 
 def make_online_level(found: Plan, *, is_combined: bool) -> Level:
-    """One level in place of softmax's two, the maximum and the sum of exponentials of what lies below it."""
+    """Return one online level in place of softmax's two, the maximum and the sum of exponentials."""
     (largest,), (total,) = found.levels
     state = (largest.name, total.name)
     slots = tuple(Slot(name=name) for name in state)
@@ -111,7 +111,7 @@ def make_online_level(found: Plan, *, is_combined: bool) -> Level:
 
 
 def make_result(found: Plan, depth: int) -> Result:
-    """What is stored once `depth` levels are done, the last of a plan."""
+    """Return the result of a plan, which is stored after `depth` levels."""
     reads = Reads(found, depth, (found.value,) if found.whole else ())
     inputs, repeated = leaves(without_reductions(found.value))
     text = expression(found.value, reads.elements, reads.names)
@@ -130,12 +130,12 @@ def make_result(found: Plan, depth: int) -> Result:
 
 
 def parameter(name: str) -> str:
-    """What a hook calls a tensor's element: the tensor's name, unless it is a function's."""
+    """Return the name of a tensor's element in a hook: the tensor's name, unless a function has that name."""
     return f"{name}_in" if name in (*FUNCTIONS, "abs_", "position", "count") else name
 
 
 class Reads:
-    """What a pass reads of the row: values of the levels before, and scalars that are computed from them once."""
+    """What a pass reads of the row: results of earlier levels, and scalars that are computed from them once."""
 
     def __init__(self, found: Plan, depth: int, values: Sequence[object]) -> None:
         self.elements = {name: parameter(name) for name in (*found.plain, *found.spread)}
@@ -155,7 +155,7 @@ class Reads:
         return _mentioned(self.known, [text for _, text in self._lines])
 
     def scalars(self, name: str) -> Hook | None:
-        """The hook that computes them."""
+        """The hook that computes the scalars."""
         if not self._lines:
             return None
         made = tuple(name for name, _ in self._lines)
@@ -169,11 +169,11 @@ class Reads:
         )
 
     def used_names(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """Values of the row that the texts mention."""
+        """Return the row values that the texts mention."""
         return _mentioned(self.all, texts)
 
     def used(self, texts: Sequence[str]) -> tuple[int, ...]:
-        """Their numbers."""
+        """Return their numbers."""
         return tuple(self.all.index(name) for name in self.used_names(texts))
 
 
@@ -188,7 +188,7 @@ def _hook(name: str, parameters: Sequence[str], body: list[str], results: list[s
 
 
 def _imports(lines: list[str]) -> str:
-    """Imports of the functions of states that the lines call, for the reader of the source."""
+    """Return the imports of the state functions that the lines call."""
     called = dict.fromkeys(re.findall(r"\b(\w+_(?:absorb|merge))\(", "\n".join(lines)))
     return "".join(f"from {STATES} import {name}\n" for name in called)
 
@@ -234,7 +234,7 @@ def _truth(text: str) -> str:
 
 
 def combined(base: str, a: str, b: str) -> str:
-    """Text of two values as one, for reductions that keep one value."""
+    """Return the text that merges two values, for reductions with one value of state."""
     if base in ("max", "min"):
         return call_text(base, [a, b])
     return f"{a} {'*' if base == 'prod' else '+'} {b}"

@@ -1,4 +1,4 @@
-"""rowwise, softmax, norms and reductions -> launches of the row kernels: configurations whose hooks are written."""
+"""Lowering of rowwise, softmax, norms and reductions to the row kernels."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ UNDEFINED = ("max", "min", "argmax", "argmin")  # reductions that have no value 
 
 
 def lower_rowwise(stage: Stage, binding: Binding) -> Launch:
-    """rowwise(expression, axis=last, keepdim=0)."""
+    """Lower rowwise(expression, axis=last, keepdim=0)."""
     return lower_expression(stage.operation.positional[0], stage, binding)
 
 
 def lower_reduction(stage: Stage, binding: Binding) -> Launch:
-    """softmax, log_softmax, layernorm, rmsnorm, reduce, matvec: their expression."""
+    """Lower softmax, log_softmax, layernorm, rmsnorm, reduce and matvec by their expression."""
     return lower_expression(expansion(stage), stage, binding)
 
 
 def lower_matrix_vector(stage: Stage, binding: Binding) -> Launch:
-    """matvec(x, vector) without rows: the sums of products of each row."""
+    """Lower matvec(x, vector) without rows: one sum of products per row."""
     launch = lower_expression(expansion(stage), stage, binding)
     return Launch(entry=f"{HOST}.reductions:matrix_vector", static=launch.static, operands=("x", "vector"))
 
 
 def lower_plane_pool(stage: Stage, binding: Binding) -> Launch:
-    """pool(x, window=all): a reduction of each plane."""
+    """Lower pool(x, window=all): a reduction of each plane."""
     op = "mean" if dict(stage.operation.named).get("op", "max") == "avg" else "max"
     call = Call(name="reduce", positional=("x",), named=(("op", op), ("axis", "last")))
     kept = tuple(item for item in stage.settings if item.name in ("arch", "threads_per_row", "vector"))
@@ -46,7 +46,7 @@ def lower_plane_pool(stage: Stage, binding: Binding) -> Launch:
 
 
 def lower_expression(value: object, stage: Stage, binding: Binding) -> Launch:
-    """The launch of an expression with reductions over the stage's axis."""
+    """Return the launch of an expression with reductions over the stage's axis."""
     named = dict(stage.operation.named)
     found = plan(value)
     bound = dict(binding.operands)
@@ -76,7 +76,7 @@ def _lower_bulk(rows: RowConfig, found: Plan, stage: Stage, bound: dict[str, str
 
 
 def lower_cross_entropy(stage: Stage, binding: Binding) -> Launch:
-    """crossentropy(x, target): softmax's two passes, then the loss of each row."""
+    """Lower crossentropy(x, target): softmax's two passes, then the loss of each row."""
     named, bound = dict(stage.operation.named), dict(binding.operands)
     below = Call(name="sub", positional=("x", Call(name="max", positional=("x",))))
     total = Call(name="sum", positional=(Call(name="exp", positional=(below,)),))
@@ -92,7 +92,7 @@ def lower_cross_entropy(stage: Stage, binding: Binding) -> Launch:
 
 
 def host_function(cfg: RowConfig) -> str:
-    """The module and the function that reduce a tensor with this configuration."""
+    """Return the entry (module and function) that reduces a tensor with this configuration."""
     if cfg.is_matrix:
         return "host:matrix_reduction"
     if cfg.parts > 1 and cfg.layout == "columns":
@@ -103,7 +103,7 @@ def host_function(cfg: RowConfig) -> str:
 
 
 def make_config(found: Plan, stage: Stage, *, axis: object, keepdim: bool) -> RowConfig:
-    """The configuration of a plan over an axis."""
+    """Return the configuration of a plan over an axis."""
     kind, first, last, least = axis_of(axis)
     by_columns = kind == "strided"
     chosen = settings_of(stage, by_columns)
@@ -137,12 +137,12 @@ def make_config(found: Plan, stage: Stage, *, axis: object, keepdim: bool) -> Ro
 
 
 def is_matrix(stage: Stage) -> bool:
-    """Whether x is taken as a matrix, one row after another: the plain forms of these operations over the last axis."""
+    """Whether x is read as a matrix of rows: the plain forms of these operations over the last axis."""
     return stage.operation.name in MATRIX_OPERATIONS and not needs_rowwise(stage)
 
 
 def settings_of(stage: Stage, by_columns: bool) -> How:
-    """Settings with their defaults: operations on the rows of a matrix begin with one thread for each row."""
+    """Return the settings with their defaults; operations on the rows of a matrix default to one thread per row."""
     chosen = how(stage, by_columns)
     if is_matrix(stage) and not by_columns and setting(stage, "threads_per_row") is None:
         return dataclasses.replace(chosen, threads=1)
@@ -150,7 +150,7 @@ def settings_of(stage: Stage, by_columns: bool) -> How:
 
 
 def axis_of(axis: object) -> tuple[str, int, int, int]:
-    """(kind, first, last, least number of axes) of a known axis, as `RowConfig` has them."""
+    """Return (kind, first, last, minimum rank) of a known axis, as in `RowConfig`."""
     least = axes.view(axis).least
     if axis == "last":
         return "last", 0, 1, least

@@ -1,4 +1,4 @@
-"""The parts that threads of a row have -> the whole, for every thread: warps, then CTAs, then clusters."""
+"""All-reduce over the threads that share a row: across a warp, then a CTA, then a cluster."""
 
 import cutlass
 from cutlass import cute
@@ -8,7 +8,7 @@ from workbench.kernels.static import Many, Static
 
 @cute.jit
 def load_remote(memory, place: cutlass.Constexpr, rank: cutlass.Constexpr):
-    """An element of the shared memory of CTA `rank` of the cluster."""
+    """Return element `place` of the shared memory of CTA `rank` of the cluster."""
     kind = "f32" if cutlass.const_expr(memory.element_type is cutlass.Float32) else "s32"
     there = cute.arch.map_dsmem_ptr(memory.iterator + place, rank)
     return cute.arch.inline_ptx(
@@ -20,7 +20,7 @@ def load_remote(memory, place: cutlass.Constexpr, rank: cutlass.Constexpr):
 
 @cute.jit
 def all_reduce(warps: Static, cluster: Static, merge: Static, state: Many, memory: Many, tidx):
-    """Combine over the threads of a row; every thread gets the result."""
+    """Combine `state` over the threads of a row; return the result in every thread."""
     for step in cutlass.range_constexpr(5):
         others = tuple(cute.arch.shuffle_sync_bfly(value, offset=16 >> step) for value in state)
         state = merge(*state, *others)
@@ -52,7 +52,7 @@ def all_reduce(warps: Static, cluster: Static, merge: Static, state: Many, memor
 
 @cute.jit
 def all_reduce_online(warps: Static, cluster: Static, level: Static, state: Many, memory: Many, tidx):
-    """Combine maximum and sum of exponentials: the maximum first, so that a sum is scaled once."""
+    """Combine a running maximum and sum of exponentials; each sum is scaled once, to the final maximum."""
     mine, total = state
     largest = all_reduce(warps, cluster, level.merge, (mine,), memory, tidx)
     (most,) = largest

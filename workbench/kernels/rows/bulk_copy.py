@@ -1,4 +1,4 @@
-"""A reduction along a strided axis, its rows brought to shared memory by bulk copies that need no alignment.
+"""Reduction along a strided axis; bulk copies load the rows into shared memory and need no alignment.
 
 A thread's own loads are of four bytes where the rows do not begin at multiples of 16 bytes, and of those it takes many
 to keep the memory busy. A bulk copy takes any range that begins and ends at multiples of 16 bytes, so each brings the
@@ -35,7 +35,7 @@ def copy_rows(
     unit: cutlass.Constexpr,
     stages: cutlass.Constexpr,
 ):
-    """The copying warp: bring the strip's part of all rows, `pieces` rows a stage."""
+    """Run the producer warp: copy this strip of all rows, `pieces` rows per stage."""
     kind = inputs[0].element_type
     bulk = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), kind, num_bits_per_copy=length * 128)
     producer_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, stages)
@@ -81,7 +81,7 @@ def fetch_rows(
     length: cutlass.Constexpr,
     unit: cutlass.Constexpr,
 ):
-    """A thread's columns of the rows of a stage, from shared memory."""
+    """Load a thread's columns of all rows of a stage from shared memory."""
     fragments = tuple(cute.make_rmem_tensor(cute.make_layout((width, cfg.pieces)), x.element_type) for x in inputs)
     for turn in cutlass.range_constexpr(cfg.pieces):
         start = (first_row + cutlass.min(step * cfg.pieces + turn, rows - 1)) * columns + begin
@@ -94,7 +94,7 @@ def fetch_rows(
 
 @cute.jit
 def absorb_rows(cfg: Static, state: Many, fragments: Many, step, rows, width: cutlass.Constexpr):
-    """Take the rows of a stage into the thread's accumulators, of which each column has its own."""
+    """Accumulate the rows of a stage; each column has its own accumulators."""
     for turn in cutlass.range_constexpr(cfg.pieces):
         part = step * cfg.pieces + turn
         if part < rows:
@@ -120,7 +120,7 @@ def bulk_kernel(
     strip: cutlass.Constexpr,
     stages: cutlass.Constexpr,
 ):
-    """Reduce a strip of columns per CTA. One warp copies rows of it into shared memory, ahead of those that reduce.
+    """Reduce a strip of columns per CTA. One producer warp copies its rows into shared memory for the others.
 
     A copy begins and ends at multiples of 16 bytes, so it holds a few columns more than the strip. units: how many 16
     bytes a tensor has.
@@ -201,7 +201,7 @@ def launch_bulk(
 
 
 def in_units(tensor, least):
-    """A tensor as (units, elements in 16 bytes), at least `least` units.
+    """Return a tensor viewed as (units, elements in 16 bytes), with at least `least` units.
 
     It is copied where it does not begin or end at multiples of 16 bytes.
     """
@@ -215,12 +215,12 @@ def in_units(tensor, least):
 
 
 def unit_tensor(tensor):
-    """What `in_units` returns, as a kernel's argument."""
+    """Return the CuTe tensor of what `in_units` returns."""
     return from_dlpack(tensor, assumed_align=16).mark_compact_shape_dynamic(mode=0, stride_order=(0, 1))
 
 
 def bulk_reduction(cfg: Static, names: Static, inputs: Many):
-    """Reduce along neighbouring axes that are not the last, in one pass; all tensors have the first one's type."""
+    """Reduce along neighbouring axes that are not the last, in one pass. All tensors have the dtype of the first."""
     check_operands(cfg.rows, names, inputs, ())
     for name, x in zip(names, inputs, strict=True):
         if x.dtype != inputs[0].dtype:

@@ -1,4 +1,4 @@
-"""Norms whose weight and bias go by channel: x (batch, channels, ...) -> y of its shape.
+"""Norms with one weight and bias per channel: x (batch, channels, ...) -> y of its shape.
 
 `affine` is () or (weight, bias).
 """
@@ -25,7 +25,7 @@ def running_kernel(
     channels: cutlass.Int32,
     count: cutlass.Int32,
 ):
-    """Take the batch's statistics into the running ones, the variance as of a sample; one thread per channel."""
+    """Update the running statistics, one thread per channel; the running variance is the unbiased one."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     channel = bidx * 128 + tidx
@@ -57,7 +57,7 @@ def launch_running(
 
 
 def check_channels(names: Static, least: Static, x, affine: Many):
-    """Refuse a weight or bias that has not one element for each channel."""
+    """Check that weight and bias have one element per channel."""
     check_rank(names[0], x, least)
     for name, values in zip(names[1:], affine, strict=True):
         check_operand(name, values, (x.shape[1],), EXACT_DTYPES)
@@ -102,7 +102,7 @@ def batch_norm_training(
     running_var,
     batches,
 ):
-    """Normalise each channel over the batch, and take its statistics into the running ones."""
+    """Normalise each channel over the batch and update the running statistics."""
     check_channels(names, 2, x, affine)
     weights = tuple(values.view(-1, *[1] * (x.dim() - 2)) for values in affine)
     check_operand(running_names[0], running_mean, (x.shape[1],), FLOAT_DTYPES)

@@ -1,4 +1,4 @@
-"""Strided axes: every thread has a vector of neighbouring columns, and groups of threads share their rows."""
+"""Reduction along a strided axis: each thread has a vector of neighbouring columns; thread groups split the rows."""
 
 import cuda.bindings.driver as cuda
 import cutlass
@@ -11,7 +11,7 @@ from workbench.kernels.static import Many, Static, dtype
 
 @cute.jit
 def share_columns(state: Many, memory: Many[cute.Tensor], lane, group, width: cutlass.Constexpr):
-    """Leave a thread's part of its columns in shared memory."""
+    """Store a thread's partial results of its columns to shared memory."""
     for e in cutlass.range_constexpr(width):
         for part, scratch in zip(state, memory, strict=True):
             scratch[e, lane, group] = part[e]
@@ -20,7 +20,7 @@ def share_columns(state: Many, memory: Many[cute.Tensor], lane, group, width: cu
 
 @cute.jit
 def merge_columns(level: Static, state: Many, memory: Many[cute.Tensor], lane, other, width: cutlass.Constexpr):
-    """Merge what another group has of the same columns."""
+    """Merge the partial results of another thread group for the same columns."""
     for e in cutlass.range_constexpr(width):
         mine = tuple(part[e] for part in state)
         theirs = tuple(scratch[e, lane, other] for scratch in memory)
@@ -33,7 +33,7 @@ def merge_columns(level: Static, state: Many, memory: Many[cute.Tensor], lane, o
 def combine_groups(
     cfg: Static, level: Static, state: Many, memory: Many[cute.Tensor], lane, group, width: cutlass.Constexpr
 ):
-    """Combine what the groups have of their columns; every group gets the result."""
+    """Combine the partial results of all thread groups; return the result in every thread."""
     share_columns(state, memory, lane, group, width)
     for e in cutlass.range_constexpr(width):
         for part, scratch in zip(state, memory, strict=True):
@@ -44,7 +44,7 @@ def combine_groups(
 
 @cute.jit
 def finish_columns(level: Static, state: Many, rows, width: cutlass.Constexpr):
-    """The values of the reductions of each column."""
+    """Return the results of the reductions of each column."""
     if cutlass.const_expr(level.finish is None):
         values = state
     else:
@@ -74,7 +74,7 @@ def column_kernel(
     turns: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
-    """Reduce the columns of x (batches, rows, columns), given as (vectors, width), pass by pass."""
+    """Reduce the columns of x (batches, rows, columns), which is given as (vectors, width)."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     vectors = columns // width
@@ -91,16 +91,46 @@ def column_kernel(
             smem.allocate_tensor(dtype(slot.kind), cute.make_layout((width, cfg.lanes, cfg.split)), 16)
             for slot in cfg.memory
         )
-    bounds = inside, rows
     origin = batch, rows, vectors, column
+    if cutlass.const_expr(cfg.split > 1):
+        end = rows if inside else 0  # all threads meet at barriers
+        reduce_columns(
+            cfg, inputs, repeated, y, extents, memory, lane, group, rows, end, inside, origin, width, turns, ways
+        )
+    elif inside:
+        reduce_columns(
+            cfg, inputs, repeated, y, extents, memory, lane, group, rows, rows, inside, origin, width, turns, ways
+        )
+
+
+@cute.jit
+def reduce_columns(
+    cfg: Static,
+    inputs: Many[cute.Tensor],
+    repeated: Many[cute.Tensor],
+    y: cute.Tensor,
+    extents: Many,
+    memory: Many[cute.Tensor],
+    lane,
+    group,
+    rows,
+    end,
+    inside,
+    origin,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+    ways: cutlass.Constexpr,
+):
+    """Reduce a thread's columns and write the result."""
+    batch, _, vectors, column = origin
     kept = ()
     if cutlass.const_expr(cfg.is_kept):  # the thread's vectors stay in registers
-        kept = load_vectors(cfg, (), inputs, (), (), group, bounds, origin, width, turns, ())
+        kept = load_vectors(cfg, (), inputs, (), (), group, end, origin, width, turns, ())
     known = reduce_column(
-        cfg, inputs, repeated, extents, kept, memory, lane, group, rows, bounds, origin, width, turns, ways
+        cfg, inputs, repeated, extents, kept, memory, lane, group, rows, end, origin, width, turns, ways
     )
     if cutlass.const_expr(cfg.result.is_whole):
-        write_result(cfg, inputs, repeated, y, extents, kept, known, group, bounds, origin, width, turns, ways)
+        write_result(cfg, inputs, repeated, y, extents, kept, known, group, end, origin, width, turns, ways)
     elif inside & (group == 0):
         store_column_values(cfg, y, tuple(known[n] for n in cfg.result.reads), batch * vectors + column, width)
 
@@ -116,18 +146,16 @@ def reduce_column(
     lane,
     group,
     rows,
-    bounds,
+    end,
     origin,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
-    """The values of the columns' reductions, pass by pass."""
+    """Return the results of the columns' reductions, one pass after another."""
     known = ()
     for level in cfg.levels:
-        state = reduce_level(
-            cfg, level, inputs, repeated, extents, kept, known, group, bounds, origin, width, turns, ways
-        )
+        state = reduce_level(cfg, level, inputs, repeated, extents, kept, known, group, end, origin, width, turns, ways)
         if cutlass.const_expr(cfg.split > 1):
             combine_groups(cfg, level, state, tuple(memory[n] for n in level.slots), lane, group, width)
         values = finish_columns(level, state, rows, width)

@@ -1,4 +1,4 @@
-"""What a row kernel is written for: its passes over a row, their hooks, and how threads share rows. Pure data.
+"""Configuration of the row kernels: passes over a row, their hooks, and how threads share rows. Pure data.
 
 Values of a row are numbered in the order in which they are computed: a pass names by number what it needs of them.
 """
@@ -12,7 +12,7 @@ from workbench.records import record
 
 @record
 class Slot:
-    """One value of a thread: its name and its type, f32 or i32."""
+    """A value that a thread keeps: name and type, f32 or i32."""
 
     name: str
     kind: str = "f32"
@@ -20,7 +20,7 @@ class Slot:
 
 @record
 class Pass:
-    """What a pass over a row reads: tensors, values of the row, and values that are computed from those first."""
+    """What a pass over a row reads: tensors, results of earlier passes, and scalars computed from those."""
 
     name: str
     inputs: tuple[int, ...] = ()  # which of the tensors of the full shape
@@ -33,7 +33,7 @@ class Pass:
 
 @record
 class Level(Pass):
-    """Reductions of one pass. Every hook takes and returns the parts of `state` one by one."""
+    """The reductions of one pass. Hooks take and return the slots of `state` as separate values."""
 
     state: tuple[Slot, ...]
     values: tuple[Slot, ...]  # the reductions' results
@@ -50,7 +50,7 @@ class Level(Pass):
 
 @record
 class Result(Pass):
-    """What is stored: for each element of a row, or one value for a row."""
+    """What is stored: one value per element, or one value per row."""
 
     expression: object  # hook: elements, values of the row -> the result's value
     is_whole: bool = False  # whether there is one for each element of a row
@@ -64,17 +64,17 @@ class RowConfig:
     """
 
     CONSTANTS: ClassVar[dict[str, str]] = {
-        "threads": "threads that share a row, or some columns",
+        "threads": "threads per row, or per group of columns",
         "vector": "neighbouring elements in one access, where addresses allow it",
-        "unroll": "vectors that a thread loads before it uses the first",
+        "unroll": "vectors that a thread loads before it uses the first one",
         "cluster": "CTAs that share a row through each other's shared memory",
-        "split": "groups of threads that share the rows of a column",
-        "lanes": "vectors of columns that a CTA has",
-        "parts": "CTAs that share a row, at most",
+        "split": "thread groups that split the rows of a column",
+        "lanes": "column vectors per CTA",
+        "parts": "maximum number of CTAs that share a row",
         "cta_threads": "threads of a CTA",
-        "rows_per_cta": "rows of a CTA",
-        "step": "how far a thread's vectors of a row, or its rows of a column, are apart",
-        "memory_places": "values in shared memory: one of each warp, and one of the CTA where CTAs share a row",
+        "rows_per_cta": "rows per CTA",
+        "step": "stride between the vectors of a row, or the rows of a column, that one thread loads",
+        "memory_places": "values in shared memory: one per warp, and one more if several CTAs share a row",
     }
     levels: tuple[Level, ...]
     result: Result
@@ -98,52 +98,52 @@ class RowConfig:
 
     @property
     def layout(self) -> str:
-        """How the reduced axis lies."""
+        """Memory layout of the reduced axis: rows, columns or segments."""
         return {"strided": "columns", "but": "segments"}.get(self.axis, "rows")
 
     @property
     def warps(self) -> int:
-        """Warps that share a row."""
+        """Number of warps that share a row."""
         return self.threads // 32
 
     @property
     def lanes(self) -> int:
-        """Vectors of columns that a CTA has."""
+        """Number of column vectors per CTA."""
         return self.threads // self.split
 
     @property
     def step(self) -> int:
-        """How far a thread's vectors of a row, or rows of a column, are apart."""
+        """Stride between the vectors of a row, or the rows of a column, that one thread loads."""
         return self.split if self.layout == "columns" else self.threads * self.cluster
 
     @property
     def cta_threads(self) -> int:
-        """Threads of a CTA: several rows share one where a row has a warp or less."""
+        """Threads of a CTA; one CTA has several rows if a row has at most a warp."""
         return self.threads if self.threads > 32 else 128
 
     @property
     def rows_per_cta(self) -> int:
-        """Rows of a CTA."""
+        """Number of rows per CTA."""
         return self.cta_threads // self.threads
 
     @property
     def is_combined(self) -> bool:
-        """Whether threads of several warps, or CTAs, share a row."""
+        """Whether several warps or CTAs share a row."""
         return self.warps > 1 or self.cluster > 1
 
     @property
     def memory_places(self) -> int:
-        """Values in shared memory: one of each warp, and one of the CTA where CTAs share a row."""
+        """Number of values in shared memory: one per warp, and one more if several CTAs share a row."""
         return self.warps + (self.cluster > 1)
 
     @property
     def is_one_value(self) -> bool:
-        """Whether tensors of any size are reduced, in pieces: all elements, in one pass, to one value."""
+        """Whether one pass reduces all elements to one value, which is done in pieces for large tensors."""
         return self.axis == "all" and len(self.levels) == 1 and not self.result.is_whole and not self.is_place
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The passes of a reduction in parts."""
+        """The passes of a two-pass (split) reduction."""
         last = len(self.levels) - 1
         return tuple(
             Step(cfg=self, level=level, is_last=number == last and not self.result.is_whole)
@@ -153,12 +153,12 @@ class RowConfig:
 
 @record
 class Step:
-    """One pass of a reduction in parts: a kernel for the parts, and one that puts them together."""
+    """One pass of a split reduction: a kernel that computes partial results and one that combines them."""
 
     CONSTANTS: ClassVar[dict[str, str]] = {
-        "end_threads": "threads that put the parts of a result together",
-        "end_cta": "threads of a CTA that puts parts together",
-        "end_results": "results that such a CTA puts together",
+        "end_threads": "threads that combine the partial results of one result",
+        "end_cta": "threads of a CTA of the combining kernel",
+        "end_results": "results per CTA of the combining kernel",
     }
     cfg: RowConfig
     level: Level
@@ -171,60 +171,60 @@ class Step:
 
     @property
     def memory(self) -> tuple[Slot, ...]:
-        """The shared memory that its threads combine through."""
+        """Slots of shared memory that its threads combine through."""
         return tuple(self.cfg.memory[number] for number in self.level.slots)
 
     @property
     def end_threads(self) -> int:
-        """Threads that put the parts of a result together."""
+        """Threads that combine the partial results of one result."""
         if self.cfg.layout == "columns":
             return 32
         return 1024 if self.cfg.parts >= 2048 else self.cfg.threads
 
     @property
     def end_warps(self) -> int:
-        """Their warps."""
+        """Number of warps that combine the partial results of one result."""
         return self.end_threads // 32
 
     @property
     def end_cta(self) -> int:
-        """Threads of their CTA: several results share one where each has a warp."""
+        """Threads of a CTA of the combining kernel; it has several results if each has one warp."""
         return self.end_threads if self.end_threads > 32 else 128
 
     @property
     def end_results(self) -> int:
-        """Results that such a CTA puts together."""
+        """Number of results per CTA of the combining kernel."""
         return self.end_cta // 32
 
 
 @record
 class LossConfig:
-    """Cross entropy: the losses of the rows, and what becomes of them: mean, sum or none."""
+    """Cross entropy: the losses of the rows and how they are reduced: mean, sum or none."""
 
-    rows: RowConfig  # of the maximum and the sum of exponentials; no levels where x is logarithms of shares
+    rows: RowConfig  # of the maximum and the sum of exponentials; no levels if x is log-probabilities
     reduction: str = "mean"
 
     @property
     def is_of_logits(self) -> bool:
-        """Whether x is logits, not logarithms of shares."""
+        """Whether x is logits rather than log-probabilities."""
         return len(self.rows.levels) > 0
 
 
 @record
 class RunningConfig:
-    """Running statistics, as of a sample: the share of the batch in them."""
+    """Update of running statistics by exponential averaging."""
 
     momentum: float
 
     @property
     def keep(self) -> float:
-        """The share that stays."""
+        """Weight of the old value: 1 - momentum."""
         return 1 - self.momentum
 
 
 @record
 class BulkConfig:
-    """A strided reduction through shared memory."""
+    """A strided reduction through shared memory, loaded by bulk copies."""
 
     CONSTANTS: ClassVar[dict[str, str]] = {
         "threads": "threads that reduce; one more warp copies",
@@ -241,10 +241,10 @@ class BulkConfig:
 
     @property
     def cta_threads(self) -> int:
-        """Threads of a CTA."""
+        """Threads of a CTA, with the producer warp."""
         return self.threads + 32
 
     @property
     def level(self) -> Level:
-        """The one pass."""
+        """The single pass."""
         return self.rows.levels[0]

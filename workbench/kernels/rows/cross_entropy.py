@@ -1,7 +1,4 @@
-"""Cross entropy: logits (..., classes) or logarithms of shares, and class numbers -> losses.
-
-They are those of the rows, or their mean or sum.
-"""
+"""Cross entropy of logits or log-probabilities (..., classes) and class indices: per row, mean or sum."""
 
 import cuda.bindings.driver as cuda
 import cutlass
@@ -88,7 +85,7 @@ def launch_losses(
 
 @cute.kernel
 def total_kernel(cfg: Static, losses: cute.Tensor, target: cute.Tensor, out: cute.Tensor, rows: cutlass.Int32):
-    """Add up the losses of all rows but those that are ignored, whose class is below 0, by one CTA of 1024 threads."""
+    """Sum the losses of all rows in one CTA of 1024 threads; rows with a negative class are ignored."""
     tidx, _, _ = cute.arch.thread_idx()
     smem = cutlass.memory.SmemAllocator()
     totals = smem.allocate_tensor(cutlass.Float32, cute.make_layout(32), 16)
@@ -132,7 +129,7 @@ def launch_total(
 
 
 def cross_entropy(cfg: Static, names: Static, x, target):
-    """The losses of the rows of x (..., classes), or their mean or sum; classes below 0 are ignored.
+    """Return the losses of the rows of x (..., classes), or their mean or sum; negative classes are ignored.
 
     x is float32, float16 or bfloat16, and so is the result; target (...) is int64 or int32.
     """

@@ -1,4 +1,4 @@
-"""Reductions along an axis: torch tensors -> checks, sizes of rows and columns, launches, the result.
+"""Host side of reductions along an axis: operand checks, extents, launches.
 
 `inputs` have one shape, of which the axis is reduced; `repeated` are broadcast to it. The first tensor is float32,
 float16 or bfloat16, and so is the result; the others may also have a type of which float32 holds all values.
@@ -24,7 +24,7 @@ from workbench.kernels.static import Many, Static, bind
 
 
 def check_operands(cfg: Static, names: Static, inputs: Many, repeated: Many):
-    """Refuse what the kernel is not written for."""
+    """Check the shapes and dtypes of the operands."""
     shape = inputs[0].shape
     if cutlass.const_expr(cfg.least_axes > 0):
         check_rank(names[0], inputs[0], cfg.least_axes)
@@ -33,14 +33,14 @@ def check_operands(cfg: Static, names: Static, inputs: Many, repeated: Many):
 
 
 def check_countable(cfg: Static, names: Static, x):
-    """Refuse a tensor of which a place is no 32-bit number; an extent counts vectors, and is less than 2**31."""
+    """Check that element indices fit into 32 bits; an extent counts vectors and must be less than 2**31."""
     most = (1 << 31) - 1 if cutlass.const_expr(cfg.axis == "all" or cfg.vector == 1) else 1 << 31
     if x.numel() > most:
         raise ValueError(f"{names[0]} has too many elements for 32-bit places, 2**31 and more")
 
 
 def result_shape(cfg: Static, shape):
-    """The shape of a result with one value for each row."""
+    """Return the shape of a result with one value per row."""
     if cutlass.const_expr(cfg.axis == "all"):
         return (1,) * len(shape) if cutlass.const_expr(cfg.keepdim) else ()
     if cutlass.const_expr(cfg.axis == "last"):
@@ -59,7 +59,7 @@ def result_shape(cfg: Static, shape):
 
 
 def empty_result(cfg: Static, names: Static, x):
-    """The result's memory; refuses a tensor without elements for a reduction that has no value then."""
+    """Allocate the result. Raises ValueError if x is empty and the reduction has no value for that."""
     if cutlass.const_expr(cfg.result.is_whole):
         return torch.empty(x.shape, dtype=x.dtype, device=x.device)
     kind = torch.int64 if cutlass.const_expr(cfg.is_place) else x.dtype
@@ -70,12 +70,12 @@ def empty_result(cfg: Static, names: Static, x):
 
 
 def flat_tensor(tensor, width):
-    """A contiguous tensor of one axis as a kernel's argument, which is accessed by vectors of `width`."""
+    """Return the CuTe tensor of a contiguous tensor of rank 1 that is accessed by vectors of `width`."""
     return from_dlpack(tensor, assumed_align=16 if width > 1 else None).mark_layout_dynamic()
 
 
 def vector_tensor(tensor, width):
-    """A contiguous tensor as a kernel's argument of shape (vectors, width): up to 2**31 elements.
+    """Return the CuTe tensor (vectors, width) of a contiguous tensor of up to 2**31 elements.
 
     An extent is less than 2**31, so a flat tensor has less.
     """
@@ -86,14 +86,14 @@ def vector_tensor(tensor, width):
 
 
 def result_tensor(cfg: Static, y, width):
-    """The result as a kernel's argument: vectors where it has an element for each of a row's, else values of rows."""
+    """Return the CuTe tensor of the result: as vectors if it has one value per element, else one value per row."""
     if cutlass.const_expr(cfg.result.is_whole):
         return vector_tensor(y, width)
     return from_dlpack(y.view(-1)).mark_layout_dynamic()
 
 
 def access_width(cfg: Static, run, tensors: Many):
-    """Elements of one access: vectors must not straddle `run` neighbours, and begin at multiples of 16 bytes."""
+    """Return the vector width: VECTOR if it divides `run` and the tensors are 16-byte aligned, else 1."""
     if cutlass.const_expr(cfg.vector == 1):
         return 1
     is_whole = run % cfg.vector == 0 and all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
@@ -101,7 +101,7 @@ def access_width(cfg: Static, run, tensors: Many):
 
 
 def row_sizes(cfg: Static, shape):
-    """(rows, columns): columns is what is reduced."""
+    """Return (rows, columns) of x; columns are reduced."""
     if cutlass.const_expr(cfg.axis == "all"):
         return 1, shape.numel()
     if cutlass.const_expr(cfg.last_axis == 1):
@@ -110,26 +110,26 @@ def row_sizes(cfg: Static, shape):
 
 
 def segment_sizes(cfg: Static, shape):
-    """(rows, columns, segment): columns is what is reduced, in pieces of a segment."""
+    """Return (rows, columns, segment); columns are reduced and lie in contiguous segments."""
     before, segment = shape[: cfg.first_axis].numel(), shape[cfg.first_axis + 1 :].numel()
     return shape[cfg.first_axis], before * segment, segment
 
 
 def column_sizes(cfg: Static, shape):
-    """(batches, rows, columns): rows is what is reduced."""
+    """Return (batches, rows, columns); rows are reduced."""
     before, own, after = shape[: cfg.first_axis], shape[cfg.first_axis : cfg.last_axis + 1], shape[cfg.last_axis + 1 :]
     return before.numel(), own.numel(), after.numel()
 
 
 def turns_of(cfg: Static, columns, width):
-    """How many vectors a thread loads before it uses the first."""
+    """Return how many vectors a thread loads before it uses the first one."""
     if cutlass.const_expr(cfg.is_kept):
         return max(-(-(columns // width) // cfg.step), 1)  # all that it has of a row
     return cfg.unroll * cfg.vector // width
 
 
 def matrix_reduction(cfg: Static, names: Static, x, repeated: Many):
-    """Reduce each row of x (..., columns), of any number of rows; `repeated` have one element for each column."""
+    """Reduce each row of x (..., columns) for any number of rows; `repeated` have one element per column."""
     x = x.detach().contiguous()
     repeated = tuple(b.detach().reshape(-1).contiguous() for b in repeated)
     check_rank(names[0], x, 1)

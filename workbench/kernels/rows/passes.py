@@ -1,4 +1,4 @@
-"""A pass over rows, or over columns: a thread's vectors -> what they come to, or the elements of the result.
+"""One pass over rows or columns: reduce a thread's vectors, or write the elements of the result.
 
 Broadcast tensors are loaded like the others, several vectors at a time, unless x is a matrix: then each vector of
 theirs is loaded where it is used.
@@ -11,7 +11,6 @@ from workbench.kernels.rows.vectors import (
     absorb_columns,
     absorb_vectors,
     column_scalars,
-    find_end,
     load_vectors,
     spread_columns,
     write_vectors,
@@ -29,13 +28,13 @@ def reduce_pass(
     kept: Many,
     values: Many,
     begin,
-    bounds,
+    end,
     origin,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
-    """What a thread's vectors come to, for columns each column's; vectors in `kept` are in registers already."""
+    """Return the state of a thread after it has read its vectors; those in `kept` are already in registers."""
     early = () if cfg.is_matrix else repeated
     late = repeated if cfg.is_matrix else ()
     state = level.start()
@@ -44,14 +43,14 @@ def reduce_pass(
     if cutlass.const_expr(cfg.is_kept):
         fragments = kept
         if cutlass.const_expr(len(early) > 0):
-            others = load_vectors(cfg, level.repeated, (), early, extents, begin, bounds, origin, width, turns, ways)
+            others = load_vectors(cfg, level.repeated, (), early, extents, begin, end, origin, width, turns, ways)
             fragments = (*kept, *others)
         if cutlass.const_expr(cfg.layout == "columns"):
-            absorb_columns(cfg, level, state, fragments, values, begin, bounds, width, turns)
+            absorb_columns(cfg, level, state, fragments, values, begin, end, width, turns)
         else:
-            state = absorb_vectors(cfg, level, state, fragments, late, values, begin, bounds, width, turns)
+            state = absorb_vectors(cfg, level, state, fragments, late, values, begin, end, width, turns)
     else:
-        for first in range(begin, find_end(cfg, bounds), cfg.step * turns):
+        for first in range(begin, end, cfg.step * turns):
             fragments = load_vectors(
                 cfg,
                 () if cfg.is_matrix else level.repeated,
@@ -59,16 +58,16 @@ def reduce_pass(
                 early,
                 extents,
                 first,
-                bounds,
+                end,
                 origin,
                 width,
                 turns,
                 ways,
             )
             if cutlass.const_expr(cfg.layout == "columns"):
-                absorb_columns(cfg, level, state, fragments, values, first, bounds, width, turns)
+                absorb_columns(cfg, level, state, fragments, values, first, end, width, turns)
             else:
-                state = absorb_vectors(cfg, level, state, fragments, late, values, first, bounds, width, turns)
+                state = absorb_vectors(cfg, level, state, fragments, late, values, first, end, width, turns)
     return state
 
 
@@ -82,25 +81,23 @@ def write_pass(
     kept: Many,
     values: Many,
     begin,
-    bounds,
+    end,
     origin,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
-    """Write a result with an element for each of a row's, or of the columns'."""
+    """Write a result that has one value per element."""
     early = () if cfg.is_matrix else repeated
     late = repeated if cfg.is_matrix else ()
     if cutlass.const_expr(cfg.is_kept):
         fragments = kept
         if cutlass.const_expr(len(early) > 0):
-            others = load_vectors(
-                cfg, cfg.result.repeated, (), early, extents, begin, bounds, origin, width, turns, ways
-            )
+            others = load_vectors(cfg, cfg.result.repeated, (), early, extents, begin, end, origin, width, turns, ways)
             fragments = (*kept, *others)
-        write_vectors(cfg, y, fragments, late, values, begin, bounds, origin, width, turns)
+        write_vectors(cfg, y, fragments, late, values, begin, end, origin, width, turns)
     else:
-        for first in range(begin, find_end(cfg, bounds), cfg.step * turns):
+        for first in range(begin, end, cfg.step * turns):
             fragments = load_vectors(
                 cfg,
                 () if cfg.is_matrix else cfg.result.repeated,
@@ -108,13 +105,13 @@ def write_pass(
                 early,
                 extents,
                 first,
-                bounds,
+                end,
                 origin,
                 width,
                 turns,
                 ways,
             )
-            write_vectors(cfg, y, fragments, late, values, first, bounds, origin, width, turns)
+            write_vectors(cfg, y, fragments, late, values, first, end, origin, width, turns)
 
 
 @cute.jit
@@ -127,13 +124,13 @@ def reduce_level(
     kept: Many,
     known: Many,
     begin,
-    bounds,
+    end,
     origin,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
-    """Choose what a level reads of all tensors and of the values that are known, and reduce that."""
+    """Select the tensors and known values that a level reads, and reduce them."""
     given = known
     if cutlass.const_expr(level.scalars is not None):
         if cutlass.const_expr(cfg.layout == "columns"):
@@ -150,7 +147,7 @@ def reduce_level(
         tuple(kept[n] for n in level.inputs if cfg.is_kept),
         tuple(given[n] for n in level.reads),
         begin,
-        bounds,
+        end,
         origin,
         width,
         turns,
@@ -168,13 +165,13 @@ def write_result(
     kept: Many,
     known: Many,
     begin,
-    bounds,
+    end,
     origin,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
-    """Choose what the result reads of all tensors and of the values that are known, and write it."""
+    """Select the tensors and known values that the result reads, and write it."""
     given = known
     if cutlass.const_expr(cfg.result.scalars is not None):
         if cutlass.const_expr(cfg.layout == "columns"):
@@ -191,7 +188,7 @@ def write_result(
         tuple(kept[n] for n in cfg.result.inputs if cfg.is_kept),
         tuple(given[n] for n in cfg.result.reads),
         begin,
-        bounds,
+        end,
         origin,
         width,
         turns,

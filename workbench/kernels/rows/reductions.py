@@ -1,4 +1,4 @@
-"""Reductions of rows for operations with views of their own: torch tensors -> operands of a reduction, its result."""
+"""Host side of operations that reduce rows of a reshaped operand."""
 
 import cutlass
 
@@ -9,14 +9,14 @@ from workbench.kernels.static import Many, Static
 
 
 def reduce_rows(cfg: Static, names: Static, inputs: Many, repeated: Many):
-    """Reduce along the last axes, in parts where the configuration says so."""
+    """Reduce along the last axes, split over several CTAs if the configuration says so."""
     if cutlass.const_expr(cfg.parts > 1):
         return two_pass_reduction(cfg, names, inputs, repeated)
     return row_reduction(cfg, names, inputs, repeated)
 
 
 def matrix_vector(cfg: Static, names: Static, x, vector):
-    """x (..., columns) times vector (columns)."""
+    """Return x (..., columns) times vector (columns)."""
     if cutlass.const_expr(cfg.is_matrix):
         return matrix_reduction(cfg, names, x, (vector,))
     vector = vector.reshape(-1)
@@ -24,7 +24,7 @@ def matrix_vector(cfg: Static, names: Static, x, vector):
 
 
 def plane_pool(cfg: Static, names: Static, x):
-    """Reduce each plane of x (batch, channels, ...) to one value."""
+    """Reduce each plane of x (batch, channels, ...) to one value; the reduced axes stay with extent 1."""
     check_rank(names[0], x, 3)
     planes = x.flatten(2)
     y = matrix_reduction(cfg, names, planes, ())

@@ -1,4 +1,4 @@
-"""Rows that lie contiguous: some threads of a warp, a CTA or a cluster share each."""
+"""Reduction of contiguous rows: threads of a warp, a CTA or a cluster share a row."""
 
 import cuda.bindings.driver as cuda
 import cutlass
@@ -12,7 +12,7 @@ from workbench.kernels.static import Many, Static, dtype
 
 @cute.jit
 def combine_row(cfg: Static, level: Static, state: Many, memory: Many[cute.Tensor], columns, tidx):
-    """The values of a row's reductions, from what its threads have."""
+    """Combine the states of the threads of a row; return the results of its reductions."""
     if cutlass.const_expr(cfg.threads > 1):
         if cutlass.const_expr(level.is_online):
             state = all_reduce_online(cfg.warps, cfg.cluster, level, state, memory, tidx)
@@ -28,7 +28,7 @@ def combine_row(cfg: Static, level: Static, state: Many, memory: Many[cute.Tenso
 
 
 def locate_row(cfg: Static, tidx, bidx):
-    """(the thread's row, its number among the threads that share it)."""
+    """Return (row of this thread, its index among the threads that share the row)."""
     if cutlass.const_expr(cfg.threads == 1):
         return bidx * cfg.rows_per_cta + tidx, 0
     if cutlass.const_expr(cfg.threads == 32):
@@ -51,7 +51,7 @@ def row_kernel(
     turns: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
-    """Reduce each row, pass by pass, and write its result; tensors are (vectors, width)."""
+    """Reduce each row and write its result; tensors are (vectors, width)."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     row, lane = locate_row(cfg, tidx, bidx)
@@ -93,7 +93,7 @@ def reduce_row(
     turns: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
-    """The values of a row's reductions, pass by pass."""
+    """Return the results of a row's reductions, one pass after another."""
     known = ()
     for level in cfg.levels:
         state = reduce_level(

@@ -1,7 +1,7 @@
-"""Reductions that keep several values: how one element is taken in, and how two threads' parts become one.
+"""Reductions with several values of state: how they absorb an element and merge two states.
 
-A variance is kept as mean, squares about it, and count (Welford; merged after Chan, Golub and LeVeque), so that it is
-as accurate as two passes. A place is kept with its value; of equal values the one with the smaller place is taken.
+A variance is kept as mean, sum of squared deviations and count (Welford; merged after Chan, Golub and LeVeque), which
+is as accurate as two passes. An argmax keeps value and index; of equal values it takes the smaller index.
 """
 
 import cutlass
@@ -27,12 +27,12 @@ def variance_merge(center, squares, seen, other_center, other_squares, other_see
 
 
 def larger(a, b):
-    """Whether a is the largest of both, b not; as in torch, whatever is no number counts as larger than any."""
+    """Return whether a > b; as in torch, NaN is larger than any number."""
     return (a > b) | ((a != a) & (b == b))  # noqa: PLR0124 (a number equals itself)
 
 
 def smaller(a, b):
-    """Whether a is the smallest of both, b not; as in torch, whatever is no number counts as smaller than any."""
+    """Return whether a < b; as in torch, NaN is smaller than any number."""
     return (a < b) | ((a != a) & (b == b))  # noqa: PLR0124 (a number equals itself)
 
 
@@ -59,7 +59,7 @@ def argmin_merge(best, place, other, other_place):
 
 
 def exponential_absorb(largest, total, value):
-    """Softmax online: when the maximum grows, what was summed so far is scaled down to it."""
+    """Online softmax: when the maximum grows, rescale the sum so far."""
     bigger = cute.arch.fmax(largest, value)
     total = total * cute.math.exp(largest - bigger, fastmath=True) + cute.math.exp(value - bigger, fastmath=True)
     return bigger, total

@@ -1,7 +1,7 @@
-"""Long rows and columns in parts: for every pass a kernel that reduces parts, and one that puts the parts together.
+"""Split reductions of long rows and columns: per pass, one kernel for partial results and one that combines them.
 
-Parts are always put together in the same order. Where the result has an element for each of the row's, a
-last kernel writes it, from the end of the tensor to its start: what was read last is still in the L2 cache.
+Partial results are combined in a fixed order. If the result has one value per element, a last kernel writes it from
+the end of the tensor to its start, because what was read last is still in the L2 cache.
 """
 
 import cuda.bindings.driver as cuda
@@ -16,7 +16,7 @@ from workbench.kernels.static import Many, Static, dtype
 
 
 def find_origin(cfg: Static, lengths: Many, rows, row, vectors, width):
-    """Where a row lies, as `find_vector` takes it."""
+    """Return the origin of a row, as `find_vector` takes it."""
     if cutlass.const_expr(cfg.layout == "segments"):
         return rows, row, lengths[0] // width
     return row, vectors
@@ -38,7 +38,7 @@ def partial_kernel(
     turns: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
-    """Reduce a part of a row per CTA; `done` are the values of the passes before, `lengths` that of a segment."""
+    """Reduce a part of a row per CTA; `done` are the results of earlier passes, `lengths` the extent of a segment."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     row = bidx // parts
@@ -119,7 +119,7 @@ def finish_kernel(
     inner: cutlass.Int32,
     count: cutlass.Float32,
 ):
-    """Put the parts of each result together; `inner` results lie between two parts of one."""
+    """Combine the partial results of each result, which are `inner` elements apart."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     memory = ()
@@ -194,7 +194,7 @@ def apply_kernel(
     turns: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
-    """Write a chunk of a row's result per CTA: neighbours write what is next to each other."""
+    """Write a chunk of a row's result per CTA; neighbouring CTAs write neighbouring chunks."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     chunk = rows * parts - 1 - bidx  # from the end: what was read last is still in the L2 cache

@@ -1,4 +1,4 @@
-"""Long columns in parts: a kernel that reduces a part of the rows of some columns."""
+"""Split reduction of long columns: the kernel that computes partial results."""
 
 import cutlass
 from cutlass import cute
@@ -11,7 +11,7 @@ from workbench.kernels.static import Many, Static, dtype
 
 @cute.jit
 def load_values(done: Many[cute.Tensor], first, inside, width: cutlass.Constexpr):
-    """The values of the passes before, of each of a thread's columns."""
+    """Load the results of earlier passes for each of a thread's columns."""
     fragments = tuple(cute.make_rmem_tensor(cute.make_layout(width), values.element_type) for values in done)
     if inside:
         for e in cutlass.range_constexpr(width):
@@ -50,6 +50,8 @@ def partial_columns_kernel(
     share = (rows + parts - 1) // parts
     begin = piece % parts * share
     end = cutlass.min(begin + share, rows)
+    if column >= vectors:
+        end = cutlass.Int32(0)
     memory = ()
     if cutlass.const_expr(step.cfg.split > 1):
         smem = cutlass.memory.SmemAllocator()
@@ -57,7 +59,6 @@ def partial_columns_kernel(
             smem.allocate_tensor(dtype(slot.kind), cute.make_layout((width, step.cfg.lanes, step.cfg.split)), 16)
             for slot in step.memory
         )
-    bounds = inside, end
     origin = batch, rows, vectors, column
     known = ()
     if cutlass.const_expr(len(done) > 0):
@@ -74,7 +75,7 @@ def partial_columns_kernel(
         (),
         tuple(known[n] for n in step.level.reads),
         begin + group,
-        bounds,
+        end,
         origin,
         width,
         turns,

@@ -1,4 +1,4 @@
-"""Reductions of long rows in parts: torch tensors -> checks, launches of the kernels of each pass, the result."""
+"""Host side of split reductions: operand checks and the launches of every pass."""
 
 import cutlass
 import torch
@@ -21,12 +21,12 @@ from workbench.kernels.static import Many, Static, bind, torch_dtype
 
 
 def value_tensor(tensor):
-    """A tensor with one value for each row, or part of one, as a kernel's argument."""
+    """Return the CuTe tensor of a tensor with one value per row or partial result."""
     return from_dlpack(tensor).mark_layout_dynamic()
 
 
 def finish(step: Static, states: Many, done: Many, outputs: Many, results, parts, inner, count):
-    """Launch what puts the parts of `results` results together."""
+    """Launch the kernel that combines the partial results of `results` results."""
     call(
         bind(launch_finish, step),
         (*(output.dtype for output in outputs),),
@@ -43,16 +43,16 @@ def finish(step: Static, states: Many, done: Many, outputs: Many, results, parts
 
 
 def result_numbers(cfg: Static, rows, columns, length):
-    """(results, how many of them lie between two parts of one, elements of each)."""
+    """Return (number of results, stride between partial results of one, elements of each)."""
     if cutlass.const_expr(cfg.layout == "columns"):
         return length * columns, columns, rows
     return rows, 1, columns
 
 
 def run_passes(cfg: Static, inputs: Many, repeated: Many, y, rows, columns, length, parts, width, turns):
-    """Launch all passes. length: that of a segment, or, for columns, how many batches of rows there are.
+    """Launch all passes. length: extent of a segment, or for columns the number of batches.
 
-    Returns the values of the rows, one tensor for each reduction, where the configuration wants them.
+    Returns one tensor per reduction with its results, if the configuration wants them.
     """
     places = tuple(BroadcastOperand(b.detach(), inputs[0].shape, width) for b in repeated)
     inners = tuple(place.inner for place in places)
@@ -114,7 +114,7 @@ def write_whole(
     width,
     turns,
 ):
-    """Launch what writes the result, with an element for each of a row's, from the values of the rows."""
+    """Launch the kernel that writes a result with one value per element."""
     chunks = max(-(-(columns // width) // (cfg.threads * turns)), 1)  # of a row
     number = cutlass.Int32(length)
     call(
@@ -137,7 +137,7 @@ def write_whole(
 
 
 def two_pass_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many):
-    """Reduce along the last axes, all, or all but one, each row in parts."""
+    """Reduce along the last axes, all axes, or all but one; several CTAs split each row."""
     check_operands(cfg, names, inputs, repeated)
     inputs = tuple(x.detach().contiguous() for x in inputs)
     check_countable(cfg, names, inputs[0])
@@ -163,7 +163,7 @@ def two_pass_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many)
 
 
 def two_pass_columns(cfg: Static, names: Static, inputs: Many, repeated: Many):
-    """Reduce along neighbouring axes that are not the last, each column in parts, pass by pass."""
+    """Reduce along neighbouring axes that are not the last; several CTAs split each column."""
     check_operands(cfg, names, inputs, repeated)
     inputs = tuple(x.detach().contiguous() for x in inputs)
     check_countable(cfg, names, inputs[0])
@@ -178,7 +178,7 @@ def two_pass_columns(cfg: Static, names: Static, inputs: Many, repeated: Many):
 
 
 def one_value(cfg: Static, names: Static, inputs: Many, repeated: Many):
-    """Reduce everything to one value, in one pass: tensors of any size, in pieces, each in parts."""
+    """Reduce all elements to one value in one pass; tensors of any size are reduced in pieces."""
     check_operands(cfg, names, inputs, repeated)
     inputs = tuple(x.detach().contiguous() for x in inputs)
     repeated = tuple(b.detach() for b in repeated)
@@ -205,7 +205,7 @@ def one_value(cfg: Static, names: Static, inputs: Many, repeated: Many):
 
 
 def reduce_piece(step: Static, inputs: Many, repeated: Many, states: Many, parts):
-    """Launch the reduction of one piece of all tensors, as of one row."""
+    """Launch the reduction of one piece of all tensors, as if it were one row."""
     shape = inputs[0].shape
     columns = shape.numel()
     width = access_width(step.cfg, columns, inputs)

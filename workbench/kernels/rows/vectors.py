@@ -1,9 +1,8 @@
-"""What threads do with their vectors of a row, or of some columns: load several, take them in, write the result.
+"""Loads, accumulation and stores of a thread's vectors of a row or of neighbouring columns.
 
-A vector's number `part` counts along the reduced axis. `origin` says where it lies: for rows the number of the row's
-first vector, or, in parts, (row, vectors of a row); for segments (rows, row, vectors of a segment); for columns (batch,
-rows, vectors of a row, column).
-`bounds` says which vectors there are: their end; for columns (whether the thread has a column, end).
+`part` is the index of a vector along the reduced axis. `origin` locates the row: for rows the index of its first
+vector or, in split reductions, (row, vectors per row); for segments (rows, row, vectors per segment); for columns
+(batch, rows, vectors per row, column). `end` is one past the last vector, or 0 for a thread without a column.
 """
 
 import cutlass
@@ -14,13 +13,13 @@ from workbench.kernels.static import Many, Static, dtype
 
 
 def as_vectors(tensor, width: cutlass.Constexpr):
-    """A flat tensor as (vectors, width)."""
+    """Return a flat tensor viewed as (vectors, width)."""
     layout = cute.make_layout((cute.size(tensor) // width, width), stride=(width, 1))
     return cute.make_tensor(tensor.iterator, layout)
 
 
 def find_vector(cfg: Static, part, origin):
-    """The number in the tensor of a row's vector."""
+    """Return the index in the tensor of vector `part` of a row."""
     if cutlass.const_expr(cfg.layout == "columns"):
         batch, rows, vectors, column = origin
         return (batch * rows + part) * vectors + column
@@ -33,22 +32,6 @@ def find_vector(cfg: Static, part, origin):
     return origin + part
 
 
-def find_end(cfg: Static, bounds):
-    """Where the vectors end."""
-    if cutlass.const_expr(cfg.layout == "columns"):
-        _, end = bounds
-        return end
-    return bounds
-
-
-def is_within(cfg: Static, part, bounds):
-    """Whether there is such a vector."""
-    if cutlass.const_expr(cfg.layout == "columns"):
-        inside, end = bounds
-        return inside & (part < end)
-    return part < bounds
-
-
 @cute.jit
 def load_vectors(
     cfg: Static,
@@ -57,7 +40,7 @@ def load_vectors(
     repeated: Many[cute.Tensor],
     extents: Many,
     first,
-    bounds,
+    end,
     origin,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
@@ -68,7 +51,7 @@ def load_vectors(
     fragments = tuple(cute.make_rmem_tensor(cute.make_layout((width, turns)), x.element_type) for x in tensors)
     for turn in cutlass.range_constexpr(turns):
         part = first + turn * cfg.step
-        if is_within(cfg, part, bounds):
+        if part < end:
             i = find_vector(cfg, part, origin)
             for x, fragment in zip(inputs, fragments[: len(inputs)], strict=True):
                 cute.autovec_copy(x[i, None], fragment[None, turn])
@@ -79,7 +62,7 @@ def load_vectors(
 
 @cute.jit
 def load_row(tensors: Many[cute.Tensor], part, width: cutlass.Constexpr):
-    """Load the vector that stands at place `part` of every row, of tensors with one element for each column."""
+    """Load vector `part` of tensors that have one element per column."""
     fragments = tuple(cute.make_rmem_tensor(cute.make_layout(width), b.element_type) for b in tensors)
     for b, fragment in zip(tensors, fragments, strict=True):
         cute.autovec_copy(b[part, None], fragment)
@@ -95,14 +78,14 @@ def absorb_vectors(
     repeated: Many[cute.Tensor],
     values: Many,
     first,
-    bounds,
+    end,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
 ):
-    """Take the loaded vectors of a row into the thread's state."""
+    """Accumulate the loaded vectors of a row into the thread's state."""
     for turn in cutlass.range_constexpr(turns):
         part = first + turn * cfg.step
-        if is_within(cfg, part, bounds):
+        if part < end:
             if cutlass.const_expr(len(repeated) > 0):
                 others = load_row(repeated, part, width)
             for e in cutlass.range_constexpr(width):
@@ -125,14 +108,14 @@ def absorb_columns(
     fragments: Many,
     values: Many,
     first,
-    bounds,
+    end,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
 ):
-    """Take the loaded vectors into the thread's accumulators, of which each column has its own."""
+    """Accumulate the loaded vectors; each column has its own accumulators."""
     for turn in cutlass.range_constexpr(turns):
         part = first + turn * cfg.step
-        if is_within(cfg, part, bounds):
+        if part < end:
             for e in cutlass.range_constexpr(width):
                 elements = tuple(fragment[e, turn].to(cutlass.Float32) for fragment in fragments)
                 column = tuple(value[e] for value in values)
@@ -153,15 +136,15 @@ def write_vectors(
     repeated: Many[cute.Tensor],
     values: Many,
     first,
-    bounds,
+    end,
     origin,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
 ):
-    """Compute the result's elements from the loaded vectors and the row's values, and store them."""
+    """Compute the elements of the result from the loaded vectors and the row's values, and store them."""
     for turn in cutlass.range_constexpr(turns):
         part = first + turn * cfg.step
-        if is_within(cfg, part, bounds):
+        if part < end:
             if cutlass.const_expr(len(repeated) > 0):
                 others = load_row(repeated, part, width)
             result = cute.make_rmem_tensor(cute.make_layout(width), y.element_type)
@@ -180,7 +163,7 @@ def write_vectors(
 
 @cute.jit
 def spread_columns(slots: Static, values: Many, width: cutlass.Constexpr):
-    """Registers with each value for each of `width` neighbouring columns."""
+    """Return registers with a copy of each value for each of `width` columns."""
     fragments = tuple(cute.make_rmem_tensor(cute.make_layout(width), dtype(slot.kind)) for slot in slots)
     for e in cutlass.range_constexpr(width):
         for fragment, value in zip(fragments, values, strict=True):
@@ -190,7 +173,7 @@ def spread_columns(slots: Static, values: Many, width: cutlass.Constexpr):
 
 @cute.jit
 def column_scalars(reads: Static, known: Many, width: cutlass.Constexpr):
-    """Values that are computed once per column before a pass."""
+    """Compute the scalars of each column that a pass needs."""
     fragments = tuple(cute.make_rmem_tensor(cute.make_layout(width), dtype(slot.kind)) for slot in reads.scalar_slots)
     for e in cutlass.range_constexpr(width):
         column = tuple(value[e] for value in known)
