@@ -48,7 +48,7 @@ from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Bound, Candidate, Job
 from workbench.tuning.files import describe_machine
 from workbench.tuning.plan import ARCH, DEVICE, TuningPlan, TuningProblem
-from workbench.tuning.run import Run
+from workbench.tuning.run import Run, RunOptions
 
 # of the authors' kernels on an H200, 2026-11-20: torch eager over theirs, L2 flushed, median of 20
 AUTHORS = {
@@ -251,7 +251,7 @@ def main() -> int:
     plans = [one for one in answers if isinstance(one, TuningPlan)]
     head = describe_machine()
     with tempfile.TemporaryDirectory() as folder:
-        asked = argparse.Namespace(
+        asked = RunOptions(
             workers=arguments.workers,
             measurers=3,
             gpus=1,

@@ -205,7 +205,10 @@ def measure(folder: Path = PACKAGE) -> Figures:
 
 def main() -> None:
     """Print everything."""
-    found = measure(ROOT / sys.argv[1] if len(sys.argv) > 1 else PACKAGE)
+    folder = ROOT / sys.argv[1] if len(sys.argv) > 1 else PACKAGE
+    if not any(folder.rglob("*.py")):
+        sys.exit(f"figures: {folder} has no modules; name a folder below {ROOT}")
+    found = measure(folder)
     for name, places in found.over.items():
         print(f"\n{name}" + (f", limit {LIMITS[name]}" if name in LIMITS else ""))
         for place in sorted(places, key=lambda text: -float(text.rpartition(": ")[2]) if ": " in text else 0)[:60]:
