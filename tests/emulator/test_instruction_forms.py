@@ -226,7 +226,7 @@ def test_lines_of_the_dsl_are_its_callers() -> None:
     text = (
         '.version 8.8\n.target sm_80\n.address_size 64\n.file 1 "/x/nvidia_cutlass_dsl/a.py"\n'
         '.file 2 "/home/me/prog.py"\n.visible .entry k()\n{\n.reg .b32 %r<9>;\n'
-        ".loc 2 10 0\nmov.b32 %r1, 1;\n.loc 1 99 0, function_name $L, inlined_at 2 20 3\n"
+        ".loc 2 10 5\nmov.b32 %r1, 1;\n.loc 1 99 0, function_name $L, inlined_at 2 20 3\n"
         "mov.b32 %r2, 1;\n.loc 1 77 0\nmov.b32 %r3, 1;\nret;\n}\n"
     )
     assert [(ins.line, ins.file) for ins in parse(text).kernels["k"].instructions] == [

@@ -27,7 +27,7 @@ def test_places_have_names_of_their_own_and_are_at_least_twenty() -> None:
 @pytest.fixture(scope="module")
 def plans() -> list[tuning_plan.TuningPlan]:
     wanted = ("row_sum", "matmul_bf16_4096", "matmul_bf16_8192")
-    chosen = [dataclasses.replace(place, most=160) for place in places() if place.name in wanted]
+    chosen = [dataclasses.replace(place, most=64) for place in places() if place.name in wanted]
     found = [tuning_plan.plan_problem(place) for place in chosen]
     assert all(isinstance(plan, tuning_plan.TuningPlan) for plan in found)
     return found  # type: ignore[return-value]

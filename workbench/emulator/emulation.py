@@ -80,12 +80,15 @@ class Emulation:
         ]
 
     def source_files(self, kernel: str, line: int) -> list[str]:
-        """The source files in which this kernel has instructions on line `line`: more than one if files share the
-        number.
+        """The source files in which this kernel has instructions, or its function, on line `line`: more than one if
+        files share the number.
         """
         machine = self._machines.get(kernel)
-        instructions = machine.module.kernels[kernel].instructions if machine else []
-        return sorted({ins.file for ins in instructions if ins.line == line and ins.file})
+        if machine is None:
+            return []
+        found = machine.module.kernels[kernel]
+        places = {(found.line, found.file), *((ins.line, ins.file) for ins in found.instructions)}
+        return sorted(file for at, file in places if at == line and file)
 
     def set_arguments(self, arguments: Arguments) -> None:
         """Set the arguments of the call that is about to run; empty ones if the function takes them in another way."""

@@ -274,7 +274,7 @@ class Machine:
     def _check_request(self, kernel: Kernel, request: GridRequest) -> None:
         threads = request.block[0] * request.block[1] * request.block[2]
         shared = kernel.shared_bytes + request.dynamic_shared_bytes
-        line = kernel.instructions[0].line if kernel.instructions else None
+        line = kernel.line
         problem = None
         if threads > self.limits.threads_per_block or threads < 1:
             problem = f"{threads} threads in a CTA, but the device allows 1 to {self.limits.threads_per_block}"

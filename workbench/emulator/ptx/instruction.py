@@ -75,6 +75,8 @@ class Kernel:
     local: dict[str, int] = field(default_factory=dict)
     local_bytes: int = 0
     max_threads: int | None = None
+    line: int | None = None  # that of its function
+    file: str = ""  # the file of `line`
 
 
 @dataclass(slots=True)

@@ -94,8 +94,8 @@ class _Parser:
         self.kernel: Kernel | None = None
         self.line: int | None = None
         self.file = ""
-        # the latest line and file with a column, so that it is not the line of the whole function
-        self.place: tuple[int, str] | None = None
+        self.is_exact = False  # whether the line is that of a statement; without a column it is a whole function's
+        self.inexact: dict[str, set[int]] = {}  # kernel -> its instructions without a line of a statement
         self.scopes: list[int] = []
         self.locals: list[
             dict[str, str]
@@ -109,6 +109,7 @@ class _Parser:
             self._parse_statement(statement)
         for kernel in self.module.kernels.values():
             _resolve_branches(kernel)
+            _fill_lines(kernel, self.inexact.get(kernel.name, set()))
         return self.module
 
     def _parse_statement(self, text: str) -> None:
@@ -150,17 +151,16 @@ class _Parser:
             if name is None or not int(line):
                 continue
             if name == self.source_file if self.source_file else DSL_PACKAGE not in name:
-                self.line, self.file = int(line), name
-                if int(column):
-                    self.place = int(line), name
+                self.line, self.file, self.is_exact = int(line), name, int(column) > 0
+                if self.kernel is not None and self.kernel.line is None:
+                    self.kernel.line, self.kernel.file = self.line, self.file
                 return
 
     def _parse_entry(self, text: str) -> None:
         match, head = _ENTRY.search(text), _NAME.search(text)
         assert head is not None
         self.kernel = Kernel(head[1])
-        self.line, self.file = None, ""
-        self.place = None
+        self.line, self.file, self.is_exact = None, "", False
         for param in split_at_commas(match[2]) if match else []:
             if found := _PARAMETER.search(param.strip()):
                 size = SIZES[found[2]] * int(found[4] or 1)
@@ -226,11 +226,40 @@ class _Parser:
         ins = Instruction(
             opcode, tuple(mod for mod in mods if mod), operands, guard, negated, self.line, text, file=self.file
         )
-        if ins.form.role in ("atomic", "reduction") and self.place:
-            ins.line, ins.file = (
-                self.place
-            )  # CuTe DSL gives atomics the line of the function; their addresses have the right one
+        if not self.is_exact:
+            self.inexact.setdefault(self.kernel.name, set()).add(len(self.kernel.instructions))
         self.kernel.instructions.append(ins)
+
+
+def _fill_lines(kernel: Kernel, inexact: set[int]) -> None:
+    """Give instructions that have only the line of a whole function that of a statement beside them.
+
+    CuTe DSL gives that line, often of another function, to much of a loop's control, to atomics and to what LLVM moved.
+    They get the line of the last statement before them in their basic block, else of the first after them in it, else
+    of the last before the block. Nothing changes in a kernel without any line of a statement.
+    """
+    instructions = kernel.instructions
+    if len(inexact) == len(instructions):
+        return
+    starts = {0, *kernel.labels.values(), *(n + 1 for n, ins in enumerate(instructions) if ins.opcode == "bra")}
+    bounds = sorted(start for start in starts if start < len(instructions))
+    last: Instruction | None = None
+    waiting: list[Instruction] = []  # at the kernel's start, before any line of a statement
+    for first, end in zip(bounds, [*bounds[1:], len(instructions)], strict=True):
+        block = range(first, end)
+        before = next((instructions[n] for n in block if n not in inexact), last)
+        for n in block:
+            ins = instructions[n]
+            if n not in inexact:
+                before = ins
+            elif before is None:
+                waiting.append(ins)
+            else:
+                ins.line, ins.file = before.line, before.file
+        last = before
+    following = next(ins for n, ins in enumerate(instructions) if n not in inexact)
+    for ins in waiting:
+        ins.line, ins.file = following.line, following.file
 
 
 def _resolve_branches(kernel: Kernel) -> None:
