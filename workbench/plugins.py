@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Literal, overload
 
 from workbench.errors import Unavailable, UserError, WorkbenchError
@@ -48,12 +49,12 @@ def load(kind: Kind, name: str, *, check: bool = True) -> Plugin: ...
 def load(kind: Kind, name: str, *, check: bool = True) -> Plugin:
     """Load a plug-in by name and create it without arguments.
 
-    Raises `UserError` for an unknown name, `WorkbenchError` for an object that does not follow the protocol, and, with
-    `check`, `Unavailable` if the plug-in cannot run here.
+    Raises `UserError` for an unknown name, `Unavailable` if its module cannot be imported or it cannot be created,
+    `WorkbenchError` if it does not follow the protocol, and, with `check`, `Unavailable` if it cannot run here.
     """
     group, protocol = GROUPS[kind]
     for point in entry_points(group=group, name=name):
-        plugin = point.load()()
+        plugin = _create(kind, point)
         if not isinstance(plugin, protocol):
             missing = sorted(member for member in _members(protocol) if not hasattr(plugin, member))
             raise WorkbenchError(
@@ -64,6 +65,24 @@ def load(kind: Kind, name: str, *, check: bool = True) -> Plugin:
             raise Unavailable(f"{kind} {name!r} cannot run here: {reason}")
         return plugin
     raise UserError(f"no {kind} is called {name!r}; there are: {', '.join(names(kind)) or 'none'}")
+
+
+def load_usable(kind: Kind) -> tuple[Plugin, ...]:
+    """All installed plug-ins of a kind that can be loaded; `cutegen doctor` says why the others cannot."""
+    found: list[Plugin] = []
+    for name in names(kind):
+        with contextlib.suppress(WorkbenchError):
+            found.append(load(kind, name, check=False))
+    return tuple(found)
+
+
+def _create(kind: Kind, point: EntryPoint) -> object:
+    """What an entry point makes; a plug-in of another package may raise anything."""
+    try:
+        return point.load()()
+    except Exception as error:
+        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise Unavailable(f"{kind} {point.name!r} ({point.value}) cannot be loaded: {why}") from error
 
 
 def _members(protocol: type[Plugin]) -> set[str]:

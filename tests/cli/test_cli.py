@@ -565,3 +565,12 @@ def test_a_program_is_checked_for_the_architecture_of_the_run(cutegen: Callable[
         "0",
     )
     assert done.returncode == 0 and "184.1 µs (measured, recorded on NVIDIA H200" in done.stdout, done
+
+
+def test_a_file_that_is_no_text_or_missing_is_named(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
+    (tmp_path / "binary.py").write_bytes(b"\x80\x04kernel")
+    done = cutegen("run", "binary.py", "--steps", "0")
+    assert done.returncode == 2 and done.stderr.startswith("cutegen: binary.py is no text file")
+    (tmp_path / "a.py").write_text("x = 1\n")
+    done = cutegen("diff", "a.py", "b.py")
+    assert done.returncode == 2 and done.stderr == "cutegen: there is no file 'b.py'\n"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from workbench import plugins
+from workbench.cli import main
 from workbench.errors import Unavailable, UserError, WorkbenchError
 from workbench.protocols import Executor, Profiler, Proposer
 from workbench.records import Event, Facts, Problem
@@ -131,3 +132,26 @@ def test_a_plug_in_that_cannot_run_says_why(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Unavailable, match="executor 'gpu' cannot run here: no NVIDIA driver"):
         plugins.load("executor", "gpu")
+
+
+@pytest.mark.parametrize(
+    "text", ["import no_such_module\n", "def (\n", "class Broken:\n    def __init__(self, x): ...\n"]
+)
+def test_a_broken_plugin_is_named_and_hinders_no_other(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "broken_kernels", raising=False)
+    (tmp_path / "site" / "broken_kernels.py").write_text(text)
+    points = tmp_path / "site" / "acme_kernels-1.0.dist-info" / "entry_points.txt"
+    points.write_text(
+        "[workbench.proposers]\nbroken = broken_kernels:Broken\n[workbench.executors]\nbroken = broken_kernels:Broken\n"
+    )
+    with pytest.raises(Unavailable, match=r"proposer 'broken' \(broken_kernels:Broken\) cannot be loaded: \w+Error"):
+        plugins.load("proposer", "broken")
+    assert {one.name for one in plugins.load_usable("proposer")} >= {"planner", "llm"}
+    assert main(["doctor"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert any(row.startswith("no   proposer broken: ") for row in rows)
+    assert any(row.startswith("no   executor broken: ") for row in rows)
+    assert main(["run", "relu", "--by", "broken", "--steps", "0"]) == 2
+    assert "cannot be loaded" in capsys.readouterr().err

@@ -69,7 +69,7 @@ def _write_report(session: Session, folder: Path) -> None:
     from workbench.views.text import report
 
     (folder / "report.html").write_text(report.html_page(session), encoding="utf-8")
-    nbformat.write(report.make_notebook(session), folder / "demo.ipynb")
+    nbformat.write(report.make_notebook(session, folder), folder / "demo.ipynb")
     if session.best is not None:
         (folder / "best.py").write_text(session.export(session.best.number))
 
@@ -165,9 +165,9 @@ def _load_proposer(by: str) -> Proposer:
     """The proposer of --by. One that needs the source as an option is refused: no argument gives it."""
     from workbench import plugins
 
-    found = {name: plugins.load("proposer", name, check=False) for name in plugins.names("proposer")}
+    found = {one.name: one for one in plugins.load_usable("proposer") if isinstance(one, Proposer)}
     writers = [name for name, proposer in found.items() if not proposer.needs_source]
-    if by not in writers:
+    if by not in writers and (by in found or by not in plugins.names("proposer")):
         raise UserError(f"no proposer is called {by!r}; --by is one of {', '.join((*writers, PLAYBACK))}")
     return plugins.load("proposer", by)
 

@@ -59,7 +59,10 @@ def diff(arguments: argparse.Namespace) -> int:
     from workbench.wire import to_plain
 
     paths = [Path(arguments.old), Path(arguments.new)]
-    if all(path.is_file() for path in paths):
+    missing = [str(path) for path in paths if not path.is_file()]
+    if absent := [name for name in missing if Path(name).suffix]:
+        raise UserError(f"there is no file {absent[0]!r}")
+    if not missing:
         old, new = (read_source(path) for path in paths)
     else:
         with _open_stored(arguments.session) as session:

@@ -151,13 +151,18 @@ AvailabilityRow = tuple[str, bool, str]  # (name, whether it is available, why n
 
 def _plugin_rows() -> list[AvailabilityRow]:
     from workbench import plugins
+    from workbench.errors import WorkbenchError
     from workbench.proposers.llm.settings import why_no_model
     from workbench.protocols import Proposer
 
     rows: list[AvailabilityRow] = []
     for kind in plugins.GROUPS:
         for name in plugins.names(kind):
-            plugin = plugins.load(kind, name, check=False)
+            try:
+                plugin = plugins.load(kind, name, check=False)
+            except WorkbenchError as error:
+                rows.append((f"{kind} {name}", False, str(error)))
+                continue
             needs_model = isinstance(plugin, Proposer) and plugin.needs_model
             reason = plugin.why_not() or (why_no_model() if needs_model else None)
             rows.append((f"{kind} {name}", reason is None, reason or ""))

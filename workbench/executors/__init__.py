@@ -16,7 +16,7 @@ def choose(name: str = plugins.DEFAULTS.executor) -> Executor:
     """
     if name != "auto":
         return plugins.load("executor", name)
-    found = [plugins.load("executor", known, check=False) for known in plugins.names("executor")]
+    found = [one for one in plugins.load_usable("executor") if isinstance(one, Executor)]
     reason: str | None = "no executor is installed"
     for executor in sorted((one for one in found if one.auto_rank > 0), key=lambda one: -one.auto_rank):
         reason = executor.why_not()

@@ -50,11 +50,20 @@ def load(
             close = difflib.get_close_matches(spec, files, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"shipped problems: {', '.join(files)}"
             raise ProblemError(f"no problem or file is called {spec!r}; {hint}")
-        source, origin, default = path.read_text(), str(path), path.stem
+        source, origin, default = _read_file(path), str(path), path.stem
     check_source(source, origin if origin != "shipped" else spec)
     pairs = tuple(settings.items()) if isinstance(settings, Mapping) else settings
     check_settings(source, pairs)
     return Problem(name=name or default, source=source, origin=origin, settings=pairs, precision=precision, mode=mode)
+
+
+def _read_file(path: Path) -> str:
+    try:
+        return path.read_text()
+    except UnicodeDecodeError as error:
+        raise ProblemError(
+            f"{path} is no text file ({error.reason} at byte {error.start}); name a Python file"
+        ) from None
 
 
 def check_source(source: str, origin: str) -> None:

@@ -51,7 +51,7 @@ LOOK = (
     ),
     Command(
         name="diff",
-        about="compare two versions, or one with its parent; on the command line also two files",
+        about="compare two versions; in a notebook also one with its parent, on the command line also two files",
         group="looking",
         places=BOTH,
         example="cutegen diff v1 v2",

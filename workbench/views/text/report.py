@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import os
+from pathlib import Path
 
 from nbformat import NotebookNode
 
@@ -95,8 +97,8 @@ def _counters_html(version: Version, job: Job) -> str:
     return f"<details>{summary}{counted}{plots}</details>"
 
 
-def make_notebook(session: Session) -> NotebookNode:
-    """The session as an nbformat notebook: its commands as cells, with their outputs."""
+def make_notebook(session: Session, folder: Path) -> NotebookNode:
+    """The session as an nbformat notebook for `folder`: its commands as cells, with their outputs."""
     import nbformat.v4 as nb
 
     cells = [nb.new_markdown_cell(f"# {session.name}\n\nWritten by `cutegen`: the loop as it ran, with its outputs.")]
@@ -111,7 +113,7 @@ def make_notebook(session: Session) -> NotebookNode:
         cells.append(nb.new_code_cell(source, outputs=outputs, execution_count=count))
 
     add_code("%load_ext workbench")
-    add_code(f"%cutegen open {session.name}", tables.status(session))
+    add_code(f"%cutegen open {os.path.relpath(session.folder, folder)}", tables.status(session))
     for version, parent in _versions_with_parents(session):
         cells.append(
             nb.new_markdown_cell(f"## v{version.number}: {version.proposal.title}\n\n{version.proposal.reason}")
