@@ -210,3 +210,29 @@ def test_the_planner_goes_on_from_a_program_by_hand(session: Session) -> None:
     session.accept(mine.number)
     titles = [made.proposal.title for _ in range(3) if (made := session.refine())]
     assert len(titles) == 3 and "one thread per row" not in titles
+
+
+def test_a_loop_first_finishes_what_an_interrupt_left_undecided(session: Session) -> None:
+    def stop_at_the_first_version() -> None:
+        while not session.versions:
+            time.sleep(0.01)
+        session.stop()
+
+    stopper = threading.Thread(target=stop_at_the_first_version)
+    stopper.start()
+    with pytest.raises(Stopped):
+        session.run(steps=2)
+    stopper.join()
+    untested = [version.number for version in session.versions if not version.trials]
+    made = session.run(steps=1)
+    assert untested and all(version.trials and version.decision for version in session.versions)
+    assert session.versions[0].decision is not None and session.versions[0].decision.reason == "first correct version"
+    assert not {version.number for version in made} & set(untested)
+
+
+def test_a_loop_goes_on_from_a_correct_version_that_waits_for_a_decision(session: Session) -> None:
+    first = session.generate()
+    assert first is not None
+    session.run(steps=1)
+    assert session.version(1).decision is not None and session.version(1).decision.kind == "accept"
+    assert [version.parent for version in session.versions[1:]] == [1]

@@ -18,7 +18,11 @@ UNRECORDED = 40  # unrecorded programs that a loop skips at most on replay; more
 def run_steps(
     parts: Parts, steps: int, by: str, options: Options = NO_OPTIONS, *, largest_gain_first: bool = False
 ) -> tuple[Version, ...]:
-    """Make a first version if there is none, then `steps` refinements; judge each."""
+    """Make a first version if there is none, then `steps` refinements; judge each.
+
+    What an interrupt left undecided is finished first, beside these steps.
+    """
+    _finish_undecided(parts, by)
     made: list[Version] = []
     skipped, wanted = 0, steps + (1 if parts.log.baseline is None else 0)
     while len(made) < wanted and skipped <= UNRECORDED:
@@ -33,6 +37,22 @@ def run_steps(
         made.append(version)
         parts.deciding.judge(version)
     return tuple(parts.log.version(version.number) for version in made)
+
+
+def _finish_undecided(parts: Parts, by: str) -> None:
+    """Judge the versions that the proposer `by` made of the baseline and that have no decision; test them if needed."""
+    log = parts.log
+    for version in log.versions:
+        base = log.baseline.number if log.baseline is not None else None
+        if version.decision is not None or version.proposal.by != by or version.parent != base:
+            continue
+        if not version.trials:
+            try:
+                parts.testing.test(version.number)
+            except Unrecorded as missing:
+                log.reject(version.number, str(missing))
+                continue
+        parts.deciding.judge(log.version(version.number))
 
 
 def run_until(parts: Parts, settings: BudgetSettings, by: str, options: Options = NO_OPTIONS) -> tuple[Version, ...]:
