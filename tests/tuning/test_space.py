@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from workbench import problems
 from workbench.errors import UserError
 from workbench.tuning.space import name_row, parse_over, vary_file, vary_program
+from workbench.tuning.tune import TuneRequest, make_plan
 
 FILE = """SPACE = {"TILE": (32, 64), "STAGES": (2, 3, 4)}
 TILE = 64
@@ -76,3 +78,9 @@ def test_requests_that_exclude_each_other(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=said):
             make_request(argparse.Namespace(**{**given, **changed}))
+
+
+def test_a_plan_of_the_planner_has_no_more_configurations_than_the_budget() -> None:
+    problem = problems.load("softmax", settings=(("batch_size", 16), ("dim", 64)))
+    plan = make_plan(TuneRequest(problem=problem, budget=2), "H200")
+    assert len(plan.programs) == len(plan.sources) == 2

@@ -22,10 +22,16 @@ def run_tuning(arguments: argparse.Namespace) -> int:
         try:
             found = tune(request, progress)
         except KeyboardInterrupt:
-            raise Stopped("stopped; the rows so far are stored, and the same command continues") from None
+            is_lost = request.dry_run and request.out is None
+            kept = (
+                "a dry run keeps rows only with --out"
+                if is_lost
+                else "the rows so far are stored, and the same command continues"
+            )
+            raise Stopped(f"stopped; {kept}") from None
     if arguments.export and found.best_source:
         Path(arguments.export).write_text(found.best_source, encoding="utf-8")
-    print_result(found, arguments.export)
+    print_result(found, arguments.export, dry_run=request.dry_run)
     return OK if any(row.correct and row.program for row in found.rows) else NOT_CORRECT
 
 
@@ -72,7 +78,7 @@ def _progress_bar() -> Iterator[Progress]:
         yield update
 
 
-def print_result(found: Tuned, export: str | None) -> None:
+def print_result(found: Tuned, export: str | None, *, dry_run: bool = False) -> None:
     """Print the counts, the best configuration and the file of the landscape."""
     correct = [row for row in found.rows if row.correct and row.program]
     if wants_json():
@@ -80,16 +86,15 @@ def print_result(found: Tuned, export: str | None) -> None:
         counts = {"planned": found.planned, "correct": len(correct)}
         print_json({"path": str(found.path), **counts, "best": best, "eager_s": found.eager_s})
         return
-    measured = sum(bool(row.program) for row in found.rows)
-    echo(
-        f"{measured} of {found.planned} configurations are measured, {len(correct)} are correct; "
-        f"torch eager {format_seconds(found.eager_s)}"
-    )
+    done = sum(bool(row.program) for row in found.rows)
+    how = "ran on the emulator, without times" if dry_run else "are measured"
+    eager = f"; torch eager {format_seconds(found.eager_s)}" if found.eager_s else ""
+    echo(f"{done} of {found.planned} configurations {how}, {len(correct)} are correct{eager}")
     if found.best is not None:
         best_s = found.best.median_s
         gain = f", {found.eager_s / best_s:.2f} times torch eager" if found.eager_s and best_s else ""
         echo(f"best {format_seconds(best_s)}{gain}: {found.best.program}")
-    if measured < found.planned:
+    if done < found.planned and not dry_run:
         echo("the same command continues with the rest")
     if export and found.best_source:
         echo(f"best written to {export}")

@@ -132,7 +132,7 @@ def make_plan(request: TuneRequest, device: str) -> TuningPlan:
         planned = plan_recognised(place, problem, facts, arch=arch, device=device)
         if isinstance(planned, str):
             raise UserError(f"the planner has no configurations of this problem ({planned}); give --program or a file")
-        return planned
+        return planned.limit(request.budget)
     programs = tuple(found)[: request.budget]
     return TuningPlan(
         place=place,

@@ -10,7 +10,7 @@ import html
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 
-from workbench import docs
+from workbench import docs, plugins
 from workbench.errors import UserError
 from workbench.session import Session
 from workbench.views.commands import conversation
@@ -143,6 +143,7 @@ def export(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 def open_panel(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     from workbench.views.notebook.panel import Panel
 
+    plugins.load("proposer", arguments.by, check=False)  # refuses an unknown name
     return Panel(state.session, by=arguments.by)
 
 
