@@ -163,7 +163,7 @@ def where(condition, a, b):
 
 def xlogy(a, b):
     # b == b is false for a NaN only
-    return choose((a == 0.0) & (b == b), cutlass.Float32(0.0), a * cute.math.log(b))
+    return choose((a == 0.0) & (b == b), cutlass.Float32(0.0), a * cute.math.log(b))  # noqa: PLR0124
 
 
 def gt(a, b):

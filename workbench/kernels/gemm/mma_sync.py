@@ -64,7 +64,7 @@ def store_fragment(cfg: Static, tCrC, tCcC, operands: Many, mD, batch, tile_m, t
     for e in cutlass.range_constexpr(cute.size(tCrC)):
         row = tile_m * cfg.tile_m + tCcC[e][0]
         column = tile_n * cfg.tile_n + tCcC[e][1]
-        if row < m:
+        if row < m:  # noqa: SIM102
             if column < n:
                 total = tCrC[e]
                 if cutlass.const_expr(cfg.epilogue is not None):

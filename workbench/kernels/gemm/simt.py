@@ -35,7 +35,7 @@ def naive_kernel(
     tile_n, tile_m, batch = tile_coord(cfg, m, n)
     column = tile_n * cfg.tile_n + tidx % cfg.tile_n
     row = tile_m * cfg.tile_m + tidx // cfg.tile_n
-    if row < m:
+    if row < m:  # noqa: SIM102
         if column < n:
             total = cutlass.Float32(0.0)
             for i in range(k):
@@ -53,7 +53,7 @@ def load_tile_a(cfg: Static, mA, sA, batch, tile_m, k0, m, k):
         at = step * cfg.threads + tidx
         i, j = (at // cfg.tile_k, at % cfg.tile_k) if cfg.a_by_rows else (at % cfg.tile_m, at // cfg.tile_m)
         value = cutlass.Float32(0.0)
-        if tile_m * cfg.tile_m + i < m:
+        if tile_m * cfg.tile_m + i < m:  # noqa: SIM102
             if k0 + j < k:
                 value = mA[batch, tile_m * cfg.tile_m + i, k0 + j].to(cutlass.Float32)
         sA[i, j] = value.to(sA.element_type)
@@ -67,7 +67,7 @@ def load_tile_b(cfg: Static, mB, sB, batch, k0, tile_n, k, n):
         at = step * cfg.threads + tidx
         i, j = (at // cfg.tile_n, at % cfg.tile_n) if cfg.b_by_rows else (at % cfg.tile_k, at // cfg.tile_k)
         value = cutlass.Float32(0.0)
-        if k0 + i < k:
+        if k0 + i < k:  # noqa: SIM102
             if tile_n * cfg.tile_n + j < n:
                 value = mB[batch, k0 + i, tile_n * cfg.tile_n + j].to(cutlass.Float32)
         sB[j, i] = value.to(sB.element_type)
@@ -111,7 +111,7 @@ def tiled_kernel(
         for q in cutlass.range_constexpr(cfg.per_n):
             row = tile_m * cfg.tile_m + thread_m + p * (cfg.tile_m // cfg.per_m)
             column = tile_n * cfg.tile_n + thread_n + q * cfg.threads_n
-            if row < m:
+            if row < m:  # noqa: SIM102
                 if column < n:
                     total = tCrC[p, q]
                     if cutlass.const_expr(cfg.epilogue is not None):

@@ -34,7 +34,7 @@ def reduce_all(cfg: Static, names: Static, x):
     for sums of int32, and of x's type for maximum and minimum.
     """
     check_operand(names["x"], x, x.shape, (*FLOAT_DTYPES, torch.int32))
-    if cutlass.const_expr(cfg.op != "sum"):
+    if cutlass.const_expr(cfg.op != "sum"):  # noqa: SIM102
         if x.numel() == 0:
             raise ValueError(f"the {cfg.op} of no elements is not defined")
     expect_contiguous(x)

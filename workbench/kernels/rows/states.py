@@ -28,12 +28,12 @@ def variance_merge(center, squares, seen, other_center, other_squares, other_see
 
 def larger(a, b):
     """Return whether a > b; as in torch, NaN is larger than any number."""
-    return (a > b) | ((a != a) & (b == b))  # a NaN differs from itself
+    return (a > b) | ((a != a) & (b == b))  # noqa: PLR0124 (a number equals itself)
 
 
 def smaller(a, b):
     """Return whether a < b; as in torch, NaN is smaller than any number."""
-    return (a < b) | ((a != a) & (b == b))  # a NaN differs from itself
+    return (a < b) | ((a != a) & (b == b))  # noqa: PLR0124 (a number equals itself)
 
 
 def argmax_absorb(best, place, value, position):

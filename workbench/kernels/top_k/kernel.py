@@ -20,7 +20,7 @@ def order_bits(value: cutlass.Numeric):
     number = value.to(cutlass.Float32) + cutlass.Float32(0.0)  # makes 0 of -0
     raw = number.bitcast(cutlass.Int32)
     raw = raw ^ ((raw >> 31) & 0x7FFFFFFF)
-    if number != number:  # NaN
+    if number != number:  # noqa: PLR0124, RUF100
         raw = cutlass.Int32(0x7FFFFFFF)
     return raw
 

@@ -172,7 +172,7 @@ def start_states(cfg: Static, order_barriers, warp_group, num_k_tiles):
     """
     read_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, cfg.stages)
     release_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, cfg.stages)
-    if cutlass.const_expr(cfg.is_pingpong):  # the outer test is static, the inner one dynamic
+    if cutlass.const_expr(cfg.is_pingpong):  # noqa: SIM102 (the outer test is static, the inner one dynamic)
         if warp_group == 1:
             # warpgroup 0 computes the first tile and may start at once
             read_state.advance(num_k_tiles)

@@ -96,7 +96,7 @@ def pack_parts_kernel(
             upper[0] = value
             bits[0] = bits[0] & -8192  # keep sign, exponent and ten mantissa bits
             rest = value - upper[0]
-            if rest != rest:  # infinity minus infinity is NaN
+            if rest != rest:  # noqa: PLR0124 (infinity minus infinity is not a number)
                 rest = cutlass.Float32(0.0)
             row = target[batch, block_row * 32 + i, None]
             row[at] = upper[0] if cutlass.const_expr(left) else rest
