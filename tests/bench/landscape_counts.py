@@ -21,17 +21,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
-from full_size import Measured, facts_of, full_work, sampled
+from full_size import Measured, facts_of
+from time_model import sample
 
 from workbench.codegen import compile_program
 from workbench.landscapes import Landscape, landscapes
 from workbench.landscapes.table import Row
 from workbench.proposers.binding import binding_of
 from workbench.proposers.recognition import recognise
-from workbench.toolchain import describe_module
-from workbench.wire import to_plain
-
-SAMPLE = 4
 
 
 def draw_rows(place: Landscape, number: int) -> list[Row]:
@@ -45,20 +42,11 @@ def count_row(place: Landscape, row: Row, limit_s: float) -> dict[str, Any]:
     facts = facts_of(problem)
     source = compile_program(row.program, binding_of(problem, facts, recognise(facts)))
     assert row.median_s is not None
-    one = Measured(row.program, problem, source, row.median_s)
-    launches, modules = sampled(one, sample=SAMPLE, limit_s=limit_s)
-    builds = [build for module in modules for build in describe_module(module.ptx, module.cubin, one.arch)]
-    plain = [{**to_plain(launch), "lines": [], "findings": []} for launch in launches]
-    for launch in plain:
-        launch["paced"]["stalls"] = []
-    return {
-        "work": to_plain(full_work(problem)),
-        "launches": plain,
-        "builds": [{**to_plain(build), "ptx": "", "sass": ""} for build in builds],
-    }
+    found = sample(Measured(row.program, problem, source, row.median_s), limit_s)
+    return {name: found[name] for name in ("work", "launches", "builds")}
 
 
-def drawn(number: int, only: str) -> Iterator[tuple[str, Landscape, Row]]:
+def draw_turns(number: int, only: str) -> Iterator[tuple[str, Landscape, Row]]:
     """(problem, landscape, row), the first row of every problem before the second of any."""
     places = [(name, place, draw_rows(place, number)) for name, place in landscapes().items() if only in name]
     for turn in range(number):
@@ -79,7 +67,7 @@ def main() -> None:
         done = {(line["problem"], line["program"]) for line in map(json.loads, arguments.out.read_text().splitlines())}
     mine, parts = map(int, arguments.part.split("/"))
     with arguments.out.open("a") as out:
-        for number, (name, place, row) in enumerate(drawn(arguments.rows, arguments.only)):
+        for number, (name, place, row) in enumerate(draw_turns(arguments.rows, arguments.only)):
             if number % parts != mine or (name, row.program) in done:
                 continue
             start = time.process_time()
