@@ -64,14 +64,14 @@ def test_one_in_an_import_is_heeded_when_the_import_has_ended(tmp_path: Path, mo
 
 def test_a_module_that_works_for_long_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "works_for_long.py").write_text(
-        "import signal, time\nsignal.raise_signal(signal.SIGINT)\nfor _ in range(200):\n    time.sleep(0.05)\n"
+        "import signal, time\nsignal.raise_signal(signal.SIGINT)\nfor _ in range(1200):\n    time.sleep(0.05)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(interrupts, "MOST_S", 0.2)
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt), defer_during_imports():
         importlib.import_module("works_for_long")
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
 
 
 @cute.kernel

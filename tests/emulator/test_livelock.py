@@ -87,7 +87,7 @@ def test_waiting_for_a_cta_outside_the_sample_is_said_at_once(poll: str) -> None
     start = time.perf_counter()
     with pytest.raises(EmulationFault) as caught:
         launched(body, ctas=64, sample=4)
-    assert time.perf_counter() - start < 5, "the limit of instructions is some minutes away"
+    assert time.perf_counter() - start < 50, "the limit of instructions is some minutes away"
     failure, finding = caught.value.failure, caught.value.finding
     assert failure.kind == KIND and failure.stage == "limits" and failure.line == 7 and "\n" not in failure.message
     assert (

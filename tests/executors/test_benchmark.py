@@ -312,7 +312,7 @@ def test_the_processes_of_a_gpu_run_on_the_emulated_gpu(job: Job, tmp_path: Path
     for line in lines.values():
         line.call({"do": "end"})
     for process in processes.values():
-        process.join(20)
+        process.join(60)
     assert result.failure is None and [check.passed for check in result.checks] == [True, True, True]
     assert sum(check.timed for check in result.checks) == 2
     assert {name: len(timing.samples_s) for name, timing in result.timings.items()} == {

@@ -48,7 +48,7 @@ def test_candidate(path: Path, subject: tuple[Problem, Facts], tmp_path: Path, m
     assert {key: said[key] for key in expected} == expected, failure
     assert failure.message and "\n" not in failure.message and "\x1b" not in failure.message
     workers = psutil.Process(server().process.pid)
-    _, alive = psutil.wait_procs(workers.children(recursive=True), timeout=3)
+    _, alive = psutil.wait_procs(workers.children(recursive=True), timeout=30)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
     assert not list(tmp_path.iterdir()) and not Path("/tmp/cutegen-evil").exists()
 

@@ -11,6 +11,7 @@ import torch
 
 from workbench import problems
 from workbench.executors.inspector import WorkerInspector
+from workbench.executors.jobs import client
 from workbench.executors.jobs.client import server
 from workbench.executors.jobs.exchange import read_outputs, write_values
 from workbench.executors.jobs.folder import prepare
@@ -93,13 +94,14 @@ def test_a_daemon_does_not_outlive_its_job(tmp_path: Path, device: str) -> None:
     workers = server()
     workers.wait(workers.start_job("candidate", str(folder), wall_s=20.0, device=device))
     daemon = Path("/proc") / (folder / "scratch" / "pid").read_text()
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 30
     while daemon.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not daemon.exists()
 
 
-def test_a_running_job_is_ended_at_once(tmp_path: Path) -> None:
+def test_a_running_job_is_ended_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "GONE_LIMIT_S", 60.0)
     problem = problems.load("relu", settings=(("batch_size", 4), ("dim", 8)))
     job = Job(
         problem=problem,
@@ -115,5 +117,5 @@ def test_a_running_job_is_ended_at_once(tmp_path: Path) -> None:
         time.sleep(0.02)
     start = time.monotonic()
     workers.cancel(number)
-    assert time.monotonic() - start < 4  # of the five seconds after which it gives up waiting
+    assert time.monotonic() - start < 30  # of the 60 s after which it gives up waiting
     assert not workers.is_running(number)

@@ -11,6 +11,7 @@ import pytest
 
 from workbench.errors import Stopped
 from workbench.executors.gpu.processes import RefereePool, process_ids
+from workbench.executors.jobs import client
 from workbench.executors.jobs.client import Server, server
 
 
@@ -21,7 +22,10 @@ def pool() -> Iterator[RefereePool]:
     made.clear()
 
 
-def test_the_referee_stays_for_one_problem_and_makes_room_for_another(pool: RefereePool) -> None:
+def test_the_referee_stays_for_one_problem_and_makes_room_for_another(
+    pool: RefereePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "GONE_LIMIT_S", 60.0)
     workers = server()
     first = pool.get(workers, "a", None)
     assert first.channel.call({"do": "open", "job": "/no/such/file"})["error"].startswith(
@@ -31,7 +35,8 @@ def test_the_referee_stays_for_one_problem_and_makes_room_for_another(pool: Refe
     assert pool.get(workers, "a", None) is first
     start = time.monotonic()
     second = pool.get(workers, "b", None)
-    assert second is not first and not workers.is_running(first.number) and time.monotonic() - start < 4
+    assert second is not first and not workers.is_running(first.number)
+    assert time.monotonic() - start < 30  # of the 60 s after which it gives up waiting
     assert second.channel.call({"do": "close"}) == {}
 
 
@@ -41,7 +46,7 @@ def test_a_referee_that_died_is_replaced(pool: RefereePool) -> None:
     first.channel.call({"do": "close"})
     for process in psutil.Process(workers.process.pid).children(recursive=True):
         process.kill()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 50
     while workers.is_running(first.number) and time.monotonic() < deadline:
         time.sleep(0.01)
     second = pool.get(workers, "a", None)
@@ -73,5 +78,5 @@ def test_no_process_is_left_when_the_server_ends(pool: RefereePool, how: str) ->
     if how == "killed":
         workers.process.kill()
     workers.close()
-    _, left = psutil.wait_procs(family_of, timeout=3)
+    _, left = psutil.wait_procs(family_of, timeout=30)
     assert not left

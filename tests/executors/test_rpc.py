@@ -82,7 +82,7 @@ def test_a_process_that_ends_is_noticed_at_once(pair: Pair) -> None:
     start = time.monotonic()
     with pytest.raises(Ended, match="ended before"):
         line.call({"do": "it", "n": 2})
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 30  # of the 600 seconds that an answer may take
 
 
 def test_a_process_that_is_gone_while_its_socket_is_held_is_noticed(pair: Pair) -> None:

@@ -184,4 +184,4 @@ def test_json_is_found_and_large_replies_are_linear() -> None:
         for read_it in (extract_code, extract_json):
             with pytest.raises(Unusable):
                 read_it(text)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 40

@@ -77,7 +77,7 @@ def test_commands_from_another_thread_are_done_on_the_owned_one(session: Session
     panel = Panel(session, by="scripted", sources=[(CANDIDATES / "relu_wrong.py").read_text()])
     caller = threading.Thread(target=panel._on_message, args=(panel, {"command": "generate"}, []))
     caller.start()
-    caller.join(2)
+    caller.join(30)
     assert not caller.is_alive(), "the callback must only enqueue"
     panel._on_message(panel, {"command": "test"}, [])
     assert "still running" in panel.live["message"]["text"]

