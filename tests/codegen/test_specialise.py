@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from workbench.codegen.launch import Hook
-from workbench.codegen.specialise.builder import Builder
+from workbench.codegen.specialise.builder import WRITTEN, Builder
 from workbench.codegen.specialise.file import format_source
 from workbench.codegen.specialise.inline import inline_forwards
 from workbench.codegen.specialise.library import SpecialiseError, parse_module
@@ -46,7 +46,7 @@ def write(source: str, *, cfg: Config | None = None, many: dict[str, tuple[str, 
     module = parse_module("workbench.kernels.sample", HEAD + textwrap.dedent(source))
     builder = Builder()
     symbols = {role: tuple(Symbol(name=item, base=item) for item in items) for role, items in (many or {}).items()}
-    builder.function(module, "main", static={"cfg": cfg or Config()}, many=symbols)
+    builder.function(module, "main", static={"cfg": cfg or Config()}, many=symbols, nodes={})
     return format_source("\n\n\n".join([*builder.constant_lines(), *builder.values, *builder.definitions]))
 
 
@@ -250,3 +250,41 @@ def test_equal_functions_are_written_once_even_if_their_docstring_has_their_name
         f"def call(v):\n{body}def call_again(v):\n{body}def main(cfg: Static, a):\n    return call(call_again(a))\n"
     )
     assert texts.count("return v + 1") == 1 and "call_again(call_again(a))" in texts
+
+
+CASES = """
+def scale(cfg: Static, a):
+    return a * cfg.tile if cutlass.const_expr(cfg.fused) else a
+
+
+def pick(cfg: Static, names: Static, a):
+    for n in range(2):
+        a = a + names[n] + (1 if cutlass.const_expr(cfg.tile > 64 * (n + 1)) else 0)
+    return a
+
+
+def main(cfg: Static, a):
+    return scale(cfg, a) + pick(cfg, (cfg.tile // 2, 3), a)
+"""
+
+
+def test_a_function_that_was_written_before_is_the_same_as_one_written_anew() -> None:
+    cases = [Config(tile=tile, fused=fused) for tile in (32, 64, 96, 128, 160) for fused in (False, True)]
+    WRITTEN.clear()
+    after_others = [write(CASES, cfg=cfg) for cfg in [*cases, *reversed(cases)]]
+    for cfg, text in zip([*cases, *reversed(cases)], after_others, strict=True):
+        WRITTEN.clear()
+        assert write(CASES, cfg=cfg) == text
+
+
+def test_what_does_not_depend_on_a_value_is_written_once() -> None:
+    WRITTEN.clear()
+    source = "def main(cfg: Static, a):\n    return a * cfg.tile\n"
+    module = parse_module("workbench.kernels.sample", HEAD + source)
+    texts = []
+    for tile in (32, 64):
+        builder = Builder()
+        builder.function(module, "main", static={"cfg": Config(tile=tile)}, many={}, nodes={})
+        texts.append((builder.definitions, builder.constant_lines()))
+    assert texts[0][0] == texts[1][0] and "TILE = 64  # rows of a CTA" in texts[1][1]
+    assert [len(kept) for kept in WRITTEN.values()] == [1]

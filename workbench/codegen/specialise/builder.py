@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
@@ -11,11 +12,11 @@ from collections.abc import Callable, Mapping
 import libcst as cst
 
 from workbench.codegen.launch import Hook, Launch
-from workbench.codegen.specialise.functions import specialise_function
+from workbench.codegen.specialise.functions import function_scope, specialise_function
 from workbench.codegen.specialise.library import Import, Module, SpecialiseError, load_module, parse_module
 from workbench.codegen.specialise.names import CODE
-from workbench.codegen.specialise.scope import Scope
-from workbench.codegen.specialise.values import Symbol, render_literal
+from workbench.codegen.specialise.scope import Read, Scope
+from workbench.codegen.specialise.values import Symbol, is_constant, render_literal
 from workbench.records import record
 
 ALWAYS_TAKEN = frozenset(("ModelNew", "cuda", "cute", "cutlass", "math", "nn", "self", "torch"))
@@ -31,21 +32,27 @@ class Variant:
     returns: tuple[str, ...] | None
 
 
+# adds something to a file, for the static arguments of a scope, and says whether it has the same name as before
+Need = Callable[["Builder", Scope], bool]
+
+
 @record
 class Written:
-    """A function that was written before, in this file or another, and what it needed of the file."""
+    """A function that was written before, in this file or another.
+
+    It is the same for all static arguments that give its `reads` the same values, in a file that meets its `needs`.
+    """
 
     body: str
     parameters: tuple[str, ...]
     unused: frozenset[str]
     returns: tuple[str, ...] | None
-    needs: tuple[Callable[[Builder], bool], ...]  # each adds something to a file and says whether it has the same name
+    reads: tuple[Read, ...]
+    needs: tuple[Need, ...]
 
 
-WRITTEN: dict[
-    object, Written
-] = {}  # by module, function, static arguments, names: host helpers are the same everywhere
-MOST_WRITTEN = 4096
+WRITTEN: dict[object, list[Written]] = {}  # by function, name, and kinds of the static arguments; latest last
+MOST_WRITTEN, MOST_VARIANTS = 4096, 16
 
 
 class Builder:
@@ -61,14 +68,15 @@ class Builder:
         self._texts: dict[str, Variant] = {}  # definitions without their names
         self._globals: dict[tuple[str, str], str] = {}
         self._hooks: dict[tuple[Hook, bool], Variant] = {}
-        self._needs: list[list[Callable[[Builder], bool]]] = []
+        self._needs: list[list[Need]] = []
 
     def add_launch(self, launch: Launch) -> str:
         """The name of the host function of a stage, which takes the launch's operands."""
         module, _, function = launch.entry.partition(":")
         many = {name: tuple(Symbol(name=item, base=item) for item in items) for name, items in launch.many}
         self.taken |= {*launch.operands, *(item for _, items in launch.many for item in items)}
-        return self.function(load_module(module), function, static=dict(launch.static), many=many, whole=True).name
+        static = dict(launch.static)
+        return self.function(load_module(module), function, static=static, many=many, nodes={}, whole=True).name
 
     def fresh(self, name: str) -> str:
         """The name, or with a number where it is taken."""
@@ -78,8 +86,20 @@ class Builder:
         self.taken.add(found)
         return found
 
-    def constant(self, name: str, value: object, comment: str) -> str:
-        """The name of a constant of the module; equal values share it."""
+    def constant(self, name: str, scope: Scope, node: cst.BaseExpression, comment: str) -> str:
+        """The name of a constant of the module with the expression's value; equal values share it."""
+        is_initial = scope.is_initial(node)
+        value = scope.peek(node) if is_initial else scope.evaluate(node)
+        found = self._constant(name, value, comment)
+
+        def need(other: Builder, scope: Scope) -> bool:
+            again = scope.peek(node) if is_initial else value
+            return is_constant(again) and other._constant(name, again, comment) == found
+
+        self._note(need)
+        return found
+
+    def _constant(self, name: str, value: object, comment: str) -> str:
         wanted, number = name, 2
         while wanted in self.constants and self.constants[wanted][0] != value:
             wanted, number = f"{name}_{number}", number + 1
@@ -87,10 +107,9 @@ class Builder:
             wanted = self.fresh(name)
         self.taken.add(wanted)
         self.constants[wanted] = (value, comment)
-        self._note(lambda other: other.constant(name, value, comment) == wanted)
         return wanted
 
-    def _note(self, need: Callable[[Builder], bool]) -> None:
+    def _note(self, need: Need) -> None:
         if self._needs:
             self._needs[-1].append(need)
 
@@ -101,11 +120,13 @@ class Builder:
         *,
         static: Mapping[str, object],
         many: Mapping[str, tuple[Symbol, ...]],
+        nodes: Mapping[str, cst.BaseExpression],
         whole: bool = False,
     ) -> Variant:
         """The variant of a library function for these static arguments and as many run-time ones.
 
-        `whole`: with all its parameters, because not only written calls call it.
+        `nodes`: expressions of static arguments that read static arguments of the caller alone. `whole`: with all its
+        parameters, because not only written calls call it.
         """
         key = (
             module.name,
@@ -122,9 +143,12 @@ class Builder:
             found = self._write(module, name, written=written, static=static, many=many, whole=whole)
             self._variants[key] = self._define(written, found)
         variant = self._variants[key]
-        self._note(
-            lambda other: other.function(module, name, static=static, many=many, whole=whole).name == variant.name
-        )
+
+        def need(other: Builder, scope: Scope) -> bool:
+            again = dict(static) | {role: scope.peek(node) for role, node in nodes.items()}
+            return other.function(module, name, static=again, many=many, nodes={}, whole=whole) == variant
+
+        self._note(need)
         return variant
 
     def _define(self, written: str, found: Written) -> Variant:
@@ -148,45 +172,59 @@ class Builder:
         many: Mapping[str, tuple[Symbol, ...]],
         whole: bool,
     ) -> Written:
-        key = (module.functions[name], written, repr(sorted(static.items())), repr(sorted(many.items())), whole)
-        known = WRITTEN.get(key)
-        if known is not None and all(need(self) for need in known.needs):
-            return known
+        node = module.functions[name]
+        kinds = tuple((role, type(value), value == ()) for role, value in static.items())
+        known = WRITTEN.setdefault((node, written, kinds, repr(sorted(many.items())), whole), [])
+        scope = function_scope(module, node, static, many)
+        for candidate in reversed(known):
+            if scope.reads_equal(candidate.reads) and self._meet(candidate.needs, scope):
+                return candidate
         self._needs.append([])
-        made = specialise_function(
-            self, module, module.functions[name], written=written, static=static, many=many, whole=whole
-        )
+        made = specialise_function(self, scope, node, written=written, whole=whole)
         found = Written(
             body=made.text,
             parameters=made.parameters,
             unused=made.unused,
             returns=made.returns,
+            reads=tuple(scope.reads),
             needs=tuple(self._needs.pop()),
         )
-        if len(WRITTEN) >= MOST_WRITTEN:
+        del known[: len(known) - MOST_VARIANTS + 1]
+        known.append(found)
+        if len(WRITTEN) > MOST_WRITTEN:
             WRITTEN.clear()
-        WRITTEN[key] = found
         return found
+
+    def _meet(self, needs: tuple[Need, ...], scope: Scope) -> bool:
+        """Add what a function needs of the file; if something has another name here, the file stays as it was."""
+        before = {name: copy.copy(value) for name, value in vars(self).items()}
+        self._needs = [[]]  # what is needed here is noted already
+        is_met = all(need(self, scope) for need in needs)
+        noted = before.pop("_needs")
+        if not is_met:
+            vars(self).update(before)
+        self._needs = noted
+        return is_met
 
     def hook(self, hook: Hook, *, whole: bool = False) -> Variant:
         """The function that a hook's source defines."""
         if (hook, whole) not in self._hooks:
             module = hook_module(hook)
-            found = self.function(module, hook.name, static={}, many={}, whole=whole)
+            found = self.function(module, hook.name, static={}, many={}, nodes={}, whole=whole)
             self._hooks[hook, whole] = dataclasses.replace(found, returns=hook.returns)
         variant = self._hooks[hook, whole]
-        self._note(lambda other: other.hook(hook, whole=whole).name == variant.name)
+        self._note(lambda other, _: other.hook(hook, whole=whole) == variant)
         return variant
 
     def require(self, module: Module, name: str) -> str:
         """What a name of the module's top level is called in the file, where its definition is added."""
         found = self._require(module, name)
-        self._note(lambda other: other.require(module, name) == found)
+        self._note(lambda other, _: other.require(module, name) == found)
         return found
 
     def _require(self, module: Module, name: str) -> str:
         if name in module.functions:
-            return self.function(module, name, static={}, many={}, whole=True).name
+            return self.function(module, name, static={}, many={}, nodes={}, whole=True).name
         if name in module.imports:
             found = module.imports[name]
             if found.in_library and found.name is not None:

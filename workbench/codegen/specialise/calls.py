@@ -52,6 +52,7 @@ class Bound:
     static: dict[str, object]
     many: dict[str, tuple[Symbol, ...]]
     arguments: list[cst.Arg]
+    nodes: dict[str, cst.BaseExpression]  # of static ones, what reads the caller's static arguments alone
 
 
 class Rewriter(Protocol):
@@ -69,13 +70,15 @@ class Rewriter(Protocol):
 def bind_arguments(rewriter: Rewriter, parameters: Parameters, args: Sequence[cst.Arg], where: object) -> Bound:
     """Match arguments with parameters."""
     given, further = _match(parameters, _without_stars(rewriter, args, parameters.has_star, where), where)
-    bound = Bound(static={}, many={}, arguments=[])
+    bound = Bound(static={}, many={}, arguments=[], nodes={})
     by_keyword = False
     for param in parameters.nodes:
         name, kind = param.name.value, kind_of(param)
         arg = given.get(name)
         if kind == "Static":
             bound.static[name] = _static(rewriter, parameters, param, arg, where)
+            if arg is not None and rewriter.scope.is_initial(arg.value):
+                bound.nodes[name] = arg.value
         elif arg is None:
             by_keyword = True  # its default stands; what follows is passed by name
         elif kind == "Many":
@@ -153,7 +156,7 @@ def _static(rewriter: Rewriter, parameters: Parameters, param: cst.Param, arg: c
         return {"True": True, "False": False, "None": None}[node.value]
     scope = rewriter.scope if arg is not None else Scope(parameters.module, static={}, local=set(), taken=set())
     try:
-        return scope.evaluate(node)
+        return scope.peek(node) if scope.is_initial(node) else scope.evaluate(node)
     except NotStatic:
         raise SpecialiseError(
             f"{where}: {param.name.value} of {parameters.function} is Static, its value is not"

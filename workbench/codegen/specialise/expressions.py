@@ -19,7 +19,7 @@ from workbench.codegen.specialise.nodes import (
 )
 from workbench.codegen.specialise.protocols import FileBuilder
 from workbench.codegen.specialise.scope import STATIC, NotStatic, Scope, location
-from workbench.codegen.specialise.values import parse_literal, render_literal
+from workbench.codegen.specialise.values import is_constant, parse_literal, render_literal
 
 Expression = cst.BaseExpression
 Node = TypeVar("Node", bound=cst.CSTNode)
@@ -138,24 +138,22 @@ class Expressions(cst.CSTTransformer):
     def _name(self, node: cst.Name) -> Expression:
         name = node.value
         if name in self.scope.static:
-            return self._literal(node, self.scope.static[name])
+            return self._literal(node, self.scope.evaluate(node))
         if name in self.scope.local:
             return node
         return node.with_changes(value=self.builder.require(self.scope.module, name))
 
     def _attribute(self, node: cst.Attribute) -> Expression:
+        if (comment := self._constant_comment(node)) and is_constant(self.scope.peek(node)):
+            return cst.Name(self.builder.constant(node.attr.value.upper(), self.scope, node, comment))
         try:
             value = self.scope.evaluate(node)
         except NotStatic:
             return node.with_changes(value=self.rewrite(node.value))
-        owner = self.scope.evaluate(node.value)
-        comments = getattr(owner, "CONSTANTS", {})
-        if node.attr.value in comments and render_literal(value) is not None and value is not None:
-            return cst.Name(self.builder.constant(node.attr.value.upper(), value, comments[node.attr.value]))
         return self._literal(node, value)
 
     def _subscript(self, node: cst.Subscript) -> Expression:
-        if isinstance(node.value, cst.Attribute) and self._is_constant(node.value):
+        if isinstance(node.value, cst.Attribute) and self._constant_comment(node.value):
             return self._children(node)
         try:
             value = self.scope.evaluate(node)
@@ -165,13 +163,14 @@ class Expressions(cst.CSTTransformer):
             pass
         return self._children(node)
 
-    def _is_constant(self, node: cst.Attribute) -> bool:
-        """Whether a module constant is written for the attribute."""
+    def _constant_comment(self, node: cst.Attribute) -> str:
+        """The comment of the module constant that is written for the attribute; "" if none is."""
         try:
-            owner = self.scope.evaluate(node.value)
+            owner = self.scope.evaluate_type(node.value)
         except NotStatic:
-            return False
-        return node.attr.value in getattr(owner, "CONSTANTS", {})
+            return ""
+        comments: dict[str, str] = getattr(owner, "CONSTANTS", {})
+        return comments.get(node.attr.value, "")
 
     def _lambda(self, node: cst.Lambda) -> Expression:
         return node.with_changes(body=self.rewrite(node.body))
@@ -340,7 +339,7 @@ class Expressions(cst.CSTTransformer):
 
     def _library_call(self, node: cst.Call, module: Module, name: str) -> tuple[Expression, tuple[str, ...] | None]:
         bound = bind_arguments(self, Parameters.of(module, name), node.args, location(self.scope.module, node))
-        written = self.builder.function(module, name, static=bound.static, many=bound.many)
+        written = self.builder.function(module, name, static=bound.static, many=bound.many, nodes=bound.nodes)
         arguments = passed_arguments(written, bound.arguments)
         return node.with_changes(func=cst.Name(written.name), args=arguments), written.returns
 
@@ -357,7 +356,9 @@ class Expressions(cst.CSTTransformer):
         given = [cst.Arg(element) for group in groups for element in self._group(group.value)]
         before = len(self._group(groups[0].value))
         bound = bind_arguments(self, parameters.without("stream"), [*static, *given], location(self.scope.module, node))
-        written = self.builder.function(module, name, static=bound.static, many=bound.many, whole=True)
+        written = self.builder.function(
+            module, name, static=bound.static, many=bound.many, nodes=bound.nodes, whole=True
+        )
         made = [argument.value for argument in bound.arguments]
         constants = [arg for arg in given[before:] if not is_nothing(self, arg.value)]  # never Many
         first = len(made) - len(constants)

@@ -35,23 +35,24 @@ class Specialised:
     returns: tuple[str, ...] | None  # names of what it returns where that is a Many
 
 
-def specialise_function(
-    builder: FileBuilder,
-    module: Module,
-    node: cst.FunctionDef,
-    *,
-    written: str,
-    static: Mapping[str, object],
-    many: Mapping[str, tuple[Symbol, ...]],
-    whole: bool,
-) -> Specialised:
-    """The function for these static arguments. Unless it is wanted `whole`, parameters that it does not read go."""
+def function_scope(
+    module: Module, node: cst.FunctionDef, static: Mapping[str, object], many: Mapping[str, tuple[Symbol, ...]]
+) -> Scope:
+    """The scope at the start of a function: its static arguments, and names for its run-time ones."""
     taken = set(used_names(node, frozenset((*static, *many))) - set(many))
     known: dict[str, object] = dict(static)
     for role, symbols in many.items():
         known[role] = tuple(Symbol(name=_apart(symbol.name, taken), base=symbol.base) for symbol in symbols)
-    local = set(local_names(node) - set(known))
-    scope = Scope(module, static=known, local=local, taken=taken)
+    return Scope(module, static=known, local=set(local_names(node) - set(known)), taken=taken)
+
+
+def specialise_function(
+    builder: FileBuilder, scope: Scope, node: cst.FunctionDef, *, written: str, whole: bool
+) -> Specialised:
+    """The function for the static arguments of its scope. Unless it is wanted `whole`, parameters that it does not
+    read go.
+    """
+    known = scope.initial
     rewriter = Statements(builder, scope)
     params = _parameters(rewriter, node.params, known)
     names = tuple(param.name.value for param in (*params.params, *params.kwonly_params))

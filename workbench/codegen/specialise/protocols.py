@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+import libcst as cst
+
 from workbench.codegen.launch import Hook
 from workbench.codegen.specialise.library import Module
+from workbench.codegen.specialise.scope import Scope
 from workbench.codegen.specialise.values import Symbol
 
 
@@ -36,8 +39,8 @@ class FileBuilder(Protocol):
     def require(self, module: Module, name: str) -> str:
         """The name in the file of something that a module defines or imports."""
 
-    def constant(self, name: str, value: object, comment: str) -> str:
-        """The name of a constant."""
+    def constant(self, name: str, scope: Scope, node: cst.BaseExpression, comment: str) -> str:
+        """The name of a constant with the value that an expression has in a scope."""
 
     def hook(self, hook: Hook, *, whole: bool = False) -> WrittenFunction:
         """A hook's function; `whole`: with parameters that it does not read."""
@@ -49,6 +52,10 @@ class FileBuilder(Protocol):
         *,
         static: Mapping[str, object],
         many: Mapping[str, tuple[Symbol, ...]],
+        nodes: Mapping[str, cst.BaseExpression],
         whole: bool = False,
     ) -> WrittenFunction:
-        """A variant of a library function; `whole`: with parameters that it does not read."""
+        """A variant of a library function; `whole`: with parameters that it does not read.
+
+        `nodes`: expressions of static arguments that read static arguments of the caller alone.
+        """

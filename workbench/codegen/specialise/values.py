@@ -50,6 +50,11 @@ def render_literal(value: object) -> str | None:
     return None
 
 
+def is_constant(value: object) -> bool:
+    """Whether a module constant can have the value."""
+    return value is not None and render_literal(value) is not None
+
+
 def parse_literal(value: object, where: object) -> cst.BaseExpression:
     """The value as an expression; raises `SpecialiseError` for what cannot be written."""
     text = render_literal(value)
