@@ -213,12 +213,17 @@ def rows(
             yield name, {**row, "seconds": round(time.monotonic() - start, 2)}
 
 
-def chosen(entries: list[dict[str, Any]], families: list[str], sample: int, show: str) -> list[dict[str, Any]]:
+def hash_of(name: str) -> str:
+    """What programs are drawn by."""
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def chosen(entries: list[dict[str, Any]], families: list[str], sample: int, only: list[str]) -> list[dict[str, Any]]:
     """The programs that are asked for: each family in the order of a hash, `sample` of it at most."""
     order = []
     for family in families:
-        mine = [entry for entry in entries if entry["family"] == family and show in ("", entry["name"])]
-        mine.sort(key=lambda entry: hashlib.sha256(entry["name"].encode()).hexdigest())
+        mine = [entry for entry in entries if entry["family"] == family and (not only or entry["name"] in only)]
+        mine.sort(key=lambda entry: hash_of(entry["name"]))
         order += mine[: sample or None]
     return order
 
@@ -250,7 +255,7 @@ def compare(asked: argparse.Namespace, entries: list[dict[str, Any]]) -> int:
     if asked.gpu:
         lock = multiprocessing.get_context("fork").Lock()
         differing = [name for name, row in found.items() if row["state"] == "differs"]
-        differing.sort(key=lambda name: (found[name]["family"] == "rows", found[name]["reason"].split(":")[0]))
+        differing.sort(key=hash_of)
         pairs = {name: (*tasks[name][:3], lock) for name in differing}
         until = time.monotonic() + asked.gpu
         for name, row in rows(on_gpu, pairs, jobs=min(asked.jobs, 4), limit_s=asked.limit, until=until):
@@ -330,7 +335,8 @@ def main() -> int:
         "--family", default=",".join(FAMILIES), help="families, in the order in which they are compared"
     )
     parser.add_argument("--sample", type=int, default=0, help="programs of a family at most")
-    parser.add_argument("--show", default="", metavar="NAME")
+    parser.add_argument("--only", default="", metavar="NAMES", help="these programs alone")
+    parser.add_argument("--show", default="", metavar="NAME", help="print the whole difference of this program")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--limit", type=float, default=240, help="seconds for one program")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no program after so long")
@@ -341,7 +347,8 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.what == "compare" and not (asked.old and asked.new and asked.cache):
         parser.error("compare takes --old, --new and --cache")
-    entries = chosen(read_programs(asked.programs), asked.family.split(","), asked.sample, asked.show)
+    only = [name for name in (*asked.only.split(","), asked.show) if name]
+    entries = chosen(read_programs(asked.programs), asked.family.split(","), asked.sample, only)
     return emit(entries, asked.out) if asked.what == "emit" else compare(asked, entries)
 
 
