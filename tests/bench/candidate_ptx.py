@@ -13,6 +13,7 @@ import importlib.util
 import re
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ import torch
 from workbench.emulator.hook import emulated
 
 ROUNDS, FLUSH_BYTES = 20, 256 << 20
-SLEEP_CYCLES = 1_000_000  # about half a millisecond
+SLEEP_CYCLES = 8_000_000  # about four milliseconds: longer than the host takes for a call
 DEBUG = re.compile(r"\s*(\.loc|\.file)\b|\$L__(tmp|func_)\w*:$")
 NAMED = re.compile(
     r"\.(?:entry|func)\s+(?:\([^)]*\)\s*)?([\w$]+)|\.(?:shared|global|const)\b[^;=\[(%]*\.[bsuf]\d+\s+([\w$]+)"
@@ -178,8 +179,8 @@ def on_gpu(entry: dict[str, Any], old: Path, new: Path, lock: Any) -> dict[str, 
         inputs = [value.cuda() if isinstance(value, torch.Tensor) else value for value in inputs]
         bits = _same_bits(*(model(*inputs) for model in models))  # compiles
         with lock:
-            before, after = _times_ms(models, inputs)
-    return {"same_bits": bits, "old_ms": before, "new_ms": after, "ratio": after / before}
+            (before, after), host = _times_ms(models, inputs)
+    return {"same_bits": bits, "old_ms": before, "new_ms": after, "ratio": after / before, "host_ms": host}
 
 
 def _same_bits(one: Any, other: Any) -> bool:
@@ -194,18 +195,25 @@ def _same_bits(one: Any, other: Any) -> bool:
     return all(torch.equal(*pair) for pair in zip(*listed, strict=True))
 
 
-def _times_ms(models: list[Any], inputs: list[Any]) -> list[float]:
-    """Medians of the models' times, called in turn: the L2 is flushed, and the GPU waits until the host is ahead."""
+def _times_ms(models: list[Any], inputs: list[Any]) -> tuple[list[float], list[float]]:
+    """Medians of the models' times on the GPU and on the host, called in turn, in milliseconds.
+
+    The L2 is flushed, and the GPU waits until the host is ahead.
+    """
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-    times = [list[float]() for _ in models]
+    gpu, host = [[list[float]() for _ in models] for _ in range(2)]
     for number in range(len(models) * ROUNDS + 4):
+        which = number % len(models)
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         flush.zero_()
         torch.cuda._sleep(SLEEP_CYCLES)
         start.record()
-        models[number % len(models)](*inputs)
+        called = time.perf_counter()
+        models[which](*inputs)
+        returned = time.perf_counter()
         end.record()
         end.synchronize()
         if number >= 4:
-            times[number % len(models)].append(start.elapsed_time(end))
-    return [statistics.median(one) for one in times]
+            gpu[which].append(start.elapsed_time(end))
+            host[which].append((returned - called) * 1e3)
+    return [statistics.median(one) for one in gpu], [statistics.median(one) for one in host]

@@ -92,15 +92,11 @@ def column_kernel(
             for slot in cfg.memory
         )
     origin = batch, rows, vectors, column
-    if cutlass.const_expr(cfg.split > 1):
-        end = rows if inside else 0  # all threads meet at barriers
-        reduce_columns(
-            cfg, inputs, repeated, y, extents, memory, lane, group, rows, end, inside, origin, width, turns, ways
-        )
-    elif inside:
-        reduce_columns(
-            cfg, inputs, repeated, y, extents, memory, lane, group, rows, rows, inside, origin, width, turns, ways
-        )
+    if cutlass.const_expr(cfg.split == 1 and turns == 1):
+        if inside:
+            reduce_columns(cfg, inputs, repeated, y, extents, memory, lane, group, inside, origin, width, turns, ways)
+    else:  # threads meet at barriers, or unrolled loads have a test each: without, they were measured slower
+        reduce_columns(cfg, inputs, repeated, y, extents, memory, lane, group, inside, origin, width, turns, ways)
 
 
 @cute.jit
@@ -113,8 +109,6 @@ def reduce_columns(
     memory: Many[cute.Tensor],
     lane,
     group,
-    rows,
-    end,
     inside,
     origin,
     width: cutlass.Constexpr,
@@ -122,21 +116,19 @@ def reduce_columns(
     ways: cutlass.Constexpr,
 ):
     """Reduce a thread's columns and write the result."""
-    batch, _, vectors, column = origin
+    batch, rows, vectors, column = origin
     kept = ()
     if cutlass.const_expr(cfg.is_kept):  # the thread's vectors stay in registers
-        kept = load_vectors(cfg, (), inputs, (), (), group, end, origin, width, turns, ())
-    known = reduce_column(
-        cfg, inputs, repeated, extents, kept, memory, lane, group, rows, end, origin, width, turns, ways
-    )
+        kept = load_vectors(cfg, (), inputs, (), (), group, rows, origin, width, turns, ())
+    known = reduce_levels(cfg, inputs, repeated, extents, kept, memory, lane, group, origin, width, turns, ways)
     if cutlass.const_expr(cfg.result.is_whole):
-        write_result(cfg, inputs, repeated, y, extents, kept, known, group, end, origin, width, turns, ways)
+        write_result(cfg, inputs, repeated, y, extents, kept, known, group, rows, origin, width, turns, ways)
     elif inside & (group == 0):
         store_column_values(cfg, y, tuple(known[n] for n in cfg.result.reads), batch * vectors + column, width)
 
 
 @cute.jit
-def reduce_column(
+def reduce_levels(
     cfg: Static,
     inputs: Many[cute.Tensor],
     repeated: Many[cute.Tensor],
@@ -145,17 +137,18 @@ def reduce_column(
     memory: Many[cute.Tensor],
     lane,
     group,
-    rows,
-    end,
     origin,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
     """Return the results of the columns' reductions, one pass after another."""
+    _, rows, _, _ = origin
     known = ()
     for level in cfg.levels:
-        state = reduce_level(cfg, level, inputs, repeated, extents, kept, known, group, end, origin, width, turns, ways)
+        state = reduce_level(
+            cfg, level, inputs, repeated, extents, kept, known, group, rows, origin, width, turns, ways
+        )
         if cutlass.const_expr(cfg.split > 1):
             combine_groups(cfg, level, state, tuple(memory[n] for n in level.slots), lane, group, width)
         values = finish_columns(level, state, rows, width)

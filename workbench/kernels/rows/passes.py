@@ -46,7 +46,7 @@ def reduce_pass(
             others = load_vectors(cfg, level.repeated, (), early, extents, begin, end, origin, width, turns, ways)
             fragments = (*kept, *others)
         if cutlass.const_expr(cfg.layout == "columns"):
-            absorb_columns(cfg, level, state, fragments, values, begin, end, width, turns)
+            absorb_columns(cfg, level, state, fragments, values, begin, end, origin, width, turns)
         else:
             state = absorb_vectors(cfg, level, state, fragments, late, values, begin, end, width, turns)
     else:
@@ -65,7 +65,7 @@ def reduce_pass(
                 ways,
             )
             if cutlass.const_expr(cfg.layout == "columns"):
-                absorb_columns(cfg, level, state, fragments, values, first, end, width, turns)
+                absorb_columns(cfg, level, state, fragments, values, first, end, origin, width, turns)
             else:
                 state = absorb_vectors(cfg, level, state, fragments, late, values, first, end, width, turns)
     return state

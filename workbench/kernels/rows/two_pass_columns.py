@@ -50,8 +50,6 @@ def partial_columns_kernel(
     share = (rows + parts - 1) // parts
     begin = piece % parts * share
     end = cutlass.min(begin + share, rows)
-    if column >= vectors:
-        end = cutlass.Int32(0)
     memory = ()
     if cutlass.const_expr(step.cfg.split > 1):
         smem = cutlass.memory.SmemAllocator()

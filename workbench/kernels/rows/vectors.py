@@ -2,7 +2,7 @@
 
 `part` is the index of a vector along the reduced axis. `origin` locates the row: for rows the index of its first
 vector or, in split reductions, (row, vectors per row); for segments (rows, row, vectors per segment); for columns
-(batch, rows, vectors per row, column). `end` is one past the last vector, or 0 for a thread without a column.
+(batch, rows, vectors per row, column). `end` is one past the last vector.
 """
 
 import cutlass
@@ -32,6 +32,12 @@ def find_vector(cfg: Static, part, origin):
     return origin + part
 
 
+def has_column(origin):
+    """Return whether the thread has a column; the last CTA may have more threads than columns."""
+    _, _, vectors, column = origin
+    return column < vectors
+
+
 @cute.jit
 def load_vectors(
     cfg: Static,
@@ -51,7 +57,10 @@ def load_vectors(
     fragments = tuple(cute.make_rmem_tensor(cute.make_layout((width, turns)), x.element_type) for x in tensors)
     for turn in cutlass.range_constexpr(turns):
         part = first + turn * cfg.step
-        if part < end:
+        is_mine = part < end
+        if cutlass.const_expr(cfg.layout == "columns"):
+            is_mine = has_column(origin) & is_mine
+        if is_mine:
             i = find_vector(cfg, part, origin)
             for x, fragment in zip(inputs, fragments[: len(inputs)], strict=True):
                 cute.autovec_copy(x[i, None], fragment[None, turn])
@@ -109,13 +118,14 @@ def absorb_columns(
     values: Many,
     first,
     end,
+    origin,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
 ):
     """Accumulate the loaded vectors; each column has its own accumulators."""
     for turn in cutlass.range_constexpr(turns):
         part = first + turn * cfg.step
-        if part < end:
+        if has_column(origin) & (part < end):
             for e in cutlass.range_constexpr(width):
                 elements = tuple(fragment[e, turn].to(cutlass.Float32) for fragment in fragments)
                 column = tuple(value[e] for value in values)
@@ -144,7 +154,10 @@ def write_vectors(
     """Compute the elements of the result from the loaded vectors and the row's values, and store them."""
     for turn in cutlass.range_constexpr(turns):
         part = first + turn * cfg.step
-        if part < end:
+        is_mine = part < end
+        if cutlass.const_expr(cfg.layout == "columns"):
+            is_mine = has_column(origin) & is_mine
+        if is_mine:
             if cutlass.const_expr(len(repeated) > 0):
                 others = load_row(repeated, part, width)
             result = cute.make_rmem_tensor(cute.make_layout(width), y.element_type)
