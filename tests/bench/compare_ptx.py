@@ -258,7 +258,7 @@ def compare(asked: argparse.Namespace, entries: list[dict[str, Any]]) -> int:
         differing.sort(key=hash_of)
         pairs = {name: (*tasks[name][:3], lock) for name in differing}
         until = time.monotonic() + asked.gpu
-        for name, row in rows(on_gpu, pairs, jobs=min(asked.jobs, 4), limit_s=asked.limit, until=until):
+        for name, row in rows(on_gpu, pairs, jobs=asked.gpu_jobs, limit_s=asked.limit, until=until):
             found[name]["gpu"] = row
             bits = row.get("why") or ("same bits" if row["same_bits"] else "OTHER BITS")
             print(f"on the GPU {name}: {bits}, {row.get('ratio', 0):.3f} of the old time", flush=True)
@@ -341,6 +341,9 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=240, help="seconds for one program")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no program after so long")
     parser.add_argument("--gpu", type=float, default=0, help="seconds for runs of candidates whose PTX differs")
+    parser.add_argument(
+        "--gpu-jobs", type=int, default=4, help="processes for these; 1: nothing runs beside a measurement"
+    )
     parser.add_argument("--rows", type=Path, help="a file for the rows, with the beginnings of the differences")
     parser.add_argument("--results", type=Path, help="a file for the counts and what differs")
     parser.add_argument("--note", default="", help="which versions were compared, for the file of results")
