@@ -14,8 +14,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from workbench import problems
 from workbench.errors import ProblemError
+from workbench.executors.emulator import EmulatorExecutor
 from workbench.problems import cases, inspection
 from workbench.problems.counting import FlopCount
+from workbench.proposers.recognition import recognise
 from workbench.records import Facts, Problem, Settings
 
 
@@ -113,7 +115,6 @@ def test_a_size_that_is_used_as_an_axis_length_elsewhere_is_pinned_with_a_note()
     ("made", "said"),
     [
         (lambda: problem("n = 64", "torch.rand(3) @ x", "torch.rand(n, n)"), "cell:9: the reference does not run"),
-        (lambda: problem("n = 64", "torch.relu(x)", "torch.rand(9000, 9000)"), "cannot be shrunk"),
         (
             lambda: problem("n = 64", "undefined(x)", "torch.rand(n, n)"),
             "cell:9: the reference does not run: NameError",
@@ -124,6 +125,43 @@ def test_what_cannot_be_used_is_one_line_with_its_place(made: Callable[[], Probl
     with pytest.raises(ProblemError) as caught:
         inspection.inspect(made())
     assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_problem_that_the_emulator_cannot_take_has_its_full_case() -> None:
+    facts = inspection.inspect(problem("n = 64", "torch.relu(x).sum(-1)", "torch.rand(9000, 9000)"))
+    assert [case.name for case in facts.cases] == ["full"] and facts.cases[0].inputs[0].shape == (9000, 9000)
+    assert [op.target for op in facts.graph] == ["aten.relu.default", "aten.sum.dim_IntList", "output"]
+    assert "cannot be shrunk for the emulator" in facts.notes[0] and "nobody looked" in facts.notes[1]
+    with pytest.raises(ProblemError, match="run it on a GPU") as caught:
+        EmulatorExecutor().admit(problem("n = 64", "x", "x"), facts, "H200")
+    assert "\n" not in str(caught.value)
+    assert recognise(facts).kind == "reduce"
+
+
+def test_trivial_results_are_looked_for_at_the_smallest_sizes_of_a_large_problem() -> None:
+    """A convolution with sizes in its text: two images are too much for the emulator, but not for the CPU."""
+    facts = inspection.inspect(
+        problem("batch = 64", "torch.conv2d(x, torch.zeros(96, 3, 11, 11), stride=4)", "torch.rand(batch, 3, 224, 224)")
+    )
+    assert [case.name for case in facts.cases] == ["full"] and facts.cases[0].inputs[0].shape[0] == 64
+    assert [found.kind for found in facts.degeneracies] == ["zero", "replay"]
+
+
+def test_no_sizes_are_looked_for_where_that_would_take_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = problem("n = 4096", "functools.reduce(lambda x, _: x + 1, range(40), x)", "torch.rand(n, n)")
+    deep = dataclasses.replace(deep, source="import functools\n" + deep.source)
+    assert [case.name for case in inspection.inspect(deep).cases] == ["shrunk", "odd", "full"]
+    monkeypatch.setattr(cases, "SEARCHED_CALLS", 150)
+    facts = inspection.inspect(deep)
+    assert [case.name for case in facts.cases] == ["full"] and "it has 41 operations" in facts.notes[0]
+
+
+def test_sizes_of_a_deep_model_are_halved_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cases, "MANY_CALLS", 5)
+    search = cases.Search(10)
+    made = problem("n = 1024\nm = 1024\nk = 1024", "x + 1", "torch.rand(n, m, k)")
+    settings, _ = cases.shrink(made, cases.measure(made, "full"), search)
+    assert dict(settings) == {"n": 32, "m": 32, "k": 32} and search.left == 600 - 6
 
 
 AXIS = "n = 64\nk = 3\naxis = 1\npart = 8"

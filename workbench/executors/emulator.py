@@ -32,7 +32,9 @@ class EmulatorExecutor(Executor):
         return None
 
     def admit(self, problem: Problem, facts: Facts, device: str) -> None:
-        """Accept every inspected problem: its shrunk sizes fit the emulator."""
+        """Raise `ProblemError` for a problem whose smallest sizes are too much for the emulator."""
+        if all(case.name != "shrunk" for case in facts.cases):
+            raise ProblemError(facts.notes[0])
 
     def run(self, job: Job, context: RunContext = PLAIN, /) -> Outcome:
         """Run the candidate at the job's cases and compare with the reference."""

@@ -24,6 +24,10 @@ FLOP_BUDGET = 5 << 20  # a matrix product of 128^3 with its epilogue: well under
 TOLERATED = 16  # a problem that cannot be shrunk further is accepted with a note up to so many times the budget
 FLOORS = (16, 4, 2)  # sizes go down to the first, and further only if that is not enough
 THIN_ELEMENTS, THIN_FLOPS = 1 << 21, 1 << 27
+# ATen calls on fake tensors that a search for sizes may make, some milliseconds each; and the least number of runs of
+# the reference with which a search is begun
+SEARCHED_CALLS, LEAST_RUNS = 6000, 4
+MANY_CALLS = 100  # calls of a run from which on sizes are halved together first
 ODD_OFFSET = (37, 51, 67, 83)  # odd sizes, no multiples of 2, 4, 8, 16
 
 
@@ -59,8 +63,30 @@ def element_count(spec: TensorSpec) -> int:
     return total
 
 
+class Search:
+    """Runs of the reference on fake tensors that a search for sizes may still make; `calls` are a run's ATen calls."""
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+        self.left = SEARCHED_CALLS // max(calls, 1)
+
+    def measure(self, problem: Problem, settings: dict[str, int]) -> Measured | None:
+        """The case at these sizes; None if the reference does not run there, or no run is left."""
+        if self.left <= 0:
+            return None
+        self.left -= 1
+        try:
+            return measure(problem, "shrunk", tuple(settings.items()))
+        except ProblemError:
+            return None
+
+
 class TooLarge(ProblemError):
-    """The problem is too large for the emulator even at its smallest sizes."""
+    """The problem is too large for the emulator even at its smallest sizes, which are `settings`."""
+
+    def __init__(self, message: str, settings: Settings) -> None:
+        super().__init__(message)
+        self.settings = settings
 
 
 def stored_elements(spec: TensorSpec) -> int:
@@ -168,37 +194,53 @@ def sizes(problem: Problem, least: int = 16) -> dict[str, int]:
     }
 
 
-def _try_measure(problem: Problem, settings: dict[str, int]) -> Measured | None:
-    try:
-        return measure(problem, "shrunk", tuple(settings.items()))
-    except ProblemError:
-        return None
-
-
 def _budget_ratio(measured: Measured, elements: int, flops: int) -> float:
     """Size of the case as a multiple of the budget: elements or FLOPs, whichever is more."""
     return max(measured.elements / elements, measured.total / flops)
 
 
-def _round_sizes(problem: Problem, found: dict[str, int], full: Measured) -> tuple[dict[str, int], Measured]:
+def _round_sizes(
+    problem: Problem, found: dict[str, int], full: Measured, search: Search
+) -> tuple[dict[str, int], Measured]:
     """Round sizes down to powers of two, all at once or name by name, as far as the reference still runs."""
     rounded = {name: 1 << (value.bit_length() - 1) for name, value in found.items()}
-    if (measured := _try_measure(problem, rounded)) is not None:
+    if (measured := search.measure(problem, rounded)) is not None:
         return rounded, measured
     kept, last = dict(found), full
     for name, value in rounded.items():
-        if (measured := _try_measure(problem, {**kept, name: value})) is not None:
+        if (measured := search.measure(problem, {**kept, name: value})) is not None:
             kept[name], last = value, measured
     return kept, last
 
 
-def shrink(problem: Problem, full: Measured) -> tuple[Settings, tuple[str, ...]]:
+def _halve_together(
+    problem: Problem, now: dict[str, int], measured: Measured, search: Search
+) -> tuple[dict[str, int], Measured]:
+    """Halve all sizes at once, as far as the reference runs, while the case is over the emulator's budget."""
+    while _budget_ratio(measured, 2 * ELEMENT_BUDGET, FLOP_BUDGET) > 1:
+        tried = {name: max(value // 2, FLOORS[0]) for name, value in now.items()}
+        found = search.measure(problem, tried) if tried != now else None
+        if found is None:
+            break
+        now, measured = tried, found
+    return now, measured
+
+
+def shrink(problem: Problem, full: Measured, search: Search) -> tuple[Settings, tuple[str, ...]]:
     """(settings at which inputs, outputs and FLOPs fit the emulator's budget, notes on sizes that could not go down).
 
     The largest size that may still go down is halved until all fits. Raises `TooLarge` if the smallest sizes do not
-    fit.
+    fit, or the search would take minutes.
     """
-    now, measured = _round_sizes(problem, sizes(problem), full)
+    if search.left < LEAST_RUNS and _budget_ratio(full, 2 * ELEMENT_BUDGET, FLOP_BUDGET) > TOLERATED:
+        raise TooLarge(
+            f"{problem.origin}: it has {search.calls} operations, so looking for sizes for the emulator would take "
+            "minutes; run it on a GPU, or split it",
+            (),
+        )
+    now, measured = _round_sizes(problem, sizes(problem), full, search)
+    if search.calls > MANY_CALLS:
+        now, measured = _halve_together(problem, now, measured, search)
     pinned: set[str] = set()
     broken: set[str] = set()
     for floor in FLOORS:
@@ -210,9 +252,9 @@ def shrink(problem: Problem, full: Measured) -> tuple[Settings, tuple[str, ...]]
                 key=lambda name: now[name],
                 default=None,
             )
-            if name is None:
+            if name is None or not search.left:
                 break
-            tried = _try_measure(problem, {**now, name: now[name] // 2})
+            tried = search.measure(problem, {**now, name: now[name] // 2})
             if tried is None:
                 broken.add(name)
             if tried is None or (tried.elements >= measured.elements and tried.total >= measured.total):
@@ -223,7 +265,8 @@ def shrink(problem: Problem, full: Measured) -> tuple[Settings, tuple[str, ...]]
     if over > TOLERATED:
         raise TooLarge(
             f"{problem.origin}: the inputs cannot be shrunk for the emulator ({over:.0f}x too large); "
-            "give module-level sizes, or use --set name=value"
+            "give module-level sizes, use --set name=value, or run it on a GPU",
+            tuple(now.items()),
         )
     notes = [f"{name} stays {now[name]}: the reference does not run with half of it" for name in sorted(broken)]
     notes += (
@@ -270,17 +313,17 @@ def odd_case(problem: Problem, shrunk: Settings) -> tuple[Case | None, tuple[str
     return case, (f"the odd case keeps {same}: the reference does not run at an odd size there",)
 
 
-def thin_settings(problem: Problem) -> Settings:
+def thin_settings(problem: Problem, search: Search) -> Settings:
     """Settings of a case with few rows of full length; () if none fits.
 
     The first sizes of the file are halved first. Long axes stay long, so results that shrink with their length are
     seen.
     """
     now = sizes(problem, 2)
-    measured = _try_measure(problem, now)
+    measured = search.measure(problem, now)
     for name in now:
         while now[name] > 3 and measured is not None and _budget_ratio(measured, THIN_ELEMENTS, THIN_FLOPS) > 1:
-            tried = _try_measure(problem, {**now, name: now[name] // 2})
+            tried = search.measure(problem, {**now, name: now[name] // 2})
             if tried is None:
                 break
             now[name], measured = now[name] // 2, tried

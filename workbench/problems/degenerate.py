@@ -14,14 +14,14 @@ from workbench.problems import cases, loading
 from workbench.records import Degeneracy, Problem, Settings
 
 
-def find_degeneracies(problem: Problem, shrunk: Settings) -> tuple[Degeneracy, ...]:
+def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) -> tuple[Degeneracy, ...]:
     """Trivial outputs that KernelBench's own tolerance would let pass, and other faults of the task.
 
     That tolerance is 1e-2 absolute and relative in 16 bits, 1e-4 in 32. The search uses few rows of full length,
     because the results of a softmax or a mean shrink with the length of their axis.
     """
     tolerance = 1e-4 if problem.precision in ("fp32", "tf32") else 1e-2
-    settings = cases.thin_settings(problem) or shrunk
+    settings = cases.thin_settings(problem, search) or shrunk
     try:
         first, again, other = _run_three(problem, settings)
     except (ProblemError, RuntimeError):

@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, loading, numbers, with_settings
-from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, outputs_of, spec_of, stored_elements
+from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search, outputs_of, spec_of, stored_elements
 from workbench.records import Case, Facts, Operation, Problem, Settings, TensorSpec, Work
 from workbench.wire import content_hash
 
@@ -36,6 +36,8 @@ KINDS = (
 PARTIAL_READS = ("embedding", "gather", "index", "index_select", "slice", "select", "tril", "triu", "narrow")
 # operations for which the planner needs the sizes of intermediate values
 HEAVY = tuple(f"aten.{name}" for name in ("convolution", "mm", "bmm", "addmm"))
+# what the CPU computes in seconds: the search for trivial results runs the reference
+CPU_ELEMENTS, CPU_FLOPS = 1 << 25, 1 << 32
 DTYPES = {"fp32": "float32", "tf32": "tfloat32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -70,6 +72,10 @@ class _Full:
             (op.name, op.target) for op in _drop_reservations(small.graph)
         ]:
             return ()
+        return self.all_specs()
+
+    def all_specs(self) -> tuple[TensorSpec, ...]:
+        """Specs of every value of the graph."""
         return (*self.values, *(dataclasses.replace(op.result[0], name=op.name) for op in self.graph if op.result))
 
 
@@ -78,29 +84,29 @@ def inspect(problem: Problem) -> Facts:
 
     Sizes are shrunk for the emulator; those that the person set are shrunk only if the others are not enough. If
     forward calculates with a number made of a size (1 / sqrt(size)), that size stays, provided that the others can be
-    shrunk.
+    shrunk. A problem that is too large for the emulator at its smallest sizes has the full case only, and the first
+    note says so.
     """
     measured = blame.measure_full(problem)
     full, held = _trace_full(problem), problem
+    search = Search(len(full.graph))
     said: tuple[str, ...] = ()
     try:
-        small = _inspect_small(problem, held, measured)
-    except cases.TooLarge:
-        if not problem.settings:
-            raise
-        held = dataclasses.replace(problem, source=with_settings(problem.source, problem.settings), settings=())
-        small = _inspect_small(problem, held, measured)
-        now = dict(small.settings)
-        said = tuple(
-            f"{name} is {value} at full size, and {now[name]} on the emulator, which cannot take so much"
-            for name, value in problem.settings
-            if now.get(name, value) != value
-        )
+        try:
+            small = _inspect_small(problem, held, measured, search)
+        except cases.TooLarge:
+            if not problem.settings:
+                raise
+            held = dataclasses.replace(problem, source=with_settings(problem.source, problem.settings), settings=())
+            small = _inspect_small(problem, held, measured, search)
+            said = _note_smaller(problem, small)
+    except cases.TooLarge as error:
+        return _facts_at_full_size(problem, measured, full, error, search)
     if full.differing_graph(small) and not numbers.reads_parts(full.graph):
         for name, value in cases.sizes(held).items():
             keeping = dataclasses.replace(held, settings=(*held.settings, (name, value)))
             with contextlib.suppress(ProblemError):
-                other = _inspect_small(problem, keeping, measured)
+                other = _inspect_small(problem, keeping, measured, search)
                 if not full.differing_graph(other):
                     small, held, said = (
                         other,
@@ -111,12 +117,48 @@ def inspect(problem: Problem) -> Facts:
                         ),
                     )
                     break
-    return _make_facts(problem, held, measured, full, small, said)
+    return _make_facts(problem, held, measured, full, small, said, search)
 
 
-def _inspect_small(problem: Problem, held: Problem, measured: Measured) -> _Small:
+def _note_smaller(problem: Problem, small: _Small) -> tuple[str, ...]:
+    """Notes on sizes that the person set and that the emulator has smaller."""
+    now = dict(small.settings)
+    return tuple(
+        f"{name} is {value} at full size, and {now[name]} on the emulator, which cannot take so much"
+        for name, value in problem.settings
+        if now.get(name, value) != value
+    )
+
+
+def _facts_at_full_size(
+    problem: Problem, measured: Measured, full: _Full, error: cases.TooLarge, search: Search
+) -> Facts:
+    """The facts of a problem that only a GPU can run. Its graph is traced on fake tensors."""
+    try:
+        smallest = cases.measure(problem, "smallest", error.settings)
+        is_runnable = smallest.elements <= CPU_ELEMENTS and smallest.total <= CPU_FLOPS
+    except ProblemError:
+        is_runnable = False
+    said = () if is_runnable else ("nobody looked for trivial results that would pass: the reference is too large",)
+    state = [(spec.name.split(":", 1)[1], spec) for spec in full.values if spec.name.startswith(("param:", "buffer:"))]
+    return Facts(
+        problem_hash=content_hash(problem),
+        kind=_kind(full.graph),
+        init_source=_init_source(problem.source),
+        forward_arguments=loading.forward_arguments(loading.load_module(problem)),
+        graph=full.graph,
+        parameters=tuple(dataclasses.replace(spec, name=name) for name, spec in state),
+        cases=(measured.case,),
+        work=(_count_work(problem, measured),),
+        degeneracies=degenerate.find_degeneracies(problem, error.settings, search) if is_runnable else (),
+        notes=(str(error), *said, *_note_partial_reads(full.graph)),
+        full=full.all_specs() if any(op.target.startswith(HEAVY) for op in full.graph) else (),
+    )
+
+
+def _inspect_small(problem: Problem, held: Problem, measured: Measured, search: Search) -> _Small:
     """Shrink, run and trace the problem. `held` is the problem with the sizes that must stay in its settings."""
-    settings, notes = cases.shrink(held, measured)
+    settings, notes = cases.shrink(held, measured, search)
     case = cases.real_case(problem, "shrunk", settings)
     module = loading.load_module(problem, settings)
     try:
@@ -127,7 +169,13 @@ def _inspect_small(problem: Problem, held: Problem, measured: Measured) -> _Smal
 
 
 def _make_facts(
-    problem: Problem, held: Problem, measured: Measured, full: _Full, small: _Small, more: tuple[str, ...]
+    problem: Problem,
+    held: Problem,
+    measured: Measured,
+    full: _Full,
+    small: _Small,
+    more: tuple[str, ...],
+    search: Search,
 ) -> Facts:
     graph = small.graph
     odd, said = cases.odd_case(held, small.settings)
@@ -145,7 +193,7 @@ def _make_facts(
         parameters=small.parameters,
         cases=found,
         work=work,
-        degeneracies=degenerate.find_degeneracies(problem, small.settings),
+        degeneracies=degenerate.find_degeneracies(problem, small.settings, search),
         notes=(*small.notes, *said, *_note_partial_reads(graph), *more),
         full=full.specs(small) if any(op.target.startswith(HEAVY) for op in graph) else (),
         full_graph=full.differing_graph(small),
