@@ -226,6 +226,16 @@ def test_what_takes_as_many_inputs_fits(forward: str) -> None:
         validation.check_kernel("kernel.py", kernel("self, x"), problems.load("matmul"))
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_several_candidates_are_judged_with_one_start(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    programs = ["softmax(x) .threads_per_row(32)", "softmax(x) .bogus(3)", "softmax(x) .threads_per_row(64)"]
+    small = ["--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", "--jobs", jobs, "--json"]
+    assert main(["test", "softmax", *programs, *small]) == 2
+    first, refused, last = json.loads(capsys.readouterr().out)
+    assert first["correct"] and last["correct"] and "no such setting" in refused["error"]
+    assert [one["candidate"] for one in (first, refused, last)] == programs
+
+
 @pytest.mark.parametrize("command", ["profile", "test"])
 def test_the_problem_comes_before_the_kernel(tmp_path: Path, cutegen: Callable[..., Done], command: str) -> None:
     (tmp_path / "kernel.py").write_text(kernel("self, x"))

@@ -12,6 +12,13 @@ from workbench.views.commands.table import add_arguments
 CommandFunction = Callable[[argparse.Namespace], int]  # returns the exit status
 
 
+def run_test(arguments: argparse.Namespace) -> int:
+    """Import sessions and run `cutegen test`. The late import keeps --help fast."""
+    from workbench.cli import testing
+
+    return testing.test(arguments)
+
+
 def run_tuning(arguments: argparse.Namespace) -> int:
     """Import the tuner and run `cutegen tune`. The late import keeps --help fast."""
     from workbench.cli import tuning
@@ -34,7 +41,7 @@ FUNCTIONS: Mapping[str, CommandFunction] = {
     "landscape": tools.landscape,
     "profile": profiling.profile,
     "run": loop.run,
-    "test": sessions.test,
+    "test": run_test,
     "tune": run_tuning,
 }
 

@@ -1,25 +1,31 @@
-"""`cutegen test`, `diff`, `export` and `history`: test one file, or read a stored session."""
+"""`cutegen diff`, `export` and `history`: read a stored session, or two files. `create_session` is for all commands."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, wants_json
+from workbench.cli.output import OK, echo, print_json, wants_json
 from workbench.errors import UserError
 
 if TYPE_CHECKING:
-    from workbench.records import Problem
+    from workbench.records import Facts, Problem
     from workbench.session import Session
 
 
 def create_session(
-    arguments: argparse.Namespace, problem: Problem | None = None, *, root: str | Path | None = None
+    arguments: argparse.Namespace,
+    problem: Problem | None = None,
+    *,
+    root: str | Path | None = None,
+    facts: Facts | None = None,
 ) -> Session:
-    """Create a session with the executor, arch and device of the arguments; `problem` defaults to theirs."""
+    """Create a session with the executor, arch and device of the arguments; `problem` defaults to theirs.
+
+    The problem is inspected unless its `facts` are given.
+    """
     from workbench.session import Session
     from workbench.views.commands.problems import load_problem
 
@@ -29,26 +35,8 @@ def create_session(
         executor=arguments.executor,
         arch=arguments.arch,
         device=arguments.device,
+        facts=facts,
     )
-
-
-def test(arguments: argparse.Namespace) -> int:
-    """Test a file or a program, and print the verdict."""
-    from workbench.views.commands.problems import candidate_version, check_candidate, choose_l2
-    from workbench.views.commands.validation import check_order
-    from workbench.views.text import tables
-    from workbench.wire import to_plain
-
-    check_order("test", arguments.spec, arguments.candidate)
-    check_candidate(arguments.candidate)
-    with tempfile.TemporaryDirectory() as root, create_session(arguments, root=root) as session:
-        choose_l2(session, arguments)
-        version = candidate_version(session, arguments.candidate, test=True)
-        echo(str(tables.verdict(version)))
-        verdict = version.trials[-1].verdict
-        if wants_json():
-            print_json(to_plain(verdict))
-        return OK if verdict.correct else NOT_CORRECT
 
 
 def diff(arguments: argparse.Namespace) -> int:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from workbench.plugins import DEFAULTS
-from workbench.views.commands.parsing import parse_indices
+from workbench.views.commands.parsing import parse_indices, parse_jobs
 from workbench.views.commands.shared_arguments import BY, L2, MODEL, PENDING, PROBLEM, SETTING, STEPS, UNTIL, VERSION
 from workbench.views.commands.table import BOTH, Argument, Command
 
 SPEC = Argument(flags=("spec",), kind="problem", about="a problem of the package, or a file", places=("shell",))
-CANDIDATE = Argument(
-    flags=("candidate",), about="a file with class ModelNew, or a muCUTLASS program", places=("shell",)
+CANDIDATES = Argument(
+    flags=("candidates",),
+    nargs="+",
+    metavar="CANDIDATE",
+    about="files with class ModelNew, or muCUTLASS programs",
+    places=("shell",),
+)
+JOBS = Argument(
+    flags=("--jobs",),
+    parse=parse_jobs,
+    default=1,
+    metavar="N",
+    about="candidates that are tested at the same time (default 1; one GPU takes them in turn)",
+    places=("shell",),
 )
 WRITE = (
     BY,
@@ -75,8 +87,8 @@ LOOP = (
     ),
     Command(
         name="test",
-        about="compile, run and check a version again; on the command line: test a file, "
-        "with exit status 0 only if it is correct",
+        about="compile, run and check a version again; on the command line: test files or programs, "
+        "with exit status 0 only if all are correct",
         group="the loop",
         places=BOTH,
         example="cutegen test softmax best.py",
@@ -84,7 +96,8 @@ LOOP = (
             VERSION.only_in("notebook"),
             L2.only_in("notebook"),
             SPEC,
-            CANDIDATE,
+            CANDIDATES,
+            JOBS,
             *(argument.only_in("shell") for argument in PROBLEM),
         ),
     ),

@@ -48,6 +48,13 @@ def parse_steps(text: str) -> int:
     return int(text)
 
 
+def parse_jobs(text: str) -> int:
+    """Parse a number of processes: 1, 2, ..."""
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of candidates at a time (1, 2, ...)")
+    return int(text)
+
+
 def parse_names(text: str) -> tuple[str, ...]:
     """Parse names such as `speed,memory`."""
     return tuple(filter(None, text.split(",")))

@@ -1,0 +1,93 @@
+"""`cutegen test`: judge one or several candidates of a problem."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import queue
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from workbench.cli.output import NOT_CORRECT, OK, USAGE, echo, print_json, wants_json
+from workbench.cli.sessions import create_session
+from workbench.errors import UserError
+from workbench.records import Version
+from workbench.session import Session
+from workbench.views.commands.problems import candidate_version, check_candidate, choose_l2
+from workbench.views.commands.validation import check_order
+from workbench.views.text import tables
+from workbench.wire import to_plain
+
+Judged = Version | UserError
+
+
+def test(arguments: argparse.Namespace) -> int:
+    """Test files or programs, and print each verdict. The exit status is that of the worst candidate."""
+    candidates: list[str] = arguments.candidates
+    check_order("test", arguments.spec, candidates[0])
+    for candidate in candidates:
+        check_candidate(candidate)
+    statuses, documents = list[int](), list[object]()
+    for candidate, found in _judge_all(arguments, candidates):
+        if isinstance(found, UserError):
+            if len(candidates) == 1:
+                raise found
+            echo(f"{candidate}\n  cannot be used: {found}")
+            statuses.append(USAGE)
+            documents.append({"candidate": candidate, "error": str(found)})
+            continue
+        echo(str(tables.verdict(found)))
+        verdict = found.trials[-1].verdict
+        statuses.append(OK if verdict.correct else NOT_CORRECT)
+        documents.append(to_plain(verdict) if len(candidates) == 1 else {"candidate": candidate} | to_plain(verdict))
+    if wants_json():
+        print_json(documents if len(candidates) > 1 else documents[0])
+    return max(statuses)
+
+
+def _judge_all(arguments: argparse.Namespace, candidates: list[str]) -> Iterator[tuple[str, Judged]]:
+    """Each candidate with its tested version, or why it cannot be used, in the given order.
+
+    `--jobs` candidates are tested at the same time, each in a session of its own with the same facts.
+    """
+    with contextlib.ExitStack() as stack:
+        root = stack.enter_context(tempfile.TemporaryDirectory())
+        sessions = [stack.enter_context(create_session(arguments, root=root))]
+        for _ in range(1, min(arguments.jobs, len(candidates))):
+            first = sessions[0]
+            more = create_session(arguments, first.problem, root=root, facts=first.facts)
+            sessions.append(stack.enter_context(more))
+        for session in sessions:
+            choose_l2(session, arguments)
+        if len(sessions) == 1:
+            yield from ((candidate, _judge(sessions[0], candidate)) for candidate in candidates)
+            return
+        free: queue.SimpleQueue[Session] = queue.SimpleQueue()
+        for session in sessions:
+            free.put(session)
+        pool = ThreadPoolExecutor(len(sessions), thread_name_prefix="cutegen-test")
+        stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+        for session in sessions:
+            stack.callback(session.stop)  # before the pool is waited for, also after Ctrl-C
+        yield from zip(candidates, pool.map(_judge_in(free), candidates), strict=True)
+
+
+def _judge_in(free: queue.SimpleQueue[Session]) -> Callable[[str], Judged]:
+    """A function that judges a candidate in a session that is free."""
+
+    def judge(candidate: str) -> Judged:
+        session = free.get()
+        try:
+            return _judge(session, candidate)
+        finally:
+            free.put(session)
+
+    return judge
+
+
+def _judge(session: Session, candidate: str) -> Judged:
+    try:
+        return candidate_version(session, candidate, test=True)
+    except UserError as error:
+        return error
