@@ -99,7 +99,7 @@ def sessions_in_a_temporary_folder(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUTEGEN_ROOT", str(tmp_path / "sessions"))
-    monkeypatch.setenv("CUTEGEN_CACHE", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("CUTEGEN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,11 @@ from workbench.toolchain import compiled
 from workbench.toolchain.compiled import CompiledCache
 
 
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE", str(tmp_path / "cache"))
+
+
 def test_a_second_run_compiles_nothing_and_comes_out_the_same() -> None:
     problem = problems.load("row_sum")
     facts = WorkerInspector().inspect(problem)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, wants_json
-from workbench.cli.sessions import create_session
+from workbench.cli.sessions import create_session, start_workers
 from workbench.errors import Stopped, Unavailable, UserError
 from workbench.plugins import DEFAULTS
 from workbench.protocols import Proposer
@@ -21,6 +21,7 @@ PLAYBACK = "replay"  # the value of --by that plays a recording instead of runni
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the loop on a problem, or continue a stored session."""
+    start_workers(arguments)
     from workbench.views.commands.problems import choose_l2
     from workbench.views.text import tables
 
@@ -41,6 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def demo(arguments: argparse.Namespace) -> int:
     """Run the loop on a problem of the package, and write an HTML report and a finished notebook."""
+    start_workers(arguments)
     from workbench import executors
     from workbench.views.commands.problems import choose_l2
 

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from workbench.session import Session
 
 
+def start_workers(arguments: argparse.Namespace) -> None:
+    """Start the worker server before anything else is imported, because its own imports take longer."""
+    from workbench.executors.jobs.client import server
+
+    if arguments.executor != "replay":
+        server()
+
+
 def create_session(
     arguments: argparse.Namespace,
     problem: Problem | None = None,

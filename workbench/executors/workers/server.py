@@ -152,6 +152,18 @@ def _reap(worker: int, status: int) -> None:
             os._exit(0)
 
 
+def _prepare_inspection() -> None:
+    """Import what only an inspection needs, before the first one is forked, so that the later ones have it."""
+    import torch
+
+    # not with CUDA: the import might start it, and then forked processes could not use it
+    if torch.version.cuda is None and "torch._dynamo" not in sys.modules:
+        import torch._dynamo  # takes two seconds
+
+        gc.collect()
+        gc.freeze()
+
+
 def _work(request: Json, namespaces: bool) -> None:
     from workbench.executors.workers import worker
 
@@ -272,6 +284,8 @@ def serve(channel: socket.socket) -> None:
                         children[message["kill"]].reason = "killed"
                         kill(children[message["kill"]])
                 else:
+                    if message["role"] == "inspect":
+                        _prepare_inspection()
                     child = fork_job(message, connections.popleft() if message.get("connected") else None)
                     children[child.number] = child
     for child in children.values():
@@ -285,10 +299,6 @@ def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     try:
         import torch
-
-        # not with CUDA: the import might start it, and then forked processes could not use it
-        if torch.version.cuda is None:
-            import torch._dynamo  # tracing a problem needs it, and importing it takes a second or more
 
         torch.set_num_threads(1)
         import workbench.executors.workers.worker
