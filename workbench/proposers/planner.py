@@ -34,7 +34,8 @@ def _evidence(rung: Rung, total: LineCounts | None) -> tuple[str, float | None]:
         return "", None
     if rung.need == "sectors" and total.global_ideal_sectors:
         ratio = total.global_sectors / total.global_ideal_sectors
-        return f"; counted: {total.global_sectors} sectors where {total.global_ideal_sectors} would do", max(ratio, 1.0)
+        least = f" where {total.global_ideal_sectors} would do" if ratio > 1 else ""
+        return f"; counted: {total.global_sectors} sectors{least}", max(ratio, 1.0)
     if rung.need == "requests" and total.global_requests:
         per = (total.global_read_bytes + total.global_write_bytes) / total.global_requests
         return f"; counted: {per:.0f} bytes per request of at most 512", min(max(512 / per, 1.0), 4.0)
