@@ -1,4 +1,4 @@
-"""The facts of a problem that was inspected before are read from the cache, unless something that decides them changed."""
+"""Facts of a problem that was inspected before are read from the cache, unless something that decides them changed."""
 
 from __future__ import annotations
 
