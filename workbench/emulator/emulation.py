@@ -49,6 +49,7 @@ class Emulation:
     sample: int | None = None
     follow: bool = False
     limit_s: float | None = None
+    skip_repeats: bool = False
     sanitize: bool = False
     arguments: Arguments = field(default_factory=Arguments)  # of the running call of a compiled function
     launches: list[Launch] = field(default_factory=list)
@@ -143,6 +144,7 @@ class Emulation:
             sample=self.sample,
             follow=self.follow,
             limit_s=self.limit_s,
+            skip_repeats=self.skip_repeats,
         )
         captured = self.gpu.capturing.get(config.stream or 0)
         if captured is not None:

@@ -46,6 +46,7 @@ def emulated(
     sample: int | None = None,
     follow: bool = False,
     limit_s: float | None = None,
+    skip_repeats: bool = False,
 ) -> Iterator[Emulation]:
     """Run CuTe DSL programs on the CPU for `arch`. A launch that goes wrong raises `EmulationFault`.
 
@@ -61,6 +62,9 @@ def emulated(
     memory) is a fault of kind `livelock.KIND`.
 
     limit_s: seconds after which a sampled launch ends with a fault of kind "too_long".
+
+    skip_repeats: skip the middle of long loops in a followed sample once they repeat themselves; counts and clocks go on
+    as if they had run (execution/steady_state.py).
 
     strict: reading shared memory that nothing wrote is an error, otherwise advice: kernels do it in tiles that stick
     out, and drop the result.
@@ -90,6 +94,7 @@ def emulated(
         sample=sample,
         follow=follow,
         limit_s=limit_s,
+        skip_repeats=skip_repeats,
     )
     patches = Patches()
     with tempfile.TemporaryDirectory(prefix="cutegen-") as folder:

@@ -5,6 +5,7 @@ Checks and timelines observe a batch through the Protocols below.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Protocol
 
 import numpy as np
@@ -120,6 +121,15 @@ class ProgressCheck(Protocol):
     def has_stalled(self, b: Batch) -> bool: ...
 
 
+class RepeatWatch(Protocol):
+    """Watches for loops that repeat themselves; see `execution.steady_state.SteadyState`."""
+
+    @property
+    def compared(self) -> Container[int]: ...
+    def compare(self, n: int, active: Lanes) -> None: ...
+    def enter_block(self, start: int, idx: Lanes) -> None: ...
+
+
 class Batch:
     """Some CTAs of one launch, executed together: lane = CTA-in-batch * padded threads + thread."""
 
@@ -177,6 +187,7 @@ class Batch:
             shared_bytes=self.shared_limit,
         )
         self.timeline: Timeline | None = None  # follows the warps in time
+        self.repeats: RepeatWatch | None = None  # skips the middle of long loops in a sample
         self.livelock: ProgressCheck | None = None  # set for a sample of the grid, which may wait for the rest
         self.changes = 0  # changes of global memory, counted if `livelock` is set
         # state of registers that nothing wrote or that depend on such registers (sanitizer/uninitialized.py)

@@ -130,6 +130,8 @@ class Program:
     def _run_block(self, b: Batch, start: int, idx: Lanes) -> int:
         """Run the basic block at `start` for some lanes; returns its number of instructions."""
         stop, timeline = self.end_of[start], b.timeline
+        if b.repeats is not None:
+            b.repeats.enter_block(start, idx)
         if timeline is not None:
             timeline.enter(start, idx)
         for n in range(start, stop):
@@ -143,6 +145,8 @@ class Program:
                 if active is not None and len(active) == 0:
                     continue
             b.counting.count_executed(n, b.lanes if active is None else len(active))
+            if b.repeats is not None and n in b.repeats.compared:
+                b.repeats.compare(n, active)
             try:
                 self._run_one(b, n, active, step)
             except MISFITS as error:

@@ -19,6 +19,7 @@ from workbench.emulator.execution.counters import Counting
 from workbench.emulator.execution.dispatch import MISFITS
 from workbench.emulator.execution.interpreter import Program, endless_fault
 from workbench.emulator.execution.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
+from workbench.emulator.execution.steady_state import SteadyState
 from workbench.emulator.isa import vprintf
 from workbench.emulator.ptx.instruction import Kernel
 from workbench.emulator.ptx.parser import parse
@@ -238,7 +239,7 @@ class Machine:
             raise endless_fault(batch, launch.program.instructions[ended.instruction].line, ended.thread)
         return ended
 
-    def _follow(self, batch: Batch, program: Program) -> Timeline:
+    def _follow(self, batch: Batch, program: Program) -> cta_timeline.WarpTimeline:
         """Follow the batch's warps in time and its loads through the caches."""
         program.steps = program.steps or [cta_timeline.make_step(ins) for ins in program.instructions]
         l1_bytes, l2_bytes = self.limits.cache_bytes_per_cta(batch.threads, batch.shared_limit)
@@ -256,6 +257,8 @@ class Machine:
         batch = Batch(launch.kernel, request, self.limits, launch.memory, 0, len(numbers), numbers)
         launch.attach(batch, vprintf.PRINT_LIMIT, None)
         timeline = self._follow(batch, launch.program) if request.follow else None
+        if timeline is not None and request.skip_repeats:
+            batch.repeats = SteadyState(batch, launch.program.instructions, timeline)
         if len(numbers) < total:
             batch.livelock = LivelockDetector()
         end = time.perf_counter() + (request.limit_s or float("inf"))

@@ -31,6 +31,7 @@ from workbench.records import CtaTimeline
 L1_HIT, BEYOND, TMA_LATENCY, BARRIER, WGMMA_START = 40, 560, 700, 20, 32
 ALL = slice(None)
 UNROLLED = 4  # iterations of a plain loop that ptxas schedules together (inferred)
+TRAFFIC = ("requests", "looked_up", "lines", "missed", "l2_missed", "written")  # counts of `Memory`
 KEPT_GROUPS = 64  # stored groups of committed copies and multiplications
 
 
@@ -88,6 +89,16 @@ class Memory:
     l2_missed: int = 0
     written: int = 0
     beyond: list[Array] = field(default_factory=list)  # keys of sectors that came from beyond L1
+    untouched: int = 0  # sectors from beyond L1 in skipped repeats of a loop
+
+    @property
+    def touched(self) -> int:
+        """Different sectors that came from beyond L1."""
+        return self.count_touched(len(self.beyond)) + self.untouched
+
+    def count_touched(self, entries: int) -> int:
+        """Different sectors among the first entries of `beyond`."""
+        return len(np.unique(np.concatenate(self.beyond[:entries]))) if entries else 0
 
     def access(self, cta: Array, warps: Array, where: Array, size: int, *, write: bool, by_l1: bool) -> Array | None:
         """Lanes of `warps` access global memory. A load by L1 returns the warps that wait for more than L1."""
@@ -114,6 +125,17 @@ class Memory:
         if len(keys):
             self.beyond.append(keys)
             self.l2_missed += int(self.l2.load(keys).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineMark:
+    """A moment of a timeline: clocks of the warps, stalls by instruction, issue slots, and the caches' counts."""
+
+    now: Array
+    stalls: Array
+    issued: float
+    traffic: tuple[int, ...]
+    beyond: int  # number of entries of `Memory.beyond`
 
 
 class WarpTimeline:
@@ -301,6 +323,39 @@ class WarpTimeline:
         waited = latest[self.b.cta[warps * WARP]] + BARRIER
         self.now[warps] = waited
 
+    def take_mark(self) -> TimelineMark:
+        """This moment, for `extrapolate`."""
+        traffic = tuple(getattr(self.memory, name) for name in TRAFFIC)
+        return TimelineMark(self.now.copy(), self.stalls.copy(), self.issued, traffic, len(self.memory.beyond))
+
+    def change_of_pace(self, first: TimelineMark, middle: TimelineMark, last: TimelineMark) -> float:
+        """The largest difference between a warp's times of two periods, over the longer of the periods."""
+        one, two = middle.now - first.now, last.now - middle.now
+        return float(np.abs(two - one).max() / max(one.max(), two.max(), 1.0))
+
+    def extrapolate(self, before: TimelineMark, count: int) -> None:
+        """Let `count` more periods pass, each as the one from a mark till now. All clocks of a CTA go on together."""
+        cta = self.b.cta[np.arange(self.warps) * WARP]
+        passed = np.zeros(self.b.count)
+        np.maximum.at(passed, cta, self.now - before.now)
+        of_cta = passed * count
+        of_warp = of_cta[cta]
+        self.now += of_warp
+        for times in (*self.ready.values(), *self.open.values()):
+            times += of_warp
+        self.groups = {name: [(mask, end + of_warp) for mask, end in known] for name, known in self.groups.items()}
+        self.unit += of_cta
+        self.mbarriers += np.repeat(of_cta, self.b.shared_bytes // 8)
+        of_cluster = of_cta[:: self.b.cluster_size]
+        self.due = {key: when + float(of_cluster[key[0]]) for key, when in self.due.items()}
+        self.stalls += (self.stalls - before.stalls) * count
+        self.issued += (self.issued - before.issued) * count
+        new = self.memory.count_touched(len(self.memory.beyond)) - self.memory.count_touched(before.beyond)
+        self.memory.untouched += new * count
+        for name, old in zip(TRAFFIC, before.traffic, strict=True):
+            now = getattr(self.memory, name)
+            setattr(self.memory, name, now + (now - old) * count)
+
     def result(self) -> CtaTimeline:
         """The timeline: cycles of a CTA, hits, stalls by line."""
         per_cta = self.now.reshape(self.b.count, -1).max(axis=1)
@@ -320,7 +375,7 @@ class WarpTimeline:
             written=self.memory.written,
             wgmma=any(step.kind == "wgmma" for step in self.steps),
             l2_missed=self.memory.l2_missed,
-            touched=len(np.unique(np.concatenate(self.memory.beyond))) if self.memory.beyond else 0,
+            touched=self.memory.touched,
             stalls=tuple(
                 sorted(((line, round(cycles / warps, 1)) for line, cycles in lines.items()), key=lambda item: -item[1])
             ),
