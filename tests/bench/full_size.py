@@ -86,7 +86,13 @@ def sampled(one: Measured, *, sample: int, limit_s: float) -> tuple[list[Launch]
             model = model.to(loading.DTYPES[one.problem.precision])
         with (
             emulated(
-                arch=one.arch, device="H200", source_file=str(path), sample=sample, follow=True, limit_s=limit_s
+                arch=one.arch,
+                device="H200",
+                source_file=str(path),
+                sample=sample,
+                follow=True,
+                limit_s=limit_s,
+                skip_repeats=True,
             ) as emulation,
             torch.no_grad(),
         ):

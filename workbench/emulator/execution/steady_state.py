@@ -7,7 +7,7 @@ pipeline come round after as many, their phases after twice as many.
 
 Then m periods are skipped: registers go on by m times their change, clocks and counts too. m follows from the
 comparisons of integers that decide control flow: none of them may change its outcome in a skipped period, and one
-period is left. Data in memory are not changed, so results are wrong afterwards, as in any sample; loads that decide
+period is left. Floats that are compared must not change. Data in memory are not changed, so results are wrong afterwards, as in any sample; loads that decide
 control flow are taken as constant.
 """
 
@@ -24,12 +24,13 @@ from workbench.emulator.execution.counters import Counts
 from workbench.emulator.execution.operands import Get, getter
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Vec
-from workbench.emulator.timing.cta_timeline import TimelineMark, WarpTimeline
+from workbench.emulator.timing.cta_timeline import UNROLLED, TimelineMark, WarpTimeline
 
 MOST_PASSES = 64  # the longest period that is looked for
 UNSTEADY = 0.02  # largest change of a period's time from one period to the next, relative
-# integer types of comparisons, and how their operands are read: bits may be those of negative numbers
-SIGNED = {f"{sign}{size}": f"{'u' if sign == 'u' else 's'}{size}" for sign in "bus" for size in (16, 32, 64)}
+# types of comparisons, and how their operands are read: bits may be those of negative integers
+COMPARED = {f"{sign}{size}": f"{'u' if sign == 'u' else 's'}{size}" for sign in "bus" for size in (16, 32, 64)}
+COMPARED |= {kind: kind for kind in ("f16", "bf16", "f32", "f64")}
 
 
 def find_control_registers(instructions: list[Instruction]) -> frozenset[str]:
@@ -72,7 +73,7 @@ class SteadyState:
             n: _operands(ins)
             for n, ins in enumerate(instructions)
             if ins.opcode in ("setp", "min", "max")
-            and ins.mods[-1] in SIGNED
+            and ins.mods[-1] in COMPARED
             and not self.control.isdisjoint(ins.writes)
         }
         # of each loop's head and the lanes that enter it
@@ -81,9 +82,10 @@ class SteadyState:
         self.skipped: Counter[int] = Counter()  # passes by the loop's first instruction
 
     def compare(self, n: int, active: Lanes) -> None:
-        """Instruction `n` compares two integers of these lanes."""
-        left, right = (np.asarray(get(self.b, active)).astype(np.int64) for get in self.compared[n])
-        self.log.append((n, left - right))
+        """Instruction `n` compares two numbers of these lanes."""
+        left, right = (np.asarray(get(self.b, active)) for get in self.compared[n])
+        wide = np.float64 if left.dtype.kind == "f" else np.int64
+        self.log.append((n, left.astype(wide) - right.astype(wide)))
 
     def enter_block(self, start: int, idx: Lanes) -> None:
         """These lanes begin the block at `start`."""
@@ -92,7 +94,8 @@ class SteadyState:
         key = (start, b"" if idx is None else idx.tobytes())
         passes = self.passes.setdefault(key, deque(maxlen=2 * MOST_PASSES + 1))
         passes.append(self._take_pass())
-        for period in range(1, (len(passes) - 1) // 2 + 1):
+        whole = UNROLLED if start in self.timeline.loops else 1  # the timeline schedules so many passes together
+        for period in range(whole, (len(passes) - 1) // 2 + 1, whole):
             first, middle, last = (passes[-1 - back * period] for back in (2, 1, 0))
             if first.fixed == middle.fixed == last.fixed and self._is_steady(first, middle, last):
                 if count := self._skippable(first, middle, last):
@@ -114,9 +117,12 @@ class SteadyState:
         )
 
     def _is_steady(self, first: Pass, middle: Pass, last: Pass) -> bool:
-        """Whether the times of both periods are alike, and every register that decides control flow changed by the
-        same amount in both.
+        """Whether both periods ran the same instructions in about the same time, and every register that decides
+        control flow changed by the same amount in both.
         """
+        one, two = middle.counts.lanes - first.counts.lanes, last.counts.lanes - middle.counts.lanes
+        if not np.array_equal(one, two):
+            return False
         return self.timeline.change_of_pace(first.mark, middle.mark, last.mark) <= UNSTEADY and all(
             _step(*(one.registers.get(name) for one in (first, middle, last))) is not None
             for name in self.control
@@ -135,6 +141,8 @@ class SteadyState:
             if before.shape != now.shape:
                 return 0
             change = now - before
+            if now.dtype.kind == "f" and not np.array_equal(now, before):
+                return 0
             if ((now == 0) & (change != 0)).any():
                 return 0
             nears = (now != 0) & (np.sign(change) == -np.sign(now))
@@ -157,7 +165,7 @@ class SteadyState:
 def _operands(ins: Instruction) -> tuple[Get, Get]:
     """The two operands of a comparison, or of min and max."""
     assert not isinstance(ins.operands[1], Vec)
-    left, right = (getter(operand, SIGNED[ins.mods[-1]]) for operand in ins.operands[1:3])
+    left, right = (getter(operand, COMPARED[ins.mods[-1]]) for operand in ins.operands[1:3])
     return left, right
 
 

@@ -1,0 +1,159 @@
+"""Long loops of a followed sample whose middle is skipped: counts and clocks are those of the whole run."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+from engines import HEAD, START, aligned
+
+from workbench.codegen import compile_program
+from workbench.emulator import emulated
+from workbench.emulator.execution.launch import DeviceLimits, GlobalMemory, GridRequest
+from workbench.emulator.execution.machine import Machine
+from workbench.emulator.execution.steady_state import SteadyState
+from workbench.language import Binding
+from workbench.records import Launch
+
+COUNTED = """mov.u32 %r20, 0;
+$TURN: shl.b32 %r21, %r20, 7;
+mul.wide.u32 %rd5, %r21, 1;
+add.s64 %rd6, %rd3, %rd5;
+ld.global.b32 %r6, [%rd6];
+add.u32 %r20, %r20, 1;
+setp.lt.u32 %p2, %r20, 700;
+@%p2 bra $TURN;
+"""
+DOWN_TO_ZERO = """mov.b32 %r20, -700;
+$TURN: add.s32 %r20, %r20, 1;
+setp.ne.b32 %p2, %r20, 0;
+@%p2 bra $TURN;
+"""
+CHANGES_IN_THE_MIDDLE = """mov.u32 %r20, 0;
+$TURN: setp.lt.u32 %p1, %r20, 300;
+@%p1 bra $REST;
+ld.global.b32 %r6, [%rd3];
+add.u32 %r7, %r6, 1;
+$REST: add.u32 %r20, %r20, 1;
+setp.lt.u32 %p2, %r20, 700;
+@%p2 bra $TURN;
+"""
+THREE_BUFFERS = """mov.u32 %r20, 0;
+mov.u32 %r22, 0;
+$TURN: mad.lo.u32 %r23, %r22, 4, 0;
+cvt.u64.u32 %rd5, %r23;
+add.s64 %rd6, %rd1, %rd5;
+ld.global.b32 %r6, [%rd6];
+add.u32 %r22, %r22, 1;
+setp.eq.u32 %p1, %r22, 3;
+selp.b32 %r22, 0, %r22, %p1;
+add.u32 %r20, %r20, 1;
+setp.lt.u32 %p2, %r20, 700;
+@%p2 bra $TURN;
+"""
+TRIANGLE = """mov.u32 %r20, 0;
+$OUTER: mov.u32 %r21, 0;
+$INNER: add.u32 %r21, %r21, 1;
+setp.lt.u32 %p1, %r21, %r20;
+@%p1 bra $INNER;
+add.u32 %r20, %r20, 1;
+setp.lt.u32 %p2, %r20, 60;
+@%p2 bra $OUTER;
+"""
+UNTIL_SMALL = """mov.b32 %f1, 0f43FA0000;
+mov.u32 %r20, 0;
+$TURN: add.f32 %f1, %f1, 0fBF800000;
+add.u32 %r20, %r20, 1;
+setp.gt.f32 %p1, %f1, 0f3F800000;
+setp.lt.u32 %p2, %r20, 100000;
+and.pred %p3, %p1, %p2;
+@%p3 bra $TURN;
+"""  # 500 turns, bounded by a float
+WARPS_APART = """shr.u32 %r21, %r2, 5;
+mad.lo.u32 %r21, %r21, 200, 300;
+mov.u32 %r20, 0;
+$TURN: add.u32 %r20, %r20, 1;
+setp.lt.u32 %p2, %r20, %r21;
+@%p2 bra $TURN;
+bar.sync 0;
+"""  # the second warp turns for longer
+LOOPS = {
+    "counted": (COUNTED, True),
+    "down to zero": (DOWN_TO_ZERO, True),
+    "changes in the middle": (CHANGES_IN_THE_MIDDLE, True),
+    "three buffers": (THREE_BUFFERS, True),
+    "triangle": (TRIANGLE, True),
+    "until small": (UNTIL_SMALL, False),
+    "warps apart": (WARPS_APART, True),
+}
+
+
+@pytest.fixture
+def skips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of periods of each skip."""
+    found, really = list[int](), SteadyState._go_on
+
+    def go_on(self: SteadyState, first: object, middle: object, last: object, count: int) -> None:
+        found.append(count)
+        really(self, first, middle, last, count)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SteadyState, "_go_on", go_on)
+    return found
+
+
+def follow(body: str, *, skip: bool) -> Launch:
+    data, memory = aligned(1 << 18), GlobalMemory()
+    memory.register(data.ctypes.data, data.nbytes, "data")
+    request = GridRequest(
+        entry="k",
+        grid=(8, 1, 1),
+        block=(64, 1, 1),
+        params=(data.ctypes.data.to_bytes(8, "little"), bytes(4)),
+        sample=2,
+        follow=True,
+        skip_repeats=skip,
+    )
+    return Machine(HEAD + START + body + "\nret;\n}\n", DeviceLimits()).run(request, memory)
+
+
+@pytest.mark.parametrize(("body", "skipped"), LOOPS.values(), ids=LOOPS)
+def test_a_loop_that_was_skipped_counts_as_if_it_had_run(body: str, skipped: bool, skips: list[int]) -> None:
+    whole = follow(body, skip=False)
+    assert skips == []
+    short = follow(body, skip=True)
+    assert bool(skips) == skipped
+    assert short.total == whole.total and short.lines == whole.lines and short.classes == whole.classes
+    assert short.paced is not None and whole.paced is not None
+    assert short.paced.cycles == pytest.approx(whole.paced.cycles, rel=0.005)
+    assert short.paced.issue == whole.paced.issue and short.paced.l1_requests == whole.paced.l1_requests
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "gemm(a, b) .arch(sm_80) .mma(bf16) .tile(64, 64, 32) .stages(3)",
+        "gemm(a, b) .arch(sm_90a) .mma(bf16) .schedule(pingpong) .tile(64, 64, 64) .stages(3)",
+    ],
+)
+def test_a_product_with_a_long_k(program: str, tmp_path: Path, skips: list[int]) -> None:
+    path = tmp_path / "candidate.py"
+    binding = Binding(init_source="def __init__(self):\n    super().__init__()\n", forward_arguments=("a", "b"))
+    path.write_text(compile_program(program, binding))
+    a, b = torch.zeros(256, 8192, dtype=torch.bfloat16), torch.zeros(8192, 256, dtype=torch.bfloat16)
+    found = []
+    for skip in (False, True):
+        spec = importlib.util.spec_from_file_location("candidate", path)
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)  # a new one, which has compiled nothing
+        spec.loader.exec_module(module)
+        arch = "sm_90a" if "sm_90a" in program else "sm_80"
+        with emulated(arch=arch, sample=2, follow=True, skip_repeats=skip) as emulation, torch.no_grad():
+            module.ModelNew()(a, b)
+        found.append(emulation.launches[0])
+    whole, short = found
+    assert sum(skips) > 1 and whole.paced is not None and short.paced is not None
+    assert short.paced.cycles == pytest.approx(whole.paced.cycles, rel=0.005)
+    for name in ("instructions", "flops", "global_sectors", "shared_wavefronts"):
+        assert getattr(short.total, name) == pytest.approx(getattr(whole.total, name), rel=0.001)
