@@ -234,6 +234,26 @@ def test_several_candidates_are_judged_with_one_start(jobs: str, capsys: pytest.
     first, refused, last = json.loads(capsys.readouterr().out)
     assert first["correct"] and last["correct"] and "no such setting" in refused["error"]
     assert [one["candidate"] for one in (first, refused, last)] == programs
+    assert main(["test", "softmax", programs[0], "missing.py", *small[:-1]]) == 2
+    assert "v1 softmax" in (told := capsys.readouterr().out) and "missing.py\n  cannot be used" in told
+
+
+def test_a_terminals_interrupt_is_told_in_a_line(tmp_path: Path) -> None:
+    """Ctrl-C goes to the whole group of processes of the terminal; also while the worker server starts."""
+    for after_s in (0.4, 1.2, 2.5):
+        running = subprocess.Popen(
+            [sys.executable, "-m", "workbench", "test", "softmax", "softmax(x)", "--executor", "emulator"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=heed_interrupts,
+            process_group=0,
+        )
+        time.sleep(after_s)
+        os.killpg(running.pid, signal.SIGINT)
+        _, told = running.communicate(timeout=100)
+        assert running.returncode in (130, -signal.SIGINT) and len(told.splitlines()) == 1, told
 
 
 @pytest.mark.parametrize("command", ["profile", "test"])

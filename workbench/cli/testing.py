@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import queue
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from workbench.cli.output import NOT_CORRECT, OK, USAGE, echo, print_json, wants_json
 from workbench.cli.sessions import create_session
-from workbench.errors import UserError
+from workbench.errors import Stopped, UserError
 from workbench.records import Version
 from workbench.session import Session
 from workbench.views.commands.problems import candidate_version, check_candidate, choose_l2
@@ -26,10 +27,25 @@ def test(arguments: argparse.Namespace) -> int:
     """Test files or programs, and print each verdict. The exit status is that of the worst candidate."""
     candidates: list[str] = arguments.candidates
     check_order("test", arguments.spec, candidates[0])
-    for candidate in candidates:
-        check_candidate(candidate)
+    if len(candidates) == 1:
+        check_candidate(candidates[0])  # before anything is started
     statuses, documents = list[int](), list[object]()
-    for candidate, found in _judge_all(arguments, candidates):
+    try:
+        _judge_and_print(arguments, candidates, statuses, documents)
+    except (KeyboardInterrupt, Stopped):
+        if documents and wants_json():
+            print_json(documents)
+        raise Stopped(f"stopped; {len(documents)} of {len(candidates)} candidates were judged") from None
+    if wants_json():
+        print_json(documents if len(candidates) > 1 else documents[0])
+    return max(statuses)
+
+
+def _judge_and_print(
+    arguments: argparse.Namespace, candidates: list[str], statuses: list[int], documents: list[object]
+) -> None:
+    """Print each verdict, and collect exit statuses and documents."""
+    for number, (candidate, found) in enumerate(_judge_all(arguments, candidates), start=1):
         if isinstance(found, UserError):
             if len(candidates) == 1:
                 raise found
@@ -37,13 +53,11 @@ def test(arguments: argparse.Namespace) -> int:
             statuses.append(USAGE)
             documents.append({"candidate": candidate, "error": str(found)})
             continue
+        found = dataclasses.replace(found, number=number)  # sessions that work side by side number their own versions
         echo(str(tables.verdict(found)))
         verdict = found.trials[-1].verdict
         statuses.append(OK if verdict.correct else NOT_CORRECT)
         documents.append(to_plain(verdict) if len(candidates) == 1 else {"candidate": candidate} | to_plain(verdict))
-    if wants_json():
-        print_json(documents if len(candidates) > 1 else documents[0])
-    return max(statuses)
 
 
 def _judge_all(arguments: argparse.Namespace, candidates: list[str]) -> Iterator[tuple[str, Judged]]:
@@ -88,6 +102,7 @@ def _judge_in(free: queue.SimpleQueue[Session]) -> Callable[[str], Judged]:
 
 def _judge(session: Session, candidate: str) -> Judged:
     try:
+        check_candidate(candidate)
         return candidate_version(session, candidate, test=True)
     except UserError as error:
         return error

@@ -264,8 +264,9 @@ def shrink(problem: Problem, full: Measured, search: Search) -> tuple[Settings, 
     over = _budget_ratio(measured, 2 * ELEMENT_BUDGET, FLOP_BUDGET)
     if over > TOLERATED:
         raise TooLarge(
-            f"{problem.origin}: the inputs cannot be shrunk for the emulator ({over:.0f}x too large); "
-            "give module-level sizes, use --set name=value, or run it on a GPU",
+            f"{problem.origin}: the inputs cannot be shrunk for the emulator ({over:.0f} times too large); "
+            f"{'use --set name=value' if now else 'write sizes as constants of the module: N = 9000'}, "
+            "or run it on a GPU",
             tuple(now.items()),
         )
     notes = [f"{name} stays {now[name]}: the reference does not run with half of it" for name in sorted(broken)]

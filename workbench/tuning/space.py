@@ -36,22 +36,35 @@ def _parse_value(text: str) -> object:
 
 
 def vary_program(text: str, over: Mapping[str, tuple[object, ...]]) -> list[str]:
-    """The program, then its legal variants over the settings in the order of a hash. Equal programs appear once."""
+    """The program, then its legal variants over the settings in the order of a hash. Equal programs appear once.
+
+    Raises `UserError` for a value in `over` that is legal in no combination.
+    """
     program = parse(text)
     if not over:
         return [canonical(text)]
     choices = [(name, _values(program, name, values)) for name, values in over.items()]
     found = dict.fromkeys([canonical(text)])
+    refused: dict[tuple[str, object], ProgramError] = {}
+    taken: set[tuple[str, object]] = set()
     for values in itertools.product(*(options for _, options in choices)):
         varied = program
         for (name, _), value in zip(choices, values, strict=True):
             varied = _with_setting(varied, name, value)
         try:
             found[canonical(format_program(varied))] = None
-        except ProgramError:
-            continue  # this combination is not legal
+            taken.update(zip(over, values, strict=True))
+        except ProgramError as error:  # this combination is not legal
+            refused |= {one: error for one in zip(over, values, strict=True) if one not in refused}
+    for (name, value), reason in refused.items():
+        if (name, value) not in taken and value in over[name]:
+            raise UserError(f"--over {name}: {_format_value(value)} is legal in no combination: {reason}")
     first, *rest = found
     return [first, *sort_by_hash(rest)]
+
+
+def _format_value(value: object) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _values(program: Program, name: str, values: tuple[object, ...]) -> tuple[object, ...]:

@@ -48,7 +48,12 @@ class Server:
             command = [sys.executable, "-P", "-m", "workbench.executors.workers.server", str(theirs.fileno())]
             born.set_result(
                 subprocess.Popen(
-                    command, pass_fds=[theirs.fileno()], env=drop_environment(), stdin=subprocess.DEVNULL, cwd="/"
+                    command,
+                    pass_fds=[theirs.fileno()],
+                    env=drop_environment(),
+                    stdin=subprocess.DEVNULL,
+                    cwd="/",
+                    process_group=0,  # Ctrl-C in a terminal is for this process only
                 )
             )
         except BaseException as error:
