@@ -6,9 +6,9 @@ amount as in the P passes before (0, or the step of an induction variable). P is
 pipeline come round after as many, their phases after twice as many.
 
 Then m periods are skipped: registers go on by m times their change, clocks and counts too. m follows from the
-comparisons of integers that decide control flow: none of them may change its outcome in a skipped period, and one
-period is left. Floats that are compared must not change. Data in memory are not changed, so results are wrong afterwards, as in any sample; loads that decide
-control flow are taken as constant.
+comparisons that decide control flow: none of integers may change its outcome in a skipped period, floats that are
+compared must not change, and one period is left. Data in memory are not changed, so results are wrong afterwards, as in
+any sample; loads that decide control flow are taken as constant.
 """
 
 from __future__ import annotations
