@@ -13,7 +13,7 @@ from workbench.codegen import compile_program
 from workbench.emulator import emulated
 from workbench.emulator.execution.launch import DeviceLimits, GlobalMemory, GridRequest
 from workbench.emulator.execution.machine import Machine
-from workbench.emulator.execution.steady_state import SteadyState
+from workbench.emulator.sampling.steady_state import SteadyState
 from workbench.language import Binding
 from workbench.records import Launch
 

@@ -5,7 +5,7 @@ Checks and timelines observe a batch through the Protocols below.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -122,7 +122,7 @@ class ProgressCheck(Protocol):
 
 
 class RepeatWatch(Protocol):
-    """Watches for loops that repeat themselves; see `execution.steady_state.SteadyState`."""
+    """Watches for loops that repeat themselves; see `sampling.steady_state.SteadyState`."""
 
     @property
     def compared(self) -> Container[int]: ...
@@ -189,6 +189,8 @@ class Batch:
         self.timeline: Timeline | None = None  # follows the warps in time
         self.repeats: RepeatWatch | None = None  # skips the middle of long loops in a sample
         self.livelock: ProgressCheck | None = None  # set for a sample of the grid, which may wait for the rest
+        self.code: Sequence[Callable[[Batch, Lanes], None]] | None = None  # of each instruction; None: the program's
+        self.moves_data = True  # whether bulk copies move their bytes; if not, they are only counted
         self.changes = 0  # changes of global memory, counted if `livelock` is set
         # state of registers that nothing wrote or that depend on such registers (sanitizer/uninitialized.py)
         self.undefined: dict[str, Array] = {}

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from workbench.emulator.arrays import Lanes
+from workbench.emulator.execution.batch import Batch
 from workbench.emulator.execution.operands import Fn, Unknown
 from workbench.emulator.isa import (
     atomics,
@@ -60,8 +62,12 @@ def _fence(ins: Instruction) -> Fn:
     return async_copies.fence(ins) if ins.mods[:2] == ("proxy", "async") else _no_operation(ins)
 
 
+def count_nothing(b: Batch, i: Lanes) -> None:
+    """Leave registers, memory and counts as they are."""
+
+
 def _no_operation(ins: Instruction) -> Fn:
-    return lambda b, i: None
+    return count_nothing
 
 
 FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
@@ -113,6 +119,24 @@ FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
         _no_operation,
     ),
 }
+
+
+COUNTED: dict[str, Callable[[Instruction], Fn]] = {
+    "load": loads.count_access,
+    "store": loads.count_access,
+    "atomic": atomics.count_access,
+    "reduction": atomics.count_access,
+    "copy": cp_async.count_copy,
+    "matrix_load": mma_sync.count_rows,
+    "matrix_store": mma_sync.count_rows,
+    "mma": mma_sync.count_product,
+    "wgmma": wgmma.count_product,
+}
+
+
+def decode_counted(ins: Instruction) -> Fn:
+    """The function that counts an instruction of a sample and leaves registers and memory as they are."""
+    return COUNTED.get(ins.form.role, _no_operation)(ins)
 
 
 def knows(ins: Instruction) -> bool:

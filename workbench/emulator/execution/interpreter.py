@@ -23,6 +23,7 @@ from workbench.emulator.execution.operands import Fn
 from workbench.emulator.execution.warp_scheduler import WarpScheduler
 from workbench.emulator.isa.sm90 import async_copies, mbarrier
 from workbench.emulator.ptx.instruction import Instruction, Kernel
+from workbench.emulator.sampling.sample_code import SampleCode
 from workbench.emulator.sanitizer import access_history
 from workbench.emulator.sanitizer.livelock import sample_waits_fault
 from workbench.emulator.sanitizer.uninitialized import Step, UninitializedRegisters
@@ -58,7 +59,8 @@ class Program:
         self.starts = sorted(leader for leader in leaders if leader <= count)
         self.end_of = {start: self.starts[n + 1] for n, start in enumerate(self.starts[:-1])}
         watch = WgmmaWatch(self.instructions)
-        self.code = [watch.wrap(ins, self._decode(ins)) for ins in self.instructions]
+        self.plain = [self._decode(ins) for ins in self.instructions]
+        self.code = [watch.wrap(ins, run) for ins, run in zip(self.instructions, self.plain, strict=True)]
         forms = [ins.form for ins in self.instructions]
         self.async_proxy = any(
             form.role in ("wgmma", "wgmma_group") or (form.async_proxy and form.space == "shared>global")
@@ -72,6 +74,7 @@ class Program:
         self.uninitialized = UninitializedRegisters(kernel, self.starts)
         self.polls = {n: mbarrier.Poll(ins) for n, ins in enumerate(self.instructions) if ins.form.parks}
         self.steps: list[cta_timeline.Step] | None = None  # for the timeline, made on first use
+        self.sample_code: SampleCode | None = None  # for samples that only count, made on first use
 
     def _decode(self, ins: Instruction) -> Fn:
         if ins.form.ends_block or ins.form.parks:
@@ -92,11 +95,21 @@ class Program:
 
         return raise_unknown
 
+    def count_only(self, b: Batch) -> None:
+        """Let a batch compute only what decides which instructions run and where they access memory; the others are
+        counted. Checks of registers and of shared memory are off.
+        """
+        if self.sample_code is None:
+            self.sample_code = SampleCode(self.instructions, self.plain)
+        b.code, b.moves_data, b.async_proxy = self.sample_code.code, self.sample_code.moves_data, False
+
     def execute(self, b: Batch, should_leave: Callable[[], bool]) -> bool:
         """Run one batch of CTAs to the end; False if `should_leave` stopped it."""
         end = len(self.instructions)
         b.pc[~b.alive] = end
-        self.uninitialized.begin(b)
+        if b.code is None:
+            b.code = self.code
+            self.uninitialized.begin(b)
         steps, scheduler = 0, WarpScheduler()
         while True:
             runnable = b.alive & (b.waiting < 0)
@@ -160,12 +173,13 @@ class Program:
 
     def _run_one(self, b: Batch, n: int, active: Lanes, step: Step | None) -> None:
         """Run one instruction, and carry undefined values through it."""
+        assert b.code is not None
         if step is None:
-            self.code[n](b, active)
+            b.code[n](b, active)
             return
         if not step.late:
             step.follow(b, active)
-        self.code[n](b, active)
+        b.code[n](b, active)
         if step.late:
             step.follow(b, active)
 

@@ -78,7 +78,7 @@ class GridRequest:
     sample: int | None = None  # execute only so many CTAs (whole clusters), spread over the grid, and scale the counts
     follow: bool = False  # follow the first CTAs, or those of the sample, in time and their loads through the caches
     limit_s: float | None = None  # wall-clock limit in seconds for a sample
-    skip_repeats: bool = False  # with `follow`: skip the middle of long loops of a sample (steady_state.py)
+    skip_repeats: bool = False  # with `follow`: skip the middle of long loops of a sample (sampling/steady_state.py)
     sanitize: bool = False  # run every CTA on the interpreter, which finds more
     strict_shared: bool = True  # reading shared memory that nothing wrote ends the launch; otherwise it is advice
 

@@ -19,10 +19,10 @@ from workbench.emulator.execution.counters import Counting
 from workbench.emulator.execution.dispatch import MISFITS
 from workbench.emulator.execution.interpreter import Program, endless_fault
 from workbench.emulator.execution.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
-from workbench.emulator.execution.steady_state import SteadyState
 from workbench.emulator.isa import vprintf
 from workbench.emulator.ptx.instruction import Kernel
 from workbench.emulator.ptx.parser import parse
+from workbench.emulator.sampling.steady_state import SteadyState
 from workbench.emulator.sanitizer import access_history
 from workbench.emulator.sanitizer.global_races import Record
 from workbench.emulator.sanitizer.livelock import LivelockDetector
@@ -259,6 +259,7 @@ class Machine:
         timeline = self._follow(batch, launch.program) if request.follow else None
         if timeline is not None and request.skip_repeats:
             batch.repeats = SteadyState(batch, launch.program.instructions, timeline)
+            launch.program.count_only(batch)
         if len(numbers) < total:
             batch.livelock = LivelockDetector()
         end = time.perf_counter() + (request.limit_s or float("inf"))

@@ -81,6 +81,19 @@ def atomic(ins: Instruction) -> Fn:
     return run
 
 
+def count_access(ins: Instruction) -> Fn:
+    """atom or red that is only counted; memory stays as it is."""
+    operand = ins.operands[0 if ins.form.role == "reduction" else 1]
+    assert isinstance(operand, Mem)
+    where, size = address(operand, ins.form.space), size_of(_operation(ins)[1])
+
+    def run(b: Batch, i: Lanes) -> None:
+        place, at = resolve_space(ins.form.space, broadcast(b, i, where(b, i)))
+        b.count_memory(ins, place, i, at, size, True)
+
+    return run
+
+
 def _operation(ins: Instruction) -> tuple[str, str]:
     """(operation, PTX type) of an atomic; raises `Unknown` for pairs and vectors."""
     op = next(m for m in ins.mods if m in ATOMIC or m == "cas")

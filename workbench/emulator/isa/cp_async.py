@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from workbench.emulator.arrays import Lanes
+from workbench.emulator.arrays import Array, Lanes
 from workbench.emulator.execution.batch import Batch
 from workbench.emulator.execution.copies import IN_FLIGHT, WRITTEN, Selection
 from workbench.emulator.execution.operands import Fn, Unknown, getter
-from workbench.emulator.isa.access import address, broadcast, read_global, shared_index
+from workbench.emulator.isa.access import address, broadcast, global_allocation, read_global, shared_index
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Mem, Reg, immediate_value
 
 
-def copy_async(ins: Instruction) -> Fn:
-    """cp.async.{ca,cg}.shared.global [d], [s], size{, src-size}, and its groups and waits. A copy reads at once and
-    writes at the wait that covers it.
+def _make_places(ins: Instruction) -> tuple[Callable[[Batch, Lanes], tuple[Array, Array, Array]], int]:
+    """(a function that gives the targets, the sources and the bytes that are read, one each per lane; the copy's
+    size).
     """
-    if "commit_group" in ins.mods:
-        return lambda b, i: b.copies.commit(b.all_lanes(i))
-    if "wait_group" in ins.mods or "wait_all" in ins.mods:
-        newest = immediate_value(ins.operands[0]) if "wait_group" in ins.mods else None
-        return lambda b, i: b.copies.wait(b.all_lanes(i), newest)
     if "shared" not in ins.mods or "bulk" in ins.mods:
         raise Unknown(ins.text)
     target, source = ins.operands[0], ins.operands[1]
@@ -33,10 +30,44 @@ def copy_async(ins: Instruction) -> Fn:
     ignore = getter(ins.operands[3], "u32") if len(ins.operands) > 3 and isinstance(ins.operands[3], Reg) else None
     fixed = immediate_value(ins.operands[3]) if len(ins.operands) > 3 and not isinstance(ins.operands[3], Reg) else size
 
+    def places(b: Batch, i: Lanes) -> tuple[Array, Array, Array]:
+        into, at = broadcast(b, i, to(b, i)), broadcast(b, i, frm(b, i))
+        count = broadcast(b, i, ignore(b, i)).astype(np.int64) if ignore else np.full(len(at), fixed)
+        return into, at, count
+
+    return places, size
+
+
+def count_copy(ins: Instruction) -> Fn:
+    """cp.async.{ca,cg}.shared.global that is only counted; nothing is copied. Global addresses are checked."""
+    places, size = _make_places(ins)
+
     def run(b: Batch, i: Lanes) -> None:
         lanes = b.all_lanes(i)
-        into, at = broadcast(b, i, to(b, i)), broadcast(b, i, frm(b, i))
-        count = broadcast(b, i, ignore(b, i)).astype(np.int64) if ignore else np.full(len(lanes), fixed)
+        into, at, count = places(b, i)
+        some = count == size
+        if some.any():
+            b.count_memory(ins, "global", lanes[some], at[some], size, False)
+            global_allocation(b, lanes[some], at[some], size, False, ins)
+        b.count_memory(ins, "shared", lanes, into, size, True)
+
+    return run
+
+
+def copy_async(ins: Instruction) -> Fn:
+    """cp.async.{ca,cg}.shared.global [d], [s], size{, src-size}, and its groups and waits. A copy reads at once and
+    writes at the wait that covers it.
+    """
+    if "commit_group" in ins.mods:
+        return lambda b, i: b.copies.commit(b.all_lanes(i))
+    if "wait_group" in ins.mods or "wait_all" in ins.mods:
+        newest = immediate_value(ins.operands[0]) if "wait_group" in ins.mods else None
+        return lambda b, i: b.copies.wait(b.all_lanes(i), newest)
+    places, size = _make_places(ins)
+
+    def run(b: Batch, i: Lanes) -> None:
+        lanes = b.all_lanes(i)
+        into, at, count = places(b, i)
         part = np.zeros((len(lanes), size // 4), dtype=np.uint32)
         whole = count == size
         if whole.any():

@@ -11,6 +11,7 @@ from workbench.emulator.isa.access import (
     SPACES,
     address,
     broadcast,
+    global_allocation,
     local_index,
     read_global,
     read_shared,
@@ -52,6 +53,27 @@ def load(ins: Instruction) -> Fn:
             elif size < 2:
                 value = value.astype(np.uint32)
             put(b, i, bits(value, value.dtype.itemsize))
+
+    return run
+
+
+def count_access(ins: Instruction) -> Fn:
+    """A load or a store that is only counted; nothing is read or written. Addresses of global memory are checked."""
+    if ins.form.space not in ("global", "shared", "generic"):
+        return lambda b, i: None
+    write = ins.form.role == "store"
+    operand, registers = (ins.operands[0], ins.operands[1]) if write else (ins.operands[1], ins.operands[0])
+    assert isinstance(operand, Mem)
+    kind = ins.mods[-1]
+    size = 16 if kind == "b128" else size_of("b16" if kind == "bf16" else kind)
+    whole = size * (len(registers.items) if isinstance(registers, Vec) else 1)
+    where = address(operand, ins.form.space)
+
+    def run(b: Batch, i: Lanes) -> None:
+        place, at = resolve_space(ins.form.space, broadcast(b, i, where(b, i)))
+        b.count_memory(ins, place, i, at, whole, write)
+        if place == "global":
+            global_allocation(b, i, at, whole, write, ins)
 
     return run
 

@@ -29,11 +29,31 @@ def _warps(b: Batch, i: Lanes, ins: Instruction) -> Array:
     return lanes
 
 
+def _matrices(ins: Instruction) -> int:
+    """The number of 8x8 matrices of ldmatrix and stmatrix."""
+    return next(int(m[1:]) for m in ins.mods if m in ("x1", "x2", "x4"))
+
+
+def count_rows(ins: Instruction) -> Fn:
+    """ldmatrix or stmatrix that is only counted."""
+    count = _matrices(ins)
+    operand = ins.operands[0 if ins.form.role == "matrix_store" else 1]
+    assert isinstance(operand, Mem)
+    where = address(operand, "shared")
+
+    def run(b: Batch, i: Lanes) -> None:
+        lanes = _warps(b, i, ins)
+        at = broadcast(b, i, where(b, i)).reshape(-1, WARP)[:, : 8 * count]
+        b.count_matrix_rows(ins, lanes.reshape(-1, WARP)[:, : 8 * count], at)
+
+    return run
+
+
 def load_matrix(ins: Instruction) -> Fn:
     """ldmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}.shared.b16: rows of 16 bytes from addresses in lanes 0-7,
     8-15, ...
     """
-    count = next(int(m[1:]) for m in ins.mods if m in ("x1", "x2", "x4"))
+    count = _matrices(ins)
     trans = "trans" in ins.mods
     target = ins.operands[0]
     puts = [setter(item, 4) for item in (target.items if isinstance(target, Vec) else (target,))]
@@ -57,7 +77,7 @@ def load_matrix(ins: Instruction) -> Fn:
 
 def store_matrix(ins: Instruction) -> Fn:
     """stmatrix.sync.aligned.m8n8.{x1,x2,x4}{.trans}.shared.b16."""
-    count = next(int(m[1:]) for m in ins.mods if m in ("x1", "x2", "x4"))
+    count = _matrices(ins)
     trans = "trans" in ins.mods
     source = ins.operands[1]
     gets = [getter(item, "b32") for item in (source.items if isinstance(source, Vec) else (source,))]
@@ -128,12 +148,24 @@ def _operand_types(ins: Instruction, m: int, n: int) -> tuple[str, str, str]:
     return out, kind, kind_b
 
 
+def _extents(ins: Instruction) -> tuple[int, int, int]:
+    """(m, n, k) of mma.sync."""
+    shape = next(m for m in ins.mods if m[0] == "m" and m[1].isdigit())
+    m, n, k = (int(part) for part in shape[1:].replace("n", " ").replace("k", " ").split())
+    return m, n, k
+
+
+def count_product(ins: Instruction) -> Fn:
+    """mma.sync of which only the FLOPs are counted."""
+    m, n, k = _extents(ins)
+    return lambda b, i: b.count_flops(ins, 2 * m * n * k * ((b.lanes if i is None else len(i)) // WARP))
+
+
 def multiply(ins: Instruction) -> Fn:
     """mma.sync.aligned.m16n8k{4,8,16,32}.row.col.{f32,f16}.{f16,bf16,tf32,e4m3,e5m2}.{b's type}.{f32,f16} d, a,
     b, c.
     """
-    shape = next(m for m in ins.mods if m[0] == "m" and m[1].isdigit())
-    m, n, k = (int(part) for part in shape[1:].replace("n", " ").replace("k", " ").split())
+    m, n, k = _extents(ins)
     out, kind, kind_b = _operand_types(ins, m, n)
     d, a, b_operand, c = (operand.items if isinstance(operand, Vec) else (operand,) for operand in ins.operands[:4])
     gets_a, gets_b, gets_c = ([getter(item, "b32") for item in items] for items in (a, b_operand, c))
@@ -158,4 +190,4 @@ def multiply(ins: Instruction) -> Fn:
     return run
 
 
-__all__ = ["Reg", "load_matrix", "multiply", "store_matrix"]
+__all__ = ["Reg", "count_product", "count_rows", "load_matrix", "multiply", "store_matrix"]

@@ -66,10 +66,25 @@ def byte_offsets(start: int, offset: int, size: int, swizzle: int) -> Array:
 
 
 def start_copy(
-    b: Batch, ins: Instruction, lane: int, barrier: int, members: list[int] | None, places: list[Array], data: Array
+    b: Batch,
+    ins: Instruction,
+    lane: int,
+    barrier: int,
+    members: list[int] | None,
+    target: tuple[int, int, int],
+    data: Array,
 ) -> None:
-    """Start a load: its bytes are marked now; when it finishes, they are written and counted on the mbarrier."""
-    clock = b.races.bulk_write(b, lane, places, ins) if b.races is not None else None
+    """Start a load to `target`: the start of the CTA's part of the batch's shared memory, the offset in it and the
+    swizzle; `members` are the CTAs of a multicast. The bytes are marked now; when the load finishes, they are written
+    and counted on the mbarrier.
+    """
+    own, offset, swizzle = target
+    places: list[Array] = []
+    clock = None
+    if b.moves_data:
+        starts = [own] if members is None else [cta * b.shared_bytes for cta in members]
+        places = [byte_offsets(start, offset, data.size, swizzle) for start in starts]
+        clock = b.races.bulk_write(b, lane, places, ins) if b.races is not None else None
     for at in places:
         b.shared_written[at] = IN_FLIGHT
 

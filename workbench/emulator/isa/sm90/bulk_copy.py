@@ -13,7 +13,6 @@ from workbench.emulator.execution.operands import Fn, Unknown, getter
 from workbench.emulator.isa.access import address
 from workbench.emulator.isa.sm90.bulk import (
     ALIGNMENT,
-    byte_offsets,
     check_readable,
     lane_numbers,
     multicast_members,
@@ -43,8 +42,10 @@ def _store(ins: Instruction) -> Fn:
             _check_size(b, ins, lane, sizes[n])
             start, offset = shared_range(b, ins, lane, out[n], sizes[n], ALIGNMENT, False)
             source_bytes = slice(start + offset, start + offset + sizes[n])
-            check_readable(b, ins, lane, source_bytes, "a bulk store")
             target_bytes = _global_range(b, ins, lane, into[n], sizes[n], True)
+            if not b.moves_data:
+                continue
+            check_readable(b, ins, lane, source_bytes, "a bulk store")
             done = note_bulk_read(b, lane, np.arange(source_bytes.start, source_bytes.stop), ins)
             b.stores.add(ins, np.array([lane]), _make_store_finish(b, target_bytes, source_bytes, done))
 
@@ -76,9 +77,7 @@ def _load(ins: Instruction) -> Fn:
                 data = _global_range(b, ins, lane, out[n], size, False)
             members = multicast_members(b, lane, masks[n]) if mask_of else None
             start, offset = shared_range(b, ins, lane, into[n], size, ALIGNMENT, True)
-            starts = [start] if members is None else [cta * b.shared_bytes for cta in members]
-            places = [byte_offsets(begin, offset, size, 0) for begin in starts]
-            start_copy(b, ins, lane, barriers[n], members, places, data.copy())
+            start_copy(b, ins, lane, barriers[n], members, (start, offset, 0), data.copy() if b.moves_data else data)
 
     return run
 

@@ -22,7 +22,6 @@ from workbench.emulator.execution.batch import Batch
 from workbench.emulator.execution.operands import Fn, getter
 from workbench.emulator.isa.access import address
 from workbench.emulator.isa.sm90.bulk import (
-    byte_offsets,
     lane_numbers,
     multicast_members,
     shared_range,
@@ -98,16 +97,7 @@ def load(ins: Instruction) -> Fn:
             )
             members = multicast_members(b, lane, masks[n]) if mask_of else None
             base, offset = shared_range(b, ins, lane, places[n], data.size, 128, True)
-            starts = [base] if members is None else [cta * b.shared_bytes for cta in members]
-            start_copy(
-                b,
-                ins,
-                lane,
-                barriers[n],
-                members,
-                [byte_offsets(start, offset, data.size, d.swizzle) for start in starts],
-                data,
-            )
+            start_copy(b, ins, lane, barriers[n], members, (base, offset, d.swizzle), data)
 
     return run
 
@@ -128,6 +118,9 @@ def _read_pixels(
                 lane,
             )
         linear = linear * count + (where - first) // step
+    b.counting.count_bulk(ins, read=box.pixels * box.channels * size)
+    if not b.moves_data:
+        return np.empty(box.pixels * box.channels * size, dtype=np.uint8)
     positions: Array = linear + np.arange(box.pixels)
     inside = np.ones(box.pixels, dtype=bool)
     address_of = np.full(box.pixels, d.start, dtype=np.int64)
@@ -144,7 +137,6 @@ def _read_pixels(
         out[inside, :channels] = _gather(b, ins, lane, address_of[inside] + at[0] * size, channels * size).reshape(
             -1, channels, size
         )
-    b.counting.count_bulk(ins, read=int(out.size))
     return out.reshape(-1)
 
 

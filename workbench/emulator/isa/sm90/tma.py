@@ -73,16 +73,7 @@ def _load_tensor(ins: Instruction) -> Fn:
             data = _read_box(b, ins, int(lane), d, tuple(column[n] for column in at))
             bases = multicast_members(b, int(lane), masks[n]) if mask_of else None
             base, offset = shared_range(b, ins, int(lane), places[n], d.box_bytes, 128, True)
-            starts = [base] if bases is None else [cta * b.shared_bytes for cta in bases]
-            start_copy(
-                b,
-                ins,
-                int(lane),
-                barriers[n],
-                bases,
-                [byte_offsets(start, offset, data.size, d.swizzle) for start in starts],
-                data,
-            )
+            start_copy(b, ins, int(lane), barriers[n], bases, (base, offset, d.swizzle), data)
 
     return run
 
@@ -110,6 +101,9 @@ def _store_tensor(ins: Instruction) -> Fn:
             if clipped is None:
                 continue
             inside, first, count = clipped
+            b.counting.count_bulk(ins, written=int(np.prod(count)) * d.size)
+            if not b.moves_data:
+                continue
             shape = (*reversed(d.box), d.size)
             source_bytes = byte_offsets(start, offset, d.box_bytes, d.swizzle).reshape(shape)[inside]
             check_readable(b, ins, int(lane), source_bytes, "a TMA store")
@@ -119,7 +113,6 @@ def _store_tensor(ins: Instruction) -> Fn:
             done = note_bulk_read(b, int(lane), source_bytes, ins)
             store = _Store(b, d, op, target=target, flags=flags, source=source_bytes, done=done)
             b.stores.add(ins, np.array([lane]), store.finish)
-            b.counting.count_bulk(ins, written=int(np.prod(count)) * d.size)
 
     return run
 
@@ -213,6 +206,9 @@ def _window(
 
 def _read_box(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: tuple[int, ...]) -> Array:
     """A box's bytes in their order in shared memory before the swizzle; zeros outside the tensor."""
+    b.counting.count_bulk(ins, read=d.box_bytes)
+    if not b.moves_data:
+        return np.empty(d.box_bytes, dtype=np.uint8)
     out = np.zeros((*reversed(d.box), d.size), dtype=np.uint8)
     clipped = _clip(d, at)
     if clipped is not None:
@@ -229,7 +225,6 @@ def _read_box(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: tuple[in
         if b.races is not None and b.races.was_written(found):
             b.races.load_global(b, *_elements(lane, found, d, first, count), d.size, ins)
         out[inside] = data
-    b.counting.count_bulk(ins, read=int(out.size))
     return out.reshape(-1)
 
 

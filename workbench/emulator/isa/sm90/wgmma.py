@@ -178,6 +178,19 @@ def operation(ins: Instruction) -> Fn:
     return _Multiplication(ins).run
 
 
+def count_product(ins: Instruction) -> Fn:
+    """wgmma.mma_async of which only the FLOPs are counted."""
+    n, depth = _extents(ins)[1:]
+    return lambda b, i: b.count_flops(ins, 2 * ROWS * n * depth * ((b.lanes if i is None else len(i)) // GROUP))
+
+
+def _extents(ins: Instruction) -> tuple[str, int, int]:
+    """The shape, its n and its k."""
+    shape = next(m for m in ins.mods if m.startswith("m64n"))
+    n, depth = (int(part) for part in shape[4:].split("k"))
+    return shape, n, depth
+
+
 class _Multiplication:
     """wgmma.mma_async.sync.aligned.m64nNkK.out.a.b d, a or its descriptor, b's descriptor, scale-d{, scale-a, scale-b{,
     trans-a, trans-b}}.
@@ -185,8 +198,7 @@ class _Multiplication:
 
     def __init__(self, ins: Instruction) -> None:
         self.ins = ins
-        self.shape = next(m for m in ins.mods if m.startswith("m64n"))
-        self.n, self.depth = (int(part) for part in self.shape[4:].split("k"))
+        self.shape, self.n, self.depth = _extents(ins)
         self.out, self.kind_a, self.kind_b = [m for m in ins.mods if m in ("f32", "f16", "s32", *SIZES)][:3]
         if self.kind_a not in SIZES or self.kind_b not in SIZES or "sp" in ins.mods:
             raise Unknown(ins.text)
