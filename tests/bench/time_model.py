@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from full_size import Measured, full_work, planned, recorded, sampled
 
 from workbench.analysis import devices
 from workbench.analysis.sampled import modelled_time
+from workbench.emulator.emulation import CompiledModule
 from workbench.records import KernelBuild, Launch, Work
 from workbench.toolchain import describe_module
 from workbench.wire import from_plain, to_plain
@@ -54,23 +55,32 @@ def kernels() -> Iterator[Measured]:
                 yield one
 
 
-def sample(one: Measured, limit_s: float) -> dict[str, Any]:
-    """What the model needs of one kernel."""
-    launches, modules = sampled(one, sample=SAMPLE, limit_s=limit_s)
-    builds = [
+def describe_builds(modules: Sequence[CompiledModule], arch: str) -> list[dict[str, Any]]:
+    """The kernels of compiled modules as plain data, without their code."""
+    return [
         {**to_plain(build), "ptx": "", "sass": ""}
         for module in modules
-        for build in describe_module(module.ptx, module.cubin, one.arch)
+        for build in describe_module(module.ptx, module.cubin, arch)
     ]
+
+
+def describe_launches(launches: Sequence[Launch]) -> list[dict[str, Any]]:
+    """Launches as plain data, without source lines."""
     plain = [{**to_plain(launch), "lines": [], "findings": []} for launch in launches]
     for launch in plain:
         launch["paced"]["stalls"] = []
+    return plain
+
+
+def sample(one: Measured, limit_s: float) -> dict[str, Any]:
+    """What the model needs of one kernel."""
+    launches, modules = sampled(one, sample=SAMPLE, limit_s=limit_s)
     return {
         "label": one.label,
         "seconds": one.seconds,
         "work": to_plain(full_work(one.problem)),
-        "launches": plain,
-        "builds": builds,
+        "launches": describe_launches(launches),
+        "builds": describe_builds(modules, one.arch),
     }
 
 
