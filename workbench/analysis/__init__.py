@@ -1,1 +1,1 @@
-"""Pure numbers: devices, speed of light, correctness, statistics, hunks, roofline, integrity. No torch, no I/O."""
+"""Pure numbers: devices, speed of light, statistics, hunks, roofline, integrity. No torch, no I/O."""

@@ -1,7 +1,7 @@
-"""Counts the FLOPs of a PyTorch computation by operation. Used in workers only: it imports torch.
+"""Counts the FLOPs of a PyTorch computation by operation, and the terms that it sums. Used in workers: imports torch.
 
 Input: the code inside `with FlopCount() as count` (fake tensors will do, so it costs no memory). Output: `count.flops`,
-FLOPs by ATen operation.
+FLOPs by ATen operation. Likewise `with TermCount() as count`: `count.terms` is the number of terms of the longest sum.
 
 An addition, multiplication, division, comparison or one call of a special function (exp, tanh, erf, rsqrt) is one FLOP,
 a fused multiply-add is two. torch's own formulas (`torch.utils.flop_counter`) count matrix products and convolutions.
@@ -12,6 +12,7 @@ numbers and integer operations are free.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 
@@ -49,6 +50,32 @@ PER_ELEMENT = {
 }
 GELU_TANH = 9  # cube 2, scale, add, scale, tanh, add, multiply, halve
 MATRIX_VECTOR = ("mv", "addmv", "dot", "vdot")
+# operations whose results sum the elements of their first argument
+SUMS = (
+    "sum",
+    "nansum",
+    "mean",
+    "var",
+    "std",
+    "prod",
+    "logsumexp",
+    "linalg_vector_norm",
+    "native_layer_norm",
+    "native_group_norm",
+    "native_batch_norm",
+    "_native_batch_norm_legit",
+    "_batch_norm_with_update",
+    "cudnn_batch_norm",
+    "_fused_rms_norm",
+    "avg_pool",
+    "adaptive_avg_pool",
+    "_adaptive_avg_pool",
+    "mse_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "binary_cross_entropy",
+)
+SUMS_ALONG_AN_AXIS = ("_softmax", "_log_softmax", "cumsum", "cumprod", "logcumsumexp")  # by their second argument
 FREE_PREFIXES = (
     "new_",
     "empty",
@@ -104,14 +131,14 @@ def _largest_numel(values: Iterable[object]) -> int:
     return max((value.numel() for value in tree_leaves(list(values)) if isinstance(value, torch.Tensor)), default=0)
 
 
-def _operation_name(func: OpOverload) -> str:
+def operation_name(func: OpOverload) -> str:
     """`aten.add_.Tensor` -> "add"."""
     return str(func.overloadpacket).split(".")[-1].rstrip("_")
 
 
 def _product_flops(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], out: object) -> int | None:
     """FLOPs of a matrix product, convolution or attention, bias included; None for anything else."""
-    name = _operation_name(func)
+    name = operation_name(func)
     if name in MATRIX_VECTOR:
         return 2 * _largest_numel(args) + (_largest_numel([out]) if name == "addmv" else 0)
     packet = func.overloadpacket
@@ -128,7 +155,7 @@ def _product_flops(func: OpOverload, args: tuple[object, ...], kwargs: dict[str,
 
 def _pointwise_flops(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], out: object) -> int:
     """FLOPs of an element-wise operation or a reduction."""
-    name = _operation_name(func)
+    name = operation_name(func)
     floats = any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in tree_leaves([out, args]))
     if func.is_view or not floats or name.startswith(FREE_PREFIXES):
         return 0
@@ -155,10 +182,46 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed 
             products = _product_flops(func, args, given, out)
             self.products += products or 0
             count = _pointwise_flops(func, args, given, out) if products is None else products
-            self.flops.update({_operation_name(func): count} if count else {})
+            self.flops.update({operation_name(func): count} if count else {})
         return out
 
     @property
     def total(self) -> int:
         """All FLOPs."""
         return sum(self.flops.values())
+
+
+class TermCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
+    """Finds the longest sum that runs inside: `terms`, at least 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.terms = 1
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
+        out = func(*args, **(kwargs or {}))
+        if func.namespace == "aten":
+            self.terms = max(self.terms, summed_terms(func, args, kwargs or {}, out))
+        return out
+
+
+def summed_terms(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], out: object) -> int:
+    """Terms that one element of a result sums: k of a matrix product, elements of a convolution's filter, the reduced
+    extents of a sum or a norm; 1 for anything else.
+    """
+    products = _product_flops(func, args, kwargs, out)
+    if products is not None:
+        return products // max(2 * _largest_numel([out]), 1)
+    name = operation_name(func)
+    if name in SUMS_ALONG_AN_AXIS and isinstance(args[0], torch.Tensor):
+        return args[0].shape[args[1]] if args[0].dim() else 1
+    if name.startswith("nll_loss"):
+        return _largest_numel(args[1:2])  # one addition per target
+    if not name.startswith(SUMS):
+        return 1
+    results = [value.numel() for value in tree_leaves(out) if isinstance(value, torch.Tensor) and value.numel()]
+    sums = results[min(1, len(results) - 1)] if results else 1  # a norm returns its statistics second
+    kernel = math.prod(args[1]) if name.startswith("avg_pool") and isinstance(args[1], (list, tuple)) else 1
+    return max(kernel, _largest_numel(args[:1]) // sums)

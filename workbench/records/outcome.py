@@ -13,7 +13,11 @@ from workbench.records.proposal import Candidate
 
 @record
 class Check:
-    """One comparison with the reference: errors are |candidate - reference| / tolerance, so above 1 is wrong."""
+    """One comparison with the float64 reference.
+
+    Errors are |candidate - reference| / tolerance, so above 1 is wrong. The `eager` fields are torch eager's errors at
+    the same precision; None if they are unknown.
+    """
 
     case: str
     trial: int
@@ -32,6 +36,8 @@ class Check:
     worst_expected: float | None = None
     message: str = ""
     trivial: str = ""  # "zero" or "constant" if the candidate's output is that and the reference's is not
+    eager_error: float | None = None  # in tolerances, as `max_error`
+    eager_absolute: float | None = None  # as `max_absolute`
 
 
 @record

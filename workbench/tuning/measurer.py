@@ -25,11 +25,10 @@ from types import ModuleType
 import cutlass.cute as cute
 import torch
 
-from workbench.analysis import correctness
 from workbench.emulator.emulation import CompiledModule
 from workbench.emulator.hook import record_modules
 from workbench.emulator.run_script import emulated
-from workbench.executors.workers.referee import compare_on_device
+from workbench.executors.workers.correctness import compare
 from workbench.executors.workers.timer import Stopwatch, as_list
 from workbench.landscapes.table import RowFields, timing_fields
 from workbench.problems import loading
@@ -38,7 +37,6 @@ from workbench.tuning import compiled_store
 from workbench.tuning.compiler import CompiledFile, build_fields, load_candidate, unload
 from workbench.tuning.plan import TuningPlan
 from workbench.tuning.reference_cache import Data, ReferenceCache, set_tf32, spoil
-from workbench.wire import Json
 
 WARM_UP, SAMPLES, SAMPLES_SLOW = 3, 12, 5  # calls; SAMPLES_SLOW if one takes longer than SLOW_S
 SLOW_S = 0.01
@@ -249,43 +247,29 @@ class Worker:
                 watch.drop()
         with self.time_phase("check"):
             got = last.pop()
-            self._check(plan, got, data.expected, fields)
+            self._check(plan, got, data, fields)
             spoil(got)
         if samples and fields["correct"]:
             fields |= timing_fields(samples)
 
-    def _check(
-        self, plan: TuningPlan, got: list[torch.Tensor], expected: list[torch.Tensor], fields: RowFields
-    ) -> None:
-        case = self.references.find_case(plan)
-        length = correctness.summed_terms(case, plan.facts)
-        if len(got) != len(expected):
-            fields["failure"] = f"check/wrong_outputs: {len(got)} outputs, expected {len(expected)}"
+    def _check(self, plan: TuningPlan, got: list[torch.Tensor], data: Data, fields: RowFields) -> None:
+        if len(got) != len(data.expected):
+            fields["failure"] = f"check/wrong_outputs: {len(got)} outputs, expected {len(data.expected)}"
             return
         worst = 0.0
-        for value, wanted, spec in zip(got, expected, case.outputs, strict=True):
+        outputs = self.references.find_case(plan).outputs
+        for value, wanted, tolerance, spec in zip(got, data.expected, data.tolerances, outputs, strict=True):
             if tuple(value.shape) != spec.shape or str(value.dtype) != f"torch.{spec.dtype}":
                 fields["failure"] = (
                     f"check/wrong_shape: {list(value.shape)} {value.dtype}, expected {list(spec.shape)} {spec.dtype}"
                 )
                 return
-            found = self._compare(value, wanted, spec.dtype, plan.problem.precision, length)
+            found = compare(value, wanted, tolerance)
             worst = max(worst, found["max_error"])
             if not found["passed"]:
                 fields |= {"failure": f"check/wrong_result: {found['message']}", "error": worst}
                 return
         fields |= {"correct": True, "error": worst}
-
-    def _compare(self, value: torch.Tensor, wanted: torch.Tensor, dtype: str, precision: str, length: int) -> Json:
-        if self.dry:
-            return correctness.compare(
-                value.cpu().to(wanted.dtype).numpy(),
-                wanted.cpu().double().numpy() if wanted.is_floating_point() else wanted.cpu().numpy(),
-                dtype=dtype,
-                precision=precision,
-                length=length,
-            )
-        return compare_on_device(value, wanted, dtype, precision, length)
 
 
 class Broken(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -12,8 +11,9 @@ from typing import TypeAlias
 
 import torch
 
-from workbench.executors.workers.timer import as_list
+from workbench.executors.workers.tolerance import Tolerance, measure_tolerances
 from workbench.problems import loading
+from workbench.problems.reference import run_reference
 from workbench.records import Case, TensorSpec
 from workbench.tuning.plan import TuningPlan
 
@@ -33,6 +33,7 @@ class Data:
     reference: torch.nn.Module
     inputs: list[Value]
     expected: list[torch.Tensor]
+    tolerances: list[Tolerance]
     bytes: int
 
 
@@ -94,30 +95,28 @@ class ReferenceCache:
         torch.manual_seed(SEED)
         reference = loading.build_model(module, "Model", problem, device="cuda")
         inputs = loading.make_inputs(module, problem, SEED + 1, "cuda")
-        expected = self._compute(plan, reference, inputs)
+        expected, tolerances = self._compute(plan, reference, inputs)
         tensors = [value for value in (*inputs, *expected) if isinstance(value, torch.Tensor)]
-        return Data(module, reference, inputs, expected, sum(value.numel() * value.element_size() for value in tensors))
+        size = sum(value.numel() * value.element_size() for value in tensors)
+        return Data(module, reference, inputs, expected, tolerances, size)
 
-    def _compute(self, plan: TuningPlan, reference: torch.nn.Module, inputs: list[Value]) -> list[torch.Tensor]:
-        set_tf32(plan, strict=True)
-        model, wide = copy.deepcopy(reference), torch.float64 if self.is_small(plan) else torch.float32
-        result = model.to(wide)(
-            *[
-                value.to(wide) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-                for value in inputs
-            ]
-        )
-        results = as_list(result)
-        set_tf32(plan)
-        return [
+    def _compute(
+        self, plan: TuningPlan, model: torch.nn.Module, inputs: list[Value]
+    ) -> tuple[list[torch.Tensor], list[Tolerance]]:
+        """(expected outputs, those of 16-bit problems in float32; their tolerances)."""
+        wide = torch.float64 if self.is_small(plan) else torch.float32
+        found = run_reference(model, inputs, plan.problem.precision, seed=SEED, wide=wide)
+        outputs = self.find_case(plan).outputs
+        expected = [
             value.float() if spec.dtype in ("float16", "bfloat16") else value
-            for value, spec in zip(results, self.find_case(plan).outputs, strict=True)
+            for value, spec in zip(found.exact, outputs, strict=True)
         ]
+        return expected, measure_tolerances(found, outputs)
 
 
-def set_tf32(plan: TuningPlan, *, strict: bool = False) -> None:
-    """Allow TF32 if the problem's precision is tf32. `strict` forbids it, as references need."""
-    allowed = plan.problem.precision == "tf32" and not strict
+def set_tf32(plan: TuningPlan) -> None:
+    """Allow TF32 if the problem's precision is tf32."""
+    allowed = plan.problem.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import torch
 
-from workbench.analysis import correctness
 from workbench.executors.jobs.exchange import read_outputs, read_values, write_values
-from workbench.executors.workers import referee
+from workbench.executors.workers.correctness import compare
 from workbench.executors.workers.outputs import OUTPUTS, find_case
+from workbench.executors.workers.tolerance import Tolerance, measure_tolerances
 from workbench.problems import inspection, loading
+from workbench.problems.reference import run_reference
 from workbench.records import Check, Job, Problem
 from workbench.wire import Json, from_plain, to_plain
 
@@ -34,22 +35,26 @@ def list_trials(job: Job) -> list[tuple[str, int]]:
 
 
 def make_reference(folder: Path) -> Json:
-    """Write inputs and parameters to `given/`, expected outputs in float64 to `private/`, for each trial."""
+    """Write inputs and parameters to `given/`, expected outputs in float64 and tolerances to `private/`, by trial."""
     job = read_job(folder)
     seeds = json.loads((folder / "private" / "seeds.json").read_text())
     for name, trial in list_trials(job):
-        place, seed = f"{name}-{trial}", seeds[f"{name}-{trial}"]
-        module = loading.load_module(job.problem, find_case(job, name).settings)
+        place, seed, case = f"{name}-{trial}", seeds[f"{name}-{trial}"], find_case(job, name)
+        module = loading.load_module(job.problem, case.settings)
         torch.manual_seed(seed)
         model = loading.build_model(module, "Model", job.problem)
         inputs = loading.make_inputs(module, job.problem, seed ^ 1)
         write_values(folder / "given" / f"{place}-state", list(loading.state_of(model).values()))
         write_values(folder / "given" / place, inputs)
-        torch.manual_seed(seed)
-        with torch.no_grad():
-            result = model.double()(*referee.to_float64(inputs))
-        write_values(folder / "private" / place, list(result) if isinstance(result, (tuple, list)) else [result])
+        found = run_reference(model, inputs, job.problem.precision, seed=seed)
+        for n, tolerance in enumerate(measure_tolerances(found, case.outputs)):
+            write_values(_tolerance_folder(folder, place, n), tolerance.to_values())
+        write_values(folder / "private" / place, found.exact)
     return {"done": True}
+
+
+def _tolerance_folder(folder: Path, place: str, output: int) -> Path:
+    return folder / "private" / f"{place}-tolerance{output}"
 
 
 def check_outputs(folder: Path) -> Json:
@@ -57,22 +62,13 @@ def check_outputs(folder: Path) -> Json:
     job = read_job(folder)
     checks = []
     for name, trial in list_trials(job):
-        expected = read_values(folder / "private" / f"{name}-{trial}")
-        case = find_case(job, name)
+        place, case = f"{name}-{trial}", find_case(job, name)
+        expected = read_values(folder / "private" / place)
         try:
-            got = read_outputs(folder, f"scratch/{OUTPUTS}/{name}-{trial}", case.outputs)
+            got = read_outputs(folder, f"scratch/{OUTPUTS}/{place}", case.outputs)
         except (OSError, ValueError) as error:
             return {"error": f"the candidate's output for case {name} cannot be read: {error}"}
-        length = correctness.summed_terms(case, job.facts)
-        for n, (value, wanted, spec) in enumerate(zip(got, expected, case.outputs, strict=True)):
-            here = value.to(torch.float64).numpy() if value.is_floating_point() else value.numpy()
-            fields = correctness.compare(
-                here,
-                wanted.numpy(),
-                dtype=spec.dtype,
-                precision=job.problem.precision,
-                length=length,
-                products=correctness.longest_product_chain(job.facts.graph),
-            )
+        for n, (value, wanted) in enumerate(zip(got, expected, strict=True)):
+            fields = compare(value, wanted, Tolerance(*read_values(_tolerance_folder(folder, place, n))))
             checks.append(to_plain(Check(case=name, trial=trial, timed=False, output=n, **fields)))
     return {"checks": checks}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from workbench.analysis import devices
-from workbench.records import Outcome, Version
+from workbench.records import Check, Outcome, Version
 from workbench.session import Session
 from workbench.views.notebook import view_model
 from workbench.views.text.mime_bundle import MimeBundle, format_seconds, render_table
@@ -57,7 +58,16 @@ def _correct_line(version: Version) -> str:
     trial = version.trials[-1]
     worst = trial.verdict.worst_error
     error = f", errors under {_round_up_error(worst)} of the tolerance" if worst is not None else ""
-    return f"  CORRECT at {', '.join(dict.fromkeys(check.case for check in trial.outcome.checks))}{error}"
+    cases = ", ".join(dict.fromkeys(check.case for check in trial.outcome.checks))
+    return f"  CORRECT at {cases}{error}{_absolute_errors(trial.outcome.checks)}"
+
+
+def _absolute_errors(checks: Sequence[Check]) -> str:
+    """The largest error of the comparison that went worst, beside torch eager's; "" if torch eager's is unknown."""
+    worst = max(checks, key=lambda check: check.max_error, default=None)
+    if worst is None or worst.eager_absolute is None:
+        return ""
+    return f" (largest error {worst.max_absolute:.0e}, torch eager's {worst.eager_absolute:.0e})"
 
 
 def _round_up_error(error: float) -> str:
@@ -69,7 +79,8 @@ def _failure_lines(version: Version) -> list[str]:
     failure = version.trials[-1].verdict.failure
     if failure is None:
         return ["  NOT CORRECT"]
-    out = [f"  NOT CORRECT  {failure.stage} / {failure.kind}: {failure.message}"]
+    wrong = [check for check in version.trials[-1].outcome.checks if not check.passed]
+    out = [f"  NOT CORRECT  {failure.stage} / {failure.kind}: {failure.message}{_absolute_errors(wrong)}"]
     source = version.proposal.candidate.source.splitlines()
     if failure.line and 0 < failure.line <= len(source):
         for number in range(max(failure.line - 1, 1), min(failure.line + 1, len(source)) + 1):

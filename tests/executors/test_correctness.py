@@ -1,0 +1,422 @@
+"""Tolerances: honest kernels pass in any order of summation, lower precision and trivial outputs do not; with torch."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from workbench import problems
+from workbench.evaluate import judge
+from workbench.executors.emulator import EmulatorExecutor
+from workbench.executors.workers.correctness import compare
+from workbench.executors.workers.tolerance import Tolerance, measure_tolerance
+from workbench.problems import inspection, loading
+from workbench.problems.reference import Reference, run_reference, truncate
+from workbench.records import Candidate, Job, Precision, Proposal, Trial, Version
+from workbench.records.proposal import HUMAN
+from workbench.views.text import tables
+from workbench.wire import Json
+
+DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+Function = Callable[..., torch.Tensor]
+
+
+class Called(torch.nn.Module):
+    """A module whose forward is a function."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self.function(*inputs)
+
+
+class Subject:
+    """A computation with inputs drawn from a normal distribution, cast to the precision."""
+
+    def __init__(self, function: Function, *inputs: torch.Tensor, precision: Precision) -> None:
+        self.function, self.dtype = function, DTYPES[precision]
+        self.inputs = [value.to(self.dtype) for value in inputs]
+        self.reference: Reference = run_reference(Called(function), self.inputs, precision, seed=1)
+        assert self.reference.eager is not None
+        name = str(self.dtype).removeprefix("torch.")
+        self.exact, self.eager = self.reference.exact[0], self.reference.eager[0]
+        self.tolerance: Tolerance = measure_tolerance(self.exact, self.eager, name, self.reference.terms)
+
+    def check(self, got: torch.Tensor) -> Json:
+        """The comparison of an output, rounded to the output's dtype."""
+        return compare(got.to(self.dtype), self.exact, self.tolerance)
+
+    def with_inputs_in(self, dtype: torch.dtype) -> torch.Tensor:
+        """The function in the subject's dtype, on inputs rounded to another."""
+        return self.function(*(value.to(dtype).to(self.dtype) for value in self.inputs))
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+def product(m: int, k: int, precision: Precision) -> Subject:
+    return Subject(torch.matmul, normal(m, k), normal(k, m, seed=1), precision=precision)
+
+
+def same(expected: list[float], dtype: str = "float32") -> Tolerance:
+    return measure_tolerance(torch.tensor(expected, dtype=torch.float64), None, dtype, 1)
+
+
+# ---- the issue's three faults ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("k", [64, 1024])
+def test_a_softmax_of_a_product_passes_as_torch_eager_computes_it(precision: Precision, k: int) -> None:
+    subject = Subject(lambda a, b: torch.softmax(a @ b, -1), normal(64, k), normal(k, 64, seed=1), precision=precision)
+    a, b = subject.inputs
+    fused = torch.softmax(a.float() @ b.float(), -1)
+    halves = torch.softmax(a[:, : k // 2] @ b[: k // 2] + a[:, k // 2 :] @ b[k // 2 :], -1)  # rounded three times
+    for honest in (subject.eager, fused, halves):
+        assert subject.check(honest)["passed"]
+    shifted = torch.softmax(a.float() @ b.float(), -1).roll(1, -1)
+    assert not subject.check(shifted)["passed"] and not subject.check(torch.zeros_like(fused))["passed"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16", "bf16"])
+@pytest.mark.parametrize("share", [0.1, 0.69])
+def test_zeros_for_the_small_elements_of_a_heavy_tailed_tensor_fail(precision: Precision, share: float) -> None:
+    heavy = torch.exp(normal(256, 512))
+    heavy[::17, ::13] *= 1e3
+    subject = Subject(lambda x: x * 2, heavy, precision=precision)
+    limit = subject.exact.abs().flatten().kthvalue(int(share * heavy.numel())).values
+    found = subject.check(subject.exact.where(subject.exact.abs() > limit, 0.0))
+    assert not found["passed"] and found["bad_elements"] == pytest.approx(share * heavy.numel(), rel=0.01)
+
+
+def test_half_precision_fails_as_strict_float32_in_element_wise_kernels_of_a_million_elements() -> None:
+    subject = Subject(lambda x: functional.gelu(x, approximate="tanh"), normal(1 << 20), precision="fp32")
+    assert subject.reference.terms == 1
+    for dtype in (torch.float16, torch.bfloat16):
+        found = subject.check(subject.with_inputs_in(dtype))
+        assert found["bad_elements"] > 0.8 * found["elements"]
+        assert not subject.check(subject.eager.to(dtype))["passed"]
+    x = subject.inputs[0]
+    for honest in (subject.eager, x * torch.sigmoid(2 * 0.7978845608 * (x + 0.044715 * x * x * x))):
+        assert subject.check(honest)["passed"]
+
+
+# ---- precision -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [16, 64, 1024, 8192])
+def test_float32_products_pass_in_any_order_and_half_or_tf32_products_do_not(k: int) -> None:
+    subject = product(32, k, "fp32")
+    a, b = subject.inputs
+    serial, split = torch.zeros(32, 32), torch.zeros(32, 32)
+    for at in range(k):
+        serial = serial + a[:, at : at + 1] * b[at : at + 1]
+    for at in range(0, k, 16):
+        split = split + a[:, at : at + 16] @ b[at : at + 16]
+    for honest in (subject.eager, serial, split):
+        assert subject.check(honest)["passed"]
+    for lower in (torch.float16, torch.bfloat16):
+        assert not subject.check(subject.with_inputs_in(lower))["passed"]
+    assert not subject.check(truncate(a) @ truncate(b))["passed"]
+
+
+@pytest.mark.parametrize("k", [16, 64, 1024, 8192])
+def test_the_tf32_policy_lets_tf32_pass_but_neither_bfloat16_nor_zeros(k: int) -> None:
+    subject = product(64, k, "tf32")
+    a, b = subject.inputs
+    rounded = [((value.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32) for value in (a, b)]
+    for honest in (truncate(a) @ truncate(b), rounded[0] @ rounded[1], a @ b):
+        found = subject.check(honest)
+        assert found["passed"] and found["max_error"] < 0.7
+    coarse = subject.check(subject.with_inputs_in(torch.bfloat16))
+    assert not coarse["passed"] and coarse["max_error"] > 1.5
+    assert not subject.check(torch.zeros(64, 64))["passed"]
+
+
+def test_the_tf32_policy_is_about_products_alone() -> None:
+    subject = Subject(torch.tanh, normal(64, 512), precision="tf32")
+    assert subject.check(subject.eager)["passed"]
+    assert not subject.check(truncate(subject.eager))["passed"]
+
+
+def test_tf32_adds_up_over_products_in_a_row() -> None:
+    weights = [normal(256, 256, seed=n) / 16 for n in range(4)]
+
+    def layers(x: torch.Tensor, *ws: torch.Tensor) -> torch.Tensor:
+        for w in ws:
+            x = torch.relu(x @ w)
+        return x
+
+    subject = Subject(layers, normal(256, 256), *weights, precision="tf32")
+    x, *ws = subject.inputs
+    for w in ws:
+        x = torch.relu(truncate(x) @ truncate(w))
+    assert subject.check(x)["passed"]
+    assert not subject.check(subject.with_inputs_in(torch.bfloat16))["passed"]
+    assert not subject.check(subject.exact * 1.05)["passed"]
+
+
+def test_convolutions_pass_in_float32_and_not_in_tf32() -> None:
+    x, w = normal(2, 48, 9, 9, 9), normal(48, 48, 3, 3, 3, seed=1) / 18
+    subject = Subject(functional.conv_transpose3d, x, w, precision="fp32")
+    assert subject.check(functional.conv_transpose3d(x, w))["passed"]
+    assert not subject.check(functional.conv_transpose3d(truncate(x), truncate(w)))["passed"]
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_a_wrong_element_fails_in_16_bits(precision: Precision) -> None:
+    for function in (
+        lambda x: torch.softmax(x, -1),
+        lambda x: functional.gelu(x, approximate="tanh"),
+        lambda x: functional.layer_norm(x, (512,)),
+    ):
+        subject = Subject(function, normal(64, 512), precision=precision)
+        got = subject.eager.clone()
+        assert subject.check(got)["passed"]
+        got[5, 7] += got.float().square().mean().sqrt()
+        found = subject.check(got)
+        assert not found["passed"] and found["worst_index"] == (5, 7) and found["bad_elements"] == 1
+
+
+# ---- honest kernels --------------------------------------------------------------------------------------------------
+
+
+def online_softmax(x: torch.Tensor) -> torch.Tensor:
+    """In blocks of 32 columns, with a running maximum and a running sum."""
+    top, total = torch.full((len(x), 1), -torch.inf), torch.zeros(len(x), 1)
+    for part in x.float().split(32, 1):
+        higher = torch.maximum(top, part.amax(1, keepdim=True))
+        total = total * torch.exp(top - higher) + torch.exp(part - higher).sum(1, keepdim=True)
+        top = higher
+    return torch.exp(x.float() - top) / total
+
+
+def welford(x: torch.Tensor) -> torch.Tensor:
+    """Layer norm with Welford's serial mean and variance."""
+    mean, squares = torch.zeros(len(x)), torch.zeros(len(x))
+    for n, value in enumerate(x.float().T):
+        before = value - mean
+        mean = mean + before / (n + 1)
+        squares = squares + before * (value - mean)
+    return (x.float() - mean[:, None]) * torch.rsqrt(squares / x.shape[1] + 1e-5)[:, None]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize(
+    ("function", "kernel", "scale"),
+    [
+        (lambda x: torch.softmax(x, -1), online_softmax, 8.0),
+        (lambda x: functional.layer_norm(x, (512,)), welford, 1.0),
+        (lambda x: x.sum(-1), lambda x: sum(x.float().split(1, 1))[:, 0], 1.0),
+        (lambda x: x.sum(-1), lambda x: x.float().reshape(64, 8, 64).sum(2).sum(1), 1.0),
+    ],
+    ids=["online softmax", "welford", "serial sum", "split sum"],
+)
+def test_other_algorithms_pass(function: Function, kernel: Function, scale: float, precision: Precision) -> None:
+    subject = Subject(function, scale * normal(64, 512), precision=precision)
+    found = subject.check(kernel(subject.inputs[0]))
+    assert found["passed"] and found["max_error"] < 0.7
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_products_of_scaled_rows_or_columns_pass_and_zeros_in_the_small_ones_do_not(
+    precision: Precision, axis: int
+) -> None:
+    spread = torch.logspace(-8, 8, 64)
+    a, b = normal(64, 256), normal(256, 64, seed=1)
+    a, b = (a * spread[:, None], b) if axis == 0 else (a, b * spread)
+    subject = Subject(torch.matmul, a, b, precision=precision)
+    first, second = subject.inputs
+    halves = first[:, :128].float() @ second[:128].float() + first[:, 128:].float() @ second[128:].float()
+    assert subject.check(subject.eager)["passed"] and subject.check(halves)["passed"]
+    wrong = subject.exact.clone()
+    wrong.select(axis, 0).zero_()
+    assert subject.check(wrong)["bad_elements"] > 32
+
+
+def test_cancellation_is_allowed_what_torch_has_there() -> None:
+    subject = Subject(lambda x, w, b: x * w + b, normal(64, 512), normal(512), normal(512, seed=1), precision="bf16")
+    x, w, b = subject.inputs
+    assert subject.check(w * x + b)["passed"] and subject.check(x.float() * w + b)["passed"]
+
+
+@pytest.mark.parametrize("name", problems.shipped())
+def test_torch_eager_passes_on_every_shipped_problem_at_every_precision(name: str) -> None:
+    cases = inspection.inspect(problems.load(name)).cases[:-1]
+    for precision, case in itertools.product(DTYPES, cases):
+        problem = problems.load(name, precision=precision)
+        module = loading.load_module(problem, case.settings)
+        model, inputs = loading.build_model(module, "Model", problem), loading.make_inputs(module, problem, 3)
+        found = run_reference(model, inputs, precision, seed=3)
+        assert found.eager is not None
+        for got, exact in zip(found.eager, found.exact, strict=True):
+            tolerance = measure_tolerance(exact, got, str(got.dtype).removeprefix("torch."), found.terms)
+            checked = compare(got, exact, tolerance)
+            assert checked["passed"] and checked["max_error"] < 0.5, (precision, case.name, checked)
+            assert checked["max_error"] == pytest.approx(tolerance.eager_error)
+            assert checked["max_absolute"] == tolerance.eager_absolute
+            assert not compare(torch.zeros_like(got), exact, tolerance)["passed"], (precision, case.name)
+
+
+# ---- what never passes -----------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 20), st.sampled_from(["float32", "float16", "bfloat16"]), st.floats(0.0, 1e6))
+def test_zeros_never_pass_however_wrong_torch_is(bits: int, dtype: str, wrong: float) -> None:
+    exact = normal(8, 64).double()
+    tolerance = measure_tolerance(exact, (exact + wrong * normal(8, 64, seed=1)).float(), dtype, 1 << bits)
+    assert not compare(torch.zeros(8, 64), exact, tolerance)["passed"]
+
+
+def test_torch_that_overflows_or_cannot_run_is_no_yardstick() -> None:
+    exact = torch.linspace(1, 2, 64, dtype=torch.float64).reshape(2, 32)
+    broken = measure_tolerance(exact, torch.full((2, 32), torch.inf).half(), "float16", 1)
+    unknown = measure_tolerance(exact, None, "float16", 1)
+    assert unknown.eager_error is None and broken.eager_error == 0.0
+    for tolerance in (broken, unknown):
+        assert compare(exact.half(), exact, tolerance)["passed"]
+        assert not compare(exact.half() * 1.02, exact, tolerance)["passed"]
+
+
+def test_a_wrong_tail_and_constants_fail() -> None:
+    subject = Subject(lambda x: torch.softmax(x, -1), normal(31, 63), precision="fp32")
+    tail = subject.eager.clone()
+    tail[-1, -1] = tail[-1, -2]
+    found = subject.check(tail)
+    assert not found["passed"] and found["worst_index"] == (30, 62)
+    assert not subject.check(torch.full((31, 63), 1 / 63))["passed"]
+    assert not subject.check(torch.zeros(31, 63))["passed"]
+
+
+def test_zeros_do_not_pass_for_tiny_outputs() -> None:
+    tiny = torch.full((8, 8), 1e-5, dtype=torch.float64)
+    tolerance = measure_tolerance(tiny, None, "float32", 1)
+    assert not compare(torch.zeros(8, 8), tiny, tolerance)["passed"]
+    assert compare(tiny.float(), tiny, tolerance)["passed"]
+
+
+def test_another_shape_is_never_broadcast_into_passing() -> None:
+    ones = torch.ones(4, 4, dtype=torch.float64)
+    found = compare(torch.ones(1, 1), ones, measure_tolerance(ones, None, "float32", 1))
+    assert not found["passed"] and "shape [1, 1], expected [4, 4]" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "kind"),
+    [
+        ([0, 0, 0], [1e-9, 0, 0], "zero"),
+        ([2, 2, 2], [2, 2, 2.0001], "constant"),
+        ([2, 2], [2, 2], ""),
+        ([1, 2], [1, 2], ""),
+        ([3], [3.1], ""),
+    ],
+)
+def test_trivial_outputs_are_named_unless_the_reference_is_one(
+    got: list[float], expected: list[float], kind: str
+) -> None:
+    found = compare(torch.tensor(got, dtype=torch.float32), torch.tensor(expected, dtype=torch.float64), same(expected))
+    assert found["trivial"] == kind
+
+
+def test_nan_and_infinity_match_only_themselves() -> None:
+    special = [torch.nan, torch.inf, -torch.inf, 1.0]
+    exact = torch.tensor(special, dtype=torch.float64)
+    assert compare(exact.float(), exact, same(special))["passed"]
+    for index in range(4):
+        for other in special:
+            wrong = exact.float()
+            wrong[index] = other if not (other == special[index] or index == 0 == special.index(other)) else 0.0
+            found = compare(wrong, exact, same(special))
+            assert not found["passed"] and found["worst_index"] == (index,) and found["bad_elements"] == 1
+
+
+@given(st.integers(0, 2**31 - 1))
+def test_integers_must_be_equal(value: int) -> None:
+    exact = torch.tensor([value, 3])
+    tolerance = measure_tolerance(exact, exact, "int64", 1)
+    assert compare(exact.clone(), exact, tolerance)["passed"] and not compare(exact + 1, exact, tolerance)["passed"]
+
+
+def test_an_output_in_blocks_is_compared_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = Subject(lambda x: torch.softmax(x, -1), normal(40, 300), precision="bf16")
+    got = subject.eager.clone()
+    got[33, 250] *= 1.5
+    whole = subject.check(got)
+    monkeypatch.setattr("workbench.executors.workers.tolerance.BLOCK", 128)
+    parts = Subject(subject.function, *subject.inputs, precision="bf16").check(got)
+    assert parts == whole and whole["worst_index"] == (33, 250) and whole["bad_elements"] == 1
+
+
+# ---- candidates on the emulator --------------------------------------------------------------------------------------
+
+PROBLEM = """
+import torch
+SIZE = 64
+class Model(torch.nn.Module):
+    def forward(self, {arguments}):
+        return {expression}
+def get_inputs():
+    return [{inputs}]
+def get_init_inputs():
+    return []
+"""
+CANDIDATE = """
+import torch
+class ModelNew(torch.nn.Module):
+    def forward(self, {arguments}):
+        {body}
+"""
+HEAVY = {"arguments": "x", "inputs": "torch.exp(3 * torch.randn(SIZE, 512))", "expression": "x * 2"}
+SOFTMAX = {
+    "arguments": "a, b",
+    "inputs": "torch.randn(SIZE, 64), torch.randn(64, SIZE)",
+    "expression": "torch.softmax(a @ b, -1)",
+}
+
+
+@pytest.mark.parametrize(
+    ("problem", "precision", "body", "passes"),
+    [
+        (SOFTMAX, "bf16", "return torch.softmax((b.T @ a.T).T, -1).contiguous()", True),
+        (SOFTMAX, "bf16", "return torch.zeros(len(a), b.shape[1], dtype=a.dtype)", False),
+        (HEAVY, "fp32", "return x + x", True),
+        (HEAVY, "fp32", "return torch.where(2 * x > 4.0, 2 * x, 0.0)", False),
+        (HEAVY, "fp32", "return (x.half() * 2).float()", False),
+    ],
+)
+def test_a_verdict_states_both_errors(
+    problem: dict[str, str], precision: Precision, body: str, passes: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "problem.py"
+    file.write_text(PROBLEM.format(**problem))
+    subject = problems.load(str(file), precision=precision)
+    candidate = Candidate(source=CANDIDATE.format(arguments=problem["arguments"], body=body))
+    job = Job(problem=subject, facts=inspection.inspect(subject), candidate=candidate, trials=1)
+    outcome = EmulatorExecutor().run(job)
+    assert len(outcome.checks) == 2 and all(check.passed == passes for check in outcome.checks), outcome.failure
+    for check in outcome.checks:
+        assert check.eager_error is not None and check.eager_error < 0.5
+        assert check.eager_absolute is not None and (passes or check.max_absolute > 10 * check.eager_absolute)
+    verdict = judge(job, outcome, None)
+    version = Version(
+        number=1,
+        parent=None,
+        proposal=Proposal(candidate=candidate, title="a candidate", reason="", by=HUMAN),
+        source_hash="",
+        path="",
+        trials=(Trial(outcome=outcome, verdict=verdict, at=""),),
+    )
+    assert verdict.correct == passes
+    assert re.search(r"\(largest error \de[+-]\d+, torch eager's \de[+-]\d+\)", tables.verdict(version).text)

@@ -1,0 +1,112 @@
+"""Compares an output with its float64 reference, in units of its tolerance. Runs on the CPU and on a GPU.
+
+NaN matches only NaN, an infinity only the same infinity; integers and bools must be equal.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+
+from workbench.executors.workers.tolerance import Block, Tolerance, as_matrix, blocks, differences
+from workbench.wire import Json
+
+PERCENTILES_OF = 1 << 20  # elements that the percentiles are taken of, about
+
+
+@dataclass
+class _Found:
+    """What the blocks compared so far have in common."""
+
+    bad: int = 0
+    worst: float = -1.0  # error in tolerances
+    worst_at: int = 0  # index in the flat output
+    absolute: float = 0.0
+    relative: float = 0.0
+    sample: list[torch.Tensor] = field(default_factory=list)
+
+
+def compare(got: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> Json:
+    """Returns the fields of `records.Check` for one output."""
+    if got.shape != expected.shape:
+        message = f"the output has shape {list(got.shape)}, expected {list(expected.shape)}"
+        size = expected.numel()
+        return {"passed": False, "elements": size, "bad_elements": size, "max_error": math.inf, "message": message}
+    if not got.numel():
+        return {"passed": True, "elements": 0}
+    value, wanted = as_matrix(got), as_matrix(expected)
+    found = _Found()
+    for at in blocks(wanted):
+        gap, error = _block_errors(value[at], wanted[at], tolerance, at)
+        _add(found, gap, error, wanted, at)
+    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(found.worst_at), expected.shape))
+    here, there = (float(one.reshape(-1)[found.worst_at]) for one in (value, wanted))
+    middle, high = _percentiles(torch.cat(found.sample))
+    message = ""
+    if found.bad:
+        message = (
+            f"{found.bad} of {got.numel()} elements are wrong; the worst is [{', '.join(map(str, index))}]: "
+            f"got {here:.6g}, expected {there:.6g}"
+        )
+    return {
+        "passed": not found.bad,
+        "elements": got.numel(),
+        "bad_elements": found.bad,
+        "max_error": found.worst,
+        "p50_error": middle,
+        "p99_error": high,
+        "max_absolute": found.absolute,
+        "max_relative": found.relative,
+        "worst_index": index,
+        "worst_got": here,
+        "worst_expected": there,
+        "message": message,
+        "trivial": _trivial_kind(value.reshape(-1), wanted.reshape(-1)),
+        "eager_error": tolerance.eager_error,
+        "eager_absolute": tolerance.eager_absolute,
+    }
+
+
+def _block_errors(
+    got: torch.Tensor, wanted: torch.Tensor, tolerance: Tolerance, at: Block
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(|got - wanted|, the same in tolerances) of a block; the second is inf where only one of the two is finite."""
+    if not wanted.is_floating_point():
+        return (got.double() - wanted.double()).abs(), (got != wanted).double() * 2
+    gap = differences(got, wanted)
+    return gap, (gap / tolerance.allowed(wanted, at)).nan_to_num_(math.inf, math.inf)
+
+
+def _add(found: _Found, gap: torch.Tensor, error: torch.Tensor, wanted: torch.Tensor, at: Block) -> None:
+    """Add the errors of a block to what was found."""
+    found.bad += int((error > 1).sum())
+    top, place = error.reshape(-1).max(0)
+    if float(top) > found.worst:
+        row, column = divmod(int(place), error.shape[1])
+        found.worst = float(top)
+        found.worst_at = (at[0].start + row) * wanted.shape[1] + at[1].start + column
+    finite = gap.nan_to_num_(0.0, 0.0)
+    found.absolute = max(found.absolute, float(finite.max()))
+    ratio = finite.div_(wanted[at].abs()).nan_to_num_(0.0, 0.0)  # an element of 0 has no relative error
+    found.relative = max(found.relative, float(ratio.max()))
+    found.sample.append(error.reshape(-1)[:: max(wanted.numel() // PERCENTILES_OF, 1)])
+
+
+def _percentiles(errors: torch.Tensor) -> tuple[float, float]:
+    """The median and the 99th percentile of the finite errors."""
+    ranked = errors[errors.isfinite()].sort().values
+    if not len(ranked):
+        return math.inf, math.inf
+    middle, high = (float(ranked[round(part * (len(ranked) - 1))]) for part in (0.5, 0.99))
+    return middle, high
+
+
+def _trivial_kind(got: torch.Tensor, expected: torch.Tensor) -> str:
+    """ "zero" or "constant" if all elements of the output are equal, as a no-op kernel leaves them, and the reference's
+    are not; else "".
+    """
+    if got.numel() < 2 or bool((expected == expected[0]).all()) or not bool((got == got[0]).all()):
+        return ""
+    return "zero" if float(got[0]) == 0 else "constant"

@@ -1,0 +1,230 @@
+"""The tolerance of an output: what rounding explains, and what torch eager's own error explains.
+
+All tensors may be on the CPU or on a GPU. With e the float64 reference, |got - e| is allowed to be
+
+    4 eps(dtype) |e|                             rounding of the output and of a few intermediates
+    + 8 eps(float32) sqrt(terms) (|e| + scale)   accumulation in float32
+    + 3 noise                                    three times torch eager's own error among elements alike
+
+`terms` is the number of terms of the longest sum in the reference; the error of a sum grows like a random walk with it.
+It counts as at least 64, because fast approximate functions cost an element-wise kernel some units in the last place,
+and as at most 65536, because a longer serial sum in float32 is no better than one in half precision.
+
+`scale` is local: the median magnitude of the row's nonzero elements, times the column's, over that of all rows. So it
+follows rows and columns of different size, and a few huge elements do not excuse wrong small ones.
+
+`noise` comes from torch eager at the problem's own precision (`problems.reference`). Elements are alike if |e| / scale
+lies in the same binade. The noise in units of the scale is the largest error among them and among at least ALIKE others
+of the next larger magnitudes. So an element that is small by cancellation is allowed the error that torch has there.
+The term counts at most as 0.9 max(|e|, scale): zeros never pass, however inaccurate torch is.
+
+The factors are inferred: they are a few times the typical error, so that an honest kernel passes with another order of
+summation, and a lower precision than the policy allows fails.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+
+from workbench.problems.reference import Reference
+from workbench.records import TensorSpec
+
+EPS = {
+    "float64": 2.0**-52,
+    "float32": 2.0**-23,
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float8_e4m3fn": 2.0**-3,
+    "float8_e5m2": 2.0**-2,
+}
+ROUNDING, ACCUMULATION, EAGER = 4.0, 8.0, 3.0  # the factors of the three terms
+LEAST_TERMS, MOST_TERMS = 64, 1 << 16
+NOISE_LIMIT = 0.9  # of |e| or of the scale, whichever is larger
+ALIKE, FEW = 128, 8  # elements
+BINADES, MIDDLE = 256, 128  # |e| / scale = 1 lies in binade MIDDLE, zeros in binade 0
+SHORTEST_ROW = 32  # trailing axes are joined until a row has so many elements; columns so long have a scale too
+SAMPLED = 1024  # elements that a median is taken of, about
+BLOCK = 1 << 26  # elements that are compared at once
+LARGEST = torch.finfo(torch.float32).max
+
+Block = tuple[slice, slice]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The tolerance of one output, without a tensor of its size. Integers have none.
+
+    The scale is the product of `rows` [R, 1] and `columns` [1, C]. `noise` [BINADES] holds torch eager's errors in
+    scales. `floor` is absolute, for results below the normal numbers. `eager_error` is torch eager's largest error in
+    tolerances, `eager_absolute` as it is; None if torch eager did not run. Tensors are float32.
+    """
+
+    rounding: float
+    accumulation: float
+    floor: float
+    rows: torch.Tensor
+    columns: torch.Tensor
+    noise: torch.Tensor
+    eager_error: float | None = None
+    eager_absolute: float | None = None
+
+    def allowed(self, expected: torch.Tensor, at: Block) -> torch.Tensor:
+        """The allowed |got - expected| for the block `at` of the reference: float32, of the block's shape."""
+        magnitude, scale = _magnitudes(expected), self.scale(at)
+        limit = torch.maximum(magnitude, scale).mul_(NOISE_LIMIT)
+        allowed = self.noise[_binade(magnitude, scale)].mul_(scale).mul_(EAGER)
+        torch.minimum(allowed, limit, out=allowed)
+        allowed.add_(magnitude, alpha=self.rounding + self.accumulation).add_(scale, alpha=self.accumulation)
+        return allowed.add_(self.floor)
+
+    def scale(self, at: Block) -> torch.Tensor:
+        """The scale of a block."""
+        return (self.rows[at[0]] * self.columns[:, at[1]]).clamp_(self.floor, LARGEST)
+
+    def to_values(self) -> list[object]:
+        """The fields in order, for `jobs.exchange.write_values`; `Tolerance(*values)` is their inverse."""
+        return [getattr(self, field.name) for field in fields(self)]
+
+
+def measure_tolerances(reference: Reference, outputs: Sequence[TensorSpec]) -> list[Tolerance]:
+    """The tolerance of each output of a reference."""
+    eager = reference.eager or [None] * len(outputs)
+    return [
+        measure_tolerance(exact, own, spec.dtype, reference.terms)
+        for exact, own, spec in zip(reference.exact, eager, outputs, strict=True)
+    ]
+
+
+def measure_tolerance(exact: torch.Tensor, eager: torch.Tensor | None, dtype: str, terms: int) -> Tolerance:
+    """The tolerance of an output of `dtype` with the reference `exact` and torch eager's result `eager`."""
+    flat, own = as_matrix(exact), EPS.get(dtype, 0.0)
+    if not own or not flat.numel():
+        none = torch.zeros(1, 1)
+        return Tolerance(rounding=0.0, accumulation=0.0, floor=0.0, rows=none, columns=none, noise=none)
+    rows, columns = _scales(flat)
+    found = Tolerance(
+        rounding=ROUNDING * own,
+        accumulation=ACCUMULATION * min(own, EPS["float32"]) * math.sqrt(min(max(terms, LEAST_TERMS), MOST_TERMS)),
+        floor=2 * own * torch.finfo(getattr(torch, dtype)).tiny + torch.finfo(torch.float32).tiny,
+        rows=rows,
+        columns=columns,
+        noise=rows.new_zeros(BINADES),
+    )
+    if eager is None:
+        return found
+    found = replace(found, noise=_measure_noise(flat, eager.reshape(flat.shape), found))
+    return _rate_eager(flat, eager.reshape(flat.shape), found)
+
+
+def as_matrix(value: torch.Tensor) -> torch.Tensor:
+    """The tensor as [R, C]: C is the product of as few trailing extents as make SHORTEST_ROW elements, or of all."""
+    columns, axes = 1, list(value.shape)
+    while axes and columns < SHORTEST_ROW:
+        columns *= axes.pop()
+    return value.reshape(math.prod(axes), columns)
+
+
+def blocks(flat: torch.Tensor) -> Iterator[Block]:
+    """Blocks of at most BLOCK elements that cover a matrix."""
+    rows, columns = flat.shape
+    wide = max(min(columns, BLOCK), 1)
+    high = max(BLOCK // wide, 1)
+    for row in range(0, rows, high):
+        for column in range(0, columns, wide):
+            yield slice(row, row + high), slice(column, column + wide)
+
+
+def differences(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """|got - expected|, computed in float64, as float32.
+
+    It is 0 where both are NaN or the same infinity, and NaN or infinite where only one of the two is finite.
+    """
+    gap = got.to(torch.float64, copy=True).sub_(expected).abs_().float()
+    if not bool(gap.isfinite().all()):
+        gap[(got == expected) | (got.isnan() & expected.isnan())] = 0.0
+    return gap
+
+
+def _magnitudes(values: torch.Tensor) -> torch.Tensor:
+    """|values| as finite float32."""
+    return values.abs().clamp_(max=LARGEST).float().nan_to_num_(0.0)
+
+
+def _scales(flat: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The factors [R, 1] and [1, C] of the scale. Columns shorter than SHORTEST_ROW have the factor 1."""
+    rows = _median_magnitudes(flat)
+    typical = _median_magnitudes(rows.reshape(1, -1))
+    rows = rows.where(rows > 0, typical)
+    if len(flat) < SHORTEST_ROW:
+        return rows, torch.ones_like(flat[:1], dtype=rows.dtype)
+    columns = _median_magnitudes(flat.T).T
+    return rows, (columns / typical).where((columns > 0) & (typical > 0), 1.0)
+
+
+def _median_magnitudes(flat: torch.Tensor) -> torch.Tensor:
+    """The median of the nonzero finite magnitudes of each row, as [R, 1]; 0 if there are none."""
+    sample = flat[:, :: max(flat.shape[1] // SAMPLED, 1)]
+    medians = []
+    for part in sample.split(max(BLOCK // sample.shape[1], 1)):
+        magnitude = _magnitudes(part)
+        medians.append(magnitude.where(part.isfinite() & (magnitude > 0), math.nan).nanmedian(1).values)
+    return torch.cat(medians).nan_to_num_(0.0).reshape(-1, 1)
+
+
+def _binade(magnitude: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Indices below BINADES of the elements' binades relative to the scale."""
+    return (magnitude / scale).log2_().floor_().clamp_(-MIDDLE, MIDDLE - 1).add_(MIDDLE).int()
+
+
+def _measure_noise(flat: torch.Tensor, eager: torch.Tensor, found: Tolerance) -> torch.Tensor:
+    """Torch eager's largest errors in scales, by binade and widened to elements of alike magnitude."""
+    noise, counts = found.noise, torch.zeros_like(found.noise, dtype=torch.int64)
+    for at in blocks(flat):
+        scale = found.scale(at)
+        index = _binade(_magnitudes(flat[at]), scale).reshape(-1)
+        error = _finite_errors(flat[at], eager[at]).div_(scale).reshape(-1)
+        noise = noise.scatter_reduce(0, index.long(), error, "amax")
+        counts += torch.bincount(index, minlength=BINADES)
+    return noise.new_tensor(_widen(noise.tolist(), counts.tolist()))
+
+
+def _finite_errors(exact: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
+    """Torch eager's errors. An element where torch is not finite, or overflows, has none."""
+    return differences(eager, exact).nan_to_num_(0.0, 0.0)
+
+
+def _widen(noise: list[float], counts: list[int]) -> list[float]:
+    """The noise of each binade and of ALIKE elements above it; if all these are under FEW, of some below it too.
+
+    The noise of a lower binade counts in proportion to the magnitude.
+    """
+    used = [binade for binade in range(BINADES) if counts[binade]]
+    widened = list(noise)
+    for place, binade in enumerate(used):
+        seen = 0
+        for other in used[place + 1 :]:
+            if seen >= ALIKE:
+                break
+            widened[binade] = max(widened[binade], noise[other])
+            seen += counts[other]
+        seen += counts[binade]
+        for other in reversed(used[:place]):
+            if seen >= FEW or not other:
+                break
+            widened[binade] = max(widened[binade], noise[other] * 2.0 ** (binade - other))
+            seen += counts[other]
+    return widened
+
+
+def _rate_eager(flat: torch.Tensor, eager: torch.Tensor, found: Tolerance) -> Tolerance:
+    """The tolerance with torch eager's largest errors."""
+    relative = absolute = 0.0
+    for at in blocks(flat):
+        error = _finite_errors(flat[at], eager[at])
+        absolute = max(absolute, float(error.max()))
+        relative = max(relative, float(error.div_(found.allowed(flat[at], at)).max()))
+    return replace(found, eager_error=relative, eager_absolute=absolute)
