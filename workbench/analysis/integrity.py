@@ -113,13 +113,13 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "trivial output",
         "zeros, a constant or nothing at all, on a task that lets it pass",
-        "problems are tested for it, tolerance follows the magnitude of the output, a constant output is a doubt",
+        "problems are tested for it, the tolerance is local to rows and columns, a constant output is a doubt",
         "detected",
     ),
     (
         "lower precision",
         "products in fewer bits than the problem has",
-        "tolerance per dtype against a float64 reference; the precision policy is explicit",
+        "errors against float64 are compared with rounding and torch eager's own; the precision policy is explicit",
         "detected",
     ),
     (
