@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -357,6 +359,21 @@ def test_an_output_in_blocks_is_compared_as_a_whole(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("workbench.executors.workers.tolerance.BLOCK", 128)
     parts = Subject(subject.function, *subject.inputs, precision="bf16").check(got)
     assert parts == whole and whole["worst_index"] == (33, 250) and whole["bad_elements"] == 1
+
+
+def test_a_worker_need_not_load_more_of_torch_to_check_an_output() -> None:
+    """A worker is forked for each job, so it would load dynamo or sympy, for seconds, each time."""
+    code = """
+import sys, torch
+from workbench.executors.workers import correctness, tolerance, trusted
+from workbench.problems.reference import run_reference
+before = set(sys.modules)
+found = run_reference(torch.nn.Linear(64, 64), [torch.randn(64, 64)], "tf32", seed=1)
+allowed = tolerance.measure_tolerance(found.exact[0], found.eager[0], "float32", found.terms)
+assert correctness.compare(found.eager[0], found.exact[0], allowed)["passed"] and found.terms == 64
+assert len(set(sys.modules) - before) < 20, set(sys.modules) - before
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # ---- candidates on the emulator --------------------------------------------------------------------------------------

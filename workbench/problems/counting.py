@@ -198,6 +198,11 @@ class TermCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed 
         super().__init__()
         self.terms = 1
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch need not load its compiler (two seconds in each worker), since nothing here is compiled."""
+        return False
+
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
     ) -> object:

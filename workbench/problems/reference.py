@@ -50,6 +50,11 @@ class Reference:
 class TruncatedProducts(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
     """Float32 factors of matrix products and convolutions lose 13 bits, as they do on tensor cores under TF32."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch need not load its compiler (two seconds in each worker), since nothing here is compiled."""
+        return False
+
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
     ) -> object:

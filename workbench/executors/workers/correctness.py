@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from workbench.executors.workers.tolerance import Block, Tolerance, as_matrix, blocks, differences
@@ -41,7 +42,7 @@ def compare(got: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> 
     for at in blocks(wanted):
         gap, error = _block_errors(value[at], wanted[at], tolerance, at)
         _add(found, gap, error, wanted, at)
-    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(found.worst_at), expected.shape))
+    index = tuple(int(i) for i in np.unravel_index(found.worst_at, expected.shape))  # torch's loads sympy
     here, there = (float(one.reshape(-1)[found.worst_at]) for one in (value, wanted))
     middle, high = _percentiles(torch.cat(found.sample))
     message = ""
