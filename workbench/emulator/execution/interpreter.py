@@ -95,13 +95,14 @@ class Program:
 
         return raise_unknown
 
-    def count_only(self, b: Batch) -> None:
+    def count_only(self, b: Batch) -> SampleCode:
         """Let a batch compute only what decides which instructions run and where they access memory; the others are
         counted. Checks of registers and of shared memory are off.
         """
         if self.sample_code is None:
             self.sample_code = SampleCode(self.instructions, self.plain)
         b.code, b.moves_data, b.async_proxy = self.sample_code.code, self.sample_code.moves_data, False
+        return self.sample_code
 
     def execute(self, b: Batch, should_leave: Callable[[], bool]) -> bool:
         """Run one batch of CTAs to the end; False if `should_leave` stopped it."""
@@ -168,6 +169,8 @@ class Program:
                 timeline.execute(n, active)
         if timeline is not None:
             timeline.end_block()
+        if b.arrivals and not b.moves_data:  # with nothing to check, they need not be late
+            async_copies.finish_arrivals(b)
         self._advance(b, stop, idx)
         return stop - start
 

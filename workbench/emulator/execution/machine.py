@@ -258,8 +258,8 @@ class Machine:
         launch.attach(batch, vprintf.PRINT_LIMIT, None)
         timeline = self._follow(batch, launch.program) if request.follow else None
         if timeline is not None and request.skip_repeats:
-            batch.repeats = SteadyState(batch, launch.program.instructions, timeline)
-            launch.program.count_only(batch)
+            code = launch.program.count_only(batch)
+            batch.repeats = SteadyState(batch, launch.program.instructions, code.registers, timeline)
         if len(numbers) < total:
             batch.livelock = LivelockDetector()
         end = time.perf_counter() + (request.limit_s or float("inf"))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from workbench.emulator.execution.dispatch import count_nothing, decode_counted
 from workbench.emulator.execution.operands import Fn
 from workbench.emulator.ptx.instruction import Instruction
+from workbench.emulator.sampling.loop_registers import LoopRegisters
 from workbench.emulator.sampling.needed_values import NeededValues
 
 
@@ -17,6 +18,7 @@ class SampleCode:
         needed = NeededValues(instructions)
         executed = [needed.executes(ins) for ins in instructions]
         multiplies = any(now and ins.form.role == "wgmma" for ins, now in zip(instructions, executed, strict=True))
+        self.registers = LoopRegisters([ins for ins, now in zip(instructions, executed, strict=True) if now])
         self.moves_data = "shared" in needed.spaces
         self.code: list[Fn] = []
         for ins, run, now in zip(instructions, whole, executed, strict=True):

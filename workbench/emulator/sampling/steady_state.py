@@ -1,59 +1,50 @@
 """Skips the middle of long loops in a sample of CTAs that is followed in time.
 
-A loop is in a steady state when the batch's state at its head repeats: after P passes the same warps stand at the same
-instructions, the mbarriers are in the same phases, and each register that decides control flow has changed by the same
-amount as in the P passes before (0, or the step of an induction variable). P is one pass or several: the stages of a
-pipeline come round after as many, their phases after twice as many.
+At a loop's head, two periods of P passes each are compared. They must have run the same instructions (but for repeated
+waits) in about the same time, and have changed each register that counts and decides control flow by the same amount.
+The loop is in a steady state in two cases:
 
-Then m periods are skipped: registers go on by m times their change, clocks and counts too. m follows from the
-comparisons that decide control flow: none of integers may change its outcome in a skipped period, floats that are
+- The batch's state comes round: the same warps stand at the same instructions, the mbarriers expect the same, and what
+  turns (loop_registers.py) is as before. Phases may flip from period to period; then an even number of periods is
+  skipped.
+- All warps keep pace: the clock of each has gone on by the same time, so that producers and consumers made as many
+  passes. Then whole passes can be left out for all of them, whatever stage the pipelines are at.
+
+Then m periods are skipped: registers that count go on by m times their change, clocks and counts too. m follows from
+the comparisons that decide control flow: none of integers may change its outcome in a skipped period, floats that are
 compared must not change, and one period is left. Data in memory are not changed, so results are wrong afterwards, as in
 any sample; loads that decide control flow are taken as constant.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, deque
 from dataclasses import dataclass
 
 import numpy as np
 
 from workbench.emulator.arrays import Array, Lanes, Value
-from workbench.emulator.execution.batch import Batch
+from workbench.emulator.execution.batch import BARRIER_WAIT, WARP, Batch
 from workbench.emulator.execution.counters import Counts
-from workbench.emulator.execution.operands import Get, getter
 from workbench.emulator.ptx.instruction import Instruction
-from workbench.emulator.ptx.syntax import Vec
+from workbench.emulator.sampling.comparisons import Comparisons
+from workbench.emulator.sampling.loop_registers import LoopRegisters
 from workbench.emulator.timing.cta_timeline import UNROLLED, TimelineMark, WarpTimeline
 
 MOST_PASSES = 64  # the longest period that is looked for
-UNSTEADY = 0.02  # largest change of a period's time from one period to the next, relative
-# types of comparisons, and how their operands are read: bits may be those of negative integers
-COMPARED = {f"{sign}{size}": f"{'u' if sign == 'u' else 's'}{size}" for sign in "bus" for size in (16, 32, 64)}
-COMPARED |= {kind: kind for kind in ("f16", "bf16", "f32", "f64")}
-
-
-def find_control_registers(instructions: list[Instruction]) -> frozenset[str]:
-    """Registers that decide which instructions run, directly or through others; a loaded value depends on nothing."""
-    found = {name for ins in instructions for name in ins.guards}
-    found |= {name for ins in instructions if ins.form.parks or ins.form.ends_block for name in ins.values}
-    while True:
-        more = {
-            name
-            for ins in instructions
-            if ins.form.role != "load" and not found.isdisjoint(ins.writes)
-            for name in ins.values
-        }
-        if more <= found:
-            return frozenset(found)
-        found |= more
+MOST_AT_PACE = 8  # the same if all warps keep pace
+UNSTEADY = 0.02  # largest difference between times of two periods or of two warps, relative
+PHASELESS = np.int64((1 << 63) - 1)  # an mbarrier's word without its phase's parity
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
     """The state of a batch when a loop's head begins."""
 
-    fixed: int  # a hash of what must be the same
+    fixed: int  # a hash of what must come round
+    phases: Array  # the parity of each mbarrier's phase
+    alive: Array  # whether each warp has not ended
     registers: dict[str, Value]
     compared: int  # comparisons before it
     counts: Counts
@@ -65,27 +56,22 @@ class SteadyState:
     `compared`.
     """
 
-    def __init__(self, b: Batch, instructions: list[Instruction], timeline: WarpTimeline) -> None:
-        self.b, self.timeline = b, timeline
-        self.heads = {ins.target for n, ins in enumerate(instructions) if 0 <= ins.target <= n}
-        self.control = find_control_registers(instructions)
-        self.compared = {
-            n: _operands(ins)
-            for n, ins in enumerate(instructions)
-            if ins.opcode in ("setp", "min", "max")
-            and ins.mods[-1] in COMPARED
-            and not self.control.isdisjoint(ins.writes)
-        }
+    def __init__(
+        self, b: Batch, instructions: list[Instruction], registers: LoopRegisters, timeline: WarpTimeline
+    ) -> None:
+        self.b, self.registers, self.timeline = b, registers, timeline
+        backward = [(ins.target, n) for n, ins in enumerate(instructions) if 0 <= ins.target <= n]
+        waits = [(head, n) for head, n in backward if instructions[head].form.parks]
+        self.heads = {head for head, _ in backward} - {head for head, _ in waits}  # a wait is part of another loop
+        self.once = np.ones(len(instructions), dtype=bool)  # what a wait does not repeat
+        for head, n in waits:
+            self.once[head : n + 1] = False
+        self.comparisons = Comparisons(b, instructions, registers)
+        self.compared, self.compare = self.comparisons.compared, self.comparisons.note
         # of each loop's head and the lanes that enter it
         self.passes: dict[tuple[int, bytes], deque[Pass]] = {}
-        self.log: list[tuple[int, Array]] = []  # all comparisons: instruction, left operand minus right one
+        self.barriers = np.flatnonzero(b.barriers)  # indices of the mbarriers' words
         self.skipped: Counter[int] = Counter()  # passes by the loop's first instruction
-
-    def compare(self, n: int, active: Lanes) -> None:
-        """Instruction `n` compares two numbers of these lanes."""
-        left, right = (np.asarray(get(self.b, active)) for get in self.compared[n])
-        wide = np.float64 if left.dtype.kind == "f" else np.int64
-        self.log.append((n, left.astype(wide) - right.astype(wide)))
 
     def enter_block(self, start: int, idx: Lanes) -> None:
         """These lanes begin the block at `start`."""
@@ -93,80 +79,116 @@ class SteadyState:
             return
         key = (start, b"" if idx is None else idx.tobytes())
         passes = self.passes.setdefault(key, deque(maxlen=2 * MOST_PASSES + 1))
-        passes.append(self._take_pass())
+        now = self._take_pass()
+        if passes and len(passes[0].phases) != len(now.phases):
+            passes.clear()
+        passes.append(now)
         whole = UNROLLED if start in self.timeline.loops else 1  # the timeline schedules so many passes together
         for period in range(whole, (len(passes) - 1) // 2 + 1, whole):
             first, middle, last = (passes[-1 - back * period] for back in (2, 1, 0))
-            if first.fixed == middle.fixed == last.fixed and self._is_steady(first, middle, last):
-                if count := self._skippable(first, middle, last):
-                    self._go_on(first, middle, last, count)
-                    self.skipped[start] += count * period
-                    del self.passes[key]
+            count = self._count_skipped(first, middle, last, period)
+            if count and _has_rhythm(list(passes), period, idx):
+                self._go_on(first, middle, last, count)
+                self.skipped[start] += count * period
+                del self.passes[key]
                 return
 
     def _take_pass(self) -> Pass:
         b = self.b
-        words = b.shared.view(np.int64)[b.barriers.astype(bool)]
-        same = (b.pc, b.waiting, b.waiting_for, b.alive, words, b.arrived, b.barrier_count, b.cluster_arrived)
+        if np.count_nonzero(b.barriers) != len(self.barriers):
+            self.barriers = np.flatnonzero(b.barriers)
+        words = b.shared.view(np.int64)[self.barriers]
+        fixed = (
+            b.pc,
+            b.waiting,
+            np.where(b.waiting == BARRIER_WAIT, b.waiting_for, 0),
+            b.alive,
+            words & PHASELESS,
+            b.arrived,
+            b.barrier_count,
+            b.cluster_arrived,
+        )
         return Pass(
-            fixed=hash(b"".join(part.tobytes() for part in same)),
+            fixed=hash(b"".join(part.tobytes() for part in fixed)),
+            phases=words < 0,
+            alive=b.alive[::WARP].copy(),
             registers=dict(b.registers),  # registers are never changed in place
-            compared=len(self.log),
+            compared=len(self.comparisons.log),
             counts=b.counting.snapshot(),
             mark=self.timeline.take_mark(),
         )
 
-    def _is_steady(self, first: Pass, middle: Pass, last: Pass) -> bool:
-        """Whether both periods ran the same instructions in about the same time, and every register that decides
-        control flow changed by the same amount in both.
-        """
-        one, two = middle.counts.lanes - first.counts.lanes, last.counts.lanes - middle.counts.lanes
-        if not np.array_equal(one, two):
-            return False
-        return self.timeline.change_of_pace(first.mark, middle.mark, last.mark) <= UNSTEADY and all(
+    def _count_skipped(self, first: Pass, middle: Pass, last: Pass, period: int) -> int:
+        """The number of periods to skip; 0 if there is no steady state."""
+        comes_round = first.fixed == middle.fixed == last.fixed
+        may_keep_pace = period <= MOST_AT_PACE and self.registers.may_stay
+        if not comes_round and not may_keep_pace:
+            return 0
+        flips = first.phases ^ middle.phases
+        comes_round = comes_round and np.array_equal(flips, middle.phases ^ last.phases)
+        one, two = middle.mark.now - first.mark.now, last.mark.now - middle.mark.now
+        longest = max(float(one.max()), float(two.max()), 1.0)
+        keeps_pace = may_keep_pace and min(one[last.alive].min(), two[last.alive].min()) >= longest * (1 - UNSTEADY)
+        if not (comes_round or keeps_pace) or np.abs(two - one).max() > UNSTEADY * longest:
+            return 0
+        change = last.counts.lanes - 2 * middle.counts.lanes + first.counts.lanes
+        if (change * self.once).any() or not self._counts_steadily(first, middle, last):
+            return 0
+        rounds = self._count_rounds(first, middle, last, flips) if comes_round and not change.any() else 0
+        ends = (first.compared, middle.compared, last.compared)
+        if rounds:
+            return self.comparisons.count_unchanged(*ends, turning=True) // rounds * rounds
+        return self.comparisons.count_unchanged(*ends, turning=False) if keeps_pace else 0
+
+    def _counts_steadily(self, first: Pass, middle: Pass, last: Pass) -> bool:
+        """Whether each register that decides control flow, but does not turn, has the same change in both periods."""
+        return all(
             _step(*(one.registers.get(name) for one in (first, middle, last))) is not None
-            for name in self.control
+            for name in self.registers.control - self.registers.turning
             if name in last.registers
         )
 
-    def _skippable(self, first: Pass, middle: Pass, last: Pass) -> int:
-        """The number of periods in which no comparison changes its outcome, less one; 0 if none is known to end."""
-        # ordered by instruction, because groups of warps may take turns in another order
-        one = sorted(self.log[first.compared : middle.compared], key=lambda item: item[0])
-        two = sorted(self.log[middle.compared : last.compared], key=lambda item: item[0])
-        if [n for n, _ in one] != [n for n, _ in two]:
-            return 0
-        most: int | None = None
-        for (_, before), (_, now) in zip(one, two, strict=True):
-            if before.shape != now.shape:
+    def _count_rounds(self, first: Pass, middle: Pass, last: Pass, flips: Array) -> int:
+        """The number of periods after which what turns comes round: 1, or 2 if phases flip; 0 if it does not."""
+        rounds = 2 if flips.any() else 1
+        for name in self.registers.control & self.registers.turning & last.registers.keys():
+            values = [one.registers.get(name) for one in (first, middle, last)]
+            if not _are_equal(values[0], values[2]):
                 return 0
-            change = now - before
-            if now.dtype.kind == "f" and not np.array_equal(now, before):
-                return 0
-            if ((now == 0) & (change != 0)).any():
-                return 0
-            nears = (now != 0) & (np.sign(change) == -np.sign(now))
-            if nears.any():
-                left = int(((np.abs(now) - 1) // np.maximum(np.abs(change), 1))[nears].min())
-                most = left if most is None else min(most, left)
-        return max((most or 0) - 1, 0)
+            rounds = rounds if _are_equal(values[0], values[1]) else 2
+        return rounds
 
     def _go_on(self, first: Pass, middle: Pass, last: Pass, count: int) -> None:
-        """Change registers, counts and clocks as `count` more periods would."""
+        """Change registers, counts and clocks as `count` more periods would. What turns stays as it is."""
         with np.errstate(over="ignore"):
             for name, value in last.registers.items():
                 step = _step(first.registers.get(name), middle.registers.get(name), value)
-                if step is not None and value.dtype != np.bool_ and np.any(step):
+                if step is None or name in self.registers.turning:
+                    continue
+                if value.dtype != np.bool_ and np.any(step):
                     self.b.registers[name] = value + step * step.dtype.type(count)
         self.b.counting.extrapolate(middle.counts, last.counts, count)
         self.timeline.extrapolate(middle.mark, count)
 
 
-def _operands(ins: Instruction) -> tuple[Get, Get]:
-    """The two operands of a comparison, or of min and max."""
-    assert not isinstance(ins.operands[1], Vec)
-    left, right = (getter(operand, COMPARED[ins.mods[-1]]) for operand in ins.operands[1:3])
-    return left, right
+def _has_rhythm(passes: list[Pass], period: int, idx: Lanes) -> bool:
+    """Whether each pass took the time of the one a period before it, by the clocks of the warps that ran them: for a
+    period at least, and until every mbarrier in use has completed two phases, since a pipeline that is not yet steady
+    may be even for as long as it has stages.
+    """
+    flips = np.stack([one.phases ^ other.phases for one, other in itertools.pairwise(passes)])[::-1]
+    used = flips.any(axis=0)
+    seen = max(period, 2 * (int(flips[:, used].argmax(axis=0).max()) + 1) if used.any() else 0)
+    if len(passes) <= seen + period:
+        return False
+    warps = slice(None) if idx is None else np.unique(idx // WARP)
+    times = np.diff(np.stack([one.mark.now[warps] for one in passes[-seen - period - 1 :]]), axis=0)
+    longest = max(float(times[-period:].sum(axis=0).max()), 1.0)
+    return bool(np.abs(times[period:] - times[:-period]).max() <= UNSTEADY * longest)
+
+
+def _are_equal(one: Value | None, other: Value | None) -> bool:
+    return one is other or (one is not None and other is not None and np.array_equal(one, other))
 
 
 def _step(first: Value | None, middle: Value | None, last: Value | None) -> Value | None:
@@ -182,4 +204,4 @@ def _step(first: Value | None, middle: Value | None, last: Value | None) -> Valu
     return two if np.array_equal(one, two) else None
 
 
-__all__ = ["SteadyState", "find_control_registers"]
+__all__ = ["SteadyState"]

@@ -1,0 +1,89 @@
+"""The comparisons that decide control flow, and for how many further periods of a loop none changes its outcome."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+
+from workbench.emulator.arrays import Array, Lanes
+from workbench.emulator.execution.batch import Batch
+from workbench.emulator.execution.operands import Get, getter
+from workbench.emulator.ptx.instruction import Instruction
+from workbench.emulator.ptx.syntax import Vec
+from workbench.emulator.sampling.loop_registers import LoopRegisters
+
+# types of comparisons, and how their operands are read: bits may be those of negative integers
+COMPARED = {f"{sign}{size}": f"{'u' if sign == 'u' else 's'}{size}" for sign in "bus" for size in (16, 32, 64)}
+COMPARED |= {kind: kind for kind in ("f16", "bf16", "f32", "f64")}
+Key: TypeAlias = tuple[int, int]  # of a comparison: the instruction, a hash of the lanes
+
+
+class Comparisons:
+    """A log of the comparisons of one batch. `compared` holds the instructions that are noted."""
+
+    def __init__(self, b: Batch, instructions: list[Instruction], registers: LoopRegisters) -> None:
+        self.b = b
+        self.compared = {
+            n: _operands(ins)
+            for n, ins in enumerate(instructions)
+            if ins.opcode in ("setp", "min", "max")
+            and ins.mods[-1] in COMPARED
+            and not registers.control.isdisjoint(ins.writes)
+        }
+        self.turning = {n for n in self.compared if registers.turning.issuperset(instructions[n].writes)}
+        self.log: list[tuple[Key, Array]] = []  # left operand minus right one
+
+    def note(self, n: int, active: Lanes) -> None:
+        """Note that instruction `n` compares two numbers of these lanes."""
+        left, right = (np.asarray(get(self.b, active)) for get in self.compared[n])
+        wide = np.float64 if left.dtype.kind == "f" else np.int64
+        key = (n, 0 if active is None else hash(active.tobytes()))
+        self.log.append((key, left.astype(wide) - right.astype(wide)))
+
+    def count_unchanged(self, first: int, middle: int, last: int, *, turning: bool) -> int:
+        """The number of periods in which no comparison changes its outcome, less one; 0 if none is known to end.
+
+        The two periods noted entries [first, middle) and [middle, last). Without `turning`, comparisons of what turns
+        do not count. Of a comparison that is made several times in a period, the first and the last one count, since
+        what counts goes one way in between.
+        """
+        one, two = (self._first_and_last(*ends, turning=turning) for ends in ((first, middle), (middle, last)))
+        if one.keys() != two.keys():
+            return 0
+        most: int | None = None
+        for key, pairs in two.items():
+            for before, now in zip(one[key], pairs, strict=True):
+                left = _periods_left(before, now)
+                most = left if most is None or (left is not None and left < most) else most
+        return max((most or 0) - 1, 0)
+
+    def _first_and_last(self, begin: int, end: int, *, turning: bool) -> dict[Key, tuple[Array, Array]]:
+        found: dict[Key, tuple[Array, Array]] = {}
+        for key, difference in self.log[begin:end]:
+            if turning or key[0] not in self.turning:
+                found[key] = (found[key][0] if key in found else difference, difference)
+        return found
+
+
+def _periods_left(before: Array, now: Array) -> int | None:
+    """In how many periods the sign of a difference changes; None for never."""
+    if before.shape != now.shape:
+        return 0
+    change = now - before
+    if (now.dtype.kind == "f" and change.any()) or ((now == 0) & (change != 0)).any():
+        return 0
+    nears = (now != 0) & (np.sign(change) == -np.sign(now))
+    if not nears.any():
+        return None
+    return int(((np.abs(now) - 1) // np.maximum(np.abs(change), 1))[nears].min())
+
+
+def _operands(ins: Instruction) -> tuple[Get, Get]:
+    """The two operands of a comparison, or of min and max."""
+    assert not isinstance(ins.operands[1], Vec)
+    left, right = (getter(operand, COMPARED[ins.mods[-1]]) for operand in ins.operands[1:3])
+    return left, right
+
+
+__all__ = ["Comparisons"]
