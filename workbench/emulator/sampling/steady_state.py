@@ -86,8 +86,7 @@ class SteadyState:
         whole = UNROLLED if start in self.timeline.loops else 1  # the timeline schedules so many passes together
         for period in range(whole, (len(passes) - 1) // 2 + 1, whole):
             first, middle, last = (passes[-1 - back * period] for back in (2, 1, 0))
-            count = self._count_skipped(first, middle, last, period)
-            if count and _has_rhythm(list(passes), period, idx):
+            if count := self._count_skipped(passes, period, idx):
                 self._go_on(first, middle, last, count)
                 self.skipped[start] += count * period
                 del self.passes[key]
@@ -118,8 +117,9 @@ class SteadyState:
             mark=self.timeline.take_mark(),
         )
 
-    def _count_skipped(self, first: Pass, middle: Pass, last: Pass, period: int) -> int:
+    def _count_skipped(self, passes: deque[Pass], period: int, idx: Lanes) -> int:
         """The number of periods to skip; 0 if there is no steady state."""
+        first, middle, last = (passes[-1 - back * period] for back in (2, 1, 0))
         comes_round = first.fixed == middle.fixed == last.fixed
         may_keep_pace = period <= MOST_AT_PACE and self.registers.may_stay
         if not comes_round and not may_keep_pace:
@@ -136,6 +136,8 @@ class SteadyState:
             return 0
         rounds = self._count_rounds(first, middle, last, flips) if comes_round and not change.any() else 0
         ends = (first.compared, middle.compared, last.compared)
+        if not _has_rhythm(list(passes), period, idx, turns=not rounds):
+            return 0
         if rounds:
             return self.comparisons.count_unchanged(*ends, turning=True) // rounds * rounds
         return self.comparisons.count_unchanged(*ends, turning=False) if keeps_pace else 0
@@ -171,20 +173,27 @@ class SteadyState:
         self.timeline.extrapolate(middle.mark, count)
 
 
-def _has_rhythm(passes: list[Pass], period: int, idx: Lanes) -> bool:
-    """Whether each pass took the time of the one a period before it, by the clocks of the warps that ran them: for a
-    period at least, and until every mbarrier in use has completed two phases, since a pipeline that is not yet steady
-    may be even for as long as it has stages.
+def _has_rhythm(passes: list[Pass], period: int, idx: Lanes, *, turns: bool) -> bool:
+    """Whether each pass took the time of the one a period before it, by the clocks of the warps that ran them, for a
+    period at least. A pipeline that is not yet steady may be even for as long as it has stages; so if `turns`, the
+    passes are those in which it turned twice.
     """
-    flips = np.stack([one.phases ^ other.phases for one, other in itertools.pairwise(passes)])[::-1]
-    used = flips.any(axis=0)
-    seen = max(period, 2 * (int(flips[:, used].argmax(axis=0).max()) + 1) if used.any() else 0)
+    seen = max(period, 2 * _count_stages(passes) if turns else 0)
     if len(passes) <= seen + period:
         return False
     warps = slice(None) if idx is None else np.unique(idx // WARP)
     times = np.diff(np.stack([one.mark.now[warps] for one in passes[-seen - period - 1 :]]), axis=0)
     longest = max(float(times[-period:].sum(axis=0).max()), 1.0)
     return bool(np.abs(times[period:] - times[:-period]).max() <= UNSTEADY * longest)
+
+
+def _count_stages(passes: list[Pass]) -> int:
+    """The number of passes after which as many again complete phases of the same mbarriers; all if there is none."""
+    flips = np.stack([one.phases ^ other.phases for one, other in itertools.pairwise(reversed(passes))])
+    flipped = np.logical_or.accumulate(flips, axis=0)
+    return next(
+        (n for n in range(1, len(flips) // 2 + 1) if np.array_equal(flipped[n - 1], flipped[2 * n - 1])), len(passes)
+    )
 
 
 def _are_equal(one: Value | None, other: Value | None) -> bool:
