@@ -166,6 +166,8 @@ class Batch:
         self.copies, self.stores = Queue(self.lanes), Queue(self.lanes)  # cp.async and bulk stores in flight
         self.tensor_maps = TensorMaps()  # descriptors that the kernel edits
         self.arrivals: list[Copy] = []  # bulk loads in flight that complete at an mbarrier
+        # bulk loads of a sample that only counts: the issuing lanes, the mbarriers' addresses, bytes
+        self.landed: list[tuple[Instruction, list[tuple[int, int]], int]] = []
         self.barriers = np.zeros(count * self.shared_bytes // 8, dtype=np.uint8)  # 1 where an mbarrier was initialised
         self.waiting_for = np.zeros(self.lanes, dtype=np.int64)  # index of the mbarrier's word
         self.timed_out = np.zeros(self.lanes, dtype=bool)  # the next try_wait gives up

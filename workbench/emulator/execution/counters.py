@@ -83,7 +83,8 @@ class Counting:
         if self.enabled:
             row = self.memory.setdefault((self.position[id(ins)], False), np.zeros(5, dtype=np.int64))
             units = -(-(read + written) // SECTOR)
-            row += np.array([read + written, 1, units, units, 0])
+            for at, value in enumerate((read + written, 1, units, units)):
+                row[at] += value
             row[4] = int(written > 0)
 
     def scale(self, whole: int, part: int) -> None:

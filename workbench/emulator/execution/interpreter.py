@@ -21,7 +21,7 @@ from workbench.emulator.execution.divergence import check_threads_ended
 from workbench.emulator.execution.launch import EmulationFault
 from workbench.emulator.execution.operands import Fn
 from workbench.emulator.execution.warp_scheduler import WarpScheduler
-from workbench.emulator.isa.sm90 import async_copies, mbarrier
+from workbench.emulator.isa.sm90 import async_copies, bulk, mbarrier
 from workbench.emulator.ptx.instruction import Instruction, Kernel
 from workbench.emulator.sampling.sample_code import SampleCode
 from workbench.emulator.sanitizer import access_history
@@ -169,8 +169,8 @@ class Program:
                 timeline.execute(n, active)
         if timeline is not None:
             timeline.end_block()
-        if b.arrivals and not b.moves_data:  # with nothing to check, they need not be late
-            async_copies.finish_arrivals(b)
+        if b.landed:
+            bulk.finish_landed(b)
         self._advance(b, stop, idx)
         return stop - start
 

@@ -214,14 +214,22 @@ def write_global(b: Batch, i: Lanes, where: Array, values: list[Array], size: in
                 found.written[offset + k] = 1
 
 
+def owning_cta(b: Batch, i: Lanes, where: Array) -> tuple[Array, Array]:
+    """(the CTA whose shared memory each lane addresses, the offset in it)."""
+    cta = b.cta if i is None else b.cta[i]
+    if b.cluster_size > 1:
+        remote = where >> RANK_SHIFT
+        if remote.any():
+            cta = np.where(remote > 0, cta // b.cluster_size * b.cluster_size + remote - 1, cta)
+            where = where & ((1 << RANK_SHIFT) - 1)
+    return cta, where
+
+
 def shared_index(b: Batch, i: Lanes, where: Array, size: int, write: bool, ins: Instruction) -> Array:
     """Byte offsets in the batch's shared memory, of the lanes' own CTAs or of others in their clusters; faults on any
     bad address.
     """
-    cta, remote = b.cta if i is None else b.cta[i], where >> RANK_SHIFT
-    if b.cluster_size > 1 and remote.any():
-        cta = np.where(remote > 0, cta // b.cluster_size * b.cluster_size + remote - 1, cta)
-        where = where & ((1 << RANK_SHIFT) - 1)
+    cta, where = owning_cta(b, i, where)
     bad = (where < 0) | (where + size > b.shared_limit)
     if bad.any():
         at, lane = _first_bad(bad, b, i)

@@ -62,8 +62,8 @@ def _pick_thread(b: Batch, at_mbarrier: Array) -> int:
     any more.
     """
     lanes = np.nonzero(at_mbarrier)[0]
-    left = mbarrier.unpack_word(b.shared.view(np.int64)[b.waiting_for[lanes]])[2]
-    return int(lanes[np.argmax(left != 0)])
+    words = b.shared.view(np.int64)[b.waiting_for[lanes]].tolist()
+    return int(lanes[np.argmax([mbarrier.unpack_word(word)[2] != 0 for word in words])])
 
 
 def _describe_groups(b: Batch, first: int, lanes: Array) -> list[str]:
@@ -89,9 +89,7 @@ def _block_phrase(b: Batch, waiting: int, place: int) -> str:
 def _describe_wait(b: Batch, waiting: int, place: int) -> str:
     """What some threads wait for, and what is missing; `place` is the mbarrier's word, or the CTA."""
     if waiting == BARRIER_WAIT:
-        arrivals, expected, left, parity = (
-            int(field[0]) for field in mbarrier.unpack_word(b.shared.view(np.int64)[place : place + 1])
-        )
+        arrivals, expected, left, parity = mbarrier.unpack_word(int(b.shared.view(np.int64)[place]))
         lacks = f"{arrivals} of {expected} arrivals" + (f" and {left} bytes" if left > 0 else "")
         if left < 0:
             lacks += f", and got {-left} bytes more than were announced,"

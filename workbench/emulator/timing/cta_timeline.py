@@ -16,7 +16,7 @@ from the data sheet's dense rate: 2048 fp16 FMAs per cycle and SM.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,13 +25,13 @@ from workbench.emulator.execution.batch import WARP, Batch
 from workbench.emulator.isa.access import address
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Mem, immediate_value
-from workbench.emulator.timing.cache_model import LINE, OWNER, SECTOR, AddressMap, Cache, sector_keys
+from workbench.emulator.timing.cache_model import AddressMap, Cache
+from workbench.emulator.timing.traffic import TRAFFIC, Memory
 from workbench.records import CtaTimeline
 
 L1_HIT, BEYOND, TMA_LATENCY, BARRIER, WGMMA_START = 40, 560, 700, 20, 32
 ALL = slice(None)
 UNROLLED = 4  # iterations of a plain loop that ptxas schedules together (inferred)
-TRAFFIC = ("requests", "looked_up", "lines", "missed", "l2_missed", "written")  # counts of `Memory`
 KEPT_GROUPS = 64  # stored groups of committed copies and multiplications
 
 
@@ -75,58 +75,6 @@ def _find_plain_loops(instructions: list[Instruction], steps: list[Step]) -> dic
     return found
 
 
-@dataclass(slots=True)
-class Memory:
-    """A batch's loads and stores in the caches: look-ups and misses of L1 and L2."""
-
-    l1: Cache
-    l2: Cache
-    address_map: AddressMap
-    requests: int = 0
-    looked_up: int = 0
-    lines: int = 0
-    missed: int = 0
-    l2_missed: int = 0
-    written: int = 0
-    beyond: list[Array] = field(default_factory=list)  # keys of sectors that came from beyond L1
-    untouched: int = 0  # sectors from beyond L1 in skipped repeats of a loop
-
-    @property
-    def touched(self) -> int:
-        """Different sectors that came from beyond L1."""
-        return self.count_touched(len(self.beyond)) + self.untouched
-
-    def count_touched(self, entries: int) -> int:
-        """Different sectors among the first entries of `beyond`."""
-        return len(np.unique(np.concatenate(self.beyond[:entries]))) if entries else 0
-
-    def access(self, cta: Array, warps: Array, where: Array, size: int, *, write: bool, by_l1: bool) -> Array | None:
-        """Lanes of `warps` access global memory. A load by L1 returns the warps that wait for more than L1."""
-        keys, parts = sector_keys(cta, self.address_map.map(where), size)
-        unique, inverse = np.unique(keys, return_inverse=True)
-        if not by_l1:
-            self._load_from_l2(unique)
-            return None
-        warp = np.repeat(warps, parts)
-        asked = np.unique((warp << OWNER) + (keys & ((1 << OWNER) - 1)))
-        self.requests += int(np.unique(warps).size)
-        self.lines += len(np.unique(asked // (LINE // SECTOR)))
-        if write:
-            self.written += len(unique)
-            return None
-        self.looked_up += len(asked)
-        missed = self.l1.load(unique)
-        self.missed += int(missed.sum())
-        self._load_from_l2(unique[missed])
-        late: Array = warp[missed[inverse.reshape(-1)]]
-        return late
-
-    def _load_from_l2(self, keys: Array) -> None:
-        if len(keys):
-            self.beyond.append(keys)
-            self.l2_missed += int(self.l2.load(keys).sum())
-
-
 @dataclass(frozen=True, slots=True)
 class TimelineMark:
     """A moment of a timeline: clocks of the warps, stalls by instruction, issue slots, and the caches' counts."""
@@ -152,11 +100,15 @@ class WarpTimeline:
         self.loop, self.turns = -1, 0
         self.warps = b.lanes // WARP
         self.now = np.zeros(self.warps)
-        self.ready: dict[str, Array] = {}
+        self.ready: dict[str, Array] = {}  # of registers
+        self.latest: dict[str, float] = {}  # no warp's entry in `ready` is later
+        self.shared: set[str] = set()  # registers of one accumulator, which share an array in `ready`
         self.stalls = np.zeros(len(instructions))
         self.issued = 0.0
         self.here: Array | slice = ALL  # the warps of the current block
         self.base: Array = self.now
+        self.earliest = 0.0  # of `base`
+        self.ends: dict[float, Array] = {}  # `base` plus a latency
         self.last: Array = self.now
         self.count = 0
         self.late: Array | None = None  # whether each warp's load goes beyond L1
@@ -186,6 +138,8 @@ class WarpTimeline:
         if same and (start != loop or self.turns % UNROLLED):
             return
         self.base = self.now[self.here].copy()
+        self.earliest = float(self.base.min())
+        self.ends = {0: self.base}
         self.last = self.base
         self.count = 0
 
@@ -210,24 +164,44 @@ class WarpTimeline:
         step = self.steps[n]
         start = self.base
         for name in step.sources:
-            ready = self.ready.get(name)
-            if ready is not None:
-                start = np.maximum(start, ready[self.here])
+            if self.latest.get(name, 0.0) > self.earliest:
+                start = np.maximum(start, self.ready[name][self.here])
         if step.waits:
             end = start = np.maximum(start, self._group_end(_group_name(step), self.instructions[n]))
         elif step.kind:
             end = start + self._special_latency(n, step, start, active)
-        else:
+        elif start is not self.base:
             end = start + step.latency
-        self.stalls[n] += float(np.maximum(start - np.maximum(self.last, self.base + self.count), 0).sum())
-        self.last = np.maximum(self.last, start)
+        else:
+            if step.latency not in self.ends:
+                self.ends[step.latency] = start + step.latency
+            end = self.ends[step.latency]
+        if start is not self.base:
+            self.stalls[n] += float(np.maximum(start - np.maximum(self.last, self.base + self.count), 0).sum())
+            self.last = np.maximum(self.last, start)
         self.count += step.issue
         self.issued += step.issue * len(self.base)
-        for name in step.targets:
+        if step.targets and (end is not self.base or any(self.latest.get(n, 0) > self.earliest for n in step.targets)):
+            self._set_ready(step.targets, end)
+
+    def _set_ready(self, names: tuple[str, ...], end: Array) -> None:
+        """The warps of the block have these registers at `end`."""
+        highest = float(end.max())
+        together = len(names) > 1 and all(self.ready.get(name) is self.ready.get(names[0]) for name in names)
+        for name in names:
             ready = self.ready.get(name)
             if ready is None:
                 ready = self.ready[name] = np.zeros(self.warps)
+            elif name in self.shared and not together:
+                ready = self.ready[name] = ready.copy()
+                self.shared.discard(name)
             ready[self.here] = end
+            self.latest[name] = max(self.latest.get(name, 0.0), highest)
+            if together:
+                self.ready.update(dict.fromkeys(names, ready))
+                self.latest.update(dict.fromkeys(names, self.latest[name]))
+                self.shared.update(names)
+                break
 
     def end_block(self) -> None:
         """End the block: a warp goes on when its last instruction has been issued."""
@@ -267,6 +241,8 @@ class WarpTimeline:
             covered = mask & mine & (seen >= left)
             end[covered] = np.maximum(end[covered], when[covered])
             seen += mask
+            if (seen[mine] > left).all():  # a warp's groups end in order
+                break
         if "wait_all" in ins.mods:
             end = np.maximum(end, np.where(mine, self.open[name], 0))
         self.groups[name] = self.groups[name][-KEPT_GROUPS:]
@@ -341,8 +317,9 @@ class WarpTimeline:
         of_cta = passed * count
         of_warp = of_cta[cta]
         self.now += of_warp
-        for times in (*self.ready.values(), *self.open.values()):
+        for times in ({id(one): one for one in (*self.ready.values(), *self.open.values())}).values():
             times += of_warp
+        self.latest = {name: when + float(of_warp.max()) for name, when in self.latest.items()}
         self.groups = {name: [(mask, end + of_warp) for mask, end in known] for name, known in self.groups.items()}
         self.unit += of_cta
         self.mbarriers += np.repeat(of_cta, self.b.shared_bytes // 8)

@@ -6,6 +6,7 @@ A load reads when it is issued and arrives as late as possible; a store reads an
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -78,13 +79,13 @@ def start_copy(
     swizzle; `members` are the CTAs of a multicast. The bytes are marked now; when the load finishes, they are written
     and counted on the mbarrier.
     """
+    if not b.moves_data:
+        b.landed.append((ins, [(lane, at) for at in _barriers(b, lane, barrier, members)], data.size))
+        return
     own, offset, swizzle = target
-    places: list[Array] = []
-    clock = None
-    if b.moves_data:
-        starts = [own] if members is None else [cta * b.shared_bytes for cta in members]
-        places = [byte_offsets(start, offset, data.size, swizzle) for start in starts]
-        clock = b.races.bulk_write(b, lane, places, ins) if b.races is not None else None
+    starts = [own] if members is None else [cta * b.shared_bytes for cta in members]
+    places = [byte_offsets(start, offset, data.size, swizzle) for start in starts]
+    clock = b.races.bulk_write(b, lane, places, ins) if b.races is not None else None
     for at in places:
         b.shared_written[at] = IN_FLIGHT
 
@@ -92,24 +93,28 @@ def start_copy(
         for at in places:
             b.shared[at] = data
             b.shared_written[at] = WRITTEN
-        _count_arrival(b, ins, lane, barrier, data.size, members, clock)
+        for word in _barriers(b, lane, barrier, members):
+            complete_tx(b, np.array([lane]), np.array([word]), np.array([data.size]), ins, clock)
 
     b.arrivals.append(Copy(ins, np.array([lane]), np.array([0]), finish))
 
 
-def _count_arrival(
-    b: Batch, ins: Instruction, lane: int, where: int, size: int, members: list[int] | None, clock: Array | None
-) -> None:
-    """Count the bytes of a finished copy on the mbarrier, or on the same one in every CTA of a multicast."""
+def _barriers(b: Batch, lane: int, where: int, members: list[int] | None) -> list[int]:
+    """The mbarrier's address, or those of the same one in every CTA of a multicast."""
     if members is None:
-        complete_tx(b, np.array([lane]), np.array([where]), np.array([size]), ins, clock)
-        return
+        return [where]
     base = int(b.cta[lane]) // b.cluster_size * b.cluster_size
     offset = where & ((1 << RANK_SHIFT) - 1)
-    for cta in members:
-        complete_tx(
-            b, np.array([lane]), np.array([offset | (cta - base + 1) << RANK_SHIFT]), np.array([size]), ins, clock
-        )
+    return [offset | (cta - base + 1) << RANK_SHIFT for cta in members]
+
+
+def finish_landed(b: Batch) -> None:
+    """Count the bytes of the loads that a sample only counts on their mbarriers."""
+    landed, b.landed = b.landed, []
+    for ins, group in itertools.groupby(landed, key=lambda one: one[0]):
+        rows = [(lane, at, size) for _, places, size in group for lane, at in places]
+        lanes, where, sizes = np.array(rows).T
+        complete_tx(b, lanes, where, sizes, ins)
 
 
 def note_bulk_read(b: Batch, lane: int, places: Array, ins: Instruction) -> Callable[[], None]:

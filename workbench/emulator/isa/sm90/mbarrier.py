@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.emulator.arrays import Array, Lanes, Value
+from workbench.emulator.arrays import Array, Lanes
 from workbench.emulator.execution.batch import BARRIER_WAIT, Batch
 from workbench.emulator.execution.operands import Fn, Get, Unknown, getter, setter
-from workbench.emulator.isa.access import address, broadcast, shared_index
+from workbench.emulator.isa.access import address, broadcast, owning_cta, shared_index
 from workbench.emulator.isa.sm90.async_copies import finish_arrivals
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Imm, Mem, Name, Vec
@@ -24,18 +24,33 @@ TX_BITS = 23
 TX_LIMIT = (1 << 20) - 1  # the largest number of bytes (PTX ISA, mbarrier.expect_tx)
 
 
-def unpack_word(word: Array) -> tuple[Array, Array, Array, Array]:
-    """(arrivals pending, arrivals expected, bytes pending, parity) of words as int64."""
+def unpack_word(word: int) -> tuple[int, int, int, int]:
+    """(arrivals pending, arrivals expected, bytes pending, parity) of a word as a signed integer."""
     tx = word >> 40 & ((1 << TX_BITS) - 1)
-    return word & COUNT, word >> 20 & COUNT, np.where(tx >= 1 << (TX_BITS - 1), tx - (1 << TX_BITS), tx), word >> 63 & 1
+    return word & COUNT, word >> 20 & COUNT, tx - (1 << TX_BITS) if tx >> (TX_BITS - 1) else tx, word >> 63 & 1
 
 
-def _pack_word(pending: Value, expected: Value, tx: Value, parity: Value) -> Value:
-    return pending | expected << 20 | (tx & ((1 << TX_BITS) - 1)) << 40 | parity << 63
+def _pack_word(pending: int, expected: int, tx: int, parity: int) -> int:
+    return (pending | expected << 20 | (tx & ((1 << TX_BITS) - 1)) << 40) - (parity << 63)
+
+
+def _sum_by_word(index: Array, arrivals: Array, tx: Array) -> list[tuple[int, int, int]]:
+    """(word, arrivals, bytes) for each of the words, in ascending order."""
+    found: dict[int, list[int]] = {}
+    for word, arrived, count in zip(index.tolist(), arrivals.tolist(), tx.tolist(), strict=True):
+        row = found.setdefault(word, [0, 0])
+        row[0] += arrived
+        row[1] += count
+    return [(word, arrived, count) for word, (arrived, count) in sorted(found.items())]
 
 
 def _word_indices(b: Batch, lanes: Array, where: Array, ins: Instruction, *, write: bool = False) -> Array:
-    """Indices of the words; faults outside shared memory, if misaligned, or if never initialised."""
+    """Indices of the words; faults outside shared memory, if misaligned, or if never initialised. A sample that only
+    counts makes no such checks.
+    """
+    if not b.moves_data:
+        cta, offset = owning_cta(b, lanes, where)
+        return np.asarray((cta * b.shared_bytes + offset) // 8)
     index = shared_index(b, lanes, where, 8, write, ins) // 8
     if not write:
         new = b.barriers[index] == 0
@@ -65,31 +80,29 @@ def _apply_counts(
         b.timeline.arrive(lanes, index, ins)
     if b.races is not None:
         b.races.clocks.arrive_mbarrier(index, lanes, clock)
+    done = []
     words = b.shared.view(np.int64)
-    unique, inverse = np.unique(index, return_inverse=True)
-    added, bytes_ = np.zeros(len(unique), dtype=np.int64), np.zeros(len(unique), dtype=np.int64)
-    np.add.at(added, inverse, arrivals)
-    np.add.at(bytes_, inverse, tx)
-    pending, expected, left, parity = unpack_word(words[unique])
-    pending, left = pending - added, left + bytes_
-    over = pending < 0
-    if over.any():
-        first = int(np.argmax(over[inverse]))
-        raise b.fault(
-            "mbarrier_overrun",
-            f"an mbarrier that expects {int(expected[over][0])} arrivals a phase got {int(-pending[over][0])} more",
-            ins.line,
-            int(lanes[first]),
-            int(index[first]) * 8 % b.shared_bytes,
-            hint="compare the arrival count of mbarrier_init with the threads that arrive",
-        )
-    done = (pending == 0) & (left == 0)
-    words[unique] = _pack_word(np.where(done, expected, pending), expected, left, parity ^ done)
-    if done.any():
+    for word, added, bytes_ in _sum_by_word(index, arrivals, tx):
+        pending, expected, left, parity = unpack_word(int(words[word]))
+        pending, left = pending - added, left + bytes_
+        if pending < 0:
+            raise b.fault(
+                "mbarrier_overrun",
+                f"an mbarrier that expects {expected} arrivals a phase got {-pending} more",
+                ins.line,
+                int(lanes[int(np.argmax(index == word))]),
+                word * 8 % b.shared_bytes,
+                hint="compare the arrival count of mbarrier_init with the threads that arrive",
+            )
+        if pending == 0 and left == 0:
+            done.append(word)
+            pending, parity = expected, parity ^ 1
+        words[word] = _pack_word(pending, expected, left, parity)
+    if done:
         b.stalls = 0
         if b.races is not None:
-            b.races.clocks.complete_mbarrier(unique[done])
-        woken = (b.waiting == BARRIER_WAIT) & np.isin(b.waiting_for, unique[done])
+            b.races.clocks.complete_mbarrier(np.array(done))
+        woken = (b.waiting == BARRIER_WAIT) & np.isin(b.waiting_for, done)
         b.waiting[woken] = -1
 
 
@@ -141,7 +154,7 @@ def _init(ins: Instruction) -> Fn:
                 int(lanes[0]),
             )
         index = _word_indices(b, lanes, at, ins, write=True)
-        b.shared.view(np.int64)[index] = _pack_word(expected, expected, np.int64(0), np.int64(0))
+        b.shared.view(np.int64)[index] = expected | expected << 20
         b.shared_written.view(np.uint64)[index] = np.uint64(0x0101010101010101)
         b.barriers[index] = 1
         if b.races is not None:
