@@ -48,7 +48,12 @@ def count_row(place: Landscape, row: Row, limit_s: float) -> dict[str, Any]:
 
 def draw_turns(number: int, only: str) -> Iterator[tuple[str, Landscape, Row]]:
     """(problem, landscape, row), the first row of every problem before the second of any."""
-    places = [(name, place, draw_rows(place, number)) for name, place in landscapes().items() if only in name]
+    wanted = only.split(",")
+    places = [
+        (name, place, draw_rows(place, number))
+        for name, place in landscapes().items()
+        if any(part in name for part in wanted)
+    ]
     for turn in range(number):
         yield from ((name, place, rows[turn]) for name, place, rows in places if turn < len(rows))
 
@@ -60,7 +65,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=30)
     parser.add_argument("--part", default="0/1", help="I/N: rows I, I + N, ...")
     parser.add_argument("--limit-s", type=float, default=30.0, help="seconds for the CTAs of a launch")
-    parser.add_argument("--only", default="", help="part of a problem's name")
+    parser.add_argument("--only", default="", help="parts of problems' names, separated by commas")
     arguments = parser.parse_args()
     done = set()
     if arguments.out.exists():
