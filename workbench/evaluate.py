@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from workbench.analysis import devices, integrity, model, speed_of_light, statistics
+from workbench import landscapes
+from workbench.analysis import devices, integrity, speed_of_light, statistics
+from workbench.analysis.time_model import TimeEstimate, compare_times, estimate_time
 from workbench.executors.wrong_result import wrong_result
 from workbench.protocols import PLAIN, Executor, RunContext
-from workbench.records import Bound, Failure, Job, Outcome, Provenance, Trial, Verdict, Work
+from workbench.records import (
+    Bound,
+    Failure,
+    Job,
+    Outcome,
+    Provenance,
+    RecordedTime,
+    Trial,
+    Verdict,
+    Work,
+    record,
+)
 
-SAME_MODELLED = 0.01  # modelled times that differ by less count as equal (inferred)
 # In a disturbed run, a speed-up counts as real only if its interval lies beyond this ratio (inferred: another
 # process on the device can take up to half of it).
 DISTURBED = 1.5
@@ -33,22 +45,81 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
     bound = _bound(job, outcome)
     if failure is not None:
         return Verdict(correct=False, failure=failure, worst_error=worst, bound=bound)
-    time_s, provenance = _time_and_provenance(job, outcome)
+    timed = _measured(outcome) if outcome.timing is not None else _modelled(job, outcome)
     disturbed = _disturbances(outcome)
-    speedup, real, interval = _compare(outcome, time_s, provenance, parent, disturbed)
+    compared = _compare(job, outcome, timed, parent, disturbed)
+    recorded = find_recorded(job, outcome) if outcome.timing is None else None
+    before = parent.verdict.recorded if parent is not None else None
     return Verdict(
         correct=True,
         worst_error=worst,
-        time_s=time_s,
-        time_provenance=provenance,
+        time_s=timed.seconds,
+        time_provenance=timed.provenance,
+        time_interval=timed.interval,
+        limit=timed.limit,
+        time_note=timed.note,
+        recorded=recorded,
         bound=bound,
-        fraction_of_bound=bound.bound_s / time_s if bound and time_s else None,
-        speedup=speedup,
-        distinguishable=real,
+        fraction_of_bound=bound.bound_s / timed.seconds if bound and timed.seconds else None,
+        speedup=compared.speedup,
+        distinguishable=compared.distinguishable,
         suspect=integrity.doubts(outcome, bound),
-        speedup_interval=interval,
+        speedup_interval=compared.interval,
+        recorded_speedup=before.seconds / recorded.seconds if before is not None and recorded is not None else None,
         disturbed=disturbed,
         refused=integrity.refusal_reason(outcome, bound),
+    )
+
+
+@record
+class _Time:
+    """The time of an outcome."""
+
+    seconds: float | None = None
+    provenance: Provenance | None = None
+    interval: tuple[float, float] | None = None
+    limit: str = ""
+    note: str = ""
+
+
+def _measured(outcome: Outcome) -> _Time:
+    assert outcome.timing is not None
+    return _Time(seconds=outcome.timing.median_s, provenance="measured")
+
+
+def _modelled(job: Job, outcome: Outcome) -> _Time:
+    estimate = estimate_outcome(job, outcome)
+    if estimate is None:
+        return _Time(note=outcome.full_note)
+    return _Time(
+        seconds=estimate.seconds,
+        provenance="modelled",
+        interval=(estimate.low_s, estimate.high_s),
+        limit=estimate.limit,
+    )
+
+
+def estimate_outcome(job: Job, outcome: Outcome) -> TimeEstimate | None:
+    """The modelled time of an outcome whose launches were run at full size; None for others."""
+    work = _find_work(job, "full")
+    if not outcome.full_launches or work is None:
+        return None
+    return estimate_time(outcome.full_launches, outcome.full_builds, devices.find(outcome.device), work)
+
+
+def find_recorded(job: Job, outcome: Outcome) -> RecordedTime | None:
+    """The measured time of this very program on this device, if a landscape has it."""
+    place = landscapes.find(job.problem) if job.candidate.program else None
+    if place is None or job.candidate.program is None:
+        return None
+    row = place.row(job.candidate.program, outcome.arch) or place.row_of_same_code(job.candidate.program, outcome.arch)
+    if row is None or row.median_s is None or row.low_s is None or row.high_s is None:
+        return None
+    run = place.runs[row.run]
+    if not row.correct or outcome.device not in str(run["device"]):
+        return None
+    return RecordedTime(
+        seconds=row.median_s, low_s=row.low_s, high_s=row.high_s, device=str(run["device"]), date=str(run["date"])[:10]
     )
 
 
@@ -75,60 +146,61 @@ def _bound(job: Job, outcome: Outcome) -> Bound | None:
     return speed_of_light.bound(work, devices.find(outcome.device)) if work else None
 
 
-def _time_and_provenance(job: Job, outcome: Outcome) -> tuple[float | None, Provenance | None]:
-    if outcome.timing is not None:
-        return outcome.timing.median_s, "measured"
-    emulated, target = _find_work(job, job.cases[0]), _find_work(job, "full")
-    if outcome.launches and emulated and target:
-        seconds, _ = model.modelled_time(
-            outcome.launches,
-            outcome.builds,
-            devices.find(outcome.device),
-            emulated,
-            target,
-            model.padding_ratio(job.facts, outcome.launches, emulated),
-        )
-        return seconds, "modelled"
-    return None, None
-
-
 def _disturbances(outcome: Outcome) -> tuple[str, ...]:
     """Doubts about the times of this run, of the candidate and of the programs timed with it."""
     timings = (outcome.timing, outcome.rival_timing, outcome.reference_timing)
     return tuple(dict.fromkeys(doubt for timing in timings if timing is not None for doubt in timing.doubts))
 
 
-# (speed-up, whether it is larger than the noise, its interval)
-Comparison = tuple[float | None, bool | None, tuple[float, float] | None]
+@record
+class _Comparison:
+    """A speed-up over the parent, whether it is larger than the noise, and its interval."""
+
+    speedup: float | None = None
+    distinguishable: bool | None = None
+    interval: tuple[float, float] | None = None
 
 
 def _compare(
-    outcome: Outcome,
-    time_s: float | None,
-    provenance: Provenance | None,
-    parent: Trial | None,
-    disturbed: tuple[str, ...],
-) -> Comparison:
-    """The speed-up over the parent: from one run that timed both, else from the samples of two runs."""
-    if parent is None or time_s is None or parent.verdict.time_s is None:
-        return None, None, None
-    if parent.verdict.time_provenance != provenance or parent.outcome.device != outcome.device:
-        return None, None, None
+    job: Job, outcome: Outcome, timed: _Time, parent: Trial | None, disturbed: tuple[str, ...]
+) -> _Comparison:
+    """The speed-up over the parent: from one run that timed both, else from the samples of two runs, or modelled."""
+    if parent is None or timed.seconds is None or parent.verdict.time_s is None:
+        return _Comparison()
+    if parent.verdict.time_provenance != timed.provenance or parent.outcome.device != outcome.device:
+        return _Comparison()
+    if timed.provenance == "modelled":
+        return _compare_modelled(job, outcome, parent.outcome)
     limit = DISTURBED if disturbed else 1.0
     ratio = next((one for one in outcome.ratios if one.against == "parent"), None)
     if ratio is not None:
-        return ratio.ratio, ratio.low > limit or ratio.high < 1 / limit, (ratio.low, ratio.high)
-    before = parent.outcome.timing
-    if outcome.timing is not None and before is not None:
-        if before.cold_l2 != outcome.timing.cold_l2:
-            return None, None, None
-        _, low, high = statistics.unpaired_ratio(
-            before.samples_s,
-            outcome.timing.samples_s,
-            (before.per_round, outcome.timing.per_round),
-            between_runs=statistics.BETWEEN_RUNS,
+        return _Comparison(
+            speedup=ratio.ratio,
+            distinguishable=ratio.low > limit or ratio.high < 1 / limit,
+            interval=(ratio.low, ratio.high),
         )
-        limit = DISTURBED if disturbed or before.doubts or before.method != outcome.timing.method else 1.0
-        return parent.verdict.time_s / time_s, low > limit or high < 1 / limit, (low, high)
-    speedup = parent.verdict.time_s / time_s
-    return speedup, abs(speedup - 1) > SAME_MODELLED, None
+    before = parent.outcome.timing
+    if outcome.timing is None or before is None or before.cold_l2 != outcome.timing.cold_l2:
+        return _Comparison()
+    _, low, high = statistics.unpaired_ratio(
+        before.samples_s,
+        outcome.timing.samples_s,
+        (before.per_round, outcome.timing.per_round),
+        between_runs=statistics.BETWEEN_RUNS,
+    )
+    limit = DISTURBED if disturbed or before.doubts or before.method != outcome.timing.method else 1.0
+    return _Comparison(
+        speedup=parent.verdict.time_s / timed.seconds,
+        distinguishable=low > limit or high < 1 / limit,
+        interval=(low, high),
+    )
+
+
+def _compare_modelled(job: Job, outcome: Outcome, before: Outcome) -> _Comparison:
+    new, old = estimate_outcome(job, outcome), estimate_outcome(job, before)
+    if new is None or old is None:  # the parent's trial is from a version that did not run at full size
+        return _Comparison()
+    found = compare_times(new, old)
+    return _Comparison(
+        speedup=found.speedup, distinguishable=found.order != "cannot be told", interval=(found.low, found.high)
+    )

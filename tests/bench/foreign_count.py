@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from foreign_cases import Arguments, Case
-from time_model import SAMPLE, describe_builds, describe_launches
+from full_size import SAMPLE, describe_builds, describe_launches
 
 from workbench.emulator.hook import emulated
 from workbench.wire import to_plain

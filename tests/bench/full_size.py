@@ -1,5 +1,5 @@
 """Candidates at their problem's full size, a few CTAs of each launch: what the time model is compared with measured
-times on. Used by time_model.py."""
+times on. Used by landscape_counts.py and foreign_kernels.py."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ from workbench.proposers.binding import binding_of
 from workbench.proposers.recognition import recognise
 from workbench.records import Facts, Launch, Problem, Work
 from workbench.session import recording as recordings
+from workbench.toolchain import describe_module
+from workbench.wire import to_plain
 
 RESULTS = Path(__file__).parent / "results"
+SAMPLE = 4  # CTAs of each launch
 
 
 @dataclass(frozen=True)
@@ -113,3 +116,32 @@ def recorded(name: str) -> Iterator[Measured]:
                     row["median_s"],
                     recording.arch,
                 )
+
+
+def describe_builds(modules: Sequence[CompiledModule], arch: str) -> list[dict[str, Any]]:
+    """The kernels of compiled modules as plain data, without their code."""
+    return [
+        {**to_plain(build), "ptx": "", "sass": ""}
+        for module in modules
+        for build in describe_module(module.ptx, module.cubin, arch)
+    ]
+
+
+def describe_launches(launches: Sequence[Launch]) -> list[dict[str, Any]]:
+    """Launches as plain data, without source lines."""
+    plain = [{**to_plain(launch), "lines": [], "findings": []} for launch in launches]
+    for launch in plain:
+        launch["paced"]["stalls"] = []
+    return plain
+
+
+def sample(one: Measured, limit_s: float) -> dict[str, Any]:
+    """What the model needs of one kernel."""
+    launches, modules = sampled(one, sample=SAMPLE, limit_s=limit_s)
+    return {
+        "label": one.label,
+        "seconds": one.seconds,
+        "work": to_plain(full_work(one.problem)),
+        "launches": describe_launches(launches),
+        "builds": describe_builds(modules, one.arch),
+    }

@@ -21,8 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
-from full_size import Measured, facts_of
-from time_model import sample
+from full_size import Measured, facts_of, sample
 
 from workbench.codegen import compile_program
 from workbench.landscapes import Landscape, landscapes

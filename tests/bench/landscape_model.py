@@ -17,7 +17,6 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
-from time_model import ranks
 
 from workbench.analysis import devices
 from workbench.landscapes import Landscape, landscapes
@@ -34,6 +33,13 @@ from workbench.tuning.plan import ARCH, DEVICE
 
 SEEDS = range(20)
 AFTER = (1, 2, 4, 8, 16, 32)
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 0."""
+    found = np.empty(len(values))
+    found[np.argsort(values)] = np.arange(len(values))
+    return found
 
 
 def model(place: Landscape, facts: Facts) -> dict[str, Any] | None:

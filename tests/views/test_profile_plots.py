@@ -13,7 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from test_static_forms import Balance
 
-from workbench.analysis import devices, sampled
+from workbench.analysis import devices
+from workbench.analysis.time_model import fitted_model
 from workbench.errors import UserError
 from workbench.profilers import counters
 from workbench.records import (
@@ -148,13 +149,14 @@ def test_the_roofline_has_a_point_for_each_level() -> None:
     assert "19%" in rows["DRAM"]  # 2 TFLOP/s at 2.5 FLOP/B, under 10.6 TFLOP/s that a copy's 4.23 TB/s allow there
 
 
+fitted_model()  # loading it takes longer than an example may
 PACED = CtaTimeline(ctas=4, cycles=1000.0, issue=100.0, touched=1, wgmma=True)
 BUSY = Launch(
     kernel="k",
     grid=(1320, 1, 1),
     block=(128, 1, 1),
     total=LineCounts(line=0, flops=10**14),
-    classes=((sampled.TENSOR, 1),),
+    tensor_flops=(("bfloat16", 10**14),),
     paced=PACED,
 )
 
@@ -197,7 +199,7 @@ def test_no_modelled_time_is_beyond_the_roofs_that_it_is_drawn_under(
     launch = dataclasses.replace(
         BUSY,
         total=total,
-        classes=BUSY.classes if tensor else (),
+        tensor_flops=((dtype, flops),) if tensor else (),
         paced=dataclasses.replace(PACED, l1_missed=missed, l1_sectors=missed),
     )
     shown = profile.roofline(modelled(launch, dtype))

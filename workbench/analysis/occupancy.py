@@ -5,7 +5,7 @@ compute capability 8.0 to 9.0.
 from __future__ import annotations
 
 from workbench.analysis.devices import Device
-from workbench.records import record
+from workbench.records import KernelBuild, Launch, record
 
 WARP = 32
 REGISTER_UNIT = 256  # registers are allocated per warp in units of 256
@@ -45,3 +45,10 @@ def occupancy(device: Device, *, threads: int, registers: int | None, shared_byt
     return Occupancy(
         blocks=blocks, warps=blocks * warps, fraction=blocks * warps * WARP / device.threads_per_sm, limiter=limiter
     )
+
+
+def launch_occupancy(launch: Launch, build: KernelBuild | None, device: Device) -> Occupancy:
+    """Occupancy of a launch, static shared memory included."""
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    shared = launch.dynamic_shared_bytes + (build.static_shared_bytes if build else 0)
+    return occupancy(device, threads=threads, registers=build.registers if build else None, shared_bytes=shared)

@@ -46,6 +46,11 @@ def code(text: str) -> str:
     return f"{arches}\n{_code(program)}"
 
 
+def equal_code(one: str, other: str) -> bool:
+    """Whether two programs have the same code, apart from the architecture that they are compiled for."""
+    return _code(parse(one)) == _code(parse(other))
+
+
 def _ordered(program: Program) -> Program:
     return Program(
         stages=tuple(

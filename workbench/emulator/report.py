@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 from typing import Any
 
-from workbench.analysis import sampled
+from workbench.analysis.time_model import estimate_time
 from workbench.emulator.hook import Emulation
 from workbench.emulator.timing.roofline import roofline_seconds
 from workbench.records import Failure, Finding, Launch, Work
@@ -93,13 +93,14 @@ def _timeline_lines(emulation: Emulation) -> list[str]:
 
 
 def _modelled_time(launch: Launch, emulation: Emulation) -> tuple[float, str]:
-    """The sampled model's time and limit. The least bytes are the launch's traffic, at most the size of all allocated
+    """The modelled time and its limit. The least bytes are the launch's traffic, at most the size of all allocated
     memory.
     """
     total, alive = launch.total, emulation.global_memory().allocations
     least = min(total.global_read_bytes + total.global_write_bytes, sum(allocation.size for allocation in alive) or 1)
     work = Work(case="launch", flops=total.flops, least_bytes=least, dtype="float16", tensor_cores=True)
-    return sampled.modelled_time([launch], (), emulation.gpu.device, work)
+    found = estimate_time([launch], (), emulation.gpu.device, work)
+    return found.seconds, found.limit
 
 
 def _counts_line(emulation: Emulation) -> str:

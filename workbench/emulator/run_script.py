@@ -41,7 +41,7 @@ def emulated(
     for (default: the device's own). Every launch is checked; one that goes wrong raises `EmulationFault` with the
     source line. With `sanitize`, reading shared memory that nothing wrote raises too (otherwise it is advice), and
     register fragments are compiled so that a read before the first write is found. With `follow`, the first CTAs of
-    each launch are followed in time: this sets `Launch.paced` and gives a better modelled time (analysis/sampled.py).
+    each launch are followed in time: this sets `Launch.paced` and gives a better modelled time (analysis/time_model).
     The value has `launches`, `findings` and `faults`. Raises `UserError` for an unknown device or when an emulation is
     active.
     """

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench.errors import ProblemError
+from workbench.executors.full_size import FullSizeRun
 from workbench.executors.jobs.client import Server, server
 from workbench.executors.jobs.folder import candidate_outcome, prepare, read_reply
 from workbench.executors.wrong_result import wrong_result
@@ -39,9 +40,12 @@ class EmulatorExecutor(Executor):
     def run(self, job: Job, context: RunContext = PLAIN, /) -> Outcome:
         """Run the candidate at the job's cases and compare with the reference."""
         start = time.perf_counter()
-        with tempfile.TemporaryDirectory(prefix="cutegen-job-", ignore_cleanup_errors=True) as name:
+        workers = server()
+        with (
+            tempfile.TemporaryDirectory(prefix="cutegen-job-", ignore_cleanup_errors=True) as name,
+            FullSizeRun(job, workers) as at_full_size,
+        ):
             folder = prepare(Path(name), job)
-            workers = server()
             context.progress(Event(kind="running", message="compiling and emulating", fraction=0.1))
             reference = workers.start_job("reference", str(folder), wall_s=CHECK_LIMIT_S)
             number = workers.start_job(
@@ -58,6 +62,9 @@ class EmulatorExecutor(Executor):
                 read_reply(folder, "reference", workers.wait(reference, context.stop))
                 context.progress(Event(kind="running", message="checking", fraction=0.8))
                 outcome = self._check(job, folder, workers, outcome, context)
+                if outcome.failure is None:
+                    context.progress(Event(kind="running", message="a few CTAs at full size", fraction=0.9))
+                    outcome = at_full_size.add_to(outcome, context.stop)
             else:
                 workers.cancel(reference)
         phases = (*outcome.phases, ("candidate", ran), ("total", time.perf_counter() - start))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench import problems
-from workbench.codegen.canonical import canonical, code
+from workbench.codegen.canonical import canonical, code, equal_code
 from workbench.errors import ProgramError
 from workbench.landscapes import table
 from workbench.landscapes.keys import distance, format_value, problem_key, settings_of, strip_settings, with_arch
@@ -84,6 +84,15 @@ class Landscape:
             ),
             None,
         )
+
+    def row_of_same_code(self, program: str, arch: str) -> Row | None:
+        """The row of this program for the architecture that was measured, if its code does not depend on that."""
+        try:
+            row = self.row(program)
+            same = row is not None and equal_code(row.program, canonical(with_arch(program, arch)))
+        except ProgramError:
+            return None
+        return row if same else None
 
     def nearest(self, program: str) -> Row | None:
         """The measured row with the closest settings among those with the same operation, epilogues and result."""

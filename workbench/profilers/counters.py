@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from workbench.analysis import devices, model, sampled
+from workbench.analysis import devices
 from workbench.analysis.devices import Device
-from workbench.analysis.occupancy import ctas_by_resource
+from workbench.analysis.occupancy import ctas_by_resource, launch_occupancy
+from workbench.analysis.time_model import estimate_time, fitted_model, terms
 from workbench.profilers import sass
 from workbench.protocols import PLAIN, Profiler, RunContext
 from workbench.records import (
@@ -43,11 +44,9 @@ class CounterProfiler(Profiler):
         """Occupancy per kernel, modelled seconds by resource at the full case, advice, and a summary."""
         device = devices.find(outcome.device)
         builds = {build.kernel: build for build in outcome.builds}
-        found = [
-            (launch, model.launch_occupancy(launch, builds.get(launch.kernel), device)) for launch in outcome.launches
-        ]
+        found = [(launch, launch_occupancy(launch, builds.get(launch.kernel), device)) for launch in outcome.launches]
         occupancy = tuple((launch.kernel, resident.fraction, resident.limiter) for launch, resident in found)
-        limits = _limits(job, outcome, builds)
+        limits = _limits(job, outcome)
         findings = tuple(finding for launch in outcome.launches for finding in launch.findings)
         summary = _summary(outcome.launches, limits, occupancy, findings)
         return Profile(
@@ -65,27 +64,16 @@ class CounterProfiler(Profiler):
         )
 
 
-def _limits(job: Job, outcome: Outcome, builds: dict[str, KernelBuild]) -> tuple[tuple[str, float], ...]:
-    """Modelled seconds by resource at the full case, summed over the launches, largest first.
-
-    Counts of another case are scaled.
-    """
-    work = {item.case: item for item in job.facts.work}
-    counted, full = work.get(job.cases[0] if job.cases else ""), work.get("full")
-    if counted is None or full is None:
+def _limits(job: Job, outcome: Outcome) -> tuple[tuple[str, float], ...]:
+    """Modelled seconds by resource at the full case, summed over the launches, largest first; () without a run there."""
+    full = next((item for item in job.facts.work if item.case == "full"), None)
+    if full is None or not outcome.full_launches:
         return ()
-    device = devices.find(outcome.device)
-    padding = model.padding_ratio(job.facts, outcome.launches, counted) if counted is not full else 1.0
-    scale = model.scale_of(counted, full, len(outcome.launches), padding)
+    device, constants = devices.find(outcome.device), fitted_model().constants
+    builds = {build.kernel: build for build in outcome.full_builds}
     total: Counter[str] = Counter()
-    for launch, share in zip(outcome.launches, sampled.traffic_shares(outcome.launches), strict=True):
-        build = builds.get(launch.kernel)
-        at_full_size = counted is full and launch.paced is not None
-        total.update(
-            sampled.resource_seconds(launch, build, device, full, share)
-            if at_full_size
-            else model.resource_seconds(launch, build, device, scale)
-        )
+    for launch, share in zip(outcome.full_launches, terms.traffic_shares(outcome.full_launches), strict=True):
+        total.update(terms.resource_seconds(launch, builds.get(launch.kernel), device, full, constants, share))
     return tuple(sorted(total.items(), key=lambda item: -item[1]))
 
 
@@ -127,9 +115,9 @@ def _find_work(job: Job) -> Work | None:
 
 
 def _kernels(job: Job, outcome: Outcome, builds: dict[str, KernelBuild], device: Device) -> tuple[KernelMetrics, ...]:
-    """For each launch its counts at the emulated case, a modelled time, and the share of each resource in it."""
+    """For each launch its counts at the emulated case; if its CTAs were followed in time, a modelled time too."""
     work = _find_work(job)
-    shares = sampled.traffic_shares(outcome.launches)
+    shares = terms.traffic_shares(outcome.launches)
     return tuple(
         _metrics(launch, builds.get(launch.kernel), device, work, share)
         for launch, share in zip(outcome.launches, shares, strict=True)
@@ -142,40 +130,27 @@ def _metrics(
     counted = _counted_metrics(launch, build, device)
     if work is None:
         return counted
-    if launch.paced is not None:
-        return _sampled_metrics(counted, launch, build, device, work, share)
-    parts = model.resource_seconds(launch, build, device, model.scale_of(work, work, 1))
-    made = replace(
-        counted, l2_bytes=32.0 * launch.total.global_sectors, dram_read_bytes=float(work.least_bytes) * share
-    )
-    return _with_time(made, parts, max(parts.values()))
-
-
-def _sampled_metrics(
-    counted: KernelMetrics, launch: Launch, build: KernelBuild | None, device: Device, work: Work, share: float
-) -> KernelMetrics:
-    """Metrics of a launch whose first CTAs were followed in time: their traffic scaled to the grid."""
-    assert launch.paced is not None
-    parts = sampled.resource_seconds(launch, build, device, work, share)
-    seconds = sum(part**sampled.NORM for part in parts.values()) ** (1 / sampled.NORM)
+    if launch.paced is None:
+        return replace(
+            counted, l2_bytes=32.0 * launch.total.global_sectors, dram_read_bytes=float(work.least_bytes) * share
+        )
+    parts = terms.resource_seconds(launch, build, device, work, fitted_model().constants, share)
+    one = replace(work, least_bytes=round(work.least_bytes * share))
+    seconds = estimate_time((launch,), (build,) if build else (), device, one).seconds
     ctas = math.prod(launch.grid) / launch.paced.ctas
-    bypass = max(launch.total.global_sectors - (launch.paced.l1_sectors + launch.paced.written) * ctas, 0)
-    read, written = sampled.dram_bytes(launch, work, share, device)
+    read, written = terms.find_dram_bytes(launch, work, share, device)
     asked = launch.paced.l1_sectors
-    made = replace(
+    pipes = ((name, part / seconds) for name, part in parts.items() if seconds and part)
+    return replace(
         counted,
-        l2_bytes=32.0 * ((launch.paced.l1_missed + launch.paced.written) * ctas + bypass),
+        l2_bytes=32.0
+        * ((launch.paced.l1_missed + launch.paced.written) * ctas + terms.bypassing_sectors(launch)),
         dram_read_bytes=read,
         dram_write_bytes=written,
         l1_hit_rate=1 - launch.paced.l1_missed / asked if asked else None,
+        modelled_s=seconds,
+        pipes=tuple(sorted(pipes, key=lambda item: -item[1])),
     )
-    return _with_time(made, parts, seconds)
-
-
-def _with_time(metrics: KernelMetrics, parts: dict[str, float], seconds: float) -> KernelMetrics:
-    """Metrics with a modelled time and the share of each resource in it, largest first."""
-    shares = ((name, part / seconds) for name, part in parts.items() if seconds and part)
-    return replace(metrics, modelled_s=seconds, pipes=tuple(sorted(shares, key=lambda item: -item[1])))
 
 
 def _counted_metrics(launch: Launch, build: KernelBuild | None, device: Device) -> KernelMetrics:
@@ -183,7 +158,7 @@ def _counted_metrics(launch: Launch, build: KernelBuild | None, device: Device) 
     total = launch.total
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     shared = build.static_shared_bytes if build else 0
-    resident = model.launch_occupancy(launch, build, device)
+    resident = launch_occupancy(launch, build, device)
     allowed = ctas_by_resource(
         device,
         threads=threads,

@@ -1,6 +1,6 @@
 """Profiles a few CTAs of every launch at the problem's full size, on the emulator.
 
-Counts are scaled to the grid. Times are those of analysis/sampled.py.
+Counts are scaled to the grid. Times are those of analysis/time_model.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from workbench.profilers.profile_client import run_profiled
 from workbench.protocols import PLAIN, Profiler, RunContext
 from workbench.records import Failure, Job, Outcome, Profile
 
-CTAS = 4  # CTAs of each launch, as many as in tests/bench/time_model.py, which measures the error of the times
+CTAS = 4  # CTAs of each launch, as many as the time model was fitted with
 LIMIT_S = 60.0  # for the CTAs of one launch
 
 
@@ -42,7 +42,13 @@ class SampledProfiler(Profiler):
             if seen.failure is not None:
                 raise UserError(f"this version cannot be profiled at full size: {_explain(seen.failure)}")
             found = dataclasses.replace(
-                outcome, executor="emulator", builds=seen.builds, launches=seen.launches, protections=seen.protections
+                outcome,
+                executor="emulator",
+                builds=seen.builds,
+                launches=seen.launches,
+                full_builds=seen.builds,
+                full_launches=seen.launches,
+                protections=seen.protections,
             )
         return dataclasses.replace(
             CounterProfiler().profile(dataclasses.replace(job, cases=("full",)), found), by=self.name

@@ -2,7 +2,7 @@
 
 Each computation has a ladder of rungs (settings). A step takes the first rung that was not tried from this baseline.
 The reason of a rung names the emulator's counts on the baseline (sectors and wavefronts against the ideal) and the
-bound. Predicted gains are modelled from the same terms as `analysis.model`: they rank rungs and are not exact.
+bound. Predicted gains are modelled from bytes and rates: they rank rungs and are not exact.
 """
 
 from __future__ import annotations

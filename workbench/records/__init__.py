@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from workbench.records.base import Mode, Precision, Provenance, Scalar, Settings, Stage, record
 from workbench.records.conversation import Message, Reply, Spent, ToolCall
-from workbench.records.history import Ask, Bound, Decision, Event, Trial, Verdict, Version
+from workbench.records.history import Ask, Bound, Decision, Event, RecordedTime, Trial, Verdict, Version
 from workbench.records.launch import CtaTimeline, Failure, Finding, KernelBuild, Launch, LineCounts
 from workbench.records.outcome import Check, DeviceState, Job, Outcome, Ratio, Timing
 from workbench.records.problem import Case, Degeneracy, Facts, Operation, Problem, TensorSpec, Work
@@ -48,6 +48,7 @@ __all__ = [
     "Proposal",
     "Provenance",
     "Ratio",
+    "RecordedTime",
     "Reply",
     "Scalar",
     "Settings",

@@ -36,6 +36,17 @@ class Bound:
 
 
 @record
+class RecordedTime:
+    """The time of the very same program in a landscape, measured on a GPU at full size. Seconds, of the median."""
+
+    seconds: float
+    low_s: float
+    high_s: float
+    device: str
+    date: str
+
+
+@record
 class Verdict:
     """The judgement of one outcome, with messages for the user."""
 
@@ -44,12 +55,19 @@ class Verdict:
     worst_error: float | None = None  # in tolerances
     time_s: float | None = None
     time_provenance: Provenance | None = None  # "measured" on a GPU, "modelled" from the emulator's counters
+    time_interval: tuple[float, float] | None = None  # of 90 %, of a modelled time
+    limit: str = ""  # the resource that limits a modelled time
+    time_note: str = ""  # why there is no time
+    recorded: RecordedTime | None = None  # of this program, beside a modelled time
     bound: Bound | None = None
     fraction_of_bound: float | None = None  # bound / time; 1 is the speed of light
     speedup: float | None = None  # over the parent version
-    distinguishable: bool | None = None  # whether the speed-up is larger than the noise
+    # whether the speed-up is larger than the noise; of modelled times: whether the order can be told without a GPU
+    distinguishable: bool | None = None
     suspect: tuple[str, ...] = ()  # integrity doubts, each a sentence
-    speedup_interval: tuple[float, float] | None = None  # of the speed-up; set if both were timed in one run
+    # of the speed-up: set if both were timed in one run, or of 90 % if both times are modelled
+    speedup_interval: tuple[float, float] | None = None
+    recorded_speedup: float | None = None  # over the parent, if both programs were recorded
     disturbed: tuple[str, ...] = ()  # why the time may be unreliable, each a sentence
     refused: str = ""  # set for a time below the device's limit; only a person can accept it, with force
 

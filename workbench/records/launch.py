@@ -99,6 +99,7 @@ class Launch:
     total: LineCounts
     lines: tuple[LineCounts, ...] = ()
     classes: tuple[tuple[str, int], ...] = ()  # thread-instructions by class: fp32, int, load, store, mma, barrier, ...
+    tensor_flops: tuple[tuple[str, int], ...] = ()  # FLOPs on tensor cores by the operands' torch dtype, largest first
     findings: tuple[Finding, ...] = ()
     printed: str = ""
     sampled: int | None = None  # executed CTAs; None = all. Counters are scaled to the whole grid

@@ -104,6 +104,8 @@ class Job:
     wall_limit_s: float = 60.0
     memory_limit_bytes: int = 4 << 30
     cold_l2: bool = field(default=True, metadata=LATER)  # whether L2 holds no data of a timed call before it
+    # on the emulator: run a few CTAs at full size too, which the time model needs
+    full_sample: bool = field(default=True, metadata=LATER)
     # the parent version, timed again in alternation with the candidate
     rival: Candidate | None = field(default=None, metadata=LATER)
 
@@ -118,6 +120,10 @@ class Outcome:
     failure: Failure | None = None
     builds: tuple[KernelBuild, ...] = ()
     launches: tuple[Launch, ...] = ()  # of the first trial of the first case
+    # on the emulator: the call at full size, a few CTAs of each launch followed in time (executors/full_size.py)
+    full_launches: tuple[Launch, ...] = ()
+    full_builds: tuple[KernelBuild, ...] = ()
+    full_note: str = ""  # why there are none
     checks: tuple[Check, ...] = ()
     findings: tuple[Finding, ...] = ()
     timing: Timing | None = None

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from workbench import evaluate
 from workbench.analysis import hunks as hunk_maths
 from workbench.errors import UserError
-from workbench.records import Candidate, Decision, Proposal, Version
+from workbench.records import Candidate, Decision, Event, Proposal, Verdict, Version
 from workbench.session.log import Reference, SessionLog, check_fresh
 from workbench.session.testing import Testing
+
+RECORDED_NOISE = 0.02  # recorded times that differ by less say nothing (inferred from repeated landscape rows)
 
 
 class Deciding:
@@ -91,7 +93,10 @@ class Deciding:
         return last
 
     def judge(self, version: Version) -> Version:
-        """Accept a tested version that is correct and faster than the baseline, reject any other, with a reason."""
+        """Accept a tested version that is correct and faster than the baseline, reject any other, with a reason.
+
+        A correct version whose order cannot be told without a GPU stays undecided: both are kept.
+        """
         verdict, base = version.trials[-1].verdict, self.log.baseline
         if not verdict.correct:
             return self.log.reject(version.number, verdict.failure.message if verdict.failure else "not correct")
@@ -99,13 +104,45 @@ class Deciding:
             return self.log.reject(version.number, f"suspect: {verdict.suspect[0]}")
         if base is None:
             return self.accept(version.number, reason="first correct version")
+        if is_open(verdict):
+            return self._keep_both(version, base)
         if verdict.speedup is None:
             return self.log.reject(version.number, "no time to compare")
+        contradiction = describe_contradiction(verdict)
         if verdict.speedup > 1 and verdict.distinguishable:
-            reason = f"{verdict.speedup:.2f}x faster than v{base.number} ({verdict.time_provenance})"
+            reason = f"{verdict.speedup:.2f}x faster than v{base.number} ({verdict.time_provenance}){contradiction}"
             return self.accept(version.number, reason=reason)
-        reason = f"{verdict.speedup:.2f}x of v{base.number} ({verdict.time_provenance}), no gain"
+        reason = f"{verdict.speedup:.2f}x of v{base.number} ({verdict.time_provenance}), no gain{contradiction}"
         return self.log.reject(version.number, reason)
+
+    def _keep_both(self, version: Version, base: Version) -> Version:
+        """Leave a version undecided, with a note for the person."""
+        verdict = version.trials[-1].verdict
+        why = f"; {verdict.time_note}" if verdict.time_note else ""
+        self.log.add_event(
+            Event(
+                kind="note",
+                version=version.number,
+                message=f"v{version.number} or v{base.number}: which is faster cannot be told without a GPU{why}; "
+                f"both are kept{describe_contradiction(verdict)}",
+            )
+        )
+        return self.log.version(version.number)
+
+
+def is_open(verdict: Verdict) -> bool:
+    """Whether a correct version has no measured time and its order with its parent cannot be told."""
+    return verdict.correct and verdict.time_provenance != "measured" and not verdict.distinguishable
+
+
+def describe_contradiction(verdict: Verdict) -> str:
+    """A phrase if the recorded times of a version and its parent say otherwise than the verdict; else ""."""
+    recorded = verdict.recorded_speedup
+    if recorded is None or verdict.speedup is None or abs(recorded - 1) < RECORDED_NOISE:
+        return ""
+    if verdict.distinguishable and (verdict.speedup > 1) == (recorded > 1):
+        return ""
+    return f"; recorded on a GPU: {recorded:.2f}x"
 
 
 def _check_acceptable(version: Version, *, by: str, force: bool) -> None:

@@ -8,6 +8,7 @@ from workbench.errors import Unrecorded, UserError
 from workbench.policies.budget import BudgetSettings, Standing, why_stop
 from workbench.protocols import Options
 from workbench.records import Event, Version
+from workbench.session.deciding import is_open
 from workbench.session.log import SessionLog
 from workbench.session.parts import Parts
 from workbench.session.proposing import NO_OPTIONS
@@ -46,6 +47,8 @@ def _finish_undecided(parts: Parts, by: str) -> None:
         base = log.baseline.number if log.baseline is not None else None
         if version.decision is not None or version.proposal.by != by or version.parent != base:
             continue
+        if version.trials and is_open(version.trials[-1].verdict):
+            continue  # judged before, and both are kept
         if not version.trials:
             try:
                 parts.testing.test(version.number)

@@ -14,6 +14,19 @@ from workbench.emulator.ptx.instruction import Instruction
 from workbench.records import Finding, Launch, LineCounts
 
 SECTOR, BANKS, WORD = 32, 32, 4
+# types of matrix instructions in PTX -> torch dtypes ("tfloat32" for TF32)
+OPERAND_TYPES = {
+    "f64": "float64",
+    "f32": "float32",
+    "tf32": "tfloat32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+    "s32": "int32",
+    "s8": "int8",
+    "u8": "int8",
+}
 COUNTS = tuple(name for name in LineCounts.__dataclass_fields__ if name != "line")
 
 
@@ -118,9 +131,19 @@ class Counting:
             total=total,
             lines=ordered,
             classes=tuple(sorted(classes.items(), key=lambda item: -item[1])),
+            tensor_flops=self._sum_tensor_flops(),
             findings=find_advice(name, ordered),
             printed=printed,
         )
+
+    def _sum_tensor_flops(self) -> tuple[tuple[str, int], ...]:
+        """FLOPs of matrix instructions by the torch dtype of their operands."""
+        found: dict[str, int] = {}
+        for n in np.nonzero(self.extra_flops)[0].tolist():
+            types = [name for name in self.instructions[n].mods if name in OPERAND_TYPES]
+            kind = OPERAND_TYPES[types[1]]  # the first is the result's
+            found[kind] = found.get(kind, 0) + int(self.extra_flops[n])
+        return tuple(sorted(found.items(), key=lambda item: -item[1]))
 
     def _instruction_counts(self, n: int, ins: Instruction, count: int) -> list[tuple[int, int]]:
         """The counts of one instruction as (position in COUNTS, value)."""

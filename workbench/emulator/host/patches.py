@@ -26,7 +26,7 @@ import torch
 from cutlass._mlir import execution_engine
 from cutlass.cutlass_dsl import CuTeDSL, cuda_jit_executor
 
-from workbench.analysis.sampled import LAUNCH_S
+from workbench.analysis.time_model import fitted_model
 from workbench.emulator.emulation import LIBRARIES, CompiledModule, Emulation, current_emulation, enter_active_modes
 from workbench.emulator.execution.launch import EmulationFault
 from workbench.emulator.execution.tensor_views import Arguments
@@ -218,7 +218,8 @@ class Patches:
                 microseconds = plain(*args, **{**kwargs, **fixed})
                 basis = f"roofline of {emulation.gpu.device.name}: counted bytes and FLOPs against the data sheet"
                 if microseconds <= 0:  # a ratio of two benchmarks must not divide by zero
-                    microseconds = LAUNCH_S * 1e6
+                    constants = fitted_model().constants
+                    microseconds = (constants.launch_s + constants.call_s) * 1e6
                     basis = (
                         "no CuTe DSL kernel was launched, and torch's kernels are not modelled: this is the overhead of"
                         " one launch"

@@ -6,7 +6,7 @@ Each warp has a clock. Within a basic block an instruction starts when its opera
 reorders there). A block ends when its last instruction has started, because a warp issues in order. Operands are ready
 a latency after the start of the instruction that makes them. A barrier sets its warps to the latest of their clocks, an
 mbarrier's wait to the latest arrival, a wait for cp.async or wgmma to the end of the covered groups. Limits of
-throughput are not included: they are other terms of the time model (analysis/model.py). The exception is wgmma, which
+throughput are not included: they are other terms of the time model (analysis/time_model). The exception is wgmma, which
 one unit per SM executes in turn.
 
 Latencies come from the table of instructions and from the constants below, in cycles of the SM clock and inferred in
@@ -31,6 +31,7 @@ from workbench.records import CtaTimeline
 
 L1_HIT, BEYOND, TMA_LATENCY, BARRIER, WGMMA_START = 40, 560, 700, 20, 32
 ALL = slice(None)
+STORE = "store global"
 UNROLLED = 4  # iterations of a plain loop that ptxas schedules together (inferred)
 KEPT_GROUPS = 64  # stored groups of committed copies and multiplications
 
@@ -65,11 +66,17 @@ def wgmma_cycles(ins: Instruction) -> float:
 
 
 def _find_plain_loops(instructions: list[Instruction], steps: list[Step]) -> dict[int, int]:
-    """For each instruction in an innermost loop that waits only for memory: the loop's first instruction."""
+    """For each instruction in an innermost loop that ptxas unrolls: the loop's first instruction.
+
+    Such a loop waits only for memory, has no branch but the one back, and writes nothing to global memory: ptxas keeps
+    loops with guarded parts as they are, and moves no load above a store that it could read from (seen in SASS).
+    """
     found: dict[int, int] = {}
     backward = [(ins.target, n) for n, ins in enumerate(instructions) if 0 <= ins.target <= n]
     for first, last in backward:
         inner = any(first <= target and end < last for target, end in backward)
+        if any(ins.target >= 0 or ins.form.counter_class == STORE for ins in instructions[first:last]):
+            continue
         if not inner and not any(steps[n].waits or instructions[n].form.waits for n in range(first, last + 1)):
             found.update(dict.fromkeys(range(first, last + 1), first))
     return found

@@ -42,7 +42,7 @@ from workbench.wire import Json, from_plain, to_plain
 KEPT = ("PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 WARM_UP = 3
 TOOL_OUTPUT = 20_000  # characters of a tool's output that are kept
-MADE_BYTES = 1.5e9  # larger inputs of a sampled call are zeros instead of the problem's own inputs
+MADE_BYTES = 64 << 20  # larger inputs of a sampled call are zeros instead of the problem's own inputs
 AHEAD_S = 0.025  # seconds of work in one batch of the steady loop
 
 
@@ -150,11 +150,15 @@ def watch(job: Job, folder: Path, options: Json) -> Json:
 def _subject(job: Job, module: ModuleType, device: str, *, made: bool = True) -> tuple[torch.nn.Module, Values]:
     """The candidate's model with the reference's parameters, and inputs, at the job's first case.
 
-    If not `made`, large inputs are zeros that take no memory before they are written.
+    If not `made`, large inputs are zeros that take no memory before they are written, and so are large parameters.
     """
     case = find_case(job, job.cases[0])
     problem_module = loading.load_module(job.problem, case.settings)
     torch.manual_seed(1)
+    states = [spec for spec in job.facts.full if spec.name.startswith(("param:", "buffer:"))]
+    if not made and sum(spec.size_bytes for spec in states or job.facts.parameters) > MADE_BYTES:
+        model = loading.build_model(module, "ModelNew", job.problem, "meta", init_from=problem_module)
+        return model.to_empty(device=device), _zero_inputs(job, case)
     reference = loading.build_model(problem_module, "Model", job.problem)
     model = loading.build_model(module, "ModelNew", job.problem, init_from=problem_module)
     if device == "cuda":
@@ -187,13 +191,14 @@ def _emulate(job: Job, module: ModuleType, source_file: str, options: Json, repl
             follow=True,
             sample=sample,
             limit_s=options.get("limit_s"),
+            skip_repeats=sample is not None,
         ) as emulation:
             model(*inputs)
     reply["launches"] = [to_plain(launch) for launch in emulation.launches]
     reply["builds"] = [
         to_plain(build)
         for item in emulation.modules
-        for build in describe_module(item.ptx, item.cubin, job.arch, want_sass=True)
+        for build in describe_module(item.ptx, item.cubin, job.arch, want_sass=options.get("sass", True))
     ]
 
 

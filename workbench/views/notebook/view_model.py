@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Required, TypedDict
 
 from workbench.analysis.hunks import hunks
-from workbench.records import KernelBuild, LineCounts, Profile, Version
+from workbench.records import KernelBuild, LineCounts, Profile, Verdict, Version
 
 Cell = int | str
 
@@ -97,16 +97,35 @@ def verdict_text(version: Version) -> str:
         return f"{failure.stage}: {failure.message}{where}" if failure else "wrong"
     parts = ["correct"]
     if verdict.time_s is not None:
-        parts.append(f"{_format_seconds(verdict.time_s)} {verdict.time_provenance}")
+        parts.append(f"{_format_seconds(verdict.time_s)} {verdict.time_provenance}{_format_interval(verdict)}")
+    if verdict.recorded is not None:
+        parts.append(f"{_format_seconds(verdict.recorded.seconds)} recorded on {verdict.recorded.device}")
     if verdict.fraction_of_bound is not None:
         parts.append(f"{verdict.fraction_of_bound:.1%} of the bound")
     if verdict.speedup is not None:
-        noise = "" if verdict.distinguishable is not False else ", within the noise"
-        parts.append(f"{verdict.speedup:.2f}x its parent{noise}")
+        parts.append(f"{verdict.speedup:.2f}x its parent{noise_phrase(verdict)}")
+    if verdict.recorded_speedup is not None:
+        parts.append(f"{verdict.recorded_speedup:.2f}x its parent recorded")
     doubts = [
         f"{'refused as suspect' if doubt == verdict.refused else 'suspect'}: {doubt}" for doubt in verdict.suspect
     ]
     return "; ".join(parts + doubts + [f"disturbed: {doubt}" for doubt in verdict.disturbed])
+
+
+def noise_phrase(verdict: Verdict) -> str:
+    """What a speed-up that is not larger than its noise means."""
+    if verdict.distinguishable is not False:
+        return ""
+    if verdict.time_provenance == "modelled":
+        return ", cannot be told without a GPU"
+    return ", within the noise"
+
+
+def _format_interval(verdict: Verdict) -> str:
+    if verdict.time_interval is None:
+        return ""
+    low, high = map(_format_seconds, verdict.time_interval)
+    return f" ({low} to {high}, limited by {verdict.limit})"
 
 
 def _format_seconds(value: float) -> str:

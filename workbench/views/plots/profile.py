@@ -10,7 +10,8 @@ import html
 import re
 from collections.abc import Callable
 
-from workbench.analysis import devices, sampled
+from workbench.analysis import devices
+from workbench.analysis.time_model import fitted_model, terms
 from workbench.analysis.devices import Device
 from workbench.errors import UserError
 from workbench.profilers.counters import CounterProfiler
@@ -88,7 +89,7 @@ def _roofs(device: Device) -> list[tuple[str, float, str]]:
 
 def _modelled_ceilings(device: Device) -> tuple[list[tuple[str, float, str]], list[tuple[str, float, str]]]:
     """(roofs, peaks) of the time model, for modelled times."""
-    rates = sampled.ceilings(device)
+    rates = terms.ceilings(device, fitted_model().constants)
     copied = "modelled: 1.05 times a measured copy" if device.copy_bandwidth else "modelled from the data sheet"
     roofs = [
         (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from workbench.analysis import devices
-from workbench.records import Check, Outcome, Version
+from workbench.records import Check, Outcome, Verdict, Version
 from workbench.session import Session
 from workbench.views.notebook import view_model
 from workbench.views.text.mime_bundle import MimeBundle, format_seconds, render_table
@@ -96,7 +96,8 @@ def _time_lines(version: Version) -> list[str]:
     if found.time_s is not None and found.bound is not None:
         policy = PRECISIONS.get(found.bound.dtype, "")
         out.append(
-            f"  time at case {found.bound.case}{policy}: {format_seconds(found.time_s)} ({_provenance(version)}); "
+            f"  time at case {found.bound.case}{policy}: {format_seconds(found.time_s)} ({_provenance(version)}"
+            f"{_interval(found)}); "
             f"bound {format_seconds(found.bound.bound_s)} ({found.bound.limited_by}); "
             f"{found.fraction_of_bound:.0%} of the bound"
         )
@@ -105,13 +106,28 @@ def _time_lines(version: Version) -> list[str]:
                 f"  warning: the full case, {found.bound.least_bytes / 1e9:,.1f} GB, "
                 f"does not fit {found.bound.device}'s memory"
             )
+    if found.time_note and found.time_s is None:
+        out.append(f"  no time: {found.time_note}")
+    if found.recorded is not None:
+        out.append(
+            f"  recorded on {found.recorded.device} {found.recorded.date}: {format_seconds(found.recorded.seconds)}"
+        )
     if found.speedup is not None:
-        noise = "" if found.distinguishable else ", within the noise"
         interval = (
             f"; {found.speedup_interval[0]:.3f} to {found.speedup_interval[1]:.3f}" if found.speedup_interval else ""
         )
-        out.append(f"  {found.speedup:.2f}x its parent ({found.time_provenance}{noise}{interval})")
+        out.append(f"  {found.speedup:.2f}x its parent ({found.time_provenance}{view_model.noise_phrase(found)}{interval})")
+    if found.recorded_speedup is not None:
+        out.append(f"  {found.recorded_speedup:.2f}x its parent (recorded)")
     return out + _timing_lines(version.trials[-1].outcome) + [f"  disturbed: {doubt}" for doubt in found.disturbed]
+
+
+def _interval(verdict: Verdict) -> str:
+    """The interval and the limit of a modelled time."""
+    if verdict.time_interval is None:
+        return ""
+    low, high = map(format_seconds, verdict.time_interval)
+    return f", 90 % between {low} and {high}, limited by {verdict.limit}"
 
 
 def _timing_lines(outcome: Outcome) -> list[str]:

@@ -1,0 +1,179 @@
+"""How often the time model decides as the GPU does.
+
+    python tests/bench/decisions.py --held held.jsonl --out tests/bench/results/decisions.json
+
+`held.jsonl` comes from `fit_time_model.py hold-out`: every row was predicted without any row of its problem. With
+--foreign-counts and --foreign-times (from foreign_kernels.py) the same is said of kernels that the planner did not
+write, predicted by the shipped fit.
+
+For pairs of kernels that do the same work: how many are in the right order, of those whose measured times differ by
+over 10 %, and of those that differ by 5 to 10 %; how many of the former "cannot be told". For single kernels: the
+factor between modelled and measured time, and how many measured times lie in the interval of 90 %. Widths of intervals
+are calibrated for each problem on the rows of all others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parent))
+from fit_time_model import by_problem, calibrate
+
+from workbench.analysis import devices
+from workbench.analysis.time_model import compare_times, estimate_time
+from workbench.records import KernelBuild, Launch, Work
+from workbench.wire import from_plain
+
+LARGE, SMALL = math.log(1.1), math.log(1.05)
+Json = dict[str, Any]
+
+
+def judge_held_out(made: Sequence[Json]) -> tuple[list[Json], list[Json]]:
+    """(rows, pairs) of held-out predictions, with intervals and orders."""
+    groups = by_problem(made)
+    rows, pairs = [], []
+    for held, group in enumerate(groups):
+        widths = calibrate([row for n, other in enumerate(groups) if n != held for row in other])
+        spread = np.array([row["covariance"] for row in group])
+        for n, row in enumerate(group):
+            error = math.log(row["modelled_s"] / row["measured_s"])
+            inside = abs(error) <= widths["interval"] * math.sqrt(spread[n, n])
+            rows.append({"group": row["problem"], "error": error, "inside": inside})
+        for i, j in itertools.combinations(range(len(group)), 2):
+            gain = math.log(group[j]["modelled_s"] / group[i]["modelled_s"])
+            deviation = math.sqrt(max(spread[i, i] + spread[j, j] - 2 * spread[i, j], 1e-12))
+            pairs.append(
+                {
+                    "group": group[i]["problem"],
+                    "true": math.log(group[j]["measured_s"] / group[i]["measured_s"]),
+                    "gain": gain,
+                    "told": abs(gain) > widths["decision"] * deviation,
+                }
+            )
+    return rows, pairs
+
+
+def judge_foreign(counts: Sequence[Json], times: dict[str, float]) -> tuple[list[Json], list[Json]]:
+    """(rows, pairs) of kernels that were counted and measured, predicted by the shipped fit."""
+    found: dict[str, list[tuple[float, Any]]] = {}
+    rows, pairs = [], []
+    for line in counts:
+        if line["label"] not in times or "launches" not in line:
+            continue
+        estimate = estimate_time(
+            [from_plain(item, Launch) for item in line["launches"]],
+            [from_plain(item, KernelBuild) for item in line["builds"]],
+            devices.find("H200"),
+            from_plain(line["work"], Work),
+        )
+        measured = times[line["label"]]
+        inside = estimate.low_s <= measured <= estimate.high_s
+        rows.append(
+            {
+                "group": line["group"],
+                "label": line["label"],
+                "error": math.log(estimate.seconds / measured),
+                "inside": inside,
+                "measured_s": measured,
+                "modelled_s": estimate.seconds,
+                "limit": estimate.limit,
+            }
+        )
+        found.setdefault(line["group"], []).append((measured, estimate))
+    for group, members in found.items():
+        for (one_s, one), (other_s, other) in itertools.combinations(members, 2):
+            compared = compare_times(one, other)
+            pairs.append(
+                {
+                    "group": group,
+                    "true": math.log(other_s / one_s),
+                    "gain": math.log(compared.speedup),
+                    "told": compared.order != "cannot be told",
+                }
+            )
+    return rows, pairs
+
+
+def summarise(rows: Sequence[Json], pairs: Sequence[Json]) -> Json:
+    """The figures of some rows and pairs."""
+    factors = np.exp(np.abs([row["error"] for row in rows]))
+    large = [pair for pair in pairs if abs(pair["true"]) > LARGE]
+    small = [pair for pair in pairs if SMALL < abs(pair["true"]) <= LARGE]
+    told = [pair for pair in large if pair["told"]]
+    return {
+        "kernels": len(rows),
+        "pairs over 10 %": len(large),
+        "right over 10 %": _share(large),
+        "pairs of 5 to 10 %": len(small),
+        "right of 5 to 10 %": _share(small),
+        "cannot be told over 10 %": round(1 - len(told) / max(len(large), 1), 4),
+        "right of those told": _share(told),
+        "median factor": round(float(np.median(factors)), 3),
+        "factor of 9 in 10": round(float(np.quantile(factors, 0.9)), 3),
+        "largest factor": round(float(factors.max()), 2),
+        "in the interval of 90 %": round(float(np.mean([row["inside"] for row in rows])), 3),
+    }
+
+
+def _share(pairs: Sequence[Json]) -> float | None:
+    right = [(pair["true"] > 0) == (pair["gain"] > 0) for pair in pairs]
+    return round(float(np.mean(right)), 4) if right else None
+
+
+def summarise_groups(rows: Sequence[Json], pairs: Sequence[Json]) -> dict[str, Json]:
+    """The figures of each problem."""
+    names = sorted({row["group"] for row in rows})
+    return {
+        name: summarise(
+            [row for row in rows if row["group"] == name], [pair for pair in pairs if pair["group"] == name]
+        )
+        for name in names
+    }
+
+
+def main() -> None:
+    """See the module's text."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--held", type=Path, required=True)
+    parser.add_argument("--foreign-counts", type=Path)
+    parser.add_argument("--foreign-times", type=Path)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    held = judge_held_out([json.loads(line) for line in arguments.held.read_text().splitlines()])
+    document: Json = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "landscapes": summarise(*held),
+        "by problem": summarise_groups(*held),
+    }
+    if arguments.foreign_counts:
+        import gzip
+
+        with gzip.open(arguments.foreign_counts, "rt") as lines:
+            counts = [json.loads(line) for line in lines]
+        measured = json.loads(arguments.foreign_times.read_text())
+        times = {row["label"]: row["median_s"] for row in measured["rows"] if row.get("median_s")}
+        foreign = judge_foreign(counts, times)
+        document |= {"other kernels": summarise(*foreign), "other kernels by group": summarise_groups(*foreign)}
+        document["other rows"] = foreign[0]
+    if arguments.out:
+        arguments.out.write_text(json.dumps(document, indent=1) + "\n")
+    for part in ("landscapes", "other kernels"):
+        if part in document:
+            print(part, json.dumps(document[part], indent=1))
+    for name, row in sorted(document["by problem"].items(), key=lambda item: item[1]["right over 10 %"] or 0):
+        print(f"{name:30s}", " ".join(f"{value}" for value in row.values()))
+
+
+if __name__ == "__main__":
+    main()

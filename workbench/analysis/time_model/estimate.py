@@ -1,0 +1,155 @@
+"""The time of a call without a GPU, with an interval, and the comparison of two.
+
+The estimate is the sum of the terms (terms.py) of the call's launches, times what the regression (regression.py) learnt
+from measured kernels that resemble it. Everything fitted is in `fitted.json` and `fitted.npz` beside this module, which
+tests/bench/fit_time_model.py writes. All measured kernels ran on one H200. For another device the terms have its
+rates, the regression is the same, and the intervals are wider by a factor that is inferred.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.resources import files
+from typing import Literal
+
+import numpy as np
+
+from workbench.analysis.devices import Device
+from workbench.analysis.time_model.features import average, describe_launch
+from workbench.analysis.time_model.regression import GaussianProcess, Hyperparameters
+from workbench.analysis.time_model.terms import Constants, least_seconds, resource_seconds, traffic_shares
+from workbench.records import KernelBuild, Launch, Work, record
+
+FITTED_ON = "H200"
+ELSEWHERE = 2.0  # factor on the width of intervals for devices without measured kernels (inferred)
+
+Order = Literal["faster", "slower", "cannot be told"]
+
+
+@record
+class TimeEstimate:
+    """A modelled time in seconds with its interval of 90 %, and the resource that limits the longest launch."""
+
+    seconds: float
+    low_s: float
+    high_s: float
+    limit: str
+    features: tuple[float, ...]  # in the order of the fit
+    terms_s: float  # the terms alone
+    device: str
+
+
+@record
+class TimeComparison:
+    """How much faster a call is than another: the ratio of their times, above 1 is faster, with its interval of 90 %."""
+
+    speedup: float
+    low: float
+    high: float
+    order: Order
+
+
+@record
+class FittedModel:
+    """What was fitted, and how wide its intervals are."""
+
+    constants: Constants
+    process: GaussianProcess
+    names: tuple[str, ...]  # of the features
+    interval: float  # half the width of an interval of 90 %, in standard deviations (from held-out problems)
+    decision: float  # a difference of fewer standard deviations cannot be told (likewise)
+
+    def describe(
+        self, launches: Sequence[Launch], builds: Sequence[KernelBuild], device: Device, work: Work
+    ) -> tuple[float, dict[str, float], str]:
+        """(seconds by the terms, features, limit) of a call."""
+        by_name = {build.kernel: build for build in builds}
+        described = [
+            describe_launch(launch, by_name.get(launch.kernel), device, work, self.constants, share)
+            for launch, share in zip(launches, traffic_shares(launches), strict=True)
+        ]
+        seconds = sum(each[0] for each in described) + len(described) * self.constants.launch_s + self.constants.call_s
+        return seconds, average([each[:2] for each in described]), max(described, key=lambda each: each[0])[2]
+
+    def bound_below(
+        self, launches: Sequence[Launch], builds: Sequence[KernelBuild], device: Device, work: Work
+    ) -> float:
+        """Seconds that a call takes at least. Without it the regression could leave the device's rates behind."""
+        by_name = {build.kernel: build for build in builds}
+        peak = replace(self.constants, mma_share=1.0)
+        return sum(
+            least_seconds(resource_seconds(launch, by_name.get(launch.kernel), device, work, peak, share))
+            for launch, share in zip(launches, traffic_shares(launches), strict=True)
+        )
+
+    def predict(self, features: Sequence[tuple[float, ...]], device: str) -> tuple[np.ndarray, np.ndarray]:
+        """(log of measured over terms, its covariance) of calls on a device."""
+        mean, covariance = self.process.predict(np.asarray(features, dtype=np.float64))
+        return mean, covariance * (1.0 if device == FITTED_ON else ELSEWHERE) ** 2
+
+
+@functools.cache
+def fitted_model() -> FittedModel:
+    """The shipped fit."""
+    folder = files(__package__)
+    facts = json.loads((folder / "fitted.json").read_text())
+    with (folder / "fitted.npz").open("rb") as file, np.load(file) as data:
+        process = GaussianProcess.fit(
+            Hyperparameters(**{**facts["hyperparameters"], "scales": tuple(facts["hyperparameters"]["scales"])}),
+            data["features"].astype(np.float64),
+            data["values"].astype(np.float64),
+            data["problems"],
+        )
+    return FittedModel(
+        constants=Constants(**facts["constants"]),
+        process=process,
+        names=tuple(facts["features"]),
+        interval=facts["interval"],
+        decision=facts["decision"],
+    )
+
+
+def estimate_time(
+    launches: Sequence[Launch],
+    builds: Sequence[KernelBuild],
+    device: Device,
+    work: Work,
+    model: FittedModel | None = None,
+) -> TimeEstimate:
+    """The time of a call of one or more launches that were followed at full size; `work` is the problem's."""
+    model = model or fitted_model()
+    seconds, found, limit = model.describe(launches, builds, device, work)
+    features = tuple(found[name] for name in model.names)
+    mean, covariance = model.predict([features], device.name)
+    middle, width = float(mean[0]), model.interval * math.sqrt(float(covariance[0, 0]))
+    least = model.bound_below(launches, builds, device, work)
+    return TimeEstimate(
+        seconds=max(seconds * math.exp(middle), least),
+        low_s=max(seconds * math.exp(middle - width), least),
+        high_s=max(seconds * math.exp(middle + width), least),
+        limit=limit,
+        features=features,
+        terms_s=seconds,
+        device=device.name,
+    )
+
+
+def compare_times(new: TimeEstimate, old: TimeEstimate, model: FittedModel | None = None) -> TimeComparison:
+    """The speed-up of `new` over `old`, two calls that do the same work on one device."""
+    model = model or fitted_model()
+    gain = math.log(old.seconds / new.seconds)
+    if new.features == old.features:
+        return TimeComparison(speedup=old.seconds / new.seconds, low=1.0, high=1.0, order="cannot be told")
+    _, covariance = model.predict([new.features, old.features], new.device)
+    deviation = math.sqrt(max(float(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]), 0.0))
+    told = abs(gain) > model.decision * deviation
+    return TimeComparison(
+        speedup=math.exp(gain),
+        low=math.exp(gain - model.interval * deviation),
+        high=math.exp(gain + model.interval * deviation),
+        order=("faster" if gain > 0 else "slower") if told else "cannot be told",
+    )

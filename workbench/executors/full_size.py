@@ -1,0 +1,90 @@
+"""Runs a few CTAs of a candidate at the problem's full size, beside its test on small cases: the launches that the time
+model needs. A process of its own does it, which is confined like the candidate's (workers/profile_worker.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from workbench.executors.jobs.client import Server
+from workbench.executors.jobs.folder import end_failure, prepare
+from workbench.records import Failure, Job, KernelBuild, Launch, Outcome
+from workbench.toolchain.compiled import CompiledCache
+from workbench.wire import Json, from_plain
+
+CTAS = 4  # of each launch
+LAUNCH_LIMIT_S = 20.0  # for the CTAs of one launch
+WALL_S = 60.0
+REPLY_BYTES = 256 << 20
+
+
+class FullSizeRun:
+    """One run at full size. Use as a context manager: its process has ended and its folder is gone afterwards."""
+
+    def __init__(self, job: Job, workers: Server) -> None:
+        self.job = dataclasses.replace(
+            job, cases=("full",), trials=1, want_sass=False, wall_limit_s=min(job.wall_limit_s, WALL_S)
+        )
+        self.workers = workers
+        self.number: int | None = None
+        self.folder = Path()
+        self._place: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the job asks for it and the problem has a full case."""
+        return self.job.full_sample and any(case.name == "full" for case in self.job.facts.cases)
+
+    def __enter__(self) -> FullSizeRun:
+        if self.wanted:
+            self._place = tempfile.TemporaryDirectory(prefix="cutegen-full-", ignore_cleanup_errors=True)
+            self.folder = prepare(Path(self._place.name), self.job)
+            options = {"mode": "emulator", "sample": CTAS, "limit_s": LAUNCH_LIMIT_S, "sass": False}
+            (self.folder / "given" / "profile.json").write_text(json.dumps(options))
+            self.number = self.workers.start_job(
+                "profile",
+                str(self.folder),
+                wall_s=self.job.wall_limit_s,
+                memory_bytes=self.job.memory_limit_bytes,
+            )
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self.number is not None:
+            self.workers.cancel(self.number)
+        if self._place is not None:
+            self._place.cleanup()
+
+    def add_to(self, outcome: Outcome, stop: threading.Event | None) -> Outcome:
+        """The outcome with the launches at full size, or with a note why there are none."""
+        if self.number is None:
+            return outcome
+        end = self.workers.wait(self.number, stop)
+        CompiledCache(self.job.candidate.source, self.job.arch).add_from(self.folder / "scratch" / "compiled")
+        try:
+            reply = self._read_reply(end)
+            failure = from_plain(reply["failure"], Failure) if reply["failure"] else None
+            if failure is None:
+                return dataclasses.replace(
+                    outcome,
+                    full_launches=tuple(from_plain(item, Launch) for item in reply["launches"]),
+                    full_builds=tuple(from_plain({**item, "ptx": ""}, KernelBuild) for item in reply["builds"]),
+                )
+        except Exception as error:  # the candidate could have written anything
+            failure = Failure(stage="integrity", kind="bad_reply", message=f"an unreadable answer: {error}")
+        return dataclasses.replace(outcome, full_note=f"it does not run at full size: {failure.message}")
+
+    def _read_reply(self, end: Json) -> Json:
+        failure = end_failure(self.job, end)
+        path = self.folder / "scratch" / "reply.json"
+        if failure is not None:
+            return {"failure": dataclasses.asdict(failure)}
+        if not path.is_file() or path.is_symlink() or path.stat().st_size > REPLY_BYTES:
+            raise ValueError("no reply")
+        reply: Json = json.loads(path.read_text())
+        return reply
