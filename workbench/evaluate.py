@@ -161,9 +161,7 @@ class _Comparison:
     interval: tuple[float, float] | None = None
 
 
-def _compare(
-    job: Job, outcome: Outcome, timed: _Time, parent: Trial | None, disturbed: tuple[str, ...]
-) -> _Comparison:
+def _compare(job: Job, outcome: Outcome, timed: _Time, parent: Trial | None, disturbed: tuple[str, ...]) -> _Comparison:
     """The speed-up over the parent: from one run that timed both, else from the samples of two runs, or modelled."""
     if parent is None or timed.seconds is None or parent.verdict.time_s is None:
         return _Comparison()

@@ -27,7 +27,9 @@ RESULTS = Path(__file__).parents[1] / "bench" / "results"
 PLAIN = CtaTimeline(ctas=4, cycles=1000.0, issue=100.0, touched=1)
 
 
-def launch(paced: CtaTimeline, *, tensor_flops: tuple[tuple[str, int], ...] = (), ctas: int = 1320, **counts: int) -> Launch:
+def launch(
+    paced: CtaTimeline, *, tensor_flops: tuple[tuple[str, int], ...] = (), ctas: int = 1320, **counts: int
+) -> Launch:
     return Launch(
         kernel="k",
         grid=(ctas, 1, 1),

@@ -142,6 +142,34 @@ def summarise_groups(rows: Sequence[Json], pairs: Sequence[Json]) -> dict[str, J
     }
 
 
+def draw_plot(made: Sequence[Json], size: int = 480, edge: int = 48) -> str:
+    """Modelled against measured times of held-out rows, both on logarithmic scales, as SVG."""
+    times = [(row["measured_s"], row["modelled_s"]) for row in made]
+    low = math.floor(math.log10(min(min(pair) for pair in times)))
+    high = math.ceil(math.log10(max(max(pair) for pair in times)))
+
+    def place(seconds: float) -> float:
+        return (math.log10(seconds) - low) / (high - low) * (size - 2 * edge)
+
+    ticks = "".join(
+        f'<line x1="{edge + place(10.0**n):.0f}" y1="{edge}" x2="{edge + place(10.0**n):.0f}" y2="{size - edge}"/>'
+        f'<line x1="{edge}" y1="{size - edge - place(10.0**n):.0f}" x2="{size - edge}" '
+        f'y2="{size - edge - place(10.0**n):.0f}"/>'
+        f'<text x="{edge + place(10.0**n):.0f}" y="{size - edge + 16}">1e{n} s</text>'
+        for n in range(low, high + 1)
+    )
+    dots = "".join(f'<circle cx="{edge + place(x):.1f}" cy="{size - edge - place(y):.1f}" r="1.6"/>' for x, y in times)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {size}" font-family="sans-serif" font-size="11">'
+        f'<rect width="{size}" height="{size}" fill="white"/><g stroke="#ddd" text-anchor="middle" '
+        f'fill="#555">{ticks.replace("<text", "<text stroke=&quot;none&quot;").replace("&quot;", chr(34))}</g>'
+        f'<line x1="{edge}" y1="{size - edge}" x2="{size - edge}" y2="{edge}" stroke="#888"/>'
+        f'<g fill="#1f77b4" fill-opacity="0.5">{dots}</g>'
+        f'<text x="{size / 2}" y="{size - 10}" text-anchor="middle">measured on an H200</text>'
+        f'<text x="14" y="{size / 2}" text-anchor="middle" transform="rotate(-90 14 {size / 2})">modelled</text></svg>\n'
+    )
+
+
 def main() -> None:
     """See the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -149,6 +177,7 @@ def main() -> None:
     parser.add_argument("--foreign-counts", type=Path)
     parser.add_argument("--foreign-times", type=Path)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--plot", type=Path, help="an SVG of modelled against measured times")
     arguments = parser.parse_args()
     held = judge_held_out([json.loads(line) for line in arguments.held.read_text().splitlines()])
     document: Json = {
@@ -166,6 +195,8 @@ def main() -> None:
         foreign = judge_foreign(counts, times)
         document |= {"other kernels": summarise(*foreign), "other kernels by group": summarise_groups(*foreign)}
         document["other rows"] = foreign[0]
+    if arguments.plot:
+        arguments.plot.write_text(draw_plot([json.loads(line) for line in arguments.held.read_text().splitlines()]))
     if arguments.out:
         arguments.out.write_text(json.dumps(document, indent=1) + "\n")
     for part in ("landscapes", "other kernels"):

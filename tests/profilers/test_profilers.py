@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from workbench import problems
-from workbench.evaluate import estimate_outcome
 from workbench.codegen import compile_program
+from workbench.evaluate import estimate_outcome
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.executors.inspector import WorkerInspector
 from workbench.language import Binding

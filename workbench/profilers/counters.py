@@ -143,8 +143,7 @@ def _metrics(
     pipes = ((name, part / seconds) for name, part in parts.items() if seconds and part)
     return replace(
         counted,
-        l2_bytes=32.0
-        * ((launch.paced.l1_missed + launch.paced.written) * ctas + terms.bypassing_sectors(launch)),
+        l2_bytes=32.0 * ((launch.paced.l1_missed + launch.paced.written) * ctas + terms.bypassing_sectors(launch)),
         dram_read_bytes=read,
         dram_write_bytes=written,
         l1_hit_rate=1 - launch.paced.l1_missed / asked if asked else None,

@@ -2,7 +2,7 @@
 
 Each computation has a ladder of rungs (settings). A step takes the first rung that was not tried from this baseline.
 The reason of a rung names the emulator's counts on the baseline (sectors and wavefronts against the ideal) and the
-bound. Predicted gains are modelled from bytes and rates: they rank rungs and are not exact.
+bound. Predicted gains come from the baseline's terms in the time model: they rank rungs and are not exact.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import math
 import re
 from collections.abc import Iterator
 
+from workbench.analysis import devices
+from workbench.analysis.time_model import predict_gain
 from workbench.codegen import compile_program
 from workbench.errors import ProgramError, UserError
 from workbench.language import Call, Program, Stage, format_program, parse
@@ -28,22 +30,43 @@ def _find_total(ask: Ask) -> LineCounts | None:
     return max((launch.total for launch in launches), key=lambda total: total.instructions, default=None)
 
 
-def _evidence(rung: Rung, total: LineCounts | None) -> tuple[str, float | None]:
-    """(the counts of the baseline that speak for the rung, the gain if only they mattered)."""
-    if total is None:
-        return "", None
-    if rung.need == "sectors" and total.global_ideal_sectors:
-        ratio = total.global_sectors / total.global_ideal_sectors
+def _evidence(rung: Rung, total: LineCounts | None) -> tuple[str, dict[str, float]]:
+    """(the counts of the baseline that speak for the rung, by which factor it changes the seconds of each resource).
+
+    Factors without a count are inferred.
+    """
+    if rung.need == "sectors" and total is not None and total.global_ideal_sectors:
+        ratio = max(total.global_sectors / total.global_ideal_sectors, 1.0)
         least = f" where {total.global_ideal_sectors} would do" if ratio > 1 else ""
-        return f"; counted: {total.global_sectors} sectors{least}", max(ratio, 1.0)
-    if rung.need == "requests" and total.global_requests:
+        return f"; counted: {total.global_sectors} sectors{least}", dict.fromkeys(("L1", "L2"), 1 / ratio)
+    if rung.need == "requests" and total is not None and total.global_requests:
         per = (total.global_read_bytes + total.global_write_bytes) / total.global_requests
-        return f"; counted: {per:.0f} bytes per request of at most 512", min(max(512 / per, 1.0), 4.0)
-    if rung.need == "wavefronts" and total.shared_wavefronts and total.flops:
-        return f"; counted: {total.flops / total.shared_wavefronts:.0f} FLOPs per shared-memory wavefront", 2.0
-    if rung.need == "passes" and total.global_read_bytes:
-        return f"; counted: {total.global_read_bytes} bytes read", 4 / 3
-    return "", {"tensor": 4.0, "parallel": 1.5}.get(rung.need)
+        fewer = max(min(per / 512, 1.0), 0.25)
+        return (
+            f"; counted: {per:.0f} bytes per request of at most 512",
+            dict.fromkeys(("issue", "L1", "latency"), fewer),
+        )
+    if rung.need == "wavefronts" and total is not None and total.shared_wavefronts and total.flops:
+        return (
+            f"; counted: {total.flops / total.shared_wavefronts:.0f} FLOPs per shared-memory wavefront",
+            dict.fromkeys(("issue", "shared memory", "latency"), 0.5),
+        )
+    if rung.need == "passes" and total is not None and total.global_read_bytes:
+        return f"; counted: {total.global_read_bytes} bytes read", dict.fromkeys(("L1", "L2", "DRAM"), 3 / 4)
+    if rung.need == "tensor":
+        return "", dict.fromkeys(("issue", "fp32", "shared memory", "latency"), 1 / 8)
+    if rung.need == "parallel":
+        return "", {"latency": 1 / 1.5}
+    return "", {}
+
+
+def _counted_gain(ask: Ask, factors: dict[str, float]) -> float | None:
+    """The gain over the baseline if its resources were busy `factors` times as long; None if that is unknown."""
+    outcome = ask.baseline.trials[-1].outcome if ask.baseline is not None and ask.baseline.trials else None
+    work = next((item for item in ask.facts.work if item.case == "full"), None)
+    if not factors or outcome is None or work is None or not outcome.full_launches:
+        return None
+    return predict_gain(outcome.full_launches, outcome.full_builds, devices.find(outcome.device), work, factors)
 
 
 def _modelled_gain(ask: Ask, found: Computation, rung: Rung, rungs: tuple[Rung, ...]) -> float | None:
@@ -127,7 +150,9 @@ def _gap(ask: Ask) -> float:
 
 
 def _gain(ask: Ask, found: Computation, rung: Rung, rungs: tuple[Rung, ...], total: LineCounts | None) -> float | None:
-    return _evidence(rung, total)[1] if rung.seconds is None else _modelled_gain(ask, found, rung, rungs)
+    if rung.seconds is None:
+        return _counted_gain(ask, _evidence(rung, total)[1])
+    return _modelled_gain(ask, found, rung, rungs)
 
 
 class Planner(Proposer):
@@ -191,9 +216,9 @@ class Planner(Proposer):
     @staticmethod
     def _proposal(ask: Ask, found: Computation, rung: Rung, program: str, rungs: tuple[Rung, ...]) -> Proposal:
         source = compile_program(program, binding_of(ask.problem, ask.facts, found))
-        evidence, gain = (
-            _evidence(rung, _find_total(ask)) if rung.seconds is None else ("", _modelled_gain(ask, found, rung, rungs))
-        )
+        total = _find_total(ask)
+        evidence = _evidence(rung, total)[0] if rung.seconds is None else ""
+        gain = _gain(ask, found, rung, rungs, total)
         return Proposal(
             candidate=Candidate(source=source, program=program),
             title=rung.title,

@@ -9,6 +9,7 @@ from workbench.analysis.time_model.estimate import (
     compare_times,
     estimate_time,
     fitted_model,
+    predict_gain,
 )
 
-__all__ = ["FittedModel", "TimeComparison", "TimeEstimate", "compare_times", "estimate_time", "fitted_model"]
+__all__ = ["FittedModel", "TimeComparison", "TimeEstimate", "compare_times", "estimate_time", "fitted_model", "predict_gain"]

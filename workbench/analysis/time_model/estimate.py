@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from typing import Literal
@@ -21,7 +21,7 @@ import numpy as np
 from workbench.analysis.devices import Device
 from workbench.analysis.time_model.features import average, describe_launch
 from workbench.analysis.time_model.regression import GaussianProcess, Hyperparameters
-from workbench.analysis.time_model.terms import Constants, least_seconds, resource_seconds, traffic_shares
+from workbench.analysis.time_model.terms import Constants, combine, least_seconds, resource_seconds, traffic_shares
 from workbench.records import KernelBuild, Launch, Work, record
 
 FITTED_ON = "H200"
@@ -136,6 +136,25 @@ def estimate_time(
         terms_s=seconds,
         device=device.name,
     )
+
+
+def predict_gain(
+    launches: Sequence[Launch],
+    builds: Sequence[KernelBuild],
+    device: Device,
+    work: Work,
+    factors: Mapping[str, float],
+) -> float:
+    """How many times faster a call would be by the terms alone, if its resources (keys of `terms.resource_seconds`)
+    were busy `factors` times as long.
+    """
+    constants, by_name = fitted_model().constants, {build.kernel: build for build in builds}
+    before = after = constants.call_s + len(launches) * constants.launch_s
+    for launch, share in zip(launches, traffic_shares(launches), strict=True):
+        parts = resource_seconds(launch, by_name.get(launch.kernel), device, work, constants, share)
+        before += combine(parts, constants)
+        after += combine({name: seconds * factors.get(name, 1.0) for name, seconds in parts.items()}, constants)
+    return before / after
 
 
 def compare_times(new: TimeEstimate, old: TimeEstimate, model: FittedModel | None = None) -> TimeComparison:

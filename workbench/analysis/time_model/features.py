@@ -49,7 +49,9 @@ def describe_launch(
     found = {name: _share(parts[name], seconds) for name in parts}
     found |= {name: _share(classes.get(name, 0) / rate * cycle_s, seconds) for name, rate in PIPES.items()}
     found |= {
-        "atomics": _share(sum(n for name, n in classes.items() if name.startswith("atomic")) / ATOMICS * cycle_s, seconds),
+        "atomics": _share(
+            sum(n for name, n in classes.items() if name.startswith("atomic")) / ATOMICS * cycle_s, seconds
+        ),
         "barriers": _share(classes.get("barrier", 0) / WARP / warps * BARRIER_CYCLES * cycle_s, seconds),
         "async copies": _share(classes.get("async copy", 0) * cycle_s, seconds),
         "written": written / max(read + written, 1.0),

@@ -46,7 +46,7 @@ SCHEDULERS, LANES = 4, 128
 READ_RATE = 1.05  # times the copy rate (measured: row sums and matrix-vector products)
 COPY_SHARE = 0.88  # of the data sheet's bandwidth, where no copy was measured (the H200's ratio)
 SHARED_MUCH = 1.5
-HARD = ("issue", "fp32", "tensor cores", "shared memory", "DRAM")  # terms that no kernel is faster than
+HARD = ("issue", "fp32", "tensor cores", "shared memory", "L2", "DRAM")  # terms that no kernel is faster than
 L2_KEEPS = 0.37  # share of L2 with written bytes that are not yet in DRAM when the kernel ends (measured, 9 kernels)
 
 
@@ -139,7 +139,7 @@ def least_seconds(parts: dict[str, float]) -> float:
 def combine(parts: dict[str, float], constants: Constants) -> float:
     """Seconds of a launch from the seconds of its resources: their k-norm."""
     largest = max(parts.values())
-    return largest * sum((part / largest) ** constants.norm for part in parts.values()) ** (1 / constants.norm)
+    return float(largest * sum((part / largest) ** constants.norm for part in parts.values()) ** (1 / constants.norm))
 
 
 def traffic_shares(launches: Sequence[Launch]) -> list[float]:

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 
 from workbench.analysis import devices
-from workbench.analysis.time_model import fitted_model, terms
 from workbench.analysis.devices import Device
+from workbench.analysis.time_model import fitted_model, terms
 from workbench.errors import UserError
 from workbench.profilers.counters import CounterProfiler
 from workbench.records import KernelMetrics, LineProfile, Profile

@@ -116,7 +116,9 @@ def _time_lines(version: Version) -> list[str]:
         interval = (
             f"; {found.speedup_interval[0]:.3f} to {found.speedup_interval[1]:.3f}" if found.speedup_interval else ""
         )
-        out.append(f"  {found.speedup:.2f}x its parent ({found.time_provenance}{view_model.noise_phrase(found)}{interval})")
+        out.append(
+            f"  {found.speedup:.2f}x its parent ({found.time_provenance}{view_model.noise_phrase(found)}{interval})"
+        )
     if found.recorded_speedup is not None:
         out.append(f"  {found.recorded_speedup:.2f}x its parent (recorded)")
     return out + _timing_lines(version.trials[-1].outcome) + [f"  disturbed: {doubt}" for doubt in found.disturbed]
