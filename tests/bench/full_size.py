@@ -7,7 +7,7 @@ import functools
 import importlib.util
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 
 import workbench.problems as problems
 from workbench.codegen import compile_program
+from workbench.emulator.emulation import CompiledModule
 from workbench.emulator.hook import emulated
 from workbench.problems import cases, inspection, loading
 from workbench.proposers.binding import binding_of
