@@ -138,9 +138,9 @@ def test_the_posterior_is_that_of_the_textbook() -> None:
 
 
 def test_estimates_have_an_interval_that_is_wider_on_other_devices() -> None:
-    made = launch(PLAIN)
+    made = launch(replace(PLAIN, cycles=1e6))
     here = estimate_time([made], [BUILD], H200, WORK)
-    assert here.low_s < here.seconds < here.high_s and here.limit == "DRAM"
+    assert here.low_s < here.seconds < here.high_s and here.limit == "latency"
     there = estimate_time([made], [BUILD], devices.find("A100"), WORK)
     assert there.high_s / there.low_s > here.high_s / here.low_s
 

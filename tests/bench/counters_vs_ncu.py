@@ -268,7 +268,8 @@ def profile(arguments: argparse.Namespace) -> None:
 
 def compare(arguments: argparse.Namespace) -> None:
     """Both sides beside each other, kernel by kernel; what is exact, and how far off the rest is."""
-    from workbench.analysis import devices, sampled
+    from workbench.analysis import devices
+    from workbench.analysis.time_model import terms
     from workbench.records import Launch, Work
     from workbench.wire import from_plain
 
@@ -301,7 +302,7 @@ def compare(arguments: argparse.Namespace) -> None:
             "FLOPs": (total.flops, ncu["fadd"] + ncu["fmul"] + 2 * ncu["ffma"]),
             "L1 misses": (paced.l1_missed * ctas + copied, ncu["global_load_sectors"] - ncu["global_load_hits"]),
             "DRAM bytes": (
-                sum(sampled.dram_bytes(launch, work, 1.0, devices.find("H200"))),
+                sum(terms.find_dram_bytes(launch, work, 1.0, devices.find("H200"))),
                 ncu["dram_read_bytes"] + ncu["dram_write_bytes"],
             ),
         }

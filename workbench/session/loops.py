@@ -47,7 +47,7 @@ def _finish_undecided(parts: Parts, by: str) -> None:
         base = log.baseline.number if log.baseline is not None else None
         if version.decision is not None or version.proposal.by != by or version.parent != base:
             continue
-        if version.trials and is_open(version.trials[-1].verdict):
+        if base is not None and version.trials and is_open(version.trials[-1].verdict):
             continue  # judged before, and both are kept
         if not version.trials:
             try:
