@@ -28,7 +28,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
-from fit_time_model import by_problem, calibrate
+from fit_time_model import by_problem, calibrate, read_lines
 
 from workbench.analysis import devices
 from workbench.analysis.time_model import compare_times, estimate_time
@@ -179,24 +179,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--plot", type=Path, help="an SVG of modelled against measured times")
     arguments = parser.parse_args()
-    held = judge_held_out([json.loads(line) for line in arguments.held.read_text().splitlines()])
+    held = judge_held_out(read_lines(arguments.held))
     document: Json = {
         "date": datetime.now(UTC).date().isoformat(),
         "landscapes": summarise(*held),
         "by problem": summarise_groups(*held),
     }
     if arguments.foreign_counts:
-        import gzip
-
-        with gzip.open(arguments.foreign_counts, "rt") as lines:
-            counts = [json.loads(line) for line in lines]
+        counts = read_lines(arguments.foreign_counts)
         measured = json.loads(arguments.foreign_times.read_text())
         times = {row["label"]: row["median_s"] for row in measured["rows"] if row.get("median_s")}
         foreign = judge_foreign(counts, times)
         document |= {"other kernels": summarise(*foreign), "other kernels by group": summarise_groups(*foreign)}
         document["other rows"] = foreign[0]
     if arguments.plot:
-        arguments.plot.write_text(draw_plot([json.loads(line) for line in arguments.held.read_text().splitlines()]))
+        arguments.plot.write_text(draw_plot(read_lines(arguments.held)))
     if arguments.out:
         arguments.out.write_text(json.dumps(document, indent=1) + "\n")
     for part in ("landscapes", "other kernels"):

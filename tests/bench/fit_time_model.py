@@ -61,23 +61,28 @@ class CountedRow:
     work: Work
 
 
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a JSON Lines file, gzipped if its name ends in .gz."""
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
+        return [json.loads(line) for line in lines]
+
+
 def read_rows(paths: Sequence[Path]) -> list[CountedRow]:
     """All counted rows of some files, each once."""
     found = {}
     for path in paths:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-            for line in map(json.loads, lines):
-                if "launches" in line:
-                    found[line["problem"], line["program"]] = CountedRow(
-                        line["problem"],
-                        line["program"],
-                        line["seconds"],
-                        line["low_s"],
-                        line["high_s"],
-                        tuple(from_plain(item, Launch) for item in line["launches"]),
-                        tuple(from_plain(item, KernelBuild) for item in line["builds"]),
-                        from_plain(line["work"], Work),
-                    )
+        for line in read_lines(path):
+            if "launches" in line:
+                found[line["problem"], line["program"]] = CountedRow(
+                    line["problem"],
+                    line["program"],
+                    line["seconds"],
+                    line["low_s"],
+                    line["high_s"],
+                    tuple(from_plain(item, Launch) for item in line["launches"]),
+                    tuple(from_plain(item, KernelBuild) for item in line["builds"]),
+                    from_plain(line["work"], Work),
+                )
     return list(found.values())
 
 
@@ -312,8 +317,7 @@ def main() -> None:
         made = hold_out(rows, arguments.steps)
         arguments.out.write_text("".join(json.dumps(row) + "\n" for row in made))
     else:
-        held = [json.loads(line) for line in arguments.held.read_text().splitlines()]
-        write_fit(rows, calibrate(held), arguments.steps)
+        write_fit(rows, calibrate(read_lines(arguments.held)), arguments.steps)
 
 
 if __name__ == "__main__":

@@ -12,4 +12,12 @@ from workbench.analysis.time_model.estimate import (
     predict_gain,
 )
 
-__all__ = ["FittedModel", "TimeComparison", "TimeEstimate", "compare_times", "estimate_time", "fitted_model", "predict_gain"]
+__all__ = [
+    "FittedModel",
+    "TimeComparison",
+    "TimeEstimate",
+    "compare_times",
+    "estimate_time",
+    "fitted_model",
+    "predict_gain",
+]
