@@ -10,7 +10,7 @@ smallest kernel), where loads and stores of different warps meet in the same
 cycle; alone, patterns are exact (wavefronts_on_gpu.py). Instructions and FLOPs are counted on PTX: ptxas unrolls,
 folds, and makes several of one tanh, ex2 or division. L1 misses are of CTAs by
 themselves: data that CTA after CTA reads on an SM (a norm's weights) is missed more often in the model.
-DRAM bytes are those of the model (workbench/analysis/time_model/terms.py): what the problem must move, times the passes that the
+DRAM bytes are those of the time model (terms.py): what the problem must move, times the passes that the
 share of L2 does not hold.
 """
 

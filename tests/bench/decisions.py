@@ -166,7 +166,8 @@ def draw_plot(made: Sequence[Json], size: int = 480, edge: int = 48) -> str:
         f'<line x1="{edge}" y1="{size - edge}" x2="{size - edge}" y2="{edge}" stroke="#888"/>'
         f'<g fill="#1f77b4" fill-opacity="0.5">{dots}</g>'
         f'<text x="{size / 2}" y="{size - 10}" text-anchor="middle">measured on an H200</text>'
-        f'<text x="14" y="{size / 2}" text-anchor="middle" transform="rotate(-90 14 {size / 2})">modelled</text></svg>\n'
+        f'<text x="14" y="{size / 2}" text-anchor="middle" '
+        f'transform="rotate(-90 14 {size / 2})">modelled</text></svg>\n'
     )
 
 

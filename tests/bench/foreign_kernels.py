@@ -1,20 +1,20 @@
 """Kernels that the planner did not write: counts at full size without a GPU, and measured times.
 
-    python tests/bench/foreign_kernels.py count --out counts.jsonl --nvidia DIR                    no GPU; long
+    python tests/bench/foreign_kernels.py count --out counts.jsonl --nvidia DIR           no GPU; long
     python tests/bench/foreign_kernels.py time --out times.json --nvidia DIR [--seconds 330]       on a GPU; minutes
-    python tests/bench/foreign_kernels.py time --out dry.json --nvidia DIR --dry     tiny sizes on the emulator, no times
+    python tests/bench/foreign_kernels.py time --out dry.json --nvidia DIR --dry    tiny sizes on the emulator, no times
     python tests/bench/foreign_kernels.py list --nvidia DIR
 
-DIR is examples/python/CuTeDSL of github.com/NVIDIA/cutlass; without it NVIDIA's examples are left out. Of DIR, these are
-used: cute/ampere/kernel, cute/hopper/kernel, helpers, cute/notebooks/elementwise_add.ipynb and
+DIR is examples/python/CuTeDSL of github.com/NVIDIA/cutlass; without it NVIDIA's examples are left out. Of DIR, these
+are used: cute/ampere/kernel, cute/hopper/kernel, helpers, cute/notebooks/elementwise_add.ipynb and
 experimental/primitives/tutorial/06_softmax.py. `time` needs torch, CuTe DSL and this tree on PYTHONPATH.
 
 The kernels are the worked examples in several configurations, the recorded sessions' versions, and NVIDIA's examples.
 Cases of one group do the same work. `count` runs four CTAs of each launch at full size on zeros, each case in a process
-of its own, and writes a line of plain data for it, as landscape_counts.py does. `time` compares each result with torch's
-and then times it as landscape_on_gpu.py does: several processes compile, and one at a time uses the GPU, under a lock.
-Both write after every case, go on where they were stopped, and write why a case failed; `--again` tries failed cases
-again.
+of its own, and writes a line of plain data for it, as landscape_counts.py does. `time` compares each result with
+torch's and then times it as landscape_on_gpu.py does: several processes compile, and one at a time uses the GPU, under
+a lock. Both write after every case, go on where they were stopped, and write why a case failed; `--again` tries failed
+cases again.
 """
 
 from __future__ import annotations

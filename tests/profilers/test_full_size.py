@@ -61,7 +61,7 @@ def test_a_second_pass_over_memory_is_seen_and_the_times_are_near_those_measured
         )
         times[program] = (dict(found.limits)["DRAM"], modelled, row.median_s)
     (twice, slow, _), (once, fast, _) = times.values()
-    assert twice > 1.9 * once and slow > 1.9 * fast
+    assert twice > 1.9 * once and slow > 1.7 * fast
 
 
 def test_what_does_not_fit_in_memory_is_profiled_all_the_same(subjects: dict[str, tuple[Problem, Facts]]) -> None:

@@ -12,7 +12,7 @@ from workbench.records import Version
 from workbench.session import Session
 
 CLEAR = math.log(1.05)  # recorded speed-ups beyond it must not be contradicted
-RECORDED = [name for name in problems.names() if landscapes.find(problems.load(name)) is not None]
+RECORDED = [name for name in problems.shipped() if landscapes.find(problems.load(name)) is not None]
 OTHERS = [name for name in RECORDED if name != "softmax"]
 
 

@@ -44,7 +44,13 @@ class FullSizeRun:
         if self.wanted:
             self._place = tempfile.TemporaryDirectory(prefix="cutegen-full-", ignore_cleanup_errors=True)
             self.folder = prepare(Path(self._place.name), self.job)
-            options = {"mode": "emulator", "sample": CTAS, "limit_s": LAUNCH_LIMIT_S, "sass": False}
+            options = {
+                "mode": "emulator",
+                "sample": CTAS,
+                "limit_s": LAUNCH_LIMIT_S,
+                "skip_repeats": True,
+                "sass": False,
+            }
             (self.folder / "given" / "profile.json").write_text(json.dumps(options))
             self.number = self.workers.start_job(
                 "profile",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Landscape", "Row", "describe_recorded", "find", "landscapes", "not_recorded", "problem_key"]
 
 OWN = "CUTEGEN_LANDSCAPES"
+MEASURED_ARCH = "sm_90a"
 FEW = 8  # at most so many landscapes are listed in one line
 
 
@@ -88,8 +89,9 @@ class Landscape:
     def row_of_same_code(self, program: str, arch: str) -> Row | None:
         """The row of this program for the architecture that was measured, if its code does not depend on that."""
         try:
-            row = self.row(program)
-            same = row is not None and equal_code(row.program, canonical(with_arch(program, arch)))
+            own = with_arch(program, arch)
+            row = self.row(own.replace(f".arch({arch})", f".arch({MEASURED_ARCH})"), MEASURED_ARCH)
+            same = row is not None and equal_code(row.program, canonical(own))
         except ProgramError:
             return None
         return row if same else None

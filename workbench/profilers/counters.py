@@ -65,7 +65,7 @@ class CounterProfiler(Profiler):
 
 
 def _limits(job: Job, outcome: Outcome) -> tuple[tuple[str, float], ...]:
-    """Modelled seconds by resource at the full case, summed over the launches, largest first; () without a run there."""
+    """Modelled seconds by resource at the full case, summed over launches, largest first; () without a run there."""
     full = next((item for item in job.facts.work if item.case == "full"), None)
     if full is None or not outcome.full_launches:
         return ()

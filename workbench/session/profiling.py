@@ -42,6 +42,9 @@ class Profiling:
             outcome = run_on_emulator(job, context)
         except UserError as error:
             raise UserError(f"v{version.number}: {error}") from None
+        tested = next((t.outcome for t in reversed(version.trials) if t.outcome.full_launches), None)
+        if tested is not None:  # what limits at full size is known from the test
+            outcome = dataclasses.replace(outcome, full_launches=tested.full_launches, full_builds=tested.full_builds)
         return profiler.profile(dataclasses.replace(job, cases=("shrunk",)), outcome, context)
 
     def findings(self, version: Version) -> str:

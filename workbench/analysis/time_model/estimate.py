@@ -45,7 +45,7 @@ class TimeEstimate:
 
 @record
 class TimeComparison:
-    """How much faster a call is than another: the ratio of their times, above 1 is faster, with its interval of 90 %."""
+    """How much faster a call is than another: a ratio of times above 1 is faster, with its interval of 90 %."""
 
     speedup: float
     low: float

@@ -191,7 +191,7 @@ def _emulate(job: Job, module: ModuleType, source_file: str, options: Json, repl
             follow=True,
             sample=sample,
             limit_s=options.get("limit_s"),
-            skip_repeats=sample is not None,
+            skip_repeats=bool(options.get("skip_repeats")),
         ) as emulation:
             model(*inputs)
     reply["launches"] = [to_plain(launch) for launch in emulation.launches]

@@ -95,11 +95,7 @@ def _modelled_ceilings(device: Device) -> tuple[list[tuple[str, float, str]], li
         (
             name,
             rates[name],
-            copied
-            if name == "DRAM"
-            else "modelled: twice DRAM's data sheet"
-            if name == "L2"
-            else "128 B per SM and cycle",
+            copied if name == "DRAM" else "fitted to measured times" if name == "L2" else "128 B per SM and cycle",
         )
         for name in ("DRAM", "L2", "shared memory")
     ]
