@@ -170,7 +170,7 @@ class SteadyState:
                 if value.dtype != np.bool_ and np.any(step):
                     self.b.registers[name] = value + step * step.dtype.type(count)
         self.b.counting.extrapolate(middle.counts, last.counts, count)
-        self.timeline.extrapolate(middle.mark, count)
+        self.timeline.extrapolate(first.mark, middle.mark, count)
 
 
 def _has_rhythm(passes: list[Pass], period: int, idx: Lanes, *, turns: bool) -> bool:

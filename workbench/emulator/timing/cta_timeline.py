@@ -26,7 +26,7 @@ from workbench.emulator.isa.access import address
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import Mem, immediate_value
 from workbench.emulator.timing.cache_model import AddressMap, Cache
-from workbench.emulator.timing.traffic import TRAFFIC, Memory
+from workbench.emulator.timing.traffic import Memory, TrafficMark
 from workbench.records import CtaTimeline
 
 L1_HIT, BEYOND, TMA_LATENCY, BARRIER, WGMMA_START = 40, 560, 700, 20, 32
@@ -84,13 +84,12 @@ def _find_plain_loops(instructions: list[Instruction], steps: list[Step]) -> dic
 
 @dataclass(frozen=True, slots=True)
 class TimelineMark:
-    """A moment of a timeline: clocks of the warps, stalls by instruction, issue slots, and the caches' counts."""
+    """A moment of a timeline: clocks of the warps, stalls by instruction, issue slots, and the traffic."""
 
     now: Array
     stalls: Array
     issued: float
-    traffic: tuple[int, ...]
-    beyond: int  # number of entries of `Memory.beyond`
+    traffic: TrafficMark
 
 
 class WarpTimeline:
@@ -308,16 +307,12 @@ class WarpTimeline:
 
     def take_mark(self) -> TimelineMark:
         """This moment, for `extrapolate`."""
-        traffic = tuple(getattr(self.memory, name) for name in TRAFFIC)
-        return TimelineMark(self.now.copy(), self.stalls.copy(), self.issued, traffic, len(self.memory.beyond))
+        return TimelineMark(self.now.copy(), self.stalls.copy(), self.issued, self.memory.take_mark())
 
-    def change_of_pace(self, first: TimelineMark, middle: TimelineMark, last: TimelineMark) -> float:
-        """The largest difference between a warp's times of two periods, over the longer of the periods."""
-        one, two = middle.now - first.now, last.now - middle.now
-        return float(np.abs(two - one).max() / max(one.max(), two.max(), 1.0))
-
-    def extrapolate(self, before: TimelineMark, count: int) -> None:
-        """Let `count` more periods pass, each as the one from a mark till now. All clocks of a CTA go on together."""
+    def extrapolate(self, first: TimelineMark, before: TimelineMark, count: int) -> None:
+        """Let `count` more periods pass, each as the one from `before` till now, and that as the one from `first` till
+        `before`. All clocks of a CTA go on together.
+        """
         cta = self.b.cta[np.arange(self.warps) * WARP]
         passed = np.zeros(self.b.count)
         np.maximum.at(passed, cta, self.now - before.now)
@@ -334,11 +329,7 @@ class WarpTimeline:
         self.due = {key: when + float(of_cluster[key[0]]) for key, when in self.due.items()}
         self.stalls += (self.stalls - before.stalls) * count
         self.issued += (self.issued - before.issued) * count
-        new = self.memory.count_touched(len(self.memory.beyond)) - self.memory.count_touched(before.beyond)
-        self.memory.untouched += new * count
-        for name, old in zip(TRAFFIC, before.traffic, strict=True):
-            now = getattr(self.memory, name)
-            setattr(self.memory, name, now + (now - old) * count)
+        self.memory.extrapolate(first.traffic, before.traffic, count)
 
     def result(self) -> CtaTimeline:
         """The timeline: cycles of a CTA, hits, stalls by line."""

@@ -12,7 +12,17 @@ import numpy as np
 from workbench.emulator.arrays import Array
 from workbench.emulator.timing.cache_model import LINE, OWNER, SECTOR, AddressMap, Cache, sector_keys
 
-TRAFFIC = ("requests", "looked_up", "lines", "missed", "l2_missed", "written")  # counts of `Memory`
+COUNTS = ("requests", "looked_up", "lines", "missed", "l2_missed", "written")  # of `Memory`
+Sectors = list[tuple[Array, bool]]
+MOST_KEYS = 1 << 22  # of the skipped periods of a loop; those of longer loops are not looked up
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficMark:
+    """A moment of the traffic: COUNTS, and the number of entries of `Memory.beyond`."""
+
+    counts: tuple[int, ...]
+    beyond: int
 
 
 @dataclass(slots=True)
@@ -28,7 +38,8 @@ class Memory:
     missed: int = 0
     l2_missed: int = 0
     written: int = 0
-    beyond: list[Array] = field(default_factory=list)  # keys of sectors that came from beyond L1
+    # keys of sectors that came from beyond L1, and whether L1 was asked for them
+    beyond: Sectors = field(default_factory=list)
     untouched: int = 0  # sectors from beyond L1 in skipped repeats of a loop
 
     @property
@@ -38,14 +49,50 @@ class Memory:
 
     def count_touched(self, entries: int) -> int:
         """Different sectors among the first entries of `beyond`."""
-        return len(np.unique(np.concatenate(self.beyond[:entries]))) if entries else 0
+        return len(np.unique(np.concatenate([keys for keys, _ in self.beyond[:entries]]))) if entries else 0
+
+    def take_mark(self) -> TrafficMark:
+        """This moment, for `extrapolate`."""
+        return TrafficMark(tuple(getattr(self, name) for name in COUNTS), len(self.beyond))
+
+    def extrapolate(self, first: TrafficMark, middle: TrafficMark, count: int) -> None:
+        """Let `count` more periods of a loop pass. The last two began at these marks.
+
+        If each access of the one period is that of the other moved on, the caches see the sectors of the skipped
+        periods. Otherwise the misses of the last period are counted as often.
+        """
+        one, two = self.beyond[first.beyond : middle.beyond], self.beyond[middle.beyond :]
+        known = self.l2_missed
+        for name, old in zip(COUNTS, middle.counts, strict=True):
+            now = getattr(self, name)
+            setattr(self, name, now + (now - old) * count)
+        alike = [(len(keys), by_l1) for keys, by_l1 in one] == [(len(keys), by_l1) for keys, by_l1 in two]
+        if alike and sum(len(keys) for keys, _ in two) * count <= MOST_KEYS:
+            self.l2_missed = known
+            self._look_up_periods(one, two, count)
+        else:
+            self.untouched += (self.count_touched(len(self.beyond)) - self.count_touched(middle.beyond)) * count
+
+    def _look_up_periods(self, one: Sectors, two: Sectors, count: int) -> None:
+        """The caches see `count` periods after the last two. Those of a block are looked up together."""
+        block = max(self.l2.lines // max(sum(len(keys) for keys, _ in two), 1), 1)
+        for start in range(1, count + 1, block):
+            turns = np.arange(start, min(start + block, count + 1))[:, None]
+            moved = [(keys + (keys - old) * turns, by_l1) for (old, _), (keys, by_l1) in zip(one, two, strict=True)]
+            for by_l1 in (True, False):
+                parts = [keys.reshape(-1) for keys, asked in moved if asked == by_l1]
+                if parts:
+                    keys = np.unique(np.concatenate(parts))
+                    if by_l1:
+                        self.l1.load(keys)
+                    self._load_from_l2(keys, by_l1)
 
     def access(self, cta: Array, warps: Array, where: Array, size: int, *, write: bool, by_l1: bool) -> Array | None:
         """Lanes of `warps` access global memory. A load by L1 returns the warps that wait for more than L1."""
         keys, parts = sector_keys(cta, self.address_map.map(where), size)
         unique, inverse = np.unique(keys, return_inverse=True)
         if not by_l1:
-            self._load_from_l2(unique)
+            self._load_from_l2(unique, False)
             return None
         warp = np.repeat(warps, parts)
         asked = np.unique((warp << OWNER) + (keys & ((1 << OWNER) - 1)))
@@ -57,11 +104,11 @@ class Memory:
         self.looked_up += len(asked)
         missed = self.l1.load(unique)
         self.missed += int(missed.sum())
-        self._load_from_l2(unique[missed])
+        self._load_from_l2(unique[missed], True)
         late: Array = warp[missed[inverse.reshape(-1)]]
         return late
 
-    def _load_from_l2(self, keys: Array) -> None:
+    def _load_from_l2(self, keys: Array, by_l1: bool) -> None:
         if len(keys):
-            self.beyond.append(keys)
+            self.beyond.append((keys, by_l1))
             self.l2_missed += int(self.l2.load(keys).sum())
