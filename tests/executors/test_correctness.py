@@ -91,6 +91,25 @@ def test_a_softmax_of_a_product_passes_as_torch_eager_computes_it(precision: Pre
     assert not subject.check(shifted)["passed"] and not subject.check(torch.zeros_like(fused))["passed"]
 
 
+def test_a_softmax_that_torch_itself_misses_in_places_passes_as_torch_computes_it() -> None:
+    torch.manual_seed(4)
+    subject = Subject(
+        lambda a, b: torch.softmax(a @ b, dim=-1), torch.randn(512, 4096), torch.randn(4096, 512), precision="bf16"
+    )
+    elements = subject.eager.numel()
+    assert 0 < subject.tolerance.eager_bad < 0.01 * elements
+    assert subject.check(subject.eager)["passed"]
+    a, b = subject.inputs
+    other = torch.softmax((a.double() @ b.double()).bfloat16(), dim=-1)  # another order of summation
+    assert subject.check(other)["passed"]
+    zeros = subject.eager.clone()
+    zeros[:16] = 0
+    assert not subject.check(zeros)["passed"]
+    wrong = subject.eager.clone()
+    wrong[3, 5] += 30
+    assert not subject.check(wrong)["passed"]
+
+
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16", "bf16"])
 @pytest.mark.parametrize("share", [0.1, 0.69])
 def test_zeros_for_the_small_elements_of_a_heavy_tailed_tensor_fail(precision: Precision, share: float) -> None:
