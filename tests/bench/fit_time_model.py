@@ -40,7 +40,14 @@ from workbench.wire import from_plain
 
 FITTED = Path(__file__).parents[2] / "workbench" / "analysis" / "time_model"
 START = Constants(
-    l2_rate=2.0, mma_share=0.62, start_cycles=800, cycles=1.0, cta_s=0.6e-9, norm=5.0, launch_s=1.5e-6, call_s=4e-6
+    l2_rate=2.0,
+    mma_share=0.62,
+    start_cycles=800,
+    cycles=1.0,
+    cta_s=0.6e-9,
+    norm=5.0,
+    launch_s=1.5e-6,
+    call_s=4e-6,
 )
 FACTORS = (1.6, 1.25, 1.1, 1.04)  # of the coordinate search
 FOLDS, SEED = 6, 0

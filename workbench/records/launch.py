@@ -35,6 +35,16 @@ class Finding:
 
 
 @record
+class CodeDepth:
+    """The SASS instructions of a kernel that so many loops enclose, static counts."""
+
+    instructions: int
+    loads: int  # from global memory to registers
+    trips: float  # waits for these, one after the other
+    local: int  # loads and stores of local memory: spilled registers
+
+
+@record
 class KernelBuild:
     """The compiled form of one kernel. Sizes are in bytes, registers per thread."""
 
@@ -45,6 +55,7 @@ class KernelBuild:
     static_shared_bytes: int = 0
     compile_s: float | None = None
     mix: tuple[tuple[str, int], ...] = ()  # SASS (or PTX) instructions by class, static count
+    code: tuple[CodeDepth, ...] = ()  # SASS outside of all loops, in loops, in loops in loops, ...
     ptx: str = ""
     sass: str = ""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from workbench.errors import Unavailable
 from workbench.records import KernelBuild
+from workbench.toolchain.machine_code import read_code
 
 # .nv.info attribute numbers (read from cubins and checked against cuobjdump); the payload is (symbol index, number)
 REGISTER_COUNT, FRAME_SIZE = 0x2F, 0x11
@@ -91,6 +92,7 @@ def describe_module(ptx: str, cubin: bytes, arch: str, *, want_sass: bool = Fals
             spill_bytes=frames.get(name),
             static_shared_bytes=len(sections.get(f".nv.shared.{name}", (b"", 0))[0]),
             mix=instruction_mix(sass) if sass else (),
+            code=read_code(sections.get(f".text.{name}", (b"", 0))[0], arch),
             ptx=ptx,
             sass=sass,
         )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from workbench.analysis.devices import Device
 from workbench.analysis.occupancy import WARP, launch_occupancy
+from workbench.analysis.time_model.machine_code import count_warps, wait_cycles
 from workbench.analysis.time_model.terms import SECTOR, Constants, combine, find_dram_bytes, resource_seconds
 from workbench.records import KernelBuild, Launch, Work
 
@@ -22,6 +23,7 @@ LATENCY_S = 800e-9  # a load that goes to DRAM on a busy device (inferred)
 PIPES = {"special function": 16, "conversion": 64, "int": 64, "f64": 64, "warp": 32}
 ATOMICS = 32  # threads per SM and cycle (inferred)
 BARRIER_CYCLES = 30  # (inferred)
+CYCLES = 8  # per instruction of a warp that waits for each result (inferred)
 
 
 def _share(seconds: float, whole: float) -> float:
@@ -46,6 +48,7 @@ def describe_launch(
     classes = dict(launch.classes)
     read, written = find_dram_bytes(launch, work, share, device)
     warps = max(resident.warps, 1)
+    waits = wait_cycles(launch, build)
     found = {name: _share(parts[name], seconds) for name in parts}
     found |= {name: _share(classes.get(name, 0) / rate * cycle_s, seconds) for name, rate in PIPES.items()}
     found |= {
@@ -70,7 +73,11 @@ def describe_launch(
         "cycles": _log(paced.cycles),
         "shared bytes": _log(launch.dynamic_shared_bytes / 1024 + 0.1),
         "registers": _log(build.registers or WARP if build else WARP),
-        "spills": math.log1p((build.spill_bytes or 0) / 16 if build else 0.0),
+        "local frame": math.log1p((build.spill_bytes or 0) / 16 if build else 0.0),
+        "trips": _log(waits / max(paced.cycles, 1.0) + LOWEST),
+        "in order": _log((waits + CYCLES * paced.issue / count_warps(launch)) / max(paced.cycles, 1.0))
+        if waits
+        else 0.0,
         "L1 hits": 1 - paced.l1_missed / max(paced.l1_sectors, 1),
         "in flight": _log(read / seconds * LATENCY_S / SECTOR / (device.sms * warps) + LOWEST),
     }

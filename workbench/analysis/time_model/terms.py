@@ -15,7 +15,10 @@ busiest SM, and counts per CTA:
                                                      the data sheet's bandwidth of DRAM
     DRAM           D / B                             D = least bytes + (p - 1) 32 n u if the CTAs share little, see
                                                      below; the part of the output that L2 keeps is not written
-    latency        ceil(n / (S R)) (g c + c0) / f    c cycles of one CTA alone (emulator/timing/cta_timeline.py), g =
+    spills         128 n s / rate                    s loads and stores of spilled registers (machine_code.py), at
+                                                     the rate of the level that holds those of all resident threads
+    latency        ceil(n / (S R)) (g c + c0) / f    c cycles of one CTA alone (emulator/timing/cta_timeline.py), or
+                                                     its waits for loads (machine_code.py) if they are longer; g =
                                                      `cycles`, c0 = `start_cycles` to start it
     CTA launch     n `cta_s`                         one unit of the device starts all CTAs
 
@@ -38,6 +41,7 @@ from collections.abc import Sequence
 
 from workbench.analysis.devices import Device
 from workbench.analysis.occupancy import launch_occupancy
+from workbench.analysis.time_model.machine_code import count_local_requests, find_local_level, wait_cycles
 from workbench.records import KernelBuild, Launch, Work, record
 
 SECTOR = 32
@@ -117,6 +121,7 @@ def resource_seconds(
     matrix = sum(flops for _, flops in launch.tensor_flops)
     efficiency = 1.0 if paced.wgmma or device.arch == "sm_80" else constants.mma_share
     # the peak of the device, as if its SMs were all as busy as the busiest
+    cycles = max(paced.cycles, wait_cycles(launch, build))
     tensor = sum(flops / device.peak(dtype, tensor_cores=True) for dtype, flops in launch.tensor_flops)
     return {
         "issue": paced.issue * ctas * busiest / SCHEDULERS,
@@ -126,9 +131,20 @@ def resource_seconds(
         "L1": (max(2 * paced.l1_requests, paced.l1_lines) * each + bypass / 4) * busiest,
         "L2": ((paced.l1_missed + paced.written) * each + bypass) * SECTOR / (constants.l2_rate * device.bandwidth),
         "DRAM": (read + written) / dram_rate(device),
-        "latency": waves * (constants.cycles * paced.cycles + constants.start_cycles) / device.clock_hz,
+        "spills": _spill_seconds(launch, build, device, constants),
+        "latency": waves * (constants.cycles * cycles + constants.start_cycles) / device.clock_hz,
         "CTA launch": ctas * constants.cta_s,
     }
+
+
+def _spill_seconds(launch: Launch, build: KernelBuild | None, device: Device, constants: Constants) -> float:
+    rates = {
+        "L1": WAVEFRONT * device.sms * device.clock_hz,
+        "L2": constants.l2_rate * device.bandwidth,
+        "DRAM": dram_rate(device),
+    }
+    spilled = count_local_requests(launch, build) * math.prod(launch.grid) * WAVEFRONT
+    return spilled / rates[find_local_level(launch, build, device)]
 
 
 def least_seconds(parts: dict[str, float]) -> float:
