@@ -5,15 +5,19 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from engines import HEAD, START, aligned
 
 from workbench.codegen import compile_program
 from workbench.emulator import emulated
+from workbench.emulator.execution.batch import Batch
 from workbench.emulator.execution.launch import DeviceLimits, GlobalMemory, GridRequest
 from workbench.emulator.execution.machine import Machine
 from workbench.emulator.sampling import steady_state
+from workbench.emulator.sampling.comparisons import Comparisons
+from workbench.emulator.sampling.loop_registers import LoopRegisters
 from workbench.emulator.sampling.steady_state import SteadyState
 from workbench.language import Binding
 from workbench.records import Launch
@@ -132,6 +136,24 @@ def test_a_loop_that_was_skipped_counts_as_if_it_had_run(body: str, skipped: boo
     assert short.paced.cycles == pytest.approx(whole.paced.cycles, rel=0.005)
     for name in ("issue", "l1_requests", "l1_missed", "l2_missed", "touched"):
         assert getattr(short.paced, name) == getattr(whole.paced, name), name
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "unchanged"),
+    [
+        ([-9, -8], [-7, -6], 1),
+        ([-1, 0, -4, -3], [-2, -1, 0, -4], 0),  # four passes of a loop of five, which looks as if it counted down
+        ([-9, -8], [-7], 0),
+    ],
+)
+def test_every_comparison_of_a_period_counts(first: list[int], last: list[int], unchanged: int) -> None:
+    request = GridRequest(entry="k", grid=(1, 1, 1), block=(32, 1, 1), params=())
+    kernel = Machine(HEAD + START + "ret;\n}\n", DeviceLimits()).module.kernels["k"]
+    batch = Batch(kernel, request, DeviceLimits(), GlobalMemory(), 0, 1)
+    comparisons = Comparisons(batch, [], LoopRegisters([]))
+    comparisons.log = [((0, 0), np.array([left])) for left in (*first, *last)]
+    count = comparisons.count_unchanged(0, len(first), len(first) + len(last), turning=True)
+    assert count == unchanged
 
 
 def product(program: str, folder: Path, *, k: int, skip: bool) -> Launch:

@@ -45,24 +45,26 @@ class Comparisons:
         """The number of periods in which no comparison changes its outcome, less one; 0 if none is known to end.
 
         The two periods noted entries [first, middle) and [middle, last). Without `turning`, comparisons of what turns
-        do not count. Of a comparison that is made several times in a period, the first and the last one count, since
-        what counts goes one way in between.
+        do not count. A comparison that is made several times in a period is that of as many passes, each with its own
+        one of the period before.
         """
-        one, two = (self._first_and_last(*ends, turning=turning) for ends in ((first, middle), (middle, last)))
-        if one.keys() != two.keys():
+        one, two = (self._group(*ends, turning=turning) for ends in ((first, middle), (middle, last)))
+        if {key: len(found) for key, found in one.items()} != {key: len(found) for key, found in two.items()}:
             return 0
         most: int | None = None
-        for key, pairs in two.items():
-            for before, now in zip(one[key], pairs, strict=True):
-                left = _periods_left(before, now)
-                most = left if most is None or (left is not None and left < most) else most
+        for key, found in two.items():
+            left = _periods_left(np.array(one[key]), np.array(found))
+            if left == 0:
+                return 0
+            most = left if most is None or (left is not None and left < most) else most
         return max((most or 0) - 1, 0)
 
-    def _first_and_last(self, begin: int, end: int, *, turning: bool) -> dict[Key, tuple[Array, Array]]:
-        found: dict[Key, tuple[Array, Array]] = {}
+    def _group(self, begin: int, end: int, *, turning: bool) -> dict[Key, list[Array]]:
+        """The differences of each comparison, in order."""
+        found: dict[Key, list[Array]] = {}
         for key, difference in self.log[begin:end]:
             if turning or key[0] not in self.turning:
-                found[key] = (found[key][0] if key in found else difference, difference)
+                found.setdefault(key, []).append(difference)
         return found
 
 
