@@ -67,7 +67,9 @@ setp.lt.u32 %p2, %r20, 600;
 """
 
 
-def launched(body: str, *, ctas: int, sample: int | None, threads: int = 64) -> tuple[Launch, np.ndarray]:
+def launched(
+    body: str, *, ctas: int, sample: int | None, threads: int = 64, skip: bool = False
+) -> tuple[Launch, np.ndarray]:
     data, memory = aligned(1024), GlobalMemory()
     memory.register(data.ctypes.data, data.nbytes, "flags")
     request = GridRequest(
@@ -77,6 +79,7 @@ def launched(body: str, *, ctas: int, sample: int | None, threads: int = 64) -> 
         params=(data.ctypes.data.to_bytes(8, "little"), bytes(4)),
         sample=sample,
         follow=True,
+        skip_repeats=skip,
     )
     return Machine(HEAD + START + body + "\nret;\n}\n", DeviceLimits()).run(request, memory), data
 
@@ -100,6 +103,29 @@ def test_waiting_for_a_cta_outside_the_sample_is_said_at_once(poll: str) -> None
         and finding.block is not None
         and f"byte {4 * (finding.block[0] - 1)} of flags" in failure.message
     )
+
+
+@pytest.mark.parametrize("poll", ["acquire", "volatile", "atomic"])
+def test_a_wait_ends_at_its_first_test_where_repeats_are_skipped(poll: str) -> None:
+    body = CHAIN.replace("POLL", POLLS[poll])
+    launch, data = launched(body, ctas=64, sample=4, skip=True)
+    assert launch.sampled == 4 and data[:64].sum() == 4
+    once, _ = launched(body.replace("@%p2 bra $SPIN;", "@%p2 bra $GO;"), ctas=64, sample=4)
+    assert launch.total == once.total and launch.paced is not None and once.paced is not None
+    assert launch.paced.cycles == once.paced.cycles
+    with pytest.raises(EmulationFault, match="not in the sample"):
+        launched(
+            body.replace("setp.eq.u32 %p2, %r6, 0;", "st.global.b32 [%rd1], 0;\nsetp.eq.u32 %p2, %r6, 0;"),
+            ctas=64,
+            sample=4,
+            skip=True,
+        )
+
+
+def test_a_loop_that_counts_is_no_wait() -> None:
+    launch, _ = launched(COUNTED, ctas=64, sample=2, threads=1, skip=True)
+    whole, _ = launched(COUNTED, ctas=64, sample=2, threads=1)
+    assert launch.total == whole.total
 
 
 def test_the_whole_grid_goes_through() -> None:
@@ -135,6 +161,9 @@ def test_stream_k_says_whom_it_waits_for(tmp_path: Path) -> None:
     ):
         module.ModelNew()(torch.zeros(200, 656).half(), torch.zeros(656, 264).half())
     assert caught.value.failure.kind == KIND and emulation.faults == [caught.value]
+    with emulated(arch="sm_90a", sample=4, follow=True, skip_repeats=True) as emulation:
+        module.ModelNew()(torch.zeros(200, 656).half(), torch.zeros(656, 264).half())
+    assert [launch.sampled for launch in emulation.launches] == [4]
     assert "there" in path.read_text().splitlines()[(caught.value.failure.line or 0) - 1]
 
 

@@ -64,7 +64,8 @@ def emulated(
     limit_s: seconds after which a sampled launch ends with a fault of kind "too_long".
 
     skip_repeats: skip the middle of long loops in a followed sample once they repeat themselves. Counts and clocks go
-    on as if they had run (sampling/steady_state.py).
+    on as if they had run (sampling/steady_state.py). A loop that only waits for a value in global memory ends at its
+    first test (sampling/flag_waits.py).
 
     strict: reading shared memory that nothing wrote is an error, otherwise advice: kernels do it in tiles that stick
     out, and drop the result.

@@ -193,6 +193,7 @@ class Batch:
         self.livelock: ProgressCheck | None = None  # set for a sample of the grid, which may wait for the rest
         self.code: Sequence[Callable[[Batch, Lanes], None]] | None = None  # of each instruction; None: the program's
         self.moves_data = True  # whether bulk copies move their bytes; if not, they are only counted
+        self.ended_waits: frozenset[int] = frozenset()  # branches that a sample never takes (sampling/flag_waits.py)
         self.changes = 0  # changes of global memory, counted if `livelock` is set
         # state of registers that nothing wrote or that depend on such registers (sanitizer/uninitialized.py)
         self.undefined: dict[str, Array] = {}

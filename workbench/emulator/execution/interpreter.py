@@ -189,7 +189,7 @@ class Program:
     def _advance(self, b: Batch, stop: int, idx: Lanes) -> None:
         """Set the program counters after a block, according to its last instruction."""
         last = self.instructions[stop - 1]
-        if last.form.ends_block:
+        if last.form.ends_block and stop - 1 not in b.ended_waits:
             self._end_block(b, last, stop, idx)
         elif stop - 1 in self.polls:
             taken = _guarded_lanes(b, last, idx) if last.guard is not None else idx

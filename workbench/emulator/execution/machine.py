@@ -260,6 +260,7 @@ class Machine:
         if timeline is not None and request.skip_repeats:
             code = launch.program.count_only(batch)
             batch.repeats = SteadyState(batch, launch.program.instructions, code.registers, timeline)
+            batch.ended_waits = code.ended_waits if len(numbers) < total else frozenset()
         if len(numbers) < total:
             batch.livelock = LivelockDetector()
         end = time.perf_counter() + (request.limit_s or float("inf"))
