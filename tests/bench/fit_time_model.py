@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from workbench.analysis import devices
 from workbench.analysis.time_model.features import average, describe_launch
 from workbench.analysis.time_model.regression import GaussianProcess, Hyperparameters, covariance
-from workbench.analysis.time_model.terms import Constants, combine, resource_seconds, traffic_shares
+from workbench.analysis.time_model.terms import Constants, bound_below, combine, resource_seconds, traffic_shares
 from workbench.records import KernelBuild, Launch, Work
 from workbench.wire import from_plain
 
@@ -101,6 +101,11 @@ def terms_seconds(row: CountedRow, constants: Constants) -> float:
         + constants.launch_s
         for launch, share in zip(row.launches, traffic_shares(row.launches), strict=True)
     )
+
+
+def least_seconds(row: CountedRow, constants: Constants) -> float:
+    """Seconds that a row takes at least."""
+    return bound_below(row.launches, {build.kernel: build for build in row.builds}, DEVICE, row.work, constants)
 
 
 def fit_constants(rows: Sequence[CountedRow]) -> Constants:
@@ -234,8 +239,9 @@ def hold_out(rows: list[CountedRow], steps: int) -> list[dict[str, Any]]:
         table = tabulate(rows, constants)
         for problem in held:
             mine = np.array([row.problem == problem for row in rows])
+            here = [row for row in rows if row.problem == problem]
             mean, spread = held_out(table, hyper, int(table.problems[mine][0]))
-            seconds = table.terms_s[mine] * np.exp(mean)
+            seconds = np.maximum(table.terms_s[mine] * np.exp(mean), [least_seconds(row, constants) for row in here])
             for n, at in enumerate(np.nonzero(mine)[0]):
                 made.append(
                     {

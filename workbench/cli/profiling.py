@@ -135,7 +135,10 @@ def _progress_bar() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def print_calibrations() -> int:
-    """Print all stored calibrations, those of this machine first."""
+    """Print all stored calibrations, those of this machine first, and where the time model's constants come from."""
+    from workbench.analysis import devices
+    from workbench.analysis.time_model import describe_fit
+
     known = calibration.load_all()
     if wants_json():
         print_json([{"path": str(path), "calibration": to_plain(found)} for path, found in known])
@@ -145,6 +148,9 @@ def print_calibrations() -> int:
         echo(str(render_calibration(found)) + "\n")
     if not known:
         echo("no calibration is stored; on a machine with a GPU run: cutegen calibrate")
+    echo("time model without a GPU:")
+    for name in devices.names():
+        echo(f"  {name}: {describe_fit(devices.find(name))}")
     return OK
 
 

@@ -3,20 +3,24 @@
 """
 
 from workbench.analysis.time_model.estimate import (
+    FITTED_ON,
     FittedModel,
     TimeComparison,
     TimeEstimate,
     compare_times,
+    describe_fit,
     estimate_time,
     fitted_model,
     predict_gain,
 )
 
 __all__ = [
+    "FITTED_ON",
     "FittedModel",
     "TimeComparison",
     "TimeEstimate",
     "compare_times",
+    "describe_fit",
     "estimate_time",
     "fitted_model",
     "predict_gain",

@@ -12,7 +12,6 @@ import functools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib.resources import files
 from typing import Literal
 
@@ -21,7 +20,7 @@ import numpy as np
 from workbench.analysis.devices import Device
 from workbench.analysis.time_model.features import average, describe_launch
 from workbench.analysis.time_model.regression import GaussianProcess, Hyperparameters
-from workbench.analysis.time_model.terms import Constants, combine, least_seconds, resource_seconds, traffic_shares
+from workbench.analysis.time_model.terms import Constants, bound_below, combine, resource_seconds, traffic_shares
 from workbench.records import KernelBuild, Launch, Work, record
 
 FITTED_ON = "H200"
@@ -75,21 +74,21 @@ class FittedModel:
         seconds = sum(each[0] for each in described) + len(described) * self.constants.launch_s + self.constants.call_s
         return seconds, average([each[:2] for each in described]), max(described, key=lambda each: each[0])[2]
 
-    def bound_below(
-        self, launches: Sequence[Launch], builds: Sequence[KernelBuild], device: Device, work: Work
-    ) -> float:
-        """Seconds that a call takes at least. Without it the regression could leave the device's rates behind."""
-        by_name = {build.kernel: build for build in builds}
-        peak = replace(self.constants, mma_share=1.0)
-        return sum(
-            least_seconds(resource_seconds(launch, by_name.get(launch.kernel), device, work, peak, share))
-            for launch, share in zip(launches, traffic_shares(launches), strict=True)
-        )
-
     def predict(self, features: Sequence[tuple[float, ...]], device: str) -> tuple[np.ndarray, np.ndarray]:
         """(log of measured over terms, its covariance) of calls on a device."""
         mean, covariance = self.process.predict(np.asarray(features, dtype=np.float64))
         return mean, covariance * (1.0 if device == FITTED_ON else ELSEWHERE) ** 2
+
+
+def describe_fit(device: Device) -> str:
+    """Where the constants for a device come from: measured, fitted, or inferred from those of another."""
+    if device.name == FITTED_ON:
+        return f"constants fitted to kernels measured on one {FITTED_ON}"
+    copies = "its measured copy rate" if device.copy_bandwidth else "a copy rate inferred from its data sheet"
+    return (
+        f"for {device.name} with its data sheet's rates, {copies}, and constants inferred from the {FITTED_ON}'s; "
+        f"intervals are {ELSEWHERE:g} times as wide"
+    )
 
 
 @functools.cache
@@ -126,7 +125,7 @@ def estimate_time(
     features = tuple(found[name] for name in model.names)
     mean, covariance = model.predict([features], device.name)
     middle, width = float(mean[0]), model.interval * math.sqrt(float(covariance[0, 0]))
-    least = model.bound_below(launches, builds, device, work)
+    least = bound_below(launches, {build.kernel: build for build in builds}, device, work, model.constants)
     return TimeEstimate(
         seconds=max(seconds * math.exp(middle), least),
         low_s=max(seconds * math.exp(middle - width), least),

@@ -37,7 +37,8 @@ times on one H200 (tests/bench/results/h200_counters.json). The constants in quo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from workbench.analysis.devices import Device
 from workbench.analysis.occupancy import launch_occupancy
@@ -150,6 +151,17 @@ def _spill_seconds(launch: Launch, build: KernelBuild | None, device: Device, co
 def least_seconds(parts: dict[str, float]) -> float:
     """Seconds that a launch takes at least, from the terms whose rates are no fitted constants."""
     return max(parts[name] for name in HARD)
+
+
+def bound_below(
+    launches: Sequence[Launch], builds: Mapping[str, KernelBuild], device: Device, work: Work, constants: Constants
+) -> float:
+    """Seconds that a call takes at least. Without it the regression could leave the device's rates behind."""
+    peak = replace(constants, mma_share=1.0)
+    return sum(
+        least_seconds(resource_seconds(launch, builds.get(launch.kernel), device, work, peak, share))
+        for launch, share in zip(launches, traffic_shares(launches), strict=True)
+    )
 
 
 def combine(parts: dict[str, float], constants: Constants) -> float:

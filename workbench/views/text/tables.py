@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from workbench.analysis import devices
+from workbench.analysis.time_model import FITTED_ON, describe_fit
 from workbench.records import Check, Outcome, Verdict, Version
 from workbench.session import Session
 from workbench.views.notebook import view_model
@@ -106,6 +107,8 @@ def _time_lines(version: Version) -> list[str]:
                 f"  warning: the full case, {found.bound.least_bytes / 1e9:,.1f} GB, "
                 f"does not fit {found.bound.device}'s memory"
             )
+        if found.time_interval is not None and found.bound.device != FITTED_ON:
+            out.append(f"  time model: {describe_fit(devices.find(found.bound.device))}")
     if found.time_note and found.time_s is None:
         out.append(f"  no time: {found.time_note}")
     if found.recorded is not None:
