@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import NamedTuple
 
+from workbench.emulator.ptx.parser import parse
+from workbench.emulator.ptx.source_lines import choose_donors, find_blocks
 from workbench.protocols import PLAIN, Profiler, RunContext
 from workbench.records import Job, KernelBuild, LineProfile, Outcome, Profile
 
@@ -139,6 +142,9 @@ PIPES = (
 _PIPE_OF = {opcode: pipe for pipe, opcodes in PIPES for opcode in opcodes}
 _FILE = re.compile(r'//## File "([^"]*)", line (\d+)')
 _INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;", re.M)
+_LABEL = re.compile(r"(\.L\w+):")
+_GOES_TO = re.compile(r"`\((\.L\w+)\)")
+_ENDS = re.compile(r"BRA(\.\w+)* `|EXIT$|RET\b|JMP\b")  # without a guard: the next instruction does not follow
 
 
 class Instruction(NamedTuple):
@@ -222,12 +228,15 @@ def split_kernels(sass: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def parse_instructions(text: str, file: str = CANDIDATE) -> list[Instruction]:
+def parse_instructions(text: str, file: str = CANDIDATE, statements: frozenset[int] | None = None) -> list[Instruction]:
     """The instructions of one kernel's listing (nvdisasm -gi), in order.
 
-    Inlined library code counts for the line of the candidate into which it was inlined.
+    Inlined library code counts for the line of the candidate into which it was inlined. With `statements`, lines
+    outside this set are replaced by that of a statement: nvdisasm shows no columns, so that the line of a whole
+    function looks like any other, and lines that were counted on in inline assembly do too.
     """
     found: list[Instruction] = []
+    labels: dict[str, int] = {}
     line: int | None = None
     for row in text.splitlines():
         if "//## File" in row:
@@ -239,17 +248,51 @@ def parse_instructions(text: str, file: str = CANDIDATE) -> list[Instruction]:
             line = places[-1] if places else line
         elif match := _INSTRUCTION.match(row):
             found.append(Instruction(int(match[1], 16), match[2], parse_opcode(match[2]), line))
+        elif match := _LABEL.match(row):
+            labels[match[1]] = len(found)
     while found and found[-1].opcode in ("NOP", "BRA"):
         found.pop()  # padding after the end: a branch to itself, then NOPs
-    return found
+    return found if statements is None else _fill_lines(found, labels, statements)
+
+
+def _fill_lines(found: list[Instruction], labels: dict[str, int], statements: frozenset[int]) -> list[Instruction]:
+    """The instructions with lines of statements; with none where no instruction has one.
+
+    A label that an instruction names is a place where it may jump, and so is the place where threads meet again.
+    """
+    has_line = [item.line in statements for item in found]
+    if not any(has_line):
+        return [item._replace(line=None) for item in found]
+    jumps = {
+        n: [labels[name] for name in names if name in labels]
+        for n, item in enumerate(found)
+        if (names := _GOES_TO.findall(item.text))
+    }
+    ends = [n for n, item in enumerate(found) if _ENDS.match(item.text)]
+    donors = choose_donors(has_line, find_blocks(len(found), jumps, ends))
+    return [item._replace(line=found[donor].line) for item, donor in zip(found, donors, strict=True)]
+
+
+def _statement_lines(ptx: str, file: str) -> dict[str, frozenset[int]]:
+    """Kernel -> lines of `file` that have instructions in the PTX."""
+    return {
+        name: frozenset(
+            ins.line for ins in kernel.instructions if ins.line is not None and PurePath(ins.file).name == file
+        )
+        for name, kernel in parse(ptx).kernels.items()
+    }
 
 
 def listings(builds: Iterable[KernelBuild], file: str = CANDIDATE) -> dict[str, list[Instruction]]:
     """Kernel -> instructions, for all builds with SASS."""
     found: dict[str, list[Instruction]] = {}
+    statements: dict[str, dict[str, frozenset[int]]] = {}  # by PTX, which kernels of a module share
     for build in builds:
         if build.sass and build.kernel not in found:
-            found[build.kernel] = parse_instructions(split_kernels(build.sass).get(build.kernel, ""), file)
+            if build.ptx not in statements:
+                statements[build.ptx] = _statement_lines(build.ptx, file)
+            text = split_kernels(build.sass).get(build.kernel, "")
+            found[build.kernel] = parse_instructions(text, file, statements[build.ptx].get(build.kernel))
     return found
 
 

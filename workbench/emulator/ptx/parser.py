@@ -8,6 +8,7 @@ import math
 import re
 
 from workbench.emulator.ptx.instruction import Instruction, Kernel, Module
+from workbench.emulator.ptx.source_lines import choose_donors, find_blocks
 from workbench.emulator.ptx.statements import split_at_commas, split_statements
 from workbench.emulator.ptx.syntax import SIZES, FloatBits, Imm, Mem, Name, Not, Operand, Reg, Vec
 
@@ -140,8 +141,9 @@ class _Parser:
     def _set_location(self, text: str) -> None:
         """Set the source line: that of the innermost function, else of its caller.
 
-        Inline assembly has its own scope. In it the compiler counts the lines of the assembly on from the source line,
-        and those are not lines of the file.
+        At a place in another file the line remains, but not as that of a statement: the text before may be of another
+        branch. Inline assembly has its own scope. In it the compiler counts the lines of the assembly on from the
+        source line, and those are not lines of the file.
         """
         match = _LOC.match(text)
         if not match or len(self.scopes) > 1:
@@ -155,6 +157,7 @@ class _Parser:
                 if self.kernel is not None and self.kernel.line is None:
                     self.kernel.line, self.kernel.file = self.line, self.file
                 return
+        self.is_exact = False
 
     def _parse_entry(self, text: str) -> None:
         match, head = _ENTRY.search(text), _NAME.search(text)
@@ -232,34 +235,23 @@ class _Parser:
 
 
 def _fill_lines(kernel: Kernel, inexact: set[int]) -> None:
-    """Give instructions that have only the line of a whole function that of a statement beside them.
+    """Give instructions that have only the line of a whole function that of a statement.
 
-    CuTe DSL gives that line, often of another function, to much of a loop's control, to atomics and to what LLVM moved.
-    They get the line of the last statement before them in their basic block, else of the first after them in it, else
-    of the last before the block. Nothing changes in a kernel without any line of a statement.
+    Those of a kernel without any statement get the line of its function.
     """
     instructions = kernel.instructions
-    if len(inexact) == len(instructions):
+    if not inexact:
         return
-    starts = {0, *kernel.labels.values(), *(n + 1 for n, ins in enumerate(instructions) if ins.opcode == "bra")}
-    bounds = sorted(start for start in starts if start < len(instructions))
-    last: Instruction | None = None
-    waiting: list[Instruction] = []  # at the kernel's start, before any line of a statement
-    for first, end in zip(bounds, [*bounds[1:], len(instructions)], strict=True):
-        block = range(first, end)
-        before = next((instructions[n] for n in block if n not in inexact), last)
-        for n in block:
-            ins = instructions[n]
-            if n not in inexact:
-                before = ins
-            elif before is None:
-                waiting.append(ins)
-            else:
-                ins.line, ins.file = before.line, before.file
-        last = before
-    following = next(ins for n, ins in enumerate(instructions) if n not in inexact)
-    for ins in waiting:
-        ins.line, ins.file = following.line, following.file
+    if len(inexact) == len(instructions):
+        for ins in instructions:
+            ins.line, ins.file = kernel.line, kernel.file
+        return
+    jumps = {n: (ins.target,) for n, ins in enumerate(instructions) if ins.target >= 0}
+    ends = {n for n, ins in enumerate(instructions) if not ins.guard and ins.form.role in ("branch", "exit", "trap")}
+    flow = find_blocks(len(instructions), jumps, ends)
+    donors = choose_donors([n not in inexact for n in range(len(instructions))], flow)
+    for ins, donor in zip(instructions, donors, strict=True):
+        ins.line, ins.file = instructions[donor].line, instructions[donor].file
 
 
 def _resolve_branches(kernel: Kernel) -> None:
