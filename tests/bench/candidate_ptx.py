@@ -23,7 +23,7 @@ import cutlass.utils
 import numpy
 import torch
 
-from workbench.emulator.hook import emulated
+from workbench.emulator.hook import CompiledModule, emulated
 
 ROUNDS, FLUSH_BYTES = 20, 256 << 20
 SLEEP_CYCLES = 4_000_000  # about two milliseconds: longer than the host takes for a call
@@ -86,17 +86,19 @@ class Compiler:
 
     def __init__(self, plain: Any) -> None:
         self.plain, self.ptx, self.host, self.calls = plain, list[str](), list[str](), list[int]()
+        self.modules = list[CompiledModule]()
 
     def __call__(self, *arguments: Any, **named: Any) -> Callable[..., None]:
         made = self.plain(*arguments, **named)
         number = len(self.ptx)
+        self.modules.append(CompiledModule(made.__ptx__, made.__cubin__))
         self.ptx.append(normal(made.__ptx__))
         self.host.append(host_code(made.ir_module))
         return lambda *_, **__: self.calls.append(number)
 
     def __getitem__(self, options: Any) -> Compiler:
         other = Compiler(self.plain[options])
-        other.ptx, other.host, other.calls = self.ptx, self.host, self.calls
+        other.ptx, other.host, other.calls, other.modules = self.ptx, self.host, self.calls, self.modules
         return other
 
 
@@ -142,8 +144,8 @@ def model_of(path: Path, entry: dict[str, Any], case: str, device: str) -> Any:
     return model.to(getattr(torch, entry["dtype"])) if entry["dtype"] else model
 
 
-def built(path: Path, entry: dict[str, Any], case: str) -> dict[str, list[Any]]:
-    """What a candidate compiles for its problem, in which order it would launch it, and what its outputs are."""
+def compile_candidate(path: Path, entry: dict[str, Any], case: str) -> tuple[Compiler, Any]:
+    """What a candidate compiles for its problem, and forward's result, which nothing computed."""
     plain, resident, compiler = cute.compile, cutlass.utils.HardwareInfo.get_max_active_clusters, Compiler(cute.compile)
     try:
         cute.compile, cutlass.utils.HardwareInfo.get_max_active_clusters = (
@@ -156,6 +158,12 @@ def built(path: Path, entry: dict[str, Any], case: str) -> dict[str, list[Any]]:
             )
     finally:
         cute.compile, cutlass.utils.HardwareInfo.get_max_active_clusters = plain, resident
+    return compiler, result
+
+
+def built(path: Path, entry: dict[str, Any], case: str) -> dict[str, list[Any]]:
+    """What a candidate compiles for its problem, in which order it would launch it, and what its outputs are."""
+    compiler, result = compile_candidate(path, entry, case)
     outputs = [
         [list(value.shape), str(value.dtype), list(value.stride())]
         for value in (result if isinstance(result, (tuple, list)) else [result])
