@@ -1,19 +1,27 @@
-"""Exercises of the tutorials: `check(name, answer)` tests an answer, `hint(name)` prints the next hint.
+"""Predictions and exercises of the tutorials.
+
+    compare_prediction(guess, result)    a sentence: what the reader expected, and what came out
+    check(name, answer)                  whether the answer to an exercise is right
+    hint(name)                           the next hint
 
 A check uses the answer and the session of the notebook. It never raises for a wrong answer.
 """
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Callable
 from typing import cast
 
+from workbench.errors import UserError
 from workbench.records import Launch, Work, record
 from workbench.records.proposal import HUMAN
 from workbench.session import Session
 
 Test = Callable[[object, Session], str]
+CLOSE = 1.25  # a predicted number within this factor of the result counts as right
+BANKS = 32  # of shared memory, each 4 bytes wide
 
 
 @record
@@ -44,30 +52,48 @@ def _first_launch(session: Session, number: int) -> Launch:
     return session.version(number).trials[-1].outcome.launches[0]
 
 
-def _check_own_version(answer: object, session: Session) -> str:
-    own = [v for v in session.versions if v.proposal.by == HUMAN and v.trials and v.trials[-1].verdict.correct]
-    return "" if own else "no correct version of your own yet: %%cutegen edit, or session.edit(source)"
+def _check_near_bound(answer: object, session: Session) -> str:
+    *earlier, latest = session.versions or (None,)
+    if latest is None or latest.proposal.by != HUMAN or not latest.trials:
+        return "the latest version is not your own: %%cutegen program, %%cutegen edit, or session.edit(source)"
+    if latest.proposal.candidate.source in {v.proposal.candidate.source for v in earlier if v}:
+        return "that version is not new"
+    reached = latest.trials[-1].verdict.fraction_of_bound or 0
+    return "" if reached >= 0.8 else f"your version reaches {reached:.0%} of the bound, not 80%"
 
 
-def _check_faster(answer: object, session: Session) -> str:
-    accepted = [v for v in session.versions if v.decision and v.decision.kind == "accept" and v.parent is not None]
-    gained = [v for v in accepted if (v.trials[-1].verdict.speedup or 0) > 1.5]
-    return "" if gained else "no accepted version is 1.5x faster than its parent yet"
+def _check_undecided(answer: object, session: Session) -> str:
+    try:
+        verdict = session.version(str(answer)).trials[-1].verdict
+    except (UserError, IndexError):
+        return "give a version that was tested, such as 'v2'"
+    return "" if verdict.distinguishable is False else "that comparison has an answer: faster or slower"
 
 
-def _check_reason(answer: object, session: Session) -> str:
-    rejected = [
-        v
-        for v in session.versions
-        if v.decision and v.decision.kind == "reject" and len(v.decision.reason.split()) >= 3
-    ]
-    return "" if rejected else "no version was rejected with a reason of three words or more"
+def _bytes_per_element(session: Session) -> float:
+    """Bytes that the latest version that keeps its rows reads and writes for each element of the emulated case."""
+    kept = next(v for v in reversed(session.versions) if ".kept()" in v.proposal.candidate.program)
+    total = kept.trials[-1].outcome.launches[0].total
+    rows, columns = next(case for case in session.facts.cases if case.name == "shrunk").inputs[0].shape
+    return (total.global_read_bytes + total.global_write_bytes) / (rows * columns)
 
 
-def _check_limiter(answer: object, session: Session) -> str:
-    bound = session.version("latest").trials[-1].verdict.bound
-    found = bound is not None and str(answer).strip().lower() == bound.limited_by
-    return "" if found else "compare intensity and ridge again"
+def _check_pitch(answer: object, session: Session) -> str:
+    if not isinstance(answer, numbers.Integral) or int(answer) < BANKS:
+        return f"give a whole number of elements, at least the {BANKS} of a row"
+    served = BANKS // math.gcd(int(answer), BANKS)
+    return "" if served == BANKS else f"with a pitch of {answer} a column of the tile lies in {served} of {BANKS} banks"
+
+
+def _check_limiters(answer: object, session: Session) -> str:
+    limits = {v.proposal.title: v.trials[-1].verdict.limit for v in session.versions if v.trials}
+    if not isinstance(answer, dict):
+        return "give a dict: title of a version -> the resource that limits it"
+    unknown = [title for title in answer if title not in limits]
+    if unknown or not answer:
+        return f"no tested version is called {unknown[0]!r}" if unknown else "the dict is empty"
+    wrong = [title for title, said in answer.items() if str(said).strip().lower() != limits[title].lower()]
+    return f"look at the counters of {wrong[0]!r} again" if wrong else ""
 
 
 def _percent_without_cluster(session: Session) -> float:
@@ -91,18 +117,27 @@ EXERCISES = {
         ),
         test=_number_test(lambda s: _find_work(s).least_bytes, "bytes at the emulated case"),
     ),
-    "own-version": Exercise(
+    "near-bound": Exercise(
         hints=(
-            "Start from %cutegen show, change one thing, and give the whole file to %%cutegen edit.",
-            "Even a comment makes a new version.",
+            "Start from the version that reaches the largest part of the bound: %cutegen history lists them.",
+            "elementwise(gelu_tanh(x)) .vector(4), below %%cutegen program; .threads(128) keeps it as fast.",
         ),
-        test=_check_own_version,
+        test=_check_near_bound,
     ),
-    "faster": Exercise(
-        hints=("%cutegen refine proposes the next change; read its reason.", "%cutegen accept makes it the baseline."),
-        test=_check_faster,
+    "bytes-per-element": Exercise(
+        hints=(
+            "%cutegen profile of that version: bytes read and bytes written. The emulated case has 256 x 256 elements.",
+            "Each float32 is read once and written once.",
+        ),
+        test=_number_test(_bytes_per_element, "bytes read and written for each element of x"),
     ),
-    "say-why": Exercise(hints=("%cutegen reject v3 and then your reason, in words.",), test=_check_reason),
+    "undecided": Exercise(
+        hints=(
+            "%cutegen history says 'cannot be told without a GPU' after the speed-up of that version.",
+            "Its interval of the speed-up has numbers on both sides of 1.",
+        ),
+        test=_check_undecided,
+    ),
     "sectors": Exercise(
         hints=(
             "%cutegen profile v1 has a column sectors / ideal.",
@@ -113,16 +148,26 @@ EXERCISES = {
             "how many times the ideal",
         ),
     ),
-    "memory-or-compute": Exercise(
-        hints=("Compare the intensity with the ridge point in the roofline's caption.",),
-        test=_check_limiter,
-    ),
-    "requests": Exercise(
+    "pitch": Exercise(
         hints=(
-            "A warp has 32 threads; each moves 4 bytes, or 16 with a 128-bit access.",
-            "The number of requests falls by the width of the access.",
+            "Element (row, column) of the tile lies in bank (row * pitch + column) % 32.",
+            "All rows of one column lie in different banks if the pitch and 32 have no common factor.",
         ),
-        test=_number_test(lambda s: 4, "by what factor requests fall when each access moves four float32"),
+        test=_check_pitch,
+    ),
+    "re-use": Exercise(
+        hints=(
+            "For one step of k the tile loads 128 + 128 elements and makes 128 * 128 multiply-adds.",
+            "A multiply-add is two FLOPs, a bf16 element two bytes: 2 * 128 * 128 / (2 * (128 + 128)).",
+        ),
+        test=_number_test(lambda s: 2 * 128 * 128 / (2 * (128 + 128)), "FLOPs per byte that is loaded"),
+    ),
+    "what-limits": Exercise(
+        hints=(
+            "Compare sectors with ideal sectors, bytes with the bound, and the number of CTAs with its rate.",
+            "Eight times the ideal sectors is L1; a CTA of one warp that moves 128 bytes is CTA launch.",
+        ),
+        test=_check_limiters,
     ),
     "bound-by-hand": Exercise(
         hints=(
@@ -155,6 +200,18 @@ def _current_session() -> Session | None:
     shell = get_ipython()
     found: Session | None = shell.user_ns.get("session") if shell else None
     return found
+
+
+def compare_prediction(guess: object, result: object) -> None:
+    """Print a prediction beside the result: words are compared as they are, numbers as a ratio."""
+    if isinstance(guess, numbers.Real) and isinstance(result, numbers.Real) and guess > 0 and result > 0:
+        ratio = float(guess) / float(result)
+        off = f"{max(ratio, 1 / ratio):.2g} times too {'high' if ratio > 1 else 'low'}"
+        said, found, is_right = f"{guess:.3g}", f"{result:.3g}", 1 / CLOSE <= ratio <= CLOSE
+    else:
+        said, found = str(guess).strip(), str(result)
+        off, is_right = "not what you expected: the text below says why", said.lower() == found.lower()
+    print(f"predicted: {said}; result: {found}: {'right' if is_right else off}")
 
 
 def check(name: str, answer: object = None) -> None:
