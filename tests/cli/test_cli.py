@@ -136,6 +136,8 @@ def test_demo_leaves_report_and_notebook(tmp_path: Path, cutegen: Callable[..., 
     notebook = nbformat.read(tmp_path / "cutegen-demo" / "demo.ipynb", as_version=4)
     nbformat.validate(notebook)
     assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
+    assert any(cell.source == "Accepted: first correct version." for cell in notebook.cells)
+    assert "<p>Accepted: first correct version.</p>" in page
 
 
 def test_doctor_says_what_and_why(tmp_path: Path) -> None:

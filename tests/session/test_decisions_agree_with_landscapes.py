@@ -10,6 +10,7 @@ import pytest
 from workbench import landscapes, problems
 from workbench.records import Version
 from workbench.session import Session
+from workbench.views.text import report
 
 CLEAR = math.log(1.05)  # recorded speed-ups beyond it must not be contradicted
 RECORDED = [name for name in problems.shipped() if landscapes.find(problems.load(name)) is not None]
@@ -39,13 +40,19 @@ def check_decisions(versions: tuple[Version, ...]) -> int:
     return checked
 
 
-def test_the_demo_decides_as_the_gpu_does(tmp_path: Path) -> None:
+def test_the_demo_decides_as_the_gpu_does_and_says_so(tmp_path: Path) -> None:
     versions = run_loop("softmax", tmp_path, 3)
     assert check_decisions(versions) >= 2
     assert all(version.trials[-1].verdict.recorded is not None for version in versions)
     wide = versions[2]
     assert wide.proposal.title == "4 elements per access" and wide.decision is not None
     assert wide.decision.kind == "accept"  # measured: 1.22x
+    (folder,) = (path.parent for path in tmp_path.rglob("session.sqlite"))
+    with Session.open(folder) as session:
+        told = [report.describe_decision(session, version) for version in session.versions]
+    assert told[0] == "Accepted: first correct version." and "faster than v2 (modelled)" in told[2]
+    if versions[3].decision is None:
+        assert told[3].startswith("Not decided: v4 or v3: which is faster cannot be told") and "GPU." in told[3]
 
 
 @pytest.mark.slow

@@ -49,6 +49,17 @@ def render_change(version: Version, parent: Version | None) -> MimeBundle | None
     )
 
 
+def describe_decision(session: Session, version: Version) -> str:
+    """A sentence: what was decided on a version and why, or why nothing was decided."""
+    decision = version.decision
+    if decision is not None:
+        reason = f": {decision.reason}" if decision.reason else ""
+        return f"{decision.kind.capitalize()}ed{reason}."
+    notes = [event.message for event in session.events() if event.kind == "note" and event.version == version.number]
+    why = f": {notes[-1]}. Accept or reject it yourself, or measure it on a GPU" if notes else ""
+    return f"Not decided{why}."
+
+
 def html_page(session: Session) -> str:
     """The session as an HTML page: status, history, roofline, then verdict, diff and source of each version."""
     parts = [
@@ -62,6 +73,7 @@ def html_page(session: Session) -> str:
         changed = render_change(version, parent)
         heading = f"<h2>v{version.number} {html.escape(version.proposal.title)}</h2>"
         parts.append(f'<section id="v{version.number}">{heading}{tables.verdict(version).html}')
+        parts.append(f"<p>{html.escape(describe_decision(session, version))}</p>")
         if changed and parent:
             parts.append(
                 f"<details open><summary>what changed against v{parent.number}</summary>{changed.html}</details>"
@@ -122,6 +134,7 @@ def make_notebook(session: Session, folder: Path) -> NotebookNode:
         changed = render_change(version, parent)
         if changed and parent:
             add_code(f"%cutegen diff v{parent.number} v{version.number}", changed)
+        cells.append(nb.new_markdown_cell(describe_decision(session, version)))
     add_code("%cutegen history", tables.history(session))
     add_code("%cutegen roofline", roofline.roofline(session))
     kernel = {
