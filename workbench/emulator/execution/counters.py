@@ -61,12 +61,14 @@ class Counting:
         self.lanes, self.extra_flops, self.memory = state.lanes, state.extra_flops, state.memory
 
     def extrapolate(self, before: Counts, now: Counts, count: int) -> None:
-        """Add what was counted between two snapshots, `count` times. Nothing was counted since the second one."""
-        self.lanes += (now.lanes - before.lanes) * count
-        self.extra_flops += (now.extra_flops - before.extra_flops) * count
+        """Add half of what was counted between two snapshots, `count` times: those of two periods. Nothing was counted
+        since the second one.
+        """
+        self.lanes += (now.lanes - before.lanes) * count // 2
+        self.extra_flops += (now.extra_flops - before.extra_flops) * count // 2
         for place, row in now.memory.items():
             old = before.memory.get(place, np.zeros_like(row))
-            self.memory[place][:4] += (row[:4] - old[:4]) * count
+            self.memory[place][:4] += (row[:4] - old[:4]) * count // 2
 
     def count_executed(self, n: int, lanes: int) -> None:
         """Count instruction `n` for `lanes` threads."""

@@ -20,17 +20,26 @@ Key: TypeAlias = tuple[int, int]  # of a comparison: the instruction, a hash of 
 
 
 class Comparisons:
-    """A log of the comparisons of one batch. `compared` holds the instructions that are noted."""
+    """A log of the comparisons of one batch. `compared` holds the instructions that are noted. `free` are those of what
+    jumps: they are not noted, unless they end a loop.
+    """
 
     def __init__(self, b: Batch, instructions: list[Instruction], registers: LoopRegisters) -> None:
         self.b = b
-        self.compared = {
-            n: _operands(ins)
+        ends = _find_loop_ends(instructions)
+        decide = {
+            n
             for n, ins in enumerate(instructions)
             if ins.opcode in ("setp", "min", "max")
             and ins.mods[-1] in COMPARED
             and not registers.control.isdisjoint(ins.writes)
         }
+        self.free = {
+            n
+            for n in decide
+            if not registers.jumping.isdisjoint(instructions[n].values) and ends.isdisjoint(instructions[n].writes)
+        }
+        self.compared = {n: _operands(instructions[n]) for n in sorted(decide - self.free)}
         self.turning = {n for n in self.compared if registers.turning.issuperset(instructions[n].writes)}
         self.log: list[tuple[Key, Array]] = []  # left operand minus right one
 
@@ -66,6 +75,21 @@ class Comparisons:
             if turning or key[0] not in self.turning:
                 found.setdefault(key, []).append(difference)
         return found
+
+
+def _find_loop_ends(instructions: list[Instruction]) -> set[str]:
+    """The guards of branches that repeat a loop or leave it, and the predicates that they are combined from."""
+    found = set[str]()
+    for last, back in enumerate(instructions):
+        if 0 <= back.target <= last:
+            found.update(back.guards)
+            for ins in instructions[back.target : last]:
+                leaves = ins.form.role == "exit" or (ins.form.ends_block and ins.target > last)
+                found.update(ins.guards if leaves else ())
+    for ins in reversed(instructions):
+        if ins.opcode != "setp" and not found.isdisjoint(ins.writes):
+            found.update(ins.values)
+    return found
 
 
 def _periods_left(before: Array, now: Array) -> int | None:

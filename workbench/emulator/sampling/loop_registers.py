@@ -3,6 +3,8 @@
 A counting register changes by a constant in each pass, since it is only moved and added to: a trip count, a pointer,
 the index of a tile. Any other register that depends on itself turns: the stage of a pipeline, which goes back to 0, and
 its phase, which flips. Between two turns such a register looks as if it counted, and what is computed from it too.
+
+What is computed from a counting register by a division, a mask or a load jumps: the row of a tile's index.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from collections.abc import Iterable, Mapping
 from workbench.emulator.ptx.instruction import Instruction
 
 PURE = frozenset(("arithmetic", "move", "address", "conversion", "warp"))  # roles that compute from registers alone
+# opcodes whose result counts if an operand does; compilers write `or` for sums of disjoint bits
+LINEAR = frozenset(("add", "sub", "mul", "mad", "shl", "or", "neg", "not", "mov", "cvt", "cvta", "setp"))
 
 
 class LoopRegisters:
     """The registers of a kernel that executes `instructions`: `control` decides control flow or waits for a phase,
-    `turning` turns or depends on what turns. `may_stay` says whether what turns may stay as it is if passes are left
+    `counting` counts, `turning` turns or depends on what turns, `jumping` depends on what jumps. `may_stay` says whether what turns may stay as it is if passes are left
     out: no branch depends on it, and no mbarrier's address or phase depends on what counts.
     """
 
@@ -41,7 +45,9 @@ class LoopRegisters:
             adds = all(_adds(ins, cycle) for ins in within)
             (counting if adds else turning).update(cycle)
             steps |= {name: {read for ins in within if name in ins.writes for read in ins.values} for name in cycle}
+        self.counting = counting
         self.turning = _find_dependents(turning, steps)
+        self.jumping = _find_jumping(instructions, counting)
         branches = {
             name
             for ins in instructions
@@ -62,6 +68,17 @@ def _adds(ins: Instruction, cycle: frozenset[str]) -> bool:
     if ins.opcode == "sub":
         return ins.values[0] == own[0]
     return ins.opcode == "mov" or (ins.opcode == "add" and not ins.form.carry_out)
+
+
+def _find_jumping(instructions: list[Instruction], counting: set[str]) -> set[str]:
+    """The registers that depend on a jump of what counts."""
+    sources: dict[str, set[str]] = {}
+    for ins in instructions:
+        for name in ins.writes:
+            sources.setdefault(name, set()).update(ins.reads)
+    varying = _find_dependents(counting, sources)
+    jumps = (ins for ins in instructions if ins.opcode not in LINEAR and not varying.isdisjoint(ins.reads))
+    return _find_dependents({name for ins in jumps for name in ins.writes}, sources)
 
 
 def _find_sources(names: Iterable[str], sources: Mapping[str, set[str]]) -> set[str]:

@@ -34,7 +34,9 @@ from workbench.emulator.timing.cta_timeline import UNROLLED, TimelineMark, WarpT
 
 MOST_PASSES = 64  # the longest period that is looked for
 MOST_AT_PACE = 8  # the same if all warps keep pace
+LEAST = 32  # passes of a loop in another one that are worth a skip, which may hide the outer loop's steady state
 UNSTEADY = 0.02  # largest difference between times of two periods or of two warps, relative
+UNEVEN = 0.005  # largest difference between executed instructions of two periods if something jumps, relative
 PHASELESS = np.int64((1 << 63) - 1)  # an mbarrier's word without its phase's parity
 
 
@@ -62,12 +64,17 @@ class SteadyState:
         self.b, self.registers, self.timeline = b, registers, timeline
         backward = [(ins.target, n) for n, ins in enumerate(instructions) if 0 <= ins.target <= n]
         waits = [(head, n) for head, n in backward if instructions[head].form.parks]
-        self.heads = {head for head, _ in backward} - {head for head, _ in waits}  # a wait is part of another loop
+        heads = {head: n for head, n in sorted(backward) if (head, n) not in waits}  # a wait is part of another loop
+        # of each loop's head, those of the loops in it
+        self.heads = {head: {inner for inner in heads if head < inner <= last} for head, last in heads.items()}
+        nested = set().union(*self.heads.values())
+        self.least = {head: LEAST if head in nested else 1 for head in heads}  # passes that are worth a skip
         self.once = np.ones(len(instructions), dtype=bool)  # what a wait does not repeat
         for head, n in waits:
             self.once[head : n + 1] = False
         self.comparisons = Comparisons(b, instructions, registers)
         self.compared, self.compare = self.comparisons.compared, self.comparisons.note
+        self.free = sorted(self.comparisons.free)
         # of each loop's head and the lanes that enter it
         self.passes: dict[tuple[int, bytes], deque[Pass]] = {}
         self.barriers = np.flatnonzero(b.barriers)  # indices of the mbarriers' words
@@ -77,19 +84,22 @@ class SteadyState:
         """These lanes begin the block at `start`."""
         if start not in self.heads:
             return
-        key = (start, b"" if idx is None else idx.tobytes())
-        passes = self.passes.setdefault(key, deque(maxlen=2 * MOST_PASSES + 1))
+        lanes = b"" if idx is None else idx.tobytes()
+        for inner in self.heads[start]:  # so that each pass of this loop skips as many passes of those in it
+            self.passes.pop((inner, lanes), None)
+        passes = self.passes.setdefault((start, lanes), deque(maxlen=2 * MOST_PASSES + 1))
         now = self._take_pass()
         if passes and len(passes[0].phases) != len(now.phases):
             passes.clear()
         passes.append(now)
         whole = UNROLLED if start in self.timeline.loops else 1  # the timeline schedules so many passes together
         for period in range(whole, (len(passes) - 1) // 2 + 1, whole):
-            first, middle, last = (passes[-1 - back * period] for back in (2, 1, 0))
-            if count := self._count_skipped(passes, period, idx):
-                self._go_on(first, middle, last, count)
+            evidence = 3 if self.heads[start] else max(2, MOST_AT_PACE // period)
+            count = self._count_skipped(passes, period, idx, evidence)
+            if count * period >= self.least[start]:
+                self._go_on(passes[-1 - 2 * period], passes[-1 - period], passes[-1], count)
                 self.skipped[start] += count * period
-                del self.passes[key]
+                del self.passes[start, lanes]
                 return
 
     def _take_pass(self) -> Pass:
@@ -117,7 +127,7 @@ class SteadyState:
             mark=self.timeline.take_mark(),
         )
 
-    def _count_skipped(self, passes: deque[Pass], period: int, idx: Lanes) -> int:
+    def _count_skipped(self, passes: deque[Pass], period: int, idx: Lanes, evidence: int) -> int:
         """The number of periods to skip; 0 if there is no steady state."""
         first, middle, last = (passes[-1 - back * period] for back in (2, 1, 0))
         comes_round = first.fixed == middle.fixed == last.fixed
@@ -131,10 +141,10 @@ class SteadyState:
         keeps_pace = may_keep_pace and min(one[last.alive].min(), two[last.alive].min()) >= longest * (1 - UNSTEADY)
         if not (comes_round or keeps_pace) or np.abs(two - one).max() > UNSTEADY * longest:
             return 0
-        change = last.counts.lanes - 2 * middle.counts.lanes + first.counts.lanes
-        if (change * self.once).any() or not self._counts_steadily(first, middle, last):
+        if not self._runs_alike(passes, period, evidence) or not self._counts_steadily(first, middle, last):
             return 0
-        rounds = self._count_rounds(first, middle, last, flips) if comes_round and not change.any() else 0
+        waits_alike = not ((last.counts.lanes - 2 * middle.counts.lanes + first.counts.lanes) * ~self.once).any()
+        rounds = self._count_rounds(first, middle, last, flips) if comes_round and waits_alike else 0
         ends = (first.compared, middle.compared, last.compared)
         if not _has_rhythm(list(passes), period, idx, turns=not rounds):
             return 0
@@ -142,11 +152,26 @@ class SteadyState:
             return self.comparisons.count_unchanged(*ends, turning=True) // rounds * rounds
         return self.comparisons.count_unchanged(*ends, turning=False) if keeps_pace else 0
 
+    def _runs_alike(self, passes: deque[Pass], period: int, evidence: int) -> bool:
+        """Whether the two periods ran the same instructions. Where something that jumps decided what runs, `evidence`
+        periods must have run nearly the same.
+        """
+        counts = [one.counts.lanes * self.once for one in [*passes][-1::-period]]
+        last = counts[0] - counts[1]
+        if not last[self.free].any():
+            return np.array_equal(last, counts[1] - counts[2])
+        most = UNEVEN * int(last.sum())
+        periods = itertools.islice(itertools.pairwise(counts), evidence)
+        return len(counts) > evidence and all(np.abs(last - (now - old)).sum() <= most for now, old in periods)
+
     def _counts_steadily(self, first: Pass, middle: Pass, last: Pass) -> bool:
-        """Whether each register that decides control flow, but does not turn, has the same change in both periods."""
+        """Whether each register that decides control flow, but neither turns nor jumps, has the same change in both
+        periods.
+        """
+        found = self.registers
         return all(
             _step(*(one.registers.get(name) for one in (first, middle, last))) is not None
-            for name in self.registers.control - self.registers.turning
+            for name in found.control - found.turning - (found.jumping - found.counting)
             if name in last.registers
         )
 
@@ -169,7 +194,7 @@ class SteadyState:
                     continue
                 if value.dtype != np.bool_ and np.any(step):
                     self.b.registers[name] = value + step * step.dtype.type(count)
-        self.b.counting.extrapolate(middle.counts, last.counts, count)
+        self.b.counting.extrapolate(first.counts, last.counts, count)
         self.timeline.extrapolate(first.mark, middle.mark, count)
 
 
