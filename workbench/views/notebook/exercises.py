@@ -58,7 +58,10 @@ def _check_near_bound(answer: object, session: Session) -> str:
         return "the latest version is not your own: %%cutegen program, %%cutegen edit, or session.edit(source)"
     if latest.proposal.candidate.source in {v.proposal.candidate.source for v in earlier if v}:
         return "that version is not new"
-    reached = latest.trials[-1].verdict.fraction_of_bound or 0
+    verdict = latest.trials[-1].verdict
+    reached = verdict.fraction_of_bound or 0
+    if verdict.recorded is not None and verdict.bound is not None:
+        reached = verdict.bound.bound_s / verdict.recorded.seconds
     return "" if reached >= 0.8 else f"your version reaches {reached:.0%} of the bound, not 80%"
 
 
