@@ -75,7 +75,7 @@ def _check_undecided(answer: object, session: Session) -> str:
 
 def _bytes_per_element(session: Session) -> float:
     """Bytes that the latest version that keeps its rows reads and writes for each element of the emulated case."""
-    kept = next(v for v in reversed(session.versions) if ".kept()" in v.proposal.candidate.program)
+    kept = next(v for v in reversed(session.versions) if ".kept()" in (v.proposal.candidate.program or ""))
     total = kept.trials[-1].outcome.launches[0].total
     rows, columns = next(case for case in session.facts.cases if case.name == "shrunk").inputs[0].shape
     return (total.global_read_bytes + total.global_write_bytes) / (rows * columns)
@@ -207,13 +207,14 @@ def _current_session() -> Session | None:
 
 def compare_prediction(guess: object, result: object) -> None:
     """Print a prediction beside the result: words are compared as they are, numbers as a ratio."""
-    if isinstance(guess, numbers.Real) and isinstance(result, numbers.Real) and guess > 0 and result > 0:
-        ratio = float(guess) / float(result)
-        off = f"{max(ratio, 1 / ratio):.2g} times too {'high' if ratio > 1 else 'low'}"
-        said, found, is_right = f"{guess:.3g}", f"{result:.3g}", 1 / CLOSE <= ratio <= CLOSE
-    else:
-        said, found = str(guess).strip(), str(result)
-        off, is_right = "not what you expected: the text below says why", said.lower() == found.lower()
+    said, found = str(guess).strip(), str(result)
+    off, is_right = "not what you expected: the text below says why", said.lower() == found.lower()
+    if isinstance(guess, numbers.Real) and isinstance(result, numbers.Real):
+        expected, actual = float(guess), float(result)
+        if expected > 0 and actual > 0:
+            ratio = expected / actual
+            said, found, is_right = f"{expected:.3g}", f"{actual:.3g}", 1 / CLOSE <= ratio <= CLOSE
+            off = f"{max(ratio, 1 / ratio):.2g} times too {'high' if ratio > 1 else 'low'}"
     print(f"predicted: {said}; result: {found}: {'right' if is_right else off}")
 
 
