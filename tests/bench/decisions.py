@@ -2,9 +2,8 @@
 
     python tests/bench/decisions.py --held held.jsonl --out tests/bench/results/decisions.json
 
-`held.jsonl` comes from `fit_time_model.py hold-out`: every row was predicted without any row of its problem. With
---foreign-counts and --foreign-times (from foreign_kernels.py) the same is said of kernels that the planner did not
-write, predicted by the shipped fit.
+`held.jsonl` comes from `fit_time_model.py hold-out`: every row was predicted without any row of its problem. The
+groups of foreign_kernels.py, kernels that the planner did not write, count as problems and are reported apart.
 
 For pairs of kernels that do the same work: how many are in the right order, of those whose measured times differ by
 over 10 %, and of those that differ by 5 to 10 %; how many of the former "cannot be told". For single kernels: the
@@ -30,10 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 from fit_time_model import by_problem, calibrate, read_lines
 
-from workbench.analysis import devices
-from workbench.analysis.time_model import compare_times, estimate_time
-from workbench.records import KernelBuild, Launch, Work
-from workbench.wire import from_plain
+from workbench.landscapes import landscapes
 
 LARGE, SMALL = math.log(1.1), math.log(1.05)
 Json = dict[str, Any]
@@ -59,47 +55,6 @@ def judge_held_out(made: Sequence[Json]) -> tuple[list[Json], list[Json]]:
                     "true": math.log(group[j]["measured_s"] / group[i]["measured_s"]),
                     "gain": gain,
                     "told": abs(gain) > widths["decision"] * deviation,
-                }
-            )
-    return rows, pairs
-
-
-def judge_foreign(counts: Sequence[Json], times: dict[str, float]) -> tuple[list[Json], list[Json]]:
-    """(rows, pairs) of kernels that were counted and measured, predicted by the shipped fit."""
-    found: dict[str, list[tuple[float, Any]]] = {}
-    rows, pairs = [], []
-    for line in counts:
-        if line["label"] not in times or "launches" not in line:
-            continue
-        estimate = estimate_time(
-            [from_plain(item, Launch) for item in line["launches"]],
-            [from_plain(item, KernelBuild) for item in line["builds"]],
-            devices.find("H200"),
-            from_plain(line["work"], Work),
-        )
-        measured = times[line["label"]]
-        inside = estimate.low_s <= measured <= estimate.high_s
-        rows.append(
-            {
-                "group": line["group"],
-                "label": line["label"],
-                "error": math.log(estimate.seconds / measured),
-                "inside": inside,
-                "measured_s": measured,
-                "modelled_s": estimate.seconds,
-                "limit": estimate.limit,
-            }
-        )
-        found.setdefault(line["group"], []).append((measured, estimate))
-    for group, members in found.items():
-        for (one_s, one), (other_s, other) in itertools.combinations(members, 2):
-            compared = compare_times(one, other)
-            pairs.append(
-                {
-                    "group": group,
-                    "true": math.log(other_s / one_s),
-                    "gain": math.log(compared.speedup),
-                    "told": compared.order != "cannot be told",
                 }
             )
     return rows, pairs
@@ -175,24 +130,17 @@ def main() -> None:
     """See the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--held", type=Path, required=True)
-    parser.add_argument("--foreign-counts", type=Path)
-    parser.add_argument("--foreign-times", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--plot", type=Path, help="an SVG of modelled against measured times")
     arguments = parser.parse_args()
-    held = judge_held_out(read_lines(arguments.held))
-    document: Json = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "landscapes": summarise(*held),
-        "by problem": summarise_groups(*held),
-    }
-    if arguments.foreign_counts:
-        counts = read_lines(arguments.foreign_counts)
-        measured = json.loads(arguments.foreign_times.read_text())
-        times = {row["label"]: row["median_s"] for row in measured["rows"] if row.get("median_s")}
-        foreign = judge_foreign(counts, times)
-        document |= {"other kernels": summarise(*foreign), "other kernels by group": summarise_groups(*foreign)}
-        document["other rows"] = foreign[0]
+    rows, pairs = judge_held_out(read_lines(arguments.held))
+    known = landscapes()
+    document: Json = {"date": datetime.now(UTC).date().isoformat()}
+    for name, own in (("landscapes", True), ("other kernels", False)):
+        mine = [row for row in rows if (row["group"] in known) == own]
+        if mine:
+            compared = [pair for pair in pairs if (pair["group"] in known) == own]
+            document |= {name: summarise(mine, compared), f"{name} by problem": summarise_groups(mine, compared)}
     if arguments.plot:
         arguments.plot.write_text(draw_plot(read_lines(arguments.held)))
     if arguments.out:
@@ -200,7 +148,9 @@ def main() -> None:
     for part in ("landscapes", "other kernels"):
         if part in document:
             print(part, json.dumps(document[part], indent=1))
-    for name, row in sorted(document["by problem"].items(), key=lambda item: item[1]["right over 10 %"] or 0):
+    for name, row in sorted(
+        document["landscapes by problem"].items(), key=lambda item: item[1]["right over 10 %"] or 0
+    ):
         print(f"{name:30s}", " ".join(f"{value}" for value in row.values()))
 
 

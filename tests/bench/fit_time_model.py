@@ -274,7 +274,7 @@ def calibrate(made: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {"interval": float(np.quantile(far, 0.9)), "decision": float(np.quantile(gaps, UNDECIDED))}
 
 
-UNDECIDED = 0.06  # share of the pairs that differ by over 10 % of which the order "cannot be told"
+UNDECIDED = 0.085  # share of the pairs that differ by over 10 % of which the order "cannot be told"
 
 
 def by_problem(made: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -20,6 +20,7 @@ cases again.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import multiprocessing
 import os
@@ -191,6 +192,20 @@ def write_rows(path: Path, rows: list[Row], about: Row) -> None:
     os.replace(temporary, path)
 
 
+def merge(counts: Path, times: Path, out: Path) -> int:
+    """Write counts with measured seconds as rows of fit_time_model.py, gzipped; a group is a problem."""
+    measured = {row["label"]: row for row in read_rows(times) if row.get("correct")}
+    with gzip.open(out, "wt") as file:
+        for row in read_rows(counts):
+            if "launches" in row and row["label"] in measured:
+                time = measured[row["label"]]
+                line = {"problem": row["group"], "program": row["label"], "seconds": time["median_s"]}
+                line |= {name: time[name] for name in ("low_s", "high_s")}
+                line |= {name: row[name] for name in ("work", "launches", "builds")}
+                file.write(json.dumps(line) + "\n")
+    return 0
+
+
 def start_job(options: argparse.Namespace, folder: Path) -> tuple[Job, Row]:
     """What the processes do, and what the file says about the machine."""
     if options.command == "count":
@@ -206,8 +221,10 @@ def main() -> int:
     """Count or time, print, write; exit status 1 if a case failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the processes are ended too
-    parser.add_argument("command", choices=("count", "time", "list"))
+    parser.add_argument("command", choices=("count", "time", "list", "merge"))
     parser.add_argument("--out", type=Path, help="FILE.jsonl for counts, FILE.json for times")
+    parser.add_argument("--counts", type=Path, help="for `merge`")
+    parser.add_argument("--times", type=Path, help="for `merge`")
     parser.add_argument("--nvidia", type=Path, help="folder of NVIDIA's examples")
     parser.add_argument("--only", default="", help="part of a case's name")
     parser.add_argument("--again", action="store_true", help="try again what failed before")
@@ -215,6 +232,8 @@ def main() -> int:
     parser.add_argument("--workers", type=int, help="processes; 1 for counts, 8 for times")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no case after so long")
     options = parser.parse_args()
+    if options.command == "merge":
+        return merge(options.counts, options.times, options.out)
     cases = all_cases(options.nvidia, options.dry)
     if options.command == "list":
         for case in cases:

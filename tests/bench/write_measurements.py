@@ -184,15 +184,16 @@ def models() -> str:
     rows = [[text, *(_figure(found[name][key]) for name in sets)] for text, key in FIGURES]
     problems = [
         [name, row["kernels"], _figure(row["right over 10 %"]), row["median factor"], row["largest factor"]]
-        for name, row in sorted(found["by problem"].items())
+        for part in sets
+        for name, row in sorted(found[f"{part} by problem"].items())
     ]
     equal = [[kind, f"{count} of {total}"] for kind, (count, total) in ptx.items()]
     return "\n\n".join(
         [
             _section(
                 "## Times without a GPU, against an H200",
-                "Kernels of the landscapes, each predicted without any row of its problem; other kernels are worked "
-                "examples, recorded sessions and NVIDIA's, which the planner did not write.",
+                "Each kernel is predicted without any row of its problem. The other kernels are worked examples, recorded "
+                "sessions' versions and NVIDIA's, which the planner did not write.",
                 table(["figure", *sets], rows),
                 source("decisions", "decisions.py"),
             ),

@@ -44,7 +44,9 @@ class TimeEstimate:
 
 @record
 class TimeComparison:
-    """How much faster a call is than another: a ratio of times above 1 is faster, with its interval of 90 %."""
+    """How much faster a call is than another: a ratio of times, above 1 is faster. The order cannot be told exactly if
+    the range from `low` to `high` includes 1; it is narrower than an interval of 90 %.
+    """
 
     speedup: float
     low: float
@@ -167,7 +169,7 @@ def compare_times(new: TimeEstimate, old: TimeEstimate, model: FittedModel | Non
     told = abs(gain) > model.decision * deviation
     return TimeComparison(
         speedup=math.exp(gain),
-        low=math.exp(gain - model.interval * deviation),
-        high=math.exp(gain + model.interval * deviation),
+        low=math.exp(gain - model.decision * deviation),
+        high=math.exp(gain + model.decision * deviation),
         order=("faster" if gain > 0 else "slower") if told else "cannot be told",
     )

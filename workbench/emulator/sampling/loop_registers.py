@@ -20,8 +20,10 @@ LINEAR = frozenset(("add", "sub", "mul", "mad", "shl", "or", "neg", "not", "mov"
 
 class LoopRegisters:
     """The registers of a kernel that executes `instructions`: `control` decides control flow or waits for a phase,
-    `counting` counts, `turning` turns or depends on what turns, `jumping` depends on what jumps. `may_stay` says whether what turns may stay as it is if passes are left
-    out: no branch depends on it, and no mbarrier's address or phase depends on what counts.
+    `counting` counts, `turning` turns or depends on what turns, `jumping` depends on what jumps.
+
+    `may_stay` says whether what turns may stay as it is if passes are left out: no branch depends on it, and no
+    mbarrier's address or phase depends on what counts.
     """
 
     def __init__(self, instructions: list[Instruction]) -> None:
@@ -33,31 +35,36 @@ class LoopRegisters:
         sources = {
             name: {read for ins in found for read in (*ins.values, *ins.guards)} for name, found in writers.items()
         }
-        guards = {name for ins in instructions for name in ins.guards}
-        ends = {name for ins in instructions if ins.form.parks or ins.form.ends_block for name in ins.values}
-        self.control = _find_sources(guards | ends, sources)
-        counting, turning = set[str](), set[str]()
+        self.control = _find_sources(_deciding(instructions), sources)
+        self.counting = set[str]()
+        turning = set[str]()
         steps = dict(sources)  # without first values: what begins as a stage may count from there
         for cycle in find_cycles(sources):
             within = [
                 ins for name in cycle for ins in writers[name] if not cycle.isdisjoint((*ins.values, *ins.guards))
             ]
-            adds = all(_adds(ins, cycle) for ins in within)
-            (counting if adds else turning).update(cycle)
+            (self.counting if all(_adds(ins, cycle) for ins in within) else turning).update(cycle)
             steps |= {name: {read for ins in within if name in ins.writes for read in ins.values} for name in cycle}
-        self.counting = counting
         self.turning = _find_dependents(turning, steps)
-        self.jumping = _find_jumping(instructions, counting)
-        branches = {
+        self.jumping = _find_jumping(instructions, self.counting)
+        branches = _find_sources(self._read_by_branches(instructions), steps)
+        barriers = {name for ins in instructions if ins.form.role == "mbarrier" for name in ins.reads}
+        self.may_stay = self.turning.isdisjoint(branches) and self.counting.isdisjoint(_find_sources(barriers, steps))
+
+    def _read_by_branches(self, instructions: list[Instruction]) -> set[str]:
+        """The guards and branches' operands of all instructions that do more than compute what turns."""
+        return {
             name
             for ins in instructions
             if ins.form.role not in PURE or not self.turning.issuperset(ins.writes)
             for name in (*ins.guards, *(ins.values if ins.form.ends_block else ()))
         }
-        barriers = {name for ins in instructions if ins.form.role == "mbarrier" for name in ins.reads}
-        self.may_stay = self.turning.isdisjoint(_find_sources(branches, steps)) and counting.isdisjoint(
-            _find_sources(barriers, steps)
-        )
+
+
+def _deciding(instructions: list[Instruction]) -> set[str]:
+    """The registers that guards, ends of blocks and waits read."""
+    guards = {name for ins in instructions for name in ins.guards}
+    return guards | {name for ins in instructions if ins.form.parks or ins.form.ends_block for name in ins.values}
 
 
 def _adds(ins: Instruction, cycle: frozenset[str]) -> bool:

@@ -13,8 +13,8 @@ from workbench.emulator.sampling.needed_values import NeededValues
 
 
 class SampleCode:
-    """A function for each instruction, whether bulk copies must move their bytes, and the branches back of waits that end
-    at once; `whole` executes in full.
+    """A function for each instruction, whether bulk copies must move their bytes, and the branches back of waits that
+    end at once; `whole` executes in full.
     """
 
     def __init__(self, instructions: list[Instruction], whole: Sequence[Fn]) -> None:

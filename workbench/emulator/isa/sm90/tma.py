@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from workbench.emulator.arrays import Array, Lanes
-from workbench.emulator.execution.batch import Batch
+from workbench.emulator.execution.batch import WARP, Batch
 from workbench.emulator.execution.copies import Selection
 from workbench.emulator.execution.launch import Allocation
 from workbench.emulator.execution.operands import Fn, Get, Unknown, getter
@@ -79,7 +79,11 @@ def _load_tensor(ins: Instruction) -> Fn:
 
 
 def _store_tensor(ins: Instruction) -> Fn:
-    """cp.async.bulk.tensor.Nd.global.shared::cta and cp.reduce.async.bulk.tensor.Nd.global.shared::cta.op."""
+    """cp.async.bulk.tensor.Nd.global.shared::cta and cp.reduce.async.bulk.tensor.Nd.global.shared::cta.op.
+
+    Lanes of a warp that store the same box store it once: NVIDIA's dense_gemm stores with whole warps, and its measured
+    times (tests/bench/results/foreign_times.json) leave no room for 32 stores. A reduction is executed for each lane.
+    """
     source = ins.operands[1]
     assert isinstance(source, Mem)
     frm = address(source, "shared")
@@ -93,7 +97,12 @@ def _store_tensor(ins: Instruction) -> Fn:
             lane_numbers(desc_of(b, i), b, i),
             [lane_numbers(get(b, i), b, i) for get in coordinates],
         )
+        stored = set[tuple[int, ...]]()
         for n, lane in enumerate(lanes):
+            box = (int(lane) // WARP, int(places[n]), int(maps[n]), *(int(column[n]) for column in at))
+            if op is None and box in stored:
+                continue
+            stored.add(box)
             d = read_descriptor(b, ins, int(lane), maps[n])
             _check_rank(b, ins, int(lane), d, at)
             start, offset = shared_range(b, ins, int(lane), places[n], d.box_bytes, 128, False)
