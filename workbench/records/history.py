@@ -65,7 +65,7 @@ class Verdict:
     # whether the speed-up is larger than the noise; of modelled times: whether the order can be told without a GPU
     distinguishable: bool | None = None
     suspect: tuple[str, ...] = ()  # integrity doubts, each a sentence
-    # of the speed-up: set if both were timed in one run, or of 90 % if both times are modelled
+    # of the speed-up: measured if both were timed in one run; of modelled times the range that decides the order
     speedup_interval: tuple[float, float] | None = None
     recorded_speedup: float | None = None  # over the parent, if both programs were recorded
     disturbed: tuple[str, ...] = ()  # why the time may be unreliable, each a sentence
