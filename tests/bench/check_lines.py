@@ -2,11 +2,12 @@
 
     python tests/bench/check_lines.py [--out tests/bench/results/lines.json] [--only softmax] [--jobs 1]
 
-Of every landscape the fastest row, the middle one, the slowest one and the fastest of each family are compiled at full
-size; nothing is launched. Rows that the language refuses today are passed over. The worked examples run on the emulator
-with small sizes. Each landscape and each example has a process of its own. A statement belongs to a kernel if it is in
-the body of the kernel's function or of one that this function may call. Lines of decorators and of `def`, docstrings, comments and blank lines do not belong to it. The exit status is
-0 only if no instruction is on another line and nothing failed.
+Of every landscape the fastest row, the middle one, the slowest one and the fastest of each family are compiled at
+full size; nothing is launched. Rows that the language refuses today are passed over. The worked examples run on the
+emulator with small sizes. Each landscape and each example has a process of its own. A statement belongs to a kernel
+if it is in the body of the kernel's function or of one that this function may call. Lines of decorators and of `def`,
+docstrings, comments and blank lines do not belong to it. The exit status is 0 only if no instruction is on another
+line and nothing failed.
 """
 
 from __future__ import annotations

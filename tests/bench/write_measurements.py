@@ -192,8 +192,8 @@ def models() -> str:
         [
             _section(
                 "## Times without a GPU, against an H200",
-                "Each kernel is predicted without any row of its problem. The other kernels are worked examples, recorded "
-                "sessions' versions and NVIDIA's, which the planner did not write.",
+                "Each kernel is predicted without any row of its problem. The other kernels are worked examples, "
+                "recorded sessions' versions and NVIDIA's, which the planner did not write.",
                 table(["figure", *sets], rows),
                 source("decisions", "decisions.py"),
             ),
