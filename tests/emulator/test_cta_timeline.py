@@ -69,7 +69,7 @@ def test_loads_wait_for_l2_once_and_hit_in_l1_afterwards() -> None:
 
 
 def test_a_warp_waits_at_the_line_that_uses_the_value() -> None:
-    made = launch(".loc 1 7 0\n" + LOAD + ".loc 1 8 0\nadd.s32 %r11, %r10, 1;\n").paced
+    made = launch(".loc 1 7 1\n" + LOAD + ".loc 1 8 1\nadd.s32 %r11, %r10, 1;\n").paced
     assert made is not None and made.stalls[0] == (8, pytest.approx(cta_timeline.BEYOND, abs=2))
 
 
