@@ -18,6 +18,7 @@ from workbench.emulator.execution.machine import Machine
 from workbench.emulator.sampling import steady_state
 from workbench.emulator.sampling.comparisons import Comparisons
 from workbench.emulator.sampling.loop_registers import LoopRegisters
+from workbench.emulator.sampling.needed_values import NeededValues
 from workbench.emulator.sampling.steady_state import SteadyState
 from workbench.language import Binding
 from workbench.records import Launch
@@ -68,6 +69,22 @@ add.u32 %r20, %r20, 1;
 setp.lt.u32 %p2, %r20, 60;
 @%p2 bra $OUTER;
 """
+JUMPS = """mov.u32 %r20, 0;
+$TILE: mul.lo.u32 %r21, %r20, 37;
+div.u32 %r22, %r21, 64;
+rem.u32 %r23, %r21, 64;
+setp.lt.u32 %p3, %r23, 64;
+@%p3 ld.global.b32 %r6, [%rd3];
+mov.u32 %r24, 0;
+$STEP: add.u32 %r24, %r24, 1;
+setp.lt.u32 %p1, %r24, 5;
+@%p1 bra $STEP;
+setp.lt.u32 %p4, %r22, 1000;
+@%p4 ld.global.b32 %r7, [%rd3];
+add.u32 %r20, %r20, 1;
+setp.lt.u32 %p2, %r20, 90;
+@%p2 bra $TILE;
+"""  # a row and a column of each tile
 UNTIL_SMALL = """mov.b32 %f1, 0f43FA0000;
 mov.u32 %r20, 0;
 $TURN: add.f32 %f1, %f1, 0fBF800000;
@@ -92,6 +109,7 @@ LOOPS = {
     "changes in the middle": (CHANGES_IN_THE_MIDDLE, True),
     "three buffers": (THREE_BUFFERS, True),
     "triangle": (TRIANGLE, True),
+    "jumps": (JUMPS, True),
     "until small": (UNTIL_SMALL, False),
     "warps apart": (WARPS_APART, True),
 }
@@ -102,9 +120,9 @@ def skips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of periods of each skip."""
     found, really = list[int](), SteadyState._go_on
 
-    def go_on(self: SteadyState, first: object, middle: object, last: object, count: int) -> None:
+    def go_on(self: SteadyState, passes: object, count: int) -> None:
         found.append(count)
-        really(self, first, middle, last, count)  # type: ignore[arg-type]
+        really(self, passes, count)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SteadyState, "_go_on", go_on)
     return found
@@ -154,6 +172,29 @@ def test_every_comparison_of_a_period_counts(first: list[int], last: list[int], 
     comparisons.log = [((0, 0), np.array([left])) for left in (*first, *last)]
     count = comparisons.count_unchanged(0, len(first), len(first) + len(last), turning=True)
     assert count == unchanged
+
+
+@pytest.mark.parametrize(("table", "needed"), [("%rd1", True), ("%rd4", False)], ids=["same", "other"])
+def test_stores_are_needed_if_a_load_of_the_same_tensor_is(table: str, needed: bool) -> None:
+    text = (
+        HEAD.replace(".u32 k_param_1", ".u64 k_param_1")
+        + f"""ld.param.u64 %rd1, [k_param_0];
+ld.param.u64 %rd4, [k_param_1];
+mov.u32 %r2, %tid.x;
+mul.wide.u32 %rd2, %r2, 4;
+add.s64 %rd3, %rd1, %rd2;
+ld.global.b32 %r6, [{table}];
+setp.eq.u32 %p1, %r6, 0;
+add.f32 %f1, %f1, %f2;
+@%p1 st.global.f32 [%rd3], %f1;
+ret;
+}}
+"""
+    )
+    instructions = Machine(text, DeviceLimits()).module.kernels["k"].instructions
+    executes = NeededValues(instructions).executes
+    kinds = {"store global", "f32"}
+    assert {executes(ins) for ins in instructions if ins.form.counter_class in kinds} == {needed}
 
 
 def product(program: str, folder: Path, *, k: int, skip: bool) -> Launch:

@@ -61,7 +61,7 @@ def emulated(
     incomplete, and loads of unwritten memory are allowed. A CTA that waits for one outside the sample (a flag in global
     memory) is a fault of kind `livelock.KIND`.
 
-    limit_s: seconds after which a sampled launch ends with a fault of kind "too_long".
+    limit_s: seconds of CPU time after which a sampled launch ends with a fault of kind "too_long".
 
     skip_repeats: skip the middle of long loops in a followed sample once they repeat themselves. Counts and clocks go
     on as if they had run (sampling/steady_state.py). A loop that only waits for a value in global memory ends at its

@@ -60,15 +60,15 @@ class Counting:
         """Go back to the counts of a snapshot."""
         self.lanes, self.extra_flops, self.memory = state.lanes, state.extra_flops, state.memory
 
-    def extrapolate(self, before: Counts, now: Counts, count: int) -> None:
-        """Add half of what was counted between two snapshots, `count` times: those of two periods. Nothing was counted
+    def extrapolate(self, before: Counts, now: Counts, count: int, periods: int) -> None:
+        """Add `count` times the mean of what was counted in the periods between two snapshots. Nothing was counted
         since the second one.
         """
-        self.lanes += (now.lanes - before.lanes) * count // 2
-        self.extra_flops += (now.extra_flops - before.extra_flops) * count // 2
+        self.lanes += (now.lanes - before.lanes) * count // periods
+        self.extra_flops += (now.extra_flops - before.extra_flops) * count // periods
         for place, row in now.memory.items():
             old = before.memory.get(place, np.zeros_like(row))
-            self.memory[place][:4] += (row[:4] - old[:4]) * count // 2
+            self.memory[place][:4] += (row[:4] - old[:4]) * count // periods
 
     def count_executed(self, n: int, lanes: int) -> None:
         """Count instruction `n` for `lanes` threads."""

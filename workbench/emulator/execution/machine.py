@@ -263,11 +263,14 @@ class Machine:
             batch.ended_waits = code.ended_waits if len(numbers) < total else frozenset()
         if len(numbers) < total:
             batch.livelock = LivelockDetector()
-        end = time.perf_counter() + (request.limit_s or float("inf"))
+        end = time.thread_time() + (request.limit_s or float("inf"))
         with np.errstate(all="ignore"):
-            if not launch.program.execute(batch, lambda: time.perf_counter() > end):
+            if not launch.program.execute(batch, lambda: time.thread_time() > end):
                 raise batch.fault(
-                    "too_long", f"{len(numbers)} CTAs did not end within {request.limit_s:g} s", None, stage="limits"
+                    "too_long",
+                    f"{len(numbers)} CTAs did not end within {request.limit_s:g} s of CPU time",
+                    None,
+                    stage="limits",
                 )
         launch.counting.scale(total, len(numbers))
         return replace(

@@ -35,8 +35,10 @@ from workbench.emulator.timing.cta_timeline import UNROLLED, TimelineMark, WarpT
 MOST_PASSES = 64  # the longest period that is looked for
 MOST_AT_PACE = 8  # the same if all warps keep pace
 LEAST = 32  # passes of a loop in another one that are worth a skip, which may hide the outer loop's steady state
+MANY = 64  # periods that are not skipped at once if something jumps
 UNSTEADY = 0.02  # largest difference between times of two periods or of two warps, relative
-UNEVEN = 0.005  # largest difference between executed instructions of two periods if something jumps, relative
+UNEVEN = 0.02  # largest difference between executed instructions of two periods if something jumps, relative
+EVIDENCE = 4  # periods whose mean counts if something jumps in a loop of loops
 PHASELESS = np.int64((1 << 63) - 1)  # an mbarrier's word without its phase's parity
 
 
@@ -94,10 +96,10 @@ class SteadyState:
         passes.append(now)
         whole = UNROLLED if start in self.timeline.loops else 1  # the timeline schedules so many passes together
         for period in range(whole, (len(passes) - 1) // 2 + 1, whole):
-            evidence = 3 if self.heads[start] else max(2, MOST_AT_PACE // period)
-            count = self._count_skipped(passes, period, idx, evidence)
+            count = self._count_skipped(passes, period, idx, start)
             if count * period >= self.least[start]:
-                self._go_on(passes[-1 - 2 * period], passes[-1 - period], passes[-1], count)
+                alike = self._count_alike(passes, period, start)
+                self._go_on([*passes][-1 - alike * period :: period], count)
                 self.skipped[start] += count * period
                 del self.passes[start, lanes]
                 return
@@ -127,7 +129,7 @@ class SteadyState:
             mark=self.timeline.take_mark(),
         )
 
-    def _count_skipped(self, passes: deque[Pass], period: int, idx: Lanes, evidence: int) -> int:
+    def _count_skipped(self, passes: deque[Pass], period: int, idx: Lanes, start: int) -> int:
         """The number of periods to skip; 0 if there is no steady state."""
         first, middle, last = (passes[-1 - back * period] for back in (2, 1, 0))
         comes_round = first.fixed == middle.fixed == last.fixed
@@ -141,28 +143,38 @@ class SteadyState:
         keeps_pace = may_keep_pace and min(one[last.alive].min(), two[last.alive].min()) >= longest * (1 - UNSTEADY)
         if not (comes_round or keeps_pace) or np.abs(two - one).max() > UNSTEADY * longest:
             return 0
-        if not self._runs_alike(passes, period, evidence) or not self._counts_steadily(first, middle, last):
+        if not self._count_alike(passes, period, start) or not self._counts_steadily(first, middle, last):
             return 0
         waits_alike = not ((last.counts.lanes - 2 * middle.counts.lanes + first.counts.lanes) * ~self.once).any()
         rounds = self._count_rounds(first, middle, last, flips) if comes_round and waits_alike else 0
         ends = (first.compared, middle.compared, last.compared)
         if not _has_rhythm(list(passes), period, idx, turns=not rounds):
             return 0
-        if rounds:
-            return self.comparisons.count_unchanged(*ends, turning=True) // rounds * rounds
-        return self.comparisons.count_unchanged(*ends, turning=False) if keeps_pace else 0
+        if not rounds and not keeps_pace:
+            return 0
+        count = self.comparisons.count_unchanged(*ends, turning=bool(rounds))
+        if count > MANY and self._jumps(passes, period) and not self.skipped[start]:  # another mean for the rest
+            count //= 2
+        return count // rounds * rounds if rounds else count
 
-    def _runs_alike(self, passes: deque[Pass], period: int, evidence: int) -> bool:
-        """Whether the two periods ran the same instructions. Where something that jumps decided what runs, `evidence`
-        periods must have run nearly the same.
+    def _jumps(self, passes: deque[Pass], period: int) -> bool:
+        """Whether something that jumps decided what ran in the last period."""
+        last, before = (passes[at].counts.lanes for at in (-1, -1 - period))
+        return bool((last - before)[self.free].any())
+
+    def _count_alike(self, passes: deque[Pass], period: int, start: int) -> int:
+        """The number of periods that ran the same instructions, or nearly the same where something jumps; 0 if too few
+        did.
         """
-        counts = [one.counts.lanes * self.once for one in [*passes][-1::-period]]
-        last = counts[0] - counts[1]
-        if not last[self.free].any():
-            return np.array_equal(last, counts[1] - counts[2])
-        most = UNEVEN * int(last.sum())
-        periods = itertools.islice(itertools.pairwise(counts), evidence)
-        return len(counts) > evidence and all(np.abs(last - (now - old)).sum() <= most for now, old in periods)
+        jumps, needed = self._jumps(passes, period), 2
+        if jumps:
+            needed = EVIDENCE if self.heads[start] else max(2, MOST_AT_PACE // period)
+        if len(passes) <= needed * period:
+            return 0
+        counts = [one.counts.lanes * self.once for one in [*passes][-1::-period][: needed + 1]]
+        last, *others = (now - before for now, before in itertools.pairwise(counts))
+        most = UNEVEN * int(last.sum()) if jumps else 0
+        return needed if all(np.abs(last - other).sum() <= most for other in others) else 0
 
     def _counts_steadily(self, first: Pass, middle: Pass, last: Pass) -> bool:
         """Whether each register that decides control flow, but neither turns nor jumps, has the same change in both
@@ -185,8 +197,11 @@ class SteadyState:
             rounds = rounds if _are_equal(values[0], values[1]) else 2
         return rounds
 
-    def _go_on(self, first: Pass, middle: Pass, last: Pass, count: int) -> None:
-        """Change registers, counts and clocks as `count` more periods would. What turns stays as it is."""
+    def _go_on(self, passes: list[Pass], count: int) -> None:
+        """Change registers, counts and clocks as `count` more periods would; the last ones began and ended with these
+        passes. What turns stays as it is.
+        """
+        first, middle, last = passes[-3:]
         with np.errstate(over="ignore"):
             for name, value in last.registers.items():
                 step = _step(first.registers.get(name), middle.registers.get(name), value)
@@ -194,8 +209,8 @@ class SteadyState:
                     continue
                 if value.dtype != np.bool_ and np.any(step):
                     self.b.registers[name] = value + step * step.dtype.type(count)
-        self.b.counting.extrapolate(first.counts, last.counts, count)
-        self.timeline.extrapolate(first.mark, middle.mark, count)
+        self.b.counting.extrapolate(passes[0].counts, last.counts, count, len(passes) - 1)
+        self.timeline.extrapolate([one.mark for one in passes[:-1]], count)
 
 
 def _has_rhythm(passes: list[Pass], period: int, idx: Lanes, *, turns: bool) -> bool:

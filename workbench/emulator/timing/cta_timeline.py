@@ -309,13 +309,14 @@ class WarpTimeline:
         """This moment, for `extrapolate`."""
         return TimelineMark(self.now.copy(), self.stalls.copy(), self.issued, self.memory.take_mark())
 
-    def extrapolate(self, first: TimelineMark, before: TimelineMark, count: int) -> None:
-        """Let `count` more periods pass, each as the one from `before` till now, and that as the one from `first` till
-        `before`. All clocks of a CTA go on together.
+    def extrapolate(self, marks: list[TimelineMark], count: int) -> None:
+        """Let `count` more periods pass, each as the last ones, which began at these marks. All clocks of a CTA go on
+        together.
         """
+        first = marks[0]
         cta = self.b.cta[np.arange(self.warps) * WARP]
         passed = np.zeros(self.b.count)
-        np.maximum.at(passed, cta, self.now - before.now)
+        np.maximum.at(passed, cta, (self.now - first.now) / len(marks))
         of_cta = passed * count
         of_warp = of_cta[cta]
         self.now += of_warp
@@ -327,9 +328,9 @@ class WarpTimeline:
         self.mbarriers += np.repeat(of_cta, self.b.shared_bytes // 8)
         of_cluster = of_cta[:: self.b.cluster_size]
         self.due = {key: when + float(of_cluster[key[0]]) for key, when in self.due.items()}
-        self.stalls += (self.stalls - before.stalls) * count
-        self.issued += (self.issued - before.issued) * count
-        self.memory.extrapolate(first.traffic, before.traffic, count)
+        self.stalls += (self.stalls - first.stalls) * count / len(marks)
+        self.issued += (self.issued - first.issued) * count / len(marks)
+        self.memory.extrapolate([mark.traffic for mark in marks], count)
 
     def result(self) -> CtaTimeline:
         """The timeline: cycles of a CTA, hits, stalls by line."""

@@ -55,17 +55,18 @@ class Memory:
         """This moment, for `extrapolate`."""
         return TrafficMark(tuple(getattr(self, name) for name in COUNTS), len(self.beyond))
 
-    def extrapolate(self, first: TrafficMark, middle: TrafficMark, count: int) -> None:
-        """Let `count` more periods of a loop pass. The last two began at these marks.
+    def extrapolate(self, marks: list[TrafficMark], count: int) -> None:
+        """Let `count` more periods of a loop pass, each with the mean of the last ones, which began at these marks.
 
-        If each access of the one period is that of the other moved on, the caches see the sectors of the skipped
-        periods. Otherwise the misses of the last period are counted as often.
+        If each access of the last period is that of the one before moved on, the caches see the sectors of the skipped
+        periods.
         """
+        first, middle = marks[-2:]
         one, two = self.beyond[first.beyond : middle.beyond], self.beyond[middle.beyond :]
         known = self.l2_missed
-        for name, old in zip(COUNTS, middle.counts, strict=True):
+        for name, old in zip(COUNTS, marks[0].counts, strict=True):
             now = getattr(self, name)
-            setattr(self, name, now + (now - old) * count)
+            setattr(self, name, now + (now - old) * count // len(marks))
         alike = [(len(keys), by_l1) for keys, by_l1 in one] == [(len(keys), by_l1) for keys, by_l1 in two]
         if alike and sum(len(keys) for keys, _ in two) * count <= MOST_KEYS:
             self.l2_missed = known
