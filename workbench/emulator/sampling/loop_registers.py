@@ -27,44 +27,48 @@ class LoopRegisters:
     """
 
     def __init__(self, instructions: list[Instruction]) -> None:
-        writers: dict[str, list[Instruction]] = {}
-        for ins in instructions:
-            if ins.form.role in PURE:
-                for name in ins.writes:
-                    writers.setdefault(name, []).append(ins)
+        writers = _find_writers(instructions)
         sources = {
             name: {read for ins in found for read in (*ins.values, *ins.guards)} for name, found in writers.items()
         }
-        self.control = _find_sources(_deciding(instructions), sources)
-        self.counting = set[str]()
-        turning = set[str]()
+        guards = {name for ins in instructions for name in ins.guards}
+        ends = {name for ins in instructions if ins.form.parks or ins.form.ends_block for name in ins.values}
+        self.control = _find_sources(guards | ends, sources)
+        counting, turning = set[str](), set[str]()
         steps = dict(sources)  # without first values: what begins as a stage may count from there
         for cycle in find_cycles(sources):
             within = [
                 ins for name in cycle for ins in writers[name] if not cycle.isdisjoint((*ins.values, *ins.guards))
             ]
-            (self.counting if all(_adds(ins, cycle) for ins in within) else turning).update(cycle)
+            adds = all(_adds(ins, cycle) for ins in within)
+            (counting if adds else turning).update(cycle)
             steps |= {name: {read for ins in within if name in ins.writes for read in ins.values} for name in cycle}
+        self.counting = counting
         self.turning = _find_dependents(turning, steps)
-        self.jumping = _find_jumping(instructions, self.counting)
-        branches = _find_sources(self._read_by_branches(instructions), steps)
-        barriers = {name for ins in instructions if ins.form.role == "mbarrier" for name in ins.reads}
-        self.may_stay = self.turning.isdisjoint(branches) and self.counting.isdisjoint(_find_sources(barriers, steps))
+        self.jumping = _find_jumping(instructions, counting)
+        self.may_stay = self._can_stay(instructions, steps)
 
-    def _read_by_branches(self, instructions: list[Instruction]) -> set[str]:
-        """The guards and branches' operands of all instructions that do more than compute what turns."""
-        return {
+    def _can_stay(self, instructions: list[Instruction], steps: Mapping[str, set[str]]) -> bool:
+        branches = {
             name
             for ins in instructions
             if ins.form.role not in PURE or not self.turning.issuperset(ins.writes)
             for name in (*ins.guards, *(ins.values if ins.form.ends_block else ()))
         }
+        barriers = {name for ins in instructions if ins.form.role == "mbarrier" for name in ins.reads}
+        return self.turning.isdisjoint(_find_sources(branches, steps)) and self.counting.isdisjoint(
+            _find_sources(barriers, steps)
+        )
 
 
-def _deciding(instructions: list[Instruction]) -> set[str]:
-    """The registers that guards, ends of blocks and waits read."""
-    guards = {name for ins in instructions for name in ins.guards}
-    return guards | {name for ins in instructions if ins.form.parks or ins.form.ends_block for name in ins.values}
+def _find_writers(instructions: list[Instruction]) -> dict[str, list[Instruction]]:
+    """The instructions that compute each register from others."""
+    writers: dict[str, list[Instruction]] = {}
+    for ins in instructions:
+        if ins.form.role in PURE:
+            for name in ins.writes:
+                writers.setdefault(name, []).append(ins)
+    return writers
 
 
 def _adds(ins: Instruction, cycle: frozenset[str]) -> bool:

@@ -147,15 +147,13 @@ class SteadyState:
             return 0
         waits_alike = not ((last.counts.lanes - 2 * middle.counts.lanes + first.counts.lanes) * ~self.once).any()
         rounds = self._count_rounds(first, middle, last, flips) if comes_round and waits_alike else 0
+        if not (rounds or keeps_pace) or not _has_rhythm(list(passes), period, idx, turns=not rounds):
+            return 0
         ends = (first.compared, middle.compared, last.compared)
-        if not _has_rhythm(list(passes), period, idx, turns=not rounds):
-            return 0
-        if not rounds and not keeps_pace:
-            return 0
         count = self.comparisons.count_unchanged(*ends, turning=bool(rounds))
         if count > MANY and self._jumps(passes, period) and not self.skipped[start]:  # another mean for the rest
             count //= 2
-        return count // rounds * rounds if rounds else count
+        return count // max(rounds, 1) * max(rounds, 1)
 
     def _jumps(self, passes: deque[Pass], period: int) -> bool:
         """Whether something that jumps decided what ran in the last period."""
