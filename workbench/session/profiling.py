@@ -38,11 +38,11 @@ class Profiling:
         if not profiler.reads_emulation:
             outcome = Outcome(executor=self.testing.executor.name, arch=job.arch, device=job.device)
             return profiler.profile(job, outcome, context)
+        tested = next((t.outcome for t in reversed(version.trials) if t.outcome.full_launches), None)
         try:
-            outcome = run_on_emulator(job, context)
+            outcome = run_on_emulator(job, context, at_full_size=tested is None)
         except UserError as error:
             raise UserError(f"v{version.number}: {error}") from None
-        tested = next((t.outcome for t in reversed(version.trials) if t.outcome.full_launches), None)
         if tested is not None:  # what limits at full size is known from the test
             outcome = dataclasses.replace(outcome, full_launches=tested.full_launches, full_builds=tested.full_builds)
         return profiler.profile(dataclasses.replace(job, cases=("shrunk",)), outcome, context)
