@@ -80,8 +80,7 @@ class GaussianProcess:
 def _invert_lower(lower: Array) -> Array:
     """The inverse of a lower triangular matrix by halves: a sixth of the operations of `numpy.linalg.inv`."""
     if len(lower) <= SMALL:
-        small: Array = np.linalg.inv(lower)
-        return small
+        return np.linalg.inv(lower).astype(np.float64, copy=False)
     half = len(lower) // 2
     inverse = np.zeros_like(lower)
     inverse[:half, :half] = upper = _invert_lower(lower[:half, :half])
