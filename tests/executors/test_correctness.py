@@ -267,6 +267,33 @@ def test_products_of_scaled_rows_or_columns_pass_and_zeros_in_the_small_ones_do_
     assert subject.check(wrong)["bad_elements"] > 32
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_three_tf32_products_pass_in_rows_of_which_a_relu_leaves_little(seed: int) -> None:
+    x, w, bias = normal(2, 16, 16, seed=seed), normal(16, 32, 3, seed=seed) / 7, normal(32, seed=seed) / 4 - 0.3
+
+    def transposed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return functional.conv_transpose1d(x, w, stride=2)
+
+    subject = Subject(lambda x, w: torch.relu(transposed(x, w) + bias[:, None]), x, w, precision="fp32")
+    (high, lower), (first, second) = ((truncate(value), truncate(value - truncate(value))) for value in (x, w))
+    three = transposed(high, first) + transposed(high, second) + transposed(lower, first)
+    found = subject.check(torch.relu(three + bias[:, None]))
+    assert found["passed"] and found["max_error"] < 0.7
+    assert not subject.check(torch.relu(transposed(high, first) + bias[:, None]))["passed"]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_zeros_in_small_rows_that_a_relu_left_do_not_pass(axis: int) -> None:
+    spread = torch.logspace(-8, 0, 64)
+    x = normal(64, 64) * (spread[:, None] if axis == 0 else spread)
+    subject = Subject(torch.relu, x, precision="fp32")
+    wrong = subject.exact.clone()
+    kept = wrong.select(axis, 0)
+    nonzero = int((kept != 0).sum())
+    kept.zero_()
+    assert subject.check(wrong)["bad_elements"] == nonzero
+
+
 def test_cancellation_is_allowed_what_torch_has_there() -> None:
     subject = Subject(lambda x, w, b: x * w + b, normal(64, 512), normal(512), normal(512, seed=1), precision="bf16")
     x, w, b = subject.inputs

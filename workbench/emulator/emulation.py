@@ -13,6 +13,7 @@ from workbench.emulator.execution.machine import Machine
 from workbench.emulator.execution.tensor_views import Arguments
 from workbench.emulator.host.device_tags import DeviceTags
 from workbench.emulator.host.dlpack import AllocationWatch
+from workbench.emulator.host.lazy_memory import LazyAllocations
 from workbench.emulator.host.runtime import LaunchConfig, cluster_dims
 from workbench.emulator.host.torch_device import Functions, Operations
 from workbench.emulator.host.virtual_gpu import VirtualGpu
@@ -66,8 +67,8 @@ class Emulation:
     def enter_modes(self) -> ExitStack:
         """Enter the torch modes of this emulation; closing the returned stack leaves them."""
         stack = ExitStack()
-        if self.sample is None:  # a sample leaves memory unwritten, and filling it would touch all of it
-            stack.enter_context(self.watch)
+        # a sample leaves memory unwritten, and filling it would touch all of it
+        stack.enter_context(self.watch if self.sample is None else LazyAllocations())
         if self.cuda:
             stack.enter_context(Operations(self.tags, self.gpu))
             stack.enter_context(Functions(self.tags))

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from workbench.analysis import devices
 from workbench.executors.jobs.client import Server
 from workbench.executors.jobs.folder import end_failure, prepare
 from workbench.records import Failure, Job, KernelBuild, Launch, Outcome
@@ -40,8 +41,17 @@ class FullSizeRun:
         """Whether the job asks for it and the problem has a full case."""
         return self.job.full_sample and any(case.name == "full" for case in self.job.facts.cases)
 
+    @property
+    def refusal(self) -> str:
+        """Why the full case can run on no such device; "" if it can."""
+        work = next((work for work in self.job.facts.work if work.case == "full"), None)
+        memory = devices.find(self.job.device).memory_bytes
+        if work is None or work.least_bytes <= memory:
+            return ""
+        return f"the full case, {work.least_bytes / 1e9:,.1f} GB, does not fit {self.job.device}'s memory"
+
     def __enter__(self) -> FullSizeRun:
-        if self.wanted:
+        if self.wanted and not self.refusal:
             self._place = tempfile.TemporaryDirectory(prefix="cutegen-full-", ignore_cleanup_errors=True)
             self.folder = prepare(Path(self._place.name), self.job)
             options = {
@@ -69,7 +79,7 @@ class FullSizeRun:
     def add_to(self, outcome: Outcome, stop: threading.Event | None) -> Outcome:
         """The outcome with the launches at full size, or with a note why there are none."""
         if self.number is None:
-            return outcome
+            return dataclasses.replace(outcome, full_note=self.refusal) if self.wanted else outcome
         end = self.workers.wait(self.number, stop)
         CompiledCache(self.job.candidate.source, self.job.arch).add_from(self.folder / "scratch" / "compiled")
         try:

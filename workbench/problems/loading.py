@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import mmap
 import sys
 from collections import Counter
 from types import ModuleType
 from typing import TypeVar
 
-import numpy as np
 import torch
 
 from workbench.errors import ProblemError
@@ -21,6 +21,8 @@ from workbench.records import Problem, Settings, TensorSpec
 from workbench.wire import content_hash
 
 T = TypeVar("T")
+
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux's value; Python before 3.13 has no name for it
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -81,15 +83,22 @@ def make_inputs(module: ModuleType, problem: Problem, seed: int, device: str = "
 
 
 def lazy_zeros(spec: TensorSpec) -> torch.Tensor:
-    """Zeros of that shape, dtype and strides. The system maps their memory only when it is used."""
+    """Zeros of that shape, dtype and strides, from the start of a page on, as an allocation on a device.
+
+    The system maps their memory only when it is used, and does not count it before (`_MAP_NORESERVE`), so a tensor may
+    be larger than the machine's memory.
+    """
     size = (
         1 + sum((extent - 1) * stride for extent, stride in zip(spec.shape, spec.strides, strict=True))
         if all(spec.shape)
         else 0
     )
     dtype = getattr(torch, spec.dtype)
-    zeros = torch.from_numpy(np.zeros(size * dtype.itemsize, np.uint8))  # torch.zeros would write the memory
-    return zeros.view(dtype).as_strided(spec.shape, spec.strides)
+    if not size:
+        return torch.zeros(spec.shape, dtype=dtype)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    pages = mmap.mmap(-1, size * dtype.itemsize, flags=flags)
+    return torch.frombuffer(pages, dtype=dtype).as_strided(spec.shape, spec.strides)
 
 
 def build_model(

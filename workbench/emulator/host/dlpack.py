@@ -15,7 +15,7 @@ from workbench.emulator.arrays import Array
 
 DEVICE_TYPE_OFFSET = 8  # DLTensor: void* data; DLDevice {int32 device_type; int32 device_id}
 DL_CUDA = 2
-_EMPTY = (
+EMPTY = (
     "aten::empty.memory_format",
     "aten::empty_strided",
     "aten::empty_like",
@@ -67,7 +67,7 @@ class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
     ) -> object:
         result = function(*args, **(kwargs or {}))
         name = function._schema.name
-        if name in _EMPTY and isinstance(result, torch.Tensor) and result.device.type == "cpu":
+        if name in EMPTY and isinstance(result, torch.Tensor) and result.device.type == "cpu":
             self._poison(result)
             return result
         if self.shadows:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 PLOTLY = "application/vnd.plotly.v1+json"
+DIGITS = 6  # significant ones
 
 
 class MimeBundle:
     """A MIME bundle for a notebook. `text` is always set, and `str()` returns it.
 
     If `parts` are given, a notebook displays each of them as an output instead. An untrusted notebook drops a picture
-    inside HTML, but shows a picture in a bundle of its own.
+    inside HTML, but shows a picture in a bundle of its own. Numbers in `plotly` are rounded to DIGITS, so that a saved
+    notebook does not depend on a machine's last bits.
     """
 
     def __init__(
@@ -25,8 +28,8 @@ class MimeBundle:
         plotly: Mapping[str, object] | None = None,
         parts: Sequence[MimeBundle] = (),
     ) -> None:
-        self.text, self.html, self.svg, self.plotly, self.parts = text, html, svg, plotly, tuple(parts)
-        self.markdown = markdown
+        self.text, self.html, self.markdown, self.svg = text, html, markdown, svg
+        self.plotly, self.parts = _round(plotly), tuple(parts)
 
     def __repr__(self) -> str:
         return self.text
@@ -52,6 +55,15 @@ class MimeBundle:
         if self.plotly:
             bundle[PLOTLY] = self.plotly
         return bundle
+
+
+def _round(value: Any) -> Any:
+    """JSON with its floats rounded to DIGITS significant digits."""
+    if isinstance(value, Mapping):
+        return {name: _round(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_round(item) for item in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def format_seconds(value: float | None) -> str:

@@ -102,11 +102,6 @@ def _time_lines(version: Version) -> list[str]:
             f"bound {format_seconds(found.bound.bound_s)} ({found.bound.limited_by}); "
             f"{found.fraction_of_bound:.0%} of the bound"
         )
-        if found.bound.case == "full" and memory_warning(found.bound.least_bytes, found.bound.device):
-            out.append(
-                f"  warning: the full case, {found.bound.least_bytes / 1e9:,.1f} GB, "
-                f"does not fit {found.bound.device}'s memory"
-            )
         if found.time_interval is not None and found.bound.device != FITTED_ON:
             out.append(f"  time model: {describe_fit(devices.find(found.bound.device))}")
     if found.time_note and found.time_s is None:
@@ -254,7 +249,7 @@ def memory_warning(least_bytes: int, device: str) -> str:
         return ""
     return (
         f"the full case does not fit the device: inputs, parameters and results take {least_bytes / 1e9:,.1f} GB, "
-        f"{device} has {memory / 1e9:,.1f} GB; bound and modelled times belong to no possible run; "
+        f"{device} has {memory / 1e9:,.1f} GB; the bound belongs to no possible run; "
         "make sizes smaller with --set NAME=VALUE"
     )
 
