@@ -31,10 +31,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--from-end", action="store_true", help="begin with the last file")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by `-m`
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark_cases_slow(items)
     if config.getoption("--from-end"):
         files = list(dict.fromkeys(item.path for item in items))
         items.sort(key=lambda item: -files.index(item.path))
+
+
+def mark_cases_slow(items: list[pytest.Item]) -> None:
+    """Mark the cases of a test with `few(n)` as slow, except n of them."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few"):
+            cases.setdefault(item.nodeid.split("[")[0], []).append(item)
+    for found in cases.values():
+        mark = found[0].get_closest_marker("few")
+        assert mark is not None
+        kept = {at * len(found) // mark.args[0] for at in range(mark.args[0])}
+        for at, item in enumerate(found):
+            if at not in kept:
+                item.add_marker("slow")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -88,6 +88,7 @@ def test_every_operation_and_architecture_is_among_the_programs() -> None:
     assert all(sum(arch in text for text in PROGRAMS.values()) > 10 for arch in (SM80, SM90))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("command", [("check",), ("format", "--check", "--diff")], ids=["check", "format"])
 def test_ruff_passes(command: tuple[str, ...], emitted: dict[str, Path]) -> None:
     done = subprocess.run(

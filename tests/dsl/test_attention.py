@@ -47,6 +47,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("settings", "causal", "scale", "shape", "other", "dtype"), CASES)
 def test_against_torch(
     settings: str, causal: int, scale: float | None, shape: tuple[int, ...], other: tuple[int, ...], dtype: torch.dtype

@@ -124,6 +124,7 @@ def test_text_is_as_written_down(program: str, name: str) -> None:
     assert text == path.read_text()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("kind", "how", "shape", "filters", "transposed", "settings", "resident"),
     [
@@ -215,6 +216,7 @@ def test_implicit_products_are_exact(
     assert torch.equal(got, reference(x, w, transposed, **settings).to(DTYPES[kind]))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "how", "shape", "filters", "transposed", "settings"),
     [
@@ -248,6 +250,7 @@ def test_places_that_no_tap_reaches_are_zero_beside_an_infinity() -> None:
     assert torch.equal(got, reference(x, w, True, stride=2).half())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("how", "shape", "filters", "transposed", "settings", "dtype"),
     [
@@ -323,6 +326,7 @@ EPILOGUE = (
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("how", "transposed", "filters", "settings"),
     [
@@ -415,6 +419,7 @@ def test_tf32_is_rounded_to_ten_bits() -> None:
         assert least < float((convolved("conv(x, w)", how, (x, w)).double() - wanted).norm() / wanted.norm()) < most
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("how", "shape", "filters", "transposed", "settings"),
     [

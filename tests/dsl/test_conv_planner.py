@@ -62,6 +62,7 @@ def found(*parts: str) -> Computation:
     return recognise(asked(*parts).facts)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("init", "forward", "extents", "operation", "epilogues"),
     [
@@ -130,6 +131,7 @@ def test_padding_by_another_operation_is_left_alone() -> None:
         found("c = nn.Conv2d(channels, filters, 3, padding_mode='circular', padding=1)", "self.c(x)")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("init", "forward", "operations"),
     [
@@ -171,6 +173,7 @@ def test_the_first_rung_fits_the_size() -> None:
     ).unfold
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("parts", "kinds"),
     [
@@ -229,6 +232,7 @@ def test_every_rung_compiles() -> None:
             compile_program(write_program(computation, rung, arch), binding_of(ask.problem, ask.facts, computation))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("precision", "init", "extents"),
     [

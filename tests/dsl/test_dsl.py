@@ -102,6 +102,7 @@ def either(*quick: tuple[Any, ...], others: tuple[tuple[Any, ...], ...]) -> list
     return [*quick, *(pytest.param(*case, marks=pytest.mark.slow) for case in others)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("shape", "threads"),
     either(("odd", 1), ("even", 32), ("odd", 256), others=(("even", 1), ("odd", 32), ("even", 256))),
@@ -142,6 +143,7 @@ DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}
 EVEN, ODD = (64, 64, 64), (37, 51, 67)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("mma", "shape"),
     either(("f16", EVEN), ("bf16", ODD), ("tf32", ODD), others=(("f16", ODD), ("bf16", EVEN), ("tf32", EVEN))),
@@ -158,6 +160,7 @@ def test_tensor_cores(mma: str, shape: tuple[int, int, int]) -> None:
 LONG, TURNED, HALF_TURNED = ((64, 64, 96), ""), ((36, 52, 68), "ab"), (ODD, "b")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("mma", "case"),
     either(

@@ -11,6 +11,7 @@ from workbench.proposers.recognition import Unrecognised, recognise
 MATRICES, BATCHES = ("torch.randn(n, d)", "torch.randn(d, 16)"), ("torch.randn(3, n, d)", "torch.randn(3, 8, d)")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("forward", "inputs", "arch", "starts"),
     [

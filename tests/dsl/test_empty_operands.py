@@ -18,6 +18,7 @@ def gives(text: str, tensors: dict[str, torch.Tensor], wanted: torch.Tensor) -> 
     assert not [item for item in emulation.findings if item.severity == "error"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["", ".tile(64, 64, 32) .mma(tf32) .stages(3)", HOPPER])
 def test_products(how: str) -> None:
     for a, b in (

@@ -81,6 +81,7 @@ def tensors_of(text: str, kind: str, shape: tuple[int, int, int]) -> dict[str, t
     return tensors
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "settings", "epilogues", "shape"),
     [
@@ -128,6 +129,7 @@ def test_hopper_chains_are_exact(kind: str, settings: str, epilogues: str, shape
     assert not [finding for finding in emulation.findings if finding.severity == "error"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "settings", "epilogues", "shape"),
     [
@@ -177,6 +179,7 @@ def test_reductions_close_a_chain_and_the_product_is_not_stored(
         assert torch.equal(got, again)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "how",
     [

@@ -41,6 +41,7 @@ def refused(
     assert len(emulation.launches) == before and "\n" not in words and all(item in words for item in said), words
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", WAYS)
 def test_products(how: str) -> None:
     a, b = f(8, 16), f(16, 12)
@@ -265,6 +266,7 @@ def test_elements(text: str, wanted: object) -> None:
     )  # another type than at the call before  # type: ignore[operator]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["", ".vector(4)", ".vector(4) .unroll(2)"])
 def test_a_result_of_two_types_has_the_one_that_torch_gives(how: str) -> None:
     half, short, single, mask = (

@@ -20,6 +20,7 @@ def integers(*shape: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("how", "ends", "n", "turned", "dtype"),
     [
@@ -70,6 +71,7 @@ def test_offsets_out_of_order_are_refused_where_they_can_be_read(ends: tuple[int
         launched(GROUPED + ".mma(f16) .tile(64, 64, 64) .schedule(cooperative)", tensors, 2)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("ends", [(-5, 200, 20), (-(1 << 31), (1 << 31) - 1, -1), (1 << 30, 1 << 30, 1 << 30)])
 @pytest.mark.parametrize("store", ["", " .store(direct)"])
 def test_offsets_that_are_not_looked_at_reach_nothing_outside(ends: tuple[int, ...], store: str) -> None:

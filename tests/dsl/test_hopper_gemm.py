@@ -86,6 +86,7 @@ def test_text_is_as_written_down() -> None:
     assert text == path.read_text()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("kind", "settings", "shape", "turned", "batch"),
     [
@@ -122,6 +123,7 @@ def test_products_are_exact(kind: str, settings: str, shape: tuple[int, int, int
     ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("settings", "shape", "turned", "batch"),
     [
@@ -148,6 +150,7 @@ def test_tf32_takes_an_operand_that_is_not_along_k_through_registers(
     ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("schedule", ["cooperative", "pingpong"])
 @pytest.mark.parametrize("resident", [1, 2])
 def test_ctas_go_on_to_further_tiles(schedule: str, resident: int) -> None:
@@ -166,6 +169,7 @@ def test_ctas_go_on_to_further_tiles(schedule: str, resident: int) -> None:
     assert emulation.launches[0].grid == (2, 1, resident)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "settings", "shape", "batch"),
     [
@@ -193,6 +197,7 @@ def test_parts_of_k_are_added_by_a_second_kernel(
     assert "combine_kernel" in emulation.launches[-1].kernel
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("shape", "turned", "launches"),
     [
@@ -258,6 +263,7 @@ def test_tf32_is_rounded_to_ten_bits() -> None:
     assert 1e-5 < float((got.double() - wanted).norm() / wanted.norm()) < 2e-3
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("settings", "shape", "turned"),
     [

@@ -167,6 +167,7 @@ def test_words_that_name_settings(words: str, settings: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "precision"),
     [

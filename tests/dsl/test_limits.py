@@ -280,6 +280,7 @@ def test_what_registers_and_compilers_do_not_take(text: str, why: str) -> None:
     assert why in found and bool(why) == bool(found)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -52,6 +52,7 @@ REDUCED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("text", REDUCED)
 @pytest.mark.parametrize(("most", "pieces"), [(1 << 20, 1), (400, 4)])
 def test_reductions_of_everything(text: str, most: int, pieces: int) -> None:
@@ -107,6 +108,7 @@ def test_scores_of_attention() -> None:
     assert count == 5  # two products, and two heads a launch
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("text", "said"),
     [

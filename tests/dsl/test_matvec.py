@@ -21,6 +21,7 @@ GOLDEN = Path(__file__).parent / "golden"
 FOUR = "matvec(x, vector, keepdim=1) .arch(sm_90a) .threads_per_row(256) .vector(4) .rows(4)"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("how", "dtype", "shapes"),
     [

@@ -84,6 +84,7 @@ def rows() -> torch.Tensor:
     return x
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "how",
     [
@@ -113,6 +114,7 @@ VARIANTS = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", VARIANTS)
 def test_rows_whose_largest_is_infinite(how: str) -> None:
     x = rows()
@@ -149,6 +151,7 @@ def test_columns_and_scans() -> None:
     same(run("scan(x, op=max, axis=0) .threads(32)", (x,), ("x",)), x.cummax(0).values)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("schedule", ["direct", "strip"])
 def test_pools(schedule: str, dtype: torch.dtype) -> None:

@@ -66,6 +66,7 @@ def test_every_configuration_is_legal_and_different(text: str) -> None:
         assert not check(again)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "text",
     [

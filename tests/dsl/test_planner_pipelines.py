@@ -36,6 +36,7 @@ def facts(name: str) -> Facts:
     return inspect(level2.problem(name))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name",
     [
@@ -54,6 +55,7 @@ def test_modules_of_level_2_are_computed_on_ampere(name: str) -> None:
     computes(tiny(name), "sm_80")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "start"),
     [

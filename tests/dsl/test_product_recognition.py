@@ -84,6 +84,7 @@ def check(body: str, found: Computation) -> None:
         torch.testing.assert_close(ours(*inputs), model(*inputs), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("body", "epilogues"),
     [
@@ -105,6 +106,7 @@ def test_chains_are_fused(body: str, epilogues: str) -> None:
     check(body, found)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("body", "fused", "stages"),
     [
@@ -150,6 +152,7 @@ def test_softmax_of_a_product_is_a_stage() -> None:
     check(body, found)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "body",
     [
@@ -165,6 +168,7 @@ def test_other_arguments_are_unrecognised(body: str) -> None:
         recognise(facts(body))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("body", "program"),
     [

@@ -129,6 +129,7 @@ def computes(given: Problem, arch: str = "sm_90a", place: int = 0) -> str:
     return text
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("forward", "inputs", "init", "starts"),
     [*PROPOSED, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],

@@ -33,6 +33,7 @@ def right(
     torch.testing.assert_close(got.double() if got.is_floating_point() else got, wanted, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "how",
     [
@@ -57,6 +58,7 @@ def test_rows(how: str) -> None:
         )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", [".threads(32)", ".split(4) .vector(4) .unroll(2)", ".split(8) .vector(4) .kept()"])
 @pytest.mark.parametrize("shape", [(2, 21, 64), (2, 40, 13)])
 def test_columns(how: str, shape: tuple[int, ...]) -> None:
@@ -68,6 +70,7 @@ def test_columns(how: str, shape: tuple[int, ...]) -> None:
         right(f"rowwise(argmin(x), axis=1) {how}", x.argmin(1), x)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("axis", "dims"),
     [
@@ -122,6 +125,7 @@ def test_a_variance_far_from_zero() -> None:
         right(f"rowwise(var(x)) {how}", x.double().var(-1, correction=0), x, tolerance=2e-5)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("b", "c"), [((8,), ()), ((5, 1, 1), (3, 1, 1, 1)), ((3, 1, 6, 1), (6, 8)), ((3, 5, 6, 1), (1, 1, 1, 8))]
 )

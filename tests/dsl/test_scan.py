@@ -31,6 +31,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("schedule", "options"),
     [("rows", options) for options in OPTIONS]

@@ -194,6 +194,7 @@ def run(
     return got, next(launch.grid for launch in emulation.launches if "gemm_kernel" in launch.kernel)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("resident", "shape", "clusters"),
     [
@@ -214,6 +215,7 @@ def test_one_kernel_for_any_number_of_ctas(resident: int, shape: tuple[int, int,
     assert len(kernels) == len(set(kernels)) <= 2, "the number of CTAs is not compiled in"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "settings", "epilogues", "shape", "resident"),
     [
@@ -243,6 +245,7 @@ def test_products_with_epilogues_are_exact(
     torch.testing.assert_close(got.double(), want.to(got.dtype).double(), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "settings", "shape", "turned", "batch", "resident"),
     [

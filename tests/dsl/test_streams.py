@@ -201,6 +201,7 @@ RUN: tuple[tuple[str, Callable[[], tuple[torch.Tensor, ...]], int], ...] = (  # 
 )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("text", "make", "count"), RUN, ids=[text for text, _, _ in RUN])
 def test_the_driver_is_given_the_current_stream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, make: Callable[[], tuple[torch.Tensor, ...]], count: int

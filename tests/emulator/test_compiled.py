@@ -49,6 +49,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize(("grid", "block"), [(1, 64), (5, 64), (600, 64)])
 def test_the_engines_agree(name: str, grid: int, block: int) -> None:
@@ -203,6 +204,7 @@ LONG = (
 )  # like one of the others
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in problems.shipped()]
 )
@@ -232,6 +234,7 @@ def test_every_version_of_every_shipped_problem_agrees(
         assert compared.compiled and not compared.reasons and not compared.differences, (rung.title, compared)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "text",
     [

@@ -22,6 +22,7 @@ def view(t: torch.Tensor, major: int) -> Any:
     return from_dlpack(t, assumed_align=16).mark_layout_dynamic(leading_dim=major)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("dtype", "tile", "cluster", "shape", "majors"), GEMMS)
 def test_gemm_with_tma_and_wgmma(
     dtype: torch.dtype, tile: tuple[int, int, int], cluster: int, shape: tuple[int, int, int], majors: tuple[int, int]
@@ -94,6 +95,7 @@ def test_mistakes_with_an_mbarrier_are_named(mistake: str, kind: str, said: str)
     assert failure.kind == kind and said in failure.message and failure.line
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("mistake", "kind", "said"),
     [

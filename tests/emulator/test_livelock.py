@@ -105,6 +105,7 @@ def test_waiting_for_a_cta_outside_the_sample_is_said_at_once(poll: str) -> None
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("poll", ["acquire", "volatile", "atomic"])
 def test_a_wait_ends_at_its_first_test_where_repeats_are_skipped(poll: str) -> None:
     body = CHAIN.replace("POLL", POLLS[poll])

@@ -52,6 +52,7 @@ def errors_of(name: str) -> tuple[list[str], Any]:
     return failed, emulation
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "launches"),
     [

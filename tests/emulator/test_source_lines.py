@@ -163,6 +163,7 @@ def test_the_check_finds_lines_that_are_not_the_kernels(tmp_path: Path) -> None:
         assert {one.line for one in outside} == {line} - {11, 21, 22, 23, 24}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("program", "shapes"),
     [

@@ -143,6 +143,7 @@ def follow(body: str, *, skip: bool) -> Launch:
     return Machine(HEAD + START + body + "\nret;\n}\n", DeviceLimits()).run(request, memory)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("body", "skipped"), LOOPS.values(), ids=LOOPS)
 def test_a_loop_that_was_skipped_counts_as_if_it_had_run(body: str, skipped: bool, skips: list[int]) -> None:
     whole = follow(body, skip=False)
@@ -223,6 +224,7 @@ def assert_alike(short: Launch, whole: Launch, *, counts: float) -> None:
         assert getattr(short.total, name) == pytest.approx(getattr(whole.total, name), rel=counts)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("program", "k"),
     [

@@ -48,6 +48,7 @@ def text(line: int | None) -> str:
     return (Path(__file__).parent / "hopper" / "waiting.py").read_text(encoding="utf-8").splitlines()[(line or 1) - 1]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("k", [64, 128, 576])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_correct_loops_are_not_suspected(k: int, scaled: bool) -> None:
@@ -58,6 +59,7 @@ def test_correct_loops_are_not_suspected(k: int, scaled: bool) -> None:
     ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("mistake", "kind", "mark", "said", "cure"),
     [

@@ -36,6 +36,7 @@ def integers(*shape: int, dtype: torch.dtype, most: int = 2) -> torch.Tensor:
     return torch.randint(-most, most + 1, shape, device="cuda").to(dtype)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("m", "n", "k", "b_along_k", "splits", "tile", "dtype"),
     [
@@ -68,6 +69,7 @@ def test_splits_fill_the_machine() -> None:
     assert choose_splits(small, 64, 64, 200, 132) == 1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("rows", "columns", "dtype"),
     [
@@ -98,6 +100,7 @@ def test_the_variance_does_not_cancel() -> None:
     assert (y - torch.nn.functional.layer_norm(x.double(), (64,))).abs().max() < 1e-4
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("shape", "dtype"),
     [
@@ -120,6 +123,7 @@ def test_scan_wraps_as_int32_does() -> None:
     assert torch.equal(scan.scan(x), torch.cumsum(x, -1, dtype=torch.int32))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("count", "bins", "dtype"),
     [
@@ -147,6 +151,7 @@ def test_histogram_has_no_bank_conflict_with_32_copies(emulation: Any) -> None:
     assert not [finding for finding in emulation.findings if finding.kind == "bank_conflict"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("rows", "columns", "k", "dtype"),
     [
@@ -172,6 +177,7 @@ def test_top_k_of_special_values() -> None:
     assert torch.equal(values.view(torch.int32), torch.gather(x, 1, indices).view(torch.int32))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("function", [transpose.transpose, transpose.transpose_tma])
 def test_transpose_without_a_conflict(
@@ -197,6 +203,7 @@ def test_transpose_of_odd_shapes(rows: int, columns: int, dtype: torch.dtype) ->
     assert torch.equal(transpose.transpose(x), x.t())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("count", "dtype"), [(1, torch.float32), (4099, torch.bfloat16), (100_003, torch.int32), (50_000, torch.float16)]
 )
@@ -271,6 +278,7 @@ def test_tensors_on_the_cpu_are_refused() -> None:
         scan.scan(torch.ones(3, device="cpu"))
 
 
+@pytest.mark.slow
 def test_the_benchmark_runs_dry_and_an_example_from_the_command_line(tmp_path: Path) -> None:
     out = tmp_path / "dry.json"
     command = [

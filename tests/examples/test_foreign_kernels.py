@@ -27,6 +27,7 @@ def run(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_dry_run_compares_with_torch_and_goes_on_where_it_was(tmp_path: Path) -> None:
     out = tmp_path / "times.json"
     first = run(out, "time", "--dry", "--only", "TMA 128")

@@ -53,6 +53,7 @@ GEMMS = [
 ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("m", "n", "k", "dtype", "out", "majors", "options"), GEMMS)
 def test_gemm(
     hopper: Emulation,
@@ -127,6 +128,7 @@ ATTENTIONS = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("batch", "heads", "key_heads", "queries", "keys", "dim", "dtype", "causal", "options"), ATTENTIONS
 )
@@ -204,6 +206,7 @@ GROUPS = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("sizes", "dtype", "out", "options"), GROUPS)
 def test_grouped_gemm(
     hopper: Emulation, sizes: list[tuple[int, int, int]], dtype: torch.dtype, out: torch.dtype, options: dict[str, Any]
@@ -251,6 +254,7 @@ def test_grouped_gemm_says_what_it_does_not_take(hopper: Emulation) -> None:
         grouped_gemm([good, narrow])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "arguments", "said"),
     [

@@ -4,6 +4,7 @@ allocated."""
 from __future__ import annotations
 
 import dataclasses
+import os
 from functools import cache
 from pathlib import Path
 
@@ -60,9 +61,17 @@ def test_the_emulator_says_that_no_device_of_the_kind_has_room(tmp_path: Path, d
     with Session.create(problem, root=tmp_path, executor="emulator", device=device, facts=facts) as session:
         (line,) = [line for line in str(tables.status(session)).splitlines() if line.startswith("warning")]
         assert f"take 274.9 GB, {session.device} has " in line and "the full case does not fit the device" in line
-        assert f"the full case, 274.9 GB, does not fit {session.device}'s memory" in str(
+        assert f"no time: the full case, 274.9 GB, does not fit {session.device}'s memory" in str(
             tables.verdict(session.generate())
         )
+
+
+def test_a_problem_may_be_larger_than_the_memory_of_this_machine(tmp_path: Path) -> None:
+    assert os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") < 137 * 10**9, "a test for smaller machines"
+    problem = problems.load("relu", settings=(("batch_size", 1 << 18), ("dim", 1 << 16)))
+    with Session.create(problem, root=tmp_path, executor="emulator") as session:
+        verdict = session.generate().trials[-1].verdict
+        assert verdict.bound.least_bytes > 137e9 and verdict.time_s > verdict.bound.bound_s
 
 
 def test_a_problem_that_fits_is_not_warned_of(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ NAMES = {"q": "q", "k": "k", "v": "v"}
 SHAPES = ((1, 2, 40, 24), (1, 1, 67, 24), (1, 1, 67, 24))  # odd lengths, a head of k and v for two of q
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("config", "dtype", "error"),
     [

@@ -35,6 +35,7 @@ def reference(cfg: ConvConfig, x: torch.Tensor, w: torch.Tensor, groups: int) ->
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("cfg", "shape", "filters", "dtype"),
     [
@@ -108,6 +109,7 @@ def test_implicit_gemm_by_mma_sync(cfg: Sm80Config, shape: tuple[int, ...], filt
     check_implicit_gemm(cfg, shape, filters)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("cfg", "shape", "filters"),
     [

@@ -24,6 +24,7 @@ def bias_and_residual(total, operands, batch, row, column):
     return (total + bias[column]) * 2.0 + residual[batch, row, column]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("config", "dtype"),
     [

@@ -35,6 +35,7 @@ def add_plain(total, operands, batch, row, column):
     return total + operands[1][batch, row, column].to(cutlass.Float32)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("entry", "config", "shape"),
     [

@@ -16,6 +16,7 @@ def prefixes(x: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(x.cumsum(-1), (1, 0))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

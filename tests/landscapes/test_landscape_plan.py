@@ -58,6 +58,7 @@ def test_sizes_share_the_files_that_are_compiled_and_what_is_done_is_left_out(
     assert all(number != 0 for task in tuning_plan.list_tasks(plans, done) for number, _ in task.targets)
 
 
+@pytest.mark.slow
 def test_measurers_load_what_compilers_kept(tmp_path: Path) -> None:
     command = [
         sys.executable,

@@ -96,6 +96,7 @@ def test_synthesis_then_one_change_a_step(server: Any, session: Session) -> None
     ) == (100, 50, None)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "rounds", [1, 2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow), 5]
 )

@@ -13,6 +13,7 @@ from workbench.problems import inspection, loading
 from workbench.records import Problem
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", problems.shipped())
 def test_shipped_problem_is_inspected(name: str) -> None:
     facts = inspection.inspect(problems.load(name))

@@ -60,6 +60,7 @@ def rows() -> Iterator[dict[str, list[dict[str, object]]]]:
     yield found
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", COMPARED)
 def test_the_model_orders_versions_as_the_gpu_does_and_is_within_a_factor_of_two(
     name: str, rows: dict[str, list[dict[str, object]]]
@@ -121,6 +122,7 @@ def test_nothing_launched_is_said() -> None:
     assert SassProfiler().profile(job, empty).summary == "nothing was compiled"
 
 
+@pytest.mark.slow
 def test_tiles_that_stick_out_of_the_emulated_matrices_are_ordered_by_their_full_size() -> None:
     """Measured on an H200 (its landscape), 4096 cubed in bf16: 179 us with clusters of 2x1, 201 to 339 in smaller
     tiles.

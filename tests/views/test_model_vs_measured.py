@@ -23,6 +23,7 @@ def test_ranks_are_spearmans_with_equal_values_in_the_middle_of_their_places() -
     )  # against the definition, by hand
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["matmul_bf16_4096", "matmul_tf32_2048", "batched_matmul_bf16"])
 def test_the_model_ranks_measured_products(name: str) -> None:
     kernels = modelled_kernels(landscapes()[name])
