@@ -465,6 +465,7 @@ def test_a_profiler_that_cannot_run_here_is_refused_at_once(
     assert said in told and len(told.splitlines()) == 1
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "arguments",
     [

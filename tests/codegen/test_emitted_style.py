@@ -117,6 +117,7 @@ def test_another_process_emits_the_same_text_in_any_order(emitted: dict[str, Pat
     assert json.loads(done.stdout) == [emitted[name].read_text() for name in names]
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_definition_is_used(name: str, emitted: dict[str, Path]) -> None:
     tree = ast.parse(emitted[name].read_text())

@@ -45,6 +45,7 @@ def test_threads_and_shared_memory_are_those_of_the_launch(text: str, tensors: i
         )  # a Hopper kernel's barriers are counted as one KB
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "how",
     [".mma(f16) .tile(64, 32, 32)", ".arch(sm_90a) .mma(f16) .schedule(cooperative) .tile(64, 32, 32) .stages(2)"],

@@ -227,6 +227,7 @@ def test_strided_operands_are_copied_and_other_dtypes_refused() -> None:
         product(HOPPER + ".tile(64, 64, 64) .schedule(cooperative)", (a.float(), b.float()))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("dtype", "settings", "shape", "turned", "launches"),
     [

@@ -71,6 +71,7 @@ def test_a_reduction_of_everything_with_a_broadcast_operand() -> None:
     torch.testing.assert_close(got, (x * b).sum())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", [".threads_per_row(32)", ".threads_per_row(64) .vector(2) .kept()"])
 def test_rows(how: str) -> None:
     x, target, affine = (

@@ -63,6 +63,7 @@ def test_functions_of_two() -> None:
     same(run("elementwise(clamp(a, -1, 2))", (a,), ("a",)), a.clamp(-1, 2), "clamp")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["", ".arch(sm_90a) .mma(tf32) .tile(64, 32, 32) .schedule(cooperative)"])
 def test_epilogues(how: str) -> None:
     a, b = torch.zeros(8, 4), torch.zeros(4, 12)

@@ -131,6 +131,7 @@ def test_the_programs_have_every_operation() -> None:
     }  # which launches nothing
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("text", PROGRAMS)
 def test_every_launch_has_the_stream_that_call_passes(text: str) -> None:
     tree = ast.parse(emitted(text))

@@ -57,6 +57,7 @@ def test_a_planted_bug_is_found_on_its_line(case: type[Case], mistake: str, kind
         assert finding.address is not None
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize(
     ("case", "variant"), CORRECT, ids=[f"{case.__name__}-{name or 'plain'}" for case, name in CORRECT]
 )

@@ -449,6 +449,7 @@ SOFTMAX = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("problem", "precision", "body", "passes"),
     [

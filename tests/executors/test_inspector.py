@@ -37,6 +37,7 @@ def test_facts_are_kept_by_problem_and_inspection(inspected: list[Problem], monk
     assert WorkerInspector().inspect(small) == facts and inspected == [small, larger, small]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"schema": 99}', "\x00"])
 def test_a_file_that_cannot_be_read_is_written_again(inspected: list[Problem], tmp_path: Path, content: str) -> None:
     small = problems.load("relu", settings=(("batch_size", 4), ("dim", 8)))

@@ -78,6 +78,7 @@ def test_a_server_without_tools_is_asked_without_them(server: Any) -> None:
     assert "tools" in server.requests[0]["body"] and "tools" not in server.requests[1]["body"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "fault",
     [
@@ -97,6 +98,7 @@ def test_passing_faults_are_tried_again(server: Any, fault: dict[str, Any]) -> N
         assert time.monotonic() - start >= 0.3
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -171,6 +173,7 @@ def test_a_whole_reply_has_a_time_limit_while_pieces_flow(server: Any, step: dic
     assert time.monotonic() - start < 10  # the whole reply takes longer
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "step",
     [
