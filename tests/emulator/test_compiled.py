@@ -49,7 +49,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(16)
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize(("grid", "block"), [(1, 64), (5, 64), (600, 64)])
 def test_the_engines_agree(name: str, grid: int, block: int) -> None:

@@ -40,7 +40,7 @@ def test_there_are_nineteen_and_each_names_its_origin() -> None:
         )
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_each_shrinks_to_sizes_at_which_it_runs_and_has_a_bound(path: Path) -> None:
     problem = problems.load(str(path), precision="tf32")
