@@ -96,3 +96,15 @@ def test_a_session_on_a_gpu_is_not_made_and_a_job_is_not_started(
     )
     with pytest.raises(ProblemError, match="does not fit the device"):
         executor.run(job)
+
+
+def test_a_candidate_that_refuses_the_full_size_is_not_correct(tmp_path: Path) -> None:
+    with Session.create("relu", root=tmp_path, executor="emulator") as session:
+        source = session.generate().proposal.candidate.source
+        check = "        if x.numel() > 1 << 20:\n            raise ValueError('too many elements')\n"
+        head = "    def forward(self, x):\n"
+        assert source.count(head) == 1
+        verdict = session.edit(source.replace(head, head + check)).trials[-1].verdict
+        assert not verdict.correct and verdict.failure is not None
+        assert "at full size: ValueError: too many elements" in verdict.failure.message
+        assert verdict.failure.line is not None

@@ -20,7 +20,10 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `cutegen`. Returns the exit status."""
     try:
-        arguments = make_parser().parse_args(argv)
+        given = list(sys.argv[1:] if argv is None else argv)
+        if given[:1] == ["help"]:  # as git and pip have it
+            given = [*given[1:2], "--help"]
+        arguments = make_parser().parse_args(given)
         set_json(arguments.json)
         with defer_during_imports():
             return int(arguments.function(arguments))

@@ -22,6 +22,7 @@ CTAS = 4  # of each launch
 LAUNCH_LIMIT_S = 20.0  # for the CTAs of one launch
 WALL_S = 60.0
 REPLY_BYTES = 256 << 20
+REFUSALS = ("ValueError", "AssertionError", "NotImplementedError")
 
 
 class FullSizeRun:
@@ -93,6 +94,9 @@ class FullSizeRun:
                 )
         except Exception as error:  # the candidate could have written anything
             failure = Failure(stage="integrity", kind="bad_reply", message=f"an unreadable answer: {error}")
+        if _is_refusal_of_candidate(failure):
+            told = dataclasses.replace(failure, message=f"at full size: {failure.message}")
+            return dataclasses.replace(outcome, failure=told)
         return dataclasses.replace(outcome, full_note=f"it does not run at full size: {failure.message}")
 
     def _read_reply(self, end: Json) -> Json:
@@ -104,3 +108,11 @@ class FullSizeRun:
             raise ValueError("no reply")
         reply: Json = json.loads(path.read_text())
         return reply
+
+
+def _is_refusal_of_candidate(failure: Failure) -> bool:
+    """Whether the candidate's own code raised an error of its own, which it also would on a GPU.
+
+    Faults of kernels do not count: a sample of CTAs with zeros as inputs may cause them.
+    """
+    return failure.stage == "run" and failure.line is not None and failure.message.split(":")[0] in REFUSALS

@@ -89,7 +89,7 @@ def describe_fit(device: Device) -> str:
     copies = "its measured copy rate" if device.copy_bandwidth else "a copy rate inferred from its data sheet"
     return (
         f"for {device.name} with its data sheet's rates, {copies}, and constants inferred from the {FITTED_ON}'s; "
-        f"intervals are {ELSEWHERE:g} times as wide"
+        f"intervals are at least {ELSEWHERE:g} times as wide, on a logarithmic scale"
     )
 
 

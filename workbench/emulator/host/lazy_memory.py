@@ -1,4 +1,4 @@
-"""Large tensors that torch allocates while a few CTAs run at full size are zeros whose memory is mapped on first use."""
+"""Large tensors that torch allocates while a few CTAs run at full size: zeros whose memory is mapped on first use."""
 
 from __future__ import annotations
 
