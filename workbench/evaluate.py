@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from workbench import landscapes
 from workbench.analysis import devices, integrity, speed_of_light, statistics
-from workbench.analysis.time_model import TimeEstimate, compare_times, estimate_time, fitted_model
+from workbench.analysis.time_model import TimeEstimate, compare_times, estimate_time
 from workbench.executors.wrong_result import wrong_result
 from workbench.protocols import PLAIN, Executor, RunContext
 from workbench.records import (
@@ -30,18 +29,8 @@ DISTURBED = 1.5
 
 def evaluate(job: Job, executor: Executor, *, parent: Trial | None = None, context: RunContext = PLAIN) -> Trial:
     """Run the job and judge the outcome. Raises only the errors of `Executor.run`."""
-    with ThreadPoolExecutor(1) as beside:
-        if not executor.full_size:
-            beside.submit(_load_time_model, job)
-        outcome = executor.run(job, context)
+    outcome = executor.run(job, context)
     return Trial(outcome=outcome, verdict=judge(job, outcome, parent), at=now())
-
-
-def _load_time_model(job: Job) -> None:
-    """Load what a verdict on modelled times reads, once per process: in a new one the workers start meanwhile."""
-    fitted_model()
-    if job.candidate.program:
-        landscapes.find(job.problem)
 
 
 def now() -> str:

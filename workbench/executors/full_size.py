@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.analysis import devices
+from workbench.analysis.time_model import fitted_model
 from workbench.executors.jobs.client import Server
 from workbench.executors.jobs.folder import end_failure, prepare
 from workbench.records import Failure, Job, KernelBuild, Launch, Outcome
@@ -53,6 +54,8 @@ class FullSizeRun:
 
     def __enter__(self) -> FullSizeRun:
         if self.wanted and not self.refusal:
+            # once per process: the verdict on these launches will need it, and in a new process the workers start now
+            threading.Thread(target=fitted_model, name="cutegen-time-model").start()
             self._place = tempfile.TemporaryDirectory(prefix="cutegen-full-", ignore_cleanup_errors=True)
             self.folder = prepare(Path(self._place.name), self.job)
             options = {
