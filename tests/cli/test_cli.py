@@ -567,6 +567,15 @@ def test_explain_compiles(capsys: pytest.CaptureFixture[str]) -> None:
         assert "registers a thread" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "usage"), [(["help"], "usage: cutegen "), (["help", "test"], "usage: cutegen test ")]
+)
+def test_help_is_a_command_too(words: list[str], usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0 and capsys.readouterr().out.startswith(usage)
+
+
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     heavy = ("torch", "cutlass", "numpy", "pandas", "plotly", "IPython", "openai", "workbench.session")
     source = (

@@ -21,6 +21,7 @@ from workbench.session import Session
 from workbench.views.text import tables
 
 H200 = 141 * 10**9
+MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes
 
 
 @cache
@@ -66,8 +67,8 @@ def test_the_emulator_says_that_no_device_of_the_kind_has_room(tmp_path: Path, d
         )
 
 
+@pytest.mark.skipif(MACHINE >= 137 * 10**9, reason="this machine's memory holds the problem")
 def test_a_problem_may_be_larger_than_the_memory_of_this_machine(tmp_path: Path) -> None:
-    assert os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") < 137 * 10**9, "a test for smaller machines"
     problem = problems.load("relu", settings=(("batch_size", 1 << 18), ("dim", 1 << 16)))
     with Session.create(problem, root=tmp_path, executor="emulator") as session:
         verdict = session.generate().trials[-1].verdict

@@ -13,6 +13,7 @@ from workbench.analysis.roofline import RooflinePoint
 from workbench.records import Bound
 from workbench.views.plots import roofline
 from workbench.views.text import diff
+from workbench.views.text.mime_bundle import PLOTLY, MimeBundle
 
 VOID = {"col", "meta", "br", "hr"}
 OLD = "".join(f"line_{n} = {n}\n" for n in range(30))
@@ -136,3 +137,11 @@ def test_work_without_flops_has_a_roofline_too() -> None:
         for node in ET.fromstring(roofline._draw_svg(points, bound, None)).iter("{http://www.w3.org/2000/svg}text")
     ]
     assert "v1, v2" in texts
+
+
+def test_a_plot_does_not_depend_on_the_last_bits() -> None:
+    one, two = (
+        MimeBundle("plot", plotly={"data": [{"x": [value, 3], "name": "a"}]})._repr_mimebundle_()[PLOTLY]
+        for value in (1707446900.2506275, 1707446900.2506773)
+    )
+    assert one == two == {"data": [{"x": [1.70745e9, 3], "name": "a"}]}

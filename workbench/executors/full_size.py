@@ -23,6 +23,7 @@ CTAS = 4  # of each launch
 LAUNCH_LIMIT_S = 20.0  # for the CTAs of one launch
 WALL_S = 60.0
 REPLY_BYTES = 256 << 20
+# errors by which host code refuses what it is given
 REFUSALS = ("ValueError", "AssertionError", "NotImplementedError")
 
 
@@ -114,8 +115,9 @@ class FullSizeRun:
 
 
 def _is_refusal_of_candidate(failure: Failure) -> bool:
-    """Whether the candidate's own code raised an error of its own, which it also would on a GPU.
+    """Whether the candidate's host code refused the full size, as it also would on a GPU.
 
-    Faults of kernels do not count: a sample of CTAs with zeros as inputs may cause them.
+    Faults of kernels do not count, because a sample of CTAs with zeros as inputs may cause them. Large inputs are
+    zeros: host code that refuses zeros is taken for code that refuses the size.
     """
     return failure.stage == "run" and failure.line is not None and failure.message.split(":")[0] in REFUSALS

@@ -33,9 +33,10 @@ class LazyAllocations(TorchDispatchMode):  # type: ignore[misc]
     ) -> object:
         options = kwargs or {}
         if function._schema.name in (*EMPTY, *_ZEROS):
-            shape = function(*args, **{**options, "device": "meta", "pin_memory": False})
-            on_cpu = torch.device(options.get("device") or getattr(args[0], "device", "cpu")).type == "cpu"
-            if on_cpu and shape.untyped_storage().nbytes() >= SMALL_BYTES:
-                name = str(shape.dtype).removeprefix("torch.")
-                return lazy_zeros(TensorSpec(name="", shape=tuple(shape.shape), dtype=name, strides=shape.stride()))
+            meta = function(*args, **{**options, "device": "meta", "pin_memory": False})
+            like = args[0] if args else None
+            on_cpu = torch.device(options.get("device") or getattr(like, "device", "cpu")).type == "cpu"
+            if on_cpu and meta.untyped_storage().nbytes() >= SMALL_BYTES:
+                dtype = str(meta.dtype).removeprefix("torch.")
+                return lazy_zeros(TensorSpec(name="", shape=tuple(meta.shape), dtype=dtype, strides=meta.stride()))
         return function(*args, **options)
