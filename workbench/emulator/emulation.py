@@ -14,9 +14,10 @@ from workbench.emulator.execution.tensor_views import Arguments
 from workbench.emulator.host.device_tags import DeviceTags
 from workbench.emulator.host.dlpack import AllocationWatch
 from workbench.emulator.host.lazy_memory import LazyAllocations
-from workbench.emulator.host.runtime import LaunchConfig, cluster_dims
+from workbench.emulator.host.runtime import LaunchConfig, cluster_dims, is_dependent
 from workbench.emulator.host.torch_device import Functions, Operations
 from workbench.emulator.host.virtual_gpu import VirtualGpu
+from workbench.emulator.sanitizer.launch_order import LaunchHistory, OrderedLaunch
 from workbench.emulator.timing.roofline import roofline_seconds
 from workbench.errors import UserError
 from workbench.records import Finding, Launch
@@ -59,6 +60,7 @@ class Emulation:
     notes: list[str] = field(default_factory=list)
     watch: AllocationWatch = field(default_factory=AllocationWatch)
     tags: DeviceTags = field(default_factory=DeviceTags)
+    history: LaunchHistory = field(default_factory=LaunchHistory)
     loading: CompiledModule | None = None  # the module that CuTe DSL is loading now
     # modules of functions that load their module themselves, at their first call
     compiled: list[CompiledModule] = field(default_factory=list)
@@ -147,15 +149,31 @@ class Emulation:
             limit_s=self.limit_s,
             skip_repeats=self.skip_repeats,
         )
-        captured = self.gpu.capturing.get(config.stream or 0)
+        stream = config.stream or 0
+        run = functools.partial(self._run, machine, request, self.arguments, is_dependent(config))
+        captured = self.gpu.capturing.get(stream)
         if captured is not None:
-            captured.append(functools.partial(self._run, machine, request, self.arguments))
+            captured.append(run)
         else:
-            self._run(machine, request, self.arguments)
+            run(stream)
 
-    def _run(self, machine: Machine, request: GridRequest, arguments: Arguments) -> None:
+    def _order_launch(
+        self, machine: Machine, request: GridRequest, stream: int, dependent: bool
+    ) -> OrderedLaunch | None:
+        """The launch's place among others, if it may overlap with some and its accesses are checked."""
+        if not request.counters or request.sample is not None:
+            return None
+        streams = self.gpu.streams
+        ctas = request.grid[0] * request.grid[1] * request.grid[2]
+        placed = self.history.begin(
+            request.entry, ctas, streams.launch(stream), dependent=dependent, several=streams.several
+        )
+        return placed if dependent or streams.several or machine.depends_on_launches else None
+
+    def _run(self, machine: Machine, request: GridRequest, arguments: Arguments, dependent: bool, stream: int) -> None:
+        order = self._order_launch(machine, request, stream, dependent)
         try:
-            launch = machine.run(request, self.global_memory(arguments))
+            launch = machine.run(request, self.global_memory(arguments), order)
         except EmulationFault as fault:
             self.faults.append(self._explain_fault(fault))
             raise self.faults[-1] from None

@@ -10,7 +10,16 @@ from __future__ import annotations
 from workbench.records.base import Mode, Precision, Provenance, Scalar, Settings, Stage, record
 from workbench.records.conversation import Message, Reply, Spent, ToolCall
 from workbench.records.history import Ask, Bound, Decision, Event, RecordedTime, Trial, Verdict, Version
-from workbench.records.launch import CodeDepth, CtaTimeline, Failure, Finding, KernelBuild, Launch, LineCounts
+from workbench.records.launch import (
+    CodeDepth,
+    CtaTimeline,
+    Failure,
+    Finding,
+    KernelBuild,
+    Launch,
+    LineCounts,
+    kernel_function,
+)
 from workbench.records.outcome import Check, DeviceState, Job, Outcome, Ratio, Timing
 from workbench.records.problem import Case, Degeneracy, Facts, Operation, Problem, TensorSpec, Work
 from workbench.records.profile import Energy, KernelMetrics, LineProfile, Profile, Span, Timeline
@@ -64,5 +73,6 @@ __all__ = [
     "Verdict",
     "Version",
     "Work",
+    "kernel_function",
     "record",
 ]

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from workbench.records.base import Stage, record
+
+_ARGUMENTS = re.compile(r"_(?:tensorptr|CopyAtom|Tiled|Layout|ptr[a-z0-9]+_)|_\d+$")
+
+
+def kernel_function(name: str) -> str:
+    """The name of the function that CuTe DSL made a kernel of: without its prefix and the types of its arguments."""
+    return _ARGUMENTS.split(name.removeprefix("kernel_cutlass_"), maxsplit=1)[0]
 
 
 @record

@@ -62,6 +62,19 @@ def _fence(ins: Instruction) -> Fn:
     return async_copies.fence(ins) if ins.mods[:2] == ("proxy", "async") else _no_operation(ins)
 
 
+def _grid_dependency(ins: Instruction) -> Fn:
+    """griddepcontrol: only checks of the order of launches depend on it (sanitizer/launch_order.py)."""
+    waits = "wait" in ins.mods
+
+    def run(b: Batch, i: Lanes) -> None:
+        if b.races is not None and waits:
+            b.races.wait_for_launches(b, b.all_lanes(i), ins)
+        elif b.races is not None:
+            b.races.launch_dependents(b.all_lanes(i), ins)
+
+    return run
+
+
 def count_nothing(b: Batch, i: Lanes) -> None:
     """Leave registers, memory and counts as they are."""
 
@@ -114,8 +127,9 @@ FAMILIES: dict[str, Callable[[Instruction], Fn]] = {
     "getctarank": cluster.cta_rank,
     "fence": _fence,
     "tensormap": tensormap.operation,
+    "griddepcontrol": _grid_dependency,
     **dict.fromkeys(
-        ("setmaxnreg", "membar", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "discard", "pragma"),
+        ("setmaxnreg", "membar", "nanosleep", "prefetch", "prefetchu", "discard", "pragma"),
         _no_operation,
     ),
 }

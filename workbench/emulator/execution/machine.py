@@ -25,6 +25,7 @@ from workbench.emulator.ptx.parser import parse
 from workbench.emulator.sampling.steady_state import SteadyState
 from workbench.emulator.sanitizer import access_history
 from workbench.emulator.sanitizer.global_races import Record
+from workbench.emulator.sanitizer.launch_order import OrderedLaunch
 from workbench.emulator.sanitizer.livelock import LivelockDetector
 from workbench.emulator.sanitizer.shared_races import Races
 from workbench.emulator.sanitizer.wgmma_registers import WgmmaRegisters
@@ -148,18 +149,22 @@ class Machine:
                 )
             ) from error
         self.native = NativeKernels(ptx, engine, threads)
+        self.depends_on_launches = "griddepcontrol" in ptx  # whether a kernel may overlap with others (PDL)
         self.limits = limits
         self._compiled: dict[str, Program] = {}
         self._constants = {name: aligned_copy(data) for name, data in self.module.constants.items()}
 
-    def run(self, request: GridRequest, memory: GlobalMemory) -> Launch:
-        """Execute every CTA of the grid and return the counters."""
+    def run(self, request: GridRequest, memory: GlobalMemory, order: OrderedLaunch | None = None) -> Launch:
+        """Execute every CTA of the grid and return the counters.
+
+        `order` is its place among the launches that it may overlap with; then the interpreter runs and checks all CTAs.
+        """
         launch = self._prepare(request, memory)
         if request.sample is not None:
             return self._run_sample(launch)
         output = _Output()
         with np.errstate(all="ignore"):
-            self._run_grid(launch, output)
+            self._run_grid(launch, output, order)
         result = launch.counting.build_launch(launch.kernel.name, request, "".join(output.printed))
         if output.timeline:
             result = replace(result, paced=output.timeline.result())
@@ -188,16 +193,16 @@ class Machine:
         order = _cluster_order(request) if math.prod(request.cluster) > 1 else None
         return _Launch(kernel, program, request, memory, counting, symbols, order, list(parameters.values()))
 
-    def _run_grid(self, launch: _Launch, output: _Output) -> None:
+    def _run_grid(self, launch: _Launch, output: _Output, order: OrderedLaunch | None) -> None:
         """Execute batch after batch, on compiled code as soon as that is faster."""
         request, program, counting = launch.request, launch.program, launch.counting
         step, total = launch.batch_ctas(), launch.total
         switch = TierSwitch(
             self.native, launch.kernel, request, self.limits, launch.memory, launch.symbols, counting, step
         )
-        if request.sanitize:  # only the interpreter makes all checks
+        if request.sanitize or order is not None:  # only the interpreter makes all checks
             switch.code, switch.open = None, False
-        record = Record(request, program.race_plan.everywhere) if counting.enabled else None
+        record = Record(request, program.race_plan.everywhere, order) if counting.enabled else None
         checked, few, leave_first = self._first_batch(launch, switch, step)
         first = 0
         while first < total:

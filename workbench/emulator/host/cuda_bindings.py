@@ -75,10 +75,41 @@ class _Api:
 
         return call
 
-    def record(self, event: object, *_: object) -> Reply:
+    def record(self, event: object, stream: object = 0, *_: object) -> Reply:
         """Record an event on the modelled clock."""
-        self.gpu.record(handle_number(event))
+        self.gpu.record(handle_number(event), handle_number(stream))
         return self.succeed()
+
+    def wait_event(self, stream: object, event: object, *_: object) -> Reply:
+        """Later work of a stream waits for an event."""
+        self.gpu.streams.wait_event(handle_number(stream), handle_number(event))
+        return self.succeed()
+
+    def synchronize_event(self, event: object) -> Reply:
+        """The host waits for an event."""
+        self.gpu.streams.synchronize_event(handle_number(event))
+        return self.succeed()
+
+    def synchronize_stream(self, stream: object) -> Reply:
+        """The host waits for a stream."""
+        self.gpu.streams.synchronize(handle_number(stream))
+        return self.succeed()
+
+    def synchronize(self) -> Reply:
+        """The host waits for all work."""
+        self.gpu.streams.synchronize()
+        return self.succeed()
+
+    def order_answers(self, prefix: str) -> Answers:
+        """Answers to the calls that order launches, the same in both modules."""
+        return {
+            f"{prefix}StreamWaitEvent": self.wait_event,
+            f"{prefix}StreamSynchronize": self.synchronize_stream,
+            f"{prefix}StreamQuery": self.synchronize_stream,
+            f"{prefix}EventRecord": self.record,
+            f"{prefix}EventSynchronize": self.synchronize_event,
+            f"{prefix}EventQuery": self.synchronize_event,
+        }
 
     def elapsed_ms(self, start: object, end: object) -> Reply:
         """Modelled milliseconds between two events."""
@@ -165,10 +196,11 @@ class _Driver(_Api):
         d = gpu.device
         return {
             "cuStreamGetCaptureInfo": self.capture_info,
-            "cuStreamCreate": lambda flags=0: succeed(driver.CUstream(gpu.new_handle())),
-            "cuStreamCreateWithPriority": lambda flags, priority: succeed(driver.CUstream(gpu.new_handle())),
+            "cuStreamCreate": lambda flags=0: succeed(driver.CUstream(gpu.new_stream(int(flags)))),
+            "cuStreamCreateWithPriority": lambda flags, priority: succeed(driver.CUstream(gpu.new_stream(int(flags)))),
             "cuEventCreate": lambda flags=0: succeed(driver.CUevent(gpu.new_handle())),
-            "cuEventRecord": self.record,
+            "cuCtxSynchronize": self.synchronize,
+            **self.order_answers("cu"),
             "cuEventElapsedTime": self.elapsed_ms,
             "cuMemGetInfo": lambda: succeed(d.memory_bytes, d.memory_bytes),
             "cuMemAlloc": lambda size: succeed(driver.CUdeviceptr(gpu.allocate(int(size)))),
@@ -188,15 +220,9 @@ class _Driver(_Api):
 _DRIVER_SUCCEEDS = (
     "cuCtxSetCurrent",
     "cuCtxPushCurrent",
-    "cuCtxSynchronize",
     "cuCtxDestroy",
     "cuDevicePrimaryCtxRelease",
     "cuStreamDestroy",
-    "cuStreamSynchronize",
-    "cuStreamQuery",
-    "cuStreamWaitEvent",
-    "cuEventSynchronize",
-    "cuEventQuery",
     "cuEventDestroy",
     "cuLibraryUnload",
     "cuFuncSetAttribute",
@@ -233,7 +259,7 @@ class _Runtime(_Api):
 
     def launch_graph(self, graph: object, stream: object) -> Reply:
         """Run the launches of a graph."""
-        self.gpu.replay(handle_number(graph))
+        self.gpu.replay(handle_number(graph), handle_number(stream))
         return self.succeed()
 
     def get_properties(self, device: int) -> Reply:
@@ -262,12 +288,15 @@ class _Runtime(_Api):
             "cudaGetDeviceProperties": self.get_properties,
             "cudaDriverGetVersion": lambda: succeed(DRIVER_VERSION),
             "cudaRuntimeGetVersion": lambda: succeed(DRIVER_VERSION),
-            "cudaStreamCreate": lambda: succeed(runtime.cudaStream_t(gpu.new_handle())),
-            "cudaStreamCreateWithFlags": lambda flags: succeed(runtime.cudaStream_t(gpu.new_handle())),
-            "cudaStreamCreateWithPriority": lambda flags, priority: succeed(runtime.cudaStream_t(gpu.new_handle())),
+            "cudaStreamCreate": lambda: succeed(runtime.cudaStream_t(gpu.new_stream(0))),
+            "cudaStreamCreateWithFlags": lambda flags: succeed(runtime.cudaStream_t(gpu.new_stream(int(flags)))),
+            "cudaStreamCreateWithPriority": lambda flags, priority: succeed(
+                runtime.cudaStream_t(gpu.new_stream(int(flags)))
+            ),
             "cudaEventCreate": lambda: succeed(runtime.cudaEvent_t(gpu.new_handle())),
             "cudaEventCreateWithFlags": lambda flags: succeed(runtime.cudaEvent_t(gpu.new_handle())),
-            "cudaEventRecord": self.record,
+            "cudaDeviceSynchronize": self.synchronize,
+            **self.order_answers("cuda"),
             "cudaEventElapsedTime": self.elapsed_ms,
             "cudaMalloc": lambda size: succeed(gpu.allocate(int(size))),
             "cudaMallocAsync": lambda size, stream: succeed(gpu.allocate(int(size))),
@@ -288,13 +317,7 @@ class _Runtime(_Api):
 
 _RUNTIME_SUCCEEDS = (
     "cudaSetDevice",
-    "cudaDeviceSynchronize",
     "cudaStreamDestroy",
-    "cudaStreamSynchronize",
-    "cudaStreamQuery",
-    "cudaStreamWaitEvent",
-    "cudaEventSynchronize",
-    "cudaEventQuery",
     "cudaEventDestroy",
     "cudaGetLastError",
     "cudaPeekAtLastError",

@@ -1,6 +1,7 @@
 """`torch.cuda`'s streams, events and graphs, answered by one virtual GPU.
 
-Work on a stream is already done when the call returns, and events are on the modelled clock.
+Work on a stream is already done when the call returns, and events are on the modelled clock. What a program waits for
+is noted all the same, for checks of the order of launches (stream_order.py).
 """
 
 from __future__ import annotations
@@ -33,22 +34,30 @@ class Stream:
     state: ClassVar[StreamState]
 
     def __init__(self, device: object = None, priority: int = 0, **_: object) -> None:
-        self.cuda_stream = self.state.gpu.new_handle()
+        self.cuda_stream = self.make_handle()
         self.priority = priority
         self.device: torch.device | None = parse_device("cuda" if device is None else device)
         self.device_index = 0
 
+    def make_handle(self) -> int:
+        """The number of a new stream."""
+        return self.state.gpu.new_stream()
+
     def synchronize(self) -> None:
-        """Return at once: all work is done."""
+        """The host waits for the stream."""
+        self.state.gpu.streams.synchronize(self.cuda_stream)
 
     def wait_stream(self, other: object) -> None:
-        """Return at once: all work is done."""
+        """Later work waits for another stream's work so far."""
+        self.state.gpu.streams.wait_stream(self.cuda_stream, handle_number(other))
 
-    def wait_event(self, other: object) -> None:
-        """Return at once: all work is done."""
+    def wait_event(self, other: Event) -> None:
+        """Later work waits for an event."""
+        self.state.gpu.streams.wait_event(self.cuda_stream, other.cuda_event)
 
     def query(self) -> bool:
         """True: all work is done."""
+        self.synchronize()
         return True
 
     def record_event(self, event: Event | None = None) -> Event:
@@ -79,8 +88,12 @@ class ExternalStream(Stream):
     """A stream that other code created."""
 
     def __init__(self, stream_ptr: object, device: object = None, **_: object) -> None:
+        self.known = handle_number(stream_ptr)
         super().__init__(device)
-        self.cuda_stream = handle_number(stream_ptr)
+
+    def make_handle(self) -> int:
+        """The number of the other code's stream."""
+        return self.known
 
 
 class Event:
@@ -95,8 +108,8 @@ class Event:
         self.cuda_event = self.state.gpu.new_handle()
 
     def record(self, stream: object = None) -> None:
-        """Store the modelled clock."""
-        self.state.gpu.record(self.cuda_event)
+        """Store the modelled clock, and what the stream's work so far is."""
+        self.state.gpu.record(self.cuda_event, self._number(stream))
 
     def elapsed_time(self, end_event: Event) -> float:
         """Modelled milliseconds between two recorded events."""
@@ -104,14 +117,20 @@ class Event:
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         return self.state.gpu.elapsed_ms(self.cuda_event, end_event.cuda_event)
 
+    def _number(self, stream: object) -> int:
+        return handle_number(self.state.streams[-1] if stream is None else stream)
+
     def wait(self, stream: object = None) -> None:
-        """Return at once: all work is done."""
+        """Later work of a stream waits for the event."""
+        self.state.gpu.streams.wait_event(self._number(stream), self.cuda_event)
 
     def synchronize(self) -> None:
-        """Return at once: all work is done."""
+        """The host waits for the event."""
+        self.state.gpu.streams.synchronize_event(self.cuda_event)
 
     def query(self) -> bool:
         """True: the event has happened."""
+        self.synchronize()
         return True
 
 
@@ -137,7 +156,7 @@ class CudaGraph:
         """Run the captured launches."""
         if self._graph is None:
             raise NotEmulated("a CUDA graph was replayed before it was captured")
-        self.state.gpu.replay(self._graph)
+        self.state.gpu.replay(self._graph, self.state.streams[-1].cuda_stream)
 
     def reset(self) -> None:
         """Drop the captured launches."""

@@ -16,7 +16,6 @@ from workbench.emulator.host.torch_device import parse_device
 from workbench.emulator.host.virtual_gpu import VirtualGpu
 
 _STATE_CALLS = (
-    "synchronize",
     "empty_cache",
     "reset_peak_memory_stats",
     "reset_max_memory_allocated",
@@ -27,7 +26,6 @@ _STATE_CALLS = (
     "_lazy_init",
     "init",
     "ipc_collect",
-    "set_stream",
     "set_sync_debug_mode",
     "reset_accumulated_memory_stats",
 )
@@ -61,6 +59,8 @@ class TorchCuda:
             "default_stream": lambda which=None: self.default,
             "is_current_stream_capturing": lambda: self.streams[-1].cuda_stream in gpu.capturing,
             "stream": self.stream,
+            "set_stream": self.set_stream,
+            "synchronize": lambda which=None: gpu.streams.synchronize(),
             "device": _Device,
             "set_device": _Device,
             "graph": self.graph,
@@ -114,6 +114,10 @@ class TorchCuda:
             clock_rate=int(device.clock_hz / 1e3),
             gcnArchName="",
         )
+
+    def set_stream(self, stream: Stream) -> None:
+        """Make a stream the current one."""
+        self.streams[-1] = stream
 
     @contextmanager
     def stream(self, stream: Stream | None) -> Iterator[None]:

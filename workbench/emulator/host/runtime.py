@@ -14,6 +14,7 @@ from typing import Protocol
 
 ERROR_LAUNCH_FAILURE = 719  # cudaErrorLaunchFailure: the host code gets this code for our own faults
 CLUSTER_DIMENSION = 4  # cudaLaunchAttributeClusterDimension
+PROGRAMMATIC_SERIALIZATION = 6  # cudaLaunchAttributeProgrammaticStreamSerialization
 
 
 class Dim3(ctypes.Structure):
@@ -172,3 +173,11 @@ def cluster_dims(config: LaunchConfig) -> tuple[int, int, int]:
             x, y, z = config.attributes[n].value[:3]
             return int(x), int(y), int(z)
     return 1, 1, 1
+
+
+def is_dependent(config: LaunchConfig) -> bool:
+    """Whether a launch may start before its predecessor in the stream ends (programmatic dependent launch)."""
+    return any(
+        config.attributes[n].id == PROGRAMMATIC_SERIALIZATION and config.attributes[n].value[0]
+        for n in range(config.count)
+    )

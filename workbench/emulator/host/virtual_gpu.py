@@ -1,9 +1,9 @@
 """The device that a program sees: attributes from a data sheet, streams, events on a modelled clock, allocations,
 captures.
 
-All work runs at once and in program order, so a stream is a number and waiting for it does nothing. The clock is the
-sum of the modelled times of the launches so far (timing/roofline.py), so an event's elapsed time is modelled, never
-measured.
+All work runs at once and in program order, so a stream is a number; which launches a program orders is kept for checks
+(stream_order.py). The clock is the sum of the modelled times of the launches so far (timing/roofline.py), so an event's
+elapsed time is modelled, never measured.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import SupportsInt
 import numpy as np
 
 from workbench.analysis.devices import Device
+from workbench.emulator.host.stream_order import NON_BLOCKING, StreamOrder
 from workbench.errors import NotEmulated
 
 FIRST_HANDLE = 0x1000  # streams, events and graphs; 0, 1 and 2 are CUDA's default streams
@@ -38,19 +39,23 @@ class VirtualGpu:
     device: Device
     arch: str
     clock_s: float = 0.0
-    capturing: dict[int, list[Callable[[], None]]] = field(
-        default_factory=dict
-    )  # stream -> launches that its graph will replay
+    # stream -> launches that its graph will replay, on any stream
+    capturing: dict[int, list[Callable[[int], None]]] = field(default_factory=dict)
     captures: dict[int, int] = field(default_factory=dict)  # stream -> its capture's number
-    graphs: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
+    graphs: dict[int, list[Callable[[int], None]]] = field(default_factory=dict)
     events: dict[int, float | None] = field(default_factory=dict)
     buffers: dict[int, Buffer] = field(default_factory=dict)
+    streams: StreamOrder = field(default_factory=StreamOrder)
     _next: int = FIRST_HANDLE
 
     def new_handle(self) -> int:
         """A number that no stream, event or graph has yet."""
         self._next += 1
         return self._next
+
+    def new_stream(self, flags: int = NON_BLOCKING) -> int:
+        """The handle of a new stream."""
+        return self.streams.add_stream(self.new_handle(), blocking=not flags & NON_BLOCKING)
 
     def capability(self) -> tuple[int, int]:
         """Major and minor compute capability of the architecture that programs are compiled for."""
@@ -99,9 +104,10 @@ class VirtualGpu:
             120: int(major >= 9),
         }.get(which)
 
-    def record(self, event: int) -> None:
-        """Store the modelled clock in an event."""
+    def record(self, event: int, stream: int) -> None:
+        """Store the modelled clock in an event, and which launches precede it."""
         self.events[event] = self.clock_s
+        self.streams.record_event(event, stream)
 
     def elapsed_ms(self, start: int, end: int) -> float:
         """Modelled milliseconds between two recorded events."""
@@ -153,10 +159,10 @@ class VirtualGpu:
         self.graphs[graph] = self.capturing.pop(stream, [])
         return graph
 
-    def replay(self, graph: int) -> None:
-        """Run the launches of a graph in order."""
+    def replay(self, graph: int, stream: int) -> None:
+        """Run the launches of a graph in order, as work on a stream."""
         for step in self.graphs[graph]:
-            step()
+            step(stream)
 
 
 def handle_number(handle: object) -> int:

@@ -13,7 +13,8 @@ from workbench.emulator.arrays import Array
 from workbench.emulator.execution.batch import Batch
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.ptx.syntax import SIZES
-from workbench.emulator.sanitizer.global_races import BatchKnowledge, Record
+from workbench.emulator.sanitizer.global_accesses import BatchKnowledge
+from workbench.emulator.sanitizer.global_races import Record
 from workbench.emulator.sanitizer.vector_clocks import Clocks
 
 THREAD_ACCESSES = ("load", "store", "atomic", "reduction")
@@ -68,7 +69,10 @@ class AccessHistory:
         self.plan, self.record, self.ticks = plan, record, record.ticks
         self.clocks = clocks = Clocks(b, record.ticks)
         self.known = BatchKnowledge(
-            clocks, b.blocks[b.cta] * b.padded + b.thread, record.cluster_and_rank(b.blocks)[0][:: b.cluster_size]
+            clocks,
+            b.blocks[b.cta] * b.padded + b.thread,
+            record.cluster_and_rank(b.blocks)[0][:: b.cluster_size],
+            np.zeros(b.lanes // 32, dtype=np.int32),
         )
         self.enabled = clocks.warps > 1 or plan.asynchronous
         self.unit, self.per_cta = plan.shared, b.shared_bytes // plan.shared

@@ -10,15 +10,15 @@ last reader of another CTA.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from workbench.emulator.arrays import Array
 from workbench.emulator.execution.batch import Batch
 from workbench.emulator.execution.launch import Allocation, GridRequest
 from workbench.emulator.ptx.instruction import Instruction
-from workbench.emulator.sanitizer.vector_clocks import Clocks, Ticks, unique_warps
+from workbench.emulator.sanitizer.global_accesses import Access, Accesses, BatchKnowledge, Table
+from workbench.emulator.sanitizer.launch_order import OrderChecks, OrderedLaunch
+from workbench.emulator.sanitizer.vector_clocks import Clocks, unique_warps
 
 MOST_RELEASED = 1 << 22  # numbers stored for releases; beyond it, every release counts as known to all
 HINT = (
@@ -28,55 +28,17 @@ HINT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BatchKnowledge:
-    """The clocks of a batch's warps, the number in the grid of each lane, and of each cluster."""
+class Record(Accesses):
+    """The accesses of one launch to global memory, and the checks of each further one."""
 
-    clocks: Clocks
-    global_lane: Array
-    cluster: Array
-
-
-class Table:
-    """The access history of one allocation, for each unit: lanes of the launch (CTA by CTA) and ticks, 0 for none."""
-
-    def __init__(self, units: int, lanes: int) -> None:
-        kind = np.int32 if lanes < 1 << 31 else np.int64
-        self.writer: Array = np.zeros(units, dtype=kind)
-        self.reader: Array = np.zeros(units, dtype=kind)
-        self.other: Array = np.zeros(units, dtype=kind)
-        self.written, self.read, self.before = (np.zeros(units, dtype=np.int32) for _ in range(3))
-        self.released: Array | None = None  # newest release at this address
-        self.any_written = False
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """One access of some lanes to one allocation: `units` are (lanes, n)."""
-
-    b: Batch
-    known: BatchKnowledge
-    ins: Instruction
-    lanes: Array
-    found: Allocation
-    table: Table
-    units: Array
-
-    @property
-    def global_lanes(self) -> Array:
-        """The lanes' numbers in the grid, (lanes, 1)."""
-        numbers: Array = self.known.global_lane[self.lanes][:, None]
-        return numbers
-
-
-class Record:
-    """The accesses of one launch to global memory, and its ticks."""
-
-    def __init__(self, request: GridRequest, unit: int) -> None:
-        self.request, self.unit, self.ticks = request, unit, Ticks()
+    def __init__(self, request: GridRequest, unit: int, launch: OrderedLaunch | None = None) -> None:
+        super().__init__(unit)
+        self.request = request
+        self.order = OrderChecks(launch) if launch is not None else None
+        if launch is not None:
+            launch.accesses = self
         self.padded = -(-request.block[0] * request.block[1] * request.block[2] // 32) * 32
         self.lanes = self.padded * request.grid[0] * request.grid[1] * request.grid[2]
-        self.tables: dict[int, Table] = {}
         self.releases: list[tuple[Array, Array, Array]] = []  # for warps that release together: ticks, clusters, clocks
         self.kept = 0
 
@@ -86,10 +48,22 @@ class Record:
         x, y, z = cta % gx, cta // gx % gy, cta // (gx * gy)
         return ((z // cz) * (gy // cy) + y // cy) * (gx // cx) + x // cx, x % cx + (y % cy) * cx + (z % cz) * cx * cy
 
-    def was_written(self, found: Allocation) -> bool:
-        """Whether this launch wrote into an allocation."""
+    def checks_reads(self, found: Allocation) -> bool:
+        """Whether reads of an allocation matter: this launch wrote into it, or other launches may overlap."""
         table = self.tables.get(found.start)
-        return table is not None and table.any_written
+        return self.order is not None or (table is not None and table.any_written)
+
+    def wait_for_launches(self, known: BatchKnowledge, lanes: Array, blocks: Array, ins: Instruction) -> None:
+        """Lanes of the CTAs `blocks` execute griddepcontrol.wait."""
+        if self.order is not None:
+            warps = unique_warps(lanes)
+            known.waits[warps] = np.where(known.waits[warps] > 0, known.waits[warps], self.ticks.add(ins))
+            self.order.wait(blocks)
+
+    def launch_dependents(self, known: BatchKnowledge, lanes: Array, ins: Instruction) -> None:
+        """Lanes execute griddepcontrol.launch_dependents."""
+        if self.order is not None:
+            self.order.trigger(self.ticks.add(ins), early=not bool(known.has_waited(lanes).all()))
 
     def make_access(
         self,
@@ -112,6 +86,8 @@ class Record:
 
     def load(self, a: Access) -> None:
         """Check a read; an atomic's read is part of its write."""
+        if self.order is not None:
+            self.order.check(a, self.unit, writes=False)
         table, units = a.table, a.units
         if a.ins.form.strong:
             self._acquire(a)
@@ -133,6 +109,8 @@ class Record:
     def store(self, a: Access, offset: Array, size: int, values: Array | None) -> None:
         """Check a write of `values`, (lanes, bytes), None if they are unknown."""
         table, units, lanes = a.table, a.units, a.lanes
+        if self.order is not None:
+            self.order.check(a, self.unit, writes=True)
         tick = np.full(len(lanes), self.ticks.add(a.ins))
         if a.ins.form.strong:
             self._release(a, tick)
@@ -148,6 +126,8 @@ class Record:
 
     def atomic(self, a: Access, rank: Array) -> None:
         """Check an atomic of lanes, each in its turn (`rank`) at its address."""
+        if self.order is not None:
+            self.order.check(a, self.unit, writes=True)
         counts = not a.ins.form.float_type  # flags and counters are integers
         turns = int(rank.max()) + 1 if counts and len(rank) else 1
         tick = self.ticks.add_turns(a.ins, turns) + (rank if turns > 1 else np.zeros(len(a.lanes), dtype=np.int64))

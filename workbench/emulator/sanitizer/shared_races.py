@@ -158,9 +158,17 @@ class Races(AccessHistory):
             units = (words * 8 // self.unit)[:, None] + np.arange(8 // self.unit)
             self.writer[units], self.written[units] = lanes[:, None], self.ticks.add(ins)
 
-    def was_written(self, found: Allocation) -> bool:
-        """Whether this launch wrote into an allocation."""
-        return self.record.was_written(found)
+    def checks_reads(self, found: Allocation) -> bool:
+        """Whether reads of an allocation matter (see `Record`)."""
+        return self.record.checks_reads(found)
+
+    def wait_for_launches(self, b: Batch, lanes: Array, ins: Instruction) -> None:
+        """Lanes wait for the launches before this one."""
+        self.record.wait_for_launches(self.known, lanes, np.unique(b.blocks[b.cta[lanes]]), ins)
+
+    def launch_dependents(self, lanes: Array, ins: Instruction) -> None:
+        """Lanes let dependent launches start."""
+        self.record.launch_dependents(self.known, lanes, ins)
 
     def load_global(
         self, b: Batch, lanes: Array, found: Allocation, offset: Array, size: int, ins: Instruction

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import math
-import re
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from workbench.errors import ProgramError, UserError
 from workbench.language import OPERATIONS, Binding, Program, Stage, check, format_program, parse
 from workbench.language.explain import Cost, cost_of, explain, notes
 from workbench.language.operation import Operation, operands
+from workbench.records import kernel_function
 from workbench.views.text.mime_bundle import MimeBundle
 
 if TYPE_CHECKING:
@@ -167,10 +167,9 @@ def _register_lines(program: Program) -> list[str]:
 
             made = cute.compile(function, *arguments, module.cuda.CUstream(0), *constants)
             for build in describe_module(made.__ptx__, made.__cubin__, arch):
-                name = re.sub(r"^kernel_cutlass_(\w+?_kernel).*", r"\1", build.kernel)
                 lines.append(
-                    f"  {name}: {build.registers} registers a thread, {build.spill_bytes or 0} bytes spilled, {arch} "
-                    "(counted by the compiler)"
+                    f"  {kernel_function(build.kernel)}: {build.registers} registers a thread, "
+                    f"{build.spill_bytes or 0} bytes spilled, {arch} (counted by the compiler)"
                 )
 
         module.call = compile_only  # type: ignore[attr-defined]

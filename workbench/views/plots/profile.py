@@ -7,7 +7,6 @@ ncu, CUPTI or NVML, "counted" or "modelled" on the emulator.
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Callable
 
 from workbench.analysis import devices
@@ -15,12 +14,11 @@ from workbench.analysis.devices import Device
 from workbench.analysis.time_model import fitted_model, terms
 from workbench.errors import UserError
 from workbench.profilers.counters import CounterProfiler
-from workbench.records import KernelMetrics, LineProfile, Profile
+from workbench.records import KernelMetrics, LineProfile, Profile, kernel_function
 from workbench.views.plots import svg
 from workbench.views.plots.level_roofline import Point, draw_levels
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, format_seconds, render_table
 
-TYPES = re.compile(r"_(?:tensorptr|CopyAtom|Tiled|Layout|ptr[a-z0-9]+_)")
 MOST_BARS = 12
 MOST_LINES = 28  # in the source heat
 MOST_BLOCKS = 400  # in the timeline
@@ -28,8 +26,7 @@ MOST_BLOCKS = 400  # in the timeline
 
 def short_kernel_name(name: str) -> str:
     """The name of a CuTe DSL kernel without the encoded types of its arguments."""
-    short = TYPES.split(name.removeprefix("kernel_cutlass_"), maxsplit=1)[0]
-    return svg.shorten(short, 40)
+    return svg.shorten(kernel_function(name), 40)
 
 
 def _busiest_kernel(found: Profile) -> KernelMetrics | None:

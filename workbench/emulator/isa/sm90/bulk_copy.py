@@ -132,7 +132,7 @@ def _global_range(b: Batch, ins: Instruction, lane: int, where: int, size: int, 
     begin = where - found.start
     if write and not found.writable:
         raise b.fault("write_to_constant", f"a bulk copy to read-only {found.name}", ins.line, lane, where)
-    if b.races is not None and (write or b.races.was_written(found)):
+    if b.races is not None and (write or b.races.checks_reads(found)):
         at = begin + np.arange(0, size, ALIGNMENT)
         if write:
             b.races.store_global(b, np.full(len(at), lane), found, at, ALIGNMENT, ins, None)

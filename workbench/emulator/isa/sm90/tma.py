@@ -231,7 +231,7 @@ def _read_box(b: Batch, ins: Instruction, lane: int, d: Descriptor, at: tuple[in
                 lane,
                 hint="write every element before it is read; torch.empty leaves memory undefined",
             )
-        if b.races is not None and b.races.was_written(found):
+        if b.races is not None and b.races.checks_reads(found):
             b.races.load_global(b, *_elements(lane, found, d, first, count), d.size, ins)
         out[inside] = data
     return out.reshape(-1)
