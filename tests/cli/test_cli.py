@@ -617,3 +617,43 @@ def test_a_file_that_is_no_text_or_missing_is_named(tmp_path: Path, cutegen: Cal
     (tmp_path / "a.py").write_text("x = 1\n")
     done = cutegen("diff", "a.py", "b.py")
     assert done.returncode == 2 and done.stderr == "cutegen: there is no file 'b.py'\n"
+
+
+DEPENDENT = """
+import cutlass.cute as cute
+import torch
+from cutlass import Float32
+from cutlass.cute.runtime import from_dlpack
+
+
+@cute.kernel
+def relu(x: cute.Tensor, y: cute.Tensor):
+    cute.arch.griddepcontrol_wait()
+    i = cute.arch.block_idx()[0] * 128 + cute.arch.thread_idx()[0]
+    if i < x.shape[0]:
+        y[i] = x[i] * Float32(x[i] > 0.0)
+
+
+@cute.jit
+def launch(x: cute.Tensor, y: cute.Tensor):
+    relu(x, y).launch(grid=(cute.ceil_div(x.shape[0], 128), 1, 1), block=(128, 1, 1), use_pdl=True)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        launch(from_dlpack(x.view(-1)), from_dlpack(y.view(-1)))
+        return y
+"""
+
+
+def test_a_kernel_of_a_newer_architecture_is_tested_for_that_of_the_device(
+    tmp_path: Path, cutegen: Callable[..., Done]
+) -> None:
+    """Without --arch; with it, the failure names what is needed."""
+    (tmp_path / "dependent.py").write_text(DEPENDENT)
+    done = cutegen("test", "relu", "dependent.py", *SMALL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ptxas refuses the kernel for sm_80: griddepcontrol needs sm_90; tested for sm_90a" in done.stdout
+    named = cutegen("test", "relu", "dependent.py", *SMALL, "--arch", "sm_80")
+    assert named.returncode == 1 and "give --arch, for example --arch sm_90a" in named.stdout

@@ -184,3 +184,21 @@ def test_advice_is_shown_on_request(tmp_path: Path, here: Callable[..., Done]) -
         "ADVICE uncoalesced: global access touches 8.0x the sectors" in advised.stderr
         and f"at {path}:6 in kernel" in advised.stderr
     )
+
+
+def test_torch_compile_runs_eagerly_and_says_so() -> None:
+    done = emulate(program="compiled.py")
+    assert done.returncode == 0 and "right True" in done.stdout, done.stderr
+    assert "torch.compile: what it was given runs eagerly" in done.stderr
+
+
+def test_a_program_that_fails_is_not_summed_up_as_without_errors() -> None:
+    done = emulate("--fail", program="compiled.py")
+    assert done.returncode == 1 and "ValueError: the program's own error" in done.stderr
+    assert "ERROR SUMMARY: the program failed (exit status 1); 0 errors in kernels" in done.stderr
+
+
+def test_a_finding_in_a_notebook_has_no_traceback(here: Callable[..., Done]) -> None:
+    done = here(str(PROGRAMS / "out_of_bounds.ipynb"))
+    assert done.returncode == 1 and "ERROR out_of_bounds" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr and "\x1b[" not in done.stdout + done.stderr

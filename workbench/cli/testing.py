@@ -10,11 +10,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from workbench.analysis import devices
 from workbench.cli.output import NOT_CORRECT, OK, USAGE, echo, print_json, wants_json
 from workbench.cli.sessions import create_session
 from workbench.errors import Stopped, UserError
 from workbench.records import Version
 from workbench.session import Session
+from workbench.toolchain.explain import NEEDS_ARCH
 from workbench.views.commands.problems import candidate_version, check_candidate, choose_l2
 from workbench.views.commands.validation import check_order
 from workbench.views.text import tables
@@ -66,6 +68,7 @@ def _judge_all(arguments: argparse.Namespace, candidates: list[str]) -> Iterator
     `--jobs` candidates are tested at the same time, each in a session of its own with the same facts.
     """
     with contextlib.ExitStack() as stack:
+        newer = _NewerArch(arguments, stack)
         root = stack.enter_context(tempfile.TemporaryDirectory())
         sessions = [stack.enter_context(create_session(arguments, root=root))]
         for _ in range(1, min(arguments.jobs, len(candidates))):
@@ -75,7 +78,8 @@ def _judge_all(arguments: argparse.Namespace, candidates: list[str]) -> Iterator
         for session in sessions:
             choose_l2(session, arguments)
         if len(sessions) == 1:
-            yield from ((candidate, _judge(sessions[0], candidate)) for candidate in candidates)
+            for candidate in candidates:
+                yield candidate, newer.judge_again(sessions[0], candidate, _judge(sessions[0], candidate))
             return
         free: queue.SimpleQueue[Session] = queue.SimpleQueue()
         for session in sessions:
@@ -84,7 +88,32 @@ def _judge_all(arguments: argparse.Namespace, candidates: list[str]) -> Iterator
         stack.callback(pool.shutdown, wait=True, cancel_futures=True)
         for session in sessions:
             stack.callback(session.stop)  # before the pool is waited for, also after Ctrl-C
-        yield from zip(candidates, pool.map(_judge_in(free), candidates), strict=True)
+        for candidate, found in zip(candidates, pool.map(_judge_in(free), candidates), strict=True):
+            yield candidate, newer.judge_again(sessions[0], candidate, found)
+
+
+class _NewerArch:
+    """Judges candidates again that the executor's default architecture is too old for, unless --arch was given."""
+
+    def __init__(self, arguments: argparse.Namespace, stack: contextlib.ExitStack) -> None:
+        self.arguments, self.stack = arguments, stack
+        self.session: Session | None = None
+
+    def judge_again(self, first: Session, candidate: str, found: Judged) -> Judged:
+        """`found`, or the candidate's version for the device's own architecture."""
+        failure = None if isinstance(found, UserError) else found.trials[-1].verdict.failure
+        arch = devices.find(first.device).arch
+        if failure is None or failure.kind != NEEDS_ARCH or self.arguments.arch or first.arch == arch:
+            return found
+        echo(f"{failure.message.split(': ', 1)[-1]}; tested for {arch}, as on the {first.device}")
+        if self.session is None:
+            arguments = argparse.Namespace(**vars(self.arguments) | {"arch": arch})
+            root = self.stack.enter_context(tempfile.TemporaryDirectory())
+            self.session = self.stack.enter_context(
+                create_session(arguments, first.problem, root=root, facts=first.facts)
+            )
+            choose_l2(self.session, arguments)
+        return _judge(self.session, candidate)
 
 
 def _judge_in(free: queue.SimpleQueue[Session]) -> Callable[[str], Judged]:

@@ -23,8 +23,8 @@ def heading(name: str, emulation: Emulation) -> str:
     )
 
 
-def text(emulation: Emulation, *, advice: bool) -> str:
-    """Errors, advice if requested, the counters, and a summary line."""
+def text(emulation: Emulation, *, advice: bool, status: int = 0) -> str:
+    """Errors, advice if requested, the counters, and a summary line; `status` is the program's exit status."""
     lines: list[str] = []
     for fault in emulation.faults:
         lines += _failure_lines(fault.failure, fault.finding, emulation)
@@ -45,7 +45,10 @@ def text(emulation: Emulation, *, advice: bool) -> str:
         if hints or advice
         else ""
     )
-    lines.append(f"ERROR SUMMARY: {errors} error{'' if errors == 1 else 's'}{kept}")
+    failed = f"the program failed (exit status {status}); " if status and not errors else ""
+    lines.append(
+        f"ERROR SUMMARY: {failed}{errors} error{'' if errors == 1 else 's'}{' in kernels' * bool(failed)}{kept}"
+    )
     return "\n".join(MARK + line for line in lines)
 
 

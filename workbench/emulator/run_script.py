@@ -91,7 +91,7 @@ def run(
         status = FAILED
     if any(fault.failure.kind == "unknown_instruction" for fault in emulation.faults):
         status = UNSUPPORTED
-    print(report.text(emulation, advice=sanitize), file=sys.stderr, flush=True)
+    print(report.text(emulation, advice=sanitize, status=status), file=sys.stderr, flush=True)
     document = json.dumps(report.document(path.name, emulation), indent=1) + "\n" if counters or as_json else ""
     if counters:
         Path(counters).write_text(document, encoding="utf-8")
@@ -141,10 +141,12 @@ def _exit_status(end: SystemExit) -> int:
 
 
 def _run_notebook(path: Path) -> None:
-    """Run the code cells in order, as Jupyter does; the first error ends the run."""
+    """Run the code cells in order, as Jupyter does; the first error ends the run. The caller shows it."""
     from IPython.core.interactiveshell import InteractiveShell
 
     shell = InteractiveShell.instance()
+    for name in ("showtraceback", "showsyntaxerror", "showindentationerror"):
+        setattr(shell, name, lambda *_, **__: None)
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] == "code":
             result: Any = shell.run_cell("".join(cell["source"]), store_history=True)

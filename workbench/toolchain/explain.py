@@ -8,6 +8,7 @@ from types import TracebackType
 
 from workbench.records import Failure, Stage
 
+NEEDS_ARCH = "needs_arch"  # the kind of a failure that a newer architecture cures
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _DETAIL_LENGTH = 10_000
 _PACKAGE_FOLDER = re.compile(
@@ -85,11 +86,29 @@ def _parse_compiler_report(text: str) -> tuple[str, str, str]:
             f"the code generator says: {found[1].strip()}" + (f" (target {arch[0]})" if arch else ""),
             "an instruction that this architecture does not have, or a wrong operand of one",
         )
+    if "ptxas log:" in text:
+        return _parse_ptxas_log(text)
     if not errors:
         return "", "", ""
     code = errors[0][0]
     said = errors[1][1] if code == "INTERNAL" and len(errors) > 1 else errors[0][1]
     return _CODES.get(code, code.lower()), said, advice
+
+
+def _parse_ptxas_log(text: str) -> tuple[str, str, str]:
+    """(kind, message, advice) from a report that has the log of ptxas."""
+    log = " ".join(text.split("ptxas log:", 1)[1].split("suggestion:", 1)[0].split())
+    said = re.findall(r"line (\d+); error\s*: (.*?)(?= ptxas |$)", log)
+    arch = re.search(r"target architecture: (sm_\w+)", text)
+    target = f" for {arch[1]}" if arch else ""
+    needed = sorted({found for _, found in re.findall(r"requires (\.target )(sm_\w+) or higher", log)})
+    if needed:
+        name = re.search(r"Instruction '([^']+)'", log) or re.search(r"(?:Feature|Modifier) '([^']+)'", log)
+        advice = f"give --arch, for example --arch {needed[-1]}{'a' if needed[-1] >= 'sm_90' else ''}"
+        what = f"{name[1]} needs {needed[-1]}" if name else f"it needs {needed[-1]}"
+        return NEEDS_ARCH, f"ptxas refuses the kernel{target}: {what}", advice
+    first = f"line {said[0][0]}: {said[0][1]}" if said else log[:200]
+    return "backend", f"ptxas refuses the kernel{target}: {first}", "the whole log is in the detail of the failure"
 
 
 def explain_error(error: BaseException, source_file: str, stage: Stage = "run") -> Failure:

@@ -69,6 +69,8 @@ class TorchCuda:
             "max_memory_allocated": lambda which=None: self.allocated_bytes(),
             "memory_reserved": lambda which=None: self.allocated_bytes(),
             "max_memory_reserved": lambda which=None: self.allocated_bytes(),
+            "get_rng_state": lambda which=None: torch.get_rng_state(),
+            "set_rng_state": lambda state, which=None: torch.set_rng_state(state),
             "can_device_access_peer": lambda *_: False,
         }
         return {

@@ -43,6 +43,8 @@ from workbench.records import Failure
 
 R = TypeVar("R")
 
+COMPILE_NOTE = "torch.compile: what it was given runs eagerly, since its code generators need a GPU"
+
 
 class Patches:
     """Replacements of attributes that can be undone."""
@@ -206,7 +208,25 @@ class Patches:
         )
         for owner in (cutlass_runtime, cute_runtime):
             self.set(owner, "load_module", _refuse_module)
+        self._patch_compile(emulation)
         self._patch_benchmarks(emulation)
+
+    def _patch_compile(self, emulation: Emulation) -> None:
+        """Run what torch.compile would compile as it is: its code generators need a GPU."""
+
+        def note() -> None:
+            if COMPILE_NOTE not in emulation.notes:
+                emulation.notes.append(COMPILE_NOTE)
+
+        def compile_nothing(model: object = None, **_: object) -> object:
+            note()
+            return model if model is not None else lambda function: function
+
+        def compile_module(module: torch.nn.Module, *_: object, **__: object) -> None:
+            note()
+
+        self.set(torch, "compile", compile_nothing)
+        self.set(torch.nn.Module, "compile", compile_module)
 
     def _patch_benchmarks(self, emulation: Emulation) -> None:
         """Run benchmarks once, since their time is modelled, and label it so on standard error, next to the program's
