@@ -201,7 +201,7 @@ def test_every_seed_is_used_once_and_two_timed_outputs_are_checked(job: Job, tmp
         checks = [order for _, order in play.log if order["do"] == "check"]
         assert len(checks) == job.trials + KEPT_TIMED and sum(order["timed"] for order in checks) == KEPT_TIMED
         sampled = [order["seed"] for role, order in play.log if order["do"] == "sample"]
-        assert all(order["input_seed"] in sampled for order in checks if order["timed"])
+        assert all(order["input_seeds"][0] in sampled for order in checks if order["timed"])
         chosen |= {order["trial"] for order in checks if order["timed"]}
         for at, (_, order) in enumerate(play.log):
             if order["do"] == "hand" and at:  # whether an output is wanted is said only after its call
@@ -217,7 +217,7 @@ def test_short_calls_are_timed_in_a_graph_and_one_of_its_calls_is_checked(job: J
     )
     hands = [order["call"] for _, order in play.log if order["do"] == "hand"][job.trials :]
     sampled = {order["seed"] for role, order in play.log if order["do"] == "sample"}
-    checked = [order["input_seed"] for _, order in play.log if order["do"] == "check" and order["timed"]]
+    checked = [order["input_seeds"][0] for _, order in play.log if order["do"] == "check" and order["timed"]]
     assert all(0 <= call < 8 for call in hands)
     assert all(
         any(derive_seed(first, call) == seed for first in sampled) for call, seed in zip(hands, checked, strict=True)

@@ -13,9 +13,20 @@ def wrong_result(checks: Sequence[Check], unmapped_parameters: Sequence[str] = (
 
     `unmapped_parameters` of the reference have no partner in the candidate, which may be the cause.
     """
-    wrong = next((check for check in checks if not check.passed), None)
-    if wrong is None:
+    failed = [check for check in checks if not check.passed]
+    if not failed:
         return None
+    unasked = [check.of for check in failed if check.unasked]
+    if unasked:
+        return Failure(
+            stage="check",
+            kind="input_modified" if all(name.startswith("input ") for name in unasked) else "state_modified",
+            message="the candidate changed its "
+            + ", ".join(dict.fromkeys(unasked))
+            + f", which the reference does not change (case {failed[0].case})",
+            hint="write to the output, and to the state that the reference updates; clone what else you need to change",
+        )
+    wrong = failed[0]
     is_nan = wrong.worst_got is not None and math.isnan(wrong.worst_got)
     hint = (
         "these parameters have no partner in Model by name and shape, so they kept their own values: "
@@ -26,6 +37,6 @@ def wrong_result(checks: Sequence[Check], unmapped_parameters: Sequence[str] = (
     return Failure(
         stage="check",
         kind="not_finite" if is_nan else "wrong_result",
-        message=f"wrong result at case {wrong.case}: {wrong.message}",
+        message=f"wrong {wrong.of or 'result'} at case {wrong.case}: {wrong.message}",
         hint=hint,
     )

@@ -31,8 +31,8 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
     found = [
         Degeneracy(
             kind="input_modified",
-            message=f"forward changes its input {name} in place, which a kernel may not; only results are compared. "
-            f"Let forward change a copy: {name} = {name}.clone()",
+            message=f"forward changes its input {name} in place; a candidate must change it alike, which is compared. "
+            f"For a kernel that writes its output only, let forward change a copy: {name} = {name}.clone()",
         )
         for name in modified_inputs(problem, shrunk)
     ]

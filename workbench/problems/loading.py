@@ -114,29 +114,32 @@ def build_model(
     return model.train(problem.mode == "train")
 
 
+def pair_parameters(reference: torch.nn.Module, candidate: torch.nn.Module) -> dict[str, str]:
+    """Names of the reference's parameters and buffers -> the candidate's: by name, then by a shape that is left once
+    on each side.
+    """
+    left, target = state_of(reference), state_of(candidate)
+    pairs = {name: name for name, value in target.items() if name in left and left[name].shape == value.shape}
+    source_shapes = Counter(value.shape for name, value in left.items() if name not in pairs)
+    target_shapes = Counter(value.shape for name, value in target.items() if name not in pairs)
+    for name, value in target.items():
+        if name not in pairs and source_shapes[value.shape] == target_shapes[value.shape] == 1:
+            key = next(key for key, other in left.items() if other.shape == value.shape and pairs.get(key) != key)
+            pairs[key] = name
+    return pairs
+
+
 def copy_parameters(reference: torch.nn.Module, candidate: torch.nn.Module) -> tuple[str, ...]:
-    """Copy parameters and buffers by name, then by a shape that is left once on each side.
+    """Copy parameters and buffers to their partners (`pair_parameters`).
 
     Returns a line for each one that has no counterpart.
     """
     left, target = state_of(reference), state_of(candidate)
-    pairs: list[tuple[str, str]] = [
-        (name, name) for name, value in target.items() if name in left and left[name].shape == value.shape
-    ]
-    source_shapes = Counter(value.shape for name, value in left.items() if (name, name) not in pairs)
-    target_shapes = Counter(value.shape for name, value in target.items() if (name, name) not in pairs)
-    for name, value in target.items():
-        if (name, name) not in pairs and source_shapes[value.shape] == target_shapes[value.shape] == 1:
-            pairs.append(
-                (
-                    next(key for key, other in left.items() if other.shape == value.shape and (key, key) not in pairs),
-                    name,
-                )
-            )
+    pairs = pair_parameters(reference, candidate)
     with torch.no_grad():
-        for key, name in pairs:
+        for key, name in pairs.items():
             target[name].copy_(left[key])
-    taken, given = {key for key, _ in pairs}, {name for _, name in pairs}
+    taken, given = set(pairs), set(pairs.values())
     return (
         *(
             f"{name} {tuple(value.shape)} of ModelNew has no counterpart in Model"

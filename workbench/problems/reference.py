@@ -86,7 +86,7 @@ def run_reference(
     with torch.no_grad(), _forbid_tf32():
         torch.manual_seed(seed)
         with TermCount() as count:
-            exact = _as_list(copy.deepcopy(model).to(wide)(*convert(inputs, wide)))
+            exact = as_list(copy.deepcopy(model).to(wide)(*convert(inputs, wide)))
         torch.manual_seed(seed)
         with TruncatedProducts() if precision == "tf32" else contextlib.nullcontext():
             eager = _run_eager(model, inputs)
@@ -103,14 +103,15 @@ def convert(values: Iterable[object], dtype: torch.dtype) -> list[object]:
 
 def _run_eager(model: torch.nn.Module, inputs: Sequence[object]) -> list[torch.Tensor] | None:
     try:
-        return _as_list(copy.deepcopy(model)(*inputs))
+        return as_list(copy.deepcopy(model)(*inputs))
     except torch.OutOfMemoryError:
         raise
     except RuntimeError:  # for example "not implemented for 'Half'"
         return None
 
 
-def _as_list(result: object) -> list[torch.Tensor]:
+def as_list(result: object) -> list[torch.Tensor]:
+    """The tensors that forward returned."""
     return list(result) if isinstance(result, (tuple, list)) else [result]
 
 

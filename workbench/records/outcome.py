@@ -38,6 +38,8 @@ class Check:
     trivial: str = ""  # "zero" or "constant" if the candidate's output is that and the reference's is not
     eager_error: float | None = None  # in tolerances, as `max_error`
     eager_absolute: float | None = None  # as `max_absolute`
+    of: str = ""  # "buffer norm.running_mean", "input x": what was compared, if it is no output
+    unasked: bool = False  # the candidate changed it, and the reference does not
 
 
 @record

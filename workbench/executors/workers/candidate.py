@@ -6,25 +6,26 @@ import socket
 import time
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
 from workbench.emulator.emulation import Emulation
 from workbench.emulator.hook import emulated
 from workbench.executors.jobs.exchange import read_values, write_values
-from workbench.executors.workers import gpu_candidate  # before the candidate, which could replace what times it
+from workbench.executors.jobs.trials import count_calls, list_trials
+from workbench.executors.workers import (  # before the candidate, which could replace what times it
+    effects,
+    gpu_candidate,
+)
 from workbench.executors.workers.outputs import (
-    INPUT_MODIFIED,
     OUTPUTS,
-    Rejected,
-    digest,
     explain_failure,
     find_case,
     import_candidate,
     source_path,
     validate,
 )
-from workbench.executors.workers.trusted import list_trials
 from workbench.problems import loading
 from workbench.records import Job, Stage
 from workbench.toolchain import describe_module
@@ -66,28 +67,28 @@ def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None
     return reply
 
 
-def _wait_for_file(path: Path) -> None:
+def _wait_for_values(folder: Path) -> list[Any]:
+    """Values that the reference's process writes."""
+    path = folder / "list.json"
     deadline = time.monotonic() + READY_LIMIT_S
     while not path.exists():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the reference did not deliver {path.name}")
+            raise TimeoutError(f"the reference did not deliver {folder.name}")
         time.sleep(0.002)
+    return read_values(folder)
 
 
 def _run_trial(job: Job, folder: Path, module: ModuleType, which: tuple[str, int], reply: Json) -> None:
-    """One call on the emulator. Launches and builds are kept of the first call only."""
+    """The calls of a trial on the emulator. Launches and builds are kept of the first trial only."""
     (name, trial), first = which, not reply["trials"]
-    given = folder / "given"
+    given, place = folder / "given", f"{name}-{trial}"
     problem_module = loading.load_module(job.problem, find_case(job, name).settings)
-    _wait_for_file(given / f"{name}-{trial}-state" / "list.json")
-    _wait_for_file(given / f"{name}-{trial}" / "list.json")
     reference = loading.build_model(problem_module, "Model", job.problem)
     with torch.no_grad():
-        state = read_values(given / f"{name}-{trial}-state")
+        state = _wait_for_values(given / f"{place}-state")
         for value, stored in zip(loading.state_of(reference).values(), state, strict=True):
             value.copy_(stored)
-    inputs = read_values(given / f"{name}-{trial}")
-    before = digest(inputs)
+    calls = [_wait_for_values(given / f"{place}-call{call}") for call in range(count_calls(job, name, trial))]
     start = time.perf_counter()
     with (
         emulated(
@@ -101,23 +102,29 @@ def _run_trial(job: Job, folder: Path, module: ModuleType, which: tuple[str, int
     ):
         model = loading.build_model(module, "ModelNew", job.problem, init_from=problem_module)
         unmapped = loading.copy_parameters(reference, model)
-        output = model(*inputs)
-        unwritten = [
-            emulation.watch.count_unwritten_bytes(value)
-            for value in (output if isinstance(output, (tuple, list)) else [output])
-            if isinstance(value, torch.Tensor)
-        ]
+        watch = effects.Watch(reference, model, loading.pair_parameters(reference, model))
+        values: list[torch.Tensor] = []
+        for inputs in calls:
+            watch.before(inputs)
+            torch.manual_seed(effects.generator_seed(inputs))
+            output = model(*inputs)
+            unwritten = [
+                emulation.watch.count_unwritten_bytes(value)
+                for value in (output if isinstance(output, (tuple, list)) else [output])
+                if isinstance(value, torch.Tensor)
+            ]
+            found = validate(job, name, output, unwritten)
+            values += found if len(calls) == 1 else [value.clone() for value in found]
+            watch.after(inputs)
     seconds = time.perf_counter() - start
     reply["trials"].append([name, trial, seconds])
-    values = validate(job, name, output, unwritten)
-    if digest(inputs) != before:
-        raise Rejected(INPUT_MODIFIED)
     if first:
         reply["phases"]["compile and emulate"] = seconds
         reply["unmapped"] = list(unmapped)
         reply["launches"] = [to_plain(launch) for launch in emulation.launches]
         reply["builds"] = plain_builds(emulation, job)
-    write_values(folder / "scratch" / OUTPUTS / f"{name}-{trial}", values)
+    watch.write(folder / "scratch" / effects.EFFECTS / place)
+    write_values(folder / "scratch" / OUTPUTS / place, values)
 
 
 def plain_builds(emulation: Emulation, job: Job) -> list[Json]:

@@ -17,7 +17,9 @@ from torch.cuda import synchronize  # before the candidate, which could replace 
 from workbench.emulator.hook import record_modules
 from workbench.executors.jobs import shared_tensors
 from workbench.executors.jobs.rpc import requests
-from workbench.executors.workers.outputs import INPUT_MODIFIED, OUTPUTS, Rejected, digest, find_case, validate
+from workbench.executors.jobs.trials import input_seed
+from workbench.executors.workers import effects
+from workbench.executors.workers.outputs import OUTPUTS, find_case, validate
 from workbench.executors.workers.timer import Stopwatch
 from workbench.problems import loading
 from workbench.records import Job
@@ -60,8 +62,8 @@ class Runner:
         self.watch: Stopwatch | None = None
         self.values: list[torch.Tensor] = []
 
-    def trial(self, case: str, seed: int) -> Json:
-        """Make one call and keep its outputs for `hand`. The first call of a case builds the model."""
+    def trial(self, case: str, seed: int, calls: int = 1) -> Json:
+        """Make calls and keep what the last one gives for `hand`. The first trial of a case builds the model."""
         if self.problem is None or self.case != case:
             self.problem = loading.load_module(self.job.problem, find_case(self.job, case).settings)
             self.case, self.model = case, None
@@ -69,15 +71,19 @@ class Runner:
         if self.model is None:
             self.model = loading.build_model(self.module, "ModelNew", self.job.problem, init_from=self.problem).cuda()
         self.reply["unmapped"] = list(loading.copy_parameters(reference, self.model))
-        inputs = loading.make_inputs(self.problem, self.job.problem, seed ^ 1, "cuda")
-        before = digest(inputs)
-        start = time.perf_counter()
-        output = self.model(*inputs)
-        synchronize()
-        self.reply["phases"].setdefault("compile and first run", time.perf_counter() - start)
-        self.values = validate(self.job, case, output)
-        if digest(inputs) != before:
-            raise Rejected(INPUT_MODIFIED)
+        watch = effects.Watch(reference, self.model, loading.pair_parameters(reference, self.model))
+        for call in range(calls):
+            inputs = loading.make_inputs(self.problem, self.job.problem, input_seed(seed, call), "cuda")
+            watch.before(inputs)
+            torch.manual_seed(effects.generator_seed(inputs))
+            start = time.perf_counter()
+            output = self.model(*inputs)
+            synchronize()
+            self.reply["phases"].setdefault("compile and first run", time.perf_counter() - start)
+            self.values = validate(self.job, case, output)
+            if call == calls - 1:
+                watch.after(inputs)
+        watch.write(self.folder / "scratch" / effects.EFFECTS)
         return {}
 
     def hand(self, call: int = 0) -> Json:

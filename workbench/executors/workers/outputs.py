@@ -16,12 +16,6 @@ from workbench.records import Case, Failure, Job, Stage, TensorSpec
 from workbench.toolchain import explain_error
 from workbench.wire import Json, to_plain
 
-INPUT_MODIFIED = Failure(
-    stage="check",
-    kind="input_modified",
-    message="the candidate changed its inputs",
-    hint="write to the output only; clone what you need to change",
-)
 OUTPUTS = "out"  # below scratch
 
 

@@ -19,13 +19,13 @@ import torch
 
 from workbench.executors.jobs import shared_tensors
 from workbench.executors.jobs.rpc import requests
+from workbench.executors.workers import effects
 from workbench.executors.workers.correctness import compare
 from workbench.executors.workers.gpu_candidate import reference_model, set_tf32, stopwatch
 from workbench.executors.workers.outputs import find_case
 from workbench.executors.workers.timer import Stopwatch
 from workbench.executors.workers.tolerance import measure_tolerances
 from workbench.problems import loading
-from workbench.problems.reference import run_reference
 from workbench.records import Check, Job
 from workbench.wire import Json, from_plain, to_plain
 
@@ -66,22 +66,47 @@ class Referee:
         return {"gpu": torch.cuda.get_device_name(0), "cuda": torch.version.cuda}
 
     def check(
-        self, case: str, trial: int, model_seed: int, input_seed: int, timed: bool, root: str, relative: str
+        self, case: str, trial: int, model_seed: int, input_seeds: list[int], timed: bool, root: str, relative: str
     ) -> Json:
-        """Compare the candidate's outputs of one call with the reference in float64, beside torch eager's."""
-        found = find_case(self.job, case)
-        got = shared_tensors.read(Path(root), relative, found.outputs, "cuda")
+        """Compare what the candidate's last call gave with the reference in float64, beside torch eager's.
+
+        Of a trial, the state and the inputs are compared too.
+        """
+        outputs = find_case(self.job, case).outputs
+        got = shared_tensors.read(Path(root), relative, outputs, "cuda")
         module = loading.load_module(self.job.problem, find_case(self.job, case).settings)
-        inputs = loading.make_inputs(module, self.job.problem, input_seed, "cuda")
-        model = self._model(case, module, model_seed)
-        reference = run_reference(model, inputs, self.job.problem.precision, seed=model_seed)
-        del inputs
+        calls = [loading.make_inputs(module, self.job.problem, seed, "cuda") for seed in input_seeds]
+        model, last = self._model(case, module, model_seed), len(calls) - 1
+        followed = effects.list_followed(model, calls[last:], self.job.facts.forward_arguments, last)
+        expected = effects.run_calls(model, calls, self.job, outputs, seed=model_seed, first=last)
+        after, changed = {}, () if timed else expected.changed
+        if not timed:
+            after = effects.read_changed(Path(root), f"scratch/{effects.EFFECTS}", followed)
+            initial = effects.followed_values(loading.state_of(model).values(), calls[last:])
+            got += [after.get(n, initial[n].detach()).cuda() for n in changed]
+        carried = last > 0 and self._depends_on_calls_before(model, calls, expected)
+        del calls
         checks = []
-        tolerances = measure_tolerances(reference, found.outputs)
-        for n, (value, wanted, tolerance) in enumerate(zip(got, reference.exact, tolerances, strict=True)):
-            fields = compare(value, wanted, tolerance)
-            checks.append(to_plain(Check(case=case, trial=trial, timed=timed, output=n, **fields)))
-        return {"checks": checks}
+        titles = [*("" for _ in outputs), *(followed[n].title for n in changed)]
+        tolerances = measure_tolerances(expected.found, expected.specs)
+        for n, (value, title) in enumerate(zip(got, titles, strict=True)):
+            fields = compare(value, expected.found.exact[n], tolerances[n])
+            number = 0 if title else n
+            checks.append(Check(case=case, trial=trial, timed=timed, output=number, of=title, **fields))
+        checks += effects.unasked_checks(case, trial, followed, after, changed)
+        return {"checks": [to_plain(check) for check in checks], "carried": carried}
+
+    def _depends_on_calls_before(
+        self, model: torch.nn.Module, calls: list[list[object]], expected: effects.Expectation
+    ) -> bool:
+        """Whether the outputs of the last call would be others if it were the first, or its inputs change."""
+        if not expected.changed:
+            return False
+        if effects.changes_inputs(self.job.facts):
+            return True
+        outputs = expected.specs[: expected.outputs]
+        alone = effects.run_calls(model, calls[-1:], self.job, outputs, seed=0).found.exact
+        return not all(map(torch.equal, alone[: len(outputs)], expected.found.exact[: len(outputs)]))
 
     def _model(self, case: str, module: ModuleType, seed: int) -> torch.nn.Module:
         """The reference; its parameters are drawn on the CPU once for a seed, not again for each check."""

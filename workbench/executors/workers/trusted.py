@@ -8,11 +8,12 @@ from pathlib import Path
 import torch
 
 from workbench.executors.jobs.exchange import read_outputs, read_values, write_values
+from workbench.executors.jobs.trials import count_calls, input_seed, list_trials
+from workbench.executors.workers import effects
 from workbench.executors.workers.correctness import compare
 from workbench.executors.workers.outputs import OUTPUTS, find_case
 from workbench.executors.workers.tolerance import Tolerance, measure_tolerances
 from workbench.problems import inspection, loading
-from workbench.problems.reference import run_reference
 from workbench.records import Check, Job, Problem
 from workbench.wire import Json, from_plain, to_plain
 
@@ -28,14 +29,8 @@ def read_job(folder: Path) -> Job:
     return from_plain(json.loads((folder / "given" / "job.json").read_text()), Job)
 
 
-def list_trials(job: Job) -> list[tuple[str, int]]:
-    """(case, trial) of all runs, in order."""
-    known = {case.name for case in job.facts.cases}
-    return [(name, trial) for name in job.cases if name in known for trial in range(job.trials)]
-
-
 def make_reference(folder: Path) -> Json:
-    """Write inputs and parameters to `given/`, expected outputs in float64 and tolerances to `private/`, by trial."""
+    """Write inputs and parameters to `given/`, expected values in float64 and tolerances to `private/`, by trial."""
     job = read_job(folder)
     seeds = json.loads((folder / "private" / "seeds.json").read_text())
     for name, trial in list_trials(job):
@@ -43,13 +38,18 @@ def make_reference(folder: Path) -> Json:
         module = loading.load_module(job.problem, case.settings)
         torch.manual_seed(seed)
         model = loading.build_model(module, "Model", job.problem)
-        inputs = loading.make_inputs(module, job.problem, seed ^ 1)
+        calls = [
+            loading.make_inputs(module, job.problem, input_seed(seed, call))
+            for call in range(count_calls(job, name, trial))
+        ]
         write_values(folder / "given" / f"{place}-state", list(loading.state_of(model).values()))
-        write_values(folder / "given" / place, inputs)
-        found = run_reference(model, inputs, job.problem.precision, seed=seed)
-        for n, tolerance in enumerate(measure_tolerances(found, case.outputs)):
+        for call, inputs in enumerate(calls):
+            write_values(folder / "given" / f"{place}-call{call}", inputs)
+        expected = effects.run_calls(model, calls, job, case.outputs, seed=seed)
+        for n, tolerance in enumerate(measure_tolerances(expected.found, expected.specs)):
             write_values(_tolerance_folder(folder, place, n), tolerance.to_values())
-        write_values(folder / "private" / place, found.exact)
+        (folder / "private" / f"{place}-changed.json").write_text(json.dumps(expected.changed))
+        write_values(folder / "private" / place, expected.found.exact)
     return {"done": True}
 
 
@@ -58,17 +58,37 @@ def _tolerance_folder(folder: Path, place: str, output: int) -> Path:
 
 
 def check_outputs(folder: Path) -> Json:
-    """Compare the candidate's outputs in `scratch/out` with the expected ones."""
+    """Compare what the candidate left in `scratch` with what is expected: outputs, state and inputs."""
     job = read_job(folder)
-    checks = []
+    checks: list[Check] = []
     for name, trial in list_trials(job):
         place, case = f"{name}-{trial}", find_case(job, name)
-        expected = read_values(folder / "private" / place)
+        count = count_calls(job, name, trial)
         try:
-            got = read_outputs(folder, f"scratch/{OUTPUTS}/{place}", case.outputs)
+            got = read_outputs(folder, f"scratch/{OUTPUTS}/{place}", case.outputs * count)
+            checks += _check_trial(folder, job, (name, trial), got)
         except (OSError, ValueError) as error:
             return {"error": f"the candidate's output for case {name} cannot be read: {error}"}
-        for n, (value, wanted) in enumerate(zip(got, expected, strict=True)):
-            fields = compare(value, wanted, Tolerance(*read_values(_tolerance_folder(folder, place, n))))
-            checks.append(to_plain(Check(case=name, trial=trial, timed=False, output=n, **fields)))
-    return {"checks": checks}
+    return {"checks": [to_plain(check) for check in checks]}
+
+
+def _check_trial(folder: Path, job: Job, which: tuple[str, int], got: list[torch.Tensor]) -> list[Check]:
+    """The comparisons of one trial with the outputs `got` of all its calls."""
+    (name, trial), place = which, f"{which[0]}-{which[1]}"
+    module = loading.load_module(job.problem, find_case(job, name).settings)
+    model = loading.build_model(module, "Model", job.problem)
+    calls = [read_values(folder / "given" / f"{place}-call{call}") for call in range(count_calls(job, name, trial))]
+    followed = effects.list_followed(model, calls, job.facts.forward_arguments)
+    state = read_values(folder / "given" / f"{place}-state")
+    initial = effects.followed_values(state, calls)
+    after = effects.read_changed(folder, f"scratch/{effects.EFFECTS}/{place}", followed)
+    changed = json.loads((folder / "private" / f"{place}-changed.json").read_text())
+    values = [*got, *(after.get(n, initial[n]) for n in changed)]
+    titles = [*("" for _ in got), *(followed[n].title for n in changed)]
+    outputs = len(find_case(job, name).outputs)
+    checks = []
+    for n, (value, wanted) in enumerate(zip(values, read_values(folder / "private" / place), strict=True)):
+        fields = compare(value, wanted, Tolerance(*read_values(_tolerance_folder(folder, place, n))))
+        number = n % outputs if n < len(got) and outputs else 0
+        checks.append(Check(case=name, trial=trial, timed=False, output=number, of=titles[n], **fields))
+    return checks + effects.unasked_checks(name, trial, followed, after, changed)

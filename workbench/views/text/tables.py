@@ -80,7 +80,7 @@ def _failure_lines(version: Version) -> list[str]:
     failure = version.trials[-1].verdict.failure
     if failure is None:
         return ["  NOT CORRECT"]
-    wrong = [check for check in version.trials[-1].outcome.checks if not check.passed]
+    wrong = [check for check in version.trials[-1].outcome.checks if not check.passed and not check.unasked]
     out = [f"  NOT CORRECT  {failure.stage} / {failure.kind}: {failure.message}{_absolute_errors(wrong)}"]
     source = version.proposal.candidate.source.splitlines()
     if failure.line and 0 < failure.line <= len(source):

@@ -1,0 +1,208 @@
+"""What a call changes: the reference's changes are compared, and others are named."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from workbench import problems
+from workbench.executors.emulator import EmulatorExecutor
+from workbench.executors.inspector import WorkerInspector
+from workbench.records import Candidate, Facts, Failure, Job, Problem
+
+NORM = """import torch
+import torch.nn as nn
+
+batch = 64
+features = 32
+
+
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(features)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.norm(x)
+
+
+def get_inputs():
+    return [torch.randn(batch, features) * 3 + 1]
+
+
+def get_init_inputs():
+    return [features]
+"""
+
+IN_PLACE = """import torch
+import torch.nn as nn
+
+batch = 64
+features = 32
+
+
+class Model(nn.Module):
+    def forward(self, x, y):
+        x.add_(y)
+        return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(batch, features), torch.randn(batch, features)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+CACHE = """import torch
+import torch.nn as nn
+
+batch = 64
+features = 32
+
+
+class Model(nn.Module):
+    def __init__(self, batch, features):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(batch, features))
+
+    def forward(self, x):
+        self.total += x
+        return self.total
+
+
+def get_inputs():
+    return [torch.randn(batch, features)]
+
+
+def get_init_inputs():
+    return [batch, features]
+"""
+
+KERNEL = """import cutlass
+import cutlass.cute as cute
+import torch
+import torch.nn as nn
+from cutlass import Float32
+from cutlass.cute.runtime import from_dlpack
+
+
+@cute.kernel
+def norm(x: cute.Tensor, w: cute.Tensor, b: cute.Tensor, mean: cute.Tensor, var: cute.Tensor, y: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    col, _, _ = cute.arch.block_idx()
+    n = x.shape[0]
+    total = Float32(0)
+    for r in cutlass.range(tid, n, 32):
+        total += x[r, col]
+    mu = cute.arch.warp_reduction_sum(total) / n
+    squares = Float32(0)
+    for r in cutlass.range(tid, n, 32):
+        squares += (x[r, col] - mu) * (x[r, col] - mu)
+    squares = cute.arch.warp_reduction_sum(squares)
+    scale = cute.math.rsqrt(squares / n + 1e-5)
+    for r in cutlass.range(tid, n, 32):
+        y[r, col] = (x[r, col] - mu) * scale * w[col] + b[col]
+    if tid == 0:
+        mean[col] = 0.9 * mean[col] + 0.1 * mu
+        var[col] = 0.9 * var[col] + 0.1 * squares / (n - 1)
+
+
+@cute.jit
+def launch(x: cute.Tensor, w: cute.Tensor, b: cute.Tensor, mean: cute.Tensor, var: cute.Tensor, y: cute.Tensor):
+    norm(x, w, b, mean, var, y).launch(grid=(x.shape[1], 1, 1), block=(32, 1, 1))
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(features)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("own", torch.zeros(3))
+
+    def forward(self, x):
+        n, y = self.norm, torch.empty_like(x)
+        self.own += 1
+        {body}
+        launch(*(from_dlpack(t) for t in (x, n.weight.detach(), n.bias.detach(), {mean}, {var}, y)))
+        return y
+"""
+COUNT = "self.calls += 1; n.num_batches_tracked += 1"
+
+TORCH = """import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, *sizes):
+        super().__init__()
+        if sizes:
+            self.register_buffer("total", torch.zeros(*sizes))
+
+    def forward(self, x{more}):
+        {body}
+"""
+
+
+@functools.cache
+def subject(source: str) -> tuple[Problem, Facts]:
+    problem = problems.load(source)
+    return problem, WorkerInspector().inspect(problem)
+
+
+def run(source: str, candidate: str) -> Failure | None:
+    problem, facts = subject(source)
+    return EmulatorExecutor().run(Job(problem=problem, facts=facts, candidate=Candidate(source=candidate))).failure
+
+
+def norm_kernel(body: str = COUNT, mean: str = "n.running_mean", var: str = "n.running_var") -> str:
+    return KERNEL.format(body=body, mean=mean, var=var)
+
+
+def test_a_batch_norm_that_updates_its_statistics_is_right() -> None:
+    assert run(NORM, norm_kernel()) is None
+
+
+@pytest.mark.parametrize(
+    ("candidate", "kind", "said"),
+    [
+        (norm_kernel(mean="n.bias.detach()", var="n.weight.detach()"), "state_modified", "parameter norm.weight"),
+        (norm_kernel(mean="n.running_mean.clone()"), "wrong_result", "wrong buffer norm.running_mean at case shrunk"),
+        (norm_kernel(body="n.num_batches_tracked += 1"), "wrong_result", "wrong buffer calls at case shrunk"),
+        (norm_kernel(body=COUNT + "; x.mul_(1)"), "", ""),
+        (norm_kernel(body=COUNT + "; x.mul_(2)"), "input_modified", "changed its input x, which"),
+    ],
+)
+def test_other_changes_of_a_batch_norm_are_named(candidate: str, kind: str, said: str) -> None:
+    failure = run(NORM, candidate)
+    assert (failure.kind if failure else "") == kind
+    assert said in (failure.message if failure else "")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("x.add_(y); return torch.relu(x)", ""),
+        ("return torch.relu(x + y)", "wrong input x at case shrunk"),
+        ("y.add_(x); x.copy_(y); return torch.relu(x)", "changed its input y, which"),
+    ],
+)
+def test_an_input_that_the_reference_changes_is_compared(body: str, said: str) -> None:
+    failure = run(IN_PLACE, TORCH.format(more=", y", body=body))
+    assert said in failure.message if failure and said else not failure and not said
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("self.total += x; return self.total", ""),
+        ("self.total.copy_(x); return self.total", "at case odd"),  # right at the first call
+        ("return self.total + x", "wrong buffer total at case shrunk"),
+    ],
+)
+def test_a_second_call_sees_what_the_first_left(body: str, said: str) -> None:
+    failure = run(CACHE, TORCH.format(more="", body=body))
+    assert said in failure.message if failure and said else not failure and not said

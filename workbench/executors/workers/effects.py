@@ -1,0 +1,220 @@
+"""The calls of a trial on one instance, and what they change: the instance's state and the inputs of each call.
+
+State are parameters and buffers. What the reference changes is compared like an output. What it does not change must
+keep its bits. The candidate hands over what it changed: the value with number n of `list_followed` in the file N.bin,
+and no file for a value that it left as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from workbench.executors.jobs.exchange import read_numbered, write_numbered
+from workbench.executors.workers.outputs import digest
+from workbench.problems import loading
+from workbench.problems.cases import spec_of
+from workbench.problems.reference import Reference, as_list, run_reference
+from workbench.records import Check, Facts, Job, TensorSpec
+
+EFFECTS = "effects"  # below scratch
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A value whose changes are followed: a parameter, a buffer, or an input of one call."""
+
+    kind: str  # "parameter", "buffer" or "input"
+    call: int
+    spec: TensorSpec
+
+    @property
+    def title(self) -> str:
+        """The value in words."""
+        return f"{self.kind} {self.spec.name}"
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the calls of a trial give in the reference: the outputs of each call, then the values that it changed.
+
+    `changed` has the numbers of the latter among `list_followed`.
+    """
+
+    found: Reference
+    specs: tuple[TensorSpec, ...]
+    outputs: int  # of all calls
+    changed: tuple[int, ...]
+
+
+def generator_seed(inputs: Iterable[object]) -> int:
+    """The seed of torch's generator for a call, the same for the reference and the candidate."""
+    return int(digest(inputs)[:12], 16)
+
+
+def list_followed(
+    model: torch.nn.Module, calls: Sequence[Sequence[object]], names: Sequence[str], first: int = 0
+) -> list[Followed]:
+    """All values that are followed, in order; `first` is the number of the first call, `names` those of the inputs."""
+    parameters = dict(model.named_parameters())
+    state = [
+        ("parameter" if name in parameters else "buffer", spec_of(name, value))
+        for name, value in loading.state_of(model).items()
+    ]
+    found = []
+    for call, inputs in enumerate(calls, first):
+        found += [Followed(kind, call, spec) for kind, spec in state]
+        labels = [*names, *(f"{n}" for n in range(len(names), len(inputs)))]
+        found += [
+            Followed("input", call, spec_of(label, value))
+            for label, value in zip(labels, inputs, strict=False)
+            if isinstance(value, torch.Tensor)
+        ]
+    return found
+
+
+def changes_inputs(facts: Facts) -> bool:
+    """Whether the reference writes to its inputs."""
+    return any(item.kind == "input_modified" for item in facts.degeneracies)
+
+
+class Calls(torch.nn.Module):  # type: ignore[misc]  # torch is not typed here
+    """Calls a model with the inputs of several calls in a row.
+
+    Returns the outputs of the calls from `first` on, then the state after each of them, with the inputs of that call
+    if `with_inputs`.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, calls: Sequence[Sequence[object]], first: int, with_inputs: bool
+    ) -> None:
+        super().__init__()
+        self.model, self.first, self.with_inputs = model, first, with_inputs
+        self.size, self.seeds = len(calls[0]), [generator_seed(inputs) for inputs in calls]
+
+    def forward(self, *values: object) -> tuple[torch.Tensor, ...]:
+        """The results of all calls."""
+        outputs: list[torch.Tensor] = []
+        after: list[torch.Tensor] = []
+        several = len(self.seeds) > 1
+        for call, seed in enumerate(self.seeds):
+            inputs = list(values[call * self.size : (call + 1) * self.size])
+            if self.with_inputs:
+                inputs = [value.clone() if isinstance(value, torch.Tensor) else value for value in inputs]
+            torch.manual_seed(seed)
+            results = as_list(self.model(*inputs))
+            if call < self.first:
+                continue
+            outputs += [value.clone() for value in results] if several else results
+            state = loading.state_of(self.model).values()
+            after += [value.detach().clone() if several else value.detach() for value in state]
+            if self.with_inputs:
+                after += [value for value in inputs if isinstance(value, torch.Tensor)]
+        return (*outputs, *after)
+
+
+def run_calls(
+    model: torch.nn.Module,
+    calls: Sequence[Sequence[object]],
+    job: Job,
+    outputs: tuple[TensorSpec, ...],
+    *,
+    seed: int,
+    first: int = 0,
+) -> Expectation:
+    """Run the reference with the inputs of each call; what is compared are the calls from `first` on."""
+    with_inputs = changes_inputs(job.facts)
+    followed = list_followed(model, calls[first:], job.facts.forward_arguments, first)
+    before = followed_values((value.detach() for value in loading.state_of(model).values()), calls[first:])
+    wrapped = Calls(model, calls, first, with_inputs)
+    found = run_reference(wrapped, [value for call in calls for value in call], job.problem.precision, seed=seed)
+    shown = len(outputs) * len(calls[first:])
+    numbers = [n for n, item in enumerate(followed) if with_inputs or item.kind != "input"]
+    changed = [
+        (at, n) for at, n in enumerate(numbers, shown) if not _is_same(found.exact[at], before[n].to(found.exact[at]))
+    ]
+    kept = [*range(shown), *(at for at, _ in changed)]
+    specs = (*outputs * len(calls[first:]), *(followed[n].spec for _, n in changed))
+    eager = None if found.eager is None else [found.eager[at] for at in kept]
+    exact = [found.exact[at] for at in kept]
+    return Expectation(replace(found, exact=exact, eager=eager), specs, shown, tuple(n for _, n in changed))
+
+
+def followed_values(state: Iterable[torch.Tensor], calls: Sequence[Sequence[object]]) -> list[torch.Tensor]:
+    """The values of `list_followed` before the calls, given the state; not copied."""
+    held = list(state)
+    return [
+        value for inputs in calls for value in (*held, *(value for value in inputs if isinstance(value, torch.Tensor)))
+    ]
+
+
+def _is_same(value: torch.Tensor, other: torch.Tensor) -> bool:
+    if value.shape != other.shape:
+        return False
+    return bool(((value == other) | (value.isnan() & other.isnan())).all())
+
+
+class Watch:
+    """Follows what a candidate changes. `pairs` maps names of the reference's state to the candidate's."""
+
+    def __init__(
+        self, reference: torch.nn.Module, candidate: torch.nn.Module, pairs: Mapping[str, str], first: int = 0
+    ) -> None:
+        self.reference, self.candidate, self.pairs, self.first = reference, candidate, dict(pairs), first
+        self.marks = {key: digest([value]) for key, value in self._state()}
+        self.changed: dict[int, torch.Tensor] = {}
+        self.count = 0
+        self._inputs: list[str] = []
+
+    def _state(self) -> list[tuple[str, torch.Tensor]]:
+        now = loading.state_of(self.candidate)
+        return [(key, now[name].detach()) for key, name in self.pairs.items() if name in now]
+
+    def before(self, inputs: Iterable[object]) -> None:
+        """Note the inputs of a call that is about to be made."""
+        self._inputs = [digest([value]) for value in inputs if isinstance(value, torch.Tensor)]
+
+    def after(self, inputs: Iterable[object]) -> None:
+        """Keep copies of what a call has changed."""
+        now = dict(self._state())
+        names = list(loading.state_of(self.reference).items())
+        for n, (name, own) in enumerate(names, self.count):
+            if name in now and now[name].shape == own.shape and digest([now[name]]) != self.marks[name]:
+                self.changed[n] = now[name].to(own.dtype).clone()
+        self.count += len(names)
+        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+        for n, (value, mark) in enumerate(zip(tensors, self._inputs, strict=True), self.count):
+            if digest([value]) != mark:
+                self.changed[n] = value.clone()
+        self.count += len(tensors)
+
+    def write(self, folder: Path) -> None:
+        """Hand the changed values over."""
+        write_numbered(folder, self.changed)
+
+
+def read_changed(root: Path, relative: str, followed: Sequence[Followed]) -> dict[int, torch.Tensor]:
+    """The values that an untrusted process says it changed. Raises `ValueError` or `OSError`."""
+    return read_numbered(root, relative, [item.spec for item in followed])
+
+
+def unasked_checks(
+    case: str, trial: int, followed: Sequence[Followed], after: Mapping[int, torch.Tensor], changed: Sequence[int]
+) -> list[Check]:
+    """A failed comparison for each value that the candidate changed and the reference does not; each name once."""
+    wrong = {followed[n].title: followed[n] for n in sorted(after, reverse=True) if n not in changed}
+    return [
+        Check(
+            case=case,
+            trial=trial,
+            timed=False,
+            passed=False,
+            of=title,
+            unasked=True,
+            message=f"the candidate changed its {title}, which the reference does not change",
+        )
+        for title in sorted(wrong)
+    ]
