@@ -63,7 +63,7 @@ def sweep_problem(path: Path, root: Path, versions: int) -> list[Row]:
                     "version": version.number,
                     "title": version.proposal.title,
                     "verdict": name,
-                    "message": f"{failure.phase}/{failure.code}: {failure.message}" if failure is not None else "",
+                    "message": f"{failure.stage}/{failure.kind}: {failure.message}" if failure is not None else "",
                     **opened,
                 }
             )
