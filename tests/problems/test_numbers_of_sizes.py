@@ -137,3 +137,41 @@ def test_no_more_is_looked_at_than_can_help(
         "shrink": times,
         "thin_settings": 1,
     }  # a size that is kept is tried once each; what else there is to know of a problem is found out once
+
+
+CONVOLUTION = """
+import torch
+import torch.nn as nn
+
+images = 64
+channels = 16
+length = 65536
+stride = 3
+dilation = 4
+
+
+class Model(nn.Module):
+    def __init__(self, channels, stride, dilation):
+        super().__init__()
+        self.conv = nn.Conv1d(channels, channels, 3, stride=stride, dilation=dilation)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+def get_inputs():
+    return [torch.randn(images, channels, length)]
+
+
+def get_init_inputs():
+    return [channels, stride, dilation]
+"""
+
+
+def test_strides_and_dilations_are_no_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "problem.py"
+    path.write_text(CONVOLUTION)
+    found = inspection.inspect(problems.load(str(path)))
+    for case in found.cases:
+        assert not {"stride", "dilation"} & {name for name, _ in case.settings}
+        assert case.outputs[0].shape[2] == (case.inputs[0].shape[2] - 2 * 4 - 1) // 3 + 1

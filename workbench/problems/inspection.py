@@ -38,6 +38,7 @@ PARTIAL_READS = ("embedding", "gather", "index", "index_select", "slice", "selec
 HEAVY = tuple(f"aten.{name}" for name in ("convolution", "mm", "bmm", "addmm"))
 # what the CPU computes in seconds: the search for trivial results runs the reference
 CPU_ELEMENTS, CPU_FLOPS = 1 << 25, 1 << 32
+LARGEST_WINDOW = 32  # a stride, a padding or a dilation beyond it is unheard of
 DTYPES = {"fp32": "float32", "tf32": "tfloat32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -88,7 +89,8 @@ def inspect(problem: Problem) -> Facts:
     note says so.
     """
     measured = blame.measure_full(problem)
-    full, held = _trace_full(problem), problem
+    full = _trace_full(problem)
+    held = _hold_windows(problem, full)
     search = Search(len(full.graph))
     said: tuple[str, ...] = ()
     try:
@@ -98,6 +100,7 @@ def inspect(problem: Problem) -> Facts:
             if not problem.settings:
                 raise
             held = dataclasses.replace(problem, source=with_settings(problem.source, problem.settings), settings=())
+            held = _hold_windows(held, full)
             small = _inspect_small(problem, held, measured, search)
             said = _note_smaller(problem, small)
     except cases.TooLarge as error:
@@ -118,6 +121,20 @@ def inspect(problem: Problem) -> Facts:
                     )
                     break
     return _make_facts(problem, held, measured, full, small, said, search)
+
+
+def _hold_windows(problem: Problem, full: _Full) -> Problem:
+    """The problem with the numbers that are a stride, a padding or a dilation in its settings: they are no sizes."""
+    windows = numbers.list_windows(full.graph)
+    names = cases.sizes(problem, 2) if windows else {}
+    held = tuple(
+        (name, value)
+        for name, value in names.items()
+        if value <= LARGEST_WINDOW
+        and (other := _trace_full(dataclasses.replace(problem, settings=(*problem.settings, (name, value + 1))))).graph
+        and numbers.list_windows(other.graph) != windows
+    )
+    return dataclasses.replace(problem, settings=(*problem.settings, *held)) if held else problem
 
 
 def _note_smaller(problem: Problem, small: _Small) -> tuple[str, ...]:

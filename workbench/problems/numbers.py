@@ -51,6 +51,7 @@ ARITHMETIC = (
 )
 PARTS = ("slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind", "tril", "triu", "as_strided")
 GROUPS = {"native_group_norm": 6, "convolution": 8}  # position of the operand that holds the number of groups
+CONVOLUTION_WINDOW = slice(3, 8)  # stride, padding, dilation, transposed, output padding
 
 
 def differs(shrunk: tuple[Operation, ...], full: tuple[Operation, ...]) -> bool:
@@ -67,6 +68,15 @@ def differs(shrunk: tuple[Operation, ...], full: tuple[Operation, ...]) -> bool:
 def reads_parts(graph: tuple[Operation, ...]) -> bool:
     """Whether the graph takes parts of tensors, so that it may depend on every size."""
     return any(_operation_name(op) in PARTS for op in graph)
+
+
+def list_windows(graph: tuple[Operation, ...]) -> list[tuple[str, ...]]:
+    """What the convolutions and pools of a graph write into a kernel: strides, paddings, dilations, widths of pools."""
+    return [
+        op.operands[CONVOLUTION_WINDOW] if "convolution" in op.target else op.operands[1:]
+        for op in graph
+        if "convolution" in op.target or ("_pool" in op.target and "adaptive" not in op.target)
+    ]
 
 
 def _operation_name(op: Operation) -> str:
