@@ -12,7 +12,7 @@ from workbench.records.conversation import Message, Reply, Spent, ToolCall
 from workbench.records.history import Ask, Bound, Decision, Event, RecordedTime, Trial, Verdict, Version
 from workbench.records.launch import CodeDepth, CtaTimeline, Failure, Finding, KernelBuild, Launch, LineCounts
 from workbench.records.outcome import Check, DeviceState, Job, Outcome, Ratio, Timing
-from workbench.records.problem import Case, Degeneracy, Facts, Operation, Problem, TensorSpec, Work
+from workbench.records.problem import Case, Degeneracy, Facts, Opened, Operation, Problem, Size, TensorSpec, Work
 from workbench.records.profile import Energy, KernelMetrics, LineProfile, Profile, Span, Timeline
 from workbench.records.proposal import Candidate, Exchange, Proposal
 
@@ -41,6 +41,7 @@ __all__ = [
     "LineProfile",
     "Message",
     "Mode",
+    "Opened",
     "Operation",
     "Outcome",
     "Precision",
@@ -53,6 +54,7 @@ __all__ = [
     "Reply",
     "Scalar",
     "Settings",
+    "Size",
     "Span",
     "Spent",
     "Stage",
