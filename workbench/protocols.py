@@ -19,6 +19,7 @@ from workbench.records import (
     Event,
     Exchange,
     Facts,
+    Opened,
     Job,
     Message,
     Outcome,
@@ -124,8 +125,8 @@ class Executor(Protocol):
 class Inspector(Protocol):
     """Determines the facts of a problem in a trusted worker, without any candidate."""
 
-    def inspect(self, problem: Problem, /) -> Facts:
-        """The facts of the problem. Raises `ProblemError` with file and line if it cannot be used."""
+    def open(self, problem: Problem, /) -> Opened:
+        """The problem as it is understood, and its facts. Raises `ProblemError` with file and line if it cannot be used."""
 
 
 @runtime_checkable

@@ -84,6 +84,10 @@ def _find_landscape(arguments: argparse.Namespace) -> Landscape:
         _refuse_given(arguments, f"{arguments.spec} was recorded with its own sizes and precision: leave out")
         return named
     problem = load_problem(arguments, None)
+    if problem.precision == "declared":
+        from workbench.executors.inspector import WorkerInspector
+
+        problem = WorkerInspector().open(problem).problem
     found = landscapes.find(problem)
     if found is None:
         raise UserError(landscapes.not_recorded(problem))

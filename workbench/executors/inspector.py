@@ -14,7 +14,7 @@ from pathlib import Path
 from workbench.errors import WorkbenchError
 from workbench.executors.jobs.client import server
 from workbench.executors.jobs.folder import read_reply
-from workbench.records import Facts, Problem
+from workbench.records import Facts, Opened, Problem
 from workbench.toolchain.compiled import cache_root
 from workbench.wire import content_hash, from_plain, to_plain
 
@@ -27,35 +27,40 @@ DECIDING = ("problems/*.py", "records/problem.py", "wire.py")
 class WorkerInspector:
     """Inspects problems outside this process."""
 
-    def inspect(self, problem: Problem, /) -> Facts:
-        """Facts of the problem; raises `ProblemError` with file and line when it cannot be used.
+    def open(self, problem: Problem, /) -> Opened:
+        """The problem as it is understood, and its facts.
 
-        The facts of a problem that was inspected before are read from $CUTEGEN_CACHE.
+        Raises `ProblemError` with file and line when it cannot be used. What was found about a problem that was
+        inspected before is read from $CUTEGEN_CACHE.
         """
         kept = cache_root() / "facts" / f"{content_hash(f'{_inspection_version()} {content_hash(problem)}')}.json"
         with contextlib.suppress(OSError, ValueError, WorkbenchError):  # absent or not readable: inspect again
-            return from_plain(json.loads(kept.read_text()), Facts)
-        facts = _inspect(problem)
+            return from_plain(json.loads(kept.read_text()), Opened)
+        opened = _inspect(problem)
         with contextlib.suppress(OSError):
-            _keep(kept, facts)
-        return facts
+            _keep(kept, opened)
+        return opened
+
+    def inspect(self, problem: Problem, /) -> Facts:
+        """Facts of the problem, as `open` finds them."""
+        return self.open(problem).facts
 
 
-def _inspect(problem: Problem) -> Facts:
+def _inspect(problem: Problem) -> Opened:
     with tempfile.TemporaryDirectory(prefix="cutegen-job-") as name:
         folder = Path(name)
         (folder / "given").mkdir()
         (folder / "given" / "problem.json").write_text(json.dumps(to_plain(problem)))
         workers = server()
         end = workers.wait(workers.start_job("inspect", name, wall_s=LIMIT_S))
-        return from_plain(read_reply(folder, "inspect", end)["facts"], Facts)
+        return from_plain(read_reply(folder, "inspect", end)["opened"], Opened)
 
 
-def _keep(path: Path, facts: Facts) -> None:
-    """Store facts under a name that only ever has whole files; remove the oldest of too many."""
+def _keep(path: Path, opened: Opened) -> None:
+    """Store what was found under a name that only ever has whole files; remove the oldest of too many."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps(to_plain(facts)))
+    temporary.write_text(json.dumps(to_plain(opened)))
     os.replace(temporary, path)
     known = sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)
     for old in known[:-MOST_KEPT]:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from workbench.errors import ProblemError
 from workbench.problems.expressions import from_expression
-from workbench.problems.settings import check_settings, module_scalars, with_settings
+from workbench.problems.imported import read_modules
+from workbench.problems.settings import check_settings, check_sizes, declare_precision, module_scalars, with_settings
 from workbench.records import Mode, Precision, Problem, Scalar, Settings
 
 __all__ = ["from_expression", "load", "module_scalars", "shipped", "with_settings"]
@@ -32,14 +33,19 @@ def load(
     *,
     name: str | None = None,
     settings: Settings | Mapping[str, Scalar] = (),
-    precision: Precision = "fp32",
+    precision: Precision = "declared",
     mode: Mode = "train",
+    tie: tuple[tuple[str, ...], ...] = (),
+    vary: tuple[str, ...] = (),
+    keep: tuple[str, ...] = (),
 ) -> Problem:
-    """A problem from a shipped name, a path, or KernelBench source text. `settings` override its module-level sizes.
+    """A problem from a shipped name, a path, or KernelBench source text. `settings` override its numbers.
 
-    Raises `ProblemError` with a message of one line.
+    Dtypes are those of the text unless a `precision` is given. `tie` has groups of sizes that always have one value,
+    `vary` sizes that vary on their own, `keep` sizes that stay. Raises `ProblemError` with a message of one line.
     """
     files = _files()
+    modules: tuple[tuple[str, str], ...] = ()
     if spec in files:
         source, origin, default = files[spec].read_text(), "shipped", spec
     elif "\n" in spec:
@@ -52,9 +58,23 @@ def load(
             raise ProblemError(f"no problem or file is called {spec!r}; {hint}")
         source, origin, default = _read_file(path), str(path), path.stem
     check_source(source, origin if origin != "shipped" else spec)
+    if origin != "shipped":
+        modules = read_modules(source, Path(spec).parent if origin != "cell" else Path())
     pairs = tuple(settings.items()) if isinstance(settings, Mapping) else settings
     check_settings(source, pairs)
-    return Problem(name=name or default, source=source, origin=origin, settings=pairs, precision=precision, mode=mode)
+    check_sizes(source, tie=tie, vary=vary, keep=keep)
+    return Problem(
+        name=name or default,
+        source=source,
+        origin=origin,
+        settings=pairs,
+        precision=declare_precision(precision, (source, *(text for _, text in modules))),
+        mode=mode,
+        tie=tie,
+        vary=vary,
+        keep=keep,
+        modules=modules,
+    )
 
 
 def _read_file(path: Path) -> str:

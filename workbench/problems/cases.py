@@ -1,8 +1,9 @@
 """Chooses the sizes at which a problem is checked: shrunk for the emulator, odd, and thin (for degeneracy).
 
 Used in workers only: it imports torch. Sizes are tried on fake tensors first, so a problem of many gigabytes costs no
-memory. A module-level integer may be a size, but also an axis, a kernel width or a number of groups. If the reference
-breaks when such a number is halved, the number is put back and left alone.
+memory. An integer of the text may be a size, but also an axis, a kernel width or a number of groups. If the reference
+breaks when such a number is halved, the number is put back and left alone. Tied sizes (`ties`) move together: the first
+of a group stands for all.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from workbench.errors import ProblemError
-from workbench.problems import loading, module_scalars
+from workbench.problems import loading
 from workbench.problems.counting import FlopCount
+from workbench.problems.dtypes import fake_model
+from workbench.problems.settings import find_assignments, spread_ties
 from workbench.records import Case, Problem, Settings, TensorSpec, record
 
 # elements of all inputs of the shrunk case; inputs and outputs together may have twice as many
@@ -43,6 +46,8 @@ class Measured:
     state: tuple[TensorSpec, ...]
     flops: tuple[tuple[str, int], ...]
     products: int
+    dtype: str = "float32"  # of the factors of its products, else the widest that it computes with
+    calls: int = 0  # ATen calls
 
     @property
     def total(self) -> int:
@@ -128,11 +133,12 @@ def _case(name: str, settings: Settings, module: ModuleType, inputs: list[object
 
 def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
     """Run the reference on fake tensors at these settings. Raises `ProblemError` with file and line if it fails."""
+    settings = spread_ties(problem, settings)
     module = loading.load_module(problem, settings)
     try:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-            inputs = [loading.cast(value, problem) for value in module.get_inputs()]
-            model = fake_model(module, problem)
+            inputs = loading.call_inputs(module, problem)
+            model = fake_model(module.Model, module, problem)
             with FlopCount() as counted:
                 result = model(*inputs)
             check_result(result)
@@ -142,6 +148,8 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
                 state=state,
                 flops=tuple(counted.flops.most_common()),
                 products=counted.products,
+                dtype=counted.dtype,
+                calls=counted.calls,
             )
     except ProblemError as error:
         raise ProblemError(f"{problem.origin}: {error}") from None
@@ -159,18 +167,9 @@ def check_result(result: object) -> None:
         raise ProblemError(f"forward returns {returned}; let it return a tensor, or a tuple of tensors")
 
 
-def fake_model(module: ModuleType, problem: Problem) -> torch.nn.Module:
-    """Model with fake parameters in the problem's dtype (a fake parameter cannot be converted afterwards)."""
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(loading.DTYPES[problem.precision])
-    try:
-        return module.Model(*module.get_init_inputs()).train(problem.mode == "train")
-    finally:
-        torch.set_default_dtype(default)
-
-
 def real_case(problem: Problem, name: str, settings: Settings) -> Case:
     """The case of the reference on real tensors at these settings. Raises `ProblemError` if the reference fails."""
+    settings = spread_ties(problem, settings)
     module = loading.load_module(problem, settings)
     try:
         with torch.no_grad():
@@ -184,13 +183,23 @@ def real_case(problem: Problem, name: str, settings: Settings) -> Case:
 
 
 def sizes(problem: Problem, least: int = 16) -> dict[str, int]:
-    """Module-level integers that may be sizes: those of at least `least` that the person did not set."""
-    fixed = dict(problem.settings)
-    found = module_scalars(problem.source).items()
+    """Integers of the text that may be sizes: those of at least `least` that the person neither set nor keeps.
+
+    Of tied ones only the first. A number that only bounds random integers is none.
+    """
+    given = dict(problem.settings)
+    fixed = ({*given} | {*problem.keep}) - {*problem.vary}
+    following = {name for group in problem.tie for name in group[1:]}
+    fixed |= {group[0] for group in problem.tie if fixed.intersection(group)}
+    found = {
+        item.name: given.get(item.name, item.value)
+        for item in find_assignments(problem.source)
+        if not item.derived and not item.bounds_values
+    }
     return {
         name: value
-        for name, value in found
-        if isinstance(value, int) and not isinstance(value, bool) and value >= least and name not in fixed
+        for name, value in found.items()
+        if type(value) is int and value >= least and name not in fixed and name not in following
     }
 
 
@@ -265,8 +274,7 @@ def shrink(problem: Problem, full: Measured, search: Search) -> tuple[Settings, 
     if over > TOLERATED:
         raise TooLarge(
             f"{problem.origin}: the inputs cannot be shrunk for the emulator ({over:.0f} times too large); "
-            f"{'use --set name=value' if now else 'write sizes as constants of the module: N = 9000'}, "
-            "or run it on a GPU",
+            f"{_describe_tried(now, pinned)}, or run it on a GPU",
             tuple(now.items()),
         )
     notes = [f"{name} stays {now[name]}: the reference does not run with half of it" for name in sorted(broken)]
@@ -276,6 +284,17 @@ def shrink(problem: Problem, full: Measured, search: Search) -> tuple[Settings, 
         else []
     )
     return tuple(now.items()), tuple(notes)
+
+
+def _describe_tried(now: dict[str, int], pinned: set[str]) -> str:
+    """What a search for sizes ended with."""
+    if not now:
+        return "no number of its text is a size that can be smaller; write the sizes as numbers in get_inputs()"
+    reached = ", ".join(
+        f"{name}={value}{' (the reference does not run with half of it)' * (name in pinned)}"
+        for name, value in now.items()
+    )
+    return f"tried down to {reached}; use --set name=value"
 
 
 def _odd_sizes(shrunk: Settings) -> dict[str, int]:

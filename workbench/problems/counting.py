@@ -172,6 +172,23 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed 
         super().__init__()
         self.flops: Counter[str] = Counter()
         self.products = 0
+        self.calls = 0  # ATen calls
+        self._factors: Counter[torch.dtype] = Counter()  # FLOPs of products by the dtype of their results' factors
+        self._computed: set[torch.dtype] = set()
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the factors of most of the products; without products the widest that is computed with."""
+        ((most, _),) = self._factors.most_common(1) or [(None, 0)]
+        widest = max(self._computed, key=lambda dtype: dtype.itemsize, default=torch.float32)
+        return str(most or widest).removeprefix("torch.")
+
+    def _note_dtype(self, products: int | None, count: int, args: tuple[object, ...]) -> None:
+        kinds = [value.dtype for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
+        if products and kinds:
+            self._factors[min(kinds, key=lambda dtype: dtype.itemsize)] += products
+        elif count:
+            self._computed.update(dtype for dtype in kinds if dtype.is_floating_point and dtype.itemsize > 1)
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
@@ -179,10 +196,12 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed 
         given = kwargs or {}
         out = func(*args, **given)
         if func.namespace == "aten":
+            self.calls += 1
             products = _product_flops(func, args, given, out)
             self.products += products or 0
             count = _pointwise_flops(func, args, given, out) if products is None else products
             self.flops.update({operation_name(func): count} if count else {})
+            self._note_dtype(products, count, args)
         return out
 
     @property

@@ -11,6 +11,7 @@ import torch
 
 from workbench.errors import ProblemError
 from workbench.problems import cases, loading
+from workbench.problems.settings import spread_ties
 from workbench.records import Degeneracy, Problem, Settings
 
 
@@ -20,13 +21,14 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
     That tolerance is 1e-2 absolute and relative in 16 bits, 1e-4 in 32. The search uses few rows of full length,
     because the results of a softmax or a mean shrink with the length of their axis.
     """
-    tolerance = 1e-4 if problem.precision in ("fp32", "tf32") else 1e-2
     settings = cases.thin_settings(problem, search) or shrunk
     try:
-        first, again, other = _run_three(problem, settings)
+        results = _run_three(problem, settings)
     except (ProblemError, RuntimeError):
         settings = shrunk
-        first, again, other = _run_three(problem, shrunk)
+        results = _run_three(problem, shrunk)
+    tolerance = 1e-2 if results[0].dtype.itemsize < 4 and results[0].is_floating_point() else 1e-4
+    first, again, other = (result.to(torch.float64) for result in results)
     at = ", ".join(f"{name}={value}" for name, value in settings)
     found = [
         Degeneracy(
@@ -62,7 +64,7 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
 
 
 def _run_three(problem: Problem, settings: Settings) -> tuple[torch.Tensor, ...]:
-    module = loading.load_module(problem, settings)
+    module = loading.load_module(problem, spread_ties(problem, settings))
     with torch.no_grad():
         return tuple(_run_once(module, problem, seed, forward) for seed, forward in ((1, 3), (1, 4), (2, 3)))
 
@@ -73,7 +75,8 @@ def _run_once(module: ModuleType, problem: Problem, seed: int, forward_seed: int
     inputs = loading.make_inputs(module, problem, seed)
     torch.manual_seed(forward_seed)
     result = model(*inputs)
-    return (result[0] if isinstance(result, (tuple, list)) else result).to(torch.float64)
+    made: torch.Tensor = result[0] if isinstance(result, (tuple, list)) else result
+    return made
 
 
 def modified_inputs(problem: Problem, settings: Settings) -> tuple[str, ...]:
@@ -81,7 +84,7 @@ def modified_inputs(problem: Problem, settings: Settings) -> tuple[str, ...]:
 
     Writing the values that were already there counts too.
     """
-    module = loading.load_module(problem, settings)
+    module = loading.load_module(problem, spread_ties(problem, settings))
     inputs = loading.make_inputs(module, problem, 0)
     named = [
         (name, value)

@@ -7,9 +7,23 @@ import builtins
 import re
 
 from workbench.errors import ProblemError
+from workbench.problems.settings import check_sizes, declare_precision
 from workbench.records import Mode, Precision, Problem, Settings
 
-_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32", "i64": "int64", "bool": "bool"}
+_DTYPES = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f64": "float64",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+    "i8": "int8",
+    "u8": "uint8",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "bool": "bool",
+}
 GIVEN = ("torch", "nn", "F", "math")
 _INPUT = re.compile(r"\s*([A-Za-z_]\w*)\s*:\s*(\w+)\s*\[([^\]]*)\]\s*")
 
@@ -20,12 +34,15 @@ def from_expression(
     *,
     name: str = "expression",
     settings: Settings = (),
-    precision: Precision = "fp32",
+    precision: Precision = "declared",
     mode: Mode = "train",
+    tie: tuple[tuple[str, ...], ...] = (),
+    vary: tuple[str, ...] = (),
+    keep: tuple[str, ...] = (),
 ) -> Problem:
     """A problem from an expression over declared inputs.
 
-    Dimensions are integers, or names with a value in `settings`.
+    Dimensions are integers, or names with a value in `settings`. A number is a size called `x_0`, `x_1`, ...
     """
     try:
         tree = ast.parse(expression.strip(), mode="eval")
@@ -69,7 +86,17 @@ def from_expression(
         arguments=", ".join(names),
         makers="\n".join(lines),
     )
-    return Problem(name=name, source=source, origin="expression", precision=precision, mode=mode)
+    check_sizes(source, tie=tie, vary=vary, keep=keep)
+    return Problem(
+        name=name,
+        source=source,
+        origin="expression",
+        precision=declare_precision(precision, (source,)),
+        mode=mode,
+        tie=tie,
+        vary=vary,
+        keep=keep,
+    )
 
 
 def _check_names(tree: ast.Expression, inputs: list[str], settings: Settings) -> None:
@@ -116,7 +143,7 @@ def _parse_inputs(text: str) -> list[tuple[str, str, list[str]]]:
 
 def _write_maker(dtype: str, shape: list[str]) -> str:
     size = ", ".join(shape) + ("," if len(shape) == 1 else "")
-    if dtype in ("int32", "int64"):
+    if dtype in ("int8", "uint8", "int16", "int32", "int64"):
         return f"torch.randint(0, 128, ({size}), dtype=torch.{dtype})"
     if dtype == "bool":
         return f"torch.rand({size.rstrip(',')}) > 0.5"

@@ -16,12 +16,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from workbench.errors import ProblemError
-from workbench.problems import blame, cases, degenerate, loading, numbers, with_settings
+from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, with_settings
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search, outputs_of, spec_of, stored_elements
-from workbench.records import Case, Facts, Operation, Problem, Settings, TensorSpec, Work
+from workbench.records import Case, Facts, Opened, Operation, Problem, Settings, TensorSpec, Work
 from workbench.wire import content_hash
 
-__all__ = ["ELEMENT_BUDGET", "FLOP_BUDGET", "inspect"]
+__all__ = ["ELEMENT_BUDGET", "FLOP_BUDGET", "inspect", "open_problem"]
 
 # kind -> starts of names of ATen operations; the first kind with an operation in the graph is the problem's
 KINDS = (
@@ -80,14 +80,27 @@ class _Full:
         return (*self.values, *(dataclasses.replace(op.result[0], name=op.name) for op in self.graph if op.result))
 
 
-def inspect(problem: Problem) -> Facts:
-    """The facts of a problem that need no candidate. Raises `ProblemError` with file and line.
+def open_problem(problem: Problem) -> Opened:
+    """The problem as it is understood, and its facts, which need no candidate. Raises `ProblemError` with file and line.
 
-    Sizes are shrunk for the emulator; those that the person set are shrunk only if the others are not enough. If
-    forward calculates with a number made of a size (1 / sqrt(size)), that size stays, provided that the others can be
-    shrunk. A problem that is too large for the emulator at its smallest sizes has the full case only, and the first
-    note says so.
+    First its precision and its ties are decided. Then sizes are shrunk for the emulator; those that the person set are
+    shrunk only if the others are not enough. If forward calculates with a number made of a size (1 / sqrt(size)), that
+    size stays, provided that the others can be shrunk. A problem that is too large for the emulator at its smallest
+    sizes has the full case only, and the first note says so.
     """
+    decided, said = dtypes.decide_precision(problem)
+    decided = ties.tie_sizes(decided)
+    facts = _inspect(decided)
+    sizes = ties.describe_sizes(decided, facts.cases, facts.notes)
+    return Opened(problem=decided, facts=dataclasses.replace(facts, notes=(*facts.notes, *said), sizes=sizes))
+
+
+def inspect(problem: Problem) -> Facts:
+    """The facts of a problem, as `open_problem` finds them."""
+    return open_problem(problem).facts
+
+
+def _inspect(problem: Problem) -> Facts:
     measured = blame.measure_full(problem)
     full = _trace_full(problem)
     held = _hold_windows(problem, full)
@@ -111,14 +124,8 @@ def inspect(problem: Problem) -> Facts:
             with contextlib.suppress(ProblemError):
                 other = _inspect_small(problem, keeping, measured, search)
                 if not full.differing_graph(other):
-                    small, held, said = (
-                        other,
-                        keeping,
-                        (
-                            *said,
-                            f"{name} stays {value}: forward calculates with a number made of it",
-                        ),
-                    )
+                    why = f"{name} stays {value}: forward calculates with a number made of it"
+                    small, held, said = other, keeping, (*said, why)
                     break
     return _make_facts(problem, held, measured, full, small, said, search)
 
@@ -177,7 +184,7 @@ def _inspect_small(problem: Problem, held: Problem, measured: Measured, search: 
     """Shrink, run and trace the problem. `held` is the problem with the sizes that must stay in its settings."""
     settings, notes = cases.shrink(held, measured, search)
     case = cases.real_case(problem, "shrunk", settings)
-    module = loading.load_module(problem, settings)
+    module = loading.load_module(problem, case.settings)
     try:
         graph, parameters = _trace(module, problem, loading.forward_arguments(module))
     except Exception as error:
@@ -232,8 +239,8 @@ def _trace_full(problem: Problem) -> _Full:
     arguments = loading.forward_arguments(module)
     try:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-            inputs = [loading.cast(value, problem) for value in module.get_inputs()]
-            model = cases.fake_model(module, problem)
+            inputs = loading.call_inputs(module, problem)
+            model = dtypes.fake_model(module.Model, module, problem)
             found, state = _graph(model, inputs, arguments)
     except Exception:  # torch raises what it likes on fake tensors; the sizes only rank settings
         return _Full()
@@ -340,7 +347,7 @@ def _count_work(problem: Problem, measured: Measured) -> Work:
         case=measured.case.name,
         flops=measured.total,
         least_bytes=size,
-        dtype=DTYPES[problem.precision],
+        dtype=DTYPES.get(problem.precision, measured.dtype),
         tensor_cores=measured.products > 0,
         parts=measured.flops,
     )

@@ -5,26 +5,68 @@ Used in workers only: it imports torch and runs the problem's code.
 
 from __future__ import annotations
 
+import importlib.abc
+import importlib.machinery
 import inspect
 import linecache
 import mmap
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from types import ModuleType
-from typing import TypeVar
 
 import torch
+from torch.utils._pytree import tree_map
 
 from workbench.errors import ProblemError
 from workbench.problems import with_settings
 from workbench.records import Problem, Settings, TensorSpec
 from workbench.wire import content_hash
 
-T = TypeVar("T")
-
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux's value; Python before 3.13 has no name for it
 
+# dtype of floating tensors by precision; under "mixed" and "declared" they stay as they are
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+class _OwnModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports the person's own modules that a problem comes with."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def provide(self, modules: tuple[tuple[str, str], ...]) -> None:
+        """Make the modules importable, and those of another problem no longer."""
+        if dict(modules) == self.texts:
+            return
+        for name in self.texts:
+            sys.modules.pop(name, None)
+        self.texts = dict(modules)
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The module if it is one of them."""
+        if fullname not in self.texts:
+            return None
+        is_package = any(name.startswith(f"{fullname}.") for name in self.texts)
+        return importlib.machinery.ModuleSpec(fullname, self, origin=f"<module {fullname}>", is_package=is_package)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the text of the module."""
+        text, path = self.texts[module.__name__], f"<module {module.__name__}>"
+        linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+        exec(compile(text, path, "exec"), module.__dict__)
+
+
+_own_modules = _OwnModules()
+
+
+def provide_modules(problem: Problem) -> None:
+    """Make the person's own modules that a problem comes with importable in this process."""
+    _own_modules.provide(problem.modules)
 
 
 def load_module(problem: Problem, settings: Settings = ()) -> ModuleType:
@@ -33,7 +75,9 @@ def load_module(problem: Problem, settings: Settings = ()) -> ModuleType:
     Raises `ProblemError` with the line if importing it fails.
     """
     source = with_settings(problem.source, (*problem.settings, *settings))
-    name = f"cutegen_problem_{content_hash(source)[:16]}"
+    provide_modules(problem)
+    own = "".join(text for _, text in problem.modules)
+    name = f"cutegen_problem_{content_hash(source + own)[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     module = ModuleType(name)
@@ -66,20 +110,50 @@ def find_line(error: BaseException, path: str) -> int | None:
     return line
 
 
-def cast(value: T, problem: Problem) -> T:
-    """Floating tensors in the problem's precision; integers, bools and everything else as they are."""
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
-        converted: T = value.to(DTYPES[problem.precision])
-        return converted
-    return value
+def cast(value: object, problem: Problem) -> object:
+    """Floating tensors in the problem's precision, if it casts; integers, bools and everything else as they are."""
+    dtype = DTYPES.get(problem.precision)
+
+    def convert(item: object) -> object:
+        return item.to(dtype) if isinstance(item, torch.Tensor) and item.is_floating_point() else item
+
+    return value if dtype is None else tree_map(convert, value)
+
+
+def call_inputs(module: ModuleType, problem: Problem, device: str = "cpu") -> list[object]:
+    """What `get_inputs()` makes, by position of forward's arguments. A dictionary has values by argument.
+
+    Arguments that a dictionary leaves out have their defaults. Tensors are moved to `device` and cast.
+    """
+    made = module.get_inputs()
+    if isinstance(made, dict):
+        made = _by_position(module, made)
+    elif isinstance(made, torch.Tensor) or not isinstance(made, (list, tuple)):
+        made = [made]
+
+    def move(item: object) -> object:
+        return item.to(device) if isinstance(item, torch.Tensor) and item.device.type != device else item
+
+    return [cast(tree_map(move, value), problem) for value in made]
+
+
+def _by_position(module: ModuleType, given: dict[str, object]) -> list[object]:
+    """Values by the position of forward's arguments, those at the end that have defaults left out."""
+    arguments = list(inspect.signature(module.Model.forward).parameters.values())[1:]
+    unknown = sorted({*given} - {argument.name for argument in arguments})
+    missing = [one.name for one in arguments if one.name not in given and one.default is inspect.Parameter.empty]
+    if unknown or missing:
+        wrong = f"has no argument {unknown[0]!r}" if unknown else f"needs {missing[0]!r}"
+        raise ProblemError(f"get_inputs() returns a dictionary of forward's arguments, but forward {wrong}")
+    last = max((n for n, one in enumerate(arguments) if one.name in given), default=-1)
+    return [given.get(one.name, one.default) for one in arguments[: last + 1]]
 
 
 def make_inputs(module: ModuleType, problem: Problem, seed: int, device: str = "cpu") -> list[object]:
-    """`get_inputs()` after seeding, made on `device` and cast to the problem's precision."""
+    """`get_inputs()` after seeding, made on `device`, in the dtypes of the problem."""
     torch.manual_seed(seed)
     with torch.device(device):
-        made = module.get_inputs()
-    return [cast(value.to(device) if isinstance(value, torch.Tensor) else value, problem) for value in made]
+        return call_inputs(module, problem, device)
 
 
 def lazy_zeros(spec: TensorSpec) -> torch.Tensor:
@@ -105,13 +179,21 @@ def build_model(
     module: ModuleType, name: str, problem: Problem, device: str = "cpu", *, init_from: ModuleType | None = None
 ) -> torch.nn.Module:
     """The module's class `name` (Model or ModelNew) with the problem's init inputs, in its precision and mode."""
-    arguments = (init_from or module).get_init_inputs()
     with torch.device(device):
-        model = getattr(module, name)(*arguments)
-    model = model.to(device)
-    if problem.precision in ("fp16", "bf16"):
-        model = model.to(DTYPES[problem.precision])
-    return model.train(problem.mode == "train")
+        model = construct(getattr(module, name), init_from or module)
+    return cast_model(model.to(device), problem).train(problem.mode == "train")
+
+
+def construct(model: type[torch.nn.Module], init_from: ModuleType) -> torch.nn.Module:
+    """The model with what `get_init_inputs()` returns: a list, or a dictionary of `__init__`'s arguments."""
+    arguments = init_from.get_init_inputs()
+    return model(**arguments) if isinstance(arguments, dict) else model(*arguments)
+
+
+def cast_model(model: torch.nn.Module, problem: Problem) -> torch.nn.Module:
+    """The model with floating parameters and buffers in the problem's precision, if it casts."""
+    dtype = DTYPES.get(problem.precision)
+    return model if dtype is None else model.to(dtype)
 
 
 def pair_parameters(reference: torch.nn.Module, candidate: torch.nn.Module) -> dict[str, str]:

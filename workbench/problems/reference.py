@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 from workbench.problems.counting import TermCount, operation_name
 from workbench.records import Precision
@@ -64,6 +65,37 @@ class TruncatedProducts(TorchDispatchMode):  # type: ignore[misc]  # torch is no
         return func(*args, **(kwargs or {}))
 
 
+class WidenedDtypes(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
+    """Everything in floating point is computed in `wide`, whatever dtype the code names: `.float()`, `.to(x.dtype)`,
+    `torch.zeros(n)`, autocast. Conversions to 8 bits and to integers round as they do.
+    """
+
+    def __init__(self, wide: torch.dtype) -> None:
+        super().__init__()
+        self.wide = wide
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch need not load its compiler (two seconds in each worker), since nothing here is compiled."""
+        return False
+
+    def _is_narrow(self, dtype: object) -> bool:
+        return isinstance(dtype, torch.dtype) and dtype.is_floating_point and 1 < dtype.itemsize < self.wide.itemsize
+
+    def _widen(self, value: object) -> object:
+        return value.to(self.wide) if isinstance(value, torch.Tensor) and self._is_narrow(value.dtype) else value
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
+        given = dict(kwargs or {})
+        if self._is_narrow(given.get("dtype")):
+            given["dtype"] = self.wide
+        if func.namespace == "aten" and not func.is_view and not func._schema.is_mutable:
+            args, given = tree_map(self._widen, args), tree_map(self._widen, given)
+        return func(*args, **given)
+
+
 def truncate(value: object) -> object:
     """A float32 tensor with 10 bits of mantissa; any other value as it is."""
     if not isinstance(value, torch.Tensor) or value.dtype != torch.float32:
@@ -85,8 +117,8 @@ def run_reference(
     """
     with torch.no_grad(), _forbid_tf32():
         torch.manual_seed(seed)
-        with TermCount() as count:
-            exact = as_list(copy.deepcopy(model).to(wide)(*convert(inputs, wide)))
+        with TermCount() as count, WidenedDtypes(wide):
+            exact = as_list(_widened(model, wide)(*convert(inputs, wide)))
         torch.manual_seed(seed)
         with TruncatedProducts() if precision == "tf32" else contextlib.nullcontext():
             eager = _run_eager(model, inputs)
@@ -94,11 +126,21 @@ def run_reference(
 
 
 def convert(values: Iterable[object], dtype: torch.dtype) -> list[object]:
-    """The values, floating-point tensors among them as copies in `dtype`."""
+    """The values, floating-point tensors among them as copies in `dtype`; those of 8 bits as they are."""
     return [
-        value.to(dtype, copy=True) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-        for value in values
+        tree_map(lambda leaf: leaf.to(dtype, copy=True) if _is_widened(leaf) else leaf, value) for value in values
     ]
+
+
+def _is_widened(value: object) -> bool:
+    """Whether it is a floating-point tensor of more than 8 bits. Arithmetic in 8 bits begins with a conversion."""
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.itemsize > 1
+
+
+def _widened(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
+    """A copy with its parameters and buffers in `dtype`; those of 8 bits as they are."""
+    made: torch.nn.Module = copy.deepcopy(model)._apply(lambda value: value.to(dtype) if _is_widened(value) else value)
+    return made
 
 
 def _run_eager(model: torch.nn.Module, inputs: Sequence[object]) -> list[torch.Tensor] | None:

@@ -1,22 +1,29 @@
-"""Finds the module-level numbers of a problem's source text, checks settings, writes new values in. Imports no torch.
+"""Finds the numbers of a problem's source text, checks settings, writes new values in. Imports no torch.
 
 A setting is a module-level name with a number or a bool as its value: a literal, an arithmetic expression of literals
 (`N = 2048 * 2`), one name of a tuple assignment (`M, N = 4, 8`), or one item of a tuple or list (`shape = (64, 32)` has
 `shape[0]` and `shape[1]`). A name whose expression uses other names is derived: it follows them, and a person may still
-set it. New values are spliced into the text, so line numbers stay those of the file.
+set it. Whole numbers of at least 2 in `get_inputs` and `get_init_inputs` are settings too: `literals` names them.
+New values are spliced into the text, so line numbers stay those of the file.
 """
 
 from __future__ import annotations
 
 import ast
+import dataclasses
+import functools
 import operator
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Iterator
 
 from workbench.errors import ProblemError
-from workbench.records import Scalar, Settings, record
+from workbench.problems.literals import FUNCTIONS, find_literals
+from workbench.records import Precision, Problem, Scalar, Settings, record
 
 Number = bool | int | float
 
+# a text without one of these words makes floating tensors of float32 alone
+DTYPE_WORDS = re.compile(r"half|float(16|64|8|_)|bf16|fp16|fp8|double|dtype|complex|type\(|type_as|load|__import__")
 LARGEST = 1 << 62  # a number beyond 64 bits is no size
 _BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
     ast.Add: operator.add,
@@ -40,33 +47,93 @@ class Assigned:
     value: Number
     derived: bool
     span: tuple[int, int, int, int]
+    bounds_values: bool = False  # a bound of random integers: no extent, but the length of the axis that they index
 
 
+@functools.lru_cache(maxsize=256)
 def find_assignments(source: str) -> tuple[Assigned, ...]:
-    """Every module-level number in the order of the text. A name that is assigned twice appears twice."""
-    found: list[Assigned] = []
+    """Every setting in the order of the text. A name that is assigned twice appears twice."""
+    tree = ast.parse(source)
     known: dict[str, Number] = {}
-    for node in ast.parse(source).body:
-        for name, expression in _list_pairs(node):
-            items = expression.elts if isinstance(expression, (ast.Tuple, ast.List)) else None
-            parts = (
-                [(f"{name}[{n}]", item) for n, item in enumerate(items)] if items is not None else [(name, expression)]
-            )
-            for label, part in parts:
-                value = _fold(part, known)
-                if value is None:
-                    known.pop(label, None)
-                    continue
-                known[label] = value
-                derived = any(isinstance(inner, ast.Name) for inner in ast.walk(part))
-                span = (
-                    part.lineno,
-                    part.col_offset,
-                    part.end_lineno or part.lineno,
-                    part.end_col_offset or part.col_offset,
+    found = list(_read_statements(tree.body, known))
+    taken = {item.name for item in found}
+    locals_: dict[str, Number] = {}  # a local name with one value in both functions is one setting
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef) or node.name not in FUNCTIONS:
+            continue
+        inner = dict(known)
+        assigned = [*_read_defaults(node, inner), *_read_statements(_statements(node), inner)]
+        for item in assigned:
+            is_size = type(item.value) is int and item.value >= 2
+            if not is_size:
+                continue
+            name = item.name
+            if locals_.get(name) != item.value or item.derived:
+                name = _free_name(name, taken)
+                locals_[name] = item.value
+            taken.add(name)
+            found.append(dataclasses.replace(item, name=name))
+        for literal in find_literals(node, tree, functools.partial(_fold, known=inner)):
+            spans = {item.span for item in found}
+            if _span(literal.node) in spans:
+                continue
+            name = _free_name(literal.name, taken)
+            taken.add(name)
+            found.append(
+                Assigned(
+                    name=name,
+                    value=literal.value,
+                    derived=False,
+                    span=_span(literal.node),
+                    bounds_values=literal.bounds_values,
                 )
-                found.append(Assigned(name=label, value=value, derived=derived, span=span))
-    return tuple(found)
+            )
+    return tuple(sorted(found, key=lambda item: item.span))
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    """The name, or the name with the first suffix `_2`, `_3`, ... that is not taken."""
+    number, free = 2, name
+    while free in taken:
+        number, free = number + 1, f"{name}_{number}"
+    return free
+
+
+def _statements(function: ast.FunctionDef) -> list[ast.stmt]:
+    """Every statement of a function, those inside loops and conditions too."""
+    return [node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function]
+
+
+def _read_defaults(function: ast.FunctionDef, known: dict[str, Number]) -> Iterator[Assigned]:
+    """The default values of a function's arguments."""
+    arguments = [*function.args.posonlyargs, *function.args.args]
+    first = len(arguments) - len(function.args.defaults)
+    for argument, value in zip(arguments[first:], function.args.defaults, strict=True):
+        yield from _read_value(argument.arg, value, known)
+
+
+def _read_statements(statements: Iterable[ast.stmt], known: dict[str, Number]) -> Iterator[Assigned]:
+    for node in statements:
+        for name, expression in _list_pairs(node):
+            yield from _read_value(name, expression, known)
+
+
+def _read_value(name: str, expression: ast.expr, known: dict[str, Number]) -> Iterator[Assigned]:
+    """The number that is assigned to a name, or the numbers of a tuple. `known` is brought up to date."""
+    items = expression.elts if isinstance(expression, (ast.Tuple, ast.List)) else None
+    parts = [(f"{name}[{n}]", item) for n, item in enumerate(items)] if items is not None else [(name, expression)]
+    for label, part in parts:
+        value = _fold(part, known)
+        if value is None:
+            known.pop(label, None)
+            continue
+        known[label] = value
+        derived = any(isinstance(inner, ast.Name) for inner in ast.walk(part))
+        yield Assigned(name=label, value=value, derived=derived, span=_span(part))
+
+
+def _span(node: ast.expr) -> tuple[int, int, int, int]:
+    return node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
 
 
 def _list_pairs(node: ast.stmt) -> list[tuple[str, ast.expr]]:
@@ -115,6 +182,16 @@ def _fold(node: ast.expr, known: dict[str, Number]) -> Number | None:
     return action(left, right)
 
 
+def spread_ties(problem: Problem, settings: Settings) -> Settings:
+    """The settings, and for each the same value for the names that are tied to it and have none of their own."""
+    given = dict(settings)
+    for group in problem.tie:
+        values = [given[name] for name in group if name in given]
+        if values:
+            given |= {name: values[0] for name in group if name not in given}
+    return tuple(given.items())
+
+
 def module_scalars(source: str) -> dict[str, Scalar]:
     """Names and values of the settings that are not derived, in the order of the text."""
     return {item.name: item.value for item in find_assignments(source) if not item.derived}
@@ -134,6 +211,30 @@ def check_settings(source: str, settings: Settings) -> None:
             raise ProblemError(f"setting {name}={value!r}: {name} is {wanted}")
         if isinstance(old, int) and isinstance(value, float):
             raise ProblemError(f"setting {name}={value!r}: {name} is an integer in the problem")
+
+
+def check_sizes(
+    source: str, *, tie: tuple[tuple[str, ...], ...], vary: tuple[str, ...], keep: tuple[str, ...]
+) -> None:
+    """Raise `ProblemError` if a name to tie, to vary or to keep is no whole number of the source."""
+    known = {item.name: item.value for item in find_assignments(source) if type(item.value) is int}
+    for option, names in (("tie", [name for group in tie for name in group]), ("vary", vary), ("keep", keep)):
+        for name in names:
+            if name not in known:
+                raise ProblemError(f"--{option} {name}: no such size; it has: {', '.join(known) or 'none'}")
+    for group in tie:
+        if len({known[name] for name in group}) > 1:
+            values = ", ".join(f"{name} is {known[name]}" for name in group)
+            raise ProblemError(f"--tie {'='.join(group)}: tied sizes have one value, but {values}")
+    if both := sorted({*vary} & {*keep}):
+        raise ProblemError(f"{both[0]} cannot both vary and be kept")
+
+
+def declare_precision(precision: Precision, texts: Iterable[str]) -> Precision:
+    """fp32 for a problem as its texts declare it if they name no dtype; else the precision as it is."""
+    if precision == "declared" and not any(DTYPE_WORDS.search(text) for text in texts):
+        return "fp32"
+    return precision
 
 
 def with_settings(source: str, settings: Settings) -> str:

@@ -21,7 +21,7 @@ from workbench.records.launch import (
     kernel_function,
 )
 from workbench.records.outcome import Check, DeviceState, Job, Outcome, Ratio, Timing
-from workbench.records.problem import Case, Degeneracy, Facts, Operation, Problem, TensorSpec, Work
+from workbench.records.problem import Case, Degeneracy, Facts, Opened, Operation, Problem, Size, TensorSpec, Work
 from workbench.records.profile import Energy, KernelMetrics, LineProfile, Profile, Span, Timeline
 from workbench.records.proposal import Candidate, Exchange, Proposal
 
@@ -50,6 +50,7 @@ __all__ = [
     "LineProfile",
     "Message",
     "Mode",
+    "Opened",
     "Operation",
     "Outcome",
     "Precision",
@@ -62,6 +63,7 @@ __all__ = [
     "Reply",
     "Scalar",
     "Settings",
+    "Size",
     "Span",
     "Spent",
     "Stage",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar, dataclass_transform
 
 Provenance = Literal["counted", "modelled", "measured"]
-Precision = Literal["fp32", "tf32", "fp16", "bf16"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "mixed", "declared"]
 Mode = Literal["train", "eval"]
 Stage = Literal["source", "import", "compile", "launch", "run", "check", "time", "integrity", "limits"]
 Scalar = bool | int | float | str | None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import field
 
-from workbench.records.base import Mode, Precision, Provenance, Settings, record
+from workbench.records.base import LATER, Mode, Precision, Provenance, Settings, record
 
 
 @record
@@ -15,9 +16,16 @@ class Problem:
     name: str
     source: str
     origin: str = "cell"  # a path, "cell", "expression" or "shipped"
-    settings: Settings = ()  # module-level names that the user overrides (`--set name=value`)
-    precision: Precision = "fp32"  # dtype of floating inputs and parameters; tf32 = fp32 storage, TF32 arithmetic
+    settings: Settings = ()  # numbers of the text that the user overrides (`--set name=value`)
+    # dtype of floating inputs and parameters; tf32: fp32 storage, TF32 arithmetic; mixed: each as the text has it;
+    # declared: as the text has it, not yet looked at. An opened problem has one of the others.
+    precision: Precision = "fp32"
     mode: Mode = "train"  # KernelBench never calls .eval()
+    tie: tuple[tuple[str, ...], ...] = field(default=(), metadata=LATER)  # sizes that always have one value
+    vary: tuple[str, ...] = field(default=(), metadata=LATER)  # sizes that vary on their own, even if set
+    keep: tuple[str, ...] = field(default=(), metadata=LATER)  # sizes that stay as they are in every case
+    # (module name, text) of the person's own modules that the source imports
+    modules: tuple[tuple[str, str], ...] = field(default=(), metadata=LATER)
 
 
 @record
@@ -88,6 +96,21 @@ class Degeneracy:
 
 
 @record
+class Size:
+    """A number of the problem's text that decides extents, and those that always have its value.
+
+    `extents` are axes of inputs and parameters at full size: `x[1]`, `up.weight[0]`.
+    """
+
+    name: str
+    value: int  # at full size
+    tied: tuple[str, ...] = ()  # the other names with this value
+    extents: tuple[str, ...] = ()
+    varied: bool = True  # whether some case has another value
+    why: str = ""  # it is not varied: the reason
+
+
+@record
 class Facts:
     """Facts about a problem, determined by a trusted worker without any candidate."""
 
@@ -105,3 +128,17 @@ class Facts:
     full: tuple[TensorSpec, ...] = ()
     # the graph traced at the full case; it may differ: 1 / sqrt(64) for 1 / sqrt(8), a slice for a whole tensor
     full_graph: tuple[Operation, ...] = ()
+    sizes: tuple[Size, ...] = field(default=(), metadata=LATER)
+
+    def size_values(self, case: str) -> dict[str, int]:
+        """Each size's value in a case, by name."""
+        settings = next(dict(one.settings) for one in self.cases if one.name == case)
+        return {size.name: int(str(settings.get(size.name, size.value))) for size in self.sizes}
+
+
+@record
+class Opened:
+    """A problem as it was understood (precision and ties decided), and its facts."""
+
+    problem: Problem
+    facts: Facts

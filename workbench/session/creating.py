@@ -42,7 +42,9 @@ def make_store(
     """Create the store of a new session in a new folder. The problem is inspected and admitted before that."""
     found = problems.load(problem) if isinstance(problem, str) else problem
     _check_arch(device or DEVICE, arch)
-    facts = facts or WorkerInspector().inspect(found)
+    if facts is None:
+        opened = WorkerInspector().open(found)
+        found, facts = opened.problem, opened.facts
     executor.admit(found, facts, device or DEVICE)
     base = Path(root) if root is not None else default_root()
     folder = _new_folder(base, name or re.sub(r"\W+", "-", found.name))

@@ -105,10 +105,9 @@ def compile_for(plan: TuningPlan, case: str, module: ModuleType) -> None:
     specs = next(one for one in plan.facts.cases if one.name == case)
     reference = loading.load_module(plan.problem, specs.settings)
     with torch.device("meta"):
-        model = module.ModelNew(*reference.get_init_inputs())
+        model = loading.construct(module.ModelNew, reference)
     model = model.to_empty(device="cpu").requires_grad_(False).train(plan.problem.mode == "train")
-    if plan.problem.precision in ("fp16", "bf16"):
-        model = model.to(loading.DTYPES[plan.problem.precision])
+    model = loading.cast_model(model, plan.problem)
     with torch.no_grad(), compiled_store.HeldFunction.hold_all():
         model(*(loading.cast(loading.lazy_zeros(item), plan.problem) for item in specs.inputs))
 

@@ -103,8 +103,8 @@ class TuningPlan:
 
 def plan_problem(place: TuningProblem) -> TuningPlan | str:
     """The plan of one problem, or a sentence that says why there is none."""
-    problem = place.problem
-    return plan_recognised(place, problem, inspection.inspect(problem))
+    opened = inspection.open_problem(place.problem)
+    return plan_recognised(place, opened.problem, opened.facts)
 
 
 def plan_recognised(

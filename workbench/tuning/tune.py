@@ -115,10 +115,10 @@ def _result(plan: TuningPlan, path: Path) -> Tuned:
 
 def make_plan(request: TuneRequest, device: str) -> TuningPlan:
     """The configurations of a request, with their candidate files."""
-    problem = request.problem
+    opened = inspection.open_problem(request.problem)
+    problem, facts = opened.problem, opened.facts
     own = devices.find(device).arch
     arch = own if own in devices.ARCHES else "sm_80"
-    facts = inspection.inspect(problem)
     settings = tuple((name, value) for name, value in problem.settings if isinstance(value, int))
     place = TuningProblem(
         name=problem.name, origin=problem.origin, precision=problem.precision, settings=settings, most=request.budget

@@ -53,6 +53,7 @@ def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None
     stage: Stage = "import"
     try:
         start = time.perf_counter()
+        loading.provide_modules(job.problem)
         module = import_candidate(source_file)
         reply["phases"]["import"] = time.perf_counter() - start
         stage = "run"

@@ -19,9 +19,9 @@ from workbench.wire import Json, from_plain, to_plain
 
 
 def inspect_problem(folder: Path) -> Json:
-    """Facts of `given/problem.json`."""
+    """`given/problem.json` as it is understood, with its facts."""
     problem = from_plain(json.loads((folder / "given" / "problem.json").read_text()), Problem)
-    return {"facts": to_plain(inspection.inspect(problem))}
+    return {"opened": to_plain(inspection.open_problem(problem))}
 
 
 def read_job(folder: Path) -> Job:

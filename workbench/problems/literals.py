@@ -1,0 +1,203 @@
+"""Finds the whole numbers inside `get_inputs` and `get_init_inputs` that may be sizes, and names each. Imports no torch.
+
+A name is, in this order: the local variable or the default argument that the number is the value of; forward's argument
+and the axis (`x_1`) of a number in a call such as `torch.randn(4096, 1024)`; the argument of `__init__` that it is given
+to. Any other number is counted through: `x_n0`, `x_n1`. A name that is taken gets a suffix: `x_1_2`.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+from workbench.records import record
+
+Fold = Callable[[ast.expr], "bool | int | float | None"]
+
+FUNCTIONS = {"get_inputs": "forward", "get_init_inputs": "__init__"}
+# calls whose numbers are the extents of the tensor that they make
+MAKERS = ("randn", "rand", "zeros", "ones", "empty", "full", "arange", "randperm", "normal", "randint")
+BOUNDED = "randint"  # the numbers before its shape bound its values
+# calls after which an axis of the tensor made is no longer the axis of the argument
+RESHAPING = (
+    *("t", "T", "mT", "transpose", "permute", "view", "reshape", "unflatten", "flatten", "expand", "repeat", "chunk"),
+    *("split", "stack", "cat", "concat", "unsqueeze", "squeeze", "swapaxes", "movedim", "narrow", "pad"),
+)
+# calls and keywords whose numbers are axes or seeds
+NO_SIZES = (
+    *("manual_seed", "seed", "transpose", "permute", "swapaxes", "unsqueeze", "squeeze", "movedim", "flip", "cumsum"),
+    *("softmax", "Generator", "round", "clamp", "pow", "div", "mul", "add", "sub"),
+)
+NO_SIZE_KEYWORDS = ("dim", "dims", "axis", "dim0", "dim1", "seed", "decimals", "start_dim", "end_dim", "dtype")
+
+
+@record
+class Literal:
+    """A whole number of at least 2 in the text: its name, its expression, and whether it bounds random integers."""
+
+    name: str
+    node: ast.expr
+    value: int
+    bounds_values: bool = False
+
+
+@record
+class _Place:
+    """Where an expression stands: the name of the argument that it makes, and whether its axes are the argument's."""
+
+    label: str
+    in_order: bool = True
+    is_init: bool = False
+
+
+def find_literals(function: ast.FunctionDef, tree: ast.Module, fold: Fold) -> list[Literal]:
+    """The literals in the values that a function makes, aside from numbers assigned to names, in the text's order."""
+    arguments = _argument_names(tree, FUNCTIONS[function.name])
+    is_init = function.name == "get_init_inputs"
+    places = dict(_list_places(function, arguments, is_init))
+    found: list[Literal] = []
+    for root, place in places.items():
+        finder = _Finder(place, fold)
+        finder.visit(root)
+        found += finder.found
+    return sorted(found, key=lambda one: (one.node.lineno, one.node.col_offset))
+
+
+def _argument_names(tree: ast.Module, method: str) -> list[str]:
+    """Names of the arguments of a method of Model, without self."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == "Model":
+            for item in node.body:
+                if isinstance(item, ast.FunctionDef) and item.name == method:
+                    return [one.arg for one in (*item.args.args[1:], *item.args.kwonlyargs)]
+    return []
+
+
+def _list_places(function: ast.FunctionDef, arguments: list[str], is_init: bool) -> Iterator[tuple[ast.expr, _Place]]:
+    """(expression, its place) of each value that is returned, or assigned to a name on the way."""
+    returned: dict[str, str] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Return) and node.value is not None:
+            for label, item in _returned_items(node.value, arguments):
+                if isinstance(item, ast.Name):
+                    returned[item.id] = label
+                else:
+                    yield item, _Place(label=label, is_init=is_init)
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            for target, value in _pairs(node.targets[0], node.value):
+                name = target.id if isinstance(target, ast.Name) else "value"
+                yield value, _Place(label=returned.get(name, name), is_init=is_init)
+
+
+def _returned_items(value: ast.expr, arguments: Sequence[str]) -> Iterator[tuple[str, ast.expr]]:
+    """(argument, expression) of a returned list, tuple or dictionary."""
+    if isinstance(value, ast.Dict):
+        for key, item in zip(value.keys, value.values, strict=True):
+            yield (str(key.value) if isinstance(key, ast.Constant) else "value"), item
+    elif isinstance(value, (ast.List, ast.Tuple)):
+        for number, item in enumerate(value.elts):
+            yield (arguments[number] if number < len(arguments) else f"argument{number}"), item
+    else:
+        yield (arguments[0] if arguments else "value"), value
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
+
+
+class _Finder:
+    """Collects the literals of one expression."""
+
+    def __init__(self, place: _Place, fold: Fold) -> None:
+        self.place, self.fold = place, fold
+        self.found: list[Literal] = []
+        self.count = itertools.count()
+
+    def visit(self, node: ast.expr) -> None:
+        """Take the number that a value is, or those inside it."""
+        if self.fold(node) is not None:
+            if self.place.is_init:
+                self.add(node, self.place.label)
+            return
+        self.descend(node, in_order=self.place.in_order)
+
+    def descend(self, node: ast.AST, in_order: bool) -> None:
+        """Look at the parts of an expression that is no number."""
+        if isinstance(node, ast.Call):
+            self.call(node, in_order)
+            return
+        if isinstance(node, ast.Attribute) and node.attr in RESHAPING:
+            in_order = False
+        if isinstance(node, ast.Subscript):
+            self.descend(node.value, in_order=False)
+            for part in ast.walk(node.slice):
+                if isinstance(part, ast.Slice):
+                    self.each([one for one in (part.lower, part.upper) if one is not None])
+            return
+        if isinstance(node, (ast.List, ast.Tuple)) and self.place.is_init:
+            for number, item in enumerate(node.elts):
+                if not self.add(item, f"{self.place.label}_{number}"):
+                    self.descend(item, in_order)
+            return
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr) and self.fold(child) is None:
+                self.descend(child, in_order)
+
+    def call(self, node: ast.Call, in_order: bool) -> None:
+        """The numbers among the arguments of a call."""
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        in_order = in_order and name not in RESHAPING
+        self.descend(node.func, in_order)
+        if name in NO_SIZES:
+            for item in node.args:
+                if self.fold(item) is None:
+                    self.descend(item, in_order)
+            return
+        keywords = {one.arg: one.value for one in node.keywords if one.arg not in NO_SIZE_KEYWORDS}
+        shape = keywords.pop("size", None)
+        if name in MAKERS:
+            numbers = list(node.args)
+            tuples = [one for one in numbers if isinstance(one, (ast.Tuple, ast.List))]
+            shape = shape or (tuples[-1] if tuples else None)
+            rest = numbers if shape is None else [one for one in numbers if one is not shape]
+            if shape is None:
+                self.extents(rest, in_order)
+            else:
+                self.extents(getattr(shape, "elts", [shape]), in_order)
+                self.each([] if name == "full" else rest, bounds_values=name == BOUNDED)
+            self.each([value for key, value in keywords.items() if key == "high"], bounds_values=True)
+            return
+        self.each([*node.args, *keywords.values()])
+
+    def extents(self, nodes: Sequence[ast.expr], in_order: bool) -> None:
+        """Numbers of which each is the extent of an axis."""
+        counted = in_order and not any(isinstance(one, ast.Starred) for one in nodes)
+        for axis, node in enumerate(nodes):
+            if not self.add(node, f"{self.place.label}_{axis}" if counted else None):
+                self.descend(node, in_order)
+
+    def each(self, nodes: Sequence[ast.expr], *, bounds_values: bool = False) -> None:
+        """Numbers of which nothing is known."""
+        for node in nodes:
+            if not self.add(node, None, bounds_values=bounds_values):
+                self.descend(node, in_order=False)
+
+    def add(self, node: ast.expr, name: str | None, *, bounds_values: bool = False) -> bool:
+        """Whether it is a number; note it if it may be a size and is made of literals alone."""
+        value = self.fold(node)
+        if value is None:
+            return False
+        if type(value) is int and value >= 2 and not any(isinstance(one, ast.Name) for one in ast.walk(node)):
+            self.found.append(
+                Literal(
+                    name=name or f"{self.place.label}_n{next(self.count)}",
+                    node=node,
+                    value=value,
+                    bounds_values=bounds_values,
+                )
+            )
+        return True

@@ -1,0 +1,196 @@
+"""Finds the sizes of a problem that must have one value. Used in workers only: it imports torch.
+
+Sizes of equal value are tried alone on fake tensors, at another value. Where the reference does not run with one of them
+changed, but runs with others of its value changed too, the fewest such are tied to it: `relu(x + b)` with `f32[4096,
+8192]` and `f32[8192]` has one N.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+from workbench.errors import ProblemError
+from workbench.problems import cases, loading
+from workbench.problems.dtypes import fake_model
+from workbench.problems.settings import Assigned, find_assignments, spread_ties
+from workbench.records import Case, Problem, Settings, Size
+
+Group = tuple[str, ...]
+
+TRIED_CALLS, LEAST_TRIALS = 3000, 8  # ATen calls on fake tensors that the search may make; runs that it has in any case
+
+
+def tie_sizes(problem: Problem) -> Problem:
+    """The problem with all its ties, and settings that reach every size that is tied to one that the person set.
+
+    Raises `ProblemError` if tied sizes are set to different values.
+    """
+    tied = dataclasses.replace(problem, tie=_merge([*problem.tie, *_find_ties(problem)], problem.vary))
+    given = dict(problem.settings)
+    for group in tied.tie:
+        values = {name: given[name] for name in group if name in given}
+        if len({*values.values()}) > 1:
+            said = " and ".join(f"{name}={value}" for name, value in values.items())
+            raise ProblemError(f"{said}: the reference runs only if {', '.join(group)} are equal; set one of them")
+    return dataclasses.replace(tied, settings=spread_ties(tied, problem.settings))
+
+
+def _merge(groups: Iterable[Sequence[str]], alone: Sequence[str]) -> tuple[Group, ...]:
+    """Groups that share a name as one, without the names that vary on their own."""
+    merged: list[list[str]] = []
+    for group in groups:
+        names = [name for name in group if name not in alone]
+        touching = [other for other in merged if {*other} & {*names}]
+        merged = [other for other in merged if other not in touching]
+        merged.append(list(dict.fromkeys(name for other in (*touching, names) for name in other)))
+    return tuple(tuple(group) for group in merged if len(group) > 1)
+
+
+def _find_ties(problem: Problem) -> list[Group]:
+    items = [
+        item
+        for item in find_assignments(problem.source)
+        if not item.derived and type(item.value) is int and item.value >= 2
+    ]
+    own = dataclasses.replace(problem, settings=(), tie=(), keep=(), vary=())
+    by_value: dict[int, dict[str, Assigned]] = {}
+    for item in items:
+        by_value.setdefault(int(item.value), {}).setdefault(item.name, item)
+    equal = {value: names for value, names in by_value.items() if len(names) > 1}
+    if not equal:
+        return []
+    trials = _Trials(own)
+    return [group for value in sorted(equal, reverse=True) for group in _tie_equal(trials, value, equal[value])]
+
+
+def _tie_equal(trials: _Trials, value: int, named: dict[str, Assigned]) -> list[Group]:
+    """Ties among sizes of one value. A bound of random integers goes with every extent of its value."""
+    bounds = [name for name, item in named.items() if item.bounds_values]
+    names = [name for name in named if name not in bounds]
+    groups: list[Group] = [(name, *bounds) for name in names if bounds]
+    tied = {name for group in groups for name in group} if len(names) == 1 else set()
+    for name in names:
+        if name in tied or trials.runs({name}, value):
+            continue
+        others = [other for other in names if other != name]
+        if not others or not trials.runs({name, *others}, value):
+            continue
+        for other in others:
+            fewer = {name, *others} - {other}
+            if len(fewer) > 1 and trials.runs(fewer, value):
+                others.remove(other)
+        groups.append((name, *others))
+        tied |= {name, *others}
+    order = [*names, *bounds]
+    return [tuple(sorted(group, key=order.index)) for group in groups]
+
+
+class _Trials:
+    """Runs of the reference on fake tensors with some sizes changed."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.left = LEAST_TRIALS
+        self.known: dict[tuple[frozenset[str], int], bool] = {}
+        calls = self._count_calls()
+        self.left = max(LEAST_TRIALS, TRIED_CALLS // max(calls, 1)) if calls else 0
+
+    def _count_calls(self) -> int:
+        """ATen calls of one run; 0 if the reference does not run as it is."""
+        try:
+            return max(1, cases.measure(self.problem, "full").calls)
+        except ProblemError:
+            return 0
+
+    def runs(self, names: Iterable[str], value: int) -> bool:
+        """Whether the reference runs and has a result with these sizes at another value than theirs. False if unknown
+        because no run is left.
+        """
+        key = frozenset(names), value
+        if key not in self.known:
+            if not self.left:
+                return False
+            self.left -= 1
+            other = value // 2 if value % 2 == 0 and value > 2 else 2 * value
+            try:
+                found = cases.measure(self.problem, "tried", tuple((name, other) for name in sorted(key[0])))
+                self.known[key] = all(map(cases.element_count, found.case.outputs))
+            except ProblemError:
+                self.known[key] = False
+        return self.known[key]
+
+
+def describe_sizes(problem: Problem, found: Sequence[Case], notes: Sequence[str]) -> tuple[Size, ...]:
+    """The problem's sizes: which extents each is, and whether a case varies it. Numbers that are no extent are left
+    out, unless they are tied to one.
+    """
+    given = dict(problem.settings)
+    groups = {group[0]: group for group in problem.tie}
+    following = {name for group in problem.tie for name in group[1:]}
+    values = {
+        item.name: int(given.get(item.name, item.value))  # type: ignore[arg-type]
+        for item in find_assignments(problem.source)
+        if not item.derived and type(item.value) is int and item.value >= 1 and item.name not in following
+    }
+    before = _extents(problem, ())
+    sizes = []
+    for name, value in values.items():
+        group = groups.get(name, (name,))
+        extents = _changed(before, _extents(problem, tuple((one, _other(value)) for one in group)))
+        if not extents:
+            continue
+        varied = any(dict(case.settings).get(name, value) != value for case in found)
+        why = "" if varied else _explain(problem, group, notes)
+        sizes.append(Size(name=name, value=value, tied=group[1:], extents=extents, varied=varied, why=why))
+    return tuple(sizes)
+
+
+def _other(value: int) -> int:
+    return value * 2 if value > 1 else 3
+
+
+def _explain(problem: Problem, group: Group, notes: Sequence[str]) -> str:
+    """Why no case varies a size."""
+    if {*group} & {*problem.keep}:
+        return "it is kept"
+    if {*group} & {name for name, _ in problem.settings}:
+        return "it was set"
+    return next((note for note in notes if any(f"{name} stays" in note for name in group)), "every case has this value")
+
+
+Extents = dict[str, tuple[int, ...]]
+
+
+def _extents(problem: Problem, settings: Settings) -> Extents:
+    """Shapes of inputs, parameters and buffers, without a run of forward; {} where they cannot be made."""
+    found: Extents = {}
+    try:
+        module = loading.load_module(problem, settings)
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            for name, value in zip(
+                loading.forward_arguments(module), loading.call_inputs(module, problem), strict=False
+            ):
+                leaves = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+                labels = [name] if len(leaves) == 1 else [f"{name}.{n}" for n in range(len(leaves))]
+                found |= {label: tuple(leaf.shape) for label, leaf in zip(labels, leaves, strict=True)}
+            state = loading.state_of(fake_model(module.Model, module, problem))
+            found |= {name: tuple(value.shape) for name, value in state.items()}
+    except Exception:  # the person's code raises what it likes at sizes that it was not written for
+        return found
+    return found
+
+
+def _changed(before: Extents, after: Extents) -> tuple[str, ...]:
+    """Axes that differ: `x[1]`."""
+    return tuple(
+        f"{name}[{axis}]"
+        for name, shape in before.items()
+        if len(after.get(name, ())) == len(shape)
+        for axis, (old, new) in enumerate(zip(shape, after[name], strict=True))
+        if old != new
+    )
