@@ -51,8 +51,13 @@ class EmulatorExecutor(Executor):
             number = workers.start_job(
                 "candidate", str(folder), wall_s=job.wall_limit_s, memory_bytes=job.memory_limit_bytes
             )
+
+            def fail_with_reference() -> None:  # the candidate waits for its inputs in vain
+                if not workers.is_running(reference):
+                    read_reply(folder, "reference", {"end": "its process ended"})
+
             try:
-                end = workers.wait(number, context.stop)
+                end = workers.wait(number, context.stop, fail_with_reference)
             except BaseException:
                 workers.cancel(reference)
                 raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
+from types import ModuleType
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -28,7 +29,9 @@ def decide_precision(problem: Problem) -> tuple[Problem, tuple[str, ...]]:
     try:
         found = declared_dtypes(problem)
     except Exception:  # the person's code raises what it likes
-        return dataclasses.replace(problem, precision="mixed" if problem.precision == "declared" else problem.precision), ()
+        return dataclasses.replace(
+            problem, precision="mixed" if problem.precision == "declared" else problem.precision
+        ), ()
     floating = {name: dtype for name, dtype in found.items() if dtype.is_floating_point or dtype.is_complex}
     if problem.precision == "declared":
         kinds = {*floating.values()} or {torch.float32}
@@ -69,10 +72,10 @@ def declared_dtypes(problem: Problem) -> dict[str, torch.dtype]:
         return found | {name: value.dtype for name, value in loading.state_of(model).items()}
 
 
-def fake_model(model: type[torch.nn.Module], init_from: object, problem: Problem) -> torch.nn.Module:
+def fake_model(model: type[torch.nn.Module], init_from: ModuleType, problem: Problem) -> torch.nn.Module:
     """The model with fake parameters, cast as the real one would be. To be called under `FakeTensorMode`."""
     with converted_by_replacing():
-        made = loading.construct(model, init_from)  # type: ignore[arg-type]
+        made = loading.construct(model, init_from)
         return loading.cast_model(made, problem).train(problem.mode == "train")
 
 
@@ -80,11 +83,11 @@ def fake_model(model: type[torch.nn.Module], init_from: object, problem: Problem
 def converted_by_replacing() -> Iterator[None]:
     """Inside, `.half()`, `.to()` and the like replace parameters: torch cannot convert fake ones in place."""
     before = torch.nn.Module._apply
-    torch.nn.Module._apply = _replace_state  # type: ignore[method-assign]
+    torch.nn.Module._apply = _replace_state
     try:
         yield
     finally:
-        torch.nn.Module._apply = before  # type: ignore[method-assign]
+        torch.nn.Module._apply = before
 
 
 def _replace_state(

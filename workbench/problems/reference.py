@@ -116,9 +116,10 @@ def run_reference(
     TF32 is emulated on every device: cuBLAS does not use it for all shapes.
     """
     with torch.no_grad(), _forbid_tf32():
+        widened, values = _widened(model, wide), convert(inputs, wide)
         torch.manual_seed(seed)
         with TermCount() as count, WidenedDtypes(wide):
-            exact = as_list(_widened(model, wide)(*convert(inputs, wide)))
+            exact = as_list(widened(*values))
         torch.manual_seed(seed)
         with TruncatedProducts() if precision == "tf32" else contextlib.nullcontext():
             eager = _run_eager(model, inputs)
@@ -127,9 +128,7 @@ def run_reference(
 
 def convert(values: Iterable[object], dtype: torch.dtype) -> list[object]:
     """The values, floating-point tensors among them as copies in `dtype`; those of 8 bits as they are."""
-    return [
-        tree_map(lambda leaf: leaf.to(dtype, copy=True) if _is_widened(leaf) else leaf, value) for value in values
-    ]
+    return [tree_map(lambda leaf: leaf.to(dtype, copy=True) if _is_widened(leaf) else leaf, value) for value in values]
 
 
 def _is_widened(value: object) -> bool:

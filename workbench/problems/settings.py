@@ -213,9 +213,7 @@ def check_settings(source: str, settings: Settings) -> None:
             raise ProblemError(f"setting {name}={value!r}: {name} is an integer in the problem")
 
 
-def check_sizes(
-    source: str, *, tie: tuple[tuple[str, ...], ...], vary: tuple[str, ...], keep: tuple[str, ...]
-) -> None:
+def check_sizes(source: str, *, tie: tuple[tuple[str, ...], ...], vary: tuple[str, ...], keep: tuple[str, ...]) -> None:
     """Raise `ProblemError` if a name to tie, to vary or to keep is no whole number of the source."""
     known = {item.name: item.value for item in find_assignments(source) if type(item.value) is int}
     for option, names in (("tie", [name for group in tie for name in group]), ("vary", vary), ("keep", keep)):

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from workbench.errors import Stopped, WorkerLost
@@ -125,8 +126,13 @@ class Server:
         except OSError as error:
             raise WorkerLost(f"the worker server is gone: {error}") from error
 
-    def wait(self, number: int, stop: threading.Event | None = None) -> Json:
-        """The job's reply; raises `Stopped` within a second of `stop` being set, and the job is killed."""
+    def wait(
+        self, number: int, stop: threading.Event | None = None, meanwhile: Callable[[], None] | None = None
+    ) -> Json:
+        """The job's reply; raises `Stopped` within a second of `stop` being set, and the job is killed.
+
+        `meanwhile` is called a few times a second; the job is killed too if it raises.
+        """
         with self.lock:
             waiting = self.replies.get(number)
         if waiting is None:
@@ -140,6 +146,8 @@ class Server:
                     return reply
                 if stop is not None and stop.is_set():
                     raise Stopped
+                if meanwhile is not None:
+                    meanwhile()
         except BaseException:
             self._kill(number, waiting)
             raise
