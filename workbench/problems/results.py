@@ -1,0 +1,89 @@
+"""What a module returns, as a flat list of named tensors: tuples, lists, dicts, dataclasses, None and numbers.
+
+A tensor alone has the name `output0`, and so have the items of a tuple or list, counted. An item of a dict has its key
+as name, one of a dataclass or named tuple its field; deeper items have a path (`cache.keys`, `output1.0`). None is part
+of the form, not of the list. A number counts as a tensor of no axes: int64, float32 or bool.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from workbench.errors import ProblemError
+
+Named = dict[str, torch.Tensor]
+LIMIT = 1000  # items of a result
+
+
+def flatten_result(result: object) -> Named:
+    """The tensors of a result by name, in the order of the result. Raises `ProblemError` for anything else in it."""
+    found: Named = {}
+    for path, value in _leaves(result, ()):
+        tensor = torch.tensor(value, dtype=_NUMBERS[type(value)]) if type(value) in _NUMBERS else value
+        if not isinstance(tensor, torch.Tensor):
+            place = f" in {_title(path)}" if path else ""
+            raise ProblemError(
+                f"forward returns a {type(value).__name__}{place}; let it return tensors, numbers or None, alone or in "
+                "tuples, lists, dicts and dataclasses"
+            )
+        found[_title(path)] = tensor
+        if len(found) > LIMIT:
+            raise ProblemError(f"forward returns more than {LIMIT} tensors")
+    if not found:
+        raise ProblemError("forward returns no tensor, so there is nothing to compare")
+    return found
+
+
+_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float32}
+
+
+def tensors_of(result: object) -> list[torch.Tensor]:
+    """The tensors of a result in order, without their names."""
+    return list(flatten_result(result).values())
+
+
+def _title(path: tuple[str | int, ...]) -> str:
+    if not path:
+        return "output0"
+    first = f"output{path[0]}" if isinstance(path[0], int) else path[0]
+    return ".".join([first, *map(str, path[1:])])
+
+
+def _leaves(value: object, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], object]]:
+    if value is None:
+        return
+    items = _items(value)
+    if items is None or len(path) > 20:  # deeper: it contains itself
+        yield path, value
+        return
+    for key, item in items:
+        yield from _leaves(item, (*path, key))
+
+
+def _items(value: object) -> list[tuple[str | int, object]] | None:
+    """The items of a container with their keys; None for anything else."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return list(zip(value._fields, value, strict=True))
+    if isinstance(value, (tuple, list)):
+        return list(enumerate(value))
+    if isinstance(value, Mapping):
+        return [(str(key), item) for key, item in value.items()]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    return None
+
+
+def describe_form(result: object) -> str:
+    """The form of a result in which tensors are `*`: `*`, `(*, *)`, `{'y': *, 'cache': None}`; lists as tuples."""
+    if result is None:
+        return "None"
+    items = _items(result)
+    if items is None:
+        return "*"
+    parts = [describe_form(item) for _, item in items]
+    if isinstance(result, (tuple, list)) and not hasattr(result, "_fields"):
+        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+    return "{" + ", ".join(f"{key!r}: {part}" for (key, _), part in zip(items, parts, strict=True)) + "}"
