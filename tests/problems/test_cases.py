@@ -128,10 +128,9 @@ def test_what_cannot_be_used_is_one_line_with_its_place(made: Callable[[], Probl
 
 
 def test_a_problem_that_the_emulator_cannot_take_has_its_full_case() -> None:
-    facts = inspection.inspect(problem("n = 64", "torch.relu(x.view(9000, 9000)).sum(-1)", "torch.rand(9000, 9000)"))
+    facts = inspection.inspect(problem("n = 64", "torch.relu(x).sum(-1)", "torch.rand(int(9e3), int(9e3))"))
     assert [case.name for case in facts.cases] == ["full"] and facts.cases[0].inputs[0].shape == (9000, 9000)
     assert [op.target for op in facts.graph] == [
-        "aten.view.default",
         "aten.relu.default",
         "aten.sum.dim_IntList",
         "output",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from workbench import problems
+from workbench.errors import ProblemError
 from workbench.problems import inspection, loading
 from workbench.problems.reference import run_reference
 from workbench.records import Opened, record
@@ -115,3 +117,48 @@ def test_the_exact_reference_runs_and_agrees_with_eager(name: str) -> None:
         assert exact.dtype == (torch.float64 if eager.is_floating_point() else eager.dtype)
         if eager.is_floating_point():
             torch.testing.assert_close(eager.double(), exact, rtol=0.05, atol=0.05, equal_nan=True)
+
+
+RELU_BIAS = "torch.relu(x + b)", "x: f32[4096, 8192], b: f32[8192]"
+
+
+def test_a_size_that_is_set_takes_those_tied_to_it_along() -> None:
+    opened = inspection.open_problem(problems.from_expression(*RELU_BIAS))
+    assert opened.problem.tie == (("x_1", "b_0"),)
+    source = problems.from_expression(*RELU_BIAS).source
+    made = inspection.open_problem(problems.load(source, settings=(("b_0", 4096),)))
+    full = next(case for case in made.facts.cases if case.name == "full")
+    assert [spec.shape for spec in full.inputs] == [(4096, 4096), (4096,)]
+    assert inspection.open_problem(made.problem) == made
+    with pytest.raises(ProblemError, match="are equal; set one of them"):
+        inspection.open_problem(problems.load(source, settings=(("b_0", 4096), ("x_1", 64))))
+
+
+def test_a_size_that_is_kept_stays_and_one_that_varies_is_tied_to_none() -> None:
+    kept = inspection.open_problem(problems.from_expression(*RELU_BIAS, keep=("b_0",))).facts
+    size = next(size for size in kept.sizes if size.name == "x_1")
+    assert not size.varied and size.why == "it is kept" and size.tied == ("b_0",)
+    assert {case.inputs[0].shape[1] for case in kept.cases} == {8192}
+    alone = inspection.open_problem(problems.from_expression("x.sum() + b.sum()", RELU_BIAS[1], tie=(("x_1", "b_0"),)))
+    assert alone.facts.size_values("shrunk")["x_1"] < 8192 and alone.problem.tie == (("x_1", "b_0"),)
+
+
+def test_a_precision_that_casts_says_what() -> None:
+    made = problems.load(str(OWN / "mixed_norm.py"), precision="fp16")
+    opened = inspection.open_problem(made)
+    assert "--precision fp16 casts x from bfloat16, weight from float32 to float16" in opened.facts.notes
+    assert {spec.dtype for case in opened.facts.cases for spec in case.inputs} == {"float16"}
+
+
+def test_an_expression_in_16_bits_counts_16_bits() -> None:
+    opened = inspection.open_problem(problems.from_expression("torch.softmax(x, 1)", "x: f16[64,512,1024]"))
+    work = next(work for work in opened.facts.work if work.case == "full")
+    assert (opened.problem.precision, work.least_bytes) == ("fp16", 134217728)
+
+
+def test_modules_beside_a_problem_come_with_it() -> None:
+    made = problems.load(str(OWN / "uses_helper.py"))
+    assert [name for name, _ in made.modules] == ["activations"] and "squared_relu" in made.modules[0][1]
+    other = dataclasses.replace(made, modules=(("activations", "def squared_relu(x):\n    return x + 1\n"),))
+    values = [loading.load_module(one).Model()(torch.tensor(-3.0)).item() for one in (made, other, made)]
+    assert values == [0.0, -2.0, 0.0]

@@ -41,7 +41,11 @@ DEVICE = Argument(
     about="the device whose rates and limits the bound uses: A100, H100, H200, B200, RTX4090",
 )
 SIZES = (
-    Argument(flags=("--inputs",), about='the inputs of an expression: "x: f32[4096, 4096]"'),
+    Argument(
+        flags=("--inputs",),
+        about='the inputs of an expression: "x: f32[4096, 4096]", or "x: bf16[M, N]" with --set M=4096 --set N=1024; '
+        "dtypes f16, bf16, f32, f64, f8e4m3, f8e5m2, i8, u8, i16, i32, i64, bool",
+    ),
     Argument(
         flags=("--set",),
         name="settings",
