@@ -170,3 +170,60 @@ def test_two_candidates_of_one_shape_are_not_guessed() -> None:
     assert len(loading.copy_parameters(one, two)) == 4 and float(two.c.detach()[0]) == ord("c")
     three = A("ax")
     assert loading.copy_parameters(one, three) == () and float(three.x.detach()[0]) == ord("b")
+
+
+LITERALS = """import torch
+B = 8
+class Model(torch.nn.Module):
+    def __init__(self, hidden, widths):
+        super().__init__()
+    def forward(self, x, target, y):
+        return x
+def get_inputs(length=128):
+    n, k = 64, 2 * 32
+    x = torch.randn(B, n, 4096).half() * 2
+    torch.manual_seed(1234)
+    return [x, torch.randint(0, 1000, (B, 4096)), torch.rand(k, length, 32).transpose(1, 2)]
+def get_init_inputs():
+    return [4096, [16, 3]]
+"""
+
+
+def test_numbers_inside_functions_are_settings_with_names() -> None:
+    found = {item.name: item.value for item in find_assignments(LITERALS)}
+    assert found == {
+        "B": 8,
+        "length": 128,
+        "n": 64,
+        "k": 64,
+        "x_2": 4096,
+        "target_n0": 1000,
+        "target_1": 4096,
+        "y_n0": 32,
+        "hidden": 4096,
+        "widths_0": 16,
+        "widths_1": 3,
+    }
+    assert [item.name for item in find_assignments(LITERALS) if item.bounds_values] == ["target_n0"]
+    made = with_settings(LITERALS, (("x_2", 5), ("hidden", 6), ("length", 7), ("widths_1", 9)))
+    assert "torch.randn(B, n, 5)" in made and "[6, [16, 9]]" in made and "length=7" in made
+
+
+def test_a_text_that_names_no_dtype_is_fp32_at_once() -> None:
+    assert problems.load("softmax").precision == "fp32"
+    assert problems.load(LITERALS).precision == "declared"
+    assert problems.load(LITERALS, precision="bf16").precision == "bf16"
+    assert problems.from_expression("x + 1", "x: f8e4m3[8]").precision == "declared"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tie": (("n", "nope"),)}, "--tie nope: no such size"),
+        ({"tie": (("n", "x_2"),)}, "tied sizes have one value, but n is 64, x_2 is 4096"),
+        ({"keep": ("n",), "vary": ("n",)}, "cannot both vary and be kept"),
+    ],
+)
+def test_sizes_that_cannot_be_tied_or_kept_are_one_line(options: dict[str, tuple[str, ...]], said: str) -> None:
+    with pytest.raises(ProblemError, match=said):
+        problems.load(LITERALS, **options)  # type: ignore[arg-type]

@@ -81,7 +81,7 @@ class _Full:
 
 
 def open_problem(problem: Problem) -> Opened:
-    """The problem as it is understood, and its facts, which need no candidate. Raises `ProblemError` with file and line.
+    """The problem as it is understood, and its facts. Raises `ProblemError` with file and line.
 
     First its precision and its ties are decided. Then sizes are shrunk for the emulator; those that the person set are
     shrunk only if the others are not enough. If forward calculates with a number made of a size (1 / sqrt(size)), that

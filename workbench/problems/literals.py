@@ -1,8 +1,8 @@
-"""Finds the whole numbers inside `get_inputs` and `get_init_inputs` that may be sizes, and names each. Imports no torch.
+"""Finds and names the whole numbers in `get_inputs` and `get_init_inputs` that may be sizes. Imports no torch.
 
 A name is, in this order: the local variable or the default argument that the number is the value of; forward's argument
-and the axis (`x_1`) of a number in a call such as `torch.randn(4096, 1024)`; the argument of `__init__` that it is given
-to. Any other number is counted through: `x_n0`, `x_n1`. A name that is taken gets a suffix: `x_1_2`.
+and the axis (`x_1`) of a number in a call such as `torch.randn(4096, 1024)`; the argument of `__init__` that gets it.
+Any other number is counted through: `x_n0`, `x_n1`. A name that is taken gets a suffix: `x_1_2`.
 """
 
 from __future__ import annotations

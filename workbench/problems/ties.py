@@ -1,6 +1,6 @@
 """Finds the sizes of a problem that must have one value. Used in workers only: it imports torch.
 
-Sizes of equal value are tried alone on fake tensors, at another value. Where the reference does not run with one of them
+Sizes of equal value are tried alone on fake tensors, at another value. Where the reference does not run with one
 changed, but runs with others of its value changed too, the fewest such are tied to it: `relu(x + b)` with `f32[4096,
 8192]` and `f32[8192]` has one N.
 """

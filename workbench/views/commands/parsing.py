@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 from workbench.records import Scalar
+
+SIZE_NAME = re.compile(r"[^\W\d]\w*(\[\d+\])?")  # `n`, or `shape[0]`
+
+
+def parse_tie(text: str) -> tuple[str, ...]:
+    """Parse names of sizes that always have one value: `a=b`, `a=b=c`."""
+    names = tuple(part.strip() for part in text.split("="))
+    if len(names) < 2 or not all(map(SIZE_NAME.fullmatch, names)):
+        raise argparse.ArgumentTypeError(f"{text!r} ties nothing; write the names of two sizes: --tie x_1=b_0")
+    return names
 
 
 def parse_setting(text: str) -> tuple[str, Scalar]:
     """Parse `name=value` with a number, true or false."""
     name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
+    if not equals or not SIZE_NAME.fullmatch(name):
         raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
     for kind in (int, float):
         try:

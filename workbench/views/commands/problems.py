@@ -28,7 +28,14 @@ class Editable(Protocol):
 
 def load_problem(arguments: argparse.Namespace, cell: str | None) -> Problem:
     """Load the problem of a cell, of an expression with --inputs, of the package by name, or of a file."""
-    options = {"settings": tuple(arguments.settings), "precision": arguments.precision, "mode": arguments.mode}
+    options = {
+        "settings": tuple(arguments.settings),
+        "precision": arguments.precision,
+        "mode": arguments.mode,
+        "tie": tuple(arguments.tie),
+        "vary": tuple(arguments.vary),
+        "keep": tuple(arguments.keep),
+    }
     inputs = getattr(arguments, "inputs", None)
     body = (cell or "").strip()
     if inputs:

@@ -6,7 +6,7 @@ import dataclasses
 
 from workbench.analysis import devices
 from workbench.plugins import DEFAULTS
-from workbench.views.commands.parsing import parse_names, parse_setting, parse_size, parse_steps
+from workbench.views.commands.parsing import parse_names, parse_setting, parse_size, parse_steps, parse_tie
 from workbench.views.commands.table import Argument
 
 WORDS = Argument(flags=("words",), nargs="*", default=(), about="free text")
@@ -41,7 +41,11 @@ DEVICE = Argument(
     about="the device whose rates and limits the bound uses: A100, H100, H200, B200, RTX4090",
 )
 SIZES = (
-    Argument(flags=("--inputs",), about='the inputs of an expression: "x: f32[4096, 4096]"'),
+    Argument(
+        flags=("--inputs",),
+        about='the inputs of an expression: "x: f32[4096, 4096]", or "x: bf16[M, N]" with --set M=4096 --set N=1024; '
+        "dtypes f16, bf16, f32, f64, f8e4m3, f8e5m2, i8, u8, i16, i32, i64, bool",
+    ),
     Argument(
         flags=("--set",),
         name="settings",
@@ -49,13 +53,36 @@ SIZES = (
         parse=parse_setting,
         default=(),
         metavar="NAME=VALUE",
-        about="override a module-level size of the problem",
+        about="override a size of the problem, and those tied to it",
+    ),
+    Argument(
+        flags=("--tie",),
+        action="append",
+        parse=parse_tie,
+        default=(),
+        metavar="A=B",
+        about="sizes that always have one value, besides those that are found",
+    ),
+    Argument(
+        flags=("--vary",),
+        action="append",
+        default=(),
+        metavar="NAME",
+        about="a size that varies on its own: it is tied to none, and smaller on the emulator even if it was set",
+    ),
+    Argument(
+        flags=("--keep",),
+        action="append",
+        default=(),
+        metavar="NAME",
+        about="a size that stays as it is in every case",
     ),
     Argument(
         flags=("--precision",),
-        choices=("fp32", "tf32", "fp16", "bf16"),
-        default="fp32",
-        about="dtype of floating inputs and parameters (tf32: float32 storage, TF32 arithmetic)",
+        choices=("declared", "fp32", "tf32", "fp16", "bf16"),
+        default="declared",
+        about="cast floating inputs and parameters to one dtype (tf32: float32 storage, TF32 arithmetic); "
+        "by default they are as the problem declares them",
     ),
     Argument(
         flags=("--mode",),
