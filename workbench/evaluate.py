@@ -129,7 +129,7 @@ def _failure(outcome: Outcome) -> Failure | None:
     error = next((finding for finding in outcome.findings if finding.severity == "error"), None)
     if error is not None:
         return Failure(stage="run", kind=error.kind, message=error.message, line=error.line)
-    wrong = wrong_result(outcome.checks, outcome.unmapped_parameters)
+    wrong = wrong_result(outcome.checks, outcome.unmapped_parameters, outcome.launches)
     if wrong is not None:
         return wrong
     if not outcome.checks:

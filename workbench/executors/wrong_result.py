@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from workbench.records import Check, Failure
+from workbench.records import Check, Failure, Launch
 
 
-def wrong_result(checks: Sequence[Check], unmapped_parameters: Sequence[str] = ()) -> Failure | None:
+def wrong_result(
+    checks: Sequence[Check], unmapped_parameters: Sequence[str] = (), launches: Sequence[Launch] = ()
+) -> Failure | None:
     """The failure of the first failed comparison; None if all passed.
 
     `unmapped_parameters` of the reference have no partner in the candidate, which may be the cause.
+    On the emulator the launches say which lines store.
     """
     failed = [check for check in checks if not check.passed]
     if not failed:
@@ -27,6 +30,8 @@ def wrong_result(checks: Sequence[Check], unmapped_parameters: Sequence[str] = (
             hint="write to the output, and to the state that the reference updates; clone what else you need to change",
         )
     wrong = failed[0]
+    lines = _storing_lines(launches)
+    stored = f"lines {', '.join(map(str, lines))} store to global memory" if len(lines) > 1 else ""
     is_nan = wrong.worst_got is not None and math.isnan(wrong.worst_got)
     hint = (
         "these parameters have no partner in Model by name and shape, so they kept their own values: "
@@ -38,5 +43,12 @@ def wrong_result(checks: Sequence[Check], unmapped_parameters: Sequence[str] = (
         stage="check",
         kind="not_finite" if is_nan else "wrong_result",
         message=f"wrong {wrong.of or 'result'} at case {wrong.case}: {wrong.message}",
-        hint=hint,
+        line=lines[0] if len(lines) == 1 else None,
+        hint="; ".join(part for part in (wrong.wrong.sentence if wrong.wrong else "", stored, hint) if part),
     )
+
+
+def _storing_lines(launches: Sequence[Launch]) -> list[int]:
+    """The lines that store to global memory in the last launch that does."""
+    found = ([one.line for one in launch.lines if one.global_write_bytes] for launch in reversed(launches))
+    return next((sorted(lines) for lines in found if lines), [])

@@ -12,6 +12,23 @@ from workbench.records.proposal import Candidate
 
 
 @record
+class WrongValues:
+    """The wrong elements of an output, seen as a matrix whose columns are its last axis."""
+
+    cells: tuple[tuple[float, ...], ...]  # a map: the share of wrong elements in each of its cells
+    rows: int
+    columns: int
+    where: str = ""  # "the last 37 columns (from 8064 on)"
+    pattern: str = ""  # "they are the expected values shifted by one along the last axis"; "" if none was found
+
+    @property
+    def sentence(self) -> str:
+        """Where and what in one line."""
+        parts = [f"wrong are: {self.where}" if self.where else "", self.pattern]
+        return "; ".join(part for part in parts if part)
+
+
+@record
 class Check:
     """One comparison with the float64 reference.
 
@@ -39,6 +56,7 @@ class Check:
     eager_error: float | None = None  # in tolerances, as `max_error`
     eager_absolute: float | None = None  # as `max_absolute`
     of: str = ""  # "buffer norm.running_mean", "input x": what was compared, if it is no output
+    wrong: WrongValues | None = None  # of a failed comparison
     unasked: bool = False  # the candidate changed it, and the reference does not
 
 

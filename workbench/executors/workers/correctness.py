@@ -6,11 +6,13 @@ NaN matches only NaN, an infinity only the same infinity; integers and bools mus
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
+from workbench.executors.workers.error_patterns import describe
 from workbench.executors.workers.tolerance import Block, Tolerance, as_matrix, blocks, differences
 from workbench.wire import Json
 
@@ -29,8 +31,13 @@ class _Found:
     sample: list[torch.Tensor] = field(default_factory=list)
 
 
-def compare(got: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> Json:
-    """Returns the fields of `records.Check` for one output."""
+def compare(
+    got: torch.Tensor,
+    expected: torch.Tensor,
+    tolerance: Tolerance,
+    operands: Callable[[], Mapping[str, torch.Tensor]] = dict,
+) -> Json:
+    """Returns the fields of `records.Check` for one output; `operands` are asked for if it is wrong."""
     if got.shape != expected.shape:
         message = f"the output has shape {list(got.shape)}, expected {list(expected.shape)}"
         size = expected.numel()
@@ -67,7 +74,16 @@ def compare(got: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> 
         "trivial": _trivial_kind(value.reshape(-1), wanted.reshape(-1)),
         "eager_error": tolerance.eager_error,
         "eager_absolute": tolerance.eager_absolute,
+        "wrong": describe(got, expected, _find_bad(value, wanted, tolerance), operands()) if bad else None,
     }
+
+
+def _find_bad(value: torch.Tensor, wanted: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
+    """Which elements are wrong."""
+    bad = torch.zeros(wanted.shape, dtype=torch.bool, device=wanted.device)
+    for at in blocks(wanted):
+        bad[at] = _block_errors(value[at], wanted[at], tolerance, at)[1] > 1
+    return bad
 
 
 def _block_errors(

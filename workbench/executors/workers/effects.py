@@ -218,3 +218,12 @@ def unasked_checks(
         )
         for title in sorted(wrong)
     ]
+
+
+def name_values(
+    facts: Facts, model: torch.nn.Module, state: Iterable[torch.Tensor], inputs: Sequence[object]
+) -> dict[str, torch.Tensor]:
+    """Inputs and state by name."""
+    given = dict(zip(facts.forward_arguments, inputs, strict=False))
+    named: dict[str, object] = {**given, **dict(zip(loading.state_of(model), state, strict=True))}
+    return {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}

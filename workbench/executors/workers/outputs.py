@@ -105,7 +105,8 @@ def validate(job: Job, name: str, output: object, unwritten: Sequence[int] = ())
     expected = find_case(job, name).outputs
     values = list(output) if isinstance(output, (tuple, list)) else [output]
     if len(values) != len(expected):
-        raise _reject("wrong_outputs", f"forward returned {len(values)} outputs, the reference {len(expected)}")
+        returned = f"{len(values)} output{'s' * (len(values) != 1)}"
+        raise _reject("wrong_outputs", f"forward returns {returned}; the reference returns {len(expected)}")
     tensors: list[torch.Tensor] = []
     for n, (value, spec) in enumerate(zip(values, expected, strict=True)):
         which = f"output {n}" if len(values) > 1 else "the output"
@@ -113,6 +114,13 @@ def validate(job: Job, name: str, output: object, unwritten: Sequence[int] = ())
         tensors.append(tensor)
         if n < len(unwritten) and unwritten[n]:
             size = tensor.numel() * tensor.element_size()
+            if unwritten[n] >= size:
+                raise _reject(
+                    "partial_write",
+                    f"{which} was never written (case {name})",
+                    "no kernel stored into the tensor that forward returns: is it passed to the launch, does the launch "
+                    "run, does the guard let any thread store?",
+                )
             raise _reject(
                 "partial_write",
                 f"{unwritten[n]} of {size} bytes of {which} were never written (case {name})",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -88,7 +89,10 @@ def _check_trial(folder: Path, job: Job, which: tuple[str, int], got: list[torch
     outputs = len(find_case(job, name).outputs)
     checks = []
     for n, (value, wanted) in enumerate(zip(values, read_values(folder / "private" / place), strict=True)):
-        fields = compare(value, wanted, Tolerance(*read_values(_tolerance_folder(folder, place, n))))
+        call = n // outputs if n < len(got) and outputs else 0
+        tolerance = Tolerance(*read_values(_tolerance_folder(folder, place, n)))
+        named = partial(effects.name_values, job.facts, model, state, calls[call])
+        fields = compare(value, wanted, tolerance, named)
         number = n % outputs if n < len(got) and outputs else 0
         checks.append(Check(case=name, trial=trial, timed=False, output=number, of=titles[n], **fields))
     return checks + effects.unasked_checks(name, trial, followed, after, changed)

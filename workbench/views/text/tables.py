@@ -11,6 +11,7 @@ from workbench.analysis.time_model import FITTED_ON, describe_fit
 from workbench.records import Check, Outcome, Verdict, Version
 from workbench.session import Session
 from workbench.views.notebook import view_model
+from workbench.views.plots.error_map import draw_error_map
 from workbench.views.text.mime_bundle import MimeBundle, format_seconds, render_table
 
 if TYPE_CHECKING:
@@ -40,9 +41,16 @@ def verdict(version: Version) -> MimeBundle:
     wrapped = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;margin:0"
     page = (
         f'<div style="border-left:4px solid;padding:2px 8px;background:{colour}"><strong>{mark}</strong>'
-        f'<pre style="{wrapped}">{html.escape(text)}</pre></div>'
+        f'<pre style="{wrapped}">{html.escape(text)}</pre>{_error_map(version)}</div>'
     )
     return MimeBundle(text, html=page)
+
+
+def _error_map(version: Version) -> str:
+    """The map of the first output that is wrong."""
+    wrong = (check for check in version.trials[-1].outcome.checks if check.wrong is not None)
+    first = next(wrong, None)
+    return draw_error_map(first) if first is not None and not version.trials[-1].verdict.correct else ""
 
 
 def _proposal_lines(version: Version) -> list[str]:
