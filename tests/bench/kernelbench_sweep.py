@@ -85,9 +85,12 @@ def sweep_problem(path: Path, root: Path, versions: int) -> list[Row]:
 
 def work(paths: list[Path], out: Path, versions: int, key: str) -> None:
     """Sweep problems, in a process of its own; each begins with a row that says so."""
+    parent = os.getppid()
     os.setsid()
     with tempfile.TemporaryDirectory() as folder:
         for path in paths:
+            if os.getppid() != parent:  # the sweep was stopped
+                return
             write_row(out, {"problem": name_of(path), "begun": time.time(), "key": key_of(path, versions, key)})
             start = time.perf_counter()
             try:

@@ -175,3 +175,9 @@ def test_strides_and_dilations_are_no_sizes(tmp_path: Path) -> None:
     for case in found.cases:
         assert not {"stride", "dilation"} & {name for name, _ in case.settings}
         assert case.outputs[0].shape[2] == (case.inputs[0].shape[2] - 2 * 4 - 1) // 3 + 1
+
+
+@pytest.mark.parametrize("name", ["hardshrink", "celu"])
+def test_numbers_of_activations_made_of_sizes_count(tmp_path: Path, name: str) -> None:
+    found = facts(tmp_path, f"torch.nn.functional.{name}(x, {'alpha=' if name == 'celu' else ''}x.shape[1] / 2048)")
+    assert any("d stays 1024" in note for note in found.notes)

@@ -9,6 +9,7 @@ from workbench.kernels.elementwise.config import ElementwiseConfig
 from workbench.language.expressions.expressions import leaves
 from workbench.language.expressions.scalars import FUNCTIONS
 from workbench.language.ir import Binding, Stage, number, setting
+from workbench.language.operations.epilogue import chain_of
 
 
 def lower_elementwise(stage: Stage, binding: Binding) -> Launch:
@@ -23,6 +24,7 @@ def lower_elementwise(stage: Stage, binding: Binding) -> Launch:
         threads=number(stage, "threads", 256),
         vector=number(stage, "vector", 1),
         unroll=number(stage, "unroll", 1),
+        out=chain_of(stage).cast or "",
     )
     return Launch(
         entry=f"workbench.kernels.elementwise.kernel:{'unrolled_elementwise' if is_unrolled else 'elementwise'}",

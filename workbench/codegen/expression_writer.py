@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from workbench.language.expressions.scalars import FUNCTIONS, INFIX, emitted_name
@@ -45,7 +46,10 @@ def call_text(name: str, parts: list[str]) -> str:
 
 def number_text(value: object) -> str:
     """Return the text of a number as float32."""
-    return f"cutlass.Float32({float(str(value))!r})"
+    number = float(str(value))
+    if math.isinf(number):
+        return "cutlass.Float32.inf" if number > 0 else "(-cutlass.Float32.inf)"
+    return f"cutlass.Float32({number!r})"
 
 
 def function_text(name: str, parameters: tuple[str, ...], body: list[str], about: str = "") -> str:

@@ -188,3 +188,15 @@ def eq(a, b):
 
 def ne(a, b):
     return choose(a != b, cutlass.Float32(1.0), cutlass.Float32(0.0))
+
+
+def to_f16(v):
+    return v.to(cutlass.Float16).to(cutlass.Float32)
+
+
+def to_bf16(v):
+    return v.to(cutlass.BFloat16).to(cutlass.Float32)
+
+
+def masked_fill(v, mask, filling):
+    return choose(mask != 0.0, filling, v)

@@ -234,7 +234,8 @@ def check_arguments(operation: Operation, stage: Stage) -> list[Rejection]:
     """Rejections of named arguments that are unknown, given twice, or given a value that they do not take."""
     found: list[Rejection] = []
     known = {item.name: item for item in operation.arguments}
-    tensors = () if operation.epilogues else operation.implied(stage)  # an epilogue names its tensor itself
+    # an epilogue names its tensor itself
+    tensors = () if {*READERS, *COMBINERS} & {*operation.epilogues} else operation.implied(stage)
     given = [name for name, _ in stage.operation.named]
     for name, value in stage.operation.named:
         if given.count(name) > 1 and not any(item.field == name for item in found):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import functools
 import itertools
 from pathlib import Path
@@ -127,4 +128,6 @@ def _format(value: object) -> str:
     if isinstance(value, Call):
         inside = [*map(_format, value.positional), *(f"{key}={_format(item)}" for key, item in value.named)]
         return f"{value.name}({', '.join(inside)})"
+    if isinstance(value, float) and math.isinf(value):  # a number that no float holds is read as infinite
+        return "1e999" if value > 0 else "-1e999"
     return f"({', '.join(map(_format, value))})" if isinstance(value, tuple) else str(value)

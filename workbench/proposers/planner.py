@@ -20,9 +20,20 @@ from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, Rung, ladder, put
 from workbench.proposers.recognition import Computation, Unrecognised, recognise, renaming
 from workbench.protocols import PLAIN, Proposer, RunContext
-from workbench.records import Ask, Candidate, Event, LineCounts, Proposal
+from workbench.records import Ask, Candidate, Event, LineCounts, Proposal, Version
 
 RANKS = ("ladder", "roi")
+NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8, "sixteen": 16}
+IDEAS: dict[str, tuple[str, ...]] = {  # words -> the settings of the idea that they name
+    r"vector(?:s|i[sz]e)?\b|wide(?:r)? (?:loads?|access)|128.bit": ("vector",),
+    r"tensor.?cores?|\bmma\b": ("mma",),
+    r"cp\.async|pipelin|stages": ("stages",),
+    r"\btil(?:e|es|ing)\b|shared memory": ("tile",),
+    r"unroll": ("unroll",),
+    r"\bcluster": ("cluster",),
+    r"split.?k\b": ("splitk",),
+    r"registers?\b|keep (?:the )?rows?": ("kept", "thread_tile"),
+}
 
 
 def _find_total(ask: Ask) -> LineCounts | None:
@@ -110,16 +121,24 @@ def _rung_from_words(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
     "4 stages", "pingpong".
     """
     text = words.lower()
+    if any(rung.parts for rung in rungs):  # a setting does not say of which part it is
+        return _rungs_named(text, rungs)
     settings: list[Call] = []
     if match := re.search(r"(\d+)\s+threads?\s+per\s+row", text):
         settings.append(put("threads_per_row", int(match[1])))
     elif match := re.search(r"(\d+)\s+threads", text):
         settings.append(put("threads", int(match[1])))
     hopper = next((rung for rung in rungs if any(call.name == "schedule" for call in rung.settings)), None)
+    for word, digit in NUMBERS.items():
+        text = re.sub(rf"\b{word}\b", str(digit), text)
+    if match := re.search(r"tiles?\s+(?:of\s+)?(\d+)(?![\dx,]|\s*[x,])", text):
+        text = text.replace(match[0], f"tile {match[1]}x{match[1]}")
     if match := re.search(r"tiles?\s+(?:of\s+)?(\d+)\s*[x,]\s*(\d+)(?:\s*[x,]\s*(\d+))?", text):
         settings.append(put("tile", int(match[1]), int(match[2]), int(match[3] or (64 if hopper else 16))))
     if match := re.search(r"vector\s+(?:of\s+|width\s+)?(\d+)", text):
         settings.append(put("vector", int(match[1])))
+    if (match := re.search(r"(\d+)\s+stages", text)) and hopper is None:
+        settings.append(put("stages", int(match[1])))
     if hopper is not None:
         if match := re.search(r"clusters?\s+(?:of\s+)?(\d)\s*[x,]\s*(\d)", text):
             settings.append(put("cluster", int(match[1]), int(match[2])))
@@ -128,11 +147,17 @@ def _rung_from_words(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
         if match := re.search(r"cooperative|ping-?pong", text):
             settings.append(put("schedule", match[0].replace("-", "")))
     if not settings:
-        return ()
+        return _rungs_named(text, rungs)
     names = {call.name for call in settings}
     base = hopper or next((rung for rung in reversed(rungs) if names & {call.name for call in rung.settings}), rungs[0])
     kept = tuple(call for call in base.settings if call.name not in names)
     return (Rung(settings=(*settings, *kept), title=f"as asked: {words.strip()}", reason="the person asked for it"),)
+
+
+def _rungs_named(text: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
+    """The rungs whose idea the words name: "vector loads", "tensor cores", "shared memory", "registers"."""
+    ideas = next((names for words, names in IDEAS.items() if re.search(words, text)), ())
+    return tuple(rung for rung in rungs if {call.name for call in rung.calls} & {*ideas})
 
 
 def return_on_investment(gain: float, gap: float, risks: tuple[float, float] = (1.0, 1.0)) -> float:
@@ -185,12 +210,13 @@ class Planner(Proposer):
         rungs = ladder(
             Context(found=found, precision=ask.problem.precision, arch=ask.arch, device=ask.device, facts=ask.facts)
         )
-        asked = _rung_from_words(ask.instruction, rungs) if ask.instruction and not found.pieces else ()
+        asked = _rung_from_words(ask.instruction, rungs) if ask.instruction and rungs else ()
         if ask.instruction and not asked:
             yield Event(
                 kind="note",
                 message=(
-                    "the planner follows settings (threads, tile, vector), not words; it goes on with its own next step"
+                    "the planner does not read this text: it knows settings (128 threads, tile 64x64, 3 stages, "
+                    "vector 4) and the ideas of its ladder (vector loads, tensor cores); it goes on with its own next step"
                 ),
             )
         tried = {version.proposal.candidate.program for version in ask.history}
@@ -205,6 +231,12 @@ class Planner(Proposer):
                 yield Event(kind="note", message=f"{rung.title}: {error}")
                 continue
             return
+        if (better := _find_better_pending(ask)) is not None:
+            yield Event(
+                kind="note",
+                message=f"v{better.number} is correct and faster than the baseline by the model, and is not decided: "
+                "accept it, then the planner goes on from it",
+            )
         ideas = "its one idea" if rungs else "nothing: it has no idea"
         ideas = f"all its {len(rungs)} ideas" if len(rungs) > 1 else ideas
         yield Event(
@@ -228,6 +260,24 @@ class Planner(Proposer):
             instruction=ask.instruction,
             predicted_gain=gain if ask.baseline else None,
         )
+
+
+def _find_better_pending(ask: Ask) -> Version | None:
+    """The fastest version without a decision that is correct and faster than the baseline."""
+    times = {
+        version.number: version.trials[-1].verdict.time_s
+        for version in ask.history
+        if version.trials and version.trials[-1].verdict.correct and version.trials[-1].verdict.time_s is not None
+    }
+    least = times.get(ask.baseline.number) if ask.baseline is not None else None
+    pending = [
+        (seconds, version)
+        for version in ask.history
+        if version.decision is None
+        and (seconds := times.get(version.number)) is not None
+        and (least is None or seconds < least)
+    ]
+    return min(pending, key=lambda item: item[0])[1] if pending else None
 
 
 def _rank_rungs(ask: Ask, found: Computation, rungs: tuple[Rung, ...], *, by_worth: bool) -> tuple[Rung, ...]:

@@ -13,6 +13,7 @@ from workbench.language.expressions.lowering import expansion, needs_rowwise
 from workbench.language.expressions.reduction_passes import Plan, plan
 from workbench.language.ir import Binding, Call, Stage, number, setting
 from workbench.language.operations import bulk_copy
+from workbench.language.operations.epilogue import chain_of
 from workbench.language.operations.rowwise import How, how
 
 HOST = "workbench.kernels.rows"
@@ -133,6 +134,7 @@ def make_config(found: Plan, stage: Stage, *, axis: object, keepdim: bool) -> Ro
         cluster=chosen.cluster,
         split=chosen.split,
         parts=chosen.parts,
+        out=chain_of(stage).cast or "",
     )
 
 

@@ -20,3 +20,4 @@ class ElementwiseConfig:
     threads: int = 256
     vector: int = 1
     unroll: int = 1  # of `unrolled_elementwise`
+    out: str = ""  # the result's type where it is not the one to which torch promotes those of the tensors

@@ -8,7 +8,7 @@ from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.broadcast import BroadcastOperand, broadcast_tensor, load_broadcast
 from workbench.kernels.host import EXACT_DTYPES, FLOAT_DTYPES, call, check_operand, promote_dtypes, split_launches
-from workbench.kernels.static import Many, Static, bind
+from workbench.kernels.static import Many, Static, bind, torch_dtype
 
 
 @cute.kernel
@@ -139,7 +139,9 @@ def elementwise(cfg: Static, names: Static, inputs: Many):
     for n, (name, x) in enumerate(zip(names, inputs, strict=True)):
         check_operand(name, x, shape, EXACT_DTYPES if n else FLOAT_DTYPES)
     inputs = tuple(x.detach().contiguous() for x in inputs)
-    out = torch.empty(shape, dtype=promote_dtypes(*inputs), device=inputs[0].device)
+    out = torch.empty(
+        shape, dtype=torch_dtype(cfg.out) if cfg.out else promote_dtypes(*inputs), device=inputs[0].device
+    )
     if out.numel() == 0:
         return out
     for pieces in split_launches(*inputs, out):
@@ -177,7 +179,9 @@ def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Man
     inputs = tuple(x.detach().contiguous() for x in inputs)
     repeated = tuple(b.detach() for b in repeated)
     tensors = (*inputs, *repeated)
-    out = torch.empty(shape, dtype=promote_dtypes(*tensors), device=tensors[0].device)
+    out = torch.empty(
+        shape, dtype=torch_dtype(cfg.out) if cfg.out else promote_dtypes(*tensors), device=tensors[0].device
+    )
     if out.numel() == 0:
         return out
     for pieces in split_launches(*tensors, out):

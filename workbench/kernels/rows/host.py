@@ -20,7 +20,7 @@ from workbench.kernels.host import (
 )
 from workbench.kernels.rows.column_reduce import launch_columns
 from workbench.kernels.rows.row_reduce import launch_rows
-from workbench.kernels.static import Many, Static, bind
+from workbench.kernels.static import Many, Static, bind, torch_dtype
 
 
 def check_operands(cfg: Static, names: Static, inputs: Many, repeated: Many):
@@ -61,8 +61,11 @@ def result_shape(cfg: Static, shape):
 def empty_result(cfg: Static, names: Static, x):
     """Allocate the result. Raises ValueError if x is empty and the reduction has no value for that."""
     if cutlass.const_expr(cfg.result.is_whole):
-        return torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    kind = torch.int64 if cutlass.const_expr(cfg.is_place) else x.dtype
+        return torch.empty(x.shape, dtype=torch_dtype(cfg.out) if cfg.out else x.dtype, device=x.device)
+    if cutlass.const_expr(cfg.is_place):
+        kind = torch.int64
+    else:
+        kind = torch_dtype(cfg.out) if cfg.out else x.dtype
     y = torch.empty(result_shape(cfg, x.shape), dtype=kind, device=x.device)
     if cutlass.const_expr(cfg.undefined != ""):
         check_not_empty(names[0], x, x.numel() or not y.numel(), cfg.undefined)

@@ -6,7 +6,7 @@ FUNCTIONS = (
     *("choose", "relu", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "silu", "gelu", "gelu_tanh", "neg", "abs"),
     *("square", "reciprocal", "sign", "floor", "ceil", "expm1", "log1p", "erf", "sin", "cos", "leaky_relu", "elu"),
     *("clamp", "hardsigmoid", "hardswish", "softplus", "logsigmoid", "softsign", "mish", "power", "where", "xlogy"),
-    *("gt", "ge", "lt", "le", "eq", "ne"),
+    *("gt", "ge", "lt", "le", "eq", "ne", "to_f16", "to_bf16", "masked_fill"),
 )  # functions of workbench.kernels.scalars
 MATH = frozenset(
     (
@@ -19,6 +19,7 @@ ARITY = {  # (least, most) arguments of what does not take one
     "elu": (1, 2),
     "clamp": (3, 3),
     "where": (3, 3),
+    "masked_fill": (3, 3),
     **dict.fromkeys(
         ("add", "sub", "mul", "div", "max", "min", "power", "xlogy", "gt", "ge", "lt", "le", "eq", "ne"), (2, 2)
     ),

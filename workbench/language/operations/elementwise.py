@@ -6,6 +6,7 @@ from workbench.language.expressions.expressions import check_expression
 from workbench.language.expressions.scalars import KNOWN
 from workbench.language.ir import Rejection, Stage, names_in
 from workbench.language.operation import ARCH, THREADS, UNROLL, VECTOR, Operation
+from workbench.language.operations import epilogue
 
 
 def check(stage: Stage) -> list[Rejection]:
@@ -15,7 +16,7 @@ def check(stage: Stage) -> list[Rejection]:
     value = stage.operation.positional[0]
     if not names_in(value):
         return [Rejection(field="elementwise", value=str(value), reason="names no tensor", legal="for example relu(x)")]
-    return check_expression(value)
+    return check_expression(value) or epilogue.check(stage)
 
 
 OPERATIONS = (
@@ -24,6 +25,7 @@ OPERATIONS = (
         about="elementwise(expression) of tensors of one shape; spread(b): b is broadcast to that shape; functions: "
         + ", ".join(KNOWN),
         settings=(ARCH, THREADS, VECTOR, UNROLL),
+        epilogues=("cast",),
         check=check,
     ),
 )

@@ -23,7 +23,7 @@ from workbench.language.operation import (
     flag,
     reject_settings,
 )
-from workbench.language.operations import matvec, rowwise
+from workbench.language.operations import epilogue, matvec, rowwise
 
 GENERAL = (
     "softmax",
@@ -54,6 +54,8 @@ def check(stage: Stage) -> list[Rejection]:
                 field=stage.operation.name, value="", reason="needs an operand", legal=f"{stage.operation.name}(x)"
             )
         ]
+    if found := epilogue.check(stage):
+        return found
     if stage.operation.name == "matvec" and setting(stage, "rows") is not None:
         return matvec.check(stage)
     if stage.operation.name in GENERAL and needs_rowwise(stage):
@@ -82,6 +84,7 @@ OPERATIONS = (
         name="softmax",
         about=f"softmax(x, {AXES})",
         settings=(*ROW, PASSES, KEPT, *MORE, THREADS),
+        epilogues=("cast",),
         check=check,
         arguments=(AXIS,),
         expressions=True,
@@ -91,6 +94,7 @@ OPERATIONS = (
         name="log_softmax",
         about="log_softmax(x, axis as softmax)",
         settings=(*ROW, KEPT, *MORE, THREADS),
+        epilogues=("cast",),
         check=check,
         arguments=(AXIS,),
         expressions=True,
@@ -100,6 +104,7 @@ OPERATIONS = (
         name="layernorm",
         about="layernorm(x, eps=1e-05, axis=last|last(n), affine=0|1); operands weight, bias of the axis' shape",
         settings=(*ROW, KEPT, *MORE, THREADS),
+        epilogues=("cast",),
         check=check,
         arguments=(EPS, AXIS, AFFINE),
         expressions=True,
@@ -110,6 +115,7 @@ OPERATIONS = (
         name="rmsnorm",
         about="rmsnorm(x, eps=1e-05, axis, affine=0|1); operand weight",
         settings=(*ROW, KEPT, *MORE, THREADS),
+        epilogues=("cast",),
         check=check,
         arguments=(EPS, AXIS, AFFINE),
         expressions=True,
@@ -120,6 +126,7 @@ OPERATIONS = (
         name="reduce",
         about=f"reduce(x or an expression, op={'|'.join(REDUCTIONS)}, axis as softmax, keepdim=0|1)",
         settings=(*ROW, THREADS, KEPT, *MORE, rowwise.THROUGH),
+        epilogues=("cast",),
         check=check,
         arguments=(choice_argument("op", REDUCTIONS, "no such reduction"), AXIS, KEEPDIM),
         expressions=True,

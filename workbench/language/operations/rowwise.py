@@ -21,7 +21,7 @@ from workbench.language.operation import (
     Operation,
     Setting,
 )
-from workbench.language.operations import bulk_copy
+from workbench.language.operations import bulk_copy, epilogue
 from workbench.language.parser import format_value
 from workbench.records import record
 
@@ -82,7 +82,8 @@ def check(stage: Stage) -> list[Rejection]:
         return [Rejection(field="rowwise", value="", reason="needs an expression", legal="for example div(x, sum(x))")]
     value = stage.operation.positional[0]
     return (
-        check_expression(value, REDUCTIONS)
+        epilogue.check(stage)
+        or check_expression(value, REDUCTIONS)
         or check_axis(dict(stage.operation.named).get("axis", "last"))
         or check_settings(stage, value, dict(stage.operation.named).get("axis", "last"))
     )
@@ -189,6 +190,7 @@ OPERATIONS = (
         + " of one argument reduce over the axis, such as div(x, sqrt(sum(mul(x, x)))); spread(b): b is broadcast; "
         "parts(n): n CTAs share a row, cluster(n): n CTAs through each other's shared memory",
         settings=SETTINGS,
+        epilogues=("cast",),
         check=check,
         arguments=(AXIS, KEEPDIM),
     ),

@@ -17,6 +17,7 @@ from workbench.proposers.ladders import (
     scans,
 )
 from workbench.proposers.ladders.base import Context, Rung, put
+from workbench.proposers.recognition.types import PRECISIONS
 
 __all__ = ["Context", "Rung", "ladder", "put"]
 
@@ -46,4 +47,7 @@ def ladder(context: Context) -> tuple[Rung, ...]:
                 for piece in context.found.pieces
             ),
         )
+    own = PRECISIONS.get(context.found.dtype, context.precision)
+    if own != "fp32" or context.precision != "tf32":  # tf32 is a choice of arithmetic on float32
+        context = dataclasses.replace(context, precision=own)
     return LADDERS[context.found.kind](context)

@@ -23,6 +23,7 @@ from workbench.proposers.recognition.patterns import (
     scans,
 )
 from workbench.proposers.recognition.patterns.einsums import fold_views
+from workbench.proposers.recognition.types import mark_roundings, settle_types
 from workbench.records import Facts
 
 __all__ = ["Computation", "Unrecognised", "recognise"]
@@ -73,7 +74,7 @@ def recognise(facts: Facts) -> Computation:
 
 
 def _recognise_folded(facts: Facts) -> Computation:
-    facts = fold_views(facts)
+    facts = fold_views(mark_roundings(facts))
     try:
         return _match_single(facts)
     except Unrecognised:
@@ -119,6 +120,7 @@ def _match_single(facts: Facts) -> Computation:
     output = facts.graph[-1].operands[0]
     for attempt in MATCHERS:
         found = attempt(facts, by_name, output)
+        found = found if found is None or attempt is expressions.match_expressions else settle_types(facts, found)
         if found is not None:
             return found
     calls = [aten_name(op) for op in facts.graph if op.target.startswith("aten.")]

@@ -96,7 +96,8 @@ def _function(
             return None
         calls.insert(0, Call(name=made.name, positional=tuple(rest)))
         made = first
-    return (tuple(calls), op.operands[0], []) if made == "value" and calls else None
+    is_cast = plain_name(op) == "_to_copy"
+    return (tuple(calls), op.operands[0], []) if made == "value" and (calls or is_cast) else None
 
 
 def _binary(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.language import Call, Stage
+from workbench.language.expressions.expressions import leaves
 from workbench.language.expressions.lowering import call, log_softmax, normalise
 from workbench.language.expressions.lowering import softmax as soft
 from workbench.language.expressions.reduction_passes import is_reduction
@@ -23,9 +24,11 @@ from workbench.proposers.recognition.iteration_space import (
 )
 from workbench.proposers.recognition.patterns.reductions import Reduced, find_reduction, unreduced_loss
 from workbench.proposers.recognition.scalars import find_argument, parse_constant, scalar_expression
+from workbench.proposers.recognition.types import CASTS
 from workbench.records import Facts, Operation
 
-FLOATS = ("float32", "float16", "bfloat16")
+FLOATS = tuple(CASTS)
+EXACT = (*FLOATS, "bool", "uint8", "int8", "int16")  # types of which float32 holds every value
 
 
 class Builder:
@@ -36,6 +39,7 @@ class Builder:
         self.tensors = {spec.name: spec for spec in facts.cases[0].inputs}
         self.state = {spec.name: spec for spec in facts.parameters}
         self.operands: dict[str, str] = {}  # name in the program -> Python expression
+        self.operand_dtypes: dict[str, str] = {}  # name in the program -> type
         self.stages: list[Stage] = []
         self.made: dict[str, tuple[str, tuple[int, ...]]] = {}  # value -> name of the tensor that holds it, its shape
         self.sizes = {size for spec in facts.cases[0].inputs for size in extents_and_size(spec.shape)}
@@ -56,20 +60,47 @@ class Builder:
             else None
         )
 
+    def dtype(self, value: str) -> str:
+        """The type of a value; empty for a number."""
+        op = self.by_name.get(value)
+        if op is not None:
+            return op.result[0].dtype if op.result else ""
+        spec = self.tensors.get(value) or self.state.get(value.split(":", 1)[-1])
+        return spec.dtype if spec is not None else ""
+
+    def cast(self, value: str, operation: Call) -> tuple[Call, ...]:
+        """The cast that gives a stage's result the type of the value; () if its kernel does that by itself.
+
+        A kernel of rows stores the type of its first tensor, an elementwise one the type to which torch promotes all.
+        """
+        wanted = CASTS.get(self.dtype(value))
+        plain, spread = leaves(operation.positional[0])
+        read = [self.operand_dtypes[name] for name in (*plain, *spread)]
+        if not read or read[0] not in CASTS:
+            raise Unrecognised(f"{next(iter((*plain, *spread)), value)} as the first tensor")
+        own = [kind for kind in read if kind in CASTS]
+        by_rows = operation.name != "elementwise"
+        natural = own[:1] if by_rows else list(dict.fromkeys(own))
+        if wanted is None or natural == [self.dtype(value)]:
+            return ()
+        return (Call(name="cast", positional=(wanted,)),)
+
     def leaf(self, value: str, frame: IterationSpace) -> object:
         """A tensor of the frame's shape, one that is broadcast to it, or a number."""
         if value in self.made:
             name, shape = self.made[value]
+            self.operand_dtypes[name] = self.dtype(value)
             return name if shape == frame.shape else call("spread", name)
         if parse_number(value) is not None:
             return self.literal(value)
         spec = self.tensors.get(value) or self.state.get(value.split(":", 1)[-1])
         if spec is None or not is_broadcastable(spec.shape, frame.shape):
             raise Unrecognised(value)
-        if spec.dtype not in FLOATS:
+        if spec.dtype not in EXACT:
             raise Unrecognised(f"{value} of {spec.dtype}")
         name = value.split(":", 1)[-1].replace(".", "_") if ":" in value else value
         self.operands[name] = python_expression(value)
+        self.operand_dtypes[name] = spec.dtype
         return name if spec.shape == frame.shape else call("spread", name)
 
     def literal(self, value: str) -> object:
@@ -191,7 +222,14 @@ class Builder:
         shape = self.shape(value)
         assert shape is not None
         name = f"h{len(self.stages) + 1}"
-        self.stages.append(Stage(operation=operation, settings=default_settings(operation), result=name))
+        self.stages.append(
+            Stage(
+                operation=operation,
+                settings=default_settings(operation),
+                epilogues=self.cast(value, operation),
+                result=name,
+            )
+        )
         self.made[value] = (name, shape)
         return self.leaf(value, frame)
 
@@ -270,15 +308,14 @@ def match_expressions(facts: Facts, by_name: dict[str, Operation], output: str) 
     try:
         batchmean = _batchmean(builder, made)
         operation = batchmean if batchmean is not None else builder.operation(output)
+        kind = facts.cases[0].outputs[0].dtype
+        cast = () if kind == "int64" else builder.cast(output, operation)
     except (Unrecognised, ValueError, IndexError):
         return None
-    kind = facts.cases[0].outputs[0].dtype
     places = isinstance(operation.positional[0], Call) and dict(operation.named).get("op") in ("argmax", "argmin")
     if not builder.operands or kind not in (
         ("int64",) if places or dict(operation.named).get("op") in ("argmax", "argmin") else FLOATS
     ):
-        return None
-    if len({spec.dtype for spec in (*builder.tensors.values(), *builder.state.values()) if spec.dtype in FLOATS}) > 1:
         return None
     if len(builder.stages) == 1 and dict(operation.named).get("axis") == "all" and operation.positional == ("h1",):
         max_or_argmax = builder.stages[0].operation  # the work is in the rows; what is left is a mean of them
@@ -287,10 +324,16 @@ def match_expressions(facts: Facts, by_name: dict[str, Operation], output: str) 
             operation=max_or_argmax,
             operands=tuple(builder.operands.items()),
             result="h1",
-            after=(Stage(operation=operation, settings=default_settings(operation)),),
+            epilogues=builder.stages[0].epilogues,
+            after=(Stage(operation=operation, settings=default_settings(operation), epilogues=cast),),
         )
     return Computation(
-        kind=operation.name, operation=operation, operands=tuple(builder.operands.items()), before=tuple(builder.stages)
+        kind=operation.name,
+        operation=operation,
+        epilogues=cast,
+        operands=tuple(builder.operands.items()),
+        before=tuple(builder.stages),
+        dtype=next((kind for kind in builder.operand_dtypes.values() if kind in CASTS), ""),
     )
 
 

@@ -27,6 +27,7 @@ class Computation:
     before: tuple[Stage, ...] = ()  # stages before the main one
     result: str | None = None  # name of the main stage's result for the stages after it
     after: tuple[Stage, ...] = ()
+    dtype: str = ""  # of the first operand; empty if it is not known
     # the same computation with stages for the end of `epilogues`, for kernels that cannot fuse it
     unfused: Computation | None = None
     # the parts of a pipeline in order; of the other fields only `operands` then has a meaning

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+from workbench.language import Call
 from workbench.language.expressions.lowering import call
 from workbench.proposers.recognition.graph import Unrecognised, aten_name, parse_number
 from workbench.records import Operation
@@ -61,14 +63,16 @@ THROUGH = (
     "expand",
     "expand_as",
     "scalar_tensor",
-    "_to_copy",
 )
+ROUNDED = {"float32": None, "float16": "to_f16", "bfloat16": "to_bf16"}  # type of a cast -> the function that rounds
 LIMIT = 1e30  # the language has no larger constants
 
 
 def parse_constant(text: str) -> object:
-    """A number as the language writes it. Raises `Unrecognised` for other text and for infinities."""
+    """A number as the language writes it. Raises `Unrecognised` for other text, NaN and numbers beyond float32."""
     value = {"True": 1.0, "False": 0.0}.get(text, parse_number(text))
+    if value is not None and math.isinf(value):
+        return value
     if value is None or not abs(value) < LIMIT:
         raise Unrecognised(text)
     return int(value) if value.is_integer() and abs(value) < 1 << 24 else value
@@ -87,7 +91,9 @@ def plain_name(op: Operation) -> str:
 def scalar_expression(op: Operation, build: Build) -> object:
     """The expression of an element-wise call. Raises `Unrecognised`."""
     name = plain_name(op)
-    if name in THROUGH and (name != "_to_copy" or dict(op.keywords).get("dtype", "torch.float32") == "torch.float32"):
+    if name == "_to_copy":
+        return _cast(op, build)
+    if name in THROUGH:
         return parse_constant(op.operands[0]) if name == "scalar_tensor" else build(op.operands[0])
     if name in SAME and len(op.operands) == 1 and not op.keywords:
         return call(name, build(op.operands[0]))
@@ -97,6 +103,15 @@ def scalar_expression(op: Operation, build: Build) -> object:
     if made is None:
         raise Unrecognised(name)
     return made(op, build)
+
+
+def _cast(op: Operation, build: Build) -> object:
+    """A value in another floating type. Expressions are float32, so only a narrower type changes it."""
+    kind = dict(op.keywords).get("dtype", f"torch.{op.result[0].dtype}").removeprefix("torch.")
+    if kind not in ROUNDED:
+        raise Unrecognised(f"a cast to {kind}")
+    value, function = build(op.operands[0]), ROUNDED[kind]
+    return value if function is None else call(function, value)
 
 
 def _binary(op: Operation, name: str, build: Build) -> object:
@@ -178,6 +193,18 @@ def _threshold(op: Operation, build: Build) -> object:
     return call("where", call("gt", x, parse_constant(op.operands[1])), x, parse_constant(op.operands[2]))
 
 
+def _where(op: Operation, build: Build) -> object:
+    """A choice by a condition. A mask that is a tensor comes behind a value: kernels want a floating tensor first."""
+    if len(op.operands) != 3:
+        raise Unrecognised("where")
+    condition, chosen, other = (build(item) for item in op.operands)
+    if isinstance(condition, Call) and condition.name != "spread":
+        return call("where", condition, chosen, other)
+    if isinstance(other, str | Call):
+        return call("masked_fill", other, condition, chosen)
+    return call("masked_fill", chosen, call("eq", condition, 0), other)
+
+
 def _shrink(op: Operation, build: Build) -> object:
     x, lambd = build(op.operands[0]), parse_constant(find_argument(op, 1, "lambd", "0.5"))
     below = call("sub", x, call("min", call("max", x, call("neg", lambd)), lambd))
@@ -200,10 +227,10 @@ SPECIAL: dict[str, Callable[[Operation, Build], object]] = {
         "leaky_relu", build(op.operands[0]), parse_constant(find_argument(op, 1, "negative_slope", "0.01"))
     ),
     "relu6": lambda op, build: call("min", call("relu", build(op.operands[0])), 6),
-    "where": lambda op, build: (
-        call("where", *(build(item) for item in op.operands)) if len(op.operands) == 3 else parse_constant("none")
-    ),
+    "where": lambda op, build: _where(op, build),
     "fill": lambda op, build: parse_constant(op.operands[1]),
+    "masked_fill": lambda op, build: call("masked_fill", *(build(item) for item in (op.operands[0], *op.operands[1:]))),
+    "logical_not": lambda op, build: call("eq", build(op.operands[0]), 0),
     "zeros_like": lambda op, build: 0,
     "ones_like": lambda op, build: 1,
 }
