@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import functools
 import itertools
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
