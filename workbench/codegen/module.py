@@ -52,7 +52,7 @@ def emit(program: Program, binding: Binding) -> str:
         bound = bound_operands(stage, binding, written)
         launch = LOWERINGS[stage.operation.name](stage, dataclasses.replace(binding, operands=tuple(bound.items())))
         called = f"{builder.add_launch(launch)}({', '.join(arguments_of(launch, bound))})"
-        forward.append(f"{stage.result} = {called}" if stage.result else f"return {called}")
+        forward.append(f"{stage.result} = {called}" if stage.result else f"return {binding.form.replace('*', called)}")
         written |= {stage.result} if stage.result else set()
     return write_module(
         builder,

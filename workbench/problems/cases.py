@@ -18,6 +18,7 @@ from workbench.errors import ProblemError
 from workbench.problems import loading
 from workbench.problems.counting import FlopCount
 from workbench.problems.dtypes import fake_model
+from workbench.problems.results import describe_form, flatten_result
 from workbench.problems.settings import find_assignments, spread_ties
 from workbench.records import Case, Problem, Settings, TensorSpec, record
 
@@ -48,6 +49,7 @@ class Measured:
     products: int
     dtype: str = "float32"  # of the factors of its products, else the widest that it computes with
     calls: int = 0  # ATen calls
+    form: str = "*"  # of the result, see `results.describe_form`
 
     @property
     def total(self) -> int:
@@ -113,9 +115,8 @@ def spec_of(name: str, value: torch.Tensor) -> TensorSpec:
 
 
 def outputs_of(result: object) -> tuple[TensorSpec, ...]:
-    """Specs of the tensors that forward returned."""
-    values = result if isinstance(result, (tuple, list)) else (result,)
-    return tuple(spec_of(f"output{n}", value) for n, value in enumerate(values) if isinstance(value, torch.Tensor))
+    """Specs of the tensors that forward returned. Raises `ProblemError` for a result that has anything else."""
+    return tuple(spec_of(name, value) for name, value in flatten_result(result).items())
 
 
 def state_of(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
@@ -141,7 +142,6 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
             model = fake_model(module.Model, module, problem)
             with FlopCount() as counted:
                 result = model(*inputs)
-            check_result(result)
             state = tuple(spec_of(label, value) for label, value in state_of(model))
             return Measured(
                 case=_case(name, settings, module, inputs, result),
@@ -150,21 +150,12 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
                 products=counted.products,
                 dtype=counted.dtype,
                 calls=counted.calls,
+                form=describe_form(result),
             )
     except ProblemError as error:
         raise ProblemError(f"{problem.origin}: {error}") from None
     except Exception as error:
         raise loading.problem_error(problem, module, error, "the reference does not run: ") from error
-
-
-def check_result(result: object) -> None:
-    """Raise `ProblemError` unless forward returns one or more tensors: nothing else can be compared."""
-    values = result if isinstance(result, (tuple, list)) else (result,)
-    wrong = [type(value).__name__ for value in values if not isinstance(value, torch.Tensor)]
-    if wrong or not values:
-        many = f"a {type(result).__name__} of {', '.join(wrong) or 'nothing'}"
-        returned = wrong[0] if values is not result and wrong else many
-        raise ProblemError(f"forward returns {returned}; let it return a tensor, or a tuple of tensors")
 
 
 def real_case(problem: Problem, name: str, settings: Settings) -> Case:

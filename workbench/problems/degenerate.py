@@ -12,6 +12,7 @@ import torch
 
 from workbench.errors import ProblemError
 from workbench.problems import cases, loading
+from workbench.problems.results import tensors_of
 from workbench.problems.settings import spread_ties
 from workbench.records import Degeneracy, Problem, Settings
 
@@ -79,8 +80,7 @@ def _run_once(
     inputs = loading.make_inputs(module, problem, seed)
     torch.manual_seed(forward_seed)
     result = copy.deepcopy(model)(*inputs)
-    made: torch.Tensor = result[0] if isinstance(result, (tuple, list)) else result
-    return made
+    return tensors_of(result)[0]
 
 
 def modified_inputs(problem: Problem, settings: Settings) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, with_settings
-from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search, outputs_of, spec_of, stored_elements
+from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search, spec_of, stored_elements
+from workbench.problems.results import tensors_of
 from workbench.records import Case, Facts, Opened, Operation, Problem, Settings, TensorSpec, Work
 from workbench.wire import content_hash
 
@@ -177,6 +178,7 @@ def _facts_at_full_size(
         degeneracies=degenerate.find_degeneracies(problem, error.settings, search) if is_runnable else (),
         notes=(str(error), *said, *_note_partial_reads(full.graph)),
         full=full.all_specs() if any(op.target.startswith(HEAVY) for op in full.graph) else (),
+        form=_special_form(measured.form),
     )
 
 
@@ -221,7 +223,13 @@ def _make_facts(
         notes=(*small.notes, *said, *_note_partial_reads(graph), *more),
         full=full.specs(small) if any(op.target.startswith(HEAVY) for op in graph) else (),
         full_graph=full.differing_graph(small),
+        form=_special_form(measured.form),
     )
+
+
+def _special_form(form: str) -> str:
+    """The form of a result; "" for a tensor, or a tuple or list of tensors."""
+    return "" if set(form) <= set("*, ()") and form.count("(") <= 1 else form
 
 
 def _trace(
@@ -272,7 +280,7 @@ def _graph(
 
     def call(values: list[torch.Tensor], *args: object) -> object:
         named = {key.split(":", 1)[1]: value for key, value in zip(state, values, strict=True)}
-        return torch.func.functional_call(model, named, args)
+        return tensors_of(torch.func.functional_call(model, named, args))
 
     with torch.no_grad():
         traced = make_fx(call)([value.detach() for value in state.values()], *inputs)
@@ -290,22 +298,28 @@ def _graph(
                     target=str(node.target),
                     operands=tuple(_format_operand(a, names) for a in node.args),
                     keywords=tuple((k, _format_operand(v, names)) for k, v in node.kwargs.items()),
-                    result=outputs_of(node.meta.get("val")),
+                    result=_specs_of(node.meta.get("val")),
                 )
             )
         elif node.op == "get_attr":  # a tensor that forward makes from numbers
             names[node] = node.name
             operations.append(
                 Operation(
-                    name=node.name, target="constant", operands=(), result=outputs_of(getattr(traced, node.target))
+                    name=node.name, target="constant", operands=(), result=_specs_of(getattr(traced, node.target))
                 )
             )
         elif node.op == "output":
-            values = node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
+            values = node.args[0]
             operations.append(
                 Operation(name="output", target="output", operands=tuple(_format_operand(a, names) for a in values))
             )
     return tuple(operations), tuple(spec_of(key.split(":", 1)[1], value) for key, value in state.items())
+
+
+def _specs_of(result: object) -> tuple[TensorSpec, ...]:
+    """Specs of the tensors that an ATen call returned."""
+    values = result if isinstance(result, (tuple, list)) else (result,)
+    return tuple(spec_of(f"output{n}", value) for n, value in enumerate(values) if isinstance(value, torch.Tensor))
 
 
 def _format_operand(value: object, names: dict[torch.fx.Node, str]) -> str:

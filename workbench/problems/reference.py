@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from workbench.problems.counting import TermCount, operation_name
+from workbench.problems.results import tensors_of
 from workbench.records import Precision
 
 # ATen call that may run on tensor cores -> position of its first factor; the second factor follows
@@ -119,7 +120,7 @@ def run_reference(
         widened, values = _widened(model, wide), convert(inputs, wide)
         torch.manual_seed(seed)
         with TermCount() as count, WidenedDtypes(wide):
-            exact = as_list(widened(*values))
+            exact = tensors_of(widened(*values))
         torch.manual_seed(seed)
         with TruncatedProducts() if precision == "tf32" else contextlib.nullcontext():
             eager = _run_eager(model, inputs)
@@ -144,16 +145,11 @@ def _widened(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
 
 def _run_eager(model: torch.nn.Module, inputs: Sequence[object]) -> list[torch.Tensor] | None:
     try:
-        return as_list(copy.deepcopy(model)(*inputs))
+        return tensors_of(copy.deepcopy(model)(*inputs))
     except torch.OutOfMemoryError:
         raise
     except RuntimeError:  # for example "not implemented for 'Half'"
         return None
-
-
-def as_list(result: object) -> list[torch.Tensor]:
-    """The tensors that forward returned."""
-    return list(result) if isinstance(result, (tuple, list)) else [result]
 
 
 @contextlib.contextmanager

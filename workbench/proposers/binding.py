@@ -70,6 +70,7 @@ def binding_of(problem: Problem, facts: Facts, found: Computation) -> Binding:
         module_names=_module_names(problem.source, facts.init_source),
         axes=_count_axes(facts, found),
         tensors=_bind_tensors(facts, found),
+        form=facts.form or "*",
     )
 
 

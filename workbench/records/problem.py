@@ -129,6 +129,8 @@ class Facts:
     # the graph traced at the full case; it may differ: 1 / sqrt(64) for 1 / sqrt(8), a slice for a whole tensor
     full_graph: tuple[Operation, ...] = ()
     sizes: tuple[Size, ...] = field(default=(), metadata=LATER)
+    # what forward returns, with `*` for each tensor: "{'y': *, 'cache': None}"; "" for a tensor or a tuple of tensors
+    form: str = field(default="", metadata=LATER)
 
     def size_values(self, case: str) -> dict[str, int]:
         """Each size's value in a case, by name."""

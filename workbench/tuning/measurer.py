@@ -29,9 +29,10 @@ from workbench.emulator.emulation import CompiledModule
 from workbench.emulator.hook import record_modules
 from workbench.emulator.run_script import emulated
 from workbench.executors.workers.correctness import compare
-from workbench.executors.workers.timer import Stopwatch, as_list
+from workbench.executors.workers.timer import Stopwatch
 from workbench.landscapes.table import RowFields, timing_fields
 from workbench.problems import loading
+from workbench.problems.results import tensors_of
 from workbench.records import record
 from workbench.tuning import compiled_store
 from workbench.tuning.compiler import CompiledFile, build_fields, load_candidate, unload
@@ -234,7 +235,7 @@ class Worker:
             last.append(output)
 
         with self.time_phase("first"):
-            keep(as_list(model(*data.inputs)))
+            keep(tensors_of(model(*data.inputs)))
             self.synchronize()
         samples: list[float] = []
         with self.time_phase("time"):

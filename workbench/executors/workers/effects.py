@@ -17,7 +17,8 @@ from workbench.executors.jobs.exchange import read_numbered, write_numbered
 from workbench.executors.workers.outputs import digest
 from workbench.problems import loading
 from workbench.problems.cases import spec_of
-from workbench.problems.reference import Reference, as_list, run_reference
+from workbench.problems.reference import Reference, run_reference
+from workbench.problems.results import tensors_of
 from workbench.records import Check, Facts, Job, TensorSpec
 
 EFFECTS = "effects"  # below scratch
@@ -105,7 +106,7 @@ class Calls(torch.nn.Module):  # type: ignore[misc]  # torch is not typed here
             if self.with_inputs:
                 inputs = [value.clone() if isinstance(value, torch.Tensor) else value for value in inputs]
             torch.manual_seed(seed)
-            results = as_list(self.model(*inputs))
+            results = tensors_of(self.model(*inputs))
             if call < self.first:
                 continue
             outputs += [value.clone() for value in results] if several else results

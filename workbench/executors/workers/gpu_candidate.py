@@ -22,6 +22,7 @@ from workbench.executors.workers import effects
 from workbench.executors.workers.outputs import OUTPUTS, find_case, validate
 from workbench.executors.workers.timer import Stopwatch
 from workbench.problems import loading
+from workbench.problems.results import flatten_result
 from workbench.records import Job
 from workbench.toolchain import describe_module
 from workbench.wire import Json, to_plain
@@ -61,6 +62,7 @@ class Runner:
         self.case = ""
         self.watch: Stopwatch | None = None
         self.values: list[torch.Tensor] = []
+        self.names: list[str] = []  # of what forward returns, in its order
 
     def trial(self, case: str, seed: int, calls: int = 1) -> Json:
         """Make calls and keep what the last one gives for `hand`. The first trial of a case builds the model."""
@@ -80,7 +82,7 @@ class Runner:
             output = self.model(*inputs)
             synchronize()
             self.reply["phases"].setdefault("compile and first run", time.perf_counter() - start)
-            self.values = validate(self.job, case, output)
+            self.values, self.names = validate(self.job, case, output), list(flatten_result(output))
             if call == calls - 1:
                 watch.after(inputs)
         watch.write(self.folder / "scratch" / effects.EFFECTS)
@@ -88,7 +90,9 @@ class Runner:
 
     def hand(self, call: int = 0) -> Json:
         """Hand over the outputs of the last trial, or of one call of the last sample."""
-        values = self.values or validate(self.job, self.case, self._timer.outputs[call])
+        values = self.values or validate(
+            self.job, self.case, dict(zip(self.names, self._timer.outputs[call], strict=True))
+        )
         shared_tensors.write(self.folder / "scratch" / OUTPUTS, values)
         self.values = []
         return {}

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
 import torch
 
 from workbench.emulator import EmulationFault
+from workbench.errors import ProblemError
+from workbench.problems.results import flatten_result
 from workbench.records import Case, Failure, Job, Stage, TensorSpec
 from workbench.toolchain import explain_error
 from workbench.wire import Json, to_plain
@@ -97,24 +99,29 @@ def _device_sum(value: torch.Tensor) -> int:
     return total
 
 
-def validate(job: Job, name: str, output: object, unwritten: Sequence[int] = ()) -> list[torch.Tensor]:
-    """The outputs of case `name` as a list, if number, shapes and dtypes are those of the reference.
+def validate(
+    job: Job, name: str, output: object, count_unwritten: Callable[[torch.Tensor], int] = lambda _: 0
+) -> list[torch.Tensor]:
+    """The outputs of case `name` in the reference's order, if names, shapes and dtypes are those of the reference.
 
-    `unwritten` holds for each output the number of bytes that no kernel wrote. Raises `Rejected`.
+    `count_unwritten` gives the bytes of an output that no kernel wrote. Raises `Rejected`.
     """
     expected = find_case(job, name).outputs
-    values = list(output) if isinstance(output, (tuple, list)) else [output]
-    if len(values) != len(expected):
-        returned = f"{len(values)} output{'s' * (len(values) != 1)}"
-        raise _reject("wrong_outputs", f"forward returns {returned}; the reference returns {len(expected)}")
+    try:
+        found = flatten_result(output)
+    except ProblemError as error:
+        raise _reject("wrong_outputs", str(error)) from None
+    if {*found} != {spec.name for spec in expected}:
+        many, wanted = (f"{n} output{'s' * (n != 1)} ({names})" for n, names in (_counted(found), _counted(expected)))
+        raise _reject("wrong_outputs", f"forward returns {many}; the reference returns {wanted}")
     tensors: list[torch.Tensor] = []
-    for n, (value, spec) in enumerate(zip(values, expected, strict=True)):
-        which = f"output {n}" if len(values) > 1 else "the output"
-        tensor = _check_form(value, spec, which, name)
+    for spec in expected:
+        which = spec.name.replace("output", "output ") if len(expected) > 1 else "the output"
+        tensor = _check_form(found[spec.name], spec, which, name)
         tensors.append(tensor)
-        if n < len(unwritten) and unwritten[n]:
+        if unwritten := count_unwritten(tensor):
             size = tensor.numel() * tensor.element_size()
-            if unwritten[n] >= size:
+            if unwritten >= size:
                 raise _reject(
                     "partial_write",
                     f"{which} was never written (case {name})",
@@ -123,10 +130,16 @@ def validate(job: Job, name: str, output: object, unwritten: Sequence[int] = ())
                 )
             raise _reject(
                 "partial_write",
-                f"{unwritten[n]} of {size} bytes of {which} were never written (case {name})",
+                f"{unwritten} of {size} bytes of {which} were never written (case {name})",
                 "cover every element, the tail at odd sizes included",
             )
     return tensors
+
+
+def _counted(names: Mapping[str, object] | Sequence[TensorSpec]) -> tuple[int, str]:
+    """(number, names) of outputs."""
+    titles = [item if isinstance(item, str) else item.name for item in names]
+    return len(titles), ", ".join(titles)
 
 
 def _check_form(value: object, spec: TensorSpec, which: str, case: str) -> torch.Tensor:

@@ -34,6 +34,7 @@ from torch.cuda import (
 )
 
 from workbench.executors.jobs.rpc import derive_seed
+from workbench.problems.results import tensors_of
 from workbench.wire import Json
 
 CLOCK, PAUSE = time.perf_counter, time.sleep
@@ -56,11 +57,6 @@ Call = Callable[[Values], object]
 
 class NotCapturable(Exception):
     """A call cannot be timed in a CUDA graph; the message says why."""
-
-
-def as_list(output: object) -> Values:
-    """The outputs of a forward as a list."""
-    return list(output) if isinstance(output, (tuple, list)) else [output]
 
 
 def _size_bytes(values: Iterable[object]) -> int:
@@ -127,7 +123,7 @@ class Stopwatch:
             self.flush.fill_(seed & 127)
         else:
             self.call(inputs)
-        said = self._time_on_device(lambda: self.call(inputs), 1, lambda output: [as_list(output)])
+        said = self._time_on_device(lambda: self.call(inputs), 1, lambda output: [tensors_of(output)])
         self.touched = _size_bytes(inputs) + _size_bytes(self.outputs[0])
         return said
 
@@ -209,7 +205,7 @@ class Graph:
         try:
             with stream(side):
                 for n in range(self.calls):
-                    outputs.append(as_list(call(self.inputs[n % len(self.inputs)])))
+                    outputs.append(tensors_of(call(self.inputs[n % len(self.inputs)])))
         finally:
             result = cudart.cudaStreamEndCapture(side.cuda_stream)
             graph = result[1] if not int(result[0]) else None
