@@ -117,8 +117,9 @@ def run_reference(
     """
     with torch.no_grad(), _forbid_tf32():
         torch.manual_seed(seed)
+        widened = _widened(model, wide)  # outside the mode, in which a copy of a parameter gets another dtype
         with TermCount() as count, WidenedDtypes(wide):
-            exact = as_list(_widened(model, wide)(*convert(inputs, wide)))
+            exact = as_list(widened(*convert(inputs, wide)))
         torch.manual_seed(seed)
         with TruncatedProducts() if precision == "tf32" else contextlib.nullcontext():
             eager = _run_eager(model, inputs)
