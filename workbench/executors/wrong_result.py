@@ -30,6 +30,7 @@ def wrong_result(
             hint="write to the output, and to the state that the reference updates; clone what else you need to change",
         )
     wrong = failed[0]
+    values = f" with inputs of {wrong.values}" if wrong.values else ""
     lines = _storing_lines(launches)
     stored = f"lines {', '.join(map(str, lines))} store to global memory" if len(lines) > 1 else ""
     is_nan = wrong.worst_got is not None and math.isnan(wrong.worst_got)
@@ -42,7 +43,7 @@ def wrong_result(
     return Failure(
         stage="check",
         kind="not_finite" if is_nan else "wrong_result",
-        message=f"wrong {wrong.of or 'result'} at case {wrong.case}: {wrong.message}",
+        message=f"wrong {wrong.of or 'result'} at case {wrong.case}{values}: {wrong.message}",
         line=lines[0] if len(lines) == 1 else None,
         hint="; ".join(part for part in (wrong.wrong.sentence if wrong.wrong else "", stored, hint) if part),
     )

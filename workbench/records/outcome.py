@@ -56,6 +56,7 @@ class Check:
     eager_error: float | None = None  # in tolerances, as `max_error`
     eager_absolute: float | None = None  # as `max_absolute`
     of: str = ""  # "buffer norm.running_mean", "input x": what was compared, if it is no output
+    values: str = ""  # "large", "zeros and one sign": special values of the inputs; "" for drawn ones
     wrong: WrongValues | None = None  # of a failed comparison
     unasked: bool = False  # the candidate changed it, and the reference does not
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 
-from workbench.executors.jobs.exchange import read_outputs, read_values, write_values
-from workbench.executors.jobs.trials import count_calls, input_seed, list_trials
-from workbench.executors.workers import effects
+from workbench.executors.jobs.exchange import Values, read_outputs, read_values, write_values
+from workbench.executors.jobs.trials import count_calls, has_special_values, input_seed, list_trials
+from workbench.executors.workers import effects, special_values
 from workbench.executors.workers.correctness import compare
 from workbench.executors.workers.outputs import OUTPUTS, find_case
 from workbench.executors.workers.tolerance import Tolerance, measure_tolerances
 from workbench.problems import inspection, loading
-from workbench.records import Check, Job, Problem
+from workbench.records import Case, Check, Job, Problem
 from workbench.wire import Json, from_plain, to_plain
 
 
@@ -39,19 +39,42 @@ def make_reference(folder: Path) -> Json:
         module = loading.load_module(job.problem, case.settings)
         torch.manual_seed(seed)
         model = loading.build_model(module, "Model", job.problem)
-        calls = [
-            loading.make_inputs(module, job.problem, input_seed(seed, call))
-            for call in range(count_calls(job, name, trial))
-        ]
+        count = count_calls(job, name, trial)
+        calls = [loading.make_inputs(module, job.problem, input_seed(seed, call)) for call in range(count)]
         write_values(folder / "given" / f"{place}-state", list(loading.state_of(model).values()))
-        for call, inputs in enumerate(calls):
-            write_values(folder / "given" / f"{place}-call{call}", inputs)
-        expected = effects.run_calls(model, calls, job, case.outputs, seed=seed)
-        for n, tolerance in enumerate(measure_tolerances(expected.found, expected.specs)):
+        special = has_special_values(job, name, trial)
+        made = _run_special(model, calls, job, case, seed) if special else None
+        if made is not None:
+            calls, (expected, tolerances) = made
+        else:  # before the reference runs, so that the candidate can begin
+            _write_calls(folder, place, calls)
+            expected = effects.run_calls(model, calls, job, case.outputs, seed=seed)
+            tolerances = measure_tolerances(expected.found, expected.specs)
+        _write_calls(folder, place, calls if made is not None else [])
+        for n, tolerance in enumerate(tolerances):
             write_values(_tolerance_folder(folder, place, n), tolerance.to_values())
-        (folder / "private" / f"{place}-changed.json").write_text(json.dumps(expected.changed))
+        notes = {"changed": expected.changed, "values": special_values.KINDS if made is not None else ()}
+        (folder / "private" / f"{place}.json").write_text(json.dumps(notes))
         write_values(folder / "private" / place, expected.found.exact)
     return {"done": True}
+
+
+def _write_calls(folder: Path, place: str, calls: Values) -> None:
+    for call, inputs in enumerate(calls):
+        write_values(folder / "given" / f"{place}-call{call}", inputs)
+
+
+def _run_special(
+    model: torch.nn.Module, calls: Values, job: Job, case: Case, seed: int
+) -> tuple[Values, tuple[effects.Expectation, list[Tolerance]]] | None:
+    """Calls with special values, and what the reference gives for them; None if they do not suit it."""
+    changed = [special_values.make_special(inputs, call) for call, inputs in enumerate(calls)]
+    try:
+        expected = effects.run_calls(model, changed, job, case.outputs, seed=seed)
+        tolerances = measure_tolerances(expected.found, expected.specs)
+    except (RuntimeError, ValueError):  # for example probabilities that are above 1
+        return None
+    return (changed, (expected, tolerances)) if special_values.suits(expected, tolerances) else None
 
 
 def _tolerance_folder(folder: Path, place: str, output: int) -> Path:
@@ -83,7 +106,8 @@ def _check_trial(folder: Path, job: Job, which: tuple[str, int], got: list[torch
     state = read_values(folder / "given" / f"{place}-state")
     initial = effects.followed_values(state, calls)
     after = effects.read_changed(folder, f"scratch/{effects.EFFECTS}/{place}", followed)
-    changed = json.loads((folder / "private" / f"{place}-changed.json").read_text())
+    notes = json.loads((folder / "private" / f"{place}.json").read_text())
+    changed, kinds = notes["changed"], notes["values"]
     values = [*got, *(after.get(n, initial[n]) for n in changed)]
     titles = [*("" for _ in got), *(followed[n].title for n in changed)]
     outputs = len(find_case(job, name).outputs)
@@ -94,5 +118,15 @@ def _check_trial(folder: Path, job: Job, which: tuple[str, int], got: list[torch
         named = partial(effects.name_values, job.facts, model, state, calls[call])
         fields = compare(value, wanted, tolerance, named)
         number = n % outputs if n < len(got) and outputs else 0
-        checks.append(Check(case=name, trial=trial, timed=False, output=number, of=titles[n], **fields))
+        checks.append(
+            Check(
+                case=name,
+                trial=trial,
+                timed=False,
+                output=number,
+                of=titles[n],
+                values=kinds[call] if kinds else "",
+                **fields,
+            )
+        )
     return checks + effects.unasked_checks(name, trial, followed, after, changed)

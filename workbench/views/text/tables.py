@@ -68,7 +68,13 @@ def _correct_line(version: Version) -> str:
     worst = trial.verdict.worst_error
     error = f", errors under {_round_up_error(worst)} of the tolerance" if worst is not None else ""
     cases = ", ".join(dict.fromkeys(check.case for check in trial.outcome.checks))
-    return f"  CORRECT at {cases}{error}{_absolute_errors(trial.outcome.checks)}"
+    return f"  CORRECT at {cases}{_values_tested(trial.outcome.checks)}{error}{_absolute_errors(trial.outcome.checks)}"
+
+
+def _values_tested(checks: Sequence[Check]) -> str:
+    """The special values that inputs had."""
+    kinds = dict.fromkeys(check.values for check in checks if check.values)
+    return f" (inputs also of {', '.join(kinds)})" if kinds else ""
 
 
 def _absolute_errors(checks: Sequence[Check]) -> str:
