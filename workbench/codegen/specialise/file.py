@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import subprocess
 import textwrap
-
-from ruff.__main__ import find_ruff_bin
 
 from workbench.codegen.specialise.builder import Builder
 from workbench.codegen.specialise.inline import inline_forwards
@@ -34,13 +33,37 @@ def write_module(builder: Builder, *, title: str, imports: list[str], constants:
 
 @functools.lru_cache(maxsize=256)
 def format_source(source: str) -> str:
-    """The source as ruff formats it, with sorted imports and none too many."""
+    """The source as ruff formats it, with sorted imports and none too many; as it is on a machine without ruff."""
+    if _find_ruff() is None:
+        try:
+            ast.parse(source)
+        except SyntaxError as error:
+            raise SpecialiseError(f"the written file is no Python: {error}") from None
+        return source
     checked = _run_ruff(["check", "--isolated", "--fix-only", "--unsafe-fixes", "--quiet", "--select", RULES], source)
     return _run_ruff(["format", "--isolated", "--quiet"], checked)
 
 
+@functools.cache
+def _find_ruff() -> str | None:
+    """The path of ruff's program, None if it is not installed."""
+    try:
+        from ruff.__main__ import find_ruff_bin
+    except ImportError:
+        return None
+    return str(find_ruff_bin())
+
+
 def _run_ruff(command: list[str], source: str) -> str:
-    arguments = [find_ruff_bin(), *command, "--line-length", LINE_LENGTH, "--stdin-filename", "candidate.py", "-"]
+    arguments = [
+        _find_ruff() or "ruff",
+        *command,
+        "--line-length",
+        LINE_LENGTH,
+        "--stdin-filename",
+        "candidate.py",
+        "-",
+    ]
     done = subprocess.run(arguments, input=source, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SpecialiseError(f"the written file is no Python: {textwrap.shorten(done.stderr, 300)}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import html
 import os
 from pathlib import Path
-
-from nbformat import NotebookNode
+from typing import TYPE_CHECKING
 
 from workbench.profilers.counters import CounterProfiler
 from workbench.records import Job, Version
@@ -15,6 +14,9 @@ from workbench.views.notebook import view_model
 from workbench.views.plots import profile, roofline
 from workbench.views.text import diff, tables
 from workbench.views.text.mime_bundle import MimeBundle, render_table
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 STYLE = """
 :root { color-scheme: light dark; font-family: system-ui, sans-serif; line-height: 1.4 }
