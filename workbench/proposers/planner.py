@@ -114,38 +114,51 @@ def _stages(found: Computation, rung: Rung, arch: str) -> tuple[Stage, ...]:
     return renaming.list_stages(found, rung.settings, (put("arch", arch if arch in ("sm_80", "sm_90a") else "sm_80"),))
 
 
+def _normalise(words: str) -> str:
+    """Words in lower case, small numbers as figures, and "tile 128" as "tile 128x128"."""
+    text = words.lower()
+    for word, digit in NUMBERS.items():
+        text = re.sub(rf"\b{word}\b", str(digit), text)
+    return re.sub(r"tiles?\s+(?:of\s+)?(\d+)(?!\d|\s*[x,])", r"tile \1x\1", text)
+
+
+def _read_settings(text: str, depth: int) -> list[Call]:
+    """The settings of any ladder that a text names; `depth` is a tile's extent in k where it names none."""
+    settings: list[Call] = []
+    if match := re.search(r"(\d+)\s+threads?\s+per\s+row", text):
+        settings.append(put("threads_per_row", int(match[1])))
+    elif match := re.search(r"(\d+)\s+threads", text):
+        settings.append(put("threads", int(match[1])))
+    if match := re.search(r"tiles?\s+(?:of\s+)?(\d+)\s*[x,]\s*(\d+)(?:\s*[x,]\s*(\d+))?", text):
+        settings.append(put("tile", int(match[1]), int(match[2]), int(match[3] or depth)))
+    if match := re.search(r"vector\s+(?:of\s+|width\s+)?(\d+)", text):
+        settings.append(put("vector", int(match[1])))
+    if match := re.search(r"(\d+)\s+stages", text):
+        settings.append(put("stages", int(match[1])))
+    return settings
+
+
+def _read_hopper_settings(text: str) -> list[Call]:
+    """The settings of Hopper's products that a text names."""
+    settings: list[Call] = []
+    if match := re.search(r"clusters?\s+(?:of\s+)?(\d)\s*[x,]\s*(\d)", text):
+        settings.append(put("cluster", int(match[1]), int(match[2])))
+    if match := re.search(r"cooperative|ping-?pong", text):
+        settings.append(put("schedule", match[0].replace("-", "")))
+    return settings
+
+
 def _rung_from_words(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
     """The rung that the person's words describe, if they name a setting.
 
     Examples: "128 threads", "tile 64x64x16", "vector 4", "32 threads per row"; on Hopper also "cluster 2x1",
     "4 stages", "pingpong".
     """
-    text = words.lower()
+    text = _normalise(words)
     if any(rung.parts for rung in rungs):  # a setting does not say of which part it is
         return _rungs_named(text, rungs)
-    settings: list[Call] = []
-    if match := re.search(r"(\d+)\s+threads?\s+per\s+row", text):
-        settings.append(put("threads_per_row", int(match[1])))
-    elif match := re.search(r"(\d+)\s+threads", text):
-        settings.append(put("threads", int(match[1])))
     hopper = next((rung for rung in rungs if any(call.name == "schedule" for call in rung.settings)), None)
-    for word, digit in NUMBERS.items():
-        text = re.sub(rf"\b{word}\b", str(digit), text)
-    if match := re.search(r"tiles?\s+(?:of\s+)?(\d+)(?![\dx,]|\s*[x,])", text):
-        text = text.replace(match[0], f"tile {match[1]}x{match[1]}")
-    if match := re.search(r"tiles?\s+(?:of\s+)?(\d+)\s*[x,]\s*(\d+)(?:\s*[x,]\s*(\d+))?", text):
-        settings.append(put("tile", int(match[1]), int(match[2]), int(match[3] or (64 if hopper else 16))))
-    if match := re.search(r"vector\s+(?:of\s+|width\s+)?(\d+)", text):
-        settings.append(put("vector", int(match[1])))
-    if (match := re.search(r"(\d+)\s+stages", text)) and hopper is None:
-        settings.append(put("stages", int(match[1])))
-    if hopper is not None:
-        if match := re.search(r"clusters?\s+(?:of\s+)?(\d)\s*[x,]\s*(\d)", text):
-            settings.append(put("cluster", int(match[1]), int(match[2])))
-        if match := re.search(r"(\d+)\s+stages", text):
-            settings.append(put("stages", int(match[1])))
-        if match := re.search(r"cooperative|ping-?pong", text):
-            settings.append(put("schedule", match[0].replace("-", "")))
+    settings = [*_read_settings(text, 64 if hopper else 16), *(_read_hopper_settings(text) if hopper else ())]
     if not settings:
         return _rungs_named(text, rungs)
     names = {call.name for call in settings}
@@ -216,7 +229,8 @@ class Planner(Proposer):
                 kind="note",
                 message=(
                     "the planner does not read this text: it knows settings (128 threads, tile 64x64, 3 stages, "
-                    "vector 4) and the ideas of its ladder (vector loads, tensor cores); it goes on with its own next step"
+                    "vector 4) and the ideas of its ladder (vector loads, tensor cores); "
+                    "it goes on with its own next step"
                 ),
             )
         tried = {version.proposal.candidate.program for version in ask.history}

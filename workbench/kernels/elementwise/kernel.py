@@ -165,6 +165,11 @@ def elementwise(cfg: Static, names: Static, inputs: Many):
     return out
 
 
+def result_dtype(cfg: Static, tensors: Many):
+    """Return the dtype of the result: that of a cast, else torch's for these tensors."""
+    return torch_dtype(cfg.out) if cfg.out else promote_dtypes(*tensors)
+
+
 def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Many):
     """Return an expression of tensors, some of which may broadcast to the others, with several vectors per thread.
 
@@ -179,9 +184,7 @@ def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Man
     inputs = tuple(x.detach().contiguous() for x in inputs)
     repeated = tuple(b.detach() for b in repeated)
     tensors = (*inputs, *repeated)
-    out = torch.empty(
-        shape, dtype=torch_dtype(cfg.out) if cfg.out else promote_dtypes(*tensors), device=tensors[0].device
-    )
+    out = torch.empty(shape, dtype=result_dtype(cfg, tensors), device=tensors[0].device)
     if out.numel() == 0:
         return out
     for pieces in split_launches(*tensors, out):
