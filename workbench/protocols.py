@@ -126,7 +126,7 @@ class Inspector(Protocol):
     """Determines the facts of a problem in a trusted worker, without any candidate."""
 
     def open(self, problem: Problem, /) -> Opened:
-        """The problem as it is understood, and its facts. Raises `ProblemError` with file and line if it cannot be used."""
+        """The problem as it is understood, and its facts. Raises `ProblemError` with its line if it cannot be used."""
 
 
 @runtime_checkable

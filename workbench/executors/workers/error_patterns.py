@@ -282,7 +282,8 @@ def _name_operands(wrong: _Wrong, operands: Mapping[str, Array]) -> Iterator[str
                     continue
                 taken = _along(value.reshape(-1)[: wrong.expected.shape[other]], other, wrong.expected)
                 if wrong.agrees(wrong.expected - own + taken, seen) or wrong.agrees(wrong.expected / own * taken, seen):
-                    yield f"{name} is indexed by the {_axis_noun(other, wrong)} instead of the {_axis_noun(axis, wrong)}"
+                    used, due = _axis_noun(other, wrong), _axis_noun(axis, wrong)
+                    yield f"{name} is indexed by the {used} instead of the {due}"
 
 
 def _try_operand(wrong: _Wrong, name: str, value: Array, seen: Mask) -> Iterator[str]:

@@ -125,8 +125,8 @@ def validate(
                 raise _reject(
                     "partial_write",
                     f"{which} was never written (case {name})",
-                    "no kernel stored into the tensor that forward returns: is it passed to the launch, does the launch "
-                    "run, does the guard let any thread store?",
+                    "no kernel stored into the tensor that forward returns: is it passed to the launch, does the "
+                    "launch run, does the guard let any thread store?",
                 )
             raise _reject(
                 "partial_write",

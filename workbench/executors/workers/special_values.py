@@ -1,7 +1,8 @@
 """Inputs of special values for one trial: zeros, one sign, large. Integers and bools stay as drawn: they may index.
 
 A trial takes them only where the reference is at home: its results are finite, and torch eager's keep the tolerance.
-NaN and infinity are not tried: a maximum instruction drops NaN where torch keeps it, and KernelBench takes such kernels.
+NaN and infinity are not tried: a maximum instruction drops NaN where torch keeps it, and KernelBench takes
+such kernels.
 """
 
 from __future__ import annotations
