@@ -110,6 +110,10 @@ class Executor(Protocol):
     def why_not(self) -> str | None:
         """None if this executor can run here, else one sentence: why not, and how to get it."""
 
+    def device_name(self) -> str | None:
+        """The name of the GPU on which it measures (`analysis.devices.find`); None if it can stand for any device."""
+        return None
+
     def admit(self, problem: Problem, facts: Facts, device: str) -> None:
         """Raise `UserError` if the problem cannot run for `device`. Called before a session is created."""
 

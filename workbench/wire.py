@@ -58,8 +58,8 @@ def loads(text: str, kind: type[T]) -> T:
 def content_hash(record: object) -> str:
     """Hex SHA-256 of the canonical JSON of a record, or of the text itself when given a string.
 
-    Fields of the record that were added later (metadata `hashed="when set"`) are left out while they have their
-    defaults.
+    Fields that were added later (metadata `hashed="when set"`), also those of records inside, are left out while they
+    have their defaults.
     """
     text = record if isinstance(record, str) else json.dumps(_hash_input(record), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -67,8 +67,19 @@ def content_hash(record: object) -> str:
 
 def _hash_input(record: object) -> object:
     plain = to_plain(record)
-    if dataclasses.is_dataclass(record) and isinstance(plain, dict):
-        for one in dataclasses.fields(record):
-            if one.metadata.get("hashed") == "when set" and getattr(record, one.name) == one.default:
-                del plain[one.name]
+    _drop_later(record, plain)
     return plain
+
+
+def _drop_later(value: object, plain: Any) -> None:
+    """Remove the defaults of later fields from the plain form of a record and of the records in it."""
+    if isinstance(value, (tuple, list)):
+        for item, part in zip(value, plain, strict=True):
+            _drop_later(item, part)
+    elif dataclasses.is_dataclass(value) and isinstance(plain, dict):
+        for one in dataclasses.fields(value):
+            inner = getattr(value, one.name)
+            if one.metadata.get("hashed") == "when set" and inner == one.default:
+                del plain[one.name]
+            elif isinstance(inner, (tuple, list)) or dataclasses.is_dataclass(inner):
+                _drop_later(inner, plain[one.name])

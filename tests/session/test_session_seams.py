@@ -209,3 +209,29 @@ def test_a_device_that_cannot_run_the_code_is_refused_before_anything_is_kept(
     with pytest.raises(UserError, match=said):
         Session.create("relu", root=tmp_path, executor="emulator", device=device, arch=arch)
     assert not list(tmp_path.iterdir())
+
+
+class OnGpu(Double):
+    """Measures on the GPU of that name."""
+
+    full_size, default_arch = True, "sm_90a"
+
+    def __init__(self, gpu: str) -> None:
+        self.gpu = gpu
+
+    def device_name(self) -> str:
+        return self.gpu
+
+
+@pytest.mark.parametrize(("gpu", "arch"), [("H100", "sm_90a"), ("H200", "sm_90a"), ("A10", "sm_80"), ("B200", "sm_80")])
+def test_the_gpu_at_hand_is_the_device_and_decides_the_architecture(gpu: str, arch: str, tmp_path: Path) -> None:
+    with made_with(OnGpu(gpu), tmp_path) as session:
+        assert (session.device, session.arch) == (gpu, arch)
+
+
+def test_a_device_that_contradicts_the_gpu_at_hand_is_refused(tmp_path: Path) -> None:
+    problem = Problem(name="p", source="s")
+    with pytest.raises(UserError, match="--device H200: times are measured on the H100 that is here"):
+        Session.create(problem, root=tmp_path, executor=OnGpu("H100"), facts=FACTS, device="H200")
+    with Session.create(problem, root=tmp_path, executor=OnGpu("H100"), facts=FACTS, device="NVIDIA H100") as session:
+        assert session.device == "H100"

@@ -4,200 +4,107 @@ them. A bound uses the data sheet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import contextlib
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
 
 from workbench.analysis import calibration
-from workbench.errors import UserError
+from workbench.analysis.device_table import DEVICES, Device
+from workbench.errors import UserError, WorkbenchError
+from workbench.wire import from_plain, to_plain
 
-TERA = 1e12
-GIGA = 10**9
-
+__all__ = ["ARCHES", "Device", "add_calibration", "find", "match", "names", "remember"]
 
 ARCHES = ("sm_80", "sm_90a")  # architectures that kernels are written and compiled for
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
-    """Dense peak rates in FLOP/s (no sparsity; int8 in operations/s), bandwidth in bytes/s, sizes in bytes."""
-
-    name: str
-    arch: str
-    sms: int
-    clock_hz: float  # boost
-    bandwidth: float
-    copy_bandwidth: float | None = None  # measured: device-to-device copy, bytes read plus written
-    l2_bandwidth: float | None = None  # measured: bytes read by all SMs
-    shared_bandwidth: float | None = None  # measured, likewise
-    memory_bytes: int
-    l2_bytes: int
-    shared_bytes_per_sm: int
-    shared_bytes_per_block: int
-    registers_per_sm: int = 65_536
-    threads_per_sm: int = 2048
-    blocks_per_sm: int = 32
-    fp64: float
-    fp32: float
-    tf32: float
-    fp16: float  # and bf16, on tensor cores
-    fp8: float
-    int8: float
-    half_vector: float  # fp16 and bf16 off the tensor cores
-    measured: tuple[tuple[str, float], ...] = ()  # dtype -> FLOP/s of the best matrix product on random normal data
-    measured_on: str = ""  # date and software of the measurement
-
-    def peak(self, dtype: str, *, tensor_cores: bool) -> float:
-        """FLOP/s by the data sheet for a torch dtype name ("tfloat32" for the TF32 policy); without `tensor_cores`, the
-        rate of the vector pipes.
-        """
-        if not tensor_cores:
-            return {"float64": self.fp64, "float16": self.half_vector, "bfloat16": self.half_vector}.get(
-                dtype, self.fp32
-            )
-        known = {
-            "float64": self.fp64,
-            "float32": self.fp32,
-            "tfloat32": self.tf32,
-            "float16": self.fp16,
-            "bfloat16": self.fp16,
-            "int8": self.int8,
-        }
-        return known.get(dtype, self.fp8)
-
-    def highest_peak(self, dtype: str, *, tensor_cores: bool) -> float:
-        """The highest FLOP/s that a correct kernel could reach: float32 products may be three TF32 products on tensor
-        cores.
-        """
-        peak = self.peak(dtype, tensor_cores=tensor_cores)
-        return max(peak, self.tf32 / 3) if tensor_cores and dtype == "float32" else peak
-
-    def attainable_rate(self, dtype: str, *, tensor_cores: bool) -> float | None:
-        """Measured FLOP/s of a matrix product in this dtype, at most the data sheet's rate; None where it was not
-        measured, or without `tensor_cores`.
-        """
-        found = dict(self.measured).get(dtype) if tensor_cores else None
-        return None if found is None else min(found, self.peak(dtype, tensor_cores=True))
-
-    @property
-    def rates(self) -> str:
-        """The source of the rates that a bound on this device uses."""
-        return f"data sheet; attainable: measured {self.measured_on[:10]}" if self.measured_on else "data sheet"
-
-
-# Sources: the NVIDIA A100 80GB SXM, H100 SXM, H200 SXM, B200 (HGX) data sheets and the Ada GPU architecture paper's
-# table for the GeForce RTX 4090; fp16 off the tensor cores from the architecture papers (A100 4x fp32, Hopper 2x,
-# Ada 1x; Blackwell is taken as Hopper: inferred). Shared memory, registers and block limits: CUDA programming guide,
-# table of compute capabilities. Tensor rates are dense, with fp32 accumulation on the RTX 4090. fp64 is the tensor
-# rate where there is one, because it is the higher one.
-_DEVICES = (
-    Device(
-        name="A100",
-        arch="sm_80",
-        sms=108,
-        clock_hz=1.41e9,
-        bandwidth=2.039 * TERA,
-        memory_bytes=80 * GIGA,
-        l2_bytes=40 << 20,
-        shared_bytes_per_sm=167_936,
-        shared_bytes_per_block=166_912,
-        fp64=19.5 * TERA,
-        fp32=19.5 * TERA,
-        tf32=156 * TERA,
-        fp16=312 * TERA,
-        fp8=312 * TERA,
-        int8=624 * TERA,
-        half_vector=78 * TERA,
-    ),
-    Device(
-        name="H100",
-        arch="sm_90a",
-        sms=132,
-        clock_hz=1.98e9,
-        bandwidth=3.35 * TERA,
-        memory_bytes=80 * GIGA,
-        l2_bytes=50 << 20,
-        shared_bytes_per_sm=233_472,
-        shared_bytes_per_block=232_448,
-        fp64=67 * TERA,
-        fp32=67 * TERA,
-        tf32=494.7 * TERA,
-        fp16=989.4 * TERA,
-        fp8=1978.9 * TERA,
-        int8=1978.9 * TERA,
-        half_vector=133.8 * TERA,
-    ),
-    Device(
-        name="H200",
-        arch="sm_90a",
-        sms=132,
-        clock_hz=1.98e9,
-        bandwidth=4.8 * TERA,
-        memory_bytes=141 * GIGA,
-        l2_bytes=60 << 20,
-        shared_bytes_per_sm=233_472,
-        shared_bytes_per_block=232_448,
-        fp64=67 * TERA,
-        fp32=67 * TERA,
-        tf32=494.7 * TERA,
-        fp16=989.4 * TERA,
-        fp8=1978.9 * TERA,
-        int8=1978.9 * TERA,
-        half_vector=133.8 * TERA,
-    ),
-    Device(
-        name="B200",
-        arch="sm_100a",
-        sms=148,
-        clock_hz=1.965e9,
-        bandwidth=8.0 * TERA,
-        memory_bytes=180 * GIGA,
-        l2_bytes=126 << 20,
-        shared_bytes_per_sm=233_472,
-        shared_bytes_per_block=232_448,
-        fp64=40 * TERA,
-        fp32=80 * TERA,
-        tf32=1125 * TERA,
-        fp16=2250 * TERA,
-        fp8=4500 * TERA,
-        int8=4500 * TERA,
-        half_vector=160 * TERA,
-    ),
-    Device(
-        name="RTX4090",
-        arch="sm_89",
-        sms=128,
-        clock_hz=2.52e9,
-        bandwidth=1.008 * TERA,
-        memory_bytes=24 * GIGA,
-        l2_bytes=72 << 20,
-        shared_bytes_per_sm=102_400,
-        shared_bytes_per_block=101_376,
-        threads_per_sm=1536,
-        blocks_per_sm=24,
-        fp64=1.29 * TERA,
-        fp32=82.6 * TERA,
-        tf32=82.6 * TERA,
-        fp16=165.2 * TERA,
-        fp8=330.3 * TERA,
-        int8=660.6 * TERA,
-        half_vector=82.6 * TERA,
-    ),
-)
-
-
 def names() -> tuple[str, ...]:
     """The names of all devices."""
-    return tuple(device.name for device in _DEVICES)
+    return tuple(device.name for device in DEVICES)
 
 
 def find(name: str) -> Device:
-    """Returns the device called `name` (spaces and case do not matter) with its measured rates. Raises `UserError` with
-    the known names.
+    """Returns the device called `name`, as in the table or as its driver says, with its measured rates.
+
+    Case, spaces and hyphens do not matter. A GPU that is not in the table is found if this user's machine had it
+    (`remember`). Raises `UserError` with the known names.
     """
-    wanted = name.replace(" ", "").lower()
-    for device in _DEVICES:
-        if device.name.lower() == wanted or device.name.lower() in wanted:
-            return add_calibration(device, calibration.find(device.name))
-    raise UserError(f"no device is called {name!r}; there are: {', '.join(names())}")
+    device = match(name) or _remembered(name)
+    if device is None:
+        raise UserError(f"no device is called {name!r}; there are: {', '.join(names())}")
+    return add_calibration(device, calibration.find(device.name))
+
+
+def match(name: str) -> Device | None:
+    """The device of the table that a driver's name stands for: "NVIDIA H100 80GB HBM3" is the H100.
+
+    All words of the device must be there in order, and no other word but those of `_COMMON`. So an "RTX A1000" is no
+    A100, a "GH200" no H200, and an "RTX 4090 Laptop GPU" no RTX4090. Of several, the one with the most words is taken.
+    """
+    said = _words(name)
+    found = [(len(words), device) for device in DEVICES if (words := _words(device.name)) and _stands_for(said, words)]
+    return max(found, key=lambda item: item[0])[1] if found else None
+
+
+_COMMON = {
+    "nvidia",
+    "geforce",
+    "tesla",
+    "graphics",
+    "device",
+    "sxm",
+    "sxm2",
+    "sxm4",
+    "sxm5",
+    "sxm6",
+    "hbm2e",
+    "hbm3",
+    "hbm3e",
+}
+_MEMORY = re.compile(r"\d+gb")
+
+
+def _words(name: str) -> list[str]:
+    spaced = re.sub(r"(?i)(rtx)\s*(\d)", r"\1 \2", name)
+    return re.findall(r"[a-z0-9]+", spaced.lower())
+
+
+def _stands_for(said: list[str], words: list[str]) -> bool:
+    rest = list(said)
+    for word in words:
+        if word not in rest:
+            return False
+        rest.remove(word)
+    return all(word in _COMMON or _MEMORY.fullmatch(word) for word in rest)
+
+
+def user_folder() -> Path:
+    """The folder for devices that are not in the table, beside the user's calibrations."""
+    return calibration.user_folder().parent / "devices"
+
+
+def remember(device: Device) -> None:
+    """Store a device that is not in the table, so that its sessions open later. A folder that is read-only is no error."""
+    if match(device.name) is None:
+        _HERE[device.name] = device
+        with contextlib.suppress(OSError):
+            user_folder().mkdir(parents=True, exist_ok=True)
+            (user_folder() / calibration.file_name(device.name)).write_text(
+                json.dumps(to_plain(device), indent=1) + "\n"
+            )
+
+
+_HERE: dict[str, Device] = {}  # devices of this machine that are not in the table
+
+
+def _remembered(name: str) -> Device | None:
+    if name in _HERE:
+        return _HERE[name]
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, WorkbenchError):
+        return from_plain(json.loads((user_folder() / calibration.file_name(name)).read_text()), Device)
+    return None
 
 
 def add_calibration(device: Device, found: calibration.Calibration | None) -> Device:

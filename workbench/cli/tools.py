@@ -140,7 +140,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     """Print what is available here, and for the rest why not and how to get it."""
     from workbench import executors
 
-    rows = [*_plugin_rows(), *_tool_rows()]
+    rows = [_gpu_row(), *_plugin_rows(), *_tool_rows()]
     rows += [(f"sandbox: {name}", active, why) for name, active, why in executors.protections()]
     if wants_json():
         print_json([{"what": name, "available": ok, "why": why} for name, ok, why in rows])
@@ -151,6 +151,19 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 
 AvailabilityRow = tuple[str, bool, str]  # (name, whether it is available, why not)
+
+
+def _gpu_row() -> AvailabilityRow:
+    """The GPU at hand, with what its rates are from."""
+    from workbench.analysis import devices
+    from workbench.executors.gpu.presence import device_at_hand, read_attributes
+
+    found, here = read_attributes(), device_at_hand()
+    if here is None or isinstance(found, str):
+        return "GPU", False, str(found)
+    rates = devices.find(here.name).rates
+    offer = "" if "measured" in rates else "; cutegen calibrate measures its ceilings in half a minute"
+    return f"GPU {found.name}", True, f"device {here.name}, rates: {rates}{offer}"
 
 
 def _plugin_rows() -> list[AvailabilityRow]:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from workbench.analysis.calibration import Calibration, Rate
 from workbench.analysis.statistics import median_interval
 from workbench.errors import Unavailable, UserError
-from workbench.executors.gpu.presence import why_no_gpu
+from workbench.executors.gpu.presence import device_at_hand, why_no_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -87,20 +87,12 @@ def calibrate(progress: Callable[[str, int, int], None], *, only: Sequence[str] 
 def _describe(rates: tuple[Rate, ...], notes: tuple[str, ...]) -> Calibration:
     import torch
 
-    from workbench.analysis import devices
-
-    gpu = torch.cuda.get_device_name(0)
-    try:
-        device = devices.find(gpu).name
-    except UserError:
-        device, known = gpu, ", ".join(devices.names())
-        unknown = f"{gpu} is not among the devices whose data sheets are known ({known}): no bound uses these numbers"
-        notes = (*notes, unknown)
+    gpu, here = torch.cuda.get_device_name(0), device_at_hand()
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"]
     asked = subprocess.run(command, capture_output=True, text=True, timeout=30)
     software = (("torch", torch.__version__), ("nvidia-cutlass-dsl", version("nvidia-cutlass-dsl")))
     return Calibration(
-        device=device,
+        device=here.name if here is not None else gpu,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         gpu=gpu,
         driver=asked.stdout.strip(),

@@ -41,15 +41,17 @@ def make_store(
 ) -> tuple[Store, Path]:
     """Create the store of a new session in a new folder. The problem is inspected and admitted before that."""
     found = problems.load(problem) if isinstance(problem, str) else problem
-    _check_arch(device or DEVICE, arch)
+    device = _choose_device(executor, device)
+    arch = arch or _default_arch(executor, device)
+    _check_arch(device, arch)
     if facts is None:
         opened = WorkerInspector().open(found)
         found, facts = opened.problem, opened.facts
-    executor.admit(found, facts, device or DEVICE)
+    executor.admit(found, facts, device)
     base = Path(root) if root is not None else default_root()
     folder = _new_folder(base, name or re.sub(r"\W+", "-", found.name))
     store = Store(folder / DATABASE)
-    store.set_meta({"arch": arch or executor.default_arch, "device": device or DEVICE, "executor": executor.name})
+    store.set_meta({"arch": arch, "device": device, "executor": executor.name})
     store.add_problem(found, facts)
     return store, folder
 
@@ -71,6 +73,27 @@ def load_stored_executor(name: str) -> Executor:
         return executors.choose(name)
     except (Unavailable, UserError):  # a session from a machine with a GPU or with other plug-ins opens too
         return executors.choose()
+
+
+def _choose_device(executor: Executor, asked: str | None) -> str:
+    """The device of a session: the GPU on which the executor measures, else what was asked for, else DEVICE."""
+    here = executor.device_name()
+    if here is None:
+        return asked or DEVICE
+    if asked and devices.find(asked).name != here:
+        raise UserError(
+            f"--device {asked}: times are measured on the {here} that is here; leave --device out, or take "
+            "--executor emulator, which stands for any device"
+        )
+    return here
+
+
+def _default_arch(executor: Executor, device: str) -> str:
+    """The executor's architecture where the device has it, else the newest of `devices.ARCHES` that the device runs."""
+    own = devices.find(device).arch
+    if executor.default_arch.endswith("a") and executor.default_arch != own:
+        return own if own in devices.ARCHES else devices.ARCHES[0]
+    return executor.default_arch
 
 
 def _check_arch(device: str, arch: str) -> None:

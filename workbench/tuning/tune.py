@@ -15,6 +15,7 @@ from pathlib import Path
 from workbench.analysis import devices
 from workbench.codegen import compile_program
 from workbench.errors import ProgramError, UserError
+from workbench.executors.gpu.presence import device_at_hand
 from workbench.landscapes import own_folder, table
 from workbench.landscapes.keys import problem_key
 from workbench.landscapes.table import Row
@@ -23,7 +24,7 @@ from workbench.proposers.binding import binding_of
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Facts, Problem, record
 from workbench.tuning.files import query_gpus, start_file
-from workbench.tuning.plan import TuningPlan, TuningProblem, plan_recognised
+from workbench.tuning.plan import DEVICE, TuningPlan, TuningProblem, plan_recognised
 from workbench.tuning.space import vary_file, vary_program
 
 Progress = Callable[[int, int, Row | None], None]  # rows done, rows in all, the newest row
@@ -65,7 +66,8 @@ def tune(request: TuneRequest, progress: Progress) -> Tuned:
         raise UserError("tune measures on a GPU, and none is here (nvidia-smi finds none); --dry-run checks the space")
     # in a process of its own: tracing may start CUDA, and a process with CUDA cannot be forked
     with ProcessPoolExecutor(1, get_context("fork")) as pool:
-        plan = pool.submit(make_plan, request, devices.find(gpus[0]).name if gpus else "H200").result()
+        here = device_at_hand()
+        plan = pool.submit(make_plan, request, here.name if here is not None else DEVICE).result()
     folder = Path(tempfile.mkdtemp(prefix="cutegen-tune-")) if request.dry_run else own_folder()
     path = request.out or folder / f"{request.problem.name}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)

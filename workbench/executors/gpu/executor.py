@@ -16,7 +16,7 @@ from workbench.errors import ProblemError
 from workbench.executors.gpu import telemetry
 from workbench.executors.gpu.benchmark import Run, RunResult
 from workbench.executors.gpu.memory import check_fits, choose_folder
-from workbench.executors.gpu.presence import why_no_gpu
+from workbench.executors.gpu.presence import device_at_hand, why_no_gpu
 from workbench.executors.gpu.processes import RefereePool, WorkerProcess, process_ids
 from workbench.executors.jobs.client import Server, server
 from workbench.executors.jobs.folder import candidate_outcome, prepare
@@ -52,6 +52,11 @@ class GpuExecutor(Executor):
             return "it needs Linux"
         missing = why_no_gpu()
         return missing and f"{missing}; use the emulator"
+
+    def device_name(self) -> str | None:
+        """The name of CUDA's first visible device."""
+        found = device_at_hand()
+        return found.name if found is not None else None
 
     def admit(self, problem: Problem, facts: Facts, device: str) -> None:
         """Raise `ProblemError` for a problem that does not fit the memory of the device at hand."""

@@ -38,7 +38,8 @@ SETTING = Argument(
 DEVICE = Argument(
     flags=("--device",),
     kind="device",
-    about="the device whose rates and limits the bound uses: A100, H100, H200, B200, RTX4090",
+    about="the device whose rates and limits the bound uses, such as A100 or RTX4090 (default: the GPU at hand, "
+    "else H200)",
 )
 SIZES = (
     Argument(
