@@ -77,11 +77,12 @@ class Device:
 
 
 # Sources: the NVIDIA A100 80GB SXM, H100 (SXM, PCIe, NVL), H200 SXM, GH200, L4, L40S and A10 data sheets, those of HGX
-# B200 and B300 (int8, fp64 and the clock of the B300, and the H20 as a whole, are from secondary sources: inferred), and
-# the tables of the Ampere GA102, Ada and Blackwell architecture papers for the GeForce RTX 3090, 4090 and 5090; fp16 off the tensor cores from the architecture papers (A100 4x fp32, Hopper 2x,
-# Ada 1x; Blackwell is taken as Hopper: inferred). Shared memory, registers and block limits: CUDA programming guide,
-# table of compute capabilities. Tensor rates are dense, with fp32 accumulation on GeForce. fp64 is the tensor
-# rate where there is one, because it is the higher one.
+# B200 and B300 (int8, fp64 and the clock of the B300, and the H20 as a whole, are from secondary sources: inferred),
+# and the tables of the Ampere GA102, Ada and Blackwell architecture papers for the GeForce RTX 3090, 4090 and 5090;
+# fp16 off the tensor cores from the architecture papers (A100 4x fp32, Hopper 2x, Ada 1x; Blackwell is taken as
+# Hopper: inferred). Shared memory, registers and block limits: CUDA programming guide, table of compute capabilities.
+# Tensor rates are dense, with fp32 accumulation on GeForce. fp64 is the tensor rate where there is one, because it is
+# the higher one.
 DEVICES = (
     Device(
         name="A100",

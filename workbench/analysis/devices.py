@@ -86,7 +86,7 @@ def user_folder() -> Path:
 
 
 def remember(device: Device) -> None:
-    """Store a device that is not in the table, so that its sessions open later. A folder that is read-only is no error."""
+    """Store a device that is not in the table, so that its sessions open later. A read-only folder is no error."""
     if match(device.name) is None:
         _HERE[device.name] = device
         with contextlib.suppress(OSError):
