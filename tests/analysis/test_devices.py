@@ -67,9 +67,18 @@ def test_attributes_that_agree_with_the_table_give_its_row() -> None:
 
 def test_an_unknown_gpu_has_rates_from_its_clocks_and_widths() -> None:
     unknown = dataclasses.replace(
-        H100, name="NVIDIA RTX 4000 Ada Generation", major=8, minor=9, sms=48, clock_hz=2.175e9,
-        memory_clock_hz=9.001e9, bus_bits=160, memory_bytes=20 << 30, shared_bytes_per_sm=102_400, shared_bytes_per_block=101_376,
-    )  # fmt: skip
+        H100,
+        name="NVIDIA RTX 4000 Ada Generation",
+        major=8,
+        minor=9,
+        sms=48,
+        clock_hz=2.175e9,
+        memory_clock_hz=9.001e9,
+        bus_bits=160,
+        memory_bytes=20 << 30,
+        shared_bytes_per_sm=102_400,
+        shared_bytes_per_block=101_376,
+    )
     found = describe_device(unknown)
     assert (found.name, found.arch, found.sms) == ("RTX 4000 Ada Generation", "sm_89", 48)
     # its data sheet: 26.7 TFLOP/s, 360 GB/s
