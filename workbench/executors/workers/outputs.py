@@ -110,6 +110,8 @@ def validate(
     try:
         found = flatten_result(output)
     except ProblemError as error:
+        if not isinstance(output, (tuple, list, dict)):
+            raise _reject("wrong_type", f"the output is a {type(output).__name__}, not a torch.Tensor") from None
         raise _reject("wrong_outputs", str(error)) from None
     if {*found} != {spec.name for spec in expected}:
         many, wanted = (f"{n} output{'s' * (n != 1)} ({names})" for n, names in (_counted(found), _counted(expected)))
