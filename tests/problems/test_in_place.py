@@ -105,10 +105,10 @@ def test_a_tensor_that_forward_makes_from_numbers_is_traced() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("return {'y': x * 2}", "forward returns dict; let it return a tensor"),
-        ("x * 2", "forward returns NoneType;"),
-        ("return x * 2, 3", "forward returns a tuple of int;"),
-        ("return ()", "a tuple of nothing;"),
+        ("return {'y': 'text'}", "forward returns a str in y; let it return tensors"),
+        ("x * 2", "forward returns no tensor"),
+        ("return x * 2, object()", "forward returns a object in output1;"),
+        ("return ()", "forward returns no tensor"),
     ],
 )
 def test_a_result_that_is_no_tensor_is_refused_in_a_line(body: str, said: str) -> None:
