@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from workbench import landscapes
-from workbench.analysis import devices, integrity, speed_of_light, statistics
+from workbench.analysis import coverage, devices, integrity, speed_of_light, statistics
 from workbench.analysis.time_model import TimeEstimate, compare_times, estimate_time
 from workbench.executors.wrong_result import wrong_result
 from workbench.protocols import PLAIN, Executor, RunContext
@@ -67,6 +67,9 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         speedup_interval=compared.interval,
         recorded_speedup=before.seconds / recorded.seconds if before is not None and recorded is not None else None,
         disturbed=disturbed,
+        doubts=tuple(dict.fromkeys(check.doubt for check in outcome.checks if check.doubt)),
+        refuses=coverage.refused_sizes(job.facts, outcome),
+        untested=coverage.untested_sizes(job.facts, outcome),
         refused=integrity.refusal_reason(outcome, bound),
     )
 

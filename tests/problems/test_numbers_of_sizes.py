@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from workbench import problems
-from workbench.problems import cases, inspection
+from workbench.problems import cases, degenerate, inspection
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Facts
 
@@ -126,16 +126,16 @@ def test_what_is_told_of_a_modules_own_state(tmp_path: Path, state: str, body: s
 def test_no_more_is_looked_at_than_can_help(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, times: int
 ) -> None:
-    seen = {"shrink": 0, "thin_settings": 0}
-    for name in seen:
-        real = getattr(cases, name)
+    seen = {"shrink": 0, "find_degeneracies": 0}
+    for module, name in ((cases, "shrink"), (degenerate, "find_degeneracies")):
+        real = getattr(module, name)
         monkeypatch.setattr(
-            cases, name, lambda *given, name=name, real=real: (seen.update({name: seen[name] + 1}), real(*given))[1]
+            module, name, lambda *given, name=name, real=real: (seen.update({name: seen[name] + 1}), real(*given))[1]
         )
     assert facts(tmp_path, body).full_graph
     assert seen == {
         "shrink": times,
-        "thin_settings": 1,
+        "find_degeneracies": 1,
     }  # a size that is kept is tried once each; what else there is to know of a problem is found out once
 
 

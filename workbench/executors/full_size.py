@@ -15,6 +15,7 @@ from workbench.analysis import devices
 from workbench.analysis.time_model import fitted_model
 from workbench.executors.jobs.client import Server
 from workbench.executors.jobs.folder import end_failure, prepare
+from workbench.executors.jobs.trials import REFUSALS
 from workbench.records import Failure, Job, KernelBuild, Launch, Outcome
 from workbench.toolchain.compiled import CompiledCache
 from workbench.wire import Json, from_plain
@@ -23,8 +24,6 @@ CTAS = 4  # of each launch
 LAUNCH_LIMIT_S = 20.0  # for the CTAs of one launch
 WALL_S = 60.0
 REPLY_BYTES = 256 << 20
-# errors by which host code refuses what it is given
-REFUSALS = ("ValueError", "AssertionError", "NotImplementedError")
 
 
 class FullSizeRun:

@@ -82,7 +82,7 @@ def _runs_without(problem: Problem, names: Names) -> bool:
 
 
 def _has_result(found: Measured) -> bool:
-    return any(map(cases.element_count, found.case.outputs))
+    return any(spec.elements for spec in found.case.outputs)
 
 
 def _name_settings(problem: Problem, names: Names) -> str:

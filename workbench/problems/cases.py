@@ -1,4 +1,4 @@
-"""Chooses the sizes at which a problem is checked: shrunk for the emulator, odd, and thin (for degeneracy).
+"""Chooses the sizes at which a problem is checked: shrunk for the emulator, odd, tiny, and one over a power of two.
 
 Used in workers only: it imports torch. Sizes are tried on fake tensors first, so a problem of many gigabytes costs no
 memory. An integer of the text may be a size, but also an axis, a kernel width or a number of groups. If the reference
@@ -9,6 +9,8 @@ of a group stands for all.
 from __future__ import annotations
 
 import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
 import torch
@@ -27,12 +29,14 @@ ELEMENT_BUDGET = 1 << 16
 FLOP_BUDGET = 5 << 20  # a matrix product of 128^3 with its epilogue: well under half a second on the emulator
 TOLERATED = 16  # a problem that cannot be shrunk further is accepted with a note up to so many times the budget
 FLOORS = (16, 4, 2)  # sizes go down to the first, and further only if that is not enough
-THIN_ELEMENTS, THIN_FLOPS = 1 << 21, 1 << 27
 # ATen calls on fake tensors that a search for sizes may make, some milliseconds each; and the least number of runs of
 # the reference with which a search is begun
 SEARCHED_CALLS, LEAST_RUNS = 6000, 4
 MANY_CALLS = 100  # calls of a run from which on sizes are halved together first
 ODD_OFFSET = (37, 51, 67, 83)  # odd sizes, no multiples of 2, 4, 8, 16
+# what sizes are in the tiny case; 3 comes before 2, because the variance of two values is often close to 0
+TINY, TINY_SEEDS = (1, 3, 2), (0, 1, 2)
+OVER = (128, 64, 32)  # powers of two that sizes are one over, at most; the first that the budget allows
 
 
 # sizes that do not work are tried on purpose, and each error is raised as an exception too
@@ -59,15 +63,7 @@ class Measured:
     @property
     def elements(self) -> int:
         """Elements of all inputs and outputs."""
-        return sum(element_count(spec) for spec in (*self.case.inputs, *self.case.outputs))
-
-
-def element_count(spec: TensorSpec) -> int:
-    """Elements of a tensor."""
-    total = 1
-    for extent in spec.shape:
-        total *= extent
-    return total
+        return sum(spec.elements for spec in (*self.case.inputs, *self.case.outputs))
 
 
 class Search:
@@ -96,14 +92,6 @@ class TooLarge(ProblemError):
         self.settings = settings
 
 
-def stored_elements(spec: TensorSpec) -> int:
-    """Elements that a tensor holds in memory: an expanded axis (stride 0) counts once."""
-    total = 1
-    for extent, stride in zip(spec.shape, spec.strides, strict=True):
-        total *= extent if stride or extent == 0 else 1
-    return total
-
-
 def spec_of(name: str, value: torch.Tensor) -> TensorSpec:
     """Name, shape, strides and dtype of a tensor."""
     return TensorSpec(
@@ -117,11 +105,6 @@ def spec_of(name: str, value: torch.Tensor) -> TensorSpec:
 def outputs_of(result: object) -> tuple[TensorSpec, ...]:
     """Specs of the tensors that forward returned. Raises `ProblemError` for a result that has anything else."""
     return tuple(spec_of(name, value) for name, value in flatten_result(result).items())
-
-
-def state_of(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
-    """(name, tensor) of each parameter and buffer."""
-    return [*model.named_parameters(), *model.named_buffers()]
 
 
 def _case(name: str, settings: Settings, module: ModuleType, inputs: list[object], result: object) -> Case:
@@ -142,7 +125,7 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
             model = fake_model(module.Model, module, problem)
             with FlopCount() as counted:
                 result = model(*inputs)
-            state = tuple(spec_of(label, value) for label, value in state_of(model))
+            state = tuple(spec_of(label, value) for label, value in loading.state_of(model).items())
             return Measured(
                 case=_case(name, settings, module, inputs, result),
                 state=state,
@@ -160,12 +143,18 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
 
 def real_case(problem: Problem, name: str, settings: Settings) -> Case:
     """The case of the reference on real tensors at these settings. Raises `ProblemError` if the reference fails."""
+    return _run_real(problem, name, settings)[0]
+
+
+def _run_real(problem: Problem, name: str, settings: Settings, seed: int = 0) -> tuple[Case, list[torch.Tensor]]:
+    """(the case, the results) of the reference on real tensors."""
     settings = spread_ties(problem, settings)
     module = loading.load_module(problem, settings)
     try:
         with torch.no_grad():
-            inputs = loading.make_inputs(module, problem, 0)
-            return _case(name, settings, module, inputs, loading.build_model(module, "Model", problem)(*inputs))
+            inputs = loading.make_inputs(module, problem, seed)
+            result = loading.build_model(module, "Model", problem)(*inputs)
+            return _case(name, settings, module, inputs, result), list(flatten_result(result).values())
     except Exception as error:
         at = ", ".join(f"{key}={value}" for key, value in settings)
         raise loading.problem_error(
@@ -194,7 +183,7 @@ def sizes(problem: Problem, least: int = 16) -> dict[str, int]:
     }
 
 
-def _budget_ratio(measured: Measured, elements: int, flops: int) -> float:
+def budget_ratio(measured: Measured, elements: int, flops: int) -> float:
     """Size of the case as a multiple of the budget: elements or FLOPs, whichever is more."""
     return max(measured.elements / elements, measured.total / flops)
 
@@ -217,7 +206,7 @@ def _halve_together(
     problem: Problem, now: dict[str, int], measured: Measured, search: Search
 ) -> tuple[dict[str, int], Measured]:
     """Halve all sizes at once, as far as the reference runs, while the case is over the emulator's budget."""
-    while _budget_ratio(measured, 2 * ELEMENT_BUDGET, FLOP_BUDGET) > 1:
+    while budget_ratio(measured, 2 * ELEMENT_BUDGET, FLOP_BUDGET) > 1:
         tried = {name: max(value // 2, FLOORS[0]) for name, value in now.items()}
         found = search.measure(problem, tried) if tried != now else None
         if found is None:
@@ -232,7 +221,7 @@ def shrink(problem: Problem, full: Measured, search: Search) -> tuple[Settings, 
     The largest size that may still go down is halved until all fits. Raises `TooLarge` if the smallest sizes do not
     fit, or the search would take minutes.
     """
-    if search.left < LEAST_RUNS and _budget_ratio(full, 2 * ELEMENT_BUDGET, FLOP_BUDGET) > TOLERATED:
+    if search.left < LEAST_RUNS and budget_ratio(full, 2 * ELEMENT_BUDGET, FLOP_BUDGET) > TOLERATED:
         raise TooLarge(
             f"{problem.origin}: it has {search.calls} operations, so looking for sizes for the emulator would take "
             "minutes; run it on a GPU, or split it",
@@ -246,7 +235,7 @@ def shrink(problem: Problem, full: Measured, search: Search) -> tuple[Settings, 
     for floor in FLOORS:
         if floor < FLOORS[0]:
             now = {**{name: value for name, value in sizes(problem, 2 * floor).items() if name not in now}, **now}
-        while _budget_ratio(measured, 2 * ELEMENT_BUDGET, FLOP_BUDGET) > 1:
+        while budget_ratio(measured, 2 * ELEMENT_BUDGET, FLOP_BUDGET) > 1:
             name = max(
                 (name for name in now if name not in pinned and now[name] // 2 >= floor),
                 key=lambda name: now[name],
@@ -261,7 +250,7 @@ def shrink(problem: Problem, full: Measured, search: Search) -> tuple[Settings, 
                 pinned.add(name)  # an axis, a kernel width, a number of groups: no size
             else:
                 now[name], measured = now[name] // 2, tried
-    over = _budget_ratio(measured, 2 * ELEMENT_BUDGET, FLOP_BUDGET)
+    over = budget_ratio(measured, 2 * ELEMENT_BUDGET, FLOP_BUDGET)
     if over > TOLERATED:
         raise TooLarge(
             f"{problem.origin}: the inputs cannot be shrunk for the emulator ({over:.0f} times too large); "
@@ -306,38 +295,105 @@ def _odd_sizes(shrunk: Settings) -> dict[str, int]:
 def odd_case(problem: Problem, shrunk: Settings) -> tuple[Case | None, tuple[str, ...]]:
     """(the reference at odd sizes, notes). Sizes that cannot be odd stay; the case is None if none can be odd."""
     wanted = _odd_sizes(shrunk)
-    try:
-        return (real_case(problem, "odd", tuple(wanted.items())) if wanted else None), ()
-    except ProblemError:
-        kept: dict[str, int] = {name: int(str(value)) for name, value in shrunk}
-        case = None
-        for name, value in wanted.items():
-            try:
-                case = real_case(problem, "odd", tuple({**kept, name: value}.items()))
-                kept[name] = value
-            except ProblemError:
-                continue
-    even = [name for name in wanted if kept[name] != wanted[name]]
+    start = {name: int(str(value)) for name, value in shrunk}
+    case, now = _vary(
+        problem, start, {name: (value,) for name, value in wanted.items()}, lambda at: real_case(problem, "odd", at)
+    )
+    even = [name for name in wanted if now[name] != wanted[name]]
     if case is None:
-        return None, ("the reference does not run at odd sizes, so only the shrunk sizes are checked",)
-    same = ", ".join(f"{name}={kept[name]}" for name in even)
+        said = "the reference does not run at odd sizes, so only the shrunk sizes are checked"
+        return None, ((said,) if wanted else ())
+    if not even:
+        return case, ()
+    same = ", ".join(f"{name}={now[name]}" for name in even)
     return case, (f"the odd case keeps {same}: the reference does not run at an odd size there",)
 
 
-def thin_settings(problem: Problem, search: Search) -> Settings:
-    """Settings of a case with few rows of full length; () if none fits.
+def _vary(
+    problem: Problem,
+    start: dict[str, int],
+    wanted: Mapping[str, tuple[int, ...]],
+    run: Callable[[Settings], Case | None],
+) -> tuple[Case | None, dict[str, int]]:
+    """(the case with each size at the first of its wanted values, its sizes).
 
-    The first sizes of the file are halved first. Long axes stay long, so results that shrink with their length are
-    seen.
+    If that does not run, sizes are changed one by one, and those that no wanted value suits stay as they start.
     """
-    now = sizes(problem, 2)
-    measured = search.measure(problem, now)
-    for name in now:
-        while now[name] > 3 and measured is not None and _budget_ratio(measured, THIN_ELEMENTS, THIN_FLOPS) > 1:
-            tried = search.measure(problem, {**now, name: now[name] // 2})
-            if tried is None:
+    if not wanted:
+        return None, start
+    first = {**start, **{name: values[0] for name, values in wanted.items()}}
+    if (case := _run_or_none(run, first)) is not None:
+        return case, first
+    now, found = dict(start), None
+    for name, values in wanted.items() if len(wanted) > 1 or any(len(each) > 1 for each in wanted.values()) else ():
+        for value in values:
+            if (case := _run_or_none(run, {**now, name: value})) is not None:
+                now[name], found = value, case
                 break
-            now[name], measured = now[name] // 2, tried
-    return (
-        tuple(now.items()) if measured is not None and _budget_ratio(measured, THIN_ELEMENTS, THIN_FLOPS) <= 1 else ()
+    return found, now
+
+
+def _run_or_none(run: Callable[[Settings], Case | None], at: dict[str, int]) -> Case | None:
+    try:
+        return run(tuple(at.items()))
+    except ProblemError:
+        return None
+
+
+def edge_cases(problem: Problem, shrunk: Settings, known: Sequence[Case]) -> tuple[Case, ...]:
+    """The cases `tiny` (sizes of 1 where the reference allows it) and `over` (one over a power of two).
+
+    A number below the shrunk ones is a size here if it is an extent of an input. A case that is one of the known, or
+    changes nothing, is left out.
+    """
+    start = {name: int(str(value)) for name, value in shrunk}
+    small = {name: value for name, value in sizes(problem, 2).items() if name not in start}
+    small = {name: value for name, value in small.items() if small and _is_input_extent(problem, name, value)}
+    tiny, _ = _vary(
+        problem,
+        {**start, **small},
+        {name: tuple(value for value in TINY if value < now) for name, now in {**start, **small}.items() if now > 1},
+        lambda at: _tell_tiny(problem, at),
     )
+    for most in OVER:
+        wanted = {name: (min(1 << (value.bit_length() - 1), most) + 1,) for name, value in start.items() if value > 15}
+        over, at = _vary(problem, start, wanted, lambda at: real_case(problem, "over", at))
+        if over is None or _is_within(problem, tuple(at.items())):
+            break
+    else:
+        over = None
+    found = [case for case in (tiny, over) if case is not None]
+    shapes = [[spec.shape for spec in case.inputs] for case in known]
+    return tuple(case for case in found if [spec.shape for spec in case.inputs] not in shapes)
+
+
+def _is_within(problem: Problem, settings: Settings) -> bool:
+    """Whether a case at these settings takes at most half of the emulator's budget of FLOPs, and its memory."""
+    try:
+        return budget_ratio(measure(problem, "over", settings), 2 * ELEMENT_BUDGET, FLOP_BUDGET // 2) <= 1
+    except ProblemError:
+        return False
+
+
+def _is_input_extent(problem: Problem, name: str, value: int) -> bool:
+    """Whether another value of a number gives inputs of other shapes."""
+    try:
+        shapes = [
+            [spec.shape for spec in measure(problem, "tried", ((name, one),)).case.inputs] for one in (value, value + 1)
+        ]
+    except ProblemError:
+        return False
+    return shapes[0] != shapes[1]
+
+
+def _tell_tiny(problem: Problem, settings: Settings) -> Case | None:
+    """The case at these settings if its results say something: not empty, finite, and not all zeros for all seeds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a variance of one value
+        for seed in TINY_SEEDS:
+            case, results = _run_real(problem, "tiny", settings, seed)
+            if not all(result.numel() and bool(result.isfinite().all()) for result in results):
+                return None
+            if all(bool(result.any()) for result in results if result.is_floating_point()):
+                return case
+    return None

@@ -16,6 +16,8 @@ from workbench.problems.results import tensors_of
 from workbench.problems.settings import spread_ties
 from workbench.records import Degeneracy, Problem, Settings
 
+THIN_ELEMENTS, THIN_FLOPS = 1 << 21, 1 << 27
+
 
 def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) -> tuple[Degeneracy, ...]:
     """Trivial outputs that KernelBench's own tolerance would let pass, and other faults of the task.
@@ -23,7 +25,7 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
     That tolerance is 1e-2 absolute and relative in 16 bits, 1e-4 in 32. The search uses few rows of full length,
     because the results of a softmax or a mean shrink with the length of their axis.
     """
-    settings = cases.thin_settings(problem, search) or shrunk
+    settings = _thin_settings(problem, search) or shrunk
     try:
         results = _run_three(problem, settings)
     except (ProblemError, RuntimeError):
@@ -63,6 +65,27 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
     if first.shape == other.shape and torch.allclose(first, other, atol=tolerance, rtol=tolerance):
         found.append(Degeneracy(kind="replay", message=f"the output for other inputs passes (at {at})"))
     return tuple(found)
+
+
+def _thin_settings(problem: Problem, search: cases.Search) -> Settings:
+    """Settings of a case with few rows of full length; () if none fits.
+
+    The first sizes of the file are halved first. Long axes stay long, so results that shrink with their length are
+    seen.
+    """
+    now = cases.sizes(problem, 2)
+    measured = search.measure(problem, now)
+    for name in now:
+        while now[name] > 3 and measured is not None and cases.budget_ratio(measured, THIN_ELEMENTS, THIN_FLOPS) > 1:
+            tried = search.measure(problem, {**now, name: now[name] // 2})
+            if tried is None:
+                break
+            now[name], measured = now[name] // 2, tried
+    return (
+        tuple(now.items())
+        if measured is not None and cases.budget_ratio(measured, THIN_ELEMENTS, THIN_FLOPS) <= 1
+        else ()
+    )
 
 
 def _run_three(problem: Problem, settings: Settings) -> tuple[torch.Tensor, ...]:

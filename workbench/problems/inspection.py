@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, with_settings
-from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search, spec_of, stored_elements
+from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search, spec_of
 from workbench.problems.results import tensors_of
 from workbench.records import Case, Facts, Opened, Operation, Problem, Settings, TensorSpec, Work
 from workbench.wire import content_hash
@@ -205,11 +205,9 @@ def _make_facts(
 ) -> Facts:
     graph = small.graph
     odd, said = cases.odd_case(held, small.settings)
-    found = (small.case, odd, measured.case) if odd is not None else (small.case, measured.case)
-    work = tuple(
-        _count_work(problem, measured if case is measured.case else cases.measure(problem, case.name, case.settings))
-        for case in found
-    )
+    drawn = (small.case, odd) if odd is not None else (small.case,)
+    edges = cases.edge_cases(held, small.settings, drawn)
+    work = tuple(_count_work(problem, cases.measure(problem, case.name, case.settings)) for case in drawn)
     return Facts(
         problem_hash=content_hash(problem),
         kind=_kind(graph),
@@ -217,8 +215,8 @@ def _make_facts(
         forward_arguments=loading.forward_arguments(loading.load_module(problem, small.settings)),
         graph=graph,
         parameters=small.parameters,
-        cases=found,
-        work=work,
+        cases=(*drawn, *edges, measured.case),
+        work=(*work, _count_work(problem, measured)),
         degeneracies=degenerate.find_degeneracies(problem, small.settings, search),
         notes=(*small.notes, *said, *_note_partial_reads(graph), *more),
         full=full.specs(small) if any(op.target.startswith(HEAVY) for op in graph) else (),
@@ -356,7 +354,7 @@ def _note_partial_reads(graph: tuple[Operation, ...]) -> tuple[str, ...]:
 def _count_work(problem: Problem, measured: Measured) -> Work:
     """FLOPs as `counting` defines them, and bytes: inputs, parameters, buffers and outputs once, as they are stored."""
     specs = (*measured.case.inputs, *measured.state, *measured.case.outputs)
-    size = sum(stored_elements(spec) * int(getattr(torch, spec.dtype).itemsize) for spec in specs)
+    size = sum(spec.stored_elements * int(getattr(torch, spec.dtype).itemsize) for spec in specs)
     return Work(
         case=measured.case.name,
         flops=measured.total,

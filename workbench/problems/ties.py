@@ -119,7 +119,7 @@ class _Trials:
             other = value // 2 if value % 2 == 0 and value > 2 else 2 * value
             try:
                 found = cases.measure(self.problem, "tried", tuple((name, other) for name in sorted(key[0])))
-                self.known[key] = all(map(cases.element_count, found.case.outputs))
+                self.known[key] = all(spec.elements for spec in found.case.outputs)
             except ProblemError:
                 self.known[key] = False
         return self.known[key]

@@ -20,7 +20,7 @@ from workbench.records.launch import (
     LineCounts,
     kernel_function,
 )
-from workbench.records.outcome import Check, DeviceState, Job, Outcome, Ratio, Timing, WrongValues
+from workbench.records.outcome import Check, DeviceState, Job, Outcome, Ratio, Refusal, Timing, WrongValues
 from workbench.records.problem import Case, Degeneracy, Facts, Opened, Operation, Problem, Size, TensorSpec, Work
 from workbench.records.profile import Energy, KernelMetrics, LineProfile, Profile, Span, Timeline
 from workbench.records.proposal import Candidate, Exchange, Proposal
@@ -60,6 +60,7 @@ __all__ = [
     "Provenance",
     "Ratio",
     "RecordedTime",
+    "Refusal",
     "Reply",
     "Scalar",
     "Settings",

@@ -69,6 +69,10 @@ class Verdict:
     speedup_interval: tuple[float, float] | None = None
     recorded_speedup: float | None = None  # over the parent, if both programs were recorded
     disturbed: tuple[str, ...] = ()  # why the time may be unreliable, each a sentence
+    # about a correct result, each a sentence that begins with its kind: "drops NaN: ..."; they decide nothing
+    doubts: tuple[str, ...] = ()
+    refuses: tuple[str, ...] = ()  # sizes that the candidate's host code refuses: "batch_size=1 (ValueError: ...)"
+    untested: tuple[str, ...] = ()  # sizes that no case varied: "N was only tested at 8192"
     refused: str = ""  # set for a time below the device's limit; only a person can accept it, with force
 
 

@@ -59,6 +59,16 @@ class Check:
     values: str = ""  # "large", "zeros and one sign": special values of the inputs; "" for drawn ones
     wrong: WrongValues | None = None  # of a failed comparison
     unasked: bool = False  # the candidate changed it, and the reference does not
+    doubt: str = ""  # of a passed comparison of NaN and infinity: "drops NaN: 3 elements are NaN in torch's result"
+
+
+@record
+class Refusal:
+    """An exception of the candidate's own with which its host code refused the sizes of a case, before any launch."""
+
+    case: str
+    message: str
+    trial: int = 0
 
 
 @record
@@ -146,6 +156,7 @@ class Outcome:
     full_builds: tuple[KernelBuild, ...] = ()
     full_note: str = ""  # why there are none
     checks: tuple[Check, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     findings: tuple[Finding, ...] = ()
     timing: Timing | None = None
     reference_timing: Timing | None = None  # torch eager, by the same protocol, in alternating rounds

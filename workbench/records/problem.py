@@ -38,6 +38,18 @@ class TensorSpec:
     strides: tuple[int, ...]
 
     @property
+    def elements(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def stored_elements(self) -> int:
+        """Elements that a tensor holds in memory: an expanded axis (stride 0) counts once."""
+        return math.prod(
+            extent for extent, stride in zip(self.shape, self.strides, strict=True) if stride or extent == 0
+        )
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of a contiguous tensor: float32 has 4 for each element, float8_e4m3fn 1, complex64 8, bool 1."""
         bits = re.search(r"\d+", self.dtype)
@@ -62,7 +74,9 @@ class Operation:
 
 @record
 class Case:
-    """A set of shapes to test: `full` (as in the file), `shrunk` (fits the emulator's budget) or `odd`."""
+    """A set of shapes to test: `full` (as in the file), `shrunk` (fits the emulator's budget), `odd`, `tiny` (sizes of
+    1 where the reference allows it) or `over` (one over a power of two).
+    """
 
     name: str
     settings: Settings

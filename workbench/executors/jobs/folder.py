@@ -14,7 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from workbench.errors import ProblemError
-from workbench.records import Failure, Job, KernelBuild, Launch, Outcome
+from workbench.executors.jobs.trials import list_trials
+from workbench.records import Failure, Job, KernelBuild, Launch, Outcome, Refusal
 from workbench.toolchain.compiled import CompiledCache
 from workbench.wire import Json, from_plain, to_plain
 
@@ -29,7 +30,7 @@ def prepare(folder: Path, job: Job) -> Path:
     (folder / "given" / "job.json").write_text(json.dumps(to_plain(job)))
     (folder / "scratch" / "candidate.py").write_text(job.candidate.source)
     CompiledCache(job.candidate.source, job.arch).copy_to(folder / "given" / "compiled")
-    names = [f"{case}-{trial}" for case in job.cases for trial in range(max(job.trials, 1))]
+    names = [f"{case}-{trial}" for case, trial in list_trials(job)]
     (folder / "private" / "seeds.json").write_text(json.dumps({name: secrets.randbits(48) for name in names}))
     return folder
 
@@ -72,6 +73,7 @@ def candidate_outcome(job: Job, folder: Path, end: Json, executor: str) -> Outco
             builds=tuple(from_plain(item, KernelBuild) for item in reply["builds"]),
             launches=launches,
             unmapped_parameters=tuple(reply["unmapped"]),
+            refusals=tuple(from_plain(item, Refusal) for item in reply["refusals"]),
             protections=tuple(reply["protections"]),
             phases=tuple((key, float(value)) for key, value in reply["phases"].items()),
             findings=tuple(finding for launch in launches for finding in launch.findings),

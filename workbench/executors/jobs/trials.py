@@ -2,23 +2,67 @@
 
 from __future__ import annotations
 
-from workbench.records import Job
+from workbench.records import Facts, Job
+
+DRAWN = ("shrunk", "odd")  # small cases with several trials
+TINY = "tiny"
+EDGES = (TINY, "over")  # small cases with one trial
+# errors by which host code refuses what it is given
+REFUSALS = ("ValueError", "AssertionError", "NotImplementedError")
+
+Place = tuple[str, int]  # (case, trial)
 
 
-def list_trials(job: Job) -> list[tuple[str, int]]:
+def small_cases(facts: Facts) -> tuple[str, ...]:
+    """The cases for the emulator."""
+    known = {case.name for case in facts.cases}
+    return (*DRAWN, *(name for name in EDGES if name in known))
+
+
+def list_trials(job: Job) -> list[Place]:
     """(case, trial) of all runs, in order."""
     known = {case.name for case in job.facts.cases}
-    return [(name, trial) for name in job.cases if name in known for trial in range(job.trials)]
+    places = [
+        (name, trial)
+        for name in job.cases
+        if name in known
+        for trial in range(1 if name in EDGES else max(job.trials, 1))
+    ]
+    extra = find_not_finite(job)
+    return places if extra is None or extra in places else [*places, extra]
+
+
+def _drawn_cases(job: Job) -> list[str]:
+    """Cases with several trials; if there are none, all."""
+    known = {case.name for case in job.facts.cases}
+    names = [name for name in job.cases if name in known]
+    return [name for name in names if name not in EDGES] or names
+
+
+def find_last(job: Job) -> Place | None:
+    """The last trial of the last case with several: it makes two calls, so that what a call leaves is seen."""
+    names = _drawn_cases(job)
+    return (names[-1], 0 if names[-1] in EDGES else max(job.trials, 1) - 1) if names else None
+
+
+def find_not_finite(job: Job) -> Place | None:
+    """The trial whose inputs have NaN and infinity: the last of the first small case, or one more if there is no other
+    case with several. None if cases have one trial.
+    """
+    names = _drawn_cases(job)
+    if job.trials < 2 or not names or names[0] not in DRAWN:
+        return None
+    return (names[0], job.trials - 1 if len(names) > 1 else job.trials)
 
 
 def has_special_values(job: Job, case: str, trial: int) -> bool:
     """Whether the inputs of this trial get special values: the last trial of small cases, if a case has several."""
-    return case != "full" and job.trials > 1 and (case, trial) == list_trials(job)[-1]
+    return case in DRAWN and job.trials > 1 and (case, trial) == find_last(job)
 
 
 def count_calls(job: Job, case: str, trial: int) -> int:
-    """Calls of one instance in a trial: two in the last trial, so that what a call leaves is seen."""
-    return 2 if (case, trial) == list_trials(job)[-1] else 1
+    """Calls of one instance in a trial."""
+    return 2 if (case, trial) == find_last(job) else 1
 
 
 def input_seed(seed: int, call: int) -> int:

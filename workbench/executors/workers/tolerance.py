@@ -98,6 +98,16 @@ class Tolerance:
         """The scale of a block."""
         return (self.rows[at[0]] * self.columns[:, at[1]]).clamp_(self.floor, LARGEST)
 
+    def at_least(self, other: Tolerance) -> Tolerance:
+        """This tolerance with a scale and a noise no less than what is typical for another.
+
+        A few elements say little about the magnitude of a result, and about torch's error.
+        """
+        if not self.rounding or not other.rounding:
+            return self
+        typical = float(other.rows.median() * other.columns.median())
+        return replace(self, rows=self.rows.clamp(min=typical), noise=torch.maximum(self.noise, other.noise))
+
     def to_values(self) -> list[object]:
         """The fields in order, for `jobs.exchange.write_values`; `Tolerance(*values)` is their inverse."""
         return [getattr(self, field.name) for field in fields(self)]

@@ -109,7 +109,8 @@ def verdict_text(version: Version) -> str:
     doubts = [
         f"{'refused as suspect' if doubt == verdict.refused else 'suspect'}: {doubt}" for doubt in verdict.suspect
     ]
-    return "; ".join(parts + doubts + [f"disturbed: {doubt}" for doubt in verdict.disturbed])
+    doubts += [f"refuses {said}" for said in verdict.refuses] + [f"doubt: {said}" for said in verdict.doubts]
+    return "; ".join(parts + doubts + [*verdict.untested, *(f"disturbed: {doubt}" for doubt in verdict.disturbed)])
 
 
 def noise_phrase(verdict: Verdict) -> str:

@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from workbench.analysis import devices
+from workbench.analysis import coverage, devices
 from workbench.analysis.time_model import FITTED_ON, describe_fit
 from workbench.records import Check, Outcome, Verdict, Version
 from workbench.session import Session
@@ -29,7 +29,7 @@ def verdict(version: Version) -> MimeBundle:
         return MimeBundle("\n".join([*lines, "  not tested yet"]))
     found = version.trials[-1].verdict
     lines += [_correct_line(version)] if found.correct else _failure_lines(version)
-    lines += _time_lines(version)
+    lines += [*_limit_lines(found), *_time_lines(version)]
     lines += [f"  {'REFUSED as suspect' if doubt == found.refused else 'suspect'}: {doubt}" for doubt in found.suspect]
     if version.decision:
         reason = f": {version.decision.reason}" if version.decision.reason else ""
@@ -67,14 +67,17 @@ def _correct_line(version: Version) -> str:
     trial = version.trials[-1]
     worst = trial.verdict.worst_error
     error = f", errors under {_round_up_error(worst)} of the tolerance" if worst is not None else ""
-    cases = ", ".join(dict.fromkeys(check.case for check in trial.outcome.checks))
-    return f"  CORRECT at {cases}{_values_tested(trial.outcome.checks)}{error}{_absolute_errors(trial.outcome.checks)}"
+    tested = coverage.tested_cases(trial.outcome.checks)
+    return f"  CORRECT at {tested}{error}{_absolute_errors(trial.outcome.checks)}"
 
 
-def _values_tested(checks: Sequence[Check]) -> str:
-    """The special values that inputs had."""
-    kinds = dict.fromkeys(check.values for check in checks if check.values)
-    return f" (inputs also of {', '.join(kinds)})" if kinds else ""
+def _limit_lines(found: Verdict) -> list[str]:
+    """What a correct result was not tested at, what its host code refuses, and doubts that decide nothing."""
+    return [
+        *(f"  refuses {said}" for said in found.refuses),
+        *(f"  not varied: {said}" for said in found.untested),
+        *(f"  doubt: {said}" for said in found.doubts),
+    ]
 
 
 def _absolute_errors(checks: Sequence[Check]) -> str:
