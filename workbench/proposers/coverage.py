@@ -16,7 +16,10 @@ FREE = (*ALIASES, "_to_copy", "getitem", "clone", "expand_as")  # calls that com
 
 @record
 class Coverage:
-    """The problem as a program without settings, or the reason why there is none and the largest part that has one."""
+    """The problem as a program without settings, or the reason why there is none and the largest part that has one.
+
+    The part begins at the inputs; if no such part is recognised, it is one call alone.
+    """
 
     program: str = ""
     reason: str = ""
@@ -47,7 +50,7 @@ def _shorten(reason: str) -> str:
 
 
 def _largest_part(facts: Facts, reason: str) -> Coverage:
-    """The part with the most calls that is recognised by itself. A part begins at the inputs and has one result."""
+    """The part with the most calls that is recognised by itself."""
     whole = _count_computing(facts.graph)
     parts = sorted(
         ((_part_before(facts.graph, op.name), op.name) for op in facts.graph[:-1] if len(op.result) == 1),
@@ -55,15 +58,38 @@ def _largest_part(facts: Facts, reason: str) -> Coverage:
     )
     for graph, result in parts:
         count = _count_computing(graph)
-        if not count:
-            break
-        full = _part_before(facts.full_graph, result)
-        try:
-            found = recognise(dataclasses.replace(facts, graph=graph, full_graph=full, full=() if full else facts.full))
-        except Unrecognised:
-            continue
-        return Coverage(reason=reason, part=plain_program(found), result=result, calls=count, of=whole)
+        part = _plain_part(dataclasses.replace(facts, graph=graph, full_graph=_part_before(facts.full_graph, result)))
+        if count and part:
+            return Coverage(reason=reason, part=part, result=result, calls=count, of=whole)
+    for op in facts.graph:
+        if aten_name(op) not in FREE and len(op.result) == 1 and (part := _plain_part(_alone(facts, op))):
+            return Coverage(reason=reason, part=part, result=op.name, calls=1, of=whole)
     return Coverage(reason=reason, of=whole)
+
+
+def _plain_part(facts: Facts) -> str:
+    """The program of a part of a problem; "" if it is not recognised."""
+    try:
+        return plain_program(recognise(facts))
+    except Unrecognised:
+        return ""
+
+
+def _alone(facts: Facts, op: Operation) -> Facts:
+    """The facts of one call, which takes the results of earlier calls as inputs."""
+    made = {one.name: one.result[0] for one in facts.graph if len(one.result) == 1}
+    more = tuple(
+        dataclasses.replace(made[name], name=name) for text in op.operands for name in names(text) if name in made
+    )
+    case = facts.cases[0]
+    return dataclasses.replace(
+        facts,
+        graph=(op, Operation(name="output", target="output", operands=(op.name,))),
+        forward_arguments=(*facts.forward_arguments, *(spec.name for spec in more)),
+        cases=(dataclasses.replace(case, inputs=(*case.inputs, *more), outputs=op.result),),
+        full=(),
+        full_graph=(),
+    )
 
 
 def _part_before(graph: tuple[Operation, ...], result: str) -> tuple[Operation, ...]:
