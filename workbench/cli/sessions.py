@@ -1,4 +1,4 @@
-"""`cutegen problem`, `diff`, `export` and `history`: read a stored session, or two files. `create_session` is for all commands."""
+"""`cutegen problem`, `diff`, `export` and `history`. `create_session` is for all commands."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ WRITE = (
 LOOP = (
     Command(
         name="problem",
-        about="show what was understood of a problem: operations, dtypes, sizes, cases, bound, what the planner can write; "
-        "in a notebook also open a session on it",
+        about="show what was understood of a problem: operations, dtypes, sizes, cases, bound, what the planner can "
+        "write; in a notebook also open a session on it",
         places=BOTH,
         example='cutegen problem "torch.relu(x + b)" --inputs "x: bf16[4096, 1024], b: bf16[1024]"',
         takes_cell=True,

@@ -56,7 +56,8 @@ def plan_lines(card: Card) -> tuple[str, ...]:
     return (
         f"cannot write this: {found.reason}",
         part,
-        "write the kernel yourself (%%cutegen edit, or cutegen test PROBLEM FILE), or let a language model do it (--by llm)",
+        "write the kernel yourself (%%cutegen edit, or cutegen test PROBLEM FILE), "
+        "or let a language model do it (--by llm)",
     )
 
 

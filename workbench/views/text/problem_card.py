@@ -1,4 +1,4 @@
-"""What was understood of a problem, as one record: operations, tensors, sizes, cases, work, bound, what can be written."""
+"""What was understood of a problem, as one record, from its operations to what the planner can write."""
 
 from __future__ import annotations
 
