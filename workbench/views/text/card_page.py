@@ -159,7 +159,7 @@ def _as_page(card: Card, sections: Sequence[Section]) -> str:
         f'<span style="{QUIET}">{html.escape(card.headline)}</span></div>'
     )
     body = "".join(map(_draw_section, sections))
-    return f'<div style="{STYLE};max-width:75em;border:{RULE};padding:6px 10px">{head}{body}</div>'
+    return f'<div class="cutegen-card" style="{STYLE};max-width:75em;border:{RULE};padding:6px 10px">{head}{body}</div>'
 
 
 def _draw_section(section: Section) -> str:
