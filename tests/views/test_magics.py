@@ -37,7 +37,8 @@ def test_the_whole_loop(ip: Any) -> None:
         made = ip.run_cell_magic("cutegen", line, cell) if cell else ip.run_line_magic("cutegen", line)
         return str(made)
 
-    assert "problem   softmax" in run(SMALL)
+    opened = run(SMALL)
+    assert opened.startswith("problem softmax") and "planner\n  softmax(x)" in opened
     assert "CORRECT" in run("generate")
     assert "accepted" in run("accept")
     assert "as asked" in run("refine use 64 threads per row, don't worry")
@@ -64,7 +65,7 @@ def test_the_whole_loop(ip: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("generate", "no session yet"),
+        ("generate", "there is no problem"),
         ("nonsense", "no command 'nonsense'"),
         ("accep", "did you mean accept"),
         ("accept --hunks x", "not a list of hunk numbers"),
@@ -78,6 +79,34 @@ def test_mistakes_are_one_line(ip: Any, line: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         ip.run_line_magic("cutegen", line)
     assert said in str(caught.value) and "\n" not in str(caught.value).strip()
+
+
+@pytest.mark.parametrize("line", ["problem nowhere.py", "problem softmax --precision f8", "problem relu --set dims=3"])
+def test_a_problem_that_fails_leaves_no_session(ip: Any, line: str) -> None:
+    ip.run_line_magic("cutegen", SMALL)
+    with pytest.raises(UsageError, match=r"session softmax\S* is closed; %cutegen open softmax"):
+        ip.run_line_magic("cutegen", line)
+    assert "session" not in ip.user_ns
+    with pytest.raises(UsageError, match="no session is open, so there is no problem"):
+        ip.run_line_magic("cutegen", "generate")
+
+
+def test_run_on_a_problem_without_a_kernel_says_why(ip: Any) -> None:
+    cell = "\n".join(
+        (
+            "import torch",
+            "class Model(torch.nn.Module):",
+            "    def forward(self, x):",
+            "        return torch.linalg.inv(x)",
+            "def get_inputs():",
+            "    return [torch.rand(8, 8) + 8 * torch.eye(8)]",
+            "def get_init_inputs():",
+            "    return []",
+        )
+    )
+    assert "cannot write this" in str(ip.run_cell_magic("cutegen", "problem inverse --executor emulator", cell))
+    said = str(ip.run_line_magic("cutegen", "run"))
+    assert "the planner has no kernel for" in said and "%%cutegen edit" in said and "no versions yet" not in said
 
 
 def test_explain_has_what_the_command_line_has(ip: Any) -> None:

@@ -24,12 +24,14 @@ def run(arguments: argparse.Namespace) -> int:
     start_workers(arguments)
     from workbench.views.commands.problems import choose_l2
     from workbench.views.text import tables
+    from workbench.views.text.card_page import show_card
+    from workbench.views.text.problem_card import describe_problem
 
     _check_arguments(arguments)
     with _open_session(arguments) as session:
         choose_l2(session, arguments)
         _print_events(session)
-        echo(str(tables.status(session)))
+        echo(str(tables.status(session) if arguments.resume else show_card(describe_problem(session))))
         try:
             if arguments.program is None or _add_first_version(session, arguments.program):
                 _run_loop(session, arguments)
@@ -263,12 +265,16 @@ def _print_summary(session: Session) -> int:
     """Print history and roofline, or one JSON document. Returns the exit status."""
     from workbench.views.plots import roofline
     from workbench.views.text import tables
+    from workbench.views.text.card_page import explain_no_version
 
+    why = () if session.versions else explain_no_version(session, "")
     if session.versions:
         echo("\n" + str(tables.history(session)))
         echo("\n" + str(roofline.roofline(session)))
+    elif why:
+        echo("\nno version: " + "\n  ".join(why))
     if wants_json():
-        print_json(_summary(session))
+        print_json(_summary(session) | ({"why": list(why)} if why else {}))
     else:
         echo(f"\nsession {session.name} is kept in {session.folder}; go on with: cutegen run --resume {session.folder}")
     return OK if session.best is not None else NOT_CORRECT

@@ -40,6 +40,7 @@ FUNCTIONS: Mapping[str, CommandFunction] = {
     "history": sessions.history,
     "lab": tools.lab,
     "landscape": tools.landscape,
+    "problem": sessions.problem,
     "profile": profiling.profile,
     "run": loop.run,
     "test": run_test,

@@ -1,9 +1,10 @@
-"""`cutegen diff`, `export` and `history`: read a stored session, or two files. `create_session` is for all commands."""
+"""`cutegen problem`, `diff`, `export` and `history`. `create_session` is for all commands."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,22 @@ def create_session(
         device=arguments.device,
         facts=facts,
     )
+
+
+def problem(arguments: argparse.Namespace) -> int:
+    """Print what was understood of a problem. Nothing is kept."""
+    start_workers(arguments)
+    from workbench.views.text.card_page import show_card
+    from workbench.views.text.problem_card import describe_problem
+    from workbench.wire import to_plain
+
+    with tempfile.TemporaryDirectory() as root, create_session(arguments, root=root) as session:
+        card = describe_problem(session)
+    if wants_json():
+        print_json(to_plain(card))
+    else:
+        echo(str(show_card(card)))
+    return OK
 
 
 def diff(arguments: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from workbench.errors import ProblemError
 from workbench.problems.settings import check_sizes, declare_precision
 from workbench.records import Mode, Precision, Problem, Settings
 
-_DTYPES = {
+DTYPES = {
     "f32": "float32",
     "f16": "float16",
     "bf16": "bfloat16",
@@ -132,9 +132,9 @@ def _parse_inputs(text: str) -> list[tuple[str, str, list[str]]]:
             raise ProblemError(
                 f"inputs cannot be read at {text[at : at + 20]!r}; write for example: x: f32[4096, 4096], w: f32[4096]"
             )
-        if match[2] not in _DTYPES:
-            raise ProblemError(f"input {match[1]}: no dtype {match[2]!r}; there are {', '.join(_DTYPES)}")
-        declared.append((match[1], _DTYPES[match[2]], [part.strip() for part in match[3].split(",") if part.strip()]))
+        if match[2] not in DTYPES:
+            raise ProblemError(f"input {match[1]}: no dtype {match[2]!r}; there are {', '.join(DTYPES)}")
+        declared.append((match[1], DTYPES[match[2]], [part.strip() for part in match[3].split(",") if part.strip()]))
         at = match.end()
         if at < len(text) and text[at] == ",":
             at += 1

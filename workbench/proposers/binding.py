@@ -32,15 +32,13 @@ def candidate_of(problem: Problem, facts: Facts, arch: str, program: str) -> Can
 
 def plain_program(found: Computation) -> str:
     """The problem as a program without settings."""
-    return format_program(
-        Program(
-            stages=(
-                *found.before,
-                Stage(operation=found.operation, epilogues=found.epilogues, result=found.result),
-                *found.after,
-            )
-        )
-    )
+    parts = [piece.named for piece in found.pieces] or [found]
+    return format_program(Program(stages=tuple(stage for part in parts for stage in _plain_stages(part))))
+
+
+def _plain_stages(found: Computation) -> tuple[Stage, ...]:
+    main = Stage(operation=found.operation, epilogues=found.epilogues, result=found.result)
+    return (*found.before, main, *found.after)
 
 
 def recognise_problem(facts: Facts) -> Computation:

@@ -293,8 +293,8 @@ class Session:
     def cold_l2(self, cold: bool) -> None:
         self._testing.cold_l2 = cold
 
-    def job(self, version: Version, *, want_sass: bool = False, rival: Version | None = None) -> Job:
-        """The job that tests a version on this session's executor. `rival` is timed in alternation with it."""
+    def job(self, version: Version | None, *, want_sass: bool = False, rival: Version | None = None) -> Job:
+        """The job that tests a version, or any, on this session's executor. `rival` is timed in alternation with it."""
         return self._testing.job(version, want_sass=want_sass, rival=rival)
 
     def test(self, version: Reference = "latest", *, want_sass: bool = False) -> Trial:

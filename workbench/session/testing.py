@@ -6,7 +6,7 @@ from workbench import evaluate
 from workbench.errors import Unrecorded
 from workbench.executors.jobs.trials import small_cases
 from workbench.protocols import Executor, RunContext
-from workbench.records import Event, Job, Proposal, Trial, Verdict, Version
+from workbench.records import Candidate, Event, Job, Proposal, Trial, Verdict, Version
 from workbench.records.proposal import HUMAN
 from workbench.session.log import Reference, SessionLog
 from workbench.wire import content_hash
@@ -27,13 +27,16 @@ class Testing:
     def cold_l2(self, cold: bool) -> None:
         self.log.store.set_meta({"cold_l2": cold})
 
-    def job(self, version: Version, *, want_sass: bool = False, rival: Version | None = None) -> Job:
-        """The job that tests a version on this executor. A `rival` that was correct is timed in alternation with it."""
+    def job(self, version: Version | None, *, want_sass: bool = False, rival: Version | None = None) -> Job:
+        """The job that tests a version on this executor; without a version it has no candidate.
+
+        A `rival` that was correct is timed in alternation with it.
+        """
         full = self.executor.full_size
         return Job(
             problem=self.log.problem,
             facts=self.log.facts,
-            candidate=version.proposal.candidate,
+            candidate=version.proposal.candidate if version is not None else Candidate(source=""),
             arch=self.log.arch,
             device=self.log.device,
             want_sass=want_sass,

@@ -20,7 +20,9 @@ from workbench.views.plots import profile as profile_plots
 from workbench.views.plots import roofline
 from workbench.views.text import diff as diff_view
 from workbench.views.text import tables
+from workbench.views.text.card_page import explain_no_version, show_card
 from workbench.views.text.mime_bundle import MimeBundle
+from workbench.views.text.problem_card import describe_problem
 from workbench.views.text.profile_report import profile_report
 
 Handler = Callable[[Namespace, str | None, Notebook], object]
@@ -33,7 +35,7 @@ def open_problem(arguments: Namespace, cell: str | None, state: Notebook) -> obj
     )
     choose_l2(session, arguments)
     state.use(session)
-    return tables.status(session)
+    return show_card(describe_problem(session), session.name)
 
 
 def generate(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -116,6 +118,8 @@ def undo(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 def run_steps(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     state.session.run(arguments.steps, arguments.by)
+    if not state.session.versions:
+        return MimeBundle("\n".join(explain_no_version(state.session, state.last_note)))
     return tables.history(state.session)
 
 

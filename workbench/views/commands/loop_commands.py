@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from workbench.plugins import DEFAULTS
 from workbench.views.commands.parsing import parse_indices, parse_jobs
-from workbench.views.commands.shared_arguments import BY, L2, MODEL, PENDING, PROBLEM, SETTING, STEPS, UNTIL, VERSION
+from workbench.views.commands.shared_arguments import (
+    BY,
+    L2,
+    MODEL,
+    PENDING,
+    PROBLEM,
+    SETTING,
+    SIZES,
+    STEPS,
+    TARGET,
+    UNTIL,
+    VERSION,
+)
 from workbench.views.commands.table import BOTH, Argument, Command
 
 SPEC = Argument(flags=("spec",), kind="problem", about="a problem of the package, or a file", places=("shell",))
@@ -31,7 +43,10 @@ WRITE = (
 LOOP = (
     Command(
         name="problem",
-        about="open a session on a problem",
+        about="show what was understood of a problem: operations, dtypes, sizes, cases, bound, what the planner can "
+        "write; in a notebook also open a session on it",
+        places=BOTH,
+        example='cutegen problem "torch.relu(x + b)" --inputs "x: bf16[4096, 1024], b: bf16[1024]"',
         takes_cell=True,
         group="the loop",
         arguments=(
@@ -42,8 +57,10 @@ LOOP = (
                 kind="problem",
                 about="a problem of the package, a file, an expression (with --inputs), or a name for the cell",
             ),
-            Argument(flags=("--session",), about="name of the session (default: the problem's)"),
-            *PROBLEM,
+            Argument(flags=("--session",), about="name of the session (default: the problem's)", places=("notebook",)),
+            *SIZES,
+            *TARGET,
+            L2.only_in("notebook"),
         ),
     ),
     Command(

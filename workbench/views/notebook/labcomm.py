@@ -60,11 +60,13 @@ class Link:
         self._comm = create_comm(target_name=TARGET, data={"kind": "open"})
         self._comm.on_msg(self._on_message)
 
-    def show_session(self, session: Session) -> None:
-        """Show a session, and send commands to its controller."""
+    def show_session(self, session: Session | None) -> None:
+        """Show a session, and send commands to its controller; None: show that there is none."""
         self._remove_listener()
-        self._controller = get_controller(session)
-        self._remove_listener = self._controller.add_listener(self._on_change)
+        self._controller, self._remove_listener = None, lambda: None
+        if session is not None:
+            self._controller = get_controller(session)
+            self._remove_listener = self._controller.add_listener(self._on_change)
         self._send()
 
     def _on_message(self, message: CommMessage) -> None:
@@ -124,7 +126,7 @@ def unload(_ipython: InteractiveShell | None = None) -> None:
         _link = None
 
 
-def show_session(session: Session) -> None:
-    """Show a session in the lab extension, if the comm is open."""
+def show_session(session: Session | None) -> None:
+    """Show a session, or that there is none, in the lab extension, if the comm is open."""
     if _link is not None:
         _link.show_session(session)

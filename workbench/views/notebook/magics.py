@@ -34,7 +34,7 @@ class CutegenMagics(Magics):  # type: ignore[misc]
     def session(self) -> Session:
         """The current session. Raises `UserError` if there is none."""
         if self.current is None:
-            raise UserError("no session yet: %cutegen problem NAME, or %cutegen open NAME")
+            raise UserError("no session is open, so there is no problem: %cutegen problem NAME, or %cutegen open NAME")
         return self.current
 
     def use(self, session: Session) -> None:
@@ -54,6 +54,16 @@ class CutegenMagics(Magics):  # type: ignore[misc]
             self.current.close()
             self.current = None
 
+    def _drop_session(self) -> str:
+        """Close the session of an earlier problem, so that no command is for it. Returns the words that say so."""
+        if self.current is None:
+            return ""
+        name = self.current.name
+        self.close_session()
+        self.shell.user_ns.pop("session", None)
+        labcomm.show_session(None)
+        return f" (session {name} is closed; %cutegen open {name} opens it again)"
+
     def _keep_note(self, event: Event) -> None:
         if event.kind == "note":
             self.last_note = event.message
@@ -62,11 +72,13 @@ class CutegenMagics(Magics):  # type: ignore[misc]
     def cutegen(self, line: str, cell: str | None = None) -> object:
         """Step the generate-test-refine loop: %cutegen help lists the commands."""
         out, line = _split_out(line)
+        command = line.strip().partition(" ")[0]
         try:
-            with _progress_line(self, line.strip().partition(" ")[0]):
+            with _progress_line(self, command):
                 result = dispatch.run(line, cell, self)
         except WorkbenchError as error:  # also for a stop: the rest of the cell must not run
-            raise UsageError(str(error)) from None
+            closed = self._drop_session() if command == "problem" else ""
+            raise UsageError(f"{error}{closed}") from None
         if out:
             self.shell.user_ns[out] = result
             return None

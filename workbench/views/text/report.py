@@ -13,7 +13,9 @@ from workbench.session import Session
 from workbench.views.notebook import view_model
 from workbench.views.plots import profile, roofline
 from workbench.views.text import diff, tables
+from workbench.views.text.card_page import show_card
 from workbench.views.text.mime_bundle import MimeBundle, render_table
+from workbench.views.text.problem_card import describe_problem
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -66,6 +68,7 @@ def html_page(session: Session) -> str:
     """The session as an HTML page: status, history, roofline, then verdict, diff and source of each version."""
     parts = [
         f"<h1>{html.escape(session.name)}</h1>",
+        show_card(describe_problem(session)).html,
         tables.status(session).html,
         "<h2>History</h2>",
         tables.history(session).html,

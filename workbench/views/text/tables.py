@@ -13,6 +13,7 @@ from workbench.session import Session
 from workbench.views.notebook import view_model
 from workbench.views.plots.error_map import draw_error_map
 from workbench.views.text.mime_bundle import MimeBundle, format_seconds, render_table
+from workbench.views.text.problem_card import format_shapes, headline, list_warnings
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -228,49 +229,19 @@ def version_frame(session: Session) -> DataFrame:
 
 
 def status(session: Session) -> MimeBundle:
-    """The state of a session: problem, shapes, executor, baseline, best and pending version, warnings."""
+    """The state of a session: problem, cases, baseline, best and pending version, warnings."""
     base, best, pending = session.baseline, session.best, session.pending
-    small = next((case for case in session.facts.cases if case.name == "shrunk"), None)
     rows = [
-        ["problem", f"{session.problem.name} ({session.facts.kind}), precision {session.problem.precision}"],
-        [
-            "shapes",
-            f"full {_shapes(session, 'full')}; emulated {_shapes(session, 'shrunk')}; odd {_shapes(session, 'odd')}"
-            if small
-            else "",
-        ],
-        ["runs on", f"{session.executor_name}, code for {session.arch}, judged as {session.device}"],
+        ["problem", f"{session.problem.name}: {headline(session)}"],
+        *(["case", f"{case.name}: {format_shapes(case)}"] for case in session.facts.cases),
         ["versions", str(len(session.versions))],
         ["baseline", f"v{base.number} {base.proposal.title}" if base else "none yet"],
         ["best", f"v{best.number} {view_model.verdict_text(best)}" if best else "none yet"],
         ["pending", f"v{pending.number}: accept it or reject it" if pending else "nothing"],
     ]
-    rows += [
-        ["warning", warning]
-        for work in session.facts.work
-        if work.case == "full" and (warning := memory_warning(work.least_bytes, session.device))
-    ]
-    rows += [["warning", item.message] for item in session.facts.degeneracies] + [
-        ["note", note] for note in session.facts.notes
-    ]
+    rows += [["warning", warning] for warning in list_warnings(session)]
+    rows += [["note", note] for note in session.facts.notes]
     if session.constraints:
         rows.append(["pinned", "; ".join(session.constraints)])
     text, page = render_table(["what", "now"], rows, f"session {session.name}")
     return MimeBundle(text, html=page)
-
-
-def memory_warning(least_bytes: int, device: str) -> str:
-    """A warning if inputs, parameters and results together exceed the device's memory; "" if they fit."""
-    memory = devices.find(device).memory_bytes
-    if least_bytes <= memory:
-        return ""
-    return (
-        f"the full case does not fit the device: inputs, parameters and results take {least_bytes / 1e9:,.1f} GB, "
-        f"{device} has {memory / 1e9:,.1f} GB; the bound belongs to no possible run; "
-        "make sizes smaller with --set NAME=VALUE"
-    )
-
-
-def _shapes(session: Session, name: str) -> str:
-    case = next((case for case in session.facts.cases if case.name == name), None)
-    return " × ".join(str(list(spec.shape)) for spec in case.inputs) if case else "none"

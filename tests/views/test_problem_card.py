@@ -1,0 +1,120 @@
+"""The card of a problem: what was understood of it, as text, HTML and JSON; what the planner can write of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from workbench.cli import main
+from workbench.session import Session
+from workbench.views.text.card_page import show_card
+from workbench.views.text.problem_card import Card, describe_problem
+
+OWN = Path(__file__).parent.parent / "problems" / "own"
+
+
+def card_of(name: str) -> Card:
+    path = OWN / f"{name}.py"
+    with Session.create(str(path) if path.exists() else name, executor="emulator") as session:
+        return describe_problem(session)
+
+
+def section(text: str, title: str) -> list[str]:
+    """The lines below a heading."""
+    found = re.search(rf"^{title}\n((?:  .*\n?)+)", text, re.MULTILINE)
+    return [re.sub(r"\s+", " ", line).strip() for line in found[1].splitlines()] if found else []
+
+
+def test_every_part_of_a_norm_in_bf16_is_on_its_card() -> None:
+    text = str(show_card(card_of("rms_norm_bf16_3d")))
+    shape = "[hidden_states_0, hidden_states_1, hidden_states_2]"
+    assert text.startswith("problem rms_norm_bf16_3d: norm, ") and "precision bf16, train mode" in text
+    operations = section(text, "operations")
+    assert operations[0] == f"_to_copy f32 {shape} <- to(hidden_states, f32)"
+    assert "mean f32 [hidden_states_0, hidden_states_1, 1] <- mean(pow_1, [-1], True)" in operations
+    assert operations[-1].startswith("mul_1 <- returned")
+    assert section(text, "tensors") == [
+        f"input hidden_states bf16 {shape}",
+        "parameter weight bf16 [hidden_states_2]",
+        f"output output0 bf16 {shape}",
+    ]
+    assert "hidden_states_2 4096 = hidden_size hidden_states[2], weight[0] varied" in section(text, "sizes")
+    shrunk, odd, full = section(text, "cases")
+    assert shrunk.startswith("shrunk hidden_states [4, 128, 128] 2 trials against torch")
+    assert "zeros, one sign and large" in odd and "not run here" in full
+    assert section(text, "counted")[0].startswith("134.2 MFLOP in bfloat16")
+    assert section(text, "bound") == ["27.96 µs on H200, limited by memory"]
+    assert section(text, "planner")[0].startswith("rowwise(mul(spread(weight), to_bf16(")
+    assert "--precision fp32|tf32|fp16|bf16" in text and "--vary NAME" in text and "--mode train|eval" in text
+
+
+def test_extents_are_sizes_their_multiples_and_products() -> None:
+    card = card_of("swiglu_fused")
+    shapes = {line.name: line.shape for line in (*card.tensors, *card.operations)}
+    assert shapes["gate_up.weight"] == ("2*hidden", "x_2") and shapes["down.weight"] == ("x_2", "hidden")
+    assert shapes["mm"] == ("2*x_1", "2*hidden") and shapes["output0"] == ("2", "x_1", "x_2")
+
+
+def test_two_sizes_of_one_value_are_not_confused() -> None:
+    shapes = {line.name: line.shape for line in card_of("quantise_int8").operations}
+    assert shapes["mm"] == ("B", "N") and shapes["mul"] == ("K", "N")
+
+
+def test_a_size_that_no_case_varies_says_why() -> None:
+    (row,) = [row for row in section(str(show_card(card_of("mlp_hard_coded"))), "sizes") if row.startswith("x_1")]
+    assert row == "x_1 784 x[1] not varied: the reference does not run with half of it"
+
+
+def test_a_problem_without_a_kernel_has_the_reason_the_nearest_part_and_what_to_do() -> None:
+    found = card_of("pairwise").coverage
+    if found.program:  # the planner has learned it
+        pytest.skip("the planner writes this problem")
+    assert "no kernel for" in found.reason and found.part and 0 < found.calls < found.of
+    plan = section(str(show_card(card_of("pairwise"))), "planner")
+    assert plan[0].startswith("cannot write this: the planner has no kernel") and "the nearest that it can: " in plan[1]
+    assert "%%cutegen edit" in plan[2] and "--by llm" in plan[2]
+
+
+def test_every_stage_of_a_pipeline_is_in_its_program() -> None:
+    assert card_of("mlp_bf16").coverage.program.count("gemm(") == 2
+
+
+def test_the_page_is_static_themed_and_escaped() -> None:
+    card = card_of("mlp_hard_coded")
+    page = show_card(card, "own").html
+    assert "<script" not in page and "var(--jp-ui-font-color1" in page and "var(--jp-border-color2" in page
+    assert "&lt;- relu(addmm)" in page and "own; go on with %cutegen generate" in page
+    plain = re.sub(r"<[^>]+>", " ", page)
+    assert all(line.name in plain for line in (*card.operations, *card.tensors))
+
+
+@pytest.mark.parametrize("given", [("softmax",), ("torch.relu(x + b)", "--inputs", "x: bf16[64, 32], b: bf16[32]")])
+def test_the_command_line_shows_the_card_and_keeps_nothing(
+    given: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUTEGEN_ROOT", str(tmp_path / "sessions"))
+    monkeypatch.chdir(tmp_path)
+    assert main(["problem", *given]) == 0
+    assert "planner\n" in capsys.readouterr().out
+    assert main(["problem", *given, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["coverage"]["program"] and document["bound"]["bound_s"] > 0
+    assert [case["trials"] for case in document["cases"]] == [2, 2, 0]
+    assert not list(tmp_path.rglob("session.sqlite"))
+
+
+def test_run_without_a_kernel_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "import torch\nn = 8\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+        "        return torch.linalg.inv(torch.relu(x) + torch.eye(x.shape[0]))\n\n"
+        "def get_inputs():\n    return [torch.rand(n, n)]\n\ndef get_init_inputs():\n    return []\n"
+    )
+    assert main(["run", str(own), "--executor", "emulator"]) == 1
+    said = capsys.readouterr().out
+    assert "no version: cannot write this: the planner has no kernel for " in said and "no versions yet" not in said
+    assert main(["run", str(own), "--executor", "emulator", "--json"]) == 1
+    assert any("the nearest that it can" in line for line in json.loads(capsys.readouterr().out)["why"])

@@ -1,0 +1,106 @@
+"""How much of a problem the planner can write: all of it, or why not and the largest part from the inputs on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from workbench.proposers.binding import plain_program
+from workbench.proposers.planner import Planner
+from workbench.proposers.recognition import Unrecognised, recognise
+from workbench.proposers.recognition.graph import YOURSELF, aten_name, names
+from workbench.proposers.recognition.mutations import ALIASES
+from workbench.records import Ask, Facts, Operation, Problem, Proposal, record
+
+FREE = (*ALIASES, "_to_copy", "getitem", "clone", "expand_as")  # calls that compute nothing
+
+
+@record
+class Coverage:
+    """The problem as a program without settings, or the reason why there is none and the largest part that has one.
+
+    The part begins at the inputs; if no such part is recognised, it is one call alone.
+    """
+
+    program: str = ""
+    reason: str = ""
+    part: str = ""  # the program of that part
+    result: str = ""  # the value that it computes, by its name in the graph
+    calls: int = 0  # calls of the part that compute something
+    of: int = 0  # calls of the whole that compute something
+
+
+def find_coverage(problem: Problem, facts: Facts, *, arch: str, device: str) -> Coverage:
+    """What the planner would write first for the problem; it is asked, so that the answer is what `generate` does."""
+    whole = _count_computing(facts.graph)
+    try:
+        program = plain_program(recognise(facts))
+    except Unrecognised as reason:
+        return _largest_part(facts, _shorten(str(reason)))
+    notes = []
+    for made in Planner().propose(Ask(problem=problem, facts=facts, arch=arch, device=device)):
+        if isinstance(made, Proposal):
+            return Coverage(program=program, calls=whole, of=whole)
+        notes.append(made.message)
+    return _largest_part(facts, _shorten("; ".join(notes) or f"the planner has no idea for {program}"))
+
+
+def _shorten(reason: str) -> str:
+    """A reason without the advice that follows it."""
+    return reason.removesuffix(YOURSELF).rstrip("; ")
+
+
+def _largest_part(facts: Facts, reason: str) -> Coverage:
+    """The part with the most calls that is recognised by itself."""
+    whole = _count_computing(facts.graph)
+    parts = sorted(
+        ((_part_before(facts.graph, op.name), op.name) for op in facts.graph[:-1] if len(op.result) == 1),
+        key=lambda item: -_count_computing(item[0]),
+    )
+    for graph, result in parts:
+        count = _count_computing(graph)
+        part = _plain_part(dataclasses.replace(facts, graph=graph, full_graph=_part_before(facts.full_graph, result)))
+        if count and part:
+            return Coverage(reason=reason, part=part, result=result, calls=count, of=whole)
+    for op in facts.graph:
+        if aten_name(op) not in FREE and len(op.result) == 1 and (part := _plain_part(_alone(facts, op))):
+            return Coverage(reason=reason, part=part, result=op.name, calls=1, of=whole)
+    return Coverage(reason=reason, of=whole)
+
+
+def _plain_part(facts: Facts) -> str:
+    """The program of a part of a problem; "" if it is not recognised."""
+    try:
+        return plain_program(recognise(facts))
+    except Unrecognised:
+        return ""
+
+
+def _alone(facts: Facts, op: Operation) -> Facts:
+    """The facts of one call, which takes the results of earlier calls as inputs."""
+    made = {one.name: one.result[0] for one in facts.graph if len(one.result) == 1}
+    more = tuple(
+        dataclasses.replace(made[name], name=name) for text in op.operands for name in names(text) if name in made
+    )
+    case = facts.cases[0]
+    return dataclasses.replace(
+        facts,
+        graph=(op, Operation(name="output", target="output", operands=(op.name,))),
+        forward_arguments=(*facts.forward_arguments, *(spec.name for spec in more)),
+        cases=(dataclasses.replace(case, inputs=(*case.inputs, *more), outputs=op.result),),
+        full=(),
+        full_graph=(),
+    )
+
+
+def _part_before(graph: tuple[Operation, ...], result: str) -> tuple[Operation, ...]:
+    """The operations that a value needs, and an output that is this value; () if the graph has no such value."""
+    needed, kept = {result}, list[Operation]()
+    for op in reversed(graph[:-1]):
+        if op.name in needed:
+            kept.append(op)
+            needed |= {name for text in (*op.operands, *(value for _, value in op.keywords)) for name in names(text)}
+    return (*reversed(kept), Operation(name="output", target="output", operands=(result,))) if kept else ()
+
+
+def _count_computing(graph: tuple[Operation, ...]) -> int:
+    return sum(op.target != "output" and aten_name(op) not in FREE for op in graph)

@@ -1,0 +1,167 @@
+"""What was understood of a problem, as one record, from its operations to what the planner can write."""
+
+from __future__ import annotations
+
+from workbench.analysis import devices
+from workbench.analysis.speed_of_light import bound
+from workbench.executors.jobs.trials import has_special_values, list_trials
+from workbench.proposers.coverage import Coverage, find_coverage
+from workbench.records import Bound, Case, Facts, Job, Size, Work, record
+from workbench.session import Session
+from workbench.views.text.operations import (
+    AxisNames,
+    OperationLine,
+    list_operations,
+    list_returned,
+    plain_name,
+    short_dtype,
+)
+
+ORIGINS = {"shipped": "of the package", "cell": "of a cell", "expression": "an expression"}  # else it is a path
+
+
+@record
+class TensorLine:
+    """A tensor of the problem. `shape` has names of sizes where they decide, else numbers."""
+
+    role: str  # input, parameter, buffer or output
+    name: str
+    dtype: str
+    shape: tuple[str, ...]
+
+
+@record
+class CaseLine:
+    """A case: its inputs' shapes, its sizes, and how often and with which values a candidate runs it."""
+
+    name: str
+    shapes: str
+    sizes: tuple[tuple[str, int], ...]
+    trials: int  # 0: it is not run
+    values: str  # of the inputs
+
+
+@record
+class Card:
+    """What was understood of a problem."""
+
+    name: str
+    headline: str
+    origin: str
+    kind: str
+    precision: str
+    mode: str
+    device: str
+    executor: str
+    arch: str
+    operations: tuple[OperationLine, ...]
+    traced: str  # the case at which the operations, and so the numbers in their calls, were seen
+    returned: tuple[str, ...]  # the names of the values that forward returns
+    form: str  # in which they are returned, if not as tensors
+    tensors: tuple[TensorLine, ...]
+    sizes: tuple[Size, ...]
+    cases: tuple[CaseLine, ...]
+    coverage: Coverage
+    work: Work | None = None  # at full size
+    bound: Bound | None = None
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def describe_problem(session: Session) -> Card:
+    """The card of a session's problem."""
+    facts, job = session.facts, session.job(None)
+    names = AxisNames(facts)
+    tensors = _list_tensors(facts, names)  # first: operations take names from them
+    work = next((work for work in facts.work if work.case == "full"), None)
+    return Card(
+        name=session.problem.name,
+        headline=headline(session),
+        origin=session.problem.origin,
+        kind=facts.kind,
+        precision=session.problem.precision,
+        mode=session.problem.mode,
+        device=session.device,
+        executor=session.executor_name,
+        arch=session.arch,
+        operations=list_operations(facts, names),
+        traced=facts.cases[0].name,
+        returned=list_returned(facts),
+        form=facts.form,
+        tensors=tensors,
+        sizes=facts.sizes,
+        cases=tuple(_describe_case(job, case) for case in facts.cases),
+        coverage=find_coverage(session.problem, facts, arch=session.arch, device=session.device),
+        work=work,
+        bound=bound(work, devices.find(session.device)) if work else None,
+        warnings=list_warnings(session),
+        notes=tuple(note for note in facts.notes if note not in {size.why for size in facts.sizes}),
+    )
+
+
+def headline(session: Session) -> str:
+    """The problem in a line: kind, where it comes from, precision, mode, where it runs."""
+    problem = session.problem
+    return (
+        f"{session.facts.kind}, {ORIGINS.get(problem.origin, problem.origin)}; precision {problem.precision}, "
+        f"{problem.mode} mode; runs on {session.executor_name}, code for {session.arch}, judged as {session.device}"
+    )
+
+
+def list_warnings(session: Session) -> tuple[str, ...]:
+    """Why a time or a comparison of this problem means less: no room on the device, trivial outputs that pass."""
+    works = [work for work in session.facts.work if work.case == "full"]
+    rooms = [memory_warning(work.least_bytes, session.device) for work in works]
+    return tuple(filter(None, (*rooms, *(item.message for item in session.facts.degeneracies))))
+
+
+def format_shapes(case: Case) -> str:
+    """The shapes of a case's inputs: `x [64, 128], w [128, 32]`."""
+    return ", ".join(f"{spec.name} {list(spec.shape)}" for spec in case.inputs)
+
+
+def memory_warning(least_bytes: int, device: str) -> str:
+    """A warning if inputs, parameters and results together exceed the device's memory; "" if they fit."""
+    memory = devices.find(device).memory_bytes
+    if least_bytes <= memory:
+        return ""
+    return (
+        f"the full case does not fit the device: inputs, parameters and results take {least_bytes / 1e9:,.1f} GB, "
+        f"{device} has {memory / 1e9:,.1f} GB; the bound belongs to no possible run; "
+        "make sizes smaller with --set NAME=VALUE"
+    )
+
+
+def _list_tensors(facts: Facts, names: AxisNames) -> tuple[TensorLine, ...]:
+    """Inputs, parameters, buffers and outputs."""
+    buffers = _buffer_names(facts)
+    found = [
+        TensorLine(role="input", name=spec.name, dtype=short_dtype(spec.dtype), shape=names.of_input(spec.name))
+        for spec in facts.cases[-1].inputs
+    ]
+    for spec in facts.parameters:
+        role, prefix = ("buffer", "buffer") if spec.name in buffers else ("parameter", "param")
+        shape = names.of_state(spec, prefix)
+        found.append(TensorLine(role=role, name=spec.name, dtype=short_dtype(spec.dtype), shape=shape))
+    for n, spec in enumerate(facts.cases[-1].outputs):
+        found.append(TensorLine(role="output", name=spec.name, dtype=short_dtype(spec.dtype), shape=names.of_output(n)))
+    return tuple(found)
+
+
+def _buffer_names(facts: Facts) -> set[str]:
+    read = {text for op in facts.graph for text in (*op.operands, *(value for _, value in op.keywords))}
+    known = {spec.name for spec in facts.full}
+    return {plain_name(name) for name in (*read, *known) if name.startswith("buffer:")}
+
+
+def _describe_case(job: Job, case: Case) -> CaseLine:
+    trials = [trial for name, trial in list_trials(job) if name == case.name]
+    special = any(has_special_values(job, case.name, trial) for trial in trials)
+    values = "random" if trials else ""
+    return CaseLine(
+        name=case.name,
+        shapes=format_shapes(case),
+        sizes=tuple(job.facts.size_values(case.name).items()),
+        trials=len(trials),
+        values="random, then zeros, one sign and large ones" if special else values,
+    )
