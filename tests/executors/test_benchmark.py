@@ -71,6 +71,7 @@ class Play:
         self.lines: dict[str, SocketChannel] = {}
         self.taken: dict[str, int] = dict.fromkeys(seconds, 0)
         self.checked = 0
+        self.refused: tuple[str, ...] = ()  # cases
         for role in seconds:
             folder = root / role
             (folder / "given").mkdir(parents=True)
@@ -91,6 +92,8 @@ class Play:
                     return
 
     def said(self, role: str, order: dict[str, Any]) -> dict[str, Any]:
+        if order["do"] == "trial" and order["case"] in self.refused:
+            return {"refused": True}
         if order["do"] == "warm_up":
             return {"estimate_s": self.sample(role)["s"], "host_s": 12e-6}
         if order["do"] == "begin":
@@ -169,6 +172,30 @@ def test_turns_alternate_and_reverse(job: Job, tmp_path: Path) -> None:
         and not timing.doubts
         and timing.per_round == 5
     )
+
+
+def checked_cases(play: Play) -> list[str]:
+    return [order["case"] for _, order in play.log if order["do"] == "check" and not order["timed"]]
+
+
+def test_odd_sizes_are_checked_once_and_only_full_ones_are_timed(job: Job, tmp_path: Path) -> None:
+    play = Play(tmp_path, {"candidate": noisy(1, 1e-3), "eager": noisy(2, 2e-3)})
+    result = play.run(replace(job, cases=("odd", "full"))).result
+    assert checked_cases(play) == ["odd", "full", "full"]
+    assert {timing.case for timing in result.timings.values()} == {"full"}
+
+
+def test_a_kernel_that_is_wrong_at_odd_sizes_is_not_timed(job: Job, tmp_path: Path) -> None:
+    play = Play(tmp_path, {"candidate": noisy(1, 1e-3), "eager": noisy(2, 2e-3)}, wrong_at=0)
+    result = play.run(replace(job, cases=("odd", "full"))).result
+    assert checked_cases(play) == ["odd"] and not result.timings and not result.checks[-1].passed
+
+
+def test_a_kernel_that_refuses_odd_sizes_is_checked_and_timed_at_full_size(job: Job, tmp_path: Path) -> None:
+    play = Play(tmp_path, {"candidate": noisy(1, 1e-3), "eager": noisy(2, 2e-3)})
+    play.refused = ("odd",)
+    assert play.run(replace(job, cases=("odd", "full"))).result.timings
+    assert checked_cases(play) == ["full", "full"]
 
 
 def test_the_same_version_twice_is_not_told_apart(job: Job, tmp_path: Path) -> None:

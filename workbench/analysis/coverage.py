@@ -39,7 +39,8 @@ def refused_sizes(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
 def _describe_refusal(facts: Facts, refusal: Refusal) -> str:
     settings = next((case.settings for case in facts.cases if case.name == refusal.case), ())
     least = min((int(str(value)) for _, value in settings), default=0)
-    small = [f"{name}={value}" for name, value in settings if int(str(value)) == least]
+    tiny = refusal.case == "tiny"
+    small = [f"{name}={value}" for name, value in settings if not tiny or int(str(value)) == least]
     return f"{', '.join(small) or f'case {refusal.case}'} ({refusal.message})"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench import evaluate
 from workbench.errors import Unrecorded
-from workbench.executors.jobs.trials import small_cases
+from workbench.executors.jobs.trials import gpu_cases, small_cases
 from workbench.protocols import Executor, RunContext
 from workbench.records import Candidate, Event, Job, Proposal, Trial, Verdict, Version
 from workbench.records.proposal import HUMAN
@@ -40,7 +40,7 @@ class Testing:
             arch=self.log.arch,
             device=self.log.device,
             want_sass=want_sass,
-            cases=("full",) if full else small_cases(self.log.facts),
+            cases=(gpu_cases if full else small_cases)(self.log.facts),
             trials=2,
             timed_calls=40 if full else 0,
             wall_limit_s=300.0 if full else 60.0,

@@ -117,7 +117,7 @@ class Run:
                 start = time.perf_counter()
                 model_seed = self.run_trials(case)
                 self._add_phase("trials", start)
-                if self.job.timed_calls:
+                if self.job.timed_calls and case == self.job.cases[-1]:
                     start = time.perf_counter()
                     self.time_case(case, model_seed)
                     self._add_phase("timing", start)
@@ -133,15 +133,17 @@ class Run:
     def run_trials(self, case: str) -> int:
         """Run every trial of a case and check it before the next. Returns the seed of the last parameters."""
         model_seed = 0
-        if self.rival is not None and self.job.timed_calls:
+        timed = case == self.job.cases[-1]
+        if self.rival is not None and self.job.timed_calls and timed:
             self.rival.send({"do": "trial", "case": case, "seed": draw_seed()})  # it compiles meanwhile
-        for trial in range(max(self.job.trials, 1)):
+        for trial in range(max(self.job.trials, 1) if timed else 1):
             model_seed = draw_seed()
             calls = count_calls(self.job, case, trial)
             self.candidate.send({"do": "trial", "case": case, "seed": model_seed, "calls": calls})
             if not self.about:
                 self._open(case)
-            self.candidate.recv()
+            if self.candidate.recv().get("refused"):  # the candidate's reply has the words
+                continue
             inputs = [input_seed(model_seed, call) for call in range(calls)]
             self._check(case, trial, model_seed, inputs, timed=False, call=0)
         return model_seed

@@ -21,6 +21,15 @@ def small_cases(facts: Facts) -> tuple[str, ...]:
     return (*DRAWN, *(name for name in EDGES if name in known))
 
 
+def gpu_cases(facts: Facts) -> tuple[str, ...]:
+    """The cases for a GPU: the odd sizes are checked once before the full ones are checked and timed.
+
+    Facts from before the case of size 1 was known have the full case only, so that their jobs keep their hashes.
+    """
+    known = {case.name for case in facts.cases}
+    return ("odd", "full") if {TINY, "odd"} <= known else ("full",)
+
+
 def list_trials(job: Job) -> list[Place]:
     """(case, trial) of all runs, in order."""
     known = {case.name for case in job.facts.cases}

@@ -19,7 +19,7 @@ from workbench.executors.jobs import shared_tensors
 from workbench.executors.jobs.rpc import requests
 from workbench.executors.jobs.trials import input_seed
 from workbench.executors.workers import effects
-from workbench.executors.workers.outputs import OUTPUTS, find_case, validate
+from workbench.executors.workers.outputs import OUTPUTS, Rejected, find_case, validate
 from workbench.executors.workers.timer import Stopwatch
 from workbench.problems import loading
 from workbench.problems.results import flatten_result
@@ -65,7 +65,23 @@ class Runner:
         self.names: list[str] = []  # of what forward returns, in its order
 
     def trial(self, case: str, seed: int, calls: int = 1) -> Json:
-        """Make calls and keep what the last one gives for `hand`. The first trial of a case builds the model."""
+        """Make calls and keep what the last one gives for `hand`. The first trial of a case builds the model.
+
+        An exception at sizes that are not timed is a refusal of these sizes, unless the device is lost with it.
+        """
+        try:
+            return self._make_calls(case, seed, calls)
+        except Rejected:
+            raise
+        except Exception as error:
+            if case == self.job.cases[-1] or isinstance(error, torch.AcceleratorError):
+                raise
+            synchronize()  # raises if the device is lost
+            said = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+            self.reply["refusals"].append({"case": case, "trial": 0, "message": said})
+            return {"refused": True}
+
+    def _make_calls(self, case: str, seed: int, calls: int) -> Json:
         if self.problem is None or self.case != case:
             self.problem = loading.load_module(self.job.problem, find_case(self.job, case).settings)
             self.case, self.model = case, None
