@@ -99,7 +99,7 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "factor_two": ("1.0 / (sums", "2.0 / (sums"),
     },
     "largest": {
-        "from_zero": ("top = -cutlass.Float32.inf", "top = cutlass.Float32(0.0)"),
+        "doubled": ("= top.to(y.element_type)", "= (top + top).to(y.element_type)"),
         "first_row_skipped": ("cutlass.range(rows, unroll=1)", "cutlass.range(1, rows, unroll=1)"),
         "last_tile": ("cute.ceil_div(x.shape[2], 64)", "x.shape[2] // 64"),
         "minimum": ("top = cute.arch.fmax(top,", "top = cute.arch.fmin(top,"),
@@ -129,7 +129,7 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "added_twice": ("total[i] + x[i]", "total[i] + x[i] + x[i]"),
     },
     "rms_norm": {
-        "weight_missing": ("return weight * to_bf16(hidden_states * row_1_1)", "return to_bf16(hidden_states * row_1_1)"),
+        "weight_added": ("return weight * to_bf16(", "return weight + to_bf16("),
         "epsilon_too_large": ("mean_1 + cutlass.Float32(1e-06)", "mean_1 + cutlass.Float32(1e-01)"),
         "one_row_too_few": ("    if row < rows:", "    if row < rows - 1:"),
         "shuffle_missing": ("range_constexpr(5)", "range_constexpr(4)"),
@@ -144,10 +144,10 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "padding_forgotten": ("q * stride[2] - padding[2] + s", "q * stride[2] + s"),
         "border_read": ("inside = (d >= 0) & (d < mX.shape[2]) & (h >= 0) & (h < mX.shape[3])", "inside = (d >= 0) & (d < mX.shape[2]) & (h >= 0) & (h <= mX.shape[3])"),
         "stride_one": ("p * stride[1] - padding[1]", "p - padding[1]"),
-        "last_block": ("blocks = (positions + THREADS - 1) // THREADS", "blocks = cutlass.max(positions // THREADS, 1)"),
+        "channels_of_the_first_group": ("first = k // filters_per_group * mW.shape[1]", "first = 0 * k"),
     },
     "scan": {
-        "carry_lost": ("                earlier = carry\n", "                earlier = cutlass.Float32(IDENTITY)\n"),
+        "prefix_lost": ("prefixes[v] = combine(carry, earlier)", "prefixes[v] = earlier"),
         "barrier_missing": ("        cute.arch.sync_threads()\n", ""),
         "mask_ignored": ("return x * mask", "return x"),
         "exclusive": ("        offset = combine(earlier, prefixes[v])\n", "        offset = earlier\n"),
@@ -167,12 +167,37 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
 }  # fmt: skip
 
 
+# wrong kernels that are accepted: no case has the values at which they are wrong
+UNSEEN = {
+    # every largest value of the inputs is positive: inputs of one sign are never negative
+    "largest": {"from_zero": ("top = -cutlass.Float32.inf", "top = cutlass.Float32(0.0)")},
+    # every case has fewer positions than the 256 of a CTA
+    "conv": {
+        "last_block": (
+            "blocks = (positions + THREADS - 1) // THREADS",
+            "blocks = cutlass.max(positions // THREADS, 1)",
+        )
+    },
+    # every case has fewer columns than the 512 of a warp
+    "scan": {
+        "carry_lost": ("                earlier = carry\n", "                earlier = cutlass.Float32(IDENTITY)\n")
+    },
+    # the weight that the problem makes is all ones, and no trial has another one
+    "rms_norm": {
+        "weight_missing": (
+            "return weight * to_bf16(hidden_states * row_1_1)",
+            "return to_bf16(hidden_states * row_1_1)",
+        )
+    },
+}
+
+
 def source_of(original: str, mutant: str = "") -> str:
     """The text of an original, or of one of its mutants."""
     source = (ORIGINALS / f"{original}.py").read_text()
     if not mutant:
         return source
-    find, replace = MUTANTS[original][mutant]
+    find, replace = (UNSEEN.get(original, {}) | MUTANTS[original])[mutant]
     assert source.count(find) == 1, (original, mutant, source.count(find))
     return source.replace(find, replace)
 
@@ -197,9 +222,9 @@ def judge(subject: str, source: str) -> Trial:
     return evaluate.evaluate(job, executors.choose("emulator"))
 
 
-def all_mutants() -> list[tuple[str, str]]:
+def all_mutants(table: dict[str, dict[str, tuple[str, str]]] = MUTANTS) -> list[tuple[str, str]]:
     """(original, mutant) of each."""
-    return [(original, mutant) for original, mutants in MUTANTS.items() for mutant in mutants]
+    return [(original, mutant) for original, mutants in table.items() for mutant in mutants]
 
 
 def honest() -> list[tuple[str, Path]]:
