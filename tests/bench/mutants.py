@@ -58,9 +58,8 @@ def main() -> None:
     refused = [row for row in rows if row["set"] == "mutant" and not row["accepted"]]
     named = [row for row in refused if row["line"] or "wrong are" in str(row["hint"])]
     right = [row for row in rows if row["set"] in ("original", "honest")]
-    print(
-        f"{len(refused)} of {sum(row['set'] == 'mutant' for row in rows)} mutants refused, {len(named)} with a line or where they are wrong"
-    )
+    tried = sum(row["set"] == "mutant" for row in rows)
+    print(f"{len(refused)} of {tried} mutants refused, {len(named)} with a line or where they are wrong")
     print(f"{sum(bool(row['accepted']) for row in right)} of {len(right)} right kernels accepted")
 
 
