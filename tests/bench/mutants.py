@@ -44,6 +44,7 @@ def main() -> None:
         *(("original", name, name, "") for name in mutants.MUTANTS),
         *(("honest", subject, path.stem, "") for subject, path in honest()),
         *(("mutant", name, name, mutant) for name, mutant in all_mutants()),
+        *(("unseen", name, name, mutant) for name, mutant in all_mutants(mutants.UNSEEN)),
     ]
     rows = []
     for kind, subject, name, mutant in asked:
@@ -55,11 +56,10 @@ def main() -> None:
     if not arguments.only:
         arguments.out.write_text("[\n" + ",\n".join(f" {json.dumps(row)}" for row in rows) + "\n]\n")
     refused = [row for row in rows if row["set"] == "mutant" and not row["accepted"]]
-    named = [row for row in refused if row.get("line") or row.get("hint")]
-    right = [row for row in rows if row["set"] != "mutant"]
-    print(
-        f"{len(refused)} of {sum(row['set'] == 'mutant' for row in rows)} mutants refused, {len(named)} with a line or a hint"
-    )
+    named = [row for row in refused if row["line"] or "wrong are" in str(row["hint"])]
+    right = [row for row in rows if row["set"] in ("original", "honest")]
+    tried = sum(row["set"] == "mutant" for row in rows)
+    print(f"{len(refused)} of {tried} mutants refused, {len(named)} with a line or where they are wrong")
     print(f"{sum(bool(row['accepted']) for row in right)} of {len(right)} right kernels accepted")
 
 

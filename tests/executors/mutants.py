@@ -71,12 +71,20 @@ SUBJECTS = {
     "staged_gemm": Subject(spec="matmul_bias_gelu", precision="fp16"),
     "linear": Subject(spec=LINEAR),
 }
-SHUFFLE = "        total += cute.arch.shuffle_sync_bfly(total, offset=16 >> step)"
+ARRIVE = "        cute.arch.barrier_arrive(barrier_id=1, number_of_threads=64)"
+PUT = "        if thread == 32:\n            scratch[0] = total\n"
+FENCE = """            if cutlass.const_expr(tma_copy is not None):
+                cute.arch.fence_proxy("async.shared", space="cta")
+"""
+VISIBLE = "        # after the barrier the k tile is visible to all threads, and the stage to be filled next is free\n"
 # original -> name -> (a text that occurs once, what replaces it)
 MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "elementwise": {
         "tail_dropped": ("(count + 127) // 128", "count // 128"),
-        "clamped_at_one": ("cute.arch.fmax(v, cutlass.Float32(0.0))", "cute.arch.fmin(cute.arch.fmax(v, cutlass.Float32(0.0)), cutlass.Float32(1.0))"),
+        "clamped_at_one": (
+            "cute.arch.fmax(v, cutlass.Float32(0.0))",
+            "cute.arch.fmin(cute.arch.fmax(v, cutlass.Float32(0.0)), cutlass.Float32(1.0))",
+        ),
         "out_of_bounds": ("if i < count:", "if i < count + 9:"),
         "wrong_cast": ("r.to(y.element_type)", "r.to(cutlass.Float16).to(y.element_type)"),
     },
@@ -87,27 +95,36 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "one_row_too_few": ("grid=[rows, 1, 1]", "grid=[rows - 1, 1, 1]"),
     },
     "handed": {
-        "arrives_before_it_wrote": ("        if thread == 32:\n            scratch[0] = total\n        cute.arch.barrier_arrive(barrier_id=1, number_of_threads=64)", "        cute.arch.barrier_arrive(barrier_id=1, number_of_threads=64)\n        if thread == 32:\n            scratch[0] = total"),
+        "arrives_before_it_wrote": (PUT + ARRIVE, ARRIVE + "\n" + PUT.rstrip()),
         "wait_missing": ("        cute.arch.barrier(barrier_id=1, number_of_threads=64)\n", ""),
         "second_warp_lost": ("(total + scratch[0])", "(total + total)"),
         "step_missing": ("range_constexpr(5)", "range_constexpr(4)"),
     },
     "softmax": {
-        "no_maximum": ("    top = cute.arch.fmax(tops[0], tops[1])\n", "    top = cutlass.Float32(0.0) * tops[0] * tops[1]\n"),
+        "no_maximum": (
+            "    top = cute.arch.fmax(tops[0], tops[1])\n",
+            "    top = cutlass.Float32(0.0) * tops[0] * tops[1]\n",
+        ),
         "one_warp": ("1.0 / (sums[0] + sums[1])", "1.0 / (sums[0] + sums[0])"),
         "maximum_of_a_warp": ("top = cute.arch.fmax(tops[0], tops[1])", "top = tops[warp]"),
         "factor_two": ("1.0 / (sums", "2.0 / (sums"),
     },
     "largest": {
-        "from_zero": ("top = -cutlass.Float32.inf", "top = cutlass.Float32(0.0)"),
+        "doubled": ("= top.to(y.element_type)", "= (top + top).to(y.element_type)"),
         "first_row_skipped": ("cutlass.range(rows, unroll=1)", "cutlass.range(1, rows, unroll=1)"),
         "last_tile": ("cute.ceil_div(x.shape[2], 64)", "x.shape[2] // 64"),
         "minimum": ("top = cute.arch.fmax(top,", "top = cute.arch.fmin(top,"),
     },
     "tiles": {
-        "accumulates_in_16_bits": ("cutlass.Float16, cutlass.Float32, (16, 8, 16)", "cutlass.Float16, cutlass.Float16, (16, 8, 16)"),
+        "accumulates_in_16_bits": (
+            "cutlass.Float16, cutlass.Float32, (16, 8, 16)",
+            "cutlass.Float16, cutlass.Float16, (16, 8, 16)",
+        ),
         "transposed": ("value_b = b[start + j, block_n * 32 + i]", "value_b = b[block_n * 32 + i, start + j]"),
-        "barrier_missing": ("        cute.gemm(tiled_mma, totals, part_a, part_b, totals)\n        cute.arch.sync_threads()\n", "        cute.gemm(tiled_mma, totals, part_a, part_b, totals)\n"),
+        "barrier_missing": (
+            "        cute.gemm(tiled_mma, totals, part_a, part_b, totals)\n        cute.arch.sync_threads()\n",
+            "        cute.gemm(tiled_mma, totals, part_a, part_b, totals)\n",
+        ),
         "tail_of_k_dropped": ("range(0, k, 16)", "range(0, k // 16 * 16, 16)"),
     },
     "bias_relu": {
@@ -129,7 +146,7 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "added_twice": ("total[i] + x[i]", "total[i] + x[i] + x[i]"),
     },
     "rms_norm": {
-        "weight_missing": ("return weight * to_bf16(hidden_states * row_1_1)", "return to_bf16(hidden_states * row_1_1)"),
+        "weight_added": ("return weight * to_bf16(", "return weight + to_bf16("),
         "epsilon_too_large": ("mean_1 + cutlass.Float32(1e-06)", "mean_1 + cutlass.Float32(1e-01)"),
         "one_row_too_few": ("    if row < rows:", "    if row < rows - 1:"),
         "shuffle_missing": ("range_constexpr(5)", "range_constexpr(4)"),
@@ -137,34 +154,71 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "mlp": {
         "bias_missing": ("return total + bias[column].to(cutlass.Float32)", "return total"),
         "relu_missing": ("    total = relu(total)\n", ""),
-        "tile_rows_dropped": ("total = epilogue_2(total, bias, column)\n            mD[batch, row, column]", "total = epilogue_2(total, bias, column)\n            mD[batch, tile_m * TILE_M, column]"),
+        "tile_rows_dropped": (
+            "total = epilogue_2(total, bias, column)\n            mD[batch, row, column]",
+            "total = epilogue_2(total, bias, column)\n            mD[batch, tile_m * TILE_M, column]",
+        ),
         "result_not_of_this_call": ("        h1 = gemm(x, ", "        h1 = gemm(torch.zeros_like(x), "),
     },
     "conv": {
         "padding_forgotten": ("q * stride[2] - padding[2] + s", "q * stride[2] + s"),
-        "border_read": ("inside = (d >= 0) & (d < mX.shape[2]) & (h >= 0) & (h < mX.shape[3])", "inside = (d >= 0) & (d < mX.shape[2]) & (h >= 0) & (h <= mX.shape[3])"),
+        "border_read": (
+            "inside = (d >= 0) & (d < mX.shape[2]) & (h >= 0) & (h < mX.shape[3])",
+            "inside = (d >= 0) & (d < mX.shape[2]) & (h >= 0) & (h <= mX.shape[3])",
+        ),
         "stride_one": ("p * stride[1] - padding[1]", "p - padding[1]"),
-        "last_block": ("blocks = (positions + THREADS - 1) // THREADS", "blocks = cutlass.max(positions // THREADS, 1)"),
+        "channels_of_the_first_group": ("first = k // filters_per_group * mW.shape[1]", "first = 0 * k"),
     },
     "scan": {
-        "carry_lost": ("                earlier = carry\n", "                earlier = cutlass.Float32(IDENTITY)\n"),
+        "prefix_lost": ("prefixes[v] = combine(carry, earlier)", "prefixes[v] = earlier"),
         "barrier_missing": ("        cute.arch.sync_threads()\n", ""),
         "mask_ignored": ("return x * mask", "return x"),
         "exclusive": ("        offset = combine(earlier, prefixes[v])\n", "        offset = earlier\n"),
     },
     "hopper_gemm": {
-        "wait_missing": ("    tCrA, tCrB = fragments\n    mainloop_pipeline.consumer_wait(read_state)\n", "    tCrA, tCrB = fragments\n"),
+        "wait_missing": (
+            "    tCrA, tCrB = fragments\n    mainloop_pipeline.consumer_wait(read_state)\n",
+            "    tCrA, tCrB = fragments\n",
+        ),
         "last_group_in_flight": ("    warpgroup.wait_group(0)\n", ""),
         "bytes_of_one_operand": ("tx_count=(TILE_M + TILE_N) * TILE_K", "tx_count=TILE_M * TILE_K"),
-        "fence_missing": ("            if cutlass.const_expr(tma_copy is not None):\n                cute.arch.fence_proxy(\"async.shared\", space=\"cta\")\n", ""),
+        "fence_missing": (FENCE, ""),
     },
     "staged_gemm": {
         "wait_too_weak": ("cp_async_wait_group(STAGES - 2)", "cp_async_wait_group(STAGES - 1)"),
-        "barrier_missing": ("        # after the barrier the k tile is visible to all threads, and the stage to be filled next is free\n        cute.arch.sync_threads()\n", ""),
-        "column_guard_missing": ("            if column < n:\n                total = tCrC[e]", "            if column >= 0:\n                total = tCrC[e]"),
+        "barrier_missing": (VISIBLE + "        cute.arch.sync_threads()\n", ""),
+        "column_guard_missing": (
+            "            if column < n:\n                total = tCrC[e]",
+            "            if column >= 0:\n                total = tCrC[e]",
+        ),
         "stage_off_by_one": ("stage = k_tile % STAGES", "stage = (k_tile + 1) % STAGES"),
     },
-}  # fmt: skip
+}
+
+
+# wrong kernels that are accepted: no case has the values at which they are wrong
+UNSEEN = {
+    # every largest value of the inputs is positive: inputs of one sign are never negative
+    "largest": {"from_zero": ("top = -cutlass.Float32.inf", "top = cutlass.Float32(0.0)")},
+    # every case has fewer positions than the 256 of a CTA
+    "conv": {
+        "last_block": (
+            "blocks = (positions + THREADS - 1) // THREADS",
+            "blocks = cutlass.max(positions // THREADS, 1)",
+        )
+    },
+    # every case has fewer columns than the 512 of a warp
+    "scan": {
+        "carry_lost": ("                earlier = carry\n", "                earlier = cutlass.Float32(IDENTITY)\n")
+    },
+    # the weight that the problem makes is all ones, and no trial has another one
+    "rms_norm": {
+        "weight_missing": (
+            "return weight * to_bf16(hidden_states * row_1_1)",
+            "return to_bf16(hidden_states * row_1_1)",
+        )
+    },
+}
 
 
 def source_of(original: str, mutant: str = "") -> str:
@@ -172,7 +226,7 @@ def source_of(original: str, mutant: str = "") -> str:
     source = (ORIGINALS / f"{original}.py").read_text()
     if not mutant:
         return source
-    find, replace = MUTANTS[original][mutant]
+    find, replace = (UNSEEN.get(original, {}) | MUTANTS[original])[mutant]
     assert source.count(find) == 1, (original, mutant, source.count(find))
     return source.replace(find, replace)
 
@@ -197,9 +251,9 @@ def judge(subject: str, source: str) -> Trial:
     return evaluate.evaluate(job, executors.choose("emulator"))
 
 
-def all_mutants() -> list[tuple[str, str]]:
+def all_mutants(table: dict[str, dict[str, tuple[str, str]]] = MUTANTS) -> list[tuple[str, str]]:
     """(original, mutant) of each."""
-    return [(original, mutant) for original, mutants in MUTANTS.items() for mutant in mutants]
+    return [(original, mutant) for original, mutants in table.items() for mutant in mutants]
 
 
 def honest() -> list[tuple[str, Path]]:

@@ -1,4 +1,4 @@
-"""Correct: relu into a padded tensor, of which it returns a view."""
+"""Correct: relu into a padded tensor, of which it returns a part as a contiguous tensor."""
 
 import cutlass
 import torch
@@ -25,4 +25,4 @@ class ModelNew(torch.nn.Module):
         padded = torch.empty(rows, (columns + 15) // 16 * 16, dtype=x.dtype, device=x.device)
         y = padded[:, :columns]
         launch(*(from_dlpack(t).mark_layout_dynamic(leading_dim=1) for t in (x, y)))
-        return y
+        return y.contiguous()
