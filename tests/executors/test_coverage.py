@@ -98,7 +98,7 @@ def test_sizes_are_one_and_one_over_a_power_of_two() -> None:
         "shrunk": (256, 256),
         "odd": (165, 179),
         "tiny": (1, 1),
-        "over": (129, 129),
+        "over": (65, 65),
         "full": (4096, 1024),
     }
     assert [case.name for case in facts.cases] == ["shrunk", "odd", "tiny", "over", "full"]
@@ -168,13 +168,13 @@ def test_host_code_may_refuse_size_one_and_the_verdict_says_so() -> None:
 
 
 def test_host_code_may_not_refuse_another_case() -> None:
-    found = judge(COMPARE, "assert x.shape[0] != 129, 'not 129'")
-    assert not found.correct and found.failure is not None and "not 129" in found.failure.message
+    found = judge(COMPARE, "assert x.shape[0] != 65, 'not 65'")
+    assert not found.correct and found.failure is not None and "not 65" in found.failure.message
 
 
 def test_a_kernel_that_is_wrong_only_at_one_over_a_power_of_two_is_found() -> None:
     wrong = (
-        COMPARE + "\n        if count == 129 * 129 and index == count - 1:\n            y[index] = cutlass.Float32(7.0)"
+        COMPARE + "\n        if count == 65 * 65 and index == count - 1:\n            y[index] = cutlass.Float32(7.0)"
     )
     found = judge(wrong)
     assert not found.correct and found.failure is not None and "case over" in found.failure.message

@@ -158,7 +158,7 @@ def test_trivial_results_are_looked_for_at_the_smallest_sizes_of_a_large_problem
 def test_no_sizes_are_looked_for_where_that_would_take_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     deep = problem("n = 4096", "functools.reduce(lambda x, _: x + 1, range(40), x)", "torch.rand(n, n)")
     deep = dataclasses.replace(deep, source="import functools\n" + deep.source)
-    assert [case.name for case in inspection.inspect(deep).cases] == ["shrunk", "odd", "full"]
+    assert [case.name for case in inspection.inspect(deep).cases] == ["shrunk", "odd", "tiny", "over", "full"]
     monkeypatch.setattr(cases, "SEARCHED_CALLS", 150)
     facts = inspection.inspect(deep)
     assert [case.name for case in facts.cases] == ["full"] and "it has 41 operations" in facts.notes[0]
@@ -280,3 +280,16 @@ def test_the_rest_is_counted_per_element(m: int, n: int) -> None:
 
 def test_attention_on_the_cpu_has_the_usual_count() -> None:
     assert flops(lambda q: F.scaled_dot_product_attention(q, q, q), (2, 4, 16, 8)) == 4 * 2 * 4 * 16 * 16 * 8
+
+
+@pytest.mark.parametrize(
+    ("forward", "name"), [("x + torch.randn_like(x)", "randn_like"), ("x * torch.rand(1)", "rand")]
+)
+def test_random_numbers_that_no_candidate_can_draw_are_refused_by_name(forward: str, name: str) -> None:
+    with pytest.raises(ProblemError, match=f"draws random numbers with aten.{name}: "):
+        inspection.inspect(problem("n = 64", forward, "torch.rand(n, n)"))
+
+
+def test_dropout_opens_because_its_numbers_are_the_same_in_every_dtype() -> None:
+    facts = inspection.inspect(problem("n = 64", "torch.dropout(x, 0.5, True)", "torch.rand(n, n)"))
+    assert [item.kind for item in facts.degeneracies] == ["random"]

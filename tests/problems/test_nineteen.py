@@ -45,7 +45,7 @@ def test_there_are_nineteen_and_each_names_its_origin() -> None:
 def test_each_shrinks_to_sizes_at_which_it_runs_and_has_a_bound(path: Path) -> None:
     problem = problems.load(str(path), precision="tf32")
     facts = inspection.inspect(problem)
-    assert {case.name for case in facts.cases} == {"full", "shrunk", "odd"} and not [
+    assert {case.name for case in facts.cases} >= {"full", "shrunk", "odd", "tiny"} and not [
         item for item in facts.degeneracies if item.kind in ("random", "not_finite")
     ]
     for name in ("shrunk", "odd"):

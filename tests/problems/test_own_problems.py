@@ -35,7 +35,6 @@ EXPECTED = {
     "attention_gqa": Expected(
         precision="fp16",
         ties=("k_2=v_2", "q_0=k_0=v_0", "q_3=k_3"),
-        kept=("k_1", "q_0", "q_1", "v_1"),
         outputs=F16,
         dtype="float16",
     ),
@@ -65,12 +64,11 @@ EXPECTED = {
     "rotary": Expected(
         precision="bf16",
         ties=("q_2=k_2=cos_0=sin_0", "q_3=k_3=cos_1=sin_1"),
-        kept=("k_0", "q_0"),
         outputs=B16 * 2,
         dtype="bfloat16",
     ),
     "softmax_middle_fp16": Expected(precision="fp16", outputs=F16, dtype="float16"),
-    "swiglu_fused": Expected(precision="fp16", ties=("x_2=dim",), kept=("x_0",), outputs=F16, dtype="float16"),
+    "swiglu_fused": Expected(precision="fp16", ties=("x_2=dim",), outputs=F16, dtype="float16"),
     "top_k": Expected(outputs=("float32", "int64")),
     "uses_helper": Expected(),
 }
@@ -99,7 +97,7 @@ def test_it_opens_in_its_dtypes_with_its_sizes(name: str) -> None:
     assert all(size.extents and (size.varied or size.why) for size in facts.sizes)
     assert tuple(spec.dtype for spec in full.outputs) == wanted.outputs
     assert next(work for work in facts.work if work.case == "full").dtype == wanted.dtype
-    assert {case.name for case in facts.cases} == {"shrunk", "odd", "full"}
+    assert {case.name for case in facts.cases} >= {"shrunk", "odd", "tiny", "full"}
 
 
 @pytest.mark.few(8)

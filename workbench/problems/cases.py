@@ -36,7 +36,7 @@ MANY_CALLS = 100  # calls of a run from which on sizes are halved together first
 ODD_OFFSET = (37, 51, 67, 83)  # odd sizes, no multiples of 2, 4, 8, 16
 # what sizes are in the tiny case; 3 comes before 2, because the variance of two values is often close to 0
 TINY, TINY_SEEDS = (1, 3, 2), (0, 1, 2)
-OVER = (128, 64, 32)  # powers of two that sizes are one over, at most; the first that the budget allows
+OVER = (64, 32)  # powers of two that sizes are one over, at most; the first that the budget allows
 
 
 # sizes that do not work are tried on purpose, and each error is raised as an exception too

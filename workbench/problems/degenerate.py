@@ -46,8 +46,8 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
         found.append(
             Degeneracy(
                 kind="random",
-                message="the reference differs from itself on the same inputs (dropout?), "
-                "so no honest kernel can match it",
+                message="the reference differs from itself on the same inputs (dropout?): before each call torch's "
+                "generator is seeded alike, and only a candidate that draws as torch does can match it",
             )
         )
     if not torch.isfinite(first).all():

@@ -35,6 +35,11 @@ KINDS = (
     ("reduction", ("sum", "mean", "amax", "amin", "max", "min", "prod", "argmax", "argmin", "cumsum", "var", "std")),
 )
 PARTIAL_READS = ("embedding", "gather", "index", "index_select", "slice", "select", "tril", "triu", "narrow")
+# operations that draw random numbers; those of dropout draw the same ones in every dtype
+RANDOM = (
+    *("rand", "rand_like", "randn", "randn_like", "randint_like", "normal", "normal_functional", "uniform"),
+    *("exponential", "log_normal", "cauchy", "geometric", "multinomial", "poisson", "binomial", "rrelu_with_noise"),
+)
 # operations for which the planner needs the sizes of intermediate values
 HEAVY = tuple(f"aten.{name}" for name in ("convolution", "mm", "bmm", "addmm"))
 # what the CPU computes in seconds: the search for trivial results runs the reference
@@ -191,6 +196,7 @@ def _inspect_small(problem: Problem, held: Problem, measured: Measured, search: 
         graph, parameters = _trace(module, problem, loading.forward_arguments(module))
     except Exception as error:
         raise loading.problem_error(problem, module, error, "the reference cannot be traced: ") from error
+    _refuse_random(problem, graph)
     return _Small(settings=settings, notes=notes, case=case, graph=graph, parameters=parameters)
 
 
@@ -223,6 +229,16 @@ def _make_facts(
         full_graph=full.differing_graph(small),
         form=_special_form(measured.form),
     )
+
+
+def _refuse_random(problem: Problem, graph: tuple[Operation, ...]) -> None:
+    """Raise `ProblemError` for a graph that draws random numbers by other operations than dropout does."""
+    drawn = next((name for name in _operation_names(graph) if name.rstrip("_") in RANDOM), "")
+    if drawn:
+        raise ProblemError(
+            f"{problem.origin}: forward draws random numbers with aten.{drawn}: float64 and {problem.precision} draw "
+            "different ones, so no result can be compared; make them in get_inputs()"
+        )
 
 
 def _special_form(form: str) -> str:

@@ -23,6 +23,7 @@ MOST_ELEMENTS = 1 << 16  # that are looked at
 MOST_LOCATED = 1 << 24
 HOLDS = 0.97  # share of the wrong elements that a pattern must explain
 PROBES = 128  # wrong elements that are compared first
+LINES = 8  # rows or columns that are compared first
 LEAST = 4  # elements that a pattern must explain
 SHIFTS = (1, -1, 2, -2, 4, -4, 32, -32)
 TILES = (256, 128, 64, 32, 16, 8)
@@ -70,6 +71,18 @@ class _Wrong:
         wanted, got = np.broadcast_to(value, self.got.shape)[self.probes], self.got[self.probes]
         if among is not None:
             wanted, got = wanted[among[self.probes]], got[among[self.probes]]
+        return self._are_near(got, wanted)
+
+    def may_be_shifted(self, axis: int, step: int) -> bool:
+        """Whether some elements are the expected ones `step` before them, which is quick to see."""
+        source = self.probes[-axis] - step
+        inside = (source >= 0) & (source < self.expected.shape[-axis])
+        at = [index[inside] for index in self.probes]
+        here = self.got[tuple(at)]
+        at[-axis] = source[inside]
+        return self._are_near(here, self.expected[tuple(at)])
+
+    def _are_near(self, got: Array, wanted: Array) -> bool:
         near = np.abs(got - wanted) <= 2 * self.close * np.maximum(np.abs(wanted), np.median(np.abs(wanted)))
         return not len(near) or bool(near.mean() > HOLDS - 0.2)
 
@@ -210,7 +223,7 @@ def _name_shift(wrong: _Wrong) -> str:
     for axis in range(1, min(wrong.expected.ndim, 3) + 1):
         for step in SHIFTS:
             extent = wrong.expected.shape[-axis]
-            if abs(step) * 2 >= extent:
+            if abs(step) * 2 >= extent or not wrong.may_be_shifted(axis, step):
                 continue
             inner = np.ones(extent, dtype=bool)
             inner[slice(None, step) if step > 0 else slice(step, None)] = False
@@ -318,8 +331,21 @@ def _name_structure(wrong: _Wrong) -> Iterator[str]:
     if wrong.agrees(wrong.expected + middle, seen):
         yield f"they differ from the expected values by {middle:+.6g}"
     for axis, noun in ((-1, "row"), (-2, "column")):
-        if gap.shape[axis] < LEAST:
+        if gap.shape[axis] < LEAST or not _may_be_typical(wrong, gap, axis):
             continue
         typical = np.nan_to_num(np.nanmedian(gap, axis=axis, keepdims=True))
         if wrong.agrees(wrong.expected + typical, seen):
             yield f"they differ by a value that depends on the {noun} alone (a vector missing, doubled or misplaced)"
+
+
+def _may_be_typical(wrong: _Wrong, gap: Array, axis: int) -> bool:
+    """Whether the differences along an axis are alike in a few lines, which is quick to see."""
+    lines = np.moveaxis(gap, axis, -1).reshape(-1, gap.shape[axis])
+    lines = lines[np.flatnonzero(np.isfinite(lines).sum(1) >= LEAST)]
+    lines = lines[:: max(len(lines) // LINES, 1)][:LINES, :PROBES]
+    if not len(lines):
+        return True
+    spread = np.abs(lines - np.nanmedian(lines, 1, keepdims=True))
+    scale = np.nanmedian(np.abs(wrong.expected[wrong.probes])) + np.nanmedian(np.abs(lines))
+    known = np.isfinite(spread)
+    return bool((spread[known] <= 4 * wrong.close * scale).mean() > HOLDS - 0.3)
