@@ -64,8 +64,6 @@ def recognise(facts: Facts) -> Computation:
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "
             "give it to __init__ through get_init_inputs, so that one kernel serves all sizes"
         )
-    if (reason := attention.find_unequal_heads(facts)) is not None:
-        raise Unrecognised(reason)
     facts = name_parts(facts)
     found = _recognise_folded(facts)
     if facts.full_graph and _kernel_contents(found) != _kernel_contents(_recognise_at_full(facts)):
