@@ -12,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from workbench.language import check, parse
 from workbench.proposers.ladders import Context, ladder
+from workbench.proposers.recognition.patterns.attention import find_unequal_heads
 
 HALF, BRAIN, SINGLE = torch.float16, torch.bfloat16, torch.float32
 ERRORS = {HALF: 2e-3, BRAIN: 1.6e-2, SINGLE: 3e-3}  # rounding of P to 16 bits, of all operands to TF32
@@ -172,3 +173,11 @@ def test_the_ladder_starts_with_what_is_fast_on_hopper() -> None:
         and first(wide, "fp16").startswith("f16 stages")
         and first(wide, "fp32") == "stages"
     )
+
+
+def test_head_dimensions_that_vary_apart_are_named() -> None:
+    _, apart = found(SDPA.format(""), q="2, 3, 64, 32", k="2, 3, 64, 32", v="2, 3, 64, 32", facts=True)
+    _, tied = found(
+        SDPA.format(""), full="dim = 32", q="2, 3, 64, dim", k="2, 3, 64, dim", v="2, 3, 64, dim", facts=True
+    )
+    assert "several head dimensions" in (find_unequal_heads(apart) or "") and find_unequal_heads(tied) is None

@@ -103,17 +103,11 @@ def test_the_title_counts_the_stages_of_the_program(arch: str, name: str, said: 
     )  # a mean over much is two stages
 
 
-@pytest.mark.parametrize(
-    ("forward", "why"),
-    [
-        ("z = F.linear(x, y); z.view(-1).add_(1); return torch.relu(z)", "no kernel"),
-        ("z = F.linear(x, y); return z.sum(0), z", "2 results"),
-    ],
-)
-def test_a_value_that_is_written_to_through_a_view_is_left_and_so_are_two_results(forward: str, why: str) -> None:
+def test_a_value_that_is_written_to_through_a_view_is_left() -> None:
     given = of_rows("PLACE", ("torch.randn(n, d)", "torch.randn(n, d)"))
+    forward = "z = F.linear(x, y); z.view(-1).add_(1); return torch.relu(z)"
     given = Problem(name="it", source=given.source.replace("return PLACE", forward))
-    with pytest.raises(Unrecognised, match=why):
+    with pytest.raises(Unrecognised, match="no kernel"):
         recognise(inspect(given))
 
 

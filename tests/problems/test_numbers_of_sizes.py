@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from workbench import problems
+from workbench.language import Call
 from workbench.problems import cases, degenerate, inspection
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Facts
@@ -181,3 +182,15 @@ def test_strides_and_dilations_are_no_sizes(tmp_path: Path) -> None:
 def test_numbers_of_activations_made_of_sizes_count(tmp_path: Path, name: str) -> None:
     found = facts(tmp_path, f"torch.nn.functional.{name}(x, {'alpha=' if name == 'celu' else ''}x.shape[1] / 2048)")
     assert any("d stays 1024" in note for note in found.notes)
+
+
+def test_a_constant_tensor_that_is_made_of_a_size_counts_as_such_a_number(tmp_path: Path) -> None:
+    found = facts(tmp_path, "x * torch.tensor([1.0 / (x.shape[0] * x.shape[1]), 2.0]).sum()")
+    assert found.full_graph
+    with pytest.raises(Unrecognised):
+        recognise(found)
+    kept = facts(tmp_path, "x * torch.tensor(1.0 / x.shape[1])")
+    assert any("d stays 1024" in note for note in kept.notes)
+    assert recognise(kept).operation.positional[0] == Call(name="mul", positional=("x", 1 / 1024))
+    same = facts(tmp_path, "x * torch.tensor(0.5)")
+    assert not same.full_graph and not any("stays" in note for note in same.notes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.codegen.expression_writer import expression, function_text
-from workbench.codegen.guards import called
+from workbench.codegen.guards import called, reads_integers
 from workbench.codegen.launch import Hook, Launch
 from workbench.kernels.elementwise.config import ElementwiseConfig
 from workbench.language.expressions.expressions import leaves
@@ -24,6 +24,7 @@ def lower_elementwise(stage: Stage, binding: Binding) -> Launch:
         threads=number(stage, "threads", 256),
         vector=number(stage, "vector", 1),
         unroll=number(stage, "unroll", 1),
+        compares_integers=reads_integers((*inputs, *repeated), binding),
         out=chain_of(stage).cast or "",
     )
     return Launch(

@@ -19,7 +19,15 @@ from workbench.codegen.rows.lowering import (
     lower_rowwise,
 )
 from workbench.codegen.scan import lower_scan
-from workbench.codegen.simple import lower_gather, lower_matvec, lower_pool, lower_view
+from workbench.codegen.simple import (
+    lower_concat,
+    lower_gather,
+    lower_matvec,
+    lower_outputs,
+    lower_pool,
+    lower_top_k,
+    lower_view,
+)
 from workbench.language.ir import Binding, Stage, setting
 
 
@@ -37,6 +45,7 @@ def lower_any_pool(stage: Stage, binding: Binding) -> Launch:
 LOWERINGS: dict[str, Callable[[Stage, Binding], Launch]] = {
     "conv": lower_conv,
     "convtranspose": lower_conv,
+    "concat": lower_concat,
     "attention": lower_attention,
     "crossentropy": lower_cross_entropy,
     "elementwise": lower_elementwise,
@@ -44,10 +53,12 @@ LOWERINGS: dict[str, Callable[[Stage, Binding], Launch]] = {
     "gemm": lower_gemm,
     "ggemm": lower_ggemm,
     "matvec": lower_any_matvec,
+    "outputs": lower_outputs,
     "pool": lower_any_pool,
     "rowwise": lower_rowwise,
     "scan": lower_scan,
     "scatter_add": lower_gather,
+    "topk": lower_top_k,
     "view": lower_view,
     **dict.fromkeys(("softmax", "log_softmax", "layernorm", "rmsnorm", "reduce"), lower_reduction),
     **dict.fromkeys(("batchnorm", "groupnorm", "instancenorm"), lower_channel_norm),

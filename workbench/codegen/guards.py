@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from workbench.language.ir import Binding
 
 
 def called(role: str, bound: Mapping[str, str]) -> str:
     """Return the name of an operand in messages: its name in forward if it has one, otherwise its role."""
     said = bound.get(role, role)
     return said if re.fullmatch(r"[\w.]+", said) else role
+
+
+def reads_integers(names: Iterable[str], binding: Binding) -> bool:
+    """Return whether one of the named tensors is known to be int32 or int64."""
+    known = dict(binding.tensors)
+    return any(known[name].dtype in ("int32", "int64") for name in names if name in known)

@@ -51,8 +51,9 @@ def emit(program: Program, binding: Binding) -> str:
     for stage in program.stages:
         bound = bound_operands(stage, binding, written)
         launch = LOWERINGS[stage.operation.name](stage, dataclasses.replace(binding, operands=tuple(bound.items())))
-        called = f"{builder.add_launch(launch)}({', '.join(arguments_of(launch, bound))})"
-        forward.append(f"{stage.result} = {called}" if stage.result else f"return {binding.form.replace('*', called)}")
+        arguments = arguments_of(launch, bound)
+        values = [f"{builder.add_launch(launch)}({', '.join(arguments)})"] if launch.entry else arguments
+        forward.append(f"{stage.result} = {values[0]}" if stage.result else f"return {fill_form(binding.form, values)}")
         written |= {stage.result} if stage.result else set()
     return write_module(
         builder,
@@ -61,6 +62,14 @@ def emit(program: Program, binding: Binding) -> str:
         constants=constants,
         model=_model_text(binding, "\n".join(forward)),
     )
+
+
+def fill_form(form: str, values: list[str]) -> str:
+    """A form such as "{'y': *, 'n': None}" with the text of each tensor; several without a form are a tuple."""
+    if form.count("*") != len(values):
+        return f"({', '.join(values)})"
+    parts = form.split("*")
+    return parts[0] + "".join(value + part for value, part in zip(values, parts[1:], strict=True))
 
 
 def bound_operands(stage: Stage, binding: Binding, written: Set[str]) -> dict[str, str]:

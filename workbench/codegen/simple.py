@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from workbench.codegen.gemm.lower import operand_names
+from workbench.codegen.guards import called
 from workbench.codegen.launch import Launch
+from workbench.kernels.concat.config import ConcatConfig
 from workbench.kernels.gather.config import GatherConfig
 from workbench.kernels.matvec.config import MatvecConfig
 from workbench.kernels.pool.config import PoolConfig
+from workbench.kernels.top_k.config import TopKConfig
 from workbench.kernels.view_config import ViewConfig
 from workbench.language.ir import Binding, Stage, number, setting
 from workbench.language.operations import pool, view
@@ -71,6 +74,32 @@ def lower_view(stage: Stage, binding: Binding) -> Launch:
         operands=("x", *like),
         many=(("like", like),),
     )
+
+
+def lower_concat(stage: Stage, binding: Binding) -> Launch:
+    """Return the launch of concat."""
+    given = tuple(map(str, stage.operation.positional))
+    axis, bound = int(str(dict(stage.operation.named).get("axis", 0))), dict(binding.operands)
+    return Launch(
+        entry="workbench.kernels.concat.host:concat",
+        static=(
+            ("cfg", ConcatConfig(axis=axis, threads=number(stage, "threads", 256))),
+            ("names", tuple(called(name, bound) for name in given)),
+        ),
+        operands=given,
+        many=(("inputs", given),),
+    )
+
+
+def lower_top_k(stage: Stage, binding: Binding) -> Launch:
+    """Return the launch of topk."""
+    config = TopKConfig(unroll=number(stage, "unroll", 4), k=int(str(dict(stage.operation.named).get("k", 1))))
+    return _launch("top_k.host:top_k_of_rows", config, ("x",), binding)
+
+
+def lower_outputs(stage: Stage, binding: Binding) -> Launch:
+    """Return what stands for the results: it has no host function, forward returns its operands."""
+    return Launch(entry="", static=(), operands=tuple(map(str, stage.operation.positional)))
 
 
 def _launch(entry: str, config: object, roles: tuple[str, ...], binding: Binding) -> Launch:

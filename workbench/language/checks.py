@@ -10,6 +10,7 @@ from workbench.kernels.names import host_names
 from workbench.language.expressions.scalars import FUNCTIONS
 from workbench.language.ir import Binding, Call, Program, Rejection, Stage
 from workbench.language.operation import Operation, Setting, check_arguments, check_values, close, operands
+from workbench.language.operations import outputs
 from workbench.language.parser import format_value
 from workbench.language.registry import OPERATIONS
 
@@ -18,7 +19,7 @@ RESERVED = ("self", "torch", "nn", "cute", "cutlass", "call", "compiled", "from_
 
 def check(program: Program) -> tuple[Rejection, ...]:
     """All rejections of a program, () when it can be compiled."""
-    found = _boundaries(program)
+    found = [*_boundaries(program), *outputs.check_place(program)]
     for stage in program.stages:
         found += check_stage(stage)
     return tuple(found)
@@ -70,7 +71,7 @@ def _operands(operation: Operation, stage: Stage) -> list[Rejection]:
     """Tensors whose number or names cannot be right."""
     given = stage.operation.positional
     legal = f"{operation.name}({', '.join(operation.roles)})" if operation.roles else f"{operation.name}(expression)"
-    if len(given) != max(len(operation.roles), 1):
+    if not operation.several and len(given) != max(len(operation.roles), 1):
         return [
             Rejection(
                 field="operands",
@@ -80,7 +81,7 @@ def _operands(operation: Operation, stage: Stage) -> list[Rejection]:
             )
         ]
     for number, value in enumerate(given):
-        expressions = not operation.roles or (operation.expressions and not number)
+        expressions = (not operation.roles and not operation.several) or (operation.expressions and not number)
         if not (isinstance(value, str) or (isinstance(value, Call) and expressions)):
             return [
                 Rejection(

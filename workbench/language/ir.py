@@ -66,7 +66,7 @@ class Binding:
     tensors: tuple[
         tuple[str, Operand], ...
     ] = ()  # name -> shape and dtype at full size, of those of which that is known
-    form: str = "*"  # what forward returns, with `*` for the tensor of the last stage: "{'y': *}"
+    form: str = "*"  # what forward returns, with `*` for each tensor of the last stage: "{'y': *}"
 
 
 def setting(stage: Stage, name: str, default: object = None) -> object:

@@ -168,6 +168,7 @@ class Operation:
     roles: tuple[
         str, ...
     ] = ()  # what the emitter calls its positional operands; () = by the names that the text gives them
+    several: bool = False  # whether it takes any number of tensors, all by the names that the text gives them
     implied: Callable[[Stage], tuple[str, ...]] = (
         no_operands  # further operands, named by an argument or an epilogue: weight, bias
     )

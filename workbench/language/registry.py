@@ -6,16 +6,34 @@ from workbench.language.operation import Operation
 from workbench.language.operations import (
     attention,
     channel_norms,
+    concat,
     conv,
     elementwise,
     gather,
     gemm,
+    outputs,
     pool,
     rows,
     rowwise,
     scan,
+    top_k,
     view,
 )
 
-MODULES = (elementwise, rows, rowwise, channel_norms, scan, pool, gather, gemm, conv, attention, view)
+MODULES = (
+    elementwise,
+    rows,
+    rowwise,
+    channel_norms,
+    scan,
+    pool,
+    gather,
+    gemm,
+    conv,
+    attention,
+    view,
+    outputs,
+    concat,
+    top_k,
+)
 OPERATIONS: dict[str, Operation] = {operation.name: operation for module in MODULES for operation in module.OPERATIONS}

@@ -12,7 +12,7 @@ import textwrap
 from types import ModuleType
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from workbench.errors import ProblemError
@@ -44,6 +44,7 @@ RANDOM = (
 HEAVY = tuple(f"aten.{name}" for name in ("convolution", "mm", "bmm", "addmm"))
 # what the CPU computes in seconds: the search for trivial results runs the reference
 CPU_ELEMENTS, CPU_FLOPS = 1 << 25, 1 << 32
+MOST_LISTED = 16  # numbers of a constant that a graph lists
 LARGEST_WINDOW = 32  # a stride, a padding or a dilation beyond it is unheard of
 DTYPES = {"fp32": "float32", "tf32": "tfloat32", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -317,9 +318,14 @@ def _graph(
             )
         elif node.op == "get_attr":  # a tensor that forward makes from numbers
             names[node] = node.name
+            made = getattr(traced, node.target)
             operations.append(
                 Operation(
-                    name=node.name, target="constant", operands=(), result=_specs_of(getattr(traced, node.target))
+                    name=node.name,
+                    target=numbers.CONSTANT,
+                    operands=(),
+                    keywords=(("value", _describe_constant(made)),),
+                    result=_specs_of(made),
                 )
             )
         elif node.op == "output":
@@ -328,6 +334,15 @@ def _graph(
                 Operation(name="output", target="output", operands=tuple(_format_operand(a, names) for a in values))
             )
     return tuple(operations), tuple(spec_of(key.split(":", 1)[1], value) for key, value in state.items())
+
+
+def _describe_constant(made: torch.Tensor) -> str:
+    """The numbers of a tensor that forward makes, or their hash if they are many; "unknown" without numbers."""
+    value = made.constant if isinstance(made, FakeTensor) else made
+    if value is None:
+        return "unknown"
+    listed = str(value.tolist())
+    return listed if value.numel() <= MOST_LISTED else content_hash(listed)
 
 
 def _specs_of(result: object) -> tuple[TensorSpec, ...]:

@@ -50,12 +50,16 @@ ARITHMETIC = (
     "var",
     "var_mean",
     "std",
+    "topk",
     "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_attention_math",
 )
 PARTS = ("slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind", "tril", "triu", "as_strided")
 GROUPS = {"native_group_norm": 6, "convolution": 8}  # position of the operand that holds the number of groups
 CONVOLUTION_WINDOW = slice(3, 8)  # stride, padding, dilation, transposed, output padding
+
+
+CONSTANT = "constant"  # target of a tensor that forward makes from numbers; the keyword `value` lists them
 
 
 def differs(shrunk: tuple[Operation, ...], full: tuple[Operation, ...]) -> bool:
@@ -88,6 +92,8 @@ def _operation_name(op: Operation) -> str:
 
 
 def _uses_other_numbers(one: Operation, other: Operation) -> bool:
+    if one.target == CONSTANT:
+        return one.keywords != other.keywords or dict(one.keywords).get("value") == "unknown"
     name = _operation_name(one)
     pairs = list(
         zip(

@@ -19,6 +19,7 @@ from workbench.language import Call, Program, Stage, format_program, parse
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, Rung, ladder, put
 from workbench.proposers.recognition import Computation, Unrecognised, recognise, renaming
+from workbench.proposers.recognition.patterns.attention import find_unequal_heads
 from workbench.protocols import PLAIN, Proposer, RunContext
 from workbench.records import Ask, Candidate, Event, LineCounts, Proposal, Version
 
@@ -217,6 +218,8 @@ class Planner(Proposer):
             raise UserError(f"rank is {rank!r}; it must be {' or '.join(RANKS)}")
         try:
             found = recognise(ask.facts)
+            if (reason := find_unequal_heads(ask.facts)) is not None:
+                raise Unrecognised(reason)
         except Unrecognised as reason:
             yield Event(kind="note", message=str(reason))
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.codegen.guards import called
+from workbench.codegen.guards import called, reads_integers
 from workbench.codegen.launch import Launch
 from workbench.codegen.rows.hooks import make_levels, make_online_level, make_result
 from workbench.kernels.rows.config import BulkConfig, Level, LossConfig, RowConfig, Slot
@@ -52,7 +52,10 @@ def lower_expression(value: object, stage: Stage, binding: Binding) -> Launch:
     found = plan(value)
     bound = dict(binding.operands)
     operands = (*found.plain, *found.spread)
-    cfg = make_config(found, stage, axis=named.get("axis", "last"), keepdim=bool(named.get("keepdim", 0)))
+    cfg = dataclasses.replace(
+        make_config(found, stage, axis=named.get("axis", "last"), keepdim=bool(named.get("keepdim", 0))),
+        compares_integers=reads_integers((*found.plain, *found.spread), binding),
+    )
     if setting(stage, "through") is not None:
         return _lower_bulk(cfg, found, stage, bound)
     many = (("inputs", found.plain), ("repeated", found.spread))

@@ -20,4 +20,5 @@ class ElementwiseConfig:
     threads: int = 256
     vector: int = 1
     unroll: int = 1  # of `unrolled_elementwise`
+    compares_integers: bool = False  # whether a tensor of int32 or int64 is compared with small numbers
     out: str = ""  # the result's type where it is not the one to which torch promotes those of the tensors

@@ -7,7 +7,15 @@ from cutlass import cute
 from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.broadcast import BroadcastOperand, broadcast_tensor, load_broadcast
-from workbench.kernels.host import EXACT_DTYPES, FLOAT_DTYPES, call, check_operand, promote_dtypes, split_launches
+from workbench.kernels.host import (
+    COMPARED_DTYPES,
+    EXACT_DTYPES,
+    FLOAT_DTYPES,
+    call,
+    check_operand,
+    promote_dtypes,
+    split_launches,
+)
 from workbench.kernels.static import Many, Static, bind, torch_dtype
 
 
@@ -137,7 +145,10 @@ def elementwise(cfg: Static, names: Static, inputs: Many):
     """
     shape = inputs[0].shape
     for n, (name, x) in enumerate(zip(names, inputs, strict=True)):
-        check_operand(name, x, shape, EXACT_DTYPES if n else FLOAT_DTYPES)
+        if cutlass.const_expr(cfg.compares_integers):
+            check_operand(name, x, shape, COMPARED_DTYPES if n else FLOAT_DTYPES)
+        else:
+            check_operand(name, x, shape, EXACT_DTYPES if n else FLOAT_DTYPES)
     inputs = tuple(x.detach().contiguous() for x in inputs)
     out = torch.empty(
         shape, dtype=torch_dtype(cfg.out) if cfg.out else promote_dtypes(*inputs), device=inputs[0].device
@@ -180,7 +191,10 @@ def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Man
     else:
         shape = torch.broadcast_shapes(*(b.shape for b in repeated))
     for n, (name, x) in enumerate(zip(names, (*inputs, *repeated), strict=True)):
-        check_operand(name, x, shape, EXACT_DTYPES if n else FLOAT_DTYPES, broadcast=n >= len(inputs))
+        if cutlass.const_expr(cfg.compares_integers):
+            check_operand(name, x, shape, COMPARED_DTYPES if n else FLOAT_DTYPES, broadcast=n >= len(inputs))
+        else:
+            check_operand(name, x, shape, EXACT_DTYPES if n else FLOAT_DTYPES, broadcast=n >= len(inputs))
     inputs = tuple(x.detach().contiguous() for x in inputs)
     repeated = tuple(b.detach() for b in repeated)
     tensors = (*inputs, *repeated)

@@ -10,6 +10,7 @@ from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.broadcast import BroadcastOperand, broadcast_tensor
 from workbench.kernels.host import (
+    COMPARED_DTYPES,
     EXACT_DTYPES,
     FLOAT_DTYPES,
     call,
@@ -29,7 +30,10 @@ def check_operands(cfg: Static, names: Static, inputs: Many, repeated: Many):
     if cutlass.const_expr(cfg.least_axes > 0):
         check_rank(names[0], inputs[0], cfg.least_axes)
     for n, (name, x) in enumerate(zip(names, (*inputs, *repeated), strict=True)):
-        check_operand(name, x, shape, EXACT_DTYPES if n else FLOAT_DTYPES, broadcast=n >= len(inputs))
+        if cutlass.const_expr(cfg.compares_integers):
+            check_operand(name, x, shape, COMPARED_DTYPES if n else FLOAT_DTYPES, broadcast=n >= len(inputs))
+        else:
+            check_operand(name, x, shape, EXACT_DTYPES if n else FLOAT_DTYPES, broadcast=n >= len(inputs))
 
 
 def check_countable(cfg: Static, names: Static, x):

@@ -15,6 +15,7 @@ class TopKConfig:
         "unroll": "16-byte loads in flight per lane",
         "rows_per_cta": "rows of a CTA where a warp has a row for itself",
     }
+    k: int = 1  # how many of each row, where that is fixed
     unroll: int = 4
     rows_per_cta: int = 4
     warp_columns: int = 2048  # columns of a row that one warp reads

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Set
+
+from workbench.language.expressions.expressions import leaves
 from workbench.language.ir import Call, Stage, setting
 
 LARGEST = 3.4028234663852886e38  # of float32's finite numbers
@@ -85,3 +89,30 @@ def normalise_in_two_passes(x: object, eps: object) -> Call:
     below = call("sub", x, call("mean", x))
     scale = call("rsqrt", call("add", call("mean", call("mul", below, below)), eps))
     return call("add", call("mul", call("mul", below, scale), call("spread", "weight")), call("spread", "bias"))
+
+
+def put_float_first(value: object, floats: Set[str]) -> object:
+    """An element-wise expression whose first tensor is one of `floats`, as kernels want it, if that can be had.
+
+    Tensors of other types are broadcast to the floating ones, and commuting arguments change places.
+    """
+    plain, spread = leaves(value)
+    if not floats & {*plain, *spread} or next(iter((*plain, *spread))) in floats:
+        return value
+    value = _spread_others(value, floats)
+    first = next(iter([name for names in leaves(value) for name in names]))
+    return value if first in floats else _swap(value, floats)
+
+
+def _spread_others(value: object, floats: Set[str]) -> object:
+    if isinstance(value, Call) and value.name != "spread":
+        return dataclasses.replace(value, positional=tuple(_spread_others(part, floats) for part in value.positional))
+    return call("spread", value) if isinstance(value, str) and value not in floats else value
+
+
+def _swap(value: object, floats: Set[str]) -> object:
+    """The expression with the argument that has a floating tensor first, where a call commutes."""
+    if not isinstance(value, Call) or value.name not in ("add", "mul") or len(value.positional) != 2:
+        return value
+    parts = sorted(value.positional, key=lambda part: not floats & {name for names in leaves(part) for name in names})
+    return dataclasses.replace(value, positional=(_swap(parts[0], floats), parts[1]))

@@ -13,6 +13,11 @@ LEGAL = {
     "squeeze": "i: axis i, which is 1, goes",
     "unsqueeze": "i: a new axis i of 1",
     "order": "(1, 0, 2): the axes in another order",
+    "chunk": "(i, k, n): along axis i, part k of n, as torch.chunk cuts it",
+    "share": "(i, k, n): along axis i, from k/n to (k + 1)/n of its extent, rounded down",
+    "slice": "(i, start, end) or (i, start): along axis i, as in Python",
+    "layer": "(i, k): what lies at k of axis i, which goes",
+    "item": "k: tensor k of a pair",
 }
 
 
@@ -46,8 +51,19 @@ def _is_range(value: object) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and all(map(_is_axis, value)) and value[0] <= value[1]
 
 
+COUNTS = {"chunk": (3,), "share": (3,), "slice": (2, 3), "layer": (2,)}  # how many numbers a part takes
+
+
 def _is_axes_of(change: str, value: object) -> bool:
     """Whether a value is what a change takes: several axes, for order all of them, or one axis."""
+    if change in COUNTS:
+        return (
+            isinstance(value, tuple)
+            and len(value) in COUNTS[change]
+            and all(isinstance(part, int) for part in value)
+            and _is_axis(value[0])
+            and (change not in ("chunk", "share") or 0 <= value[1] < value[2])
+        )
     if change not in ("flatten", "order"):
         return _is_axis(value)
     return (
@@ -69,8 +85,9 @@ ARGUMENTS = (
 OPERATIONS = (
     Operation(
         name="view",
-        about="view(x, flatten=(i, j) | unflatten=i, like=y, axes=(j, k) | squeeze=i | unsqueeze=i | order=(1, 0)): "
-        "x with other extents for the next stage; no kernel",
+        about="view(x, flatten=(i, j) | unflatten=i, like=y, axes=(j, k) | squeeze=i | unsqueeze=i | order=(1, 0) | "
+        "chunk=(i, k, n) | share=(i, k, n) | slice=(i, start, end) | layer=(i, k) | item=k): "
+        "x with other extents, or a part of it, for the next stage; no kernel",
         settings=(ARCH,),
         check=check,
         arguments=ARGUMENTS,

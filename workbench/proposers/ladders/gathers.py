@@ -34,3 +34,37 @@ def gather_rungs(context: Context) -> tuple[Rung, ...]:
             reason="the simplest correct kernel",
         ),
     )
+
+
+def concat_rungs(context: Context) -> tuple[Rung, ...]:
+    """The rungs of concat."""
+    return (
+        Rung(
+            settings=(put("threads", 256),),
+            title="one word per thread",
+            reason="each tensor is copied to its place in words of up to 8 bytes",
+        ),
+        Rung(
+            settings=(put("threads", 128),),
+            title="128 threads",
+            reason="more CTAs side by side, for small tensors",
+            need="parallel",
+        ),
+    )
+
+
+def top_k_rungs(context: Context) -> tuple[Rung, ...]:
+    """The rungs of topk."""
+    return (
+        Rung(
+            settings=(put("unroll", 4),),
+            title="a warp keeps the best in registers",
+            reason="few elements pass the k-th best so far, and those alone are sorted",
+        ),
+        Rung(
+            settings=(put("unroll", 8),),
+            title="eight loads on the way",
+            reason="more loads in flight",
+            need="parallel",
+        ),
+    )

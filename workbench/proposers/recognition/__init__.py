@@ -12,11 +12,13 @@ import dataclasses
 from workbench.proposers.recognition import expressions, pipelines
 from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, aten_name
 from workbench.proposers.recognition.mutations import why_not
+from workbench.proposers.recognition.parts import name_parts
 from workbench.proposers.recognition.patterns import (
     attention,
     channels,
     convolutions,
     gathers,
+    moves,
     pools,
     products,
     rows,
@@ -33,6 +35,8 @@ MATCHERS = (
     scans.match_scan,
     pools.match_pool,
     gathers.match_gather,
+    moves.match_concat,
+    moves.match_top_k,
     rows.match_crossentropy,
     rows.match_softmax,
     rows.match_layernorm,
@@ -53,10 +57,6 @@ def recognise(facts: Facts) -> Computation:
 
     Raises `Unrecognised` with the names of the operations.
     """
-    if len(facts.graph[-1].operands) != 1:
-        raise Unrecognised(
-            f"the planner has no kernel for a module that gives {len(facts.graph[-1].operands)} results; {YOURSELF}"
-        )
     if (reason := why_not(facts)) is not None:
         raise Unrecognised(reason)
     if numbers_of_file := sorted(_read_in_init(facts) & {name for case in facts.cases for name, _ in case.settings}):
@@ -64,6 +64,7 @@ def recognise(facts: Facts) -> Computation:
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "
             "give it to __init__ through get_init_inputs, so that one kernel serves all sizes"
         )
+    facts = name_parts(facts)
     found = _recognise_folded(facts)
     if facts.full_graph and _kernel_contents(found) != _kernel_contents(_recognise_at_full(facts)):
         raise Unrecognised(
@@ -78,9 +79,7 @@ def _recognise_folded(facts: Facts) -> Computation:
     try:
         return _match_single(facts)
     except Unrecognised:
-        found = pipelines.match_pipeline(
-            facts, {op.name: op for op in facts.graph}, facts.graph[-1].operands[0], _match_single
-        )
+        found = pipelines.match_pipeline(facts, _match_single)
         if found is None:
             raise
         return found
@@ -117,8 +116,8 @@ def _kernel_contents(found: Computation | None) -> object:
 
 def _match_single(facts: Facts) -> Computation:
     by_name = {op.name: op for op in facts.graph}
-    output = facts.graph[-1].operands[0]
-    for attempt in MATCHERS:
+    output, *others = facts.graph[-1].operands
+    for attempt in MATCHERS if not others else ():
         found = attempt(facts, by_name, output)
         found = found if found is None or attempt is expressions.match_expressions else settle_types(facts, found)
         if found is not None:

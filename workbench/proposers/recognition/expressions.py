@@ -11,7 +11,7 @@ import dataclasses
 
 from workbench.language import Call, Stage
 from workbench.language.expressions.expressions import leaves
-from workbench.language.expressions.lowering import call, log_softmax, normalise
+from workbench.language.expressions.lowering import call, log_softmax, normalise, put_float_first
 from workbench.language.expressions.lowering import softmax as soft
 from workbench.language.expressions.reduction_passes import is_reduction
 from workbench.proposers.recognition.graph import Computation, Unrecognised, aten_name, parse_number, python_expression
@@ -28,6 +28,8 @@ from workbench.proposers.recognition.types import CASTS
 from workbench.records import Facts, Operation
 
 FLOATS = tuple(CASTS)
+INTEGERS = ("int32", "int64")
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 EXACT = (*FLOATS, "bool", "uint8", "int8", "int16")  # types of which float32 holds every value
 
 
@@ -42,6 +44,7 @@ class Builder:
         self.operand_dtypes: dict[str, str] = {}  # name in the program -> type
         self.stages: list[Stage] = []
         self.made: dict[str, tuple[str, tuple[int, ...]]] = {}  # value -> name of the tensor that holds it, its shape
+        self.compared: tuple[str, ...] = ()  # further types that a tensor may have where it is compared
         self.sizes = {size for spec in facts.cases[0].inputs for size in extents_and_size(spec.shape)}
 
     def shape(self, value: str) -> tuple[int, ...] | None:
@@ -96,7 +99,7 @@ class Builder:
         spec = self.tensors.get(value) or self.state.get(value.split(":", 1)[-1])
         if spec is None or not is_broadcastable(spec.shape, frame.shape):
             raise Unrecognised(value)
-        if spec.dtype not in EXACT:
+        if spec.dtype not in (*EXACT, *self.compared):
             raise Unrecognised(f"{value} of {spec.dtype}")
         name = value.split(":", 1)[-1].replace(".", "_") if ":" in value else value
         self.operands[name] = python_expression(value)
@@ -139,7 +142,16 @@ class Builder:
                 return self.write_stage(value, frame, rows_only=True)
             except Unrecognised:
                 pass
-        return scalar_expression(op, lambda item: self.element(item, frame))
+        return self.scalar(op, frame)
+
+    def scalar(self, op: Operation, frame: IterationSpace) -> object:
+        """An element-wise call; integers may be compared with numbers that float32 holds, which rounding respects."""
+        numbers = [parse_number(text) for text in op.operands[1:]]
+        self.compared = INTEGERS if aten_name(op) in COMPARISONS and numbers and None not in numbers else ()
+        try:
+            return scalar_expression(op, lambda item: self.element(item, frame))
+        finally:
+            self.compared = ()
 
     def reduction_of(self, value: str) -> Reduced | None:
         """The reduction whose result is the value, if there is one."""
@@ -254,7 +266,8 @@ class Builder:
         frame = IterationSpace(shape=shape)
         expression = self.element(value, frame)
         if frame.axes is None:
-            return Call(name="elementwise", positional=(expression,))
+            floats = {name for name, kind in self.operand_dtypes.items() if kind in CASTS}
+            return Call(name="elementwise", positional=(put_float_first(expression, floats),))
         return Call(name="rowwise", positional=(expression,), named=(("axis", axis_of(frame)),))
 
     def row_operation(self, value: str) -> Call:

@@ -11,10 +11,12 @@ import dataclasses
 import math
 from collections.abc import Callable
 
+from workbench.language import Call
 from workbench.proposers.recognition import renaming, views
 from workbench.proposers.recognition.graph import (
     TRANSPOSES,
     Computation,
+    Piece,
     Unrecognised,
     aten_name,
     names,
@@ -35,6 +37,8 @@ ANCHORS = (
     "embedding",
     "gather",
     "index_select",
+    "cat",
+    "topk",
     *(
         f"{kind}_pool{dims}d{how}"
         for kind in ("max", "avg", "adaptive_max", "_adaptive_avg")
@@ -45,47 +49,70 @@ ANCHORS = (
     "_scaled_dot_product_attention_math",
     "scaled_dot_product_attention",
 )
+PAIRS = ("topk",)  # their kernels write a pair, of which a view takes one
 MOST = 400  # a graph with more operations is not cut
 VIEWS = ("view", "reshape", "_unsafe_view", *TRANSPOSES)
 
 
-def match_pipeline(facts: Facts, by_name: dict[str, Operation], output: str, single: Single) -> Computation | None:
-    """The pieces of a graph; None if one of them is not recognised, or if there is only one."""
-    made = by_name.get(output)
-    if made is None or len(by_name["output"].operands) != 1 or len(made.result) != 1 or len(facts.graph) > MOST:
+def match_pipeline(facts: Facts, single: Single) -> Computation | None:
+    """The pieces of a graph; None if one of them is not recognised, or if there is only one.
+
+    Values that several results need are written once if that is recognised, else each result computes them.
+    """
+    by_name = {op.name: op for op in facts.graph}
+    results = facts.graph[-1].operands
+    if len(facts.graph) > MOST or not any(name in by_name for name in results):
+        return None
+    if len(results) == 1 and len(by_name[results[0]].result) != 1:
         return None
     facts = views.sink_views(facts)
-    cutter = _Cutter(facts, {op.name: op for op in facts.graph}, single)
-    output = facts.graph[-1].operands[0]
+    for share in (True, False) if len(results) > 1 else (False,):
+        pieces = _cut_results(_Cutter(facts, single), share)
+        if len(pieces) > 1:
+            operands = tuple(dict(item for piece in pieces for item in piece.named.operands).items())
+            return Computation(kind="pipeline", operation=pieces[-1].named.operation, operands=operands, pieces=pieces)
+    return None
+
+
+def _cut_results(cutter: _Cutter, share: bool) -> tuple[Piece, ...]:
+    """The pieces that make every result of the graph; () if something is not recognised."""
+    facts, results = cutter.facts, cutter.results
     try:
         for op in facts.graph:
             if views.BESIDE in op.name and op.operands[0] in facts.forward_arguments:
                 cutter.cut_view(op)
-        cutter.cut(output)
-        pieces = renaming.rename_pieces(cutter.pieces, facts.forward_arguments)
+        for value in cutter.find_shared() if share else ():
+            cutter.cut(value)
+        for op in facts.graph:
+            if op.name in results:
+                cutter.cut(op.name)
+        if len(results) > 1:
+            cutter.add_outputs()
+        return renaming.rename_pieces(cutter.pieces, facts.forward_arguments)
     except Unrecognised:
-        return None
-    if len(pieces) < 2:
-        return None
-    operands = tuple(dict(item for try_piece in pieces for item in try_piece.named.operands).items())
-    return Computation(kind="pipeline", operation=pieces[-1].named.operation, operands=operands, pieces=pieces)
+        return ()
 
 
 class _Cutter:
     """Cuts pieces off a graph, from its inputs on."""
 
-    def __init__(self, facts: Facts, by_name: dict[str, Operation], single: Single) -> None:
-        self.facts, self.by_name, self.single = facts, by_name, single
+    def __init__(self, facts: Facts, single: Single) -> None:
+        self.facts, self.single = facts, single
+        self.by_name = {op.name: op for op in facts.graph}
+        self.results = facts.graph[-1].operands
         self.made: dict[str, str] = {}  # value of the graph -> name of the tensor between pieces
         self.pieces: list[tuple[str, Computation, Facts, int]] = []
         self.full = {spec.name: spec for spec in facts.full}
         # operations that the output needs; a norm's statistics may have no reader
-        self.live = {op.name for op in self.cone(facts.graph[-1].operands[0])}
+        self.live = {op.name for value in self.results for op in self.cone(value)}
 
     def cut(self, value: str) -> None:
         """Cut pieces until the value is made. Raises `Unrecognised`."""
+        known = -1
         while value not in self.made:
-            cone = self.cone(value)
+            if known == len(self.made):
+                raise Unrecognised("no piece could be cut")
+            known, cone = len(self.made), self.cone(value)
             anchor = next((op for op in cone if aten_name(op) in ANCHORS), None)
             if self.try_piece(value):
                 return
@@ -95,18 +122,52 @@ class _Cutter:
             before = next(
                 (
                     name
-                    for name in anchor.operands
-                    if name in self.by_name and name not in self.made and not self.is_plain_view(name)
+                    for text in anchor.operands
+                    for name in names(text)
+                    if name in self.by_name
+                    and name not in self.made
+                    and (aten_name(anchor) == "cat" or not self.is_plain_view(name))
                 ),
                 None,
             )
             if before is not None:
-                below = self.by_name[before]
-                self.cut(below.operands[0] if aten_name(below) in VIEWS else before)
+                self.cut_operand(self.by_name[before])
             elif not any(self.try_piece(op.name) for op in self.piece_ends(anchor, cone)):
-                self.cut_view(
-                    next((op for op in cone if op.name in anchor.operands and aten_name(op) in views.NAMES), None)
-                )
+                seen = [op for op in cone if op.name in anchor.operands and aten_name(op) in views.NAMES]
+                # a product reads a transposed matrix as it is
+                self.cut_view(min(seen, key=lambda op: aten_name(op) in TRANSPOSES, default=None))
+
+    def cut_operand(self, op: Operation) -> None:
+        """Cut pieces until an operand of a piece is made, or until it is a view of something made."""
+        if aten_name(op) not in VIEWS:
+            self.cut(op.name)
+        elif op.operands[0] in self.by_name and op.operands[0] not in self.made:
+            self.cut(op.operands[0])
+        else:
+            self.cut_view(op)
+
+    def find_shared(self) -> list[str]:
+        """Values computed here that several results need, each with a reader that only some of these need."""
+        cones = [{op.name for op in self.cone(value)} for value in self.results]
+        need = {op.name: [op.name in cone for cone in cones] for op in self.facts.graph}
+        return [
+            op.name
+            for op in self.facts.graph
+            if sum(need[op.name]) > 1
+            and op.name not in self.results
+            and len(op.result) == 1
+            and aten_name(op) not in (*views.NAMES, "getitem")
+            and any(need[user.name] != need[op.name] for user in self.users(op.name))
+        ]
+
+    def add_outputs(self) -> None:
+        """Add the last piece, which names the results."""
+        names = tuple(f"y{n}" for n in range(1, len(self.results) + 1))
+        call = Call(name="outputs", positional=names)
+        operands = tuple((name, self.expression_of(value)) for name, value in zip(names, self.results, strict=True))
+        if not all(value in self.made or value in self.facts.forward_arguments for value in self.results):
+            raise Unrecognised("a result that is no tensor of forward")
+        self.pieces.append(("outputs", Computation(kind="outputs", operation=call, operands=operands), self.facts, 0))
 
     def cut_view(self, op: Operation | None) -> None:
         """Cut a view as a stage without a kernel, after the value that it views."""
@@ -144,7 +205,8 @@ class _Cutter:
     def is_plain_view(self, value: str) -> bool:
         """Whether a value is a view of something that exists already. Matchers look through such views."""
         op = self.by_name[value]
-        return aten_name(op) in VIEWS and (op.operands[0] not in self.by_name or op.operands[0] in self.made)
+        is_made = op.operands[0] in self.made and aten_name(op) not in TRANSPOSES
+        return aten_name(op) in VIEWS and (op.operands[0] not in self.by_name or is_made)
 
     def cone(self, value: str) -> list[Operation]:
         """The operations that a value still needs, in order."""
@@ -160,11 +222,15 @@ class _Cutter:
         """Operations at which a piece with this anchor may end, the farthest first."""
         found = []
         for op in cone:
-            if len(op.result) != 1 or any("getitem" in user.target for user in self.users(op.name)):
+            if any("getitem" in user.target for user in self.users(op.name)):
+                continue
+            if len(op.result) != 1 and aten_name(op) not in PAIRS:
                 continue
             inside = self.cone(op.name)
             names = {item.name for item in inside}
-            closed = all(user.name in names for item in inside if item is not op for user in self.users(item.name))
+            closed = not names & ({*self.results} - {op.name}) and all(
+                user.name in names for item in inside if item is not op for user in self.users(item.name)
+            )
             if anchor.name in names and closed and sum(aten_name(item) in ANCHORS for item in inside) == 1:
                 found.append(op)
         return found[::-1]
@@ -188,6 +254,8 @@ class _Cutter:
             found = self.single(facts)
         except Unrecognised:
             return False
+        if any(text.startswith(f"{name}.") for _, text in found.operands for name in self.made.values()):
+            return False  # a program names tensors between pieces; a view of one is a stage
         self.add(value, found, facts)
         return True
 

@@ -93,6 +93,8 @@ def scalar_expression(op: Operation, build: Build) -> object:
     name = plain_name(op)
     if name == "_to_copy":
         return _cast(op, build)
+    if name == "constant" and op.result and not op.result[0].shape:
+        return parse_constant(dict(op.keywords).get("value", ""))
     if name in THROUGH:
         return parse_constant(op.operands[0]) if name == "scalar_tensor" else build(op.operands[0])
     if name in SAME and len(op.operands) == 1 and not op.keywords:

@@ -15,7 +15,7 @@ from workbench.records import Facts, Operation, TensorSpec
 
 RESHAPES = ("view", "reshape", "_unsafe_view")
 MOVES = ("permute", "transpose", "t", "numpy_T")
-NAMES = (*RESHAPES, *MOVES, "unsqueeze", "squeeze")
+NAMES = (*RESHAPES, *MOVES, "unsqueeze", "squeeze", "part")
 ELEMENT = {*SAME, *TWO, *SPECIAL} - {"where", "fill", "zeros_like", "ones_like"}
 BESIDE = "_beside_"  # part of the name of an inserted view
 Shape = tuple[int, ...]
@@ -32,6 +32,9 @@ def view_call(op: Operation, shapes: Shapes, available: tuple[str, ...]) -> tupl
     if name not in NAMES or op.keywords or not before or len(before) != len(own):
         return None
     rank = len(before[0])
+    if name == "part":
+        how, *numbers = op.operands[1:]
+        return _make_call((how, int(numbers[0]) if how == "item" else tuple(map(int, numbers)))), None
     if name in ("unsqueeze", "squeeze"):
         if len(op.operands) != 2 or parse_number(op.operands[1]) is None:
             return None

@@ -48,6 +48,36 @@ class Shapes:
         return value
 
 
+def find_unequal_heads(facts: Facts) -> str | None:
+    """A line on inputs whose head dimensions differ in some case, though the traced one has one; None without them.
+
+    The kernels have one head dimension for q, k and v.
+    """
+    by_name = {op.name: op for op in facts.graph}
+    for op in facts.graph:
+        if aten_name(op) not in FUSED:
+            continue
+        sources = [_last_axis_of(by_name, value) for value in op.operands[:3]]
+        for case in facts.cases:
+            extents = {spec.name: spec.shape[-1] for spec in case.inputs if spec.shape}
+            found = {name: extents[name] for name in sources if name in extents}
+            if len(set(found.values())) > 1:
+                said = ", ".join(f"{name} has {extent}" for name, extent in found.items())
+                return (
+                    f"the planner has no kernel for attention whose inputs have several head dimensions ({said} in the "
+                    f"case {case.name}); if they are always equal, tie their sizes"
+                )
+    return None
+
+
+def _last_axis_of(by_name: dict[str, Operation], value: str) -> str:
+    """The value behind operations that keep the last axis."""
+    keep = (*VIEWS, "repeat_interleave", "repeat", "index_select")
+    while (op := by_name.get(value)) is not None and aten_name(op) in keep and op.result and op.operands:
+        value = op.operands[0]
+    return value
+
+
 def match_attention(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     return _match_fused(facts, by_name, output) or _match_unfused(facts, by_name, output)
 

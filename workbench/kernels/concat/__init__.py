@@ -1,0 +1,1 @@
+"""Tensors side by side along an axis."""
