@@ -469,7 +469,7 @@ def test_a_verdict_states_both_errors(
     candidate = Candidate(source=CANDIDATE.format(arguments=problem["arguments"], body=body))
     job = Job(problem=subject, facts=inspection.inspect(subject), candidate=candidate, trials=1)
     outcome = EmulatorExecutor().run(job)
-    assert len(outcome.checks) == 2 and all(check.passed == passes for check in outcome.checks), outcome.failure
+    assert len(outcome.checks) >= 2 and all(check.passed == passes for check in outcome.checks), outcome.failure
     for check in outcome.checks:
         assert check.eager_error is not None and check.eager_error < 0.5
         assert check.eager_absolute is not None and (passes or check.max_absolute > 10 * check.eager_absolute)
