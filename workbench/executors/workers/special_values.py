@@ -1,4 +1,4 @@
-"""Inputs of special values: zeros and one sign, large, NaN and infinity. Integers and bools stay as drawn: they may index.
+"""Inputs of special values: zeros and one sign, large, NaN and infinity. Integers and bools stay as drawn.
 
 A trial takes zeros and large values only where the reference is at home: its results are finite, and torch eager's keep
 the tolerance. A result for NaN and infinity is compared for these alone, and a difference is a doubt: a maximum
