@@ -20,7 +20,7 @@ from workbench.errors import ProblemError
 from workbench.problems import loading
 from workbench.problems.counting import FlopCount
 from workbench.problems.dtypes import fake_model
-from workbench.problems.results import describe_form, flatten_result
+from workbench.problems.results import flatten_result, special_form
 from workbench.problems.settings import find_assignments, spread_ties
 from workbench.records import Case, Problem, Settings, TensorSpec, record
 
@@ -53,7 +53,7 @@ class Measured:
     products: int
     dtype: str = "float32"  # of the factors of its products, else the widest that it computes with
     calls: int = 0  # ATen calls
-    form: str = "*"  # of the result, see `results.describe_form`
+    form: str = ""  # of the result, see `results.special_form`
 
     @property
     def total(self) -> int:
@@ -133,7 +133,7 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
                 products=counted.products,
                 dtype=counted.dtype,
                 calls=counted.calls,
-                form=describe_form(result),
+                form=special_form(result),
             )
     except ProblemError as error:
         raise ProblemError(f"{problem.origin}: {error}") from None

@@ -184,7 +184,7 @@ def _facts_at_full_size(
         degeneracies=degenerate.find_degeneracies(problem, error.settings, search) if is_runnable else (),
         notes=(str(error), *said, *_note_partial_reads(full.graph)),
         full=full.all_specs() if any(op.target.startswith(HEAVY) for op in full.graph) else (),
-        form=_special_form(measured.form),
+        form=measured.form,
     )
 
 
@@ -228,7 +228,7 @@ def _make_facts(
         notes=(*small.notes, *said, *_note_partial_reads(graph), *more),
         full=full.specs(small) if any(op.target.startswith(HEAVY) for op in graph) else (),
         full_graph=full.differing_graph(small),
-        form=_special_form(measured.form),
+        form=measured.form,
     )
 
 
@@ -240,11 +240,6 @@ def _refuse_random(problem: Problem, graph: tuple[Operation, ...]) -> None:
             f"{problem.origin}: forward draws random numbers with aten.{drawn}: float64 and {problem.precision} draw "
             "different ones, so no result can be compared; make them in get_inputs()"
         )
-
-
-def _special_form(form: str) -> str:
-    """The form of a result; "" for a tensor, or a tuple or list of tensors."""
-    return "" if set(form) <= set("*, ()") and form.count("(") <= 1 else form
 
 
 def _trace(

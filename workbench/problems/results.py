@@ -87,3 +87,9 @@ def describe_form(result: object) -> str:
     if isinstance(result, (tuple, list)) and not hasattr(result, "_fields"):
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
     return "{" + ", ".join(f"{key!r}: {part}" for (key, _), part in zip(items, parts, strict=True)) + "}"
+
+
+def special_form(result: object) -> str:
+    """The form of a result; "" for a tensor, or a tuple or list of tensors."""
+    form = describe_form(result)
+    return "" if set(form) <= set("*, ()") and form.count("(") <= 1 else form
