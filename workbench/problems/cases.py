@@ -20,7 +20,7 @@ from workbench.errors import ProblemError
 from workbench.problems import loading
 from workbench.problems.counting import FlopCount
 from workbench.problems.dtypes import fake_model
-from workbench.problems.results import flatten_result, special_form
+from workbench.problems.results import flatten_result, spec_of, special_form
 from workbench.problems.settings import find_assignments, spread_ties
 from workbench.records import Case, Problem, Settings, TensorSpec, record
 
@@ -90,16 +90,6 @@ class TooLarge(ProblemError):
     def __init__(self, message: str, settings: Settings) -> None:
         super().__init__(message)
         self.settings = settings
-
-
-def spec_of(name: str, value: torch.Tensor) -> TensorSpec:
-    """Name, shape, strides and dtype of a tensor."""
-    return TensorSpec(
-        name=name,
-        shape=tuple(value.shape),
-        dtype=str(value.dtype).removeprefix("torch."),
-        strides=tuple(value.stride()),
-    )
 
 
 def outputs_of(result: object) -> tuple[TensorSpec, ...]:

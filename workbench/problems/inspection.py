@@ -17,8 +17,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, with_settings
-from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search, spec_of
-from workbench.problems.results import tensors_of
+from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search
+from workbench.problems.results import spec_of, specs_of_call, tensors_of
 from workbench.records import Case, Facts, Opened, Operation, Problem, Settings, TensorSpec, Work
 from workbench.wire import content_hash
 
@@ -308,7 +308,7 @@ def _graph(
                     target=str(node.target),
                     operands=tuple(_format_operand(a, names) for a in node.args),
                     keywords=tuple((k, _format_operand(v, names)) for k, v in node.kwargs.items()),
-                    result=_specs_of(node.meta.get("val")),
+                    result=specs_of_call(node.meta.get("val")),
                 )
             )
         elif node.op == "get_attr":  # a tensor that forward makes from numbers
@@ -320,7 +320,7 @@ def _graph(
                     target=numbers.CONSTANT,
                     operands=(),
                     keywords=(("value", _describe_constant(made)),),
-                    result=_specs_of(made),
+                    result=specs_of_call(made),
                 )
             )
         elif node.op == "output":
@@ -338,12 +338,6 @@ def _describe_constant(made: torch.Tensor) -> str:
         return "unknown"
     listed = str(value.tolist())
     return listed if value.numel() <= MOST_LISTED else content_hash(listed)
-
-
-def _specs_of(result: object) -> tuple[TensorSpec, ...]:
-    """Specs of the tensors that an ATen call returned."""
-    values = result if isinstance(result, (tuple, list)) else (result,)
-    return tuple(spec_of(f"output{n}", value) for n, value in enumerate(values) if isinstance(value, torch.Tensor))
 
 
 def _format_operand(value: object, names: dict[torch.fx.Node, str]) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from workbench.errors import ProblemError
+from workbench.records import TensorSpec
 
 Named = dict[str, torch.Tensor]
 LIMIT = 1000  # items of a result
@@ -93,3 +94,19 @@ def special_form(result: object) -> str:
     """The form of a result; "" for a tensor, or a tuple or list of tensors."""
     form = describe_form(result)
     return "" if set(form) <= set("*, ()") and form.count("(") <= 1 else form
+
+
+def spec_of(name: str, value: torch.Tensor) -> TensorSpec:
+    """Name, shape, strides and dtype of a tensor."""
+    return TensorSpec(
+        name=name,
+        shape=tuple(value.shape),
+        dtype=str(value.dtype).removeprefix("torch."),
+        strides=tuple(value.stride()),
+    )
+
+
+def specs_of_call(result: object) -> tuple[TensorSpec, ...]:
+    """Specs of the tensors that an ATen call returned."""
+    values = result if isinstance(result, (tuple, list)) else (result,)
+    return tuple(spec_of(f"output{n}", value) for n, value in enumerate(values) if isinstance(value, torch.Tensor))

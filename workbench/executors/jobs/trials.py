@@ -30,15 +30,16 @@ def gpu_cases(facts: Facts) -> tuple[str, ...]:
     return ("odd", "full") if {TINY, "odd"} <= known else ("full",)
 
 
+def _count(job: Job, case: str) -> int:
+    """Trials of a case. Beside the edge cases, whose inputs are drawn, the odd case needs the special values only."""
+    edges = case in EDGES or (case == "odd" and TINY in small_cases(job.facts) and "shrunk" in job.cases)
+    return 1 if edges else max(job.trials, 1)
+
+
 def list_trials(job: Job) -> list[Place]:
     """(case, trial) of all runs, in order."""
     known = {case.name for case in job.facts.cases}
-    places = [
-        (name, trial)
-        for name in job.cases
-        if name in known
-        for trial in range(1 if name in EDGES else max(job.trials, 1))
-    ]
+    places = [(name, trial) for name in job.cases if name in known for trial in range(_count(job, name))]
     extra = find_not_finite(job)
     return places if extra is None or extra in places else [*places, extra]
 
@@ -53,7 +54,7 @@ def _drawn_cases(job: Job) -> list[str]:
 def find_last(job: Job) -> Place | None:
     """The last trial of the last case with several: it makes two calls, so that what a call leaves is seen."""
     names = _drawn_cases(job)
-    return (names[-1], 0 if names[-1] in EDGES else max(job.trials, 1) - 1) if names else None
+    return (names[-1], _count(job, names[-1]) - 1) if names else None
 
 
 def find_not_finite(job: Job) -> Place | None:

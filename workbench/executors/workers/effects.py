@@ -16,9 +16,8 @@ import torch
 from workbench.executors.jobs.exchange import read_numbered, write_numbered
 from workbench.executors.workers.outputs import digest
 from workbench.problems import loading
-from workbench.problems.cases import spec_of
 from workbench.problems.reference import Reference, run_reference
-from workbench.problems.results import tensors_of
+from workbench.problems.results import spec_of, tensors_of
 from workbench.records import Check, Facts, Job, TensorSpec
 
 EFFECTS = "effects"  # below scratch
