@@ -43,6 +43,8 @@ PROGRAMS = {  # name of the file -> program
     "pool_strip": f"pool(x, op=avg, window=size(3, 3), padding=1) {SM90} .schedule(strip)",
     "gather": f"gather(x, index, axis=1, layers=1) {SM80}",
     "scatter_add": f"scatter_add(out, index, src, axis=1) {SM90}",
+    "parts": f"h = view(x, chunk=(1, 0, 2)) {SM80} |> g = concat(h, h, axis=1) {SM80} |> outputs(g, x) {SM80}",
+    "largest": f"h = topk(x, k=3) {SM80} |> g = view(h, item=0) {SM80} |> outputs(g, x) {SM80}",
     "view": f"h = view(x, order=(1, 0, 2)) {SM80} |> elementwise(tanh(h)) {SM80} .vector(2)",
     "gemm_simt": f"gemm(a, b) {SM80} .tile(64, 64, 16) .thread_tile(4, 4) >> bias() >> relu()",
     "gemm_mma_sync": f"gemm(a, b) {SM80} .mma(f16) .tile(128, 128, 32) .stages(3) >> cast(f32)",
