@@ -207,8 +207,6 @@ def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Man
         repeated = tensors[len(inputs) :]
         width = cfg.vector if are_aligned(*inputs, part) else 1
         places = tuple(BroadcastOperand(b, part.shape, width) for b in repeated)
-        inners = tuple(place.inner for place in places)
-        sizes = tuple(place.size for place in places)
         ways = tuple(place.way for place in places)
         call(
             bind(launch_unrolled, cfg),
@@ -218,8 +216,8 @@ def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Man
                 tuple(broadcast_tensor(place) for place in places),
                 flat_tensor(part, width),
                 cutlass.Int32(part.numel()),
-                tuple(cutlass.Int32(inner) for inner in inners),
-                tuple(cutlass.Int32(size) for size in sizes),
+                tuple(cutlass.Int32(place.inner) for place in places),
+                tuple(cutlass.Int32(place.size) for place in places),
             ),
             (width, ways),
         )

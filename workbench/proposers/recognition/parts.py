@@ -13,6 +13,7 @@ from workbench.records import Case, Facts, Operation, TensorSpec, record
 
 SPLITS = ("split", "split_with_sizes", "chunk", "unbind")
 OPEN = 1 << 62  # ATen's end of a slice without an end is beyond it
+SLICE_DEFAULTS = (0, 0, OPEN, 1)  # axis, start, end and step of aten.slice
 LARGEST_SHARE = 8  # x[..., :d // n] is looked for up to this n
 Bounds = tuple[int, int, int]  # extent of the axis, start, end
 
@@ -68,32 +69,40 @@ def _part_at(
 ) -> Part | None:
     """The part that an operation takes, with its bounds at each size."""
     if "getitem" in same[0].target:
-        of = by_name[0].get(same[0].operands[0])
-        if of is not None and aten_name(of) == "topk":
-            return Part(of=of.name, axis=int(same[0].operands[1]), bounds=())
-        splits = [names.get(op.operands[0]) for op, names in zip(same, by_name, strict=True)]
-        if any(split is None or aten_name(split) not in SPLITS for split in splits):
-            return None
-        return _part_of_split([split for split in splits if split is not None], same)
+        return _part_of_item(same, by_name)
     if aten_name(same[0]) not in ("slice", "select") or any(op.keywords for op in same):
         return None
-    given = [table.get(op.operands[0]) for op, table in zip(same, specs, strict=True)]
-    rank = next((len(spec.shape) for spec in given if spec is not None), 0)
+    given = [spec for op, table in zip(same, specs, strict=True) if (spec := table.get(op.operands[0])) is not None]
+    return _part_of_slice(same, given) if len(given) == len(same) and given[0].shape else None
+
+
+def _part_of_item(same: list[Operation], by_name: list[dict[str, Operation]]) -> Part | None:
+    """One of the values that an operation returns."""
+    of = by_name[0].get(same[0].operands[0])
+    if of is not None and aten_name(of) == "topk":
+        return Part(of=of.name, axis=int(same[0].operands[1]), bounds=())
+    found = [names.get(op.operands[0]) for op, names in zip(same, by_name, strict=True)]
+    splits = [split for split in found if split is not None and aten_name(split) in SPLITS]
+    return _part_of_split(splits, same) if len(splits) == len(found) else None
+
+
+def _part_of_slice(same: list[Operation], given: list[TensorSpec]) -> Part | None:
+    """A slice without a step, or one layer."""
     numbers = [[parse_number(text) for text in op.operands[1:]] for op in same]
-    if any(spec is None for spec in given) or any(None in row or not row for row in numbers) or not rank:
+    if any(None in row or not row for row in numbers):
         return None
-    axis = int(numbers[0][0] or 0) % rank
-    extents = [spec.shape[axis] for spec in given if spec is not None]
+    rows = [[int(number or 0) for number in row] for row in numbers]
+    axis = rows[0][0] % len(given[0].shape)
+    extents = [spec.shape[axis] for spec in given]
+    of = same[0].operands[0]
     if aten_name(same[0]) == "select":
-        bounds = tuple((size, int(row[1] or 0), 0) for size, row in zip(extents, numbers, strict=True))
-        return Part(of=same[0].operands[0], axis=axis, bounds=bounds, layer=True)
-    if any(len(row) > 3 and row[3] != 1 for row in numbers):
+        layers = tuple((size, row[1], 0) for size, row in zip(extents, rows, strict=True))
+        return Part(of=of, axis=axis, bounds=layers, layer=True)
+    whole = [[*row, *SLICE_DEFAULTS[len(row) :]] for row in rows]
+    if any(step != 1 for _, _, _, step in whole):
         return None
-    bounds = tuple(
-        (size, int(row[1] or 0) if len(row) > 1 else 0, int(row[2] or 0) if len(row) > 2 else OPEN)
-        for size, row in zip(extents, numbers, strict=True)
-    )
-    return Part(of=same[0].operands[0], axis=axis, bounds=bounds)
+    bounds = tuple((size, start, end) for size, (_, start, end, _) in zip(extents, whole, strict=True))
+    return Part(of=of, axis=axis, bounds=bounds)
 
 
 def _part_of_split(splits: list[Operation], items: list[Operation]) -> Part | None:

@@ -31,18 +31,9 @@ def view_call(op: Operation, shapes: Shapes, available: tuple[str, ...]) -> tupl
     before = shapes.get(of, ())
     if name not in NAMES or op.keywords or not before or len(before) != len(own):
         return None
-    rank = len(before[0])
-    if name == "part":
-        how, *numbers = op.operands[1:]
-        return _make_call((how, int(numbers[0]) if how == "item" else tuple(map(int, numbers)))), None
-    if name in ("unsqueeze", "squeeze"):
-        if len(op.operands) != 2 or parse_number(op.operands[1]) is None:
-            return None
-        axis = int(op.operands[1]) % (rank + (name == "unsqueeze"))
-        return _make_call((name, axis)), None
-    if name in MOVES:
-        order = _axis_order(op, rank)
-        return None if order is None else (_make_call(("order", order)), None)
+    if name in ("part", "unsqueeze", "squeeze", *MOVES):
+        call = _view_without_sizes(op, len(before[0]))
+        return None if call is None else (call, None)
     found = {_reshape_change(first, second) for first, second in zip(before, own, strict=True)}
     if len(found) != 1 or (change := found.pop()) is None:
         return None
@@ -51,13 +42,32 @@ def view_call(op: Operation, shapes: Shapes, available: tuple[str, ...]) -> tupl
         return _make_call(("flatten", (first, last))), None
     wanted = tuple(shape[first : last + 1] for shape in own)
     for value in available:
-        given = shapes.get(value, ())
-        for place in range(len(given[0]) - (last - first) if len(given) == len(own) else 0):
-            if tuple(shape[place : place + last - first + 1] for shape in given) == wanted:
-                return _make_call(
-                    ("unflatten", first), ("like", "like"), ("axes", (place, place + last - first))
-                ), value
+        place = _find_extents(shapes.get(value, ()), wanted)
+        if place is not None:
+            axes = (place, place + last - first)
+            return _make_call(("unflatten", first), ("like", "like"), ("axes", axes)), value
     return None
+
+
+def _view_without_sizes(op: Operation, rank: int) -> Call | None:
+    """A part, an axis of extent 1 more or less, or another order of the axes."""
+    name = aten_name(op)
+    if name == "part":
+        how, *numbers = op.operands[1:]
+        return _make_call((how, int(numbers[0]) if how == "item" else tuple(map(int, numbers))))
+    if name in MOVES:
+        order = _axis_order(op, rank)
+        return None if order is None else _make_call(("order", order))
+    if len(op.operands) != 2 or parse_number(op.operands[1]) is None:
+        return None
+    return _make_call((name, int(op.operands[1]) % (rank + (name == "unsqueeze"))))
+
+
+def _find_extents(given: tuple[Shape, ...], wanted: tuple[Shape, ...]) -> int | None:
+    """The first axis from which on a value has these neighbouring extents at every case."""
+    count = len(wanted[0])
+    places = range(len(given[0]) - count + 1) if len(given) == len(wanted) else range(0)
+    return next((place for place in places if tuple(shape[place : place + count] for shape in given) == wanted), None)
 
 
 def _make_call(*named: tuple[str, object]) -> Call:
