@@ -5,6 +5,8 @@ Shapes are odd and narrow, heads are shared, masks are causal.
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from emitted import found, run_on
@@ -160,6 +162,8 @@ def test_the_ladder_starts_with_what_is_fast_on_hopper() -> None:
 
     def first(pair: tuple, precision: str, arch: str = "sm_90a") -> str:
         computation, facts = pair
+        dtype = {"fp16": "float16", "bf16": "bfloat16"}.get(precision, "float32")
+        computation = dataclasses.replace(computation, dtype=dtype)
         return " ".join(
             str(call.positional[0])
             for call in ladder(Context(found=computation, precision=precision, arch=arch, facts=facts))[0].settings

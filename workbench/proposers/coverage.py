@@ -11,6 +11,7 @@ from workbench.proposers.recognition.graph import YOURSELF, aten_name, names
 from workbench.proposers.recognition.mutations import ALIASES
 from workbench.records import Ask, Facts, Operation, Problem, Proposal, record
 
+MOST_TRIED = 40  # parts, so that a deep module takes no minutes
 FREE = (*ALIASES, "_to_copy", "getitem", "clone", "expand_as")  # calls that compute nothing
 
 
@@ -56,12 +57,12 @@ def _largest_part(facts: Facts, reason: str) -> Coverage:
         ((_part_before(facts.graph, op.name), op.name) for op in facts.graph[:-1] if len(op.result) == 1),
         key=lambda item: -_count_computing(item[0]),
     )
-    for graph, result in parts:
+    for graph, result in parts[:MOST_TRIED]:
         count = _count_computing(graph)
         part = _plain_part(dataclasses.replace(facts, graph=graph, full_graph=_part_before(facts.full_graph, result)))
         if count and part:
             return Coverage(reason=reason, part=part, result=result, calls=count, of=whole)
-    for op in facts.graph:
+    for op in facts.graph[:MOST_TRIED]:
         if aten_name(op) not in FREE and len(op.result) == 1 and (part := _plain_part(_alone(facts, op))):
             return Coverage(reason=reason, part=part, result=op.name, calls=1, of=whole)
     return Coverage(reason=reason, of=whole)

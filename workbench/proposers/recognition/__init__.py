@@ -52,6 +52,9 @@ MATCHERS = (
 )
 
 
+MOST_OPERATIONS = 300
+
+
 def recognise(facts: Facts) -> Computation:
     """The computation of a graph: the result of one matcher, else a pipeline of such results.
 
@@ -59,6 +62,8 @@ def recognise(facts: Facts) -> Computation:
     """
     if (reason := why_not(facts)) is not None:
         raise Unrecognised(reason)
+    if len(facts.graph) > MOST_OPERATIONS:  # matchers follow a graph by recursion
+        raise Unrecognised(f"the planner has no kernel for a module of {len(facts.graph)} operations; {YOURSELF}")
     if numbers_of_file := sorted(_read_in_init(facts) & {name for case in facts.cases for name, _ in case.settings}):
         raise Unrecognised(
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "

@@ -5,6 +5,7 @@ The epilogues are calls in order, with the tensors that they read.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from workbench.language import Call
@@ -140,7 +141,7 @@ def _with_tensor(name: str, along: str, taken: tuple[str, ...]) -> Call:
         usual = "bias" if along == "n" else "residual"
         if usual not in taken:
             return Call(name=usual)
-    role = next(f"t{count}" for count in range(1, 99) if f"t{count}" not in taken)
+    role = next(f"t{number}" for number in itertools.count(1) if f"t{number}" not in taken)
     return Call(name=BINARY[name], positional=(role,), named=() if along == "both" else (("along", along),))
 
 
