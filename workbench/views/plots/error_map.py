@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html
+import itertools
+import math
 
 from workbench.records import Check, WrongValues
 
 CELL = 7  # pixels
+LEVELS = 5  # shares that are told apart
 STYLE = "font-family:var(--jp-ui-font-family,sans-serif);font-size:12px;color:var(--jp-ui-font-color1,#333)"
 
 
@@ -28,19 +31,23 @@ def draw_error_map(check: Check) -> str:
 
 
 def _draw_cells(wrong: WrongValues) -> str:
-    """A square for each cell of the map, more opaque where more is wrong."""
+    """The cells of the map, more opaque where more is wrong: one path for each of LEVELS shares."""
     rows, columns = len(wrong.cells), len(wrong.cells[0]) if wrong.cells else 0
-    width, height = columns * CELL, rows * CELL
-    squares = "".join(
-        f'<rect x="{x * CELL}" y="{y * CELL}" width="{CELL}" height="{CELL}" fill-opacity="{0.15 + 0.85 * share:.2f}"/>'
-        for y, line in enumerate(wrong.cells)
-        for x, share in enumerate(line)
-        if share > 0
+    paths: dict[int, str] = {}
+    for y, line in enumerate(wrong.cells):
+        x = 0
+        for level, cells in itertools.groupby(math.ceil(share * LEVELS) for share in line):
+            count = len(list(cells))
+            if level:
+                paths[level] = paths.get(level, "") + f"M{x} {y}h{count}v1h-{count}z"
+            x += count
+    drawn = "".join(
+        f'<path fill-opacity="{0.15 + 0.85 * level / LEVELS:.2f}" d="{path}"/>' for level, path in sorted(paths.items())
     )
     return (
-        f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" style="display:block;'
-        f'margin:4px 0;max-width:100%;outline:1px solid var(--jp-border-color1,#999)" '
-        f'aria-label="map of the wrong elements">'
-        f'<rect width="{width}" height="{height}" fill="var(--jp-layout-color1,#fff)"/>'
-        f'<g fill="var(--jp-error-color1,#d32f2f)">{squares}</g></svg>'
+        f'<svg viewBox="0 0 {columns} {rows}" width="{columns * CELL}" height="{rows * CELL}" role="img" '
+        'style="display:block;margin:4px 0;max-width:100%;outline:1px solid var(--jp-border-color1,#999)" '
+        'shape-rendering="crispEdges" aria-label="map of the wrong elements">'
+        f'<rect width="{columns}" height="{rows}" fill="var(--jp-layout-color1,#fff)"/>'
+        f'<g fill="var(--jp-error-color1,#d32f2f)">{drawn}</g></svg>'
     )
