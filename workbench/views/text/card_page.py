@@ -114,7 +114,11 @@ def _size_row(size: Size) -> tuple[str, ...]:
 
 def _case_row(case: CaseLine) -> tuple[str, ...]:
     if case.trials:
-        return case.name, case.shapes, f"{case.trials} trials against torch; values: {case.values}"
+        return (
+            case.name,
+            case.shapes,
+            f"{case.trials} trial{'s' * (case.trials > 1)} against torch; values: {case.values}",
+        )
     return case.name, case.shapes, "not run here" + ("; its time is modelled" if case.name == "full" else "")
 
 

@@ -194,16 +194,20 @@ class AxisNames:
 
 
 def _find_name(sizes: Mapping[str, tuple[int, ...]], values: tuple[int, ...]) -> str:
-    """The size, its multiple, or the product of two sizes that has these values in the cases; else the last value."""
+    """The size, the product of two sizes, or the multiple of one that has these values in the cases; else the last
+    value.
+    """
     if len(set(values)) == 1:
         return str(values[-1])
-    for name, size in sizes.items():
-        factor = values[-1] // size[-1] if size[-1] else 0
-        if factor and tuple(factor * one for one in size) == values:
-            return name if factor == 1 else f"{factor}*{name}"
+    if values in sizes.values():
+        return next(name for name, size in sizes.items() if size == values)
     for (name, size), (other, more) in itertools.combinations(sizes.items(), 2):
         if tuple(a * b for a, b in zip(size, more, strict=True)) == values:
             return f"{name}*{other}"
+    for name, size in sizes.items():
+        factor = values[-1] // size[-1] if size[-1] else 0
+        if factor and tuple(factor * one for one in size) == values:
+            return f"{factor}*{name}"
     return str(values[-1])
 
 
