@@ -23,8 +23,8 @@ H100 = GpuAttributes(
     ("driver", "name"),
     [
         ("NVIDIA H100 80GB HBM3", "H100"),
-        ("NVIDIA H100 PCIe", "H100 PCIe"),
-        ("NVIDIA H100 NVL", "H100 NVL"),
+        ("NVIDIA H100 PCIe", "H100-PCIe"),
+        ("NVIDIA H100 NVL", "H100-NVL"),
         ("NVIDIA H200", "H200"),
         ("NVIDIA GH200 480GB", "GH200"),
         ("NVIDIA A100-SXM4-80GB", "A100"),

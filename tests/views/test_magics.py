@@ -120,7 +120,7 @@ def test_explain_has_what_the_command_line_has(ip: Any) -> None:
         run(f"{program} --size 12,x")
     assert {"--size", "--device", "--compile", "--list"} <= set(ip.complete("--", "%cutegen explain --", 19)[1])
     assert "softmax" in ip.complete("soft", "%cutegen explain soft", 21)[1]
-    assert ip.complete("H1", "%cutegen explain --device H1", 28)[1] == ["H100"]
+    assert ip.complete("H1", "%cutegen explain --device H1", 28)[1] == ["H100", "H100-NVL", "H100-PCIe"]
     assert ip.complete("b", "%cutegen problem matmul --precision b", 37)[1] == ["bf16"]
     assert ip.complete("re", "%cutegen problem matmul --executor re", 37)[1] == ["replay"]
 

@@ -177,7 +177,7 @@ DEVICES = (
         half_vector=82.6 * TERA,
     ),
     Device(
-        name="H100 PCIe",
+        name="H100-PCIe",
         arch="sm_90a",
         sms=114,
         clock_hz=1.755e9,
@@ -195,7 +195,7 @@ DEVICES = (
         half_vector=102.4 * TERA,
     ),
     Device(
-        name="H100 NVL",
+        name="H100-NVL",
         arch="sm_90a",
         sms=132,
         clock_hz=1.785e9,

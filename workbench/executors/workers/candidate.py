@@ -29,7 +29,7 @@ from workbench.executors.workers.outputs import (
     validate,
 )
 from workbench.problems import loading
-from workbench.records import Job, Stage
+from workbench.records import Job, Launch, Stage
 from workbench.toolchain import describe_module
 from workbench.toolchain.compiled import reuse_compiled
 from workbench.wire import Json, to_plain
@@ -84,7 +84,7 @@ def _wait_for_values(folder: Path) -> list[Any]:
 
 
 def _run_trial(job: Job, folder: Path, module: ModuleType, which: tuple[str, int], reply: Json) -> None:
-    """The calls of a trial on the emulator. Launches and builds are kept of the first trial only."""
+    """The calls of a trial on the emulator. The launches and builds of the first call of all are kept."""
     (name, trial), first = which, not reply["trials"]
     given, place = folder / "given", f"{name}-{trial}"
     problem_module = loading.load_module(job.problem, find_case(job, name).settings)
@@ -110,10 +110,12 @@ def _run_trial(job: Job, folder: Path, module: ModuleType, which: tuple[str, int
             unmapped = loading.copy_parameters(reference, model)
             watch = effects.Watch(reference, model, loading.pair_parameters(reference, model))
             values: list[torch.Tensor] = []
+            kept: list[Launch] = []  # of the first call
             for inputs in calls:
                 watch.before(inputs)
                 torch.manual_seed(effects.generator_seed(inputs))
                 output = model(*inputs)
+                kept = kept or list(emulation.launches)
                 found = validate(job, name, output, emulation.watch.count_unwritten_bytes)
                 values += found if len(calls) == 1 else [value.clone() for value in found]
                 watch.after(inputs)
@@ -129,7 +131,7 @@ def _run_trial(job: Job, folder: Path, module: ModuleType, which: tuple[str, int
     if first:
         reply["phases"]["compile and emulate"] = seconds
         reply["unmapped"] = list(unmapped)
-        reply["launches"] = [to_plain(launch) for launch in emulation.launches]
+        reply["launches"] = [to_plain(launch) for launch in kept]
         reply["builds"] = plain_builds(emulation, job)
     watch.write(folder / "scratch" / effects.EFFECTS / place)
     write_values(folder / "scratch" / OUTPUTS / place, values)

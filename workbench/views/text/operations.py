@@ -194,21 +194,25 @@ class AxisNames:
 
 
 def _find_name(sizes: Mapping[str, tuple[int, ...]], values: tuple[int, ...]) -> str:
-    """The size, the product of two sizes, or the multiple of one that has these values in the cases; else the last
-    value.
+    """The size, or else the one multiple of a size or product of two, that has these values in the cases; else, also
+    where several fit, the last value.
     """
     if len(set(values)) == 1:
         return str(values[-1])
     if values in sizes.values():
         return next(name for name, size in sizes.items() if size == values)
-    for (name, size), (other, more) in itertools.combinations(sizes.items(), 2):
-        if tuple(a * b for a, b in zip(size, more, strict=True)) == values:
-            return f"{name}*{other}"
-    for name, size in sizes.items():
-        factor = values[-1] // size[-1] if size[-1] else 0
-        if factor and tuple(factor * one for one in size) == values:
-            return f"{factor}*{name}"
-    return str(values[-1])
+    factors = {name: values[-1] // size[-1] for name, size in sizes.items() if size[-1]}
+    fitting = [
+        f"{factor}*{name}"
+        for name, factor in factors.items()
+        if factor and tuple(factor * one for one in sizes[name]) == values
+    ]
+    fitting += [
+        f"{name}*{other}"
+        for (name, size), (other, more) in itertools.combinations(sizes.items(), 2)
+        if tuple(a * b for a, b in zip(size, more, strict=True)) == values
+    ]
+    return fitting[0] if len(fitting) == 1 else str(values[-1])
 
 
 FEWEST = ("shrunk", "full")
