@@ -34,6 +34,10 @@ TORCH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         "silu",
     )
 } | {"gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}
+CASTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "to_f16": lambda x: x.half().float(),
+    "to_bf16": lambda x: x.bfloat16().float(),
+}
 
 
 def same(got: torch.Tensor, wanted: torch.Tensor, said: str = "") -> None:
@@ -50,7 +54,7 @@ def test_functions() -> None:
         torch.arange(len(UNARY)).float()[:, None].expand(-1, len(ODD)).contiguous(),
     )
     for name, row in zip(UNARY, run(f"elementwise({text})", (x, n), ("x", "n")), strict=True):
-        wanted = (TORCH.get(name) or getattr(torch, name))(ODD)
+        wanted = (TORCH.get(name) or CASTS.get(name) or getattr(torch, name))(ODD)
         if name == "gelu":
             wanted[2] = INF  # which the CPU's vectorised gelu makes NaN, its scalar one and the GPU's do not
         same(row, wanted, name)

@@ -69,7 +69,14 @@ def recognise(facts: Facts) -> Computation:
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "
             "give it to __init__ through get_init_inputs, so that one kernel serves all sizes"
         )
-    facts = name_parts(facts)
+    try:
+        return _recognise_at_all_sizes(facts)
+    except Unrecognised:
+        return _recognise_at_all_sizes(name_parts(facts))
+
+
+def _recognise_at_all_sizes(facts: Facts) -> Computation:
+    """The computation at the emulated sizes, which is that at full size too."""
     found = _recognise_folded(facts)
     if facts.full_graph and _kernel_contents(found) != _kernel_contents(_recognise_at_full(facts)):
         raise Unrecognised(

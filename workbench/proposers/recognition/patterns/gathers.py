@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.language import Call
 from workbench.proposers.recognition.graph import Computation, aten_name, parse_number, python_expression
-from workbench.records import Facts, Operation
+from workbench.records import Case, Facts, Operation
 
 Shapes = dict[str, tuple[int, ...]]
 FLOATS = ("float32", "float16", "bfloat16")
@@ -17,20 +17,26 @@ def match_gather(facts: Facts, by_name: dict[str, Operation], output: str) -> Co
         return None
     if any(aten_name(other).endswith("_") for other in facts.graph):
         return None  # something is changed in place: embedding's max_norm
-    shapes, name = _shapes(facts), aten_name(op)
+    name = aten_name(op)
     if name == "embedding":  # padding_idx, scale_grad_by_freq and sparse change gradients only
         return _make_computation("gather", (("x", op.operands[0]), ("index", op.operands[1])), 0, True)
     if name in ("gather", "index_select") and not op.keywords and len(op.operands) == 3:
-        return _match_gather(op, shapes)
-    if name in ("scatter_add", "index_add") and not op.keywords and len(op.operands) == 4:
-        return _match_scatter(op, shapes)
-    return None
+        match = _match_gather
+    elif name in ("scatter_add", "index_add") and not op.keywords and len(op.operands) == 4:
+        match = _match_scatter
+    else:
+        return None
+    # extents that are equal in one case may differ in another
+    of_state = any(value.startswith(("param:", "buffer:")) for value in op.operands)
+    cases = facts.cases[:1] if of_state else facts.cases  # shapes of parameters are known in the first one
+    found = [match(op, _shapes(facts, case)) for case in cases]
+    return found[0] if all(one == found[0] for one in found) else None
 
 
-def _shapes(facts: Facts) -> Shapes:
-    """The shapes of forward's inputs, parameters and buffers by their names in the graph."""
+def _shapes(facts: Facts, case: Case) -> Shapes:
+    """The shapes of forward's inputs in a case, of parameters and buffers in the first, by their names in the graph."""
     return (
-        {spec.name: spec.shape for spec in facts.cases[0].inputs}
+        {spec.name: spec.shape for spec in case.inputs}
         | {f"param:{spec.name}": spec.shape for spec in facts.parameters}
         | {f"buffer:{spec.name}": spec.shape for spec in facts.parameters}
     )
