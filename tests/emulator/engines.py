@@ -10,6 +10,7 @@ import numpy as np
 
 from workbench.emulator.execution.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
 from workbench.emulator.execution.machine import Machine
+from workbench.emulator.sanitizer.launch_order import OrderedLaunch
 from workbench.records import Failure, Finding, Launch
 
 HEAD = """.version 8.8
@@ -99,7 +100,7 @@ def both_engines(monkeypatch) -> Iterator[Comparison]:
     """While active, every launch of any program runs on both engines; the caller looks at the comparison."""
     found, plain = Comparison(), Machine.run
 
-    def run(self: Machine, request: GridRequest, memory: GlobalMemory) -> Launch:
+    def run(self: Machine, request: GridRequest, memory: GlobalMemory, order: OrderedLaunch | None = None) -> Launch:
         a, b = compare(self, request, memory, plain)
         if request.entry in self.native.reasons:
             found.reasons.append(self.native.reasons[request.entry])
@@ -108,7 +109,7 @@ def both_engines(monkeypatch) -> Iterator[Comparison]:
         if said := difference(a, b):
             found.differences.append(f"{request.entry}: {said}")
         self.native.engine = "numpy"
-        return plain(self, request, memory)
+        return plain(self, request, memory, order)
 
     with monkeypatch.context() as patch:
         patch.setattr(Machine, "run", run)
