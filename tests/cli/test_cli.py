@@ -293,7 +293,7 @@ def test_run_begins_with_a_program(tmp_path: Path, cutegen: Callable[..., Done])
 
 def test_run_takes_an_expression_with_its_inputs(cutegen: Callable[..., Done]) -> None:
     done = cutegen("run", "torch.relu(x)", "--inputs", "x: f32[8, 64]", "--steps", "0", "--executor", "emulator")
-    assert done.returncode == 0 and "full [8, 64]" in done.stdout
+    assert done.returncode == 0 and "full    x [8, 64]" in done.stdout
 
 
 def test_calibrate_needs_a_gpu_and_says_so_in_a_line(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ def failure_of(base: str, source: str) -> Failure | None:
     job, folder = job_of(base)
     (folder / "scratch" / "candidate.py").write_text(source)
     reply = candidate.attempt(dataclasses.replace(job, candidate=Candidate(source=source)), folder)
+    (folder / "scratch" / "reply.json").write_text(json.dumps(reply))
     if reply["failure"]:
         return from_plain(reply["failure"], Failure)
     return wrong_result(tuple(from_plain(item, Check) for item in trusted.check_outputs(folder)["checks"]))
