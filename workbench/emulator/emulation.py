@@ -110,6 +110,7 @@ class Emulation:
                     found.start,
                     found.size,
                     found.name,
+                    identity=found.identity,
                     written=self.watch.written_shadow(found.start) if self.sample is None else None,
                 )
         for address, buffer in self.gpu.buffers.items():

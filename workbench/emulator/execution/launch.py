@@ -95,6 +95,7 @@ class Allocation:
     written: np.ndarray | None = None  # per byte, only where the allocation began uninitialised
     views: tuple[View, ...] = ()  # the launch's tensors in this range
     narrow: bool = False  # whether only the bytes of `views` may be accessed
+    identity: int = 0  # tells apart allocations that had the same address one after the other
 
     @property
     def end(self) -> int:
@@ -111,7 +112,14 @@ class GlobalMemory:
     _starts: list[int] = field(default_factory=list)
 
     def register(
-        self, address: int, size: int, name: str, *, writable: bool = True, written: np.ndarray | None = None
+        self,
+        address: int,
+        size: int,
+        name: str,
+        *,
+        writable: bool = True,
+        written: np.ndarray | None = None,
+        identity: int = 0,
     ) -> None:
         """Add `size` bytes at `address`. The new range replaces older ranges that it contains; it is ignored if an
         older one contains it.
@@ -123,9 +131,8 @@ class GlobalMemory:
             return
         data = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
         kept = [a for a in self.allocations if not (address <= a.start and a.end <= address + size)]
-        kept.append(
-            Allocation(address, size, name, writable, data, written, *self.arguments.views_in_range(address, size))
-        )
+        views, narrow = self.arguments.views_in_range(address, size)
+        kept.append(Allocation(address, size, name, writable, data, written, views, narrow, identity))
         self.allocations = sorted(kept, key=lambda a: a.start)
         self._starts = [a.start for a in self.allocations]
 

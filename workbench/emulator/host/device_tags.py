@@ -32,6 +32,7 @@ class TaggedRange:
     size: int
     kind: str
     name: str
+    identity: int  # of the storage: another one at the same address has another
 
 
 class DeviceTags:
@@ -69,10 +70,10 @@ class DeviceTags:
     def alive_ranges(self) -> list[TaggedRange]:
         """The memory of every tagged storage that is still alive."""
         found = []
-        for tag in list(self._tags.values()):
+        for identity, tag in list(self._tags.items()):
             storage = torch.UntypedStorage._new_with_weak_ptr(tag.reference.cdata)
             if storage is not None:
-                found.append(TaggedRange(storage.data_ptr(), storage.nbytes(), tag.kind, tag.name))
+                found.append(TaggedRange(storage.data_ptr(), storage.nbytes(), tag.kind, tag.name, identity))
         return found
 
     def freed_name(self, address: int) -> str | None:

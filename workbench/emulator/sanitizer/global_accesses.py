@@ -38,7 +38,8 @@ class BatchKnowledge:
 class Table:
     """The access history of one allocation, for each unit: lanes of the launch (CTA by CTA) and ticks, 0 for none."""
 
-    def __init__(self, units: int, lanes: int) -> None:
+    def __init__(self, units: int, lanes: int, identity: int) -> None:
+        self.identity = identity  # of the allocation
         kind = np.int32 if lanes < 1 << 31 else np.int64
         self.writer: Array = np.zeros(units, dtype=kind)
         self.reader: Array = np.zeros(units, dtype=kind)

@@ -79,7 +79,7 @@ class Record(Accesses):
         """The access of lanes to `size` bytes each, at byte offsets in an allocation."""
         table = self.tables.get(found.start)
         if table is None:
-            table = self.tables[found.start] = Table(found.size // self.unit + 1, self.lanes)
+            table = self.tables[found.start] = Table(found.size // self.unit + 1, self.lanes, found.identity)
         first = offset // self.unit
         units = first[:, None] + np.arange(size // self.unit) if size > self.unit else first[:, None]
         return Access(b, known, ins, lanes, found, table, units)

@@ -129,7 +129,7 @@ class OrderChecks:
     def _check_against(self, a: Access, unit: int, other: OrderedLaunch, rows: Array, writes: bool) -> None:
         record = other.accesses
         table = record.tables.get(a.found.start) if record is not None else None
-        if record is None or table is None:
+        if record is None or table is None or table.identity != a.found.identity:  # freed and allocated again
             return
         at = (a.units[rows] * unit // record.unit)[..., None] + np.arange(max(unit // record.unit, 1))
         at = np.minimum(at, len(table.written) - 1)
