@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from workbench.analysis import devices
 from workbench.analysis.device_table import Device
@@ -45,11 +45,7 @@ def describe_device(found: GpuAttributes) -> Device:
     and bandwidth; else one with computed rates, which says so in `source`. Measured rates are not added.
     """
     known = devices.match(found.name)
-    if known is not None and _agrees(known, found):
-        return known
-    if known is not None:  # an A100 with 40 GB, a GPU with some SMs switched off
-        return replace(_compute_device(found), fp8=found.sms / known.sms * known.fp8)
-    return _compute_device(found)
+    return known if known is not None and _agrees(known, found) else _compute_device(found)
 
 
 def _agrees(known: Device, found: GpuAttributes) -> bool:
@@ -64,7 +60,7 @@ def _compute_device(found: GpuAttributes) -> Device:
         products //= 2
     each_cycle = 2 * found.sms * found.clock_hz
     fp32, fp16 = each_cycle * cores, each_cycle * products
-    exact = found.major >= 9 and found.major < 12
+    is_data_centre = found.major in (9, 10)
     return Device(
         name=found.name.removeprefix("NVIDIA ").strip(),
         arch=f"sm_{found.major}{found.minor}" + ("a" if found.major >= 9 else ""),
@@ -78,12 +74,12 @@ def _compute_device(found: GpuAttributes) -> Device:
         registers_per_sm=found.registers_per_sm,
         threads_per_sm=found.threads_per_sm,
         blocks_per_sm=found.blocks_per_sm,
-        fp64=fp32 if (found.major, found.minor) == (8, 0) or exact else fp32 / 64,
+        fp64=fp32 if (found.major, found.minor) == (8, 0) or is_data_centre else fp32 / 64,
         fp32=fp32,
         tf32=fp16 / 2,
         fp16=fp16,
         fp8=2 * fp16 if (found.major, found.minor) >= (8, 9) else fp16,
         int8=2 * fp16,
-        half_vector=4 * fp32 if (found.major, found.minor) == (8, 0) else 2 * fp32 if exact else fp32,
+        half_vector=4 * fp32 if (found.major, found.minor) == (8, 0) else 2 * fp32 if is_data_centre else fp32,
         source="computed from clocks, bus width and SMs",
     )
