@@ -282,14 +282,22 @@ def _odd_sizes(shrunk: Settings) -> dict[str, int]:
     return taken
 
 
+def _odd_multiples(problem: Problem, start: int, near: int) -> tuple[int, ...]:
+    """Odd multiples, other than `start`, of the numbers that stay: for channels of which there are so many groups."""
+    found = {}
+    for value in {value for _, value in problem.settings if type(value) is int and 1 < value <= start}:
+        times = max(near // value, 1) | 1
+        found[times * value if times * value != start else 3 * value] = None
+    return tuple(sorted(found))
+
+
 def odd_case(problem: Problem, shrunk: Settings) -> tuple[Case | None, tuple[str, ...]]:
     """(the reference at odd sizes, notes). Sizes that cannot be odd stay; the case is None if none can be odd."""
     wanted = _odd_sizes(shrunk)
     start = {name: int(str(value)) for name, value in shrunk}
-    case, now = _vary(
-        problem, start, {name: (value,) for name, value in wanted.items()}, lambda at: real_case(problem, "odd", at)
-    )
-    even = [name for name in wanted if now[name] != wanted[name]]
+    tried = {name: (value, *_odd_multiples(problem, start[name], value)) for name, value in wanted.items()}
+    case, now = _vary(problem, start, tried, lambda at: real_case(problem, "odd", at))
+    even = [name for name in wanted if now[name] == start[name] != wanted[name]]
     if case is None:
         said = "the reference does not run at odd sizes, so only the shrunk sizes are checked"
         return None, ((said,) if wanted else ())

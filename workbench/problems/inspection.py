@@ -45,7 +45,6 @@ HEAVY = tuple(f"aten.{name}" for name in ("convolution", "mm", "bmm", "addmm"))
 # what the CPU computes in seconds: the search for trivial results runs the reference
 CPU_ELEMENTS, CPU_FLOPS = 1 << 25, 1 << 32
 MOST_LISTED = 16  # numbers of a constant that a graph lists
-LARGEST_WINDOW = 32  # a stride, a padding or a dilation beyond it is unheard of
 DTYPES = {"fp32": "float32", "tf32": "tfloat32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -138,17 +137,21 @@ def _inspect(problem: Problem) -> Facts:
 
 
 def _hold_windows(problem: Problem, full: _Full) -> Problem:
-    """The problem with the numbers that are a stride, a padding or a dilation in its settings: they are no sizes."""
+    """The problem with the numbers that are a stride, a padding, a dilation, a width of a pool or a number of groups
+    in its settings: they are no sizes."""
     windows = numbers.list_windows(full.graph)
     names = cases.sizes(problem, 2) if windows else {}
-    held = tuple(
-        (name, value)
-        for name, value in names.items()
-        if value <= LARGEST_WINDOW
-        and (other := _trace_full(dataclasses.replace(problem, settings=(*problem.settings, (name, value + 1))))).graph
-        and numbers.list_windows(other.graph) != windows
-    )
+    held = tuple((name, value) for name, value in names.items() if _is_window(problem, name, value, windows))
     return dataclasses.replace(problem, settings=(*problem.settings, *held)) if held else problem
+
+
+def _is_window(problem: Problem, name: str, value: int, windows: list[tuple[str, ...]]) -> bool:
+    """Whether another value of a number gives other windows or groups. The nearest with which forward runs decides."""
+    for other in (value + 1, value - 1, 2 * value, value // 2):
+        traced = _trace_full(dataclasses.replace(problem, settings=(*problem.settings, (name, other))))
+        if traced.graph:
+            return numbers.list_windows(traced.graph) != windows
+    return False
 
 
 def _note_smaller(problem: Problem, small: _Small) -> tuple[str, ...]:

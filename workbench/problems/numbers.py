@@ -79,12 +79,20 @@ def reads_parts(graph: tuple[Operation, ...]) -> bool:
 
 
 def list_windows(graph: tuple[Operation, ...]) -> list[tuple[str, ...]]:
-    """What the convolutions and pools of a graph write into a kernel: strides, paddings, dilations, widths of pools."""
-    return [
-        op.operands[CONVOLUTION_WINDOW] if "convolution" in op.target else op.operands[1:]
-        for op in graph
-        if "convolution" in op.target or ("_pool" in op.target and "adaptive" not in op.target)
-    ]
+    """What a kernel of this graph has written into it: strides, paddings, dilations, widths of pools, groups.
+
+    The groups of a convolution by channel (depthwise) are its channels, which are a size.
+    """
+    found = []
+    for op in graph:
+        if "convolution" in op.target:
+            found.append(op.operands[CONVOLUTION_WINDOW])
+        elif "_pool" in op.target and "adaptive" not in op.target:
+            found.append(op.operands[1:])
+        position = GROUPS.get(_operation_name(op))
+        if position is not None and len(op.operands) > position and not _is_depthwise(op, op):
+            found.append((op.operands[position],))
+    return found
 
 
 def _operation_name(op: Operation) -> str:
