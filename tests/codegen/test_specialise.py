@@ -288,3 +288,17 @@ def test_what_does_not_depend_on_a_value_is_written_once() -> None:
         texts.append((builder.definitions, builder.constant_lines()))
     assert texts[0][0] == texts[1][0] and "TILE = 64  # rows of a CTA" in texts[1][1]
     assert [len(kept) for kept in WRITTEN.values()] == [1]
+
+
+def test_equal_functions_with_other_unused_parameters_are_each_called_without_them() -> None:
+    source = """
+    def main(cfg: Static, few: Many, more: Many):
+        return width(cfg, few) + width(cfg, more)
+
+    def width(cfg: Static, tensors: Many):
+        if cutlass.const_expr(cfg.fused):
+            return len(tensors)
+        return 1
+    """
+    text = write(source, many={"few": ("a",), "more": ("a", "b")})
+    assert text.count("def width") == 1 and "return width() + width()" in text

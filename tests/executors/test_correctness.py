@@ -484,3 +484,17 @@ def test_a_verdict_states_both_errors(
     )
     assert verdict.correct == passes
     assert re.search(r"\(largest error \de[+-]\d+, torch eager's \de[+-]\d+\)", tables.verdict(version).text)
+
+
+def test_a_few_elements_of_a_row_that_an_activation_made_small_may_have_the_error_of_its_sums() -> None:
+    subject = Subject(lambda x: functional.leaky_relu(x, 1e-4), torch.randn(64, 512), precision="fp32")
+    rounded = subject.exact.float()
+    small = rounded.clone()
+    subject.exact[5] = -subject.exact[5].abs() * 1e-4  # a row below 0, of which one element is left as it was
+    subject.exact[5, 7] = 1e-4
+    subject.tolerance = measure_tolerance(subject.exact, None, "float32", 1)
+    small[5] = subject.exact[5].float()
+    for count, error, passes in ((1, 1e-7, True), (3, 1e-7, True), (30, 1e-7, False), (1, 1e-4, False)):
+        wrong = small.clone()
+        wrong[5, 7 : 7 + count] += error
+        assert subject.check(wrong)["passed"] is passes, (count, error)

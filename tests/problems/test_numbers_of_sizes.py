@@ -194,3 +194,39 @@ def test_a_constant_tensor_that_is_made_of_a_size_counts_as_such_a_number(tmp_pa
     assert recognise(kept).operation.positional[0] == Call(name="mul", positional=("x", 1 / 1024))
     same = facts(tmp_path, "x * torch.tensor(0.5)")
     assert not same.full_graph and not any("stays" in note for note in same.notes)
+
+
+GROUPS = """
+import torch
+import torch.nn as nn
+
+channels, groups, width, padding = 64, 16, 8, 4
+
+
+class Model(nn.Module):
+    def __init__(self, channels, groups, width, padding):
+        super().__init__()
+        self.norm = nn.GroupNorm(groups, channels)
+        self.pool = nn.MaxPool1d(width, padding=padding)
+
+    def forward(self, x):
+        return self.pool(self.norm(x))
+
+
+def get_inputs():
+    return [torch.randn(32, channels, 512)]
+
+
+def get_init_inputs():
+    return [channels, groups, width, padding]
+"""
+
+
+def test_groups_and_widths_of_pools_stay_and_channels_are_odd_multiples_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "problem.py"
+    path.write_text(GROUPS)
+    found = inspection.inspect(problems.load(str(path)))
+    assert not {name for case in found.cases for name, _ in case.settings} & {"groups", "width", "padding"}
+    channels = {case.name: case.inputs[0].shape[1] for case in found.cases}
+    assert all(value % 16 == 0 for value in channels.values())
+    assert channels["odd"] // 16 % 2 == 1 and channels["odd"] != channels["shrunk"]

@@ -152,11 +152,14 @@ class Builder:
         return variant
 
     def _define(self, written: str, found: Written) -> Variant:
-        """The variant of a function; its definition is added unless the file has an equal one under another name."""
+        """The variant of a function; its definition is added unless the file has an equal one under another name.
+
+        Functions with an equal text may differ in the parameters that they do not use.
+        """
         text = _text_without_name(found.body, written)
         if text in self._texts:
             self.taken.discard(written)
-            return self._texts[text]
+            return dataclasses.replace(self._texts[text], parameters=found.parameters, unused=found.unused)
         variant = Variant(name=written, parameters=found.parameters, unused=found.unused, returns=found.returns)
         self._texts[text] = variant
         self.definitions.append(found.body)

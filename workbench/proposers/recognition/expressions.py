@@ -369,4 +369,5 @@ def _batchmean(builder: Builder, op: Operation) -> Call | None:
     expression = builder.element(total.operands[0], frame)
     row_operation = Call(name="reduce", positional=(expression,), named=(("op", "sum"), ("axis", axis_of(frame))))
     builder.stages.append(Stage(operation=row_operation, settings=default_settings(row_operation), result="h1"))
+    builder.operand_dtypes["h1"] = builder.dtype(total.operands[0])
     return Call(name="reduce", positional=("h1",), named=(("op", "mean"), ("axis", "all")))
