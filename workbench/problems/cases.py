@@ -285,7 +285,7 @@ def _odd_sizes(shrunk: Settings) -> dict[str, int]:
 
 def _odd_multiples(problem: Problem, start: int, near: int) -> tuple[int, ...]:
     """Odd multiples, other than `start`, of the numbers that stay: for channels of which there are so many groups."""
-    found = {}
+    found: dict[int, None] = {}
     for value in {value for _, value in problem.settings if type(value) is int and 1 < value <= start}:
         times = max(near // value, 1) | 1
         found[times * value if times * value != start else 3 * value] = None
