@@ -8,6 +8,7 @@ of a group stands for all.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -257,6 +258,28 @@ def shrink(problem: Problem, full: Measured, search: Search) -> tuple[Settings, 
     return tuple(now.items()), tuple(notes)
 
 
+def grow(problem: Problem, shrunk: Settings) -> tuple[Settings, Case]:
+    """(settings, the case) of the reference on real tensors, at the shrunk sizes or with one of them larger.
+
+    Fake tensors have no values: only real ones show that an index is outside of an axis that was shrunk.
+    """
+    try:
+        return shrunk, real_case(problem, "shrunk", shrunk)
+    except ProblemError as error:
+        now, whole = {name: int(str(value)) for name, value in shrunk}, sizes(problem, 2)
+        grown = [
+            tuple({**now, name: size}.items())
+            for name in sorted(now, key=lambda name: now[name] / whole.get(name, now[name]))
+            for size in (now[name] << count for count in range(1, whole.get(name, 0).bit_length()))
+            if size <= whole.get(name, 0)
+        ]
+        for settings in grown:
+            with contextlib.suppress(ProblemError):
+                if budget_ratio(measure(problem, "shrunk", settings), 2 * ELEMENT_BUDGET, FLOP_BUDGET) <= TOLERATED:
+                    return settings, real_case(problem, "shrunk", settings)
+        raise error
+
+
 def _describe_tried(now: dict[str, int], pinned: set[str]) -> str:
     """What a search for sizes ended with."""
     if not now:
@@ -348,12 +371,16 @@ def edge_cases(problem: Problem, shrunk: Settings, known: Sequence[Case]) -> tup
     start = {name: int(str(value)) for name, value in shrunk}
     small = {name: value for name, value in sizes(problem, 2).items() if name not in start}
     small = {name: value for name, value in small.items() if small and _is_input_extent(problem, name, value)}
+    start |= small
+    wanted = {name: tuple(value for value in TINY if value < now) for name, now in start.items() if now > 1}
+    bound = [name for name in wanted if _is_bound(problem, start, name)]
     tiny, _ = _vary(
         problem,
-        {**start, **small},
-        {name: tuple(value for value in TINY if value < now) for name, now in {**start, **small}.items() if now > 1},
+        start,
+        {name: values for name, values in wanted.items() if name not in bound},
         lambda at: _tell_tiny(problem, at),
     )
+    start = {name: value for name, value in start.items() if name not in small}
     for most in OVER:
         wanted = {name: (min(1 << (value.bit_length() - 1), most) + 1,) for name, value in start.items() if value > 15}
         over, at = _vary(problem, start, wanted, lambda at: real_case(problem, "over", at))
@@ -364,6 +391,24 @@ def edge_cases(problem: Problem, shrunk: Settings, known: Sequence[Case]) -> tup
     found = [case for case in (tiny, over) if case is not None]
     shapes = [[spec.shape for spec in case.inputs] for case in known]
     return tuple(case for case in found if [spec.shape for spec in case.inputs] not in shapes)
+
+
+def _is_bound(problem: Problem, start: dict[str, int], name: str) -> bool:
+    """Whether the reference runs with no neighbouring value of a size: it has that size from elsewhere. Where it runs
+    with 1, it does so because that is broadcast.
+    """
+    now = start[name]
+    others = dict.fromkeys((now // 2, now * 2, now + 1, now - 1))
+    return not any(_runs(problem, {**start, name: other}) for other in others if other > 1)
+
+
+def _runs(problem: Problem, settings: dict[str, int]) -> bool:
+    """Whether the reference runs on fake tensors at these settings."""
+    try:
+        measure(problem, "tried", tuple(settings.items()))
+    except ProblemError:
+        return False
+    return True
 
 
 def _is_within(problem: Problem, settings: Settings) -> bool:

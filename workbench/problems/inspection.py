@@ -194,7 +194,7 @@ def _facts_at_full_size(
 def _inspect_small(problem: Problem, held: Problem, measured: Measured, search: Search) -> _Small:
     """Shrink, run and trace the problem. `held` is the problem with the sizes that must stay in its settings."""
     settings, notes = cases.shrink(held, measured, search)
-    case = cases.real_case(problem, "shrunk", settings)
+    settings, case = cases.grow(problem, settings)
     module = loading.load_module(problem, case.settings)
     try:
         graph, parameters = _trace(module, problem, loading.forward_arguments(module))
