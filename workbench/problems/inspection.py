@@ -73,6 +73,10 @@ class _Full:
         """The graph if it may do something else than the small one, else ()."""
         return self.graph if self.graph and numbers.differs(_drop_reservations(small.graph), self.graph) else ()
 
+    def calculates_differently(self, small: _Small) -> bool:
+        """Whether the calls or the numbers of the small graph are others than those of this one."""
+        return bool(self.graph) and numbers.calculates_differently(_drop_reservations(small.graph), self.graph)
+
     def specs(self, small: _Small) -> tuple[TensorSpec, ...]:
         """Specs of every value of the graph if its calls are those of the small one, else ()."""
         if not self.graph or [(op.name, op.target) for op in self.graph] != [
@@ -124,12 +128,12 @@ def _inspect(problem: Problem) -> Facts:
             said = _note_smaller(problem, small)
     except cases.TooLarge as error:
         return _facts_at_full_size(problem, measured, full, error, search)
-    if full.differing_graph(small) and not numbers.reads_parts(full.graph):
+    if full.calculates_differently(small):
         for name, value in cases.sizes(held).items():
             keeping = dataclasses.replace(held, settings=(*held.settings, (name, value)))
             with contextlib.suppress(ProblemError):
                 other = _inspect_small(problem, keeping, measured, search)
-                if not full.differing_graph(other):
+                if not full.calculates_differently(other):
                     why = f"{name} stays {value}: forward calculates with a number made of it"
                     small, held, said = other, keeping, (*said, why)
                     break
@@ -213,7 +217,7 @@ def _make_facts(
     more: tuple[str, ...],
     search: Search,
 ) -> Facts:
-    graph = small.graph
+    graph, differing = small.graph, full.differing_graph(small)
     odd, said = cases.odd_case(held, small.settings)
     drawn = (small.case, odd) if odd is not None else (small.case,)
     edges = cases.edge_cases(held, small.settings, drawn)
@@ -229,8 +233,8 @@ def _make_facts(
         work=(*work, _count_work(problem, measured)),
         degeneracies=degenerate.find_degeneracies(problem, small.settings, search),
         notes=(*small.notes, *said, *_note_partial_reads(graph), *more),
-        full=full.specs(small) if any(op.target.startswith(HEAVY) for op in graph) else (),
-        full_graph=full.differing_graph(small),
+        full=full.specs(small) if differing or any(op.target.startswith(HEAVY) for op in graph) else (),
+        full_graph=differing,
         form=measured.form,
     )
 

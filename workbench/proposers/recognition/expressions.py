@@ -14,7 +14,14 @@ from workbench.language.expressions.expressions import leaves
 from workbench.language.expressions.lowering import call, log_softmax, normalise, put_float_first
 from workbench.language.expressions.lowering import softmax as soft
 from workbench.language.expressions.reduction_passes import is_reduction
-from workbench.proposers.recognition.graph import Computation, Unrecognised, aten_name, parse_number, python_expression
+from workbench.proposers.recognition.graph import (
+    LEADING,
+    Computation,
+    Unrecognised,
+    aten_name,
+    parse_number,
+    python_expression,
+)
 from workbench.proposers.recognition.iteration_space import (
     IterationSpace,
     axis_of,
@@ -101,7 +108,7 @@ class Builder:
             raise Unrecognised(value)
         if spec.dtype not in (*EXACT, *self.compared):
             raise Unrecognised(f"{value} of {spec.dtype}")
-        name = value.split(":", 1)[-1].replace(".", "_") if ":" in value else value
+        name = value.split(":", 1)[-1].replace(".", "_").replace(LEADING, "_") if ":" in value else value
         self.operands[name] = python_expression(value)
         self.operand_dtypes[name] = spec.dtype
         return name if spec.shape == frame.shape else call("spread", name)
