@@ -8,10 +8,9 @@ of a group stands for all.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 
 import torch
@@ -261,23 +260,42 @@ def shrink(problem: Problem, full: Measured, search: Search) -> tuple[Settings, 
 def grow(problem: Problem, shrunk: Settings) -> tuple[Settings, Case]:
     """(settings, the case) of the reference on real tensors, at the shrunk sizes or with one of them larger.
 
-    Fake tensors have no values: only real ones show that an index is outside of an axis that was shrunk.
+    Fake tensors have no values: only real ones show that an index is outside of an axis that was shrunk, or that no
+    result is a number (the mean over no rows).
     """
+    for settings in (shrunk, *_list_grown(problem, shrunk)):
+        if settings == shrunk or _is_tolerated(problem, settings):
+            if (case := _try_real(problem, settings)) is not None:
+                return settings, case
+    return shrunk, real_case(problem, "shrunk", shrunk)
+
+
+def _try_real(problem: Problem, settings: Settings) -> Case | None:
+    """The case at these settings; None if the reference fails there, or has a result without a number."""
     try:
-        return shrunk, real_case(problem, "shrunk", shrunk)
-    except ProblemError as error:
-        now, whole = {name: int(str(value)) for name, value in shrunk}, sizes(problem, 2)
-        grown = [
-            tuple({**now, name: size}.items())
-            for name in sorted(now, key=lambda name: now[name] / whole.get(name, now[name]))
-            for size in (now[name] << count for count in range(1, whole.get(name, 0).bit_length()))
-            if size <= whole.get(name, 0)
-        ]
-        for settings in grown:
-            with contextlib.suppress(ProblemError):
-                if budget_ratio(measure(problem, "shrunk", settings), 2 * ELEMENT_BUDGET, FLOP_BUDGET) <= TOLERATED:
-                    return settings, real_case(problem, "shrunk", settings)
-        raise error
+        case, results = _run_real(problem, "shrunk", settings)
+    except ProblemError:
+        return None
+    floats = [result for result in results if result.is_floating_point() and result.numel()]
+    return case if all(bool(result.isfinite().any()) for result in floats) else None
+
+
+def _list_grown(problem: Problem, shrunk: Settings) -> Iterator[Settings]:
+    """The settings with one size two times, four times, ... as large, those first that were shrunk most."""
+    now, whole = {name: int(str(value)) for name, value in shrunk}, sizes(problem, 2)
+    for name in sorted(now, key=lambda name: now[name] / whole.get(name, now[name])):
+        size = 2 * now[name]
+        while size <= whole.get(name, 0):
+            yield tuple({**now, name: size}.items())
+            size *= 2
+
+
+def _is_tolerated(problem: Problem, settings: Settings) -> bool:
+    """Whether the emulator can take a case at these settings."""
+    try:
+        return budget_ratio(measure(problem, "shrunk", settings), 2 * ELEMENT_BUDGET, FLOP_BUDGET) <= TOLERATED
+    except ProblemError:
+        return False
 
 
 def _describe_tried(now: dict[str, int], pinned: set[str]) -> str:
