@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from workbench.errors import ProblemError
 from workbench.problems.expressions import from_expression
-from workbench.problems.imported import read_modules
 from workbench.problems.settings import check_settings, check_sizes, declare_precision, module_scalars, with_settings
 from workbench.records import Mode, Precision, Problem, Scalar, Settings
 
 __all__ = ["PROBLEM_NAMES", "from_expression", "load", "module_scalars", "shipped", "with_settings"]
 
 _FOLDER = Path(__file__).parent / "shipped"
+INSTALLED = ("torch", "numpy", "cutlass", "triton", "workbench")  # never the person's own, whatever lies beside
+MOST_BYTES = 1 << 20  # of all modules of a problem together
 REQUIRED = ("Model", "get_inputs")
 PROBLEM_NAMES = (*REQUIRED, "get_init_inputs")
 
@@ -129,3 +131,48 @@ def check_source(source: str, origin: str) -> None:
             f"{origin}: defines no {' and no '.join(missing)}; "
             "a problem needs class Model and get_inputs(); get_init_inputs() gives the arguments of Model"
         )
+
+
+def read_modules(source: str, folder: Path) -> tuple[tuple[str, str], ...]:
+    """(name, text) of each module in the folder that the text imports, directly or through another.
+
+    `package` is the name of `package/__init__.py`, `package.module` that of `package/module.py`.
+    """
+    found: dict[str, str] = {}
+    _collect_modules(source, folder, "", found)
+    if sum(map(len, found.values())) > MOST_BYTES:
+        raise ProblemError(f"the modules that it imports from {folder} have more than {MOST_BYTES >> 20} MiB of text")
+    return tuple(found.items())
+
+
+def _collect_modules(source: str, folder: Path, package: str, found: dict[str, str]) -> None:
+    for name in _imported_names(ast.parse(source), package):
+        parts = name.split(".")
+        if name in found or parts[0] in sys.stdlib_module_names or parts[0] in INSTALLED:
+            continue
+        path = folder.joinpath(*parts)
+        file = path / "__init__.py" if (path / "__init__.py").is_file() else path.with_suffix(".py")
+        if not file.is_file():
+            continue
+        try:
+            found[name] = file.read_text()
+            _collect_modules(
+                found[name], folder, name if file.name == "__init__.py" else name.rpartition(".")[0], found
+            )
+        except (UnicodeDecodeError, SyntaxError) as error:
+            raise ProblemError(f"{file}: not Python: {getattr(error, 'msg', error)}") from None
+
+
+def _imported_names(tree: ast.Module, package: str) -> Iterator[str]:
+    """Full names of modules that a text may import, packages before what is in them."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [one.name for one in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*filter(None, above), *([node.module] if node.module else [])])
+            names = [base, *(f"{base}.{one.name}" if base else one.name for one in node.names)]
+        for name in filter(None, names):
+            parts = name.split(".")
+            yield from (".".join(parts[: count + 1]) for count in range(len(parts)))

@@ -10,8 +10,8 @@ from workbench.codegen import compile_program
 from workbench.errors import UserError
 from workbench.language import Binding, Call, Program, Stage, format_program, parse
 from workbench.language.ir import Operand
-from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.problems import PROBLEM_NAMES
+from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.proposers.recognition.graph import python_expression
 from workbench.records import Candidate, Facts, Problem
 

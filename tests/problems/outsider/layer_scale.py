@@ -1,6 +1,5 @@
 import torch
 import torch.nn as nn
-
 from _layers import Scale, squared_relu
 
 

@@ -86,6 +86,14 @@ class Builder:
         wanted = CASTS.get(self.dtype(value))
         plain, spread = leaves(operation.positional[0])
         read = [self.operand_dtypes[name] for name in (*plain, *spread)]
+        if (
+            read
+            and read[0] in EXACT
+            and read[0] not in CASTS
+            and wanted is not None
+            and operation.name == "elementwise"
+        ):
+            return (Call(name="cast", positional=(wanted,)),)
         if not read or read[0] not in CASTS:
             raise Unrecognised(f"{next(iter((*plain, *spread)), value)} as the first tensor")
         own = [kind for kind in read if kind in CASTS]

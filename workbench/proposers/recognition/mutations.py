@@ -71,7 +71,9 @@ def _drop(facts: Facts, is_same: Callable[[Operation, tuple[int, ...] | None], b
         return facts
     found = []
     for graph, case in ((facts.graph, facts.cases[0]), (facts.full_graph, facts.cases[-1])):
-        shapes = {spec.name: spec.shape for spec in case.inputs} | {op.name: op.result[0].shape for op in graph if op.result}
+        shapes = {spec.name: spec.shape for spec in case.inputs} | {
+            op.name: op.result[0].shape for op in graph if op.result
+        }
         results = graph[-1].operands if graph else ()
         same: dict[str, str] = {}
         kept = []
