@@ -173,12 +173,14 @@ def edge_cases(problem: Problem, shrunk: Settings, known: Sequence[Case]) -> tup
 
 
 def _is_bound(problem: Problem, start: dict[str, int], name: str) -> bool:
-    """Whether the reference runs with no neighbouring value of a size: it has that size from elsewhere. Where it runs
-    with 1, it does so because that is broadcast.
+    """Whether the reference runs with no neighbouring value of a size, also with all that are equal to it changed
+    alike: it has that size from elsewhere. Where it runs with 1, it does so because that is broadcast.
     """
     now = start[name]
-    others = dict.fromkeys((now // 2, now * 2, now + 1, now - 1))
-    return not any(_runs(problem, {**start, name: other}) for other in others if other > 1)
+    others = [other for other in dict.fromkeys((now // 2, now * 2, now + 1, now - 1)) if other > 1]
+    alike = {one for one, value in start.items() if value == now}
+    moved = [{one: other for one in names} for names in ({name}, alike) for other in others]
+    return not any(_runs(problem, {**start, **values}) for values in moved)
 
 
 def _runs(problem: Problem, settings: dict[str, int]) -> bool:
