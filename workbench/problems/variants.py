@@ -179,7 +179,7 @@ def _is_bound(problem: Problem, start: dict[str, int], name: str) -> bool:
     now = start[name]
     others = [other for other in dict.fromkeys((now // 2, now * 2, now + 1, now - 1)) if other > 1]
     alike = {one for one, value in start.items() if value == now}
-    moved = [{one: other for one in names} for names in ({name}, alike) for other in others]
+    moved = [dict.fromkeys(names, other) for names in ({name}, alike) for other in others]
     return not any(_runs(problem, {**start, **values}) for values in moved)
 
 
