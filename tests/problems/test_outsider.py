@@ -9,14 +9,15 @@ import pytest
 
 from workbench import problems
 from workbench.problems import inspection
-from workbench.proposers.binding import binding_of, plain_program
+from workbench.proposers.binding import binding_of
+from workbench.proposers.coverage import find_coverage
 from workbench.proposers.recognition import recognise
 from workbench.records import Opened, record
 from workbench.views.text.operations import AxisNames
 
 OUTSIDER = Path(__file__).parent / "outsider"
 NO_PROBLEMS = {"_layers"}  # imported by another
-UNWRITTEN = ("batch_norm_train", "fused_qkv_split", "kv_cache_write", "rope_interleaved")
+UNWRITTEN = ("fused_qkv_split", "kv_cache_write", "rope_interleaved")
 
 
 @record
@@ -148,7 +149,14 @@ def test_it_opens_as_its_author_meant_it(name: str) -> None:
 @pytest.mark.few(8)
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name not in UNWRITTEN])
 def test_the_planner_has_a_program_for_it(name: str) -> None:
-    assert plain_program(recognise(load(name).facts))
+    opened = load(name)
+    found = find_coverage(opened.problem, opened.facts, arch="sm_80", device="H200")
+    assert found.program, found.reason
+
+
+def test_a_batch_norm_before_another_stage_is_reduced_in_parts() -> None:
+    opened = load("batch_norm_train")
+    assert find_coverage(opened.problem, opened.facts, arch="sm_80", device="H200").program.startswith("h1 = batchnorm")
 
 
 def test_a_size_that_would_only_be_broadcast_is_in_no_case_one() -> None:
