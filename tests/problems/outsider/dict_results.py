@@ -1,3 +1,5 @@
+from typing import Optional
+
 import torch
 import torch.nn as nn
 
@@ -5,7 +7,7 @@ import torch.nn as nn
 class Model(nn.Module):
     """Statistics of a batch of activations for logging, and the activations standardised by them."""
 
-    def forward(self, x: torch.Tensor, weight: torch.Tensor | None = None):
+    def forward(self, x: torch.Tensor, weight: Optional[torch.Tensor] = None):
         mean = x.mean(dim=1)
         std = x.std(dim=1)
         y = (x - mean[:, None]) / (std[:, None] + 1e-6)

@@ -1,5 +1,6 @@
 import torch
 import torch.nn as nn
+
 from _layers import Scale, squared_relu
 
 

@@ -11,7 +11,7 @@ class Model(nn.Module):
         self.wpe = nn.Embedding(block_size, n_embd)
 
     def forward(self, idx):
-        _, t = idx.size()
+        b, t = idx.size()
         pos = torch.arange(0, t, dtype=torch.long, device=idx.device)
         return self.wte(idx) + self.wpe(pos)
 
