@@ -1,6 +1,7 @@
-"""Views of a tensor with other extents; torch makes them and no kernel runs."""
+"""Views of a tensor with other extents, and tensors that only depend on its extents; torch makes them."""
 
 import cutlass
+import torch
 
 from workbench.kernels.static import Many, Static
 
@@ -25,6 +26,10 @@ def view(cfg: Static, x, like: Many):
         return x.select(*cfg.value)
     if cutlass.const_expr(cfg.how == "item"):
         return x[cfg.value]
+    if cutlass.const_expr(cfg.how == "index"):
+        return count_along(x, cfg.value)
+    if cutlass.const_expr(cfg.how == "draw"):
+        return torch.empty_like(x).bernoulli_(cfg.value)
     return x.unflatten(cfg.value, like[0].shape[cfg.first : cfg.end])
 
 
@@ -39,6 +44,12 @@ def share_bounds(x, part):
     """Return where a share from k/n to (k + 1)/n of an axis begins and ends; part is (axis, k, n)."""
     axis, k, n = part
     return x.shape[axis] * k // n, x.shape[axis] * (k + 1) // n
+
+
+def count_along(x, axis):
+    """Return the numbers of an axis from 0 in float32; the axes after it are 1, those before it are left out."""
+    numbers = torch.arange(x.shape[axis], dtype=torch.float32, device=x.device)
+    return numbers.reshape(-1, *(1 for _ in range(axis + 1, x.dim())))
 
 
 def take(x, axis, bounds):

@@ -282,8 +282,9 @@ def _trace_full(problem: Problem) -> _Full:
 
 
 def _drop_reservations(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """The graph without `aten.empty`, with which a batch norm reserves memory on fake tensors only."""
-    return tuple(op for op in graph if not op.target.startswith("aten.empty"))
+    """The graph without each `aten.empty` that nothing reads: a batch norm reserves memory on fake tensors only."""
+    read = {text for op in graph for text in op.operands}
+    return tuple(op for op in graph if op.name in read or not op.target.startswith("aten.empty"))
 
 
 def _graph(

@@ -18,6 +18,8 @@ LEGAL = {
     "slice": "(i, start, end) or (i, start): along axis i, as in Python",
     "layer": "(i, k): what lies at k of axis i, which goes",
     "item": "k: tensor k of a pair",
+    "index": "i: the numbers of axis i from 0, in float32; the axes after it are 1",
+    "draw": "p, a number from 0 to 1: ones with this probability, else zeros, as torch's generator draws them",
 }
 
 
@@ -56,6 +58,8 @@ COUNTS = {"chunk": (3,), "share": (3,), "slice": (2, 3), "layer": (2,)}  # how m
 
 def _is_axes_of(change: str, value: object) -> bool:
     """Whether a value is what a change takes: several axes, for order all of them, or one axis."""
+    if change == "draw":
+        return isinstance(value, int | float) and 0 <= value <= 1
     if change in COUNTS:
         return (
             isinstance(value, tuple)
@@ -86,8 +90,9 @@ OPERATIONS = (
     Operation(
         name="view",
         about="view(x, flatten=(i, j) | unflatten=i, like=y, axes=(j, k) | squeeze=i | unsqueeze=i | order=(1, 0) | "
-        "chunk=(i, k, n) | share=(i, k, n) | slice=(i, start, end) | layer=(i, k) | item=k): "
-        "x with other extents, or a part of it, for the next stage; no kernel",
+        "chunk=(i, k, n) | share=(i, k, n) | slice=(i, start, end) | layer=(i, k) | item=k | "
+        "index=i | draw=p): x with other extents, a part of it, the numbers of an axis, or zeros and ones drawn by "
+        "torch, for the next stage; no kernel",
         settings=(ARCH,),
         check=check,
         arguments=ARGUMENTS,

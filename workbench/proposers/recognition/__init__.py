@@ -10,7 +10,7 @@ import ast
 import contextlib
 import dataclasses
 
-from workbench.proposers.recognition import expressions, pipelines
+from workbench.proposers.recognition import draws, expressions, pipelines
 from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, aten_name
 from workbench.proposers.recognition.leading import name_leading
 from workbench.proposers.recognition.mutations import drop_copies, drop_expansions, why_not
@@ -27,6 +27,7 @@ from workbench.proposers.recognition.patterns import (
     scans,
 )
 from workbench.proposers.recognition.patterns.einsums import fold_views
+from workbench.proposers.recognition.simplify import simplify
 from workbench.proposers.recognition.types import mark_roundings, settle_types
 from workbench.records import Facts, TensorSpec
 
@@ -62,7 +63,7 @@ def recognise(facts: Facts) -> Computation:
 
     Raises `Unrecognised` with the names of the operations.
     """
-    if (reason := why_not(facts)) is not None:
+    if (reason := why_not(facts) or draws.why_not(facts.graph)) is not None:
         raise Unrecognised(reason)
     if len(facts.graph) > MOST_OPERATIONS:  # matchers follow a graph by recursion
         raise Unrecognised(f"the planner has no kernel for a module of {len(facts.graph)} operations; {YOURSELF}")
@@ -90,7 +91,7 @@ def _recognise_at_all_sizes(facts: Facts) -> Computation:
 
 
 def _recognise_folded(facts: Facts) -> Computation:
-    facts = fold_views(mark_roundings(facts))
+    facts = fold_views(mark_roundings(simplify(facts)))
     try:
         return _match_single(facts)
     except Unrecognised:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from workbench.language import Call
 from workbench.language.operations.epilogue import NAMES
-from workbench.proposers.recognition.graph import BINARY, Unrecognised, aten_name, parse_number
-from workbench.proposers.recognition.scalars import THROUGH, parse_constant, plain_name, scalar_expression
+from workbench.proposers.recognition.graph import BINARY, Unrecognised, aten_name, parse_number, plain_name
+from workbench.proposers.recognition.scalars import THROUGH, parse_constant, scalar_expression
 from workbench.records import Facts, Operation, TensorSpec, record
 
 COMMUTING = ("add", "mul", "maximum", "minimum")

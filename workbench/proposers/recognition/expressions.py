@@ -14,69 +14,25 @@ from workbench.language.expressions.expressions import leaves
 from workbench.language.expressions.lowering import call, log_softmax, normalise, put_float_first
 from workbench.language.expressions.lowering import softmax as soft
 from workbench.language.expressions.reduction_passes import is_reduction
-from workbench.proposers.recognition.graph import (
-    LEADING,
-    Computation,
-    Unrecognised,
-    aten_name,
-    parse_number,
-    python_expression,
-)
+from workbench.proposers.recognition.graph import Computation, Unrecognised, aten_name, parse_number, plain_name
 from workbench.proposers.recognition.iteration_space import (
     IterationSpace,
     axis_of,
     default_settings,
-    extents_and_size,
     is_broadcastable,
 )
 from workbench.proposers.recognition.patterns.reductions import Reduced, find_reduction, unreduced_loss
 from workbench.proposers.recognition.scalars import find_argument, parse_constant, scalar_expression
+from workbench.proposers.recognition.tensors import FLOATS, Tensors, is_contiguous
 from workbench.proposers.recognition.types import CASTS
 from workbench.records import Facts, Operation
 
-FLOATS = tuple(CASTS)
 INTEGERS = ("int32", "int64")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-EXACT = (*FLOATS, "bool", "uint8", "int8", "int16")  # types of which float32 holds every value
 
 
-class Builder:
+class Builder(Tensors):
     """Builds expressions and stages from a graph, starting at its output."""
-
-    def __init__(self, facts: Facts, by_name: dict[str, Operation]) -> None:
-        self.by_name = by_name
-        self.tensors = {spec.name: spec for spec in facts.cases[0].inputs}
-        self.state = {spec.name: spec for spec in facts.parameters}
-        self.operands: dict[str, str] = {}  # name in the program -> Python expression
-        self.operand_dtypes: dict[str, str] = {}  # name in the program -> type
-        self.stages: list[Stage] = []
-        self.made: dict[str, tuple[str, tuple[int, ...]]] = {}  # value -> name of the tensor that holds it, its shape
-        self.compared: tuple[str, ...] = ()  # further types that a tensor may have where it is compared
-        self.sizes = {size for spec in facts.cases[0].inputs for size in extents_and_size(spec.shape)}
-
-    def shape(self, value: str) -> tuple[int, ...] | None:
-        """The shape of a value; () for a number."""
-        if value in self.made:
-            return self.made[value][1]
-        if value in self.by_name:
-            op = self.by_name[value]
-            return op.result[0].shape if op.result else None
-        spec = self.tensors.get(value) or self.state.get(value.split(":", 1)[-1])
-        return (
-            spec.shape
-            if spec is not None
-            else ()
-            if parse_number(value) is not None or value in ("True", "False")
-            else None
-        )
-
-    def dtype(self, value: str) -> str:
-        """The type of a value; empty for a number."""
-        op = self.by_name.get(value)
-        if op is not None:
-            return op.result[0].dtype if op.result else ""
-        spec = self.tensors.get(value) or self.state.get(value.split(":", 1)[-1])
-        return spec.dtype if spec is not None else ""
 
     def cast(self, value: str, operation: Call) -> tuple[Call, ...]:
         """The cast that gives a stage's result the type of the value; () if its kernel does that by itself.
@@ -103,37 +59,10 @@ class Builder:
             return ()
         return (Call(name="cast", positional=(wanted,)),)
 
-    def leaf(self, value: str, frame: IterationSpace) -> object:
-        """A tensor of the frame's shape, one that is broadcast to it, or a number."""
-        if value in self.made:
-            name, shape = self.made[value]
-            self.operand_dtypes[name] = self.dtype(value)
-            return name if shape == frame.shape else call("spread", name)
-        if parse_number(value) is not None:
-            return self.literal(value)
-        spec = self.tensors.get(value) or self.state.get(value.split(":", 1)[-1])
-        if spec is None or not is_broadcastable(spec.shape, frame.shape):
-            raise Unrecognised(value)
-        if spec.dtype not in (*EXACT, *self.compared):
-            raise Unrecognised(f"{value} of {spec.dtype}")
-        name = value.split(":", 1)[-1].replace(".", "_").replace(LEADING, "_") if ":" in value else value
-        self.operands[name] = python_expression(value)
-        self.operand_dtypes[name] = spec.dtype
-        return name if spec.shape == frame.shape else call("spread", name)
-
-    def literal(self, value: str) -> object:
-        """A number as the language writes it.
-
-        Raises `Unrecognised` if it may be a size, which differs in other cases.
-        """
-        if value.isdigit() and int(value) > 3 and int(value) in self.sizes:
-            raise Unrecognised(f"{value}, which may be a size")
-        return parse_constant(value)
-
     def element(self, value: str, frame: IterationSpace) -> object:
         """The expression of a value within a frame."""
         op = self.by_name.get(value)
-        if op is None or value in self.made:
+        if op is None or value in self.made or self.is_aligning_view(op):
             return self.leaf(value, frame)
         shape = self.shape(value)
         if shape is None or not is_broadcastable(shape, frame.shape):
@@ -157,7 +86,24 @@ class Builder:
                 return self.write_stage(value, frame, rows_only=True)
             except Unrecognised:
                 pass
+        if plain_name(op) == "bernoulli":
+            return self.draw(op, frame)
+        if plain_name(op) in ("triu", "tril") and shape == frame.shape:
+            return self.triangle(op, self.element(op.operands[0], frame))
         return self.scalar(op, frame)
+
+    def draw(self, op: Operation, frame: IterationSpace) -> object:
+        """Zeros and ones in the shape of a value, which torch draws: a stage without a kernel after that value."""
+        reserved = self.by_name.get(op.operands[0])
+        share = parse_number(op.operands[1]) if len(op.operands) == 2 else None
+        if reserved is None or aten_name(reserved) != "empty_like" or share is None or not is_contiguous(op.result[0]):
+            raise Unrecognised(aten_name(op))
+        like = reserved.operands[0]
+        own = IterationSpace(shape=op.result[0].shape)
+        if like in self.by_name and like not in self.made:
+            self.write_stage(like, own)
+        self.add_view(op.name, str(self.leaf(like, own)), ("draw", share), own.shape)
+        return self.leaf(op.name, frame)
 
     def scalar(self, op: Operation, frame: IterationSpace) -> object:
         """An element-wise call; integers may be compared with numbers that float32 holds, which rounding respects."""
@@ -248,7 +194,7 @@ class Builder:
         operation = self.operation(value, rows_only=rows_only)
         shape = self.shape(value)
         assert shape is not None
-        name = f"h{len(self.stages) + 1}"
+        name = self.free_name()
         self.stages.append(
             Stage(
                 operation=operation,
@@ -345,14 +291,18 @@ def match_expressions(facts: Facts, by_name: dict[str, Operation], output: str) 
         ("int64",) if places or dict(operation.named).get("op") in ("argmax", "argmin") else FLOATS
     ):
         return None
-    if len(builder.stages) == 1 and dict(operation.named).get("axis") == "all" and operation.positional == ("h1",):
-        max_or_argmax = builder.stages[0].operation  # the work is in the rows; what is left is a mean of them
+    if (
+        len(builder.stages) == 1
+        and dict(operation.named).get("axis") == "all"
+        and operation.positional == (builder.stages[0].result,)
+    ):
+        by_rows = builder.stages[0]  # the work is in the rows; what is left is a mean of them
         return Computation(
-            kind=max_or_argmax.name,
-            operation=max_or_argmax,
+            kind=by_rows.operation.name,
+            operation=by_rows.operation,
             operands=tuple(builder.operands.items()),
-            result="h1",
-            epilogues=builder.stages[0].epilogues,
+            result=by_rows.result,
+            epilogues=by_rows.epilogues,
             after=(Stage(operation=operation, settings=default_settings(operation), epilogues=cast),),
         )
     return Computation(
@@ -383,6 +333,7 @@ def _batchmean(builder: Builder, op: Operation) -> Call | None:
     frame = IterationSpace(shape=shape, axes=tuple(range(1, len(shape))))
     expression = builder.element(total.operands[0], frame)
     row_operation = Call(name="reduce", positional=(expression,), named=(("op", "sum"), ("axis", axis_of(frame))))
-    builder.stages.append(Stage(operation=row_operation, settings=default_settings(row_operation), result="h1"))
-    builder.operand_dtypes["h1"] = builder.dtype(total.operands[0])
-    return Call(name="reduce", positional=("h1",), named=(("op", "mean"), ("axis", "all")))
+    name = builder.free_name()
+    builder.operand_dtypes[name] = builder.dtype(total.operands[0])
+    builder.stages.append(Stage(operation=row_operation, settings=default_settings(row_operation), result=name))
+    return Call(name="reduce", positional=(name,), named=(("op", "mean"), ("axis", "all")))

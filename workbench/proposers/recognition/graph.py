@@ -54,6 +54,11 @@ def aten_name(op: Operation) -> str:
     return op.target.removeprefix("aten.").split(".")[0]
 
 
+def plain_name(op: Operation) -> str:
+    """The call's name; calls that write to their operand (add_) compute the same."""
+    return aten_name(op).removesuffix("_")
+
+
 def python_expression(value: str) -> str:
     """The Python expression of a value in forward."""
     if ":" not in value:

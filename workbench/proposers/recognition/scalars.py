@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from workbench.language import Call
 from workbench.language.expressions.lowering import call
-from workbench.proposers.recognition.graph import Unrecognised, aten_name, parse_number
+from workbench.proposers.recognition.graph import Unrecognised, parse_number, plain_name
 from workbench.records import Operation
 
 Build = Callable[[str], object]
@@ -81,11 +81,6 @@ def parse_constant(text: str) -> object:
 def find_argument(op: Operation, place: int, name: str, default: str) -> str:
     """The text of an argument, given by position or by name."""
     return op.operands[place] if len(op.operands) > place else dict(op.keywords).get(name, default)
-
-
-def plain_name(op: Operation) -> str:
-    """The call's name; calls that write to their operand (add_) compute the same."""
-    return aten_name(op).removesuffix("_")
 
 
 def scalar_expression(op: Operation, build: Build) -> object:

@@ -9,8 +9,8 @@ import dataclasses
 import math
 
 from workbench.language import Call
-from workbench.proposers.recognition.graph import aten_name, parse_number
-from workbench.proposers.recognition.scalars import SAME, SPECIAL, TWO, plain_name
+from workbench.proposers.recognition.graph import aten_name, parse_number, plain_name
+from workbench.proposers.recognition.scalars import SAME, SPECIAL, TWO
 from workbench.records import Facts, Operation, TensorSpec
 
 RESHAPES = ("view", "reshape", "_unsafe_view")

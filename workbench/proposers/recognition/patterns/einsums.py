@@ -2,8 +2,9 @@
 
 `einsum("ik,kj->ij", a, b)` is traced as unsqueeze, permute and view of both operands, a bmm of one batch, and views
 of its result. Shape and strides tell which part of contiguous memory a view reads. The views are dropped if both
-operands are matrices or batches of matrices, plain or transposed, and the result keeps its order. Tensors of more axes
-are left to other matchers.
+operands are matrices or batches of matrices, plain or transposed, and the result keeps its order. If the first operand
+has more axes and the second is a matrix, one view joins all axes but the last, and one splits them again. Other tensors
+of more axes are left to other matchers.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ def _fold_product(facts: Facts, product: Operation) -> Facts:
     bases = [_find_base(by_name, value) for value in product.operands]
     if last is product or any(base == value for base, value in zip(bases, product.operands, strict=True)):
         return facts
+    if (made := _fold_rows(sizes, bases, product, last)) is not None:
+        return _replace(facts, product, last, made)
     forms = _forms(sizes, bases, product)
     rank = _rank(sizes, bases)
     if forms is None or rank is None or not _keeps_order(sizes, bases, product, last):
@@ -46,6 +49,31 @@ def _fold_product(facts: Facts, product: Operation) -> Facts:
     target = "aten.mm.default" if rank == 2 else "aten.bmm.default"
     made.add(last.name, target, operands, [specs[last.name].shape for specs in sizes])
     return _replace(facts, product, last, made)
+
+
+def _fold_rows(sizes: list[Specs], bases: list[str], product: Operation, last: Operation) -> _Made | None:
+    """A product of the rows of a tensor of more axes with a matrix; None for any other product."""
+    left, right = bases
+    form = _form(sizes[0].get(right), sizes[0].get(product.operands[1]))
+    for specs in sizes:
+        base, matrix = specs.get(left), specs.get(right)
+        if base is None or matrix is None or len(matrix.shape) != 2 or len(base.shape) < 3 or form is None:
+            return None
+        rows = (1, math.prod(base.shape[:-1]), base.shape[-1])
+        is_wanted = specs[last.name].shape == (*base.shape[:-1], specs[product.name].shape[-1])
+        if not (_is_plain(base) and _is_plain(specs[last.name]) and is_wanted):
+            return None
+        if specs[product.operands[0]].shape != rows or specs[product.operands[0]].strides[1:] != (rows[2], 1):
+            return None
+        if _form(matrix, specs[product.operands[1]]) != form:
+            return None
+    made = _Made(sizes)
+    flat = made.view(f"{product.name}_flat", left, [specs[product.operands[0]].shape[1:] for specs in sizes])
+    matrix_name = made.operand(f"{product.name}_b", right, form or "")
+    shapes = [specs[product.name].shape[1:] for specs in sizes]
+    product_name = made.add(f"{product.name}_rows", "aten.mm.default", (flat, matrix_name), shapes)
+    made.view(last.name, product_name, [specs[last.name].shape for specs in sizes])
+    return made
 
 
 def _forms(sizes: list[Specs], bases: list[str], product: Operation) -> list[str] | None:
@@ -111,6 +139,10 @@ class _Made:
             [(*shape[:-2], shape[-1], shape[-2]) for shape in (specs[base].shape for specs in self.sizes)],
             turned=True,
         )
+
+    def view(self, name: str, of: str, shapes: list[tuple[int, ...]]) -> str:
+        """A view of a value with other extents."""
+        return self.add(name, "aten.view.default", (of, f"[{', '.join(map(str, shapes[0]))}]"), shapes)
 
     def add(
         self, name: str, target: str, operands: tuple[str, ...], shapes: list[tuple[int, ...]], *, turned: bool = False

@@ -162,19 +162,22 @@ def _find_reversed(by_name: dict[str, Operation], output: str) -> tuple[Operatio
 
 
 def _match_shifted_result(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    """cat((zeros, scan(x) without its last element), axis)."""
+    """cat((zeros, scan(x) without its last element), axis), or that of scan(x without its last element)."""
     op = by_name.get(output)
     if op is None or aten_name(op) != "cat":
         return None
     for kind, axis in ((kind, axis) for kind in IDENTITY for axis in range(len(_shape_of(facts, by_name, output)))):
-        cut = by_name.get(_strip_identity(facts, by_name, op, axis, kind) or "")
-        found = (
-            _scan_op(by_name, cut.operands[0])
-            if cut is not None and aten_name(cut) == "slice" and _sliced_axis(facts, by_name, cut) == axis
-            else None
-        )
+        first = _strip_identity(facts, by_name, op, axis, kind) or ""
+        found = _scan_op(by_name, first)
+        cut = by_name.get(first if found is None else found[0].operands[0])
+        if cut is None or aten_name(cut) != "slice" or _sliced_axis(facts, by_name, cut) != axis:
+            continue
+        whole = cut.operands[0]
+        if found is None:
+            found = _scan_op(by_name, whole)
+            whole = found[0].operands[0] if found is not None else ""
         if found is not None and found[1] == axis and SCANS[aten_name(found[0])] == kind:
-            return _make_computation(found[0], axis, _expression(facts, by_name, found[0].operands[0]), exclusive=1)
+            return _make_computation(found[0], axis, _expression(facts, by_name, whole), exclusive=1)
     return None
 
 

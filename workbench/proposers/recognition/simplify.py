@@ -1,0 +1,114 @@
+"""Simplifies graphs before they are matched: constants become numbers, reductions of single elements go.
+
+A reduction that keeps its axes leaves extents of 1, whatever the sizes are. Another reduction over these axes has one
+element to reduce: its sum, mean, largest element or logsumexp is that element.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from workbench.proposers.recognition.graph import Unrecognised, aten_name, names, parse_number, plain_name
+from workbench.proposers.recognition.patterns.reductions import Reduced, find_reduction
+from workbench.proposers.recognition.scalars import SAME, SPECIAL, THROUGH, TWO
+from workbench.records import Facts, Operation
+
+CONSTANT = "constant"
+NEUTRAL = ("sum", "mean", "prod", "amax", "amin", "max", "min", "logsumexp")  # of one element: that element
+BY_ELEMENT = {*SAME, *TWO, *SPECIAL, *THROUGH} - {"expand", "expand_as", "scalar_tensor"}
+
+
+def simplify(facts: Facts) -> Facts:
+    """The same computation with fewer operations."""
+    graph = _drop_single_reductions(_fold_constants(facts.graph))
+    return facts if graph == facts.graph else dataclasses.replace(facts, graph=graph)
+
+
+def _fold_constants(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The graph with numbers in place of constants without axes, where element-wise calls read them."""
+    numbers: dict[str, str] = {}
+    made: list[Operation] = []
+    for op in graph:
+        if op.target == CONSTANT and op.result and not op.result[0].shape:
+            text = dict(op.keywords).get("value", "")
+            if op.result[0].dtype.startswith("float") and parse_number(text) is not None:
+                numbers[op.name] = text
+        elif op.operands and op.operands[0] in numbers and plain_name(op) in THROUGH and not op.keywords:
+            numbers[op.name] = numbers[op.operands[0]]
+        elif plain_name(op) in TWO and any(name not in numbers for name in op.operands):
+            op = dataclasses.replace(op, operands=tuple(numbers.get(name, name) for name in op.operands))
+        made.append(op)
+    return _drop_unread(made, {*numbers})
+
+
+def _drop_single_reductions(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The graph with an alias for each reduction over axes that an earlier one left with one element."""
+    by_name = {op.name: op for op in graph}
+    single: dict[str, frozenset[int]] = {}  # value -> its axes of 1, counted from the end
+    made: list[Operation] = []
+    replaced: set[str] = set()
+    for op in graph:
+        of = by_name.get(op.operands[0]) if "getitem" in op.target and op.operands[1] == "0" else op
+        found = _find_kept(of) if of is not None else None
+        if found is None or of is None:
+            if _is_by_element(op):
+                single[op.name] = _common_axes(op, by_name, single)
+            made.append(op)
+            continue
+        rank = len(op.result[0].shape)
+        axes = frozenset(axis % rank - rank for axis in found.axes or range(rank))
+        before = single.get(found.of[0], frozenset())
+        single[op.name] = axes | before
+        is_same = aten_name(of) in NEUTRAL and axes <= before and by_name[found.of[0]].result[0].dtype == _dtype(op)
+        if is_same:
+            replaced.add(of.name)
+            op = dataclasses.replace(op, target="aten.alias.default", operands=found.of[:1], keywords=())
+        made.append(op)
+    return _drop_unread(made, replaced)
+
+
+def _find_kept(op: Operation) -> Reduced | None:
+    """The reduction of one tensor that a call is, if it keeps its axes as extents of 1."""
+    if not op.result or len(op.result[0].shape) == 0:
+        return None
+    try:
+        found = find_reduction(op)
+    except (Unrecognised, ValueError, IndexError):
+        return None
+    return found if found is not None and found.keep and len(found.of) == 1 else None
+
+
+def _is_by_element(op: Operation) -> bool:
+    return plain_name(op) in BY_ELEMENT and len(op.result) == 1
+
+
+def _common_axes(op: Operation, by_name: dict[str, Operation], single: dict[str, frozenset[int]]) -> frozenset[int]:
+    """The axes of 1 of an element-wise call's result: those of each tensor that it reads."""
+    rank = len(op.result[0].shape)
+    read = [name for text in op.operands for name in names(text) if text not in ("None", "True", "False")]
+    axes = frozenset(range(-rank, 0))
+    for name in read:
+        known = by_name.get(name)
+        own = len(known.result[0].shape) if known is not None and known.result else rank
+        axes &= single.get(name, frozenset()) | frozenset(range(-rank, -own))
+    return axes if read else frozenset()
+
+
+def _dtype(op: Operation) -> str:
+    return op.result[0].dtype
+
+
+def _drop_unread(graph: list[Operation], droppable: set[str]) -> tuple[Operation, ...]:
+    """The graph without those of the named operations, or items of theirs, that nothing reads."""
+    while True:
+        read = {
+            name for op in graph for text in (*op.operands, *(text for _, text in op.keywords)) for name in names(text)
+        }
+        kept = [
+            op
+            for op in graph
+            if op.name in read or not (op.name in droppable or ("getitem" in op.target and op.operands[0] in droppable))
+        ]
+        if len(kept) == len(graph):
+            return tuple(graph)
+        graph = kept

@@ -1,0 +1,162 @@
+"""The tensors that expressions read: forward's, the module's state, results of stages, and tensors made by torch."""
+
+from __future__ import annotations
+
+from workbench.language import Call, Stage
+from workbench.language.expressions.expressions import leaves
+from workbench.language.expressions.lowering import call
+from workbench.proposers.recognition.graph import (
+    LEADING,
+    Unrecognised,
+    aten_name,
+    names,
+    parse_number,
+    plain_name,
+    python_expression,
+)
+from workbench.proposers.recognition.iteration_space import IterationSpace, extents_and_size, is_broadcastable
+from workbench.proposers.recognition.scalars import parse_constant
+from workbench.proposers.recognition.types import CASTS
+from workbench.proposers.recognition.views import RESHAPES
+from workbench.records import Facts, Operation, TensorSpec
+
+FLOATS = tuple(CASTS)
+EXACT = (*FLOATS, "bool", "uint8", "int8", "int16")  # types of which float32 holds every value
+
+
+class Tensors:
+    """Names of tensors in the program, their shapes and types, and the stages that write some of them."""
+
+    def __init__(self, facts: Facts, by_name: dict[str, Operation]) -> None:
+        self.by_name = by_name
+        self.tensors = {spec.name: spec for spec in facts.cases[0].inputs}
+        self.state = {spec.name: spec for spec in facts.parameters}
+        self.operands: dict[str, str] = {}  # name in the program -> Python expression
+        self.operand_dtypes: dict[str, str] = {}  # name in the program -> type
+        self.stages: list[Stage] = []
+        self.made: dict[str, tuple[str, tuple[int, ...]]] = {}  # value -> name of the tensor that holds it, its shape
+        self.compared: tuple[str, ...] = ()  # further types that a tensor may have where it is compared
+        self.sizes = {size for spec in facts.cases[0].inputs for size in extents_and_size(spec.shape)}
+
+    def shape(self, value: str) -> tuple[int, ...] | None:
+        """The shape of a value; () for a number."""
+        if value in self.made:
+            return self.made[value][1]
+        if value in self.by_name:
+            op = self.by_name[value]
+            return op.result[0].shape if op.result else None
+        spec = self.tensors.get(value) or self.state.get(value.split(":", 1)[-1])
+        return (
+            spec.shape
+            if spec is not None
+            else ()
+            if parse_number(value) is not None or value in ("True", "False")
+            else None
+        )
+
+    def dtype(self, value: str) -> str:
+        """The type of a value; empty for a number."""
+        op = self.by_name.get(value)
+        if op is not None:
+            return op.result[0].dtype if op.result else ""
+        spec = self.tensors.get(value) or self.state.get(value.split(":", 1)[-1])
+        return spec.dtype if spec is not None else ""
+
+    def leaf(self, value: str, frame: IterationSpace) -> object:
+        """A tensor of the frame's shape, one that is broadcast to it, or a number."""
+        if value in self.made:
+            name, own = self.made[value]
+            self.operand_dtypes[name] = self.dtype(value)
+            return name if own == frame.shape else call("spread", name)
+        if parse_number(value) is not None:
+            return self.literal(value)
+        expression, shape = self.expression_of(value)
+        if shape is None or not is_broadcastable(shape, frame.shape):
+            raise Unrecognised(value)
+        if self.dtype(value) not in (*EXACT, *self.compared):
+            raise Unrecognised(f"{value} of {self.dtype(value)}")
+        name = self.operand_name(value, expression)
+        self.operands[name] = expression
+        self.operand_dtypes[name] = self.dtype(value)
+        return name if shape == frame.shape else call("spread", name)
+
+    def expression_of(self, value: str) -> tuple[str, tuple[int, ...] | None]:
+        """(the Python expression, the shape) of a tensor of forward, or of a view of one that only adds axes of 1."""
+        op = self.by_name.get(value)
+        if op is None:
+            spec = self.tensors.get(value) or self.state.get(value.split(":", 1)[-1])
+            return python_expression(value), spec.shape if spec is not None else None
+        inner, _ = self.expression_of(op.operands[0])
+        sizes = ["1" if text == "1" else "-1" for text in names(op.operands[1], numbers=True)]
+        return f"{inner}.reshape({', '.join(sizes)})", op.result[0].shape
+
+    def operand_name(self, value: str, expression: str) -> str:
+        """The name of a tensor in the program; other views of it have other names."""
+        while value in self.by_name:
+            value = self.by_name[value].operands[0]
+        own = value.split(":", 1)[-1].replace(".", "_").replace(LEADING, "_") if ":" in value else value
+        free = (own, *(f"{own}_{n}" for n in range(2, 1000)))
+        return next(name for name in free if self.operands.get(name, expression) == expression)
+
+    def literal(self, value: str) -> object:
+        """A number as the language writes it.
+
+        Raises `Unrecognised` if it may be a size, which differs in other cases.
+        """
+        if value.isdigit() and int(value) > 3 and int(value) in self.sizes:
+            raise Unrecognised(f"{value}, which may be a size")
+        return parse_constant(value)
+
+    def free_name(self) -> str:
+        """A name for the result of the next stage; a piece of a pipeline may read tensors that are called alike."""
+        taken = {*self.tensors, *(name for name, _ in self.made.values())}
+        return next(name for n in range(len(self.stages) + 1, 1000) if (name := f"h{n}") not in taken)
+
+    def is_aligning_view(self, op: Operation) -> bool:
+        """Whether an operation gives a vector of forward further axes of 1, as in weight.view(1, -1, 1, 1)."""
+        if plain_name(op) not in RESHAPES or len(op.operands) != 2 or op.operands[0] in self.by_name or op.keywords:
+            return False
+        given = self.shape(op.operands[0])
+        return (
+            given is not None
+            and len(given) == 1
+            and len(names(op.operands[1], numbers=True))
+            > 1
+            == sum(size != "1" for size in names(op.operands[1], numbers=True))
+        )
+
+    def index(self, like: str, axis: int) -> object:
+        """The numbers of an axis of a tensor, broadcast to it."""
+        key = f"index {axis} of {like}"
+        if key not in self.made:
+            self.add_view(key, like, ("index", axis), ())
+        self.operand_dtypes[self.made[key][0]] = "float32"
+        return call("spread", self.made[key][0])
+
+    def add_view(self, value: str, of: str, change: tuple[str, object], shape: tuple[int, ...]) -> None:
+        """Add a stage without a kernel, whose result is the value."""
+        name = self.free_name()
+        self.stages.append(Stage(operation=Call(name="view", positional=(of,), named=(change,)), result=name))
+        self.made[value] = (name, shape)
+
+    def triangle(self, op: Operation, expression: object) -> object:
+        """triu or tril of an expression: zeros where the column is too far to the left, or to the right, of the row."""
+        rank = len(op.result[0].shape)
+        plain, _ = leaves(expression)
+        if not plain:
+            raise Unrecognised(f"{aten_name(op)} of no tensor of its shape")
+        row, column = (self.index(plain[0], axis) for axis in (rank - 2, rank - 1))
+        diagonal = self.literal(op.operands[1]) if len(op.operands) > 1 else 0
+        edge = call("add", row, diagonal) if diagonal else row
+        outside = call("lt" if plain_name(op) == "triu" else "gt", column, edge)
+        return call("masked_fill", expression, outside, 0)
+
+
+def is_contiguous(spec: TensorSpec) -> bool:
+    """Whether a tensor's elements lie in order; extents of 1 may have any stride."""
+    step = 1
+    for size, stride in zip(reversed(spec.shape), reversed(spec.strides), strict=True):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True
