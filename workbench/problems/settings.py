@@ -1,8 +1,8 @@
 """Finds the numbers of a problem's source text, checks settings, writes new values in. Imports no torch.
 
 A setting is a module-level name with a number or a bool as its value: a literal, an arithmetic expression of literals
-(`N = 2048 * 2`), one name of a tuple assignment (`M, N = 4, 8`), or one item of a tuple or list (`shape = (64, 32)` has
-`shape[0]` and `shape[1]`). A name whose expression uses other names is derived: it follows them, and a person may still
+(`N = 2048 * 2`), one name of a tuple assignment (`M, N = 4, 8`), the first name of a chain (`height = width = 64` is
+`height`), or one item of a tuple or list (`shape = (64, 32)` has `shape[0]` and `shape[1]`). A name whose expression uses other names is derived: it follows them, and a person may still
 set it. Whole numbers of at least 2 in `get_inputs` and `get_init_inputs` are settings too: `literals` names them.
 New values are spliced into the text, so line numbers stay those of the file.
 """
@@ -116,6 +116,16 @@ def _read_statements(statements: Iterable[ast.stmt], known: dict[str, Number]) -
     for node in statements:
         for name, expression in _list_pairs(node):
             yield from _read_value(name, expression, known)
+        for first, other in _list_chained(node):
+            known |= {other + key.removeprefix(first): known[key] for key in [*known] if key.split("[")[0] == first}
+
+
+def _list_chained(node: ast.stmt) -> list[tuple[str, str]]:
+    """(first name, further name) of an assignment to several names, which are one setting."""
+    names = (
+        [target.id for target in node.targets if isinstance(target, ast.Name)] if isinstance(node, ast.Assign) else []
+    )
+    return [(names[0], name) for name in names[1:]]
 
 
 def _read_value(name: str, expression: ast.expr, known: dict[str, Number]) -> Iterator[Assigned]:
@@ -140,9 +150,11 @@ def _list_pairs(node: ast.stmt) -> list[tuple[str, ast.expr]]:
     """(name, expression) of an assignment to plain names."""
     if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
         return [(node.target.id, node.value)]
-    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+    if not isinstance(node, ast.Assign):
         return []
     target = node.targets[0]
+    if len(node.targets) > 1 and not all(isinstance(item, ast.Name) for item in node.targets):
+        return []
     if isinstance(target, ast.Name):
         return [(target.id, node.value)]
     if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(target.elts) == len(node.value.elts):
