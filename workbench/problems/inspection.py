@@ -40,8 +40,7 @@ RANDOM = (
     *("rand", "rand_like", "randn", "randn_like", "randint_like", "normal", "normal_functional", "uniform"),
     *("exponential", "log_normal", "cauchy", "geometric", "multinomial", "poisson", "binomial", "rrelu_with_noise"),
 )
-# operations for which the planner needs the sizes of intermediate values
-HEAVY = tuple(f"aten.{name}" for name in ("convolution", "mm", "bmm", "addmm"))
+ONE_CALL = 2  # operations of a graph with one call and no values in between: the call and the output
 # what the CPU computes in seconds: the search for trivial results runs the reference
 CPU_ELEMENTS, CPU_FLOPS = 1 << 25, 1 << 32
 MOST_LISTED = 16  # numbers of a constant that a graph lists
@@ -189,7 +188,7 @@ def _facts_at_full_size(
         work=(_count_work(problem, measured),),
         degeneracies=degenerate.find_degeneracies(problem, error.settings, search) if is_runnable else (),
         notes=(str(error), *said, *_note_partial_reads(full.graph)),
-        full=full.all_specs() if any(op.target.startswith(HEAVY) for op in full.graph) else (),
+        full=full.all_specs() if len(full.graph) > ONE_CALL else (),
         form=measured.form,
     )
 
@@ -232,7 +231,7 @@ def _make_facts(
         work=(*work, _count_work(problem, measured)),
         degeneracies=degenerate.find_degeneracies(problem, small.settings, search),
         notes=(*small.notes, *said, *_note_partial_reads(graph), *more),
-        full=full.specs(small) if differing or any(op.target.startswith(HEAVY) for op in graph) else (),
+        full=full.specs(small) if len(graph) > ONE_CALL else (),
         full_graph=differing,
         form=measured.form,
     )

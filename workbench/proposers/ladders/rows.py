@@ -6,6 +6,7 @@ On Hopper the fastest rungs come first.
 from __future__ import annotations
 
 from workbench.language import Call
+from workbench.language.expressions import axes
 from workbench.proposers.ladders import rows_hopper
 from workbench.proposers.ladders.base import Context, Rung, put
 
@@ -30,9 +31,10 @@ def _ladder(context: Context) -> tuple[Rung, ...]:
     if context.found.middle:
         return _middle_rungs()
     lay = rows_hopper.find_layout(context)
-    if lay is not None and lay.strided:
+    along = axes.view(dict(context.found.operation.named).get("axis", "last")) if lay is None else lay
+    if along.strided:
         return _column_rungs(context)
-    if context.found.operation.name == "batchnorm" or (lay is not None and lay.segments):
+    if context.found.operation.name == "batchnorm" or along.segments:
         return _segment_rungs(context)
     wide = context.wide
     if dict(context.found.operation.named).get("axis") == "all" or (

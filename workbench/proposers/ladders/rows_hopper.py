@@ -51,7 +51,7 @@ class RowLayout:
 
 
 def find_layout(context: Context) -> RowLayout | None:
-    """Extents and axis of the computation's main stage; None unless its tensor is an input of forward."""
+    """Extents and axis of the computation's main stage; None unless its tensor's extents are known at full size."""
     found, facts = context.found, context.facts
     call = found.operation
     if facts is None or not call.positional or call.name == "crossentropy":
@@ -73,7 +73,9 @@ def find_layout(context: Context) -> RowLayout | None:
         call.positional[0] if isinstance(call.positional[0], str) else "x"
     )  # named norms and reductions call theirs x
     names = [operands.get(name, operands.get(plain, name) if name == "x" else name) for name in details.plain]
-    shape = next((spec.shape for name in names for spec in facts.cases[-1].inputs if spec.name == name), None)
+    values = dict(found.values)
+    known = {spec.name: spec.shape for spec in (*facts.full, *facts.cases[-1].inputs)}
+    shape = next((known[own] for name in names if (own := values.get(name, name)) in known), None)
     if shape is None or not details.levels:
         return None
     walks = len(details.levels) + details.whole

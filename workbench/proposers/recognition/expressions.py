@@ -311,6 +311,7 @@ def match_expressions(facts: Facts, by_name: dict[str, Operation], output: str) 
         epilogues=cast,
         operands=tuple(builder.operands.items()),
         before=tuple(builder.stages),
+        values=tuple((name, value) for value, (name, _) in builder.made.items()),
         dtype=next((kind for kind in builder.operand_dtypes.values() if kind in CASTS), ""),
     )
 

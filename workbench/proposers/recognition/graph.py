@@ -28,6 +28,7 @@ class Computation:
     before: tuple[Stage, ...] = ()  # stages before the main one
     result: str | None = None  # name of the main stage's result for the stages after it
     after: tuple[Stage, ...] = ()
+    values: tuple[tuple[str, str], ...] = ()  # results of the stages before -> the graph's values that they hold
     dtype: str = ""  # of the first operand; empty if it is not known
     # the same computation with stages for the end of `epilogues`, for kernels that cannot fuse it
     unfused: Computation | None = None
