@@ -95,7 +95,7 @@ class Builder(Tensors):
     def draw(self, op: Operation, frame: IterationSpace) -> object:
         """Zeros and ones in the shape of a value, which torch draws: a stage without a kernel after that value."""
         reserved = self.by_name.get(op.operands[0])
-        share = parse_number(op.operands[1]) if len(op.operands) == 2 else None
+        share = parse_number(find_argument(op, 1, "p", "0.5"))
         if reserved is None or aten_name(reserved) != "empty_like" or share is None or not is_contiguous(op.result[0]):
             raise Unrecognised(aten_name(op))
         like = reserved.operands[0]
