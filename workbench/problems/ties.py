@@ -2,7 +2,8 @@
 
 Sizes of equal value are tried alone on fake tensors, at another value. Where the reference does not run with one
 changed, but runs with others of its value changed too, the fewest such are tied to it: `relu(x + b)` with `f32[4096,
-8192]` and `f32[8192]` has one N.
+8192]` and `f32[8192]` has one N. Torch's attention also runs with values of another head dimension than that of the
+queries and keys; where all are equal they are one size.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from workbench.records import Case, Problem, Settings, Size
 
 Group = tuple[str, ...]
 
+ATTENTION = "scaled_dot_product_attention"
 TRIED_CALLS, LEAST_TRIALS = 3000, 8  # ATen calls on fake tensors that the search may make; runs that it has in any case
 
 
@@ -65,7 +67,24 @@ def _find_ties(problem: Problem) -> list[Group]:
     if not equal:
         return []
     trials = _Trials(own)
-    return [group for value in sorted(equal, reverse=True) for group in _tie_equal(trials, value, equal[value])]
+    tied = [group for value in sorted(equal, reverse=True) for group in _tie_equal(trials, value, equal[value])]
+    return [*tied, *_tie_head_dimensions(own, equal)] if ATTENTION in problem.source else tied
+
+
+def _tie_head_dimensions(problem: Problem, equal: dict[int, dict[str, Assigned]]) -> list[Group]:
+    """Sizes of one value, each the last extent of inputs of attention: (batches, heads, rows, head dimension)."""
+    before = _extents(problem, ())
+    groups = []
+    for value, named in equal.items():
+        changed = {name: _changed(before, _extents(problem, ((name, _other(value)),))) for name in named}
+        names = [
+            name
+            for name, places in changed.items()
+            if places and all(place.endswith(f"[{len(before[place.split('[')[0]]) - 1}]") for place in places)
+        ]
+        if len(names) > 1 and all(len(before[place.split("[")[0]]) == 4 for name in names for place in changed[name]):
+            groups.append(tuple(names))
+    return groups
 
 
 def _tie_equal(trials: _Trials, value: int, named: dict[str, Assigned]) -> list[Group]:

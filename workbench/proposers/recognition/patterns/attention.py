@@ -112,6 +112,7 @@ def _make_computation(
 
     A scale that equals 1 / sqrt(dim) at the sizes of the trace is assumed to do so at every size.
     """
+    values = (values[0], _skip_repeat(shapes, values[1]), _skip_repeat(shapes, values[2]))
     expressions = [_expression(shapes, value) for value in values]
     found = [shapes.shape_of(value) for value in values]
     q, k, v = found
@@ -126,6 +127,22 @@ def _make_computation(
     return Computation(
         kind="attention", operation=Call(name="attention", positional=("q", "k", "v"), named=named), operands=operands
     )
+
+
+def _skip_repeat(shapes: Shapes, value: str) -> str:
+    """The keys or values behind a repetition of each head (repeat_interleave), as the kernel reads them for a group."""
+    op, expanded = shapes.by_name.get(value), None
+    while op is not None and aten_name(op) in ("view", "_unsafe_view", "reshape", "clone", "contiguous", "expand"):
+        expanded, op = op, shapes.by_name.get(op.operands[0])
+    if op is None or expanded is None or aten_name(op) != "unsqueeze" or aten_name(expanded) != "expand":
+        return value
+    before, after, wide = shapes.shape_of(op.operands[0]), shapes.shape_of(value), shapes.shape_of(expanded.name)
+    if before is None or after is None or wide is None or len(before) != 4 or op.operands[1] not in ("2", "-3"):
+        return value
+    b, heads, rows, columns = before
+    repeats = wide[2] if len(wide) == 5 else 0
+    is_group = wide == (b, heads, repeats, rows, columns) and after == (b, heads * repeats, rows, columns)
+    return op.operands[0] if is_group else value
 
 
 def _expression(shapes: Shapes, value: str) -> str | None:
