@@ -40,7 +40,6 @@ RANDOM = (
     *("rand", "rand_like", "randn", "randn_like", "randint_like", "normal", "normal_functional", "uniform"),
     *("exponential", "log_normal", "cauchy", "geometric", "multinomial", "poisson", "binomial", "rrelu_with_noise"),
 )
-ONE_CALL = 2  # operations of a graph with one call and no values in between: the call and the output
 # what the CPU computes in seconds: the search for trivial results runs the reference
 CPU_ELEMENTS, CPU_FLOPS = 1 << 25, 1 << 32
 MOST_LISTED = 16  # numbers of a constant that a graph lists
@@ -188,7 +187,7 @@ def _facts_at_full_size(
         work=(_count_work(problem, measured),),
         degeneracies=degenerate.find_degeneracies(problem, error.settings, search) if is_runnable else (),
         notes=(str(error), *said, *_note_partial_reads(full.graph)),
-        full=full.all_specs() if len(full.graph) > ONE_CALL else (),
+        full=full.all_specs(),
         form=measured.form,
     )
 
@@ -231,7 +230,7 @@ def _make_facts(
         work=(*work, _count_work(problem, measured)),
         degeneracies=degenerate.find_degeneracies(problem, small.settings, search),
         notes=(*small.notes, *said, *_note_partial_reads(graph), *more),
-        full=full.specs(small) if len(graph) > ONE_CALL else (),
+        full=full.specs(small),
         full_graph=differing,
         form=measured.form,
     )

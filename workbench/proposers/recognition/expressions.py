@@ -133,13 +133,21 @@ class Builder(Tensors):
 
     def inline_reduction(self, found: Reduced, frame: IterationSpace, shape: tuple[int, ...]) -> object | None:
         """A reduction as part of an expression, if it reduces the frame's own axes."""
-        if any(self.shape(item) != frame.shape for item in found.of[:1]):
+        if any(self.shape(item) != frame.shape or self.differs_elsewhere(item, frame) for item in found.of[:1]):
             return None
         trial = dataclasses.replace(frame)
         if not trial.accepts(found.axes) or not (found.keep or shape in ((), frame.shape)):
             return None
         frame.axes = trial.axes
         return found.make(*(self.reduced_argument(item, frame) for item in found.of))
+
+    def differs_elsewhere(self, value: str, frame: IterationSpace) -> bool:
+        """Whether a tensor of forward below a value has the frame's shape at the sizes of the trace only."""
+        op = self.by_name.get(value)
+        if op is not None and value not in self.made:
+            return any(self.differs_elsewhere(item, frame) for item in op.operands)
+        own = self.at_all_cases.get(value)
+        return own is not None and frame.shapes not in (None, own) and self.shape(value) == frame.shape
 
     def reduced_argument(self, value: str, frame: IterationSpace) -> object:
         """The operand of a reduction. If it has reductions of another frame, a stage writes it first."""
@@ -224,7 +232,7 @@ class Builder(Tensors):
                     raise Unrecognised(value)
                 self.write_stage(item, IterationSpace(shape=self.shape(item) or ()))
             return self.row_operation(value)
-        frame = IterationSpace(shape=shape)
+        frame = IterationSpace(shape=shape, shapes=self.results.get(value))
         expression = self.element(value, frame)
         if frame.axes is None:
             floats = {name for name, kind in self.operand_dtypes.items() if kind in CASTS}

@@ -9,13 +9,20 @@ from workbench.language import Call
 from workbench.language.expressions.lowering import call
 from workbench.proposers.recognition.graph import Unrecognised
 
+Shape = tuple[int, ...]
+
 
 @dataclasses.dataclass
 class IterationSpace:
-    """The shape over whose elements an expression runs, and the axes of its reductions."""
+    """The shape over whose elements an expression runs, and the axes of its reductions.
 
-    shape: tuple[int, ...]
-    axes: tuple[int, ...] | None = None
+    `shapes` has it at every case, once a tensor of forward tells it: extents that are equal at the sizes of the trace
+    may differ at others.
+    """
+
+    shape: Shape
+    axes: Shape | None = None
+    shapes: tuple[Shape, ...] | None = None
 
     def accepts(self, axes: tuple[int, ...] | None) -> bool:
         """Whether a reduction over these axes fits. The first reduction sets the axes."""

@@ -287,10 +287,14 @@ class _Cutter:
         ]  # counters of batches
         graph.append(Operation(name="output", target="output", operands=(value,)))
         read = {part for op in cone for expression_of in op.operands for part in names(expression_of)}
-        shrunk, full = self.facts.cases[0], self.facts.cases[-1]
-        cases = [self.piece_case(shrunk, read, self.specs(), value)] + (
-            [self.piece_case(full, read, self.full, value)] if self.full else []
-        )
+        shrunk, *others, full = self.facts.cases[0], *self.facts.cases[1:-1], self.facts.cases[-1]
+        cases = [self.piece_case(shrunk, read, self.specs(), value)]
+        if self.full:  # between the two only the shapes of forward's tensors are known
+            given = [tuple(spec for spec in case.inputs if spec.name in read) for case in others]
+            cases += [
+                dataclasses.replace(case, inputs=inputs, outputs=()) for case, inputs in zip(others, given, strict=True)
+            ]
+            cases.append(self.piece_case(full, read, self.full, value))
         named = tuple(dataclasses.replace(spec, name=self.made.get(spec.name, spec.name)) for spec in self.facts.full)
         return dataclasses.replace(self.facts, graph=tuple(graph), cases=tuple(cases), full=named)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from workbench.language import Call, Stage
 from workbench.language.expressions.expressions import leaves
 from workbench.language.expressions.lowering import call
@@ -30,6 +32,9 @@ class Tensors:
     def __init__(self, facts: Facts, by_name: dict[str, Operation]) -> None:
         self.by_name = by_name
         self.tensors = {spec.name: spec for spec in facts.cases[0].inputs}
+        self.at_all_cases = _list_shapes([case.inputs for case in facts.cases])
+        outputs = _list_shapes([case.outputs for case in facts.cases])
+        self.results = dict(zip(facts.graph[-1].operands, outputs.values(), strict=False))  # also at all cases
         self.state = {spec.name: spec for spec in facts.parameters}
         self.operands: dict[str, str] = {}  # name in the program -> Python expression
         self.operand_dtypes: dict[str, str] = {}  # name in the program -> type
@@ -76,9 +81,23 @@ class Tensors:
         if self.dtype(value) not in (*EXACT, *self.compared):
             raise Unrecognised(f"{value} of {self.dtype(value)}")
         name = self.operand_name(value, expression)
+        is_whole = shape == frame.shape and self.has_shapes_of(value, frame)
         self.operands[name] = expression
         self.operand_dtypes[name] = self.dtype(value)
-        return name if shape == frame.shape else call("spread", name)
+        return name if is_whole else call("spread", name)
+
+    def has_shapes_of(self, value: str, frame: IterationSpace) -> bool:
+        """Whether a tensor of forward has the frame's shape at every case, where it has at the sizes of the trace.
+
+        Raises `Unrecognised` if it is not even broadcast to it.
+        """
+        own = self.at_all_cases.get(value)
+        if own is None or frame.shapes in (None, own):
+            frame.shapes = own or frame.shapes
+            return True
+        if not all(map(is_broadcastable, own, frame.shapes or own)):
+            raise Unrecognised(f"{value}, whose shape differs at other sizes")
+        return False
 
     def expression_of(self, value: str) -> tuple[str, tuple[int, ...] | None]:
         """(the Python expression, the shape) of a tensor of forward, or of a view of one that only adds axes of 1."""
@@ -150,6 +169,12 @@ class Tensors:
         edge = call("add", row, diagonal) if diagonal else row
         outside = call("lt" if plain_name(op) == "triu" else "gt", column, edge)
         return call("masked_fill", expression, outside, 0)
+
+
+def _list_shapes(cases: Sequence[tuple[TensorSpec, ...]]) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """The shapes of tensors by their names, one for each case, of those that every case has."""
+    known = [{spec.name: spec.shape for spec in specs} for specs in cases]
+    return {name: tuple(shapes[name] for shapes in known) for name in known[0] if all(name in one for one in known)}
 
 
 def is_contiguous(spec: TensorSpec) -> bool:

@@ -56,7 +56,7 @@ def _view_without_sizes(op: Operation, rank: int) -> Call | None:
         how, *numbers = op.operands[1:]
         return _make_call((how, int(numbers[0]) if how == "item" else tuple(map(int, numbers))))
     if name in MOVES:
-        order = _axis_order(op, rank)
+        order = axis_order(op, rank)
         return None if order is None else _make_call(("order", order))
     if len(op.operands) != 2 or parse_number(op.operands[1]) is None:
         return None
@@ -74,7 +74,8 @@ def _make_call(*named: tuple[str, object]) -> Call:
     return Call(name="view", positional=("x",), named=named)
 
 
-def _axis_order(op: Operation, rank: int) -> Shape | None:
+def axis_order(op: Operation, rank: int) -> Shape | None:
+    """The axes of the operand in the order in which a transposition or a permutation has them; None if unknown."""
     axes = [*range(rank)]
     if aten_name(op) == "permute":
         return tuple(int(part) % rank for part in op.operands[1].strip("[]").split(","))

@@ -9,6 +9,7 @@ import math
 
 from workbench.language import Call
 from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, parse_number, python_expression
+from workbench.proposers.recognition.views import MOVES, axis_order
 from workbench.records import Facts, Operation
 
 # ATen name -> positions of the mask, the dropout and is_causal among its operands (native_functions.yaml)
@@ -29,7 +30,8 @@ class Shapes:
 
     def __init__(self, facts: Facts, by_name: dict[str, Operation]) -> None:
         self.by_name = by_name
-        self.inputs = {spec.name: spec.shape for spec in facts.cases[0].inputs}
+        self.cases = [{spec.name: spec.shape for spec in case.inputs} for case in facts.cases]
+        self.inputs = self.cases[0]
 
     def shape_of(self, value: str) -> tuple[int, ...] | None:
         """The shape of a value; None if it is unknown."""
@@ -37,6 +39,16 @@ class Shapes:
         if op is not None:
             return op.result[0].shape if op.result else None
         return self.inputs.get(value)
+
+    def shapes_of(self, value: str) -> list[tuple[int, ...]] | None:
+        """The shapes of an input, or of one with its axes in another order, at every case; None if they are unknown."""
+        op = self.by_name.get(value)
+        name = value if op is None else op.operands[0]
+        if any(name not in case for case in self.cases) or (op is not None and aten_name(op) not in MOVES):
+            return None
+        found = [case[name] for case in self.cases]
+        order = None if op is None else axis_order(op, len(found[0]))
+        return found if order is None else [tuple(shape[axis] for axis in order) for shape in found]
 
     def skip_views(self, value: str) -> str:
         """The value behind views that keep its last two extents and its number of elements."""
@@ -219,9 +231,18 @@ def _split_mask(shapes: Shapes, value: str, extents: tuple[int, ...]) -> tuple[s
 
 
 def _have_matching_shapes(shapes: Shapes, values: tuple[str, str, str], output: str) -> bool:
-    """Whether the output has the shape of q, k that of v, and all have the same leading extents."""
+    """Whether the output has the shape of q, k that of v, and all have the same leading extents.
+
+    Where the shapes at every case are known, all must match, for extents that are equal in one may differ in another.
+    """
     q, k, v = (shapes.shape_of(value) for value in values)
-    return q is not None and shapes.shape_of(output) == q and k == v and q[:-2] == (k or ())[:-2]
+    if q is None or k is None or shapes.shape_of(output) != q or k != v or q[:-2] != k[:-2]:
+        return False
+    everywhere = [shapes.shapes_of(value) for value in values]
+    return None in everywhere or all(
+        q[-1] == k[-1] and k == v and q[:-2] == k[:-2]
+        for q, k, v in zip(*(item or [] for item in everywhere), strict=True)
+    )
 
 
 def _untranspose(shapes: Shapes, value: str) -> str | None:

@@ -94,9 +94,15 @@ def _make_call(facts: Facts, by_name: dict[str, Operation], op: Operation) -> Ca
     if not transposed and any(more):
         return None
     named = _arguments(stride, padding, dilation, more if transposed else None)
-    depthwise = not transposed and groups > 1 and weight.shape[1] == 1 and weight.shape[0] % groups == 0
+    depthwise = not transposed and groups > 1 and _has_one_channel_each(facts, op.operands[1], groups)
     of = (("groups", "channels" if depthwise else groups),) if groups > 1 else ()
     return Call(name="convtranspose" if transposed else "conv", positional=("x", "w"), named=(*named, *of))
+
+
+def _has_one_channel_each(facts: Facts, weight: str, groups: int) -> bool:
+    """Whether each group of filters has one channel at every size of the filters that is known."""
+    specs = [_find_spec(facts, weight), *(spec for spec in facts.full if spec.name == weight)]
+    return all(spec is not None and spec.shape[1] == 1 and spec.shape[0] % groups == 0 for spec in specs)
 
 
 def _has_known_form(by_name: dict[str, Operation], op: Operation) -> bool:

@@ -28,7 +28,9 @@ def match_gather(facts: Facts, by_name: dict[str, Operation], output: str) -> Co
         return None
     # extents that are equal in one case may differ in another
     of_state = any(value.startswith(("param:", "buffer:")) for value in op.operands)
-    cases = facts.cases[:1] if of_state else facts.cases  # shapes of parameters are known in the first one
+    inputs = {spec.name for spec in facts.cases[0].inputs} & {*op.operands}
+    known = [case for case in facts.cases if inputs <= {spec.name for spec in case.inputs}]
+    cases = facts.cases[:1] if of_state else known  # shapes of parameters are known in the first one
     found = [match(op, _shapes(facts, case)) for case in cases]
     return found[0] if all(one == found[0] for one in found) else None
 
