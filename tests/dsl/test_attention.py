@@ -125,7 +125,8 @@ HIDDEN = "torch.triu(torch.ones(q.shape[-2], q.shape[-2]), diagonal={}).bool()"
     ],
 )
 def test_recognised(body: str, named: dict[str, object]) -> None:
-    computation = found(body, q="2, 3, 16, 8", k="2, 3, 16, 8", v="2, 3, 16, 8")
+    shape = "2, heads, n, dim"
+    computation = found(body, full="heads = 3\nn = 16\ndim = 8", q=shape, k=shape, v=shape)
     assert computation is not None and computation.kind == "attention" and dict(computation.operation.named) == named
 
 
@@ -180,8 +181,28 @@ def test_the_ladder_starts_with_what_is_fast_on_hopper() -> None:
 
 
 def test_head_dimensions_that_vary_apart_are_named() -> None:
-    _, apart = found(SDPA.format(""), q="2, 3, 64, 32", k="2, 3, 64, 32", v="2, 3, 64, 32", facts=True)
+    _, apart = found(
+        SDPA.format(""),
+        full="dim = 32\nwide = 32",
+        q="2, 3, 64, dim",
+        k="2, 3, 64, dim",
+        v="2, 3, 64, wide",
+        facts=True,
+    )
     _, tied = found(
         SDPA.format(""), full="dim = 32", q="2, 3, 64, dim", k="2, 3, 64, dim", v="2, 3, 64, dim", facts=True
     )
     assert "several head dimensions" in (find_unequal_heads(apart) or "") and find_unequal_heads(tied) is None
+
+
+def test_repeated_heads_are_read_as_groups() -> None:
+    body = SDPA.format("").replace("k, v", "k.repeat_interleave(4, dim=1), v.repeat_interleave(4, dim=1)")
+    computation = found(body, full="dim = 8\nrows = 16", q="2, 8, rows, dim", k="2, 2, rows, dim", v="2, 2, rows, dim")
+    assert computation.kind == "attention" and dict(computation.operands) == {"q": "q", "k": "k", "v": "v"}
+    repeated = found(
+        body.replace("repeat_interleave(4, dim=1)", "repeat(1, 4, 1, 1)"),
+        q="2, 8, 5, 6",
+        k="2, 2, 5, 6",
+        v="2, 2, 5, 6",
+    )
+    assert repeated is None or dict(repeated.operands) != {"q": "q", "k": "k", "v": "v"}  # heads in another order

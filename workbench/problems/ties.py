@@ -2,13 +2,14 @@
 
 Sizes of equal value are tried alone on fake tensors, at another value. Where the reference does not run with one
 changed, but runs with others of its value changed too, the fewest such are tied to it: `relu(x + b)` with `f32[4096,
-8192]` and `f32[8192]` has one N. Torch's attention also runs with values of another head dimension than that of the
-queries and keys; where all are equal they are one size.
+8192]` and `f32[8192]` has one N. Attention also runs with values of another head dimension than that of the queries and
+keys; where all are equal they are one size.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -23,7 +24,7 @@ from workbench.records import Case, Problem, Settings, Size
 
 Group = tuple[str, ...]
 
-ATTENTION = "scaled_dot_product_attention"
+ATTENTION = ("scaled_dot_product_attention", "softmax")  # words of modules that may compute it
 TRIED_CALLS, LEAST_TRIALS = 3000, 8  # ATen calls on fake tensors that the search may make; runs that it has in any case
 
 
@@ -68,21 +69,24 @@ def _find_ties(problem: Problem) -> list[Group]:
         return []
     trials = _Trials(own)
     tied = [group for value in sorted(equal, reverse=True) for group in _tie_equal(trials, value, equal[value])]
-    return [*tied, *_tie_head_dimensions(own, equal)] if ATTENTION in problem.source else tied
+    is_attention = any(word in problem.source for word in ATTENTION)
+    return [*tied, *_tie_head_dimensions(own, equal)] if is_attention else tied
 
 
 def _tie_head_dimensions(problem: Problem, equal: dict[int, dict[str, Assigned]]) -> list[Group]:
-    """Sizes of one value, each the last extent of inputs of attention: (batches, heads, rows, head dimension)."""
+    """Literals of one value that are the last extents of three inputs of attention, (..., rows, head dimension) each.
+
+    Sizes to which the person gave different names are left apart.
+    """
     before = _extents(problem, ())
+    last = {f"{name}[{len(shape) - 1}]": len(shape) for name, shape in before.items() if len(shape) > 2}
     groups = []
     for value, named in equal.items():
-        changed = {name: _changed(before, _extents(problem, ((name, _other(value)),))) for name in named}
-        names = [
-            name
-            for name, places in changed.items()
-            if places and all(place.endswith(f"[{len(before[place.split('[')[0]]) - 1}]") for place in places)
-        ]
-        if len(names) > 1 and all(len(before[place.split("[")[0]]) == 4 for name in names for place in changed[name]):
+        unnamed = [name for name in named if not re.search(rf"\b{re.escape(name)}\b", problem.source)]
+        changed = {name: _changed(before, _extents(problem, ((name, _other(value)),))) for name in unnamed}
+        names = [name for name, places in changed.items() if places and {*places} <= {*last}]
+        ranks = [last[place] for name in names for place in changed[name]]
+        if len(names) > 1 and len(ranks) == 3 and len({*ranks}) == 1:
             groups.append(tuple(names))
     return groups
 
