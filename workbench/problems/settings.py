@@ -2,8 +2,9 @@
 
 A setting is a module-level name with a number or a bool as its value: a literal, an arithmetic expression of literals
 (`N = 2048 * 2`), one name of a tuple assignment (`M, N = 4, 8`), the first name of a chain (`height = width = 64` is
-`height`), or one item of a tuple or list (`shape = (64, 32)` has `shape[0]` and `shape[1]`). A name whose expression uses other names is derived: it follows them, and a person may still
-set it. Whole numbers of at least 2 in `get_inputs` and `get_init_inputs` are settings too: `literals` names them.
+`height`), or one item of a tuple or list (`shape = (64, 32)` has `shape[0]` and `shape[1]`). A name whose expression
+uses other names is derived: it follows them, and a person may still set it. Whole numbers of at least 2 in
+`get_inputs` and `get_init_inputs` are settings too: `literals` names them.
 New values are spliced into the text, so line numbers stay those of the file.
 """
 

@@ -84,10 +84,13 @@ def lower_cross_entropy(stage: Stage, binding: Binding) -> Launch:
     named, bound = dict(stage.operation.named), dict(binding.operands)
     below = Call(name="sub", positional=("x", Call(name="max", positional=("x",))))
     total = Call(name="sum", positional=(Call(name="exp", positional=(below,)),))
+    smoothing = float(str(named.get("smoothing", 0)))
+    if smoothing:
+        total = Call(name="add", positional=(total, Call(name="mean", positional=("x",))))
     rows = make_config(plan(total), stage, axis="last", keepdim=False)
     if not named.get("logits", 1):
         rows = dataclasses.replace(rows, levels=(), memory=())
-    cfg = LossConfig(rows=rows, reduction=str(named.get("reduction", "mean")))
+    cfg = LossConfig(rows=rows, reduction=str(named.get("reduction", "mean")), smoothing=smoothing)
     return Launch(
         entry=f"{HOST}.cross_entropy:cross_entropy",
         static=(("cfg", cfg), ("names", (called("x", bound), called("target", bound)))),

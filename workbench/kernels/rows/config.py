@@ -203,8 +203,10 @@ class Step:
 class LossConfig:
     """Cross entropy: the losses of the rows and how they are reduced: mean, sum or none."""
 
-    rows: RowConfig  # of the maximum and the sum of exponentials; no levels if x is log-probabilities
+    # of the maximum, the mean if there is smoothing, and the sum of exponentials; no levels if x is log-probabilities
+    rows: RowConfig
     reduction: str = "mean"
+    smoothing: float = 0.0  # the share of each label that is spread over all classes
 
     @property
     def is_of_logits(self) -> bool:

@@ -10,7 +10,7 @@ from workbench.kernels.host import FLOAT_DTYPES, INDEX_DTYPES, call, check_opera
 from workbench.kernels.rows.host import access_width, flat_tensor, turns_of
 from workbench.kernels.rows.row_reduce import locate_row, reduce_row
 from workbench.kernels.rows.vectors import as_vectors, load_vectors
-from workbench.kernels.static import Static, bind, dtype
+from workbench.kernels.static import Static, bind, dtype, torch_dtype
 
 
 @cute.kernel
@@ -54,9 +54,12 @@ def loss_kernel(
                 i = row * columns + wanted
                 picked = x[i // width, i % width].to(cutlass.Float32)
                 if cutlass.const_expr(cfg.is_of_logits):
-                    largest, total = values
-                    above = cute.math.log(total, fastmath=True) + largest - picked
-                    loss = cute.arch.fmax(above, cutlass.Float32(0.0), nan=True)
+                    largest = values[0]
+                    total = values[-1]
+                    above = cute.math.log(total, fastmath=True) + largest
+                    loss = cute.arch.fmax(above - picked, cutlass.Float32(0.0), nan=True)
+                    if cutlass.const_expr(cfg.smoothing > 0):
+                        loss += cfg.smoothing * (above - values[1] - loss)
                 else:
                     loss = -picked
             y[row] = loss.to(y.element_type)
@@ -131,7 +134,7 @@ def launch_total(
 def cross_entropy(cfg: Static, names: Static, x, target):
     """Return the losses of the rows of x (..., classes), or their mean or sum; negative classes are ignored.
 
-    x is float32, float16 or bfloat16, and so is the result; target (...) is int64 or int32.
+    x is float32, float16 or bfloat16, and so is the result unless it is cast; target (...) is int64 or int32.
     """
     x = x.detach().contiguous()
     target = target.detach()
@@ -139,20 +142,21 @@ def cross_entropy(cfg: Static, names: Static, x, target):
     check_operand(names[0], x, x.shape, FLOAT_DTYPES)
     check_operand(names[1], target, x.shape[:-1], INDEX_DTYPES)
     rows, columns = x.shape[:-1].numel(), x.shape[-1]
+    kind = torch_dtype(cfg.rows.out) if cfg.rows.out else x.dtype
     target = target.reshape(-1)
     if cutlass.const_expr(cfg.reduction == "none"):
-        losses = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
+        losses = torch.empty(x.shape[:-1], dtype=kind, device=x.device)
         if losses.numel() == 0:
             return losses
     else:
         losses = torch.empty(rows, dtype=torch.float32, device=x.device)
-        out = torch.empty((), dtype=x.dtype, device=x.device)
+        out = torch.empty((), dtype=kind, device=x.device)
     for logits, part, classes in split_by_rows(x.view(rows, columns), losses.view(-1), target):
         width = access_width(cfg.rows, columns, (logits,))
         turns = turns_of(cfg.rows, columns, width)
         call(
             bind(launch_losses, cfg),
-            (x.dtype, target.dtype, width, turns),
+            (x.dtype, target.dtype, losses.dtype, width, turns),
             (
                 flat_tensor(logits.view(-1), width),
                 from_dlpack(classes).mark_layout_dynamic(),

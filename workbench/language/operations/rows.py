@@ -17,6 +17,7 @@ from workbench.language.operation import (
     THREADS_PER_ROW,
     UNROLL,
     VECTOR,
+    Argument,
     Operation,
     Setting,
     choice_argument,
@@ -56,6 +57,10 @@ def check(stage: Stage) -> list[Rejection]:
         ]
     if found := epilogue.check(stage):
         return found
+    named = dict(stage.operation.named)
+    if named.get("smoothing") and not named.get("logits", 1):
+        reason = "the labels are smoothed with logits only"
+        return [Rejection(field="smoothing", value=str(named["smoothing"]), reason=reason, legal="with logits=1")]
     if stage.operation.name == "matvec" and setting(stage, "rows") is not None:
         return matvec.check(stage)
     if stage.operation.name in GENERAL and needs_rowwise(stage):
@@ -134,13 +139,21 @@ OPERATIONS = (
     ),
     Operation(
         name="crossentropy",
-        about="crossentropy(x, target, reduction=mean|sum|none, logits=1|0): loss of logits x (rows, classes), or "
-        "with logits=0 of logarithms of shares, and class numbers",
+        about="crossentropy(x, target, reduction=mean|sum|none, logits=1|0, smoothing=0.1): loss of logits x "
+        "(rows, classes), or with logits=0 of logarithms of shares, and class numbers; smoothing: the share of each "
+        "label that all classes get",
         settings=(*ROW, KEPT),
+        epilogues=("cast",),
         check=check,
         arguments=(
             choice_argument("reduction", ("mean", "sum", "none"), "how the rows' losses become one"),
             flag("logits", "whether x are logits"),
+            Argument(
+                name="smoothing",
+                legal="a number from 0 to 1",
+                reason="a share of each label",
+                holds=lambda value: isinstance(value, int | float) and 0 <= value <= 1,
+            ),
         ),
         roles=("x", "target"),
     ),

@@ -27,12 +27,16 @@ def match_gather(facts: Facts, by_name: dict[str, Operation], output: str) -> Co
     else:
         return None
     # extents that are equal in one case may differ in another
-    of_state = any(value.startswith(("param:", "buffer:")) for value in op.operands)
-    inputs = {spec.name for spec in facts.cases[0].inputs} & {*op.operands}
-    known = [case for case in facts.cases if inputs <= {spec.name for spec in case.inputs}]
-    cases = facts.cases[:1] if of_state else known  # shapes of parameters are known in the first one
-    found = [match(op, _shapes(facts, case)) for case in cases]
+    found = [match(op, _shapes(facts, case)) for case in _list_known(facts, op)]
     return found[0] if all(one == found[0] for one in found) else None
+
+
+def _list_known(facts: Facts, op: Operation) -> list[Case]:
+    """The cases at which the shapes of all operands are known; those of parameters are in the first one."""
+    if any(value.startswith(("param:", "buffer:")) for value in op.operands):
+        return [facts.cases[0]]
+    inputs = {spec.name for spec in facts.cases[0].inputs} & {*op.operands}
+    return [case for case in facts.cases if inputs <= {spec.name for spec in case.inputs}]
 
 
 def _shapes(facts: Facts, case: Case) -> Shapes:

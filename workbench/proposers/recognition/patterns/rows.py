@@ -1,4 +1,4 @@
-"""Matches computations over rows: softmax, norms, reductions, cross-entropy."""
+"""Matches computations over rows: softmax, norms, reductions."""
 
 from __future__ import annotations
 
@@ -7,38 +7,6 @@ from workbench.proposers.recognition.graph import Computation, aten_name, find_p
 from workbench.records import Facts, Operation
 
 REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min"}
-LOSSES = {"0": "none", "1": "mean", "2": "sum"}  # ATen's numbers for the reduction of a loss
-
-
-def match_crossentropy(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    loss = find_producer(by_name, output)
-    if (
-        loss is None
-        or aten_name(loss) != "nll_loss_forward"
-        or loss.operands[2] != "None"
-        or loss.operands[4:] != ("-100",)
-        or loss.operands[3] not in LOSSES
-        or loss.operands[1] in by_name
-    ):
-        return None
-    soft = by_name.get(loss.operands[0])
-    logits = soft is not None
-    if soft is not None and (
-        aten_name(soft) != "_log_softmax" or soft.operands[1] not in ("1", "-1") or soft.operands[0] in by_name
-    ):
-        return None
-    x = soft.operands[0] if soft is not None else loss.operands[0]
-    if len(next((spec.shape for spec in facts.cases[0].inputs if spec.name == x), ())) != 2:
-        return None
-    named = (
-        *((("reduction", LOSSES[loss.operands[3]]),) if loss.operands[3] != "1" else ()),
-        *(() if logits else (("logits", 0),)),
-    )
-    return Computation(
-        kind="crossentropy",
-        operation=Call(name="crossentropy", positional=("x", "target"), named=named),
-        operands=(("x", python_expression(x)), ("target", python_expression(loss.operands[1]))),
-    )
 
 
 def match_softmax(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:

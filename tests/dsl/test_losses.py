@@ -1,0 +1,50 @@
+"""Cross entropy with ignored classes, smoothed labels and wider results: the planner's program and its result."""
+
+from __future__ import annotations
+
+import pytest
+from test_row_recognition import computes, problem
+
+from workbench.language import check, parse
+from workbench.problems.inspection import inspect
+from workbench.proposers.recognition import Unrecognised, recognise
+
+LOGITS = "torch.randn(n, d)"
+LABELS = "torch.randint(0, d, (n,)).index_fill(0, torch.arange(0, n, 3), -100)"
+SMOOTHED = "F.cross_entropy(x, y, label_smoothing=0.1{})"
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "said"),
+    [
+        (SMOOTHED.format(""), (LOGITS, LABELS), "crossentropy(x, target, smoothing=0.1)"),
+        (
+            SMOOTHED.format(", reduction='sum'").replace("(x", "(x.float()"),
+            (f"{LOGITS}.half()", LABELS),
+            "reduction=sum, smoothing=0.1) .arch(sm_90a)",
+        ),
+        (SMOOTHED.format(", reduction='none'"), (LOGITS, LABELS), "reduction=none, smoothing=0.1)"),
+    ],
+)
+def test_smoothed_labels_are_computed(forward: str, inputs: tuple[str, ...], said: str) -> None:
+    assert said in computes(problem(forward, inputs), "sm_90a")
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "0.9 * F.cross_entropy(x, y) - 0.1 * x.log_softmax(1).mean()",  # ignored rows count
+        "F.cross_entropy(x, y, label_smoothing=0.1, ignore_index=0)",
+    ],
+)
+def test_other_mixtures_are_no_smoothed_labels(forward: str) -> None:
+    try:
+        found = recognise(inspect(problem(forward, (LOGITS, "torch.randint(0, d, (n,))"))))
+    except Unrecognised:
+        return
+    assert found.kind != "crossentropy"
+
+
+def test_smoothing_is_a_share_of_labels_of_logits() -> None:
+    for text in ("crossentropy(x, y, smoothing=2)", "crossentropy(x, y, logits=0, smoothing=0.1)"):
+        assert [item.field for item in check(parse(text))] == ["smoothing"]
