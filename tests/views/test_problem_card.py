@@ -68,12 +68,16 @@ def test_a_size_that_no_case_varies_says_why() -> None:
     assert row == "x_1 784 x[1] not varied: the reference does not run with half of it"
 
 
-def test_a_problem_without_a_kernel_has_the_reason_the_nearest_part_and_what_to_do() -> None:
-    found = card_of("pairwise").coverage
-    if found.program:  # the planner has learned it
-        pytest.skip("the planner writes this problem")
+def test_a_problem_without_a_kernel_has_the_reason_the_nearest_part_and_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "sorted.py").write_text(
+        "import torch\nn = 16\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+        "        return torch.relu(x @ x.T).sort(-1)[0]\n\n"
+        "def get_inputs():\n    return [torch.rand(n, n)]\n\ndef get_init_inputs():\n    return []\n"
+    )
+    card = card_of(str(tmp_path / "sorted.py"))
+    found = card.coverage
     assert "no kernel for" in found.reason and found.part and 0 < found.calls < found.of
-    plan = section(str(show_card(card_of("pairwise"))), "planner")
+    plan = section(str(show_card(card)), "planner")
     assert plan[0].startswith("cannot write this: the planner has no kernel") and "the nearest that it can: " in plan[1]
     assert "%%cutegen edit" in plan[2] and "--by llm" in plan[2]
 
