@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_row_recognition import computes, problem
+from test_row_recognition import computes, problem, proposed
 
 from workbench.language import check, parse
 from workbench.problems.inspection import inspect
@@ -48,3 +48,8 @@ def test_other_mixtures_are_no_smoothed_labels(forward: str) -> None:
 def test_smoothing_is_a_share_of_labels_of_logits() -> None:
     for text in ("crossentropy(x, y, smoothing=2)", "crossentropy(x, y, logits=0, smoothing=0.1)"):
         assert [item.field for item in check(parse(text))] == ["smoothing"]
+
+
+def test_rows_of_many_classes_are_not_left_to_one_thread() -> None:
+    few, many = (problem("F.cross_entropy(x, y)", (LOGITS, LABELS), sizes=(64, classes)) for classes in (64, 32768))
+    assert "threads_per_row(1)" in proposed(few, "sm_80")[0] and "threads_per_row(32)" in proposed(many, "sm_80")[0]
