@@ -23,7 +23,7 @@ from workbench.proposers.recognition.iteration_space import (
 )
 from workbench.proposers.recognition.patterns.reductions import Reduced, find_reduction, unreduced_loss
 from workbench.proposers.recognition.scalars import find_argument, parse_constant, scalar_expression
-from workbench.proposers.recognition.tensors import FLOATS, Tensors, is_contiguous
+from workbench.proposers.recognition.tensors import EXACT, FLOATS, Tensors, is_contiguous
 from workbench.proposers.recognition.types import CASTS
 from workbench.records import Facts, Operation
 
