@@ -10,6 +10,7 @@ from test_error_patterns import SOURCE as BIAS_RELU
 
 from workbench import evaluate, executors, problems
 from workbench.executors.inspector import WorkerInspector
+from workbench.executors.jobs.trials import small_cases
 from workbench.records import Candidate, Job, Opened, Trial, record
 
 TESTS = Path(__file__).parent.parent
@@ -246,6 +247,7 @@ def judge(subject: str, source: str) -> Trial:
         facts=opened.facts,
         candidate=Candidate(source=source),
         arch=SUBJECTS[subject].arch,
+        cases=small_cases(opened.facts),
         full_sample=False,
     )
     return evaluate.evaluate(job, executors.choose("emulator"))

@@ -27,25 +27,29 @@ def _verb(size: Size) -> str:
     return "were" if size.tied else "was"
 
 
-def refused_sizes(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
-    """The sizes of each case that the candidate's host code refused: "batch_size=1, dim=1 (ValueError: ...)"."""
+def refused_inputs(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
+    """The sizes of each case and the layouts that the candidate refused: "batch_size=1, dim=1 (ValueError: ...)"."""
     return tuple(
-        _describe_refusal(facts, refusal)
-        for refusal in outcome.refusals
-        if not any(check.case == refusal.case and check.trial == refusal.trial for check in outcome.checks)
+        dict.fromkeys(
+            _describe_refusal(facts, refusal)
+            for refusal in outcome.refusals
+            if not any(check.case == refusal.case and check.trial == refusal.trial for check in outcome.checks)
+        )
     )
 
 
 def _describe_refusal(facts: Facts, refusal: Refusal) -> str:
+    if refusal.layout:
+        return f"inputs of {refusal.layout} ({refusal.message})"
     settings = next((case.settings for case in facts.cases if case.name == refusal.case), ())
     least = min((int(str(value)) for _, value in settings), default=0)
-    tiny = refusal.case == "tiny"
-    small = [f"{name}={value}" for name, value in settings if not tiny or int(str(value)) == least]
-    return f"{', '.join(small) or f'case {refusal.case}'} ({refusal.message})"
+    edge = refusal.case in ("tiny", "empty")
+    named = [f"{name}={value}" for name, value in settings if not edge or int(str(value)) == least]
+    return f"{', '.join(named) or f'case {refusal.case}'} ({refusal.message})"
 
 
 def tested_cases(checks: tuple[Check, ...]) -> str:
-    """The cases and the special values that were compared, in a phrase."""
+    """The cases, and the special values and layouts that were compared, in a phrase."""
     cases = ", ".join(dict.fromkeys(check.case for check in checks))
     kinds = dict.fromkeys(check.values for check in checks if check.values)
     return f"{cases} (inputs also of {', '.join(kinds)})" if kinds else cases
