@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from workbench.executors.jobs.trials import APART, LARGE, NEGATIVE, SMALL, ZEROS
@@ -87,7 +88,7 @@ def make_not_finite(inputs: Sequence[object]) -> list[object] | None:
         if isinstance(value, torch.Tensor) and _is_wide_float(value) and value.numel() >= FEWEST:
             value, found = value.clone(), True
             for part, number in PLACES:
-                at = torch.unravel_index(torch.tensor(int(part * value.numel())), value.shape)
+                at = tuple(map(int, np.unravel_index(int(part * value.numel()), value.shape)))  # torch's loads sympy
                 value[at] = number
         changed.append(value)
     return changed if found else None
