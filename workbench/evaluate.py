@@ -70,6 +70,7 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         doubts=tuple(dict.fromkeys(check.doubt for check in outcome.checks if check.doubt)),
         refuses=coverage.refused_inputs(job.facts, outcome),
         untested=coverage.untested_sizes(job.facts, outcome),
+        tested=coverage.tested_inputs(job.facts, outcome),
         refused=integrity.refusal_reason(outcome, bound),
     )
 

@@ -182,6 +182,11 @@ def test_a_maximum_that_drops_nan_is_correct_with_a_doubt() -> None:
 def test_a_comparison_that_keeps_nan_raises_no_doubt() -> None:
     found = judge(COMPARE)
     assert found.correct and found.doubts == () and found.refuses == () and found.untested == ()
+    assert found.tested == (
+        "rows from 0 to 4096, columns from 1 to 1024",
+        "values: drawn, zeros and one sign, large, negative, small and positive, NaN and infinity",
+        "layouts: as given, offset and padded, transposed",
+    )
 
 
 def test_host_code_may_refuse_size_one_and_the_verdict_says_so() -> None:

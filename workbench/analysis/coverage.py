@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from workbench.records import Check, Facts, Outcome, Refusal, Size
 
+LAYOUT = " layout"  # the end of the names of layouts
+
 
 def untested_sizes(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
     """A sentence for each size that had one value in all cases that were run: "N was only tested at 8192"."""
@@ -49,7 +51,21 @@ def _describe_refusal(facts: Facts, refusal: Refusal) -> str:
 
 
 def tested_cases(checks: tuple[Check, ...]) -> str:
-    """The cases, and the special values and layouts that were compared, in a phrase."""
-    cases = ", ".join(dict.fromkeys(check.case for check in checks))
-    kinds = dict.fromkeys(check.values for check in checks if check.values)
-    return f"{cases} (inputs also of {', '.join(kinds)})" if kinds else cases
+    """The cases that were compared, in a phrase."""
+    return ", ".join(dict.fromkeys(check.case for check in checks))
+
+
+def tested_inputs(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
+    """The sizes, values and layouts of the inputs that were compared: "rows from 1 to 257", "values: drawn, large"."""
+    run = {check.case for check in outcome.checks}
+    found = []
+    for size in facts.sizes:
+        values = sorted({facts.size_values(case.name)[size.name] for case in facts.cases if case.name in run})
+        if len(values) > 1:
+            found.append(f"{size.name} from {values[0]} to {values[-1]}")
+    kinds = [*dict.fromkeys(check.values for check in outcome.checks)]
+    layouts = [kind.removesuffix(LAYOUT) for kind in kinds if kind.endswith(LAYOUT)]
+    values_of = [kind or "drawn" for kind in kinds if not kind.endswith(LAYOUT)]
+    lines = [", ".join(found)] if found else []
+    lines += [f"values: {', '.join(values_of)}"] if len(values_of) > 1 else []
+    return (*lines, *([f"layouts: as given, {', '.join(layouts)}"] if layouts else []))
